@@ -1,0 +1,67 @@
+//! `cargo run --example axum_hello`
+//!
+//! An HTTP server with one limited handler. Ask it three times within 30 seconds:
+//!
+//! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/hello/sayHi`
+//!
+//! Another address: `cargo run --example axum_hello 127.0.0.1:8080`
+//! Through Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example axum_hello`
+
+use std::{env, error::Error};
+
+use axum::{
+    Router,
+    http::{HeaderMap, HeaderValue, StatusCode, header::RETRY_AFTER},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use ratelimit_runtime::{Limiter, RateLimitError, install, rate_limit};
+use tokio::net::TcpListener;
+
+#[rate_limit(period = 30, threshold = 2, key = user(&headers))]
+async fn say_hi(headers: HeaderMap) -> Result<String, AppError> {
+    Ok(format!("hi, {}\n", user(&headers).unwrap_or("stranger")))
+}
+
+/// The caller's name. Requests without one share a limit of their own.
+fn user(headers: &HeaderMap) -> Option<&str> {
+    headers.get("x-user")?.to_str().ok()
+}
+
+struct AppError(RateLimitError);
+
+impl From<RateLimitError> for AppError {
+    fn from(error: RateLimitError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for AppError {
+    fn into_response(self) -> Response {
+        let Self(error) = self;
+        let body = format!("{error}\n");
+        match error {
+            RateLimitError::Exceeded(exceeded) => {
+                // Whole seconds, rounded up: never ask to come back too early.
+                let wait = exceeded.retry_after().as_micros().div_ceil(1_000_000);
+                let wait = HeaderValue::from(u64::try_from(wait).unwrap_or(u64::MAX));
+                (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, wait)], body).into_response()
+            }
+            RateLimitError::Unavailable(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+            }
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, body).into_response(),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    install(Limiter::from_env().await?)?;
+    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    let router = Router::new().route("/hello/sayHi", get(say_hi));
+    axum::serve(listener, router).await?;
+    Ok(())
+}

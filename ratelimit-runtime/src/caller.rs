@@ -1,0 +1,132 @@
+//! Who is calling: the parts that a key is made of, and the caller of the current task.
+
+use std::{fmt, future::Future};
+
+use crate::key::{self, Text};
+
+tokio::task_local! {
+    static CURRENT: Caller;
+}
+
+/// The identity a call is counted under: one or more parts.
+///
+/// Anything with a [`Display`](fmt::Display) is a caller of one part.
+/// Different parts always make different callers: `("a/b", "c")` is not `("a", "b/c")`, and empty
+/// parts count.
+///
+/// ```
+/// use ratelimit_runtime::caller::Caller;
+///
+/// let user = Caller::from("user-42");
+/// let tenant_user = Caller::from("acme").and(42);
+/// assert_ne!(user, tenant_user);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Caller {
+    parts: Text,
+}
+
+impl Caller {
+    /// A caller that `part` follows as a further part.
+    #[must_use]
+    pub fn and(mut self, part: impl fmt::Display) -> Self {
+        key::push_part(&mut self.parts, &part);
+        self
+    }
+
+    pub(crate) fn without_parts() -> Self {
+        Self { parts: Text::new() }
+    }
+
+    /// The one caller of all calls that have none.
+    pub(crate) fn shared() -> Self {
+        let mut caller = Self::without_parts();
+        key::push_shared(&mut caller.parts);
+        caller
+    }
+
+    pub(crate) fn push(&mut self, part: &(impl fmt::Display + ?Sized)) {
+        key::push_part(&mut self.parts, part);
+    }
+
+    pub(crate) fn push_none(&mut self) {
+        key::push_none(&mut self.parts);
+    }
+
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.parts.extend_from_slice(&other.parts);
+    }
+
+    pub(crate) fn parts(&self) -> &[u8] {
+        &self.parts
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+impl<T: fmt::Display> From<T> for Caller {
+    fn from(part: T) -> Self {
+        Self::without_parts().and(part)
+    }
+}
+
+/// Names no one: an identity does not belong in a log.
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").finish_non_exhaustive()
+    }
+}
+
+/// Runs `future` with `caller` as the ambient caller: annotated functions without a `key` that are
+/// called in it are counted under this caller.
+///
+/// The scope covers the future itself, not tasks that it spawns.
+///
+/// ```
+/// use ratelimit_runtime::{caller, rate_limit, RateLimitError};
+///
+/// #[rate_limit(period = 60, threshold = 1)]
+/// async fn greet() -> Result<&'static str, RateLimitError> {
+///     Ok("hello")
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// assert!(caller::scope("alice", greet()).await.is_ok());
+/// assert!(caller::scope("alice", greet()).await.is_err());
+/// assert!(caller::scope("bob", greet()).await.is_ok());
+/// # }
+/// ```
+pub async fn scope<F: Future>(caller: impl Into<Caller>, future: F) -> F::Output {
+    CURRENT.scope(caller.into(), future).await
+}
+
+/// The ambient caller of the current task, if [`scope`] has set one.
+#[must_use]
+pub fn current() -> Option<Caller> {
+    CURRENT.try_with(Clone::clone).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_innermost_scope_names_the_caller() {
+        assert_eq!(current(), None);
+        scope("outer", async {
+            assert_eq!(current(), Some("outer".into()));
+            scope("inner", async { assert_eq!(current(), Some("inner".into())) }).await;
+            assert_eq!(current(), Some("outer".into()));
+        })
+        .await;
+        assert_eq!(current(), None);
+    }
+
+    #[test]
+    fn debug_names_no_one() {
+        assert!(!format!("{:?}", Caller::from("user-42")).contains("42"));
+    }
+}

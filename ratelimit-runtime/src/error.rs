@@ -1,0 +1,362 @@
+//! Why a call did not get through, and why a limiter could not be made.
+
+use std::{error::Error, fmt, time::Duration};
+
+use crate::policy::{MAX_TIERS, Tier};
+
+/// Why an annotated function returned without running its body.
+///
+/// Messages name the policy and the wait; never the caller, the key, the store's address or a
+/// credential, so they can be shown to clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RateLimitError {
+    /// The limit is reached; the call may be repeated after [`Exceeded::retry_after`].
+    Exceeded(Exceeded),
+    /// The store could not decide in time.
+    Unavailable(Unavailable),
+    /// The policy, as the call's values made it, breaks a rule.
+    InvalidPolicy(InvalidPolicy),
+}
+
+impl fmt::Display for RateLimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exceeded(error) => error.fmt(f),
+            Self::Unavailable(error) => error.fmt(f),
+            Self::InvalidPolicy(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for RateLimitError {}
+
+impl From<Exceeded> for RateLimitError {
+    fn from(error: Exceeded) -> Self {
+        Self::Exceeded(error)
+    }
+}
+
+impl From<Unavailable> for RateLimitError {
+    fn from(error: Unavailable) -> Self {
+        Self::Unavailable(error)
+    }
+}
+
+impl From<InvalidPolicy> for RateLimitError {
+    fn from(error: InvalidPolicy) -> Self {
+        Self::InvalidPolicy(error)
+    }
+}
+
+/// A call refused by its limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exceeded {
+    pub(crate) policy: &'static str,
+    pub(crate) tier: Tier,
+    pub(crate) remaining: u32,
+    pub(crate) retry_after: Duration,
+    pub(crate) reset_after: Duration,
+}
+
+impl Exceeded {
+    /// The name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// The threshold of the tier that refused; of several, the one with the longest wait.
+    #[must_use]
+    pub fn threshold(&self) -> u32 {
+        self.tier.threshold()
+    }
+
+    /// The period of the tier that refused.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.tier.period()
+    }
+
+    /// The units left in the tier that refused: fewer than the call's cost.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// The exact time, in microseconds, after which the same call is admitted if no other comes
+    /// before it.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        self.retry_after
+    }
+
+    /// The time until the full quota is back, if no other call comes.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+}
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "rate limit `{}` exceeded: at most {} per {:?}, retry after {:?}",
+            self.policy,
+            self.threshold(),
+            self.period(),
+            ceil_to_millis(self.retry_after),
+        )
+    }
+}
+
+impl Error for Exceeded {}
+
+/// A caller waits on this number: it is rounded up.
+fn ceil_to_millis(wait: Duration) -> Duration {
+    let micros = wait.as_micros().next_multiple_of(1_000);
+    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+}
+
+/// The store could not decide in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    policy: &'static str,
+    reason: UnavailableReason,
+}
+
+impl Unavailable {
+    pub(crate) fn new(policy: &'static str, reason: UnavailableReason) -> Self {
+        Self { policy, reason }
+    }
+
+    /// The name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// What kept the store from deciding.
+    #[must_use]
+    pub fn reason(&self) -> UnavailableReason {
+        self.reason
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rate limit `{}` could not be decided: {}", self.policy, self.reason)
+    }
+}
+
+impl Error for Unavailable {}
+
+/// What kept the store from deciding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnavailableReason {
+    /// No answer within the limiter's deadline. The call may have been counted all the same.
+    DeadlineExceeded,
+    /// The connection is down or was lost.
+    Disconnected,
+    /// The key holds a value of another type: something else writes under the limiter's prefix.
+    /// The value is left as it is.
+    WrongType,
+    /// The store answered with an error.
+    StoreError,
+}
+
+impl fmt::Display for UnavailableReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DeadlineExceeded => "the store did not answer within the deadline",
+            Self::Disconnected => "the store cannot be reached",
+            Self::WrongType => "its key in the store holds a value of another type",
+            Self::StoreError => "the store answered with an error",
+        })
+    }
+}
+
+/// A policy that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidPolicy {
+    policy: &'static str,
+    fault: PolicyFault,
+}
+
+impl InvalidPolicy {
+    pub(crate) fn new(policy: &'static str, fault: PolicyFault) -> Self {
+        Self { policy, fault }
+    }
+
+    /// The name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// The rule that is broken.
+    #[must_use]
+    pub fn fault(&self) -> PolicyFault {
+        self.fault
+    }
+}
+
+impl fmt::Display for InvalidPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid rate limit policy `{}`: {}", self.policy, self.fault)
+    }
+}
+
+impl Error for InvalidPolicy {}
+
+/// A rule that a policy breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyFault {
+    /// A period is shorter than 1 ms.
+    PeriodTooShort {
+        /// The period.
+        period: Duration,
+    },
+    /// A period is longer than 366 days.
+    PeriodTooLong {
+        /// The period.
+        period: Duration,
+    },
+    /// A threshold is 0.
+    ThresholdZero,
+    /// A threshold is larger than the algorithm can count.
+    ThresholdTooLarge {
+        /// The threshold.
+        threshold: u32,
+        /// The largest threshold of this algorithm.
+        largest: u32,
+    },
+    /// There are more than [`MAX_TIERS`] tiers.
+    TooManyTiers {
+        /// The number of tiers.
+        tiers: usize,
+    },
+    /// A call costs nothing.
+    CostZero,
+    /// A call costs more than a threshold, so that it could never pass.
+    CostOverThreshold {
+        /// The cost.
+        cost: u32,
+        /// The smallest threshold.
+        threshold: u32,
+    },
+}
+
+impl fmt::Display for PolicyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeriodTooShort { period } => {
+                write!(f, "the period must be at least 1 ms, but is {period:?}")
+            }
+            Self::PeriodTooLong { period } => {
+                write!(f, "the period must be at most 366 days, but is {period:?}")
+            }
+            Self::ThresholdZero => f.write_str("the threshold must be at least 1"),
+            Self::ThresholdTooLarge { threshold, largest } => {
+                write!(f, "the threshold must be at most {largest}, but is {threshold}")
+            }
+            Self::TooManyTiers { tiers } => {
+                write!(f, "{tiers} tiers are too many: at most {MAX_TIERS} are decided together")
+            }
+            Self::CostZero => f.write_str("the cost must be at least 1"),
+            Self::CostOverThreshold { cost, threshold } => {
+                write!(f, "a cost of {cost} can never pass a threshold of {threshold}")
+            }
+        }
+    }
+}
+
+/// Why a limiter could not be connected to its store.
+///
+/// The message says what was wrong and where: the variable or the URL's scheme, the address, the
+/// cause. It never holds a password.
+pub struct ConnectError {
+    /// Where the URL came from, as an operator knows it.
+    pub(crate) origin: &'static str,
+    pub(crate) cause: ConnectFault,
+}
+
+#[derive(Debug)]
+pub(crate) enum ConnectFault {
+    UnknownScheme(String),
+    Malformed(String),
+    Unreachable { address: String, cause: String },
+    NotUnicode,
+}
+
+/// The schemes a store's URL may have, for messages.
+pub(crate) const SCHEMES: &str = "memory://, redis:// or unix://";
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.origin)?;
+        match &self.cause {
+            ConnectFault::UnknownScheme(scheme) => {
+                write!(f, ": unknown scheme `{scheme}`; the URL has to start with {SCHEMES}")
+            }
+            ConnectFault::Malformed(why) => {
+                write!(
+                    f,
+                    ": malformed URL ({why}); write for example redis://127.0.0.1:6379, the schemes are {SCHEMES}"
+                )
+            }
+            ConnectFault::Unreachable { address, cause } => {
+                write!(f, ": cannot connect to Redis at {address}: {cause}")
+            }
+            ConnectFault::NotUnicode => {
+                write!(f, ": not valid UTF-8; the URL has to start with {SCHEMES}")
+            }
+        }
+    }
+}
+
+/// The message: it is what a `main` that returns this error prints.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error for ConnectError {}
+
+/// [`install`](crate::install) was called a second time in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlreadyInstalled;
+
+impl fmt::Display for AlreadyInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a rate limiter is already installed in this process")
+    }
+}
+
+impl Error for AlreadyInstalled {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+
+    #[test]
+    fn a_wait_is_rounded_up_in_messages() {
+        let policy = Policy::sliding_window("reply", Duration::from_secs(60), 5);
+        let exceeded = Exceeded {
+            policy: policy.name(),
+            tier: policy.tiers()[0],
+            remaining: 0,
+            retry_after: Duration::from_micros(1_500_001),
+            reset_after: Duration::from_secs(60),
+        };
+        assert_eq!(
+            exceeded.to_string(),
+            "rate limit `reply` exceeded: at most 5 per 60s, retry after 1.501s"
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! Name + caller -> one key: readable, injective, and out of the caller's hands.
+//!
+//! A key is `<prefix><algorithm>:<name>/<part>/<part>..`. The name and every part are escaped, so
+//! that a `/` always separates: `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty part
+//! counts. Braces are escaped too, so that no caller chooses its slot in a Redis Cluster.
+//!
+//! After `%` stand two upper-case hex digits, or a word that no text escapes to: `%none` for an
+//! absent part, `%shared` for calls without a caller, `%sha256-..` for a part too long to be
+//! written out.
+
+use std::fmt::{self, Write};
+
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+use crate::policy::Policy;
+
+/// Bytes of escaped parts; most callers fit without an allocation.
+pub(crate) type Text = SmallVec<[u8; 64]>;
+
+/// A part whose escaped text is longer than this is replaced by its digest.
+const MAX_PART: usize = 128;
+
+/// Where one caller's calls under one policy are counted.
+pub(crate) struct Key(SmallVec<[u8; 128]>);
+
+impl Key {
+    pub(crate) fn compose(prefix: &str, policy: &Policy, parts: &[u8]) -> Self {
+        let mut key = SmallVec::new();
+        key.extend_from_slice(prefix.as_bytes());
+        key.extend_from_slice(policy.algorithm().as_str().as_bytes());
+        key.push(b':');
+        policy.name().bytes().for_each(|byte| escape(byte, &mut key));
+        key.extend_from_slice(parts);
+        Self(key)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Appends a part: the escaped text of `value`, or its digest.
+pub(crate) fn push_part(parts: &mut Text, value: &(impl fmt::Display + ?Sized)) {
+    parts.push(b'/');
+    let mut part = PartWriter { start: parts.len(), parts, digest: None };
+    // A `Display` that reports an error has no more to say; what it said is the part.
+    let _ = write!(part, "{value}");
+    part.finish();
+}
+
+/// Appends the part that stands for "no value", which no text equals.
+pub(crate) fn push_none(parts: &mut Text) {
+    parts.extend_from_slice(b"/%none");
+}
+
+/// Appends the part of all calls that have no caller, which no text equals.
+pub(crate) fn push_shared(parts: &mut Text) {
+    parts.extend_from_slice(b"/%shared");
+}
+
+fn escape<const N: usize>(byte: u8, out: &mut SmallVec<[u8; N]>)
+where
+    [u8; N]: smallvec::Array<Item = u8>,
+{
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    match byte {
+        b'%' | b'/' | b'{' | b'}' | b'\0'..=b' ' | 0x7f => {
+            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xf)]);
+            out.extend_from_slice(&[b'%', high, low]);
+        }
+        _ => out.push(byte),
+    }
+}
+
+/// Writes one part, and turns to the digest of the escaped text once that gets too long: memory
+/// stays bounded whatever the caller sends.
+struct PartWriter<'a> {
+    parts: &'a mut Text,
+    start: usize,
+    digest: Option<Sha256>,
+}
+
+impl PartWriter<'_> {
+    fn digest_when_over(&mut self, length: usize) {
+        if self.parts.len() - self.start > length {
+            self.digest.get_or_insert_default().update(&self.parts[self.start..]);
+            self.parts.truncate(self.start);
+        }
+    }
+
+    fn finish(mut self) {
+        if self.digest.is_some() {
+            self.digest_when_over(0);
+        }
+        if let Some(digest) = self.digest {
+            self.parts.extend_from_slice(b"%sha256-");
+            for byte in digest.finalize() {
+                let _ = write!(Bytes(self.parts), "{byte:02x}");
+            }
+        }
+    }
+}
+
+impl Write for PartWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            escape(byte, self.parts);
+            self.digest_when_over(MAX_PART);
+        }
+        Ok(())
+    }
+}
+
+/// Formats into bytes.
+struct Bytes<'a>(&'a mut Text);
+
+impl Write for Bytes<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, time::Duration};
+
+    use super::*;
+
+    fn key(name: &'static str, parts: &[&str]) -> String {
+        let mut text = Text::new();
+        for part in parts {
+            push_part(&mut text, part);
+        }
+        let policy = Policy::sliding_window(name, Duration::from_secs(1), 1);
+        String::from_utf8(Key::compose("ratelimit:", &policy, &text).0.into_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_readable() {
+        assert_eq!(
+            key("app::mail::send", &["acme", "user-42"]),
+            "ratelimit:sliding_window:app::mail::send/acme/user-42"
+        );
+        assert_eq!(key("f", &["2001:db8::1"]), "ratelimit:sliding_window:f/2001:db8::1");
+        assert_eq!(key("f", &["Zoë 王"]), "ratelimit:sliding_window:f/Zoë%20王");
+    }
+
+    #[test]
+    fn different_parts_give_different_keys() {
+        let long = "x".repeat(200);
+        let longer = "x".repeat(201);
+        let mut seen = HashMap::new();
+        for (name, parts) in [
+            ("f", vec![]),
+            ("f", vec![""]),
+            ("f", vec!["", ""]),
+            ("f", vec!["a:b", "c"]),
+            ("f", vec!["a", "b:c"]),
+            ("f", vec!["a/b", "c"]),
+            ("f", vec!["a", "b/c"]),
+            ("f", vec!["a", "b", "c"]),
+            ("f/a", vec!["b", "c"]),
+            ("f", vec!["a%2Fb", "c"]),
+            ("f", vec!["%none"]),
+            ("f", vec!["none"]),
+            ("f", vec!["%shared"]),
+            ("f", vec!["{x}"]),
+            ("f", vec!["x"]),
+            ("f", vec!["a\r\nb"]),
+            ("f", vec!["a\0b"]),
+            ("f", vec![long.as_str()]),
+            ("f", vec![longer.as_str()]),
+            ("f", vec![long.as_str(), long.as_str()]),
+        ] {
+            if let Some(other) = seen.insert(key(name, &parts), (name, parts.clone())) {
+                panic!("{other:?} and {:?} share a key", (name, parts));
+            }
+        }
+    }
+
+    #[test]
+    fn absent_and_shared_parts_are_no_text() {
+        let (mut none, mut shared) = (Text::new(), Text::new());
+        push_none(&mut none);
+        push_shared(&mut shared);
+        for text in ["", "none", "shared", "%none", "%shared"] {
+            let mut written = Text::new();
+            push_part(&mut written, text);
+            assert_ne!(written, none);
+            assert_ne!(written, shared);
+        }
+    }
+
+    #[test]
+    fn no_brace_of_a_caller_or_a_name_reaches_the_key() {
+        let key = key("app::{{closure}}::f", &["}{tag}", "{}"]);
+        assert!(!key.contains(['{', '}']), "{key}");
+    }
+
+    #[test]
+    fn a_long_part_is_its_digest_and_the_limit_is_exact() {
+        let written = key("f", &[&"x".repeat(MAX_PART)]);
+        assert!(written.ends_with(&"x".repeat(MAX_PART)));
+        let digest = key("f", &[&"x".repeat(MAX_PART + 1)]);
+        // printf 'x%.0s' $(seq 129) | sha256sum
+        assert!(
+            digest.ends_with(
+                "/%sha256-0ec9eb33e74510bcdd1f2ea55206e82f21649c5c2becbf2b433eb475b34c01bd"
+            ),
+            "{digest}"
+        );
+        assert_eq!(
+            key("f", &[&"/".repeat(1 << 20)]).len(),
+            "ratelimit:sliding_window:f/".len() + 72
+        );
+    }
+}

@@ -1,0 +1,49 @@
+#![doc = include_str!("../../README.md")]
+//!
+//! # How a call is decided
+//!
+//! In this order, a module each:
+//!
+//! - [`macro@rate_limit`] puts one call into this crate in front of the function's body.
+//! - [`Policy`] says what the limit is: a name, an algorithm, one or more tiers.
+//! - [`caller`] says who is calling; name and caller make one key.
+//! - [`Limiter`] has its store decide: in memory, or one script on Redis.
+//! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
+//! - [`observe`] shows the decisions of annotated functions to the code around them.
+//! - [`FromRejection`] makes the error the function's return value.
+
+pub mod caller;
+mod decision;
+mod error;
+mod key;
+mod limiter;
+mod observe;
+mod policy;
+#[doc(hidden)]
+pub mod private;
+mod rejection;
+mod store;
+
+pub use caller::Caller;
+pub use decision::Decision;
+pub use error::{
+    AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, PolicyFault, RateLimitError,
+    Unavailable, UnavailableReason,
+};
+pub use limiter::{Limiter, LimiterBuilder, URL_VARIABLE, install};
+pub use observe::observe;
+pub use policy::{Algorithm, MAX_TIERS, Policy, Tier};
+/// ```
+/// # use ratelimit_runtime::{RateLimitError, rate_limit};
+/// #[rate_limit(period = 30, threshold = 2, key = name)]
+/// async fn say_hi(name: String) -> Result<String, RateLimitError> {
+///     Ok(format!("hi, {name}"))
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # assert!(say_hi("alice".into()).await.is_ok() && say_hi("alice".into()).await.is_ok());
+/// # assert!(say_hi("alice".into()).await.is_err());
+/// # }
+/// ```
+pub use ratelimit_macros::rate_limit;
+pub use rejection::FromRejection;

@@ -1,0 +1,32 @@
+//! Where calls are counted. Stores judge, atomically; what their numbers are called is decided
+//! elsewhere.
+
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+use crate::policy::Policy;
+
+/// What a call asks of a store.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) policy: &'a Policy,
+    /// The units the call takes; 0 only when looking.
+    pub(crate) cost: u32,
+    /// Whether an admitted call is recorded, or only looked at.
+    pub(crate) record: bool,
+}
+
+/// What a store answers. Times are in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) admitted: bool,
+    /// Refused: the tier with the longest wait. Admitted: the one with the fewest units left, of
+    /// several the one with the longest wait.
+    pub(crate) tier: usize,
+    /// The units left in that tier.
+    pub(crate) remaining: u32,
+    /// Refused: until the same call is admitted. Admitted: until more than `remaining` can be had.
+    pub(crate) wait: u64,
+    /// Until the full quota is back.
+    pub(crate) reset: u64,
+}

@@ -1,0 +1,367 @@
+//! What an annotated function does when it runs, and which calls are counted together.
+
+#![allow(
+    clippy::items_after_statements,
+    reason = "a limited function stands where its test uses it"
+)]
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use ratelimit_runtime::{Limiter, Policy, RateLimitError, caller, observe, rate_limit};
+
+type Done = Result<(), RateLimitError>;
+
+fn is_exceeded<T>(answer: &Result<T, RateLimitError>) -> bool {
+    matches!(answer, Err(RateLimitError::Exceeded(_)))
+}
+
+#[tokio::test]
+async fn third_call_in_window_is_refused_and_its_body_does_not_run() {
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+
+    #[rate_limit(period = 30, threshold = 2)]
+    async fn say_hi(name: &str) -> Result<String, RateLimitError> {
+        RUNS.fetch_add(1, Ordering::Relaxed);
+        Ok(format!("hi, {name}"))
+    }
+
+    assert_eq!(say_hi("a").await.unwrap(), "hi, a");
+    assert_eq!(say_hi("b").await.unwrap(), "hi, b");
+    let Err(RateLimitError::Exceeded(refused)) = say_hi("c").await else { panic!("refused") };
+    assert_eq!(RUNS.load(Ordering::Relaxed), 2);
+    assert_eq!((refused.threshold(), refused.period()), (2, Duration::from_secs(30)));
+    assert!(refused.policy().ends_with("::say_hi"), "{}", refused.policy());
+    assert!(
+        refused.policy().starts_with("attribute::third_call_in_window"),
+        "{}",
+        refused.policy()
+    );
+}
+
+#[tokio::test]
+async fn without_arguments_three_calls_a_minute_are_admitted() {
+    #[rate_limit]
+    async fn bare() -> Done {
+        Ok(())
+    }
+
+    for _ in 0..3 {
+        bare().await.unwrap();
+    }
+    let Err(RateLimitError::Exceeded(refused)) = bare().await else { panic!("refused") };
+    assert_eq!((refused.threshold(), refused.period()), (3, Duration::from_secs(60)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_is_tokios_in_memory() {
+    let limiter = Limiter::in_memory();
+
+    #[rate_limit(period = 30, threshold = 1, limiter = limiter)]
+    async fn once(limiter: &Limiter) -> Done {
+        Ok(())
+    }
+
+    once(&limiter).await.unwrap();
+    tokio::time::advance(Duration::from_micros(29_999_999)).await;
+    assert!(is_exceeded(&once(&limiter).await));
+    tokio::time::advance(Duration::from_micros(1)).await;
+    once(&limiter).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_callers_never_share() {
+    #[rate_limit(threshold = 1, key = user)]
+    async fn by_key(user: &str) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1)]
+    async fn by_scope() -> Done {
+        Ok(())
+    }
+
+    for user in ["alice", "bob", ""] {
+        by_key(user).await.unwrap();
+        assert!(is_exceeded(&by_key(user).await));
+        caller::scope(user, by_scope()).await.unwrap();
+        assert!(is_exceeded(&caller::scope(user, by_scope()).await));
+    }
+    // Calls without a caller share a limit of their own.
+    by_scope().await.unwrap();
+    assert!(is_exceeded(&by_scope().await));
+}
+
+#[tokio::test]
+async fn none_is_a_caller_of_its_own() {
+    #[rate_limit(threshold = 1, key = user)]
+    async fn optional(user: Option<&str>) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1, key = user)]
+    #[expect(clippy::ref_option, reason = "handlers have such parameters")]
+    async fn borrowed(user: &Option<String>) -> Done {
+        Ok(())
+    }
+
+    for user in [None, Some(""), Some("none"), Some("%none")] {
+        optional(user).await.unwrap();
+        assert!(is_exceeded(&optional(user).await));
+        let user = user.map(str::to_owned);
+        borrowed(&user).await.unwrap();
+        assert!(is_exceeded(&borrowed(&user).await));
+    }
+}
+
+#[tokio::test]
+async fn parts_of_a_tuple_do_not_run_together() {
+    #[rate_limit(threshold = 1, key = (tenant, user))]
+    async fn tuple(tenant: &str, user: &str) -> Done {
+        Ok(())
+    }
+
+    for (tenant, user) in [("a", "bc"), ("ab", "c"), ("a/b", "c"), ("a", "b/c"), ("", "abc")] {
+        tuple(tenant, user).await.unwrap();
+        assert!(is_exceeded(&tuple(tenant, user).await));
+    }
+}
+
+mod one {
+    use super::*;
+
+    #[rate_limit(threshold = 1)]
+    pub(crate) async fn get() -> Done {
+        Ok(())
+    }
+}
+
+mod two {
+    use super::*;
+
+    #[rate_limit(threshold = 1)]
+    pub(crate) async fn get() -> Done {
+        Ok(())
+    }
+}
+
+struct Cats;
+struct Dogs;
+struct Pets<T>(T);
+
+impl Cats {
+    #[rate_limit(threshold = 1)]
+    async fn get(&self) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1)]
+    async fn make() -> Done {
+        Ok(())
+    }
+}
+
+impl Dogs {
+    #[rate_limit(threshold = 1)]
+    async fn get(&self) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1)]
+    async fn make() -> Done {
+        Ok(())
+    }
+}
+
+impl<T> Pets<T> {
+    #[rate_limit(threshold = 1)]
+    async fn get(&self) -> Done {
+        let _ = &self.0;
+        Ok(())
+    }
+}
+
+trait Feed {
+    #[rate_limit(threshold = 1)]
+    async fn feed(&self) -> Done {
+        Ok(())
+    }
+
+    async fn walk(&self) -> Done;
+}
+
+impl Feed for Cats {
+    #[rate_limit(threshold = 1)]
+    async fn walk(&self) -> Done {
+        Ok(())
+    }
+}
+
+impl Feed for Dogs {
+    #[rate_limit(threshold = 1)]
+    async fn walk(&self) -> Done {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn functions_of_one_name_do_not_share() {
+    one::get().await.unwrap();
+    two::get().await.unwrap();
+    Cats.get().await.unwrap();
+    Dogs.get().await.unwrap();
+    Cats::make().await.unwrap();
+    Dogs::make().await.unwrap();
+    Cats.walk().await.unwrap();
+    Dogs.walk().await.unwrap();
+    assert!(is_exceeded(&one::get().await));
+    assert!(is_exceeded(&two::get().await));
+    assert!(is_exceeded(&Cats.get().await));
+    assert!(is_exceeded(&Dogs::make().await));
+    assert!(is_exceeded(&Cats.walk().await));
+}
+
+#[tokio::test]
+async fn a_default_method_is_counted_for_each_type() {
+    Cats.feed().await.unwrap();
+    Dogs.feed().await.unwrap();
+    assert!(is_exceeded(&Cats.feed().await));
+}
+
+impl Feed for Pets<u8> {
+    async fn walk(&self) -> Done {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn arguments_of_a_generic_type_make_no_difference() {
+    Pets(1_u8).get().await.unwrap();
+    assert!(is_exceeded(&Pets("a").get().await));
+    Pets(1_u8).feed().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_name_replaces_the_path() {
+    #[rate_limit(threshold = 1, name = "shared-name", key = 1)]
+    async fn first() -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1, name = "shared-name", key = 1)]
+    async fn second() -> Done {
+        Ok(())
+    }
+
+    first().await.unwrap();
+    let error = second().await.unwrap_err();
+    assert!(error.to_string().starts_with("rate limit `shared-name` exceeded"), "{error}");
+}
+
+#[tokio::test]
+async fn a_named_limiter_decides_whatever_it_is_held_in() {
+    struct Service {
+        limiter: std::sync::Arc<Limiter>,
+    }
+
+    impl Service {
+        #[rate_limit(threshold = 1, limiter = self.limiter)]
+        async fn call(&self) -> Done {
+            Ok(())
+        }
+    }
+
+    #[rate_limit(threshold = 1, limiter = Limiter::in_memory())]
+    async fn anew() -> Done {
+        Ok(())
+    }
+
+    let service = || Service { limiter: Limiter::in_memory().into() };
+    let (first, second) = (service(), service());
+    first.call().await.unwrap();
+    second.call().await.unwrap();
+    assert!(is_exceeded(&first.call().await));
+    for _ in 0..3 {
+        anew().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_expression_is_evaluated_once_and_may_return_early() {
+    static EVALUATIONS: AtomicU32 = AtomicU32::new(0);
+
+    #[derive(Debug)]
+    struct Oops;
+
+    impl From<RateLimitError> for Oops {
+        fn from(_: RateLimitError) -> Self {
+            Self
+        }
+    }
+
+    fn identity(user: &str) -> Result<&str, Oops> {
+        EVALUATIONS.fetch_add(1, Ordering::Relaxed);
+        if user.is_empty() { Err(Oops) } else { Ok(user) }
+    }
+
+    #[rate_limit(threshold = 1, key = identity(&user)?)]
+    async fn call(user: String) -> Result<String, Oops> {
+        Ok(user)
+    }
+
+    assert_eq!(call("alice".into()).await.unwrap(), "alice");
+    assert_eq!(EVALUATIONS.load(Ordering::Relaxed), 1);
+    call(String::new()).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn an_observer_sees_every_answer_of_its_future() {
+    #[rate_limit(threshold = 1, name = "observed", key = user)]
+    async fn limited(user: &str) -> Done {
+        Ok(())
+    }
+
+    let ((), answers) = observe(async {
+        let _ = limited("alice").await;
+        let _ = limited("alice").await;
+    })
+    .await;
+    assert_eq!(answers.len(), 2);
+    assert_eq!(answers[0].as_ref().unwrap().remaining(), 0);
+    assert!(is_exceeded(&answers[1]));
+}
+
+#[tokio::test]
+async fn errors_convert_as_the_question_mark_would() {
+    #[rate_limit(threshold = 1, key = 1)]
+    async fn any() -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1, key = 1)]
+    async fn boxed() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Ok(())
+    }
+
+    any().await.unwrap();
+    assert!(any().await.unwrap_err().downcast_ref::<RateLimitError>().is_some());
+    boxed().await.unwrap();
+    assert!(boxed().await.unwrap_err().is::<RateLimitError>());
+}
+
+#[tokio::test]
+async fn the_same_limit_by_attribute_and_by_call() {
+    let limiter = Limiter::in_memory();
+
+    #[rate_limit(period = 60, threshold = 2, name = "mail", key = user, limiter = limiter)]
+    async fn mail(limiter: &Limiter, user: &str) -> Done {
+        Ok(())
+    }
+
+    const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 2);
+    mail(&limiter, "alice").await.unwrap();
+    assert_eq!(limiter.check(&MAIL, "alice").await.unwrap().remaining(), 0);
+    assert!(is_exceeded(&mail(&limiter, "alice").await));
+}

@@ -1,0 +1,48 @@
+//! Calls one limited function from many tasks at once, and prints how many calls were admitted.
+//!
+//! hammer URL TASKS CALLS
+
+use std::{env, sync::Arc};
+
+use ratelimit_runtime::{Limiter, RateLimitError, rate_limit};
+
+#[rate_limit(period = 3600, threshold = 100, name = "hammered", key = "one", limiter = limiter)]
+async fn limited(limiter: &Limiter) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [url, tasks, calls] = arguments.as_slice() else {
+        return Err("usage: hammer URL TASKS CALLS".into());
+    };
+    let (tasks, calls): (usize, usize) = (tasks.parse()?, calls.parse()?);
+    let limiter = Arc::new(
+        // What is counted here is exactness, not speed: a busy machine must not cut a call short.
+        Limiter::builder().deadline(std::time::Duration::from_secs(30)).connect(url).await?,
+    );
+
+    let workers: Vec<_> = (0..tasks)
+        .map(|_| {
+            let limiter = Arc::clone(&limiter);
+            tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..calls {
+                    match limited(&limiter).await {
+                        Ok(()) => admitted += 1,
+                        Err(RateLimitError::Exceeded(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(admitted)
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for worker in workers {
+        admitted += worker.await??;
+    }
+    println!("{admitted}");
+    Ok(())
+}

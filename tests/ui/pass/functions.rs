@@ -1,0 +1,141 @@
+//! Functions of every kind compile without a warning.
+#![deny(warnings, missing_docs, unused_qualifications, clippy::all, clippy::pedantic)]
+
+use std::{fmt::Display, sync::Arc};
+
+use ratelimit_runtime::{FromRejection, Limiter, RateLimitError, rate_limit};
+
+/// Defaults.
+#[rate_limit]
+pub async fn bare() -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// The body moves what the key borrows.
+#[rate_limit(period = 30, threshold = 2, key = name)]
+pub async fn moved(name: String) -> Result<String, RateLimitError> {
+    Ok(name)
+}
+
+/// Generics, `where`, lifetimes, `impl Trait` on both sides.
+///
+/// # Errors
+///
+/// The refusal.
+#[rate_limit(key = (id, tag))]
+pub async fn generic<'a, T, const N: usize>(
+    id: T,
+    tag: &'a str,
+    values: [u8; N],
+    _more: impl Display + Send,
+) -> Result<impl Display, RateLimitError>
+where
+    T: Display + Send + 'a,
+{
+    Ok(format!("{id}{tag}{}", values.len()))
+}
+
+/// `?`, `return` and inner attributes work as without the attribute.
+///
+/// # Errors
+///
+/// As it comes.
+#[rate_limit]
+pub async fn early(text: &str) -> Result<u32, Box<dyn std::error::Error + Send + Sync>> {
+    #![allow(clippy::needless_return)]
+    let number: u32 = text.parse()?;
+    if number > 5 {
+        return Ok(5);
+    }
+    return Ok(number);
+}
+
+/// Methods.
+pub struct Service {
+    limiter: Limiter,
+}
+
+impl Service {
+    #[rate_limit(limiter = self.limiter, key = user)]
+    async fn by_reference(&self, user: Option<u64>) -> Result<(), RateLimitError> {
+        let _ = user;
+        Ok(())
+    }
+
+    #[rate_limit(limiter = self.limiter)]
+    async fn by_arc(self: Arc<Self>) -> Result<(), RateLimitError> {
+        let _: Limiter = self.limiter.clone();
+        Ok(())
+    }
+
+    #[rate_limit]
+    async fn by_value(mut self) -> Result<Self, RateLimitError> {
+        self.limiter = Limiter::in_memory();
+        Ok(self)
+    }
+}
+
+/// A return type of one's own.
+pub enum Reply {
+    /// Served.
+    Served,
+    /// Refused.
+    Refused,
+}
+
+impl FromRejection for Reply {
+    fn from_rejection(_: RateLimitError) -> Self {
+        Self::Refused
+    }
+}
+
+/// Without a `Result`.
+#[rate_limit]
+pub async fn reply() -> Reply {
+    Reply::Served
+}
+
+fn assert_send<T: Send>(_: T) {}
+
+/// What a body declares does not reach the prologue, nor the other way round.
+mod hygiene {
+    #![no_implicit_prelude]
+
+    struct Here;
+    const SITE: u8 = 1;
+
+    #[::ratelimit_runtime::rate_limit(key = SITE)]
+    pub(super) async fn shadowed() -> ::std::result::Result<u8, ::ratelimit_runtime::RateLimitError> {
+        use ::std::result::Result::Ok;
+        #[allow(dead_code, non_snake_case)]
+        fn Err() {}
+        #[allow(dead_code)]
+        struct Result;
+        let _ = Here;
+        Ok(SITE)
+    }
+}
+
+/// The runtime under another name.
+mod renamed {
+    use ratelimit_runtime as limits;
+
+    #[limits::rate_limit(crate = limits)]
+    pub(super) async fn by_path() -> Result<(), limits::RateLimitError> {
+        Ok(())
+    }
+}
+
+fn main() {
+    assert_send(bare());
+    assert_send(moved(String::new()));
+    assert_send(generic(1, "", [0; 3], 2));
+    assert_send(early("1"));
+    let service = Arc::new(Service { limiter: Limiter::in_memory() });
+    assert_send(service.by_reference(None));
+    assert_send(Arc::clone(&service).by_arc());
+    drop(Service { limiter: Limiter::in_memory() }.by_value());
+    drop(reply());
+    drop(hygiene::shadowed());
+    drop(renamed::by_path());
+}
