@@ -365,3 +365,139 @@ async fn the_same_limit_by_attribute_and_by_call() {
     assert_eq!(limiter.check(&MAIL, "alice").await.unwrap().remaining(), 0);
     assert!(is_exceeded(&mail(&limiter, "alice").await));
 }
+
+fn fault(answer: Done) -> String {
+    match answer {
+        Err(RateLimitError::InvalidPolicy(error)) => error.fault().to_string(),
+        other => panic!("expected an invalid policy, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn values_of_a_call_obey_the_same_rules_and_never_panic() {
+    #[rate_limit(period = period, threshold = threshold, cost = cost)]
+    async fn call(period: Duration, threshold: u32, cost: u32) -> Done {
+        Ok(())
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    call(MINUTE, 1, 1).await.unwrap();
+    for (period, threshold, cost, expected) in [
+        (Duration::ZERO, 1, 1, "`period` must be at least 1 ms, but is 0"),
+        (Duration::from_micros(999), 1, 1, "`period` must be at least 1 ms, but is 999 µs"),
+        (Duration::MAX, 1, 1, "`period` must be at most 366 days"),
+        (MINUTE, 0, 1, "`threshold` must be at least 1"),
+        (MINUTE, 2, 0, "`cost` must be at least 1; `skip` lets calls pass unchecked"),
+        (MINUTE, 2, 3, "`cost` is 3, which can never pass a threshold of 2"),
+    ] {
+        assert_eq!(fault(call(period, threshold, cost).await), expected);
+    }
+    assert!(fault(call(MINUTE, u32::MAX, 1).await).contains("at most 100000, but is 4294967295"));
+}
+
+#[tokio::test]
+async fn tiers_of_expressions_obey_the_same_rules() {
+    #[rate_limit(
+        tier(period = "1m", threshold = minute),
+        tier(period = "1h", threshold = hour),
+        key = 1
+    )]
+    async fn call(minute: u32, hour: u32) -> Done {
+        Ok(())
+    }
+
+    call(1, 2).await.unwrap();
+    assert!(is_exceeded(&call(1, 2).await));
+    assert!(fault(call(1, 60).await).contains("this tier can never refuse"));
+}
+
+#[tokio::test]
+async fn a_plan_may_set_the_threshold() {
+    #[rate_limit(threshold = plan, key = user)]
+    async fn call(user: &str, plan: u32) -> Done {
+        Ok(())
+    }
+
+    call("free", 1).await.unwrap();
+    assert!(is_exceeded(&call("free", 1).await));
+    for _ in 0..5 {
+        call("pro", 5).await.unwrap();
+    }
+    assert!(is_exceeded(&call("pro", 5).await));
+    // A raised threshold goes on with the same history.
+    call("free", 2).await.unwrap();
+    assert!(is_exceeded(&call("free", 2).await));
+}
+
+#[tokio::test]
+async fn tiers_of_literals_are_decided_together() {
+    let limiter = Limiter::in_memory();
+
+    #[rate_limit(
+        tier(period = 60, threshold = 1),
+        tier(period = "1h", threshold = 5),
+        tier(period = "1d", threshold = 10),
+        name = "mail",
+        key = mailbox,
+        limiter = limiter
+    )]
+    async fn mail(limiter: &Limiter, mailbox: &str) -> Done {
+        Ok(())
+    }
+
+    mail(&limiter, "a").await.unwrap();
+    let Err(RateLimitError::Exceeded(refused)) = mail(&limiter, "a").await else { panic!() };
+    assert_eq!((refused.threshold(), refused.period()), (1, Duration::from_secs(60)));
+    mail(&limiter, "b").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cost_takes_as_many_units() {
+    #[rate_limit(threshold = 10, cost = units, key = 1)]
+    async fn call(units: u32) -> Done {
+        Ok(())
+    }
+
+    call(7).await.unwrap();
+    assert!(is_exceeded(&call(4).await));
+    call(3).await.unwrap();
+    assert!(is_exceeded(&call(1).await));
+}
+
+#[tokio::test]
+async fn a_skipped_call_is_not_checked_and_not_counted() {
+    static EVALUATIONS: AtomicU32 = AtomicU32::new(0);
+
+    fn counted(user: &str) -> &str {
+        EVALUATIONS.fetch_add(1, Ordering::Relaxed);
+        user
+    }
+
+    #[rate_limit(threshold = 1, skip = user == "admin", key = counted(user))]
+    async fn call(user: &str) -> Done {
+        Ok(())
+    }
+
+    for _ in 0..5 {
+        call("admin").await.unwrap();
+    }
+    assert_eq!(EVALUATIONS.load(Ordering::Relaxed), 0);
+    call("alice").await.unwrap();
+    assert!(is_exceeded(&call("alice").await));
+}
+
+#[tokio::test]
+async fn a_dry_run_decides_and_tells_but_never_refuses() {
+    #[rate_limit(threshold = 1, dry_run, key = 1)]
+    async fn call() -> Done {
+        Ok(())
+    }
+
+    let ((), answers) = observe(async {
+        for _ in 0..3 {
+            call().await.unwrap();
+        }
+    })
+    .await;
+    assert!(answers[0].is_ok() && is_exceeded(&answers[1]) && is_exceeded(&answers[2]));
+}

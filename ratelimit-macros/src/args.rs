@@ -1,110 +1,256 @@
 //! What was written in the attribute, spans intact; nothing is judged here but the grammar.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::{
     Expr, Path, Token,
     ext::IdentExt,
+    parenthesized,
     parse::{Parse, ParseStream, Parser},
 };
 
 use crate::errors::Errors;
 
-/// An argument's value; `None` where it was not given.
+/// The arguments; `None` where one was not given.
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) period: Option<Expr>,
-    pub(crate) threshold: Option<Expr>,
-    pub(crate) key: Option<Expr>,
-    pub(crate) name: Option<Expr>,
-    pub(crate) limiter: Option<Expr>,
-    pub(crate) krate: Option<Path>,
+    pub(crate) period: Option<Given<Expr>>,
+    pub(crate) threshold: Option<Given<Expr>>,
+    pub(crate) tiers: Vec<TierArgs>,
+    pub(crate) key: Option<Given<Expr>>,
+    pub(crate) name: Option<Given<Expr>>,
+    pub(crate) algorithm: Option<Given<Expr>>,
+    pub(crate) burst: Option<Given<Expr>>,
+    pub(crate) cost: Option<Given<Expr>>,
+    pub(crate) skip: Option<Given<Expr>>,
+    pub(crate) limiter: Option<Given<Expr>>,
+    pub(crate) on_store_error: Option<Given<Expr>>,
+    pub(crate) max_wait: Option<Given<Expr>>,
+    pub(crate) count_rejected: Option<Given<()>>,
+    pub(crate) dry_run: Option<Given<()>>,
+    pub(crate) krate: Option<Given<Path>>,
 }
 
-const NAMES: &str = "`period`, `threshold`, `key`, `name`, `limiter` and `crate`";
+/// An argument's name, where it stands, and its value.
+pub(crate) struct Given<T> {
+    pub(crate) name: Ident,
+    pub(crate) value: T,
+}
+
+/// `tier(period = .., threshold = ..)`.
+pub(crate) struct TierArgs {
+    pub(crate) keyword: Ident,
+    pub(crate) period: Option<Given<Expr>>,
+    pub(crate) threshold: Option<Given<Expr>>,
+}
+
+const NAMES: [&str; 15] = [
+    "period",
+    "threshold",
+    "tier",
+    "key",
+    "name",
+    "algorithm",
+    "burst",
+    "cost",
+    "skip",
+    "limiter",
+    "on_store_error",
+    "max_wait",
+    "count_rejected",
+    "dry_run",
+    "crate",
+];
+
+const TIER_NAMES: [&str; 2] = ["period", "threshold"];
+
+/// What other limiters call our arguments.
+const SYNONYMS: [(&str, &[&str]); 9] = [
+    (
+        "threshold",
+        &[
+            "limit",
+            "rate",
+            "max",
+            "max_requests",
+            "requests",
+            "count",
+            "quota",
+            "permits",
+            "rps",
+            "calls",
+        ],
+    ),
+    ("period", &["window", "per", "interval", "duration", "ttl", "seconds", "per_second"]),
+    ("tier", &["tiers", "windows", "limits"]),
+    ("key", &["by", "user", "caller", "identity", "identifier", "key_func"]),
+    ("burst", &["capacity", "burst_size", "bucket_size"]),
+    ("cost", &["weight", "tokens", "units", "amount"]),
+    ("skip", &["unless", "exempt", "exempt_when", "skip_if"]),
+    ("limiter", &["store", "backend"]),
+    ("max_wait", &["timeout", "max_wait_ms", "wait"]),
+];
 
 impl Args {
     /// Takes in every argument that can be read; the others are errors.
     pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut args = Self::default();
-        let list = |input: ParseStream<'_>| {
-            while !input.is_empty() {
-                if let Err(error) = args.parse_one(input, errors) {
-                    errors.push(error);
-                    skip_to_comma(input)?;
-                }
-                input.parse::<Option<Token![,]>>()?;
-            }
-            Ok(())
+        let all = |input: ParseStream<'_>| {
+            each_argument(input, errors, |name, input, errors| args.take(name, input, errors))
         };
-        if let Err(error) = list.parse2(tokens) {
+        if let Err(error) = all.parse2(tokens) {
             errors.push(error);
         }
         args
     }
 
-    fn parse_one(&mut self, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
-        let name = input.call(Ident::parse_any).map_err(|error| {
-            syn::Error::new(
-                error.span(),
-                format!("expected an argument such as `period = 30`; the arguments are {NAMES}"),
-            )
-        })?;
+    fn take(
+        &mut self,
+        name: Ident,
+        input: ParseStream<'_>,
+        errors: &mut Errors,
+    ) -> syn::Result<()> {
         match name.to_string().as_str() {
-            "period" => assign(&mut self.period, &name, input, errors)?,
-            "threshold" => assign(&mut self.threshold, &name, input, errors)?,
-            "key" => assign(&mut self.key, &name, input, errors)?,
-            "name" => assign(&mut self.name, &name, input, errors)?,
-            "limiter" => assign(&mut self.limiter, &name, input, errors)?,
-            "crate" => assign(&mut self.krate, &name, input, errors)?,
-            unknown => {
-                let meant = match unknown {
-                    "limit" | "max" | "count" | "requests" | "rate" => {
-                        "; the number of calls is `threshold`"
-                    }
-                    "window" | "per" | "interval" | "ttl" => {
-                        "; the length of the window is `period`"
-                    }
-                    _ => "",
-                };
-                let message =
-                    format!("unknown argument `{unknown}`{meant}; the arguments are {NAMES}");
-                return Err(syn::Error::new(name.span(), message));
+            "period" => assign(&mut self.period, name, input, errors),
+            "threshold" => assign(&mut self.threshold, name, input, errors),
+            "tier" => {
+                self.tiers.push(TierArgs::parse(name, input, errors)?);
+                Ok(())
             }
-        }
-        if input.is_empty() || input.peek(Token![,]) {
-            Ok(())
-        } else {
-            Err(input.error("expected a `,` before the next argument"))
+            "key" => assign(&mut self.key, name, input, errors),
+            "name" => assign(&mut self.name, name, input, errors),
+            "algorithm" => assign(&mut self.algorithm, name, input, errors),
+            "burst" => assign(&mut self.burst, name, input, errors),
+            "cost" => assign(&mut self.cost, name, input, errors),
+            "skip" => assign(&mut self.skip, name, input, errors),
+            "limiter" => assign(&mut self.limiter, name, input, errors),
+            "on_store_error" => assign(&mut self.on_store_error, name, input, errors),
+            "max_wait" => assign(&mut self.max_wait, name, input, errors),
+            "count_rejected" => flag(&mut self.count_rejected, name, input, errors),
+            "dry_run" => flag(&mut self.dry_run, name, input, errors),
+            "crate" => assign(&mut self.krate, name, input, errors),
+            unknown => Err(unknown_name(unknown, name.span(), &NAMES)),
         }
     }
+}
+
+impl TierArgs {
+    fn parse(keyword: Ident, input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<Self> {
+        if !input.peek(syn::token::Paren) {
+            let message = "`tier` is written `tier(period = .., threshold = ..)`";
+            return Err(syn::Error::new(keyword.span(), message));
+        }
+        let content;
+        parenthesized!(content in input);
+        let mut tier = Self { keyword, period: None, threshold: None };
+        each_argument(&content, errors, |name, input, errors| match name.to_string().as_str() {
+            "period" => assign(&mut tier.period, name, input, errors),
+            "threshold" => assign(&mut tier.threshold, name, input, errors),
+            unknown => Err(unknown_name(unknown, name.span(), &TIER_NAMES)),
+        })?;
+        Ok(tier)
+    }
+}
+
+/// Reads a list of arguments separated by commas, and goes on after one that cannot be read.
+fn each_argument(
+    input: ParseStream<'_>,
+    errors: &mut Errors,
+    mut take: impl FnMut(Ident, ParseStream<'_>, &mut Errors) -> syn::Result<()>,
+) -> syn::Result<()> {
+    while !input.is_empty() {
+        let argument = input
+            .call(Ident::parse_any)
+            .map_err(|error| {
+                let message = "expected an argument such as `period = 30`";
+                syn::Error::new(error.span(), message)
+            })
+            .and_then(|name| take(name, input, errors))
+            .and_then(|()| {
+                if input.is_empty() || input.peek(Token![,]) {
+                    return Ok(());
+                }
+                Err(input.error("expected a `,` before the next argument"))
+            });
+        if let Err(error) = argument {
+            errors.push(error);
+            while !input.is_empty() && !input.peek(Token![,]) {
+                input.parse::<TokenTree>()?;
+            }
+        }
+        input.parse::<Option<Token![,]>>()?;
+    }
+    Ok(())
 }
 
 /// Reads `= value` into the argument's slot.
 fn assign<T: Parse>(
-    slot: &mut Option<T>,
-    name: &Ident,
+    slot: &mut Option<Given<T>>,
+    name: Ident,
     input: ParseStream<'_>,
     errors: &mut Errors,
 ) -> syn::Result<()> {
+    let needs_a_value =
+        || syn::Error::new(name.span(), format!("`{name}` needs a value: `{name} = ..`"));
     if !input.peek(Token![=]) {
-        return Err(syn::Error::new(name.span(), format!("`{name}` needs a value: `{name} = ..`")));
+        return Err(needs_a_value());
     }
     input.parse::<Token![=]>()?;
     if input.is_empty() || input.peek(Token![,]) {
-        return Err(syn::Error::new(name.span(), format!("`{name}` needs a value: `{name} = ..`")));
+        return Err(needs_a_value());
     }
     let value = input.parse()?;
-    if slot.is_some() {
-        errors.at(name, format!("`{name}` is given twice; keep one of them"));
-    } else {
-        *slot = Some(value);
-    }
+    fill(slot, Given { name, value }, errors);
     Ok(())
 }
 
-fn skip_to_comma(input: ParseStream<'_>) -> syn::Result<()> {
-    while !input.is_empty() && !input.peek(Token![,]) {
-        input.parse::<TokenTree>()?;
+/// Takes an argument without a value.
+fn flag(
+    slot: &mut Option<Given<()>>,
+    name: Ident,
+    input: ParseStream<'_>,
+    errors: &mut Errors,
+) -> syn::Result<()> {
+    if input.peek(Token![=]) {
+        let message = format!("`{name}` takes no value: write `{name}`, or leave it out");
+        return Err(syn::Error::new(name.span(), message));
     }
+    fill(slot, Given { name, value: () }, errors);
     Ok(())
+}
+
+fn fill<T>(slot: &mut Option<Given<T>>, given: Given<T>, errors: &mut Errors) {
+    if slot.is_some() {
+        let name = &given.name;
+        errors.at(name, format!("`{name}` is given twice; keep one of them"));
+    } else {
+        *slot = Some(given);
+    }
+}
+
+fn unknown_name(unknown: &str, span: Span, names: &[&str]) -> syn::Error {
+    let synonym = SYNONYMS.iter().find(|(_, others)| others.contains(&unknown));
+    let message = match synonym.map(|(name, _)| *name).filter(|name| names.contains(name)) {
+        Some(name) => format!("unknown argument `{unknown}`; here it is called `{name}`"),
+        None => match nearest(unknown, names) {
+            Some(name) => format!("unknown argument `{unknown}`; did you mean `{name}`?"),
+            None => format!("unknown argument `{unknown}`; the arguments are {}", list(names)),
+        },
+    };
+    syn::Error::new(span, message)
+}
+
+/// The name that was probably meant, if any comes close.
+pub(crate) fn nearest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
+    let distance = |name: &&&str| strsim::damerau_levenshtein(written, name);
+    let closest = names.iter().min_by_key(distance)?;
+    (distance(&closest) <= 1 + closest.len() / 4).then_some(closest)
+}
+
+/// The names for a message, each in backticks.
+pub(crate) fn list(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => quoted.concat(),
+    }
 }

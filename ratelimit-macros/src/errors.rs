@@ -21,6 +21,11 @@ impl Errors {
         }
     }
 
+    /// The value, or `None` with its error added.
+    pub(crate) fn or<T>(&mut self, result: syn::Result<T>) -> Option<T> {
+        result.map_err(|error| self.push(error)).ok()
+    }
+
     /// The compile errors, or `None` if all is well.
     pub(crate) fn into_tokens(self) -> Option<TokenStream> {
         self.0.map(|errors| errors.to_compile_error())

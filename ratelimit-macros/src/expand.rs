@@ -1,66 +1,114 @@
 //! What is emitted: the item, and in front of its body one call into the runtime.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 
-use crate::{args::Args, errors::Errors, function::Function, policy::Policy};
+use crate::{
+    args::Args,
+    errors::Errors,
+    function::Function,
+    policy::{Policy, Tier},
+    rules::Algorithm,
+    value::Value,
+};
 
 pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let args = Args::parse(arguments, &mut errors);
     let policy = Policy::judge(args, &mut errors);
-    let Ok(function) = syn::parse2::<Function>(item.clone()) else {
-        errors.push(syn::Error::new(Span::call_site(), "`#[rate_limit]` goes on an `async fn`"));
-        let errors = errors.into_tokens();
-        return quote!(#item #errors);
+    let function = match Function::read(item) {
+        Ok(function) => function,
+        Err(error) => {
+            errors.push(error);
+            let errors = errors.into_tokens();
+            return quote!(#item #errors);
+        }
     };
     function.judge(&mut errors);
     // The item comes first and always: callers, and tools that complete names in it, go on.
     match errors.into_tokens() {
-        Some(errors) => quote!(#function #errors),
+        // Parameters that only an argument names would be reported as unused.
+        Some(errors) => quote!(#[allow(unused)] #function #errors),
         None => function.with_prologue(&prologue(&policy, &function)),
     }
 }
 
+/// One block: what is made in it is gone before the body runs.
 fn prologue(policy: &Policy, function: &Function) -> TokenStream {
-    let Policy { period_micros, threshold, key, name, limiter, krate } = policy;
-    let name = name.as_ref().map_or_else(|| quote!(""), |name| quote!(#name));
+    let Policy { cost, skip, key, limiter, dry_run, krate, .. } = policy;
     let private = quote!(#krate::private);
-    // A binding that no one else can name, and that is no one's constant.
-    let call = syn::Ident::new("__ratelimit_call", Span::mixed_site());
-    let refusal = syn::Ident::new("__ratelimit_refusal", Span::mixed_site());
+    // Bindings that no one else can name, and that are no one's constants.
+    let call = format_ident!("__ratelimit_call", span = Span::mixed_site());
+    let refusal = format_ident!("__ratelimit_refusal", span = Span::mixed_site());
 
-    let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
-    let limiter = limiter
-        .as_ref()
-        .map(|limiter| quote_spanned!(limiter.span()=> #call.limiter(&(#limiter));));
-    // One statement a part: what an expression borrows is given back before anything is awaited.
-    let parts = key.iter().map(|part| {
-        let private = spanned(&private, part.span());
-        quote_spanned!(part.span()=> #private::part(&(#part)).add_to(&mut #call);)
+    let literal = policy_tokens(policy, |value| value.literal(&private));
+    let late = (!policy.is_literal()).then(|| {
+        let policy = policy_tokens(policy, |value| match value.number {
+            Some(_) => value.literal(&private),
+            None => function.localize(&value.expr),
+        });
+        quote!(#call.policy(#policy);)
     });
+    let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
+    let dry_run = dry_run.then(|| quote!(#call.dry_run();));
+    let cost = cost.as_ref().map(|Value { expr, .. }| {
+        let cost = function.localize(expr);
+        quote_spanned!(expr.span()=> #call.cost(#cost);)
+    });
+    let limiter = limiter.as_ref().map(|expr| {
+        let limiter = function.localize(expr);
+        quote_spanned!(expr.span()=> #call.limiter(&(#limiter));)
+    });
+    // One statement a part: what an expression borrows is given back before anything is awaited.
+    let parts = key.iter().map(|expr| {
+        let part = function.localize(expr);
+        let private = spanned(&private, expr.span());
+        quote_spanned!(expr.span()=> #private::part(&(#part)).add_to(&mut #call);)
+    });
+    let settings: TokenStream =
+        [late, receiver, dry_run, cost, limiter].into_iter().flatten().chain(parts).collect();
+    let mutable = (!settings.is_empty()).then(|| quote!(mut));
+
     // A return type that cannot carry the refusal is reported from the first of these tokens to
     // the last.
     let (first, last) = function.output_spans();
     let runtime = spanned(krate, first);
-    let refusal_as_output = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
-    quote! {
-        #[allow(unused_mut)]
-        let mut #call = #private::Call::new({
+    let refused = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
+
+    let check = quote! {
+        let #mutable #call = #private::Call::new({
             struct Here;
-            static SITE: #private::Site = #private::Site::new::<Here>(
-                #krate::Policy::sliding_window(#name, #private::micros(#period_micros), #threshold),
-            );
+            static SITE: #private::Site = #private::Site::new::<Here>(#literal);
             &SITE
         });
-        #receiver
-        #limiter
-        #(#parts)*
+        #settings
         if let #private::Err(#refusal) = #call.check().await {
-            return #runtime::#refusal_as_output;
+            return #runtime::#refused;
         }
-    }
+    };
+    let condition = skip.as_ref().map(|expr| {
+        let skip = function.localize(expr);
+        let private = spanned(&private, expr.span());
+        let unless = quote_spanned!(expr.span()=> #private::unless(#skip));
+        quote!(if #unless)
+    });
+    quote!(#condition { #check })
+}
+
+/// The policy as the runtime makes it, with each value as `emit` writes it.
+fn policy_tokens(policy: &Policy, emit: impl Fn(&Value) -> TokenStream) -> TokenStream {
+    let Policy { algorithm, tiers, name, krate, .. } = policy;
+    let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);
+    let constructor = match algorithm {
+        Algorithm::SlidingWindow => quote!(sliding_window),
+    };
+    let mut tiers = tiers.iter().map(|Tier { period, threshold, .. }| {
+        let (period, threshold) = (emit(period), emit(threshold));
+        quote!(#period, #threshold)
+    });
+    let first = tiers.next();
+    quote!(#krate::Policy::#constructor(#name, #first)#(.tier(#tiers))*)
 }
 
 fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {

@@ -1,7 +1,7 @@
 //! The item: attributes, visibility, signature and body as they were written, and the place where
 //! a prologue goes.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{
     Attribute, ReturnType, Signature, Token, Visibility, braced,
@@ -9,29 +9,39 @@ use syn::{
     token::Brace,
 };
 
-use crate::errors::Errors;
+use crate::{boxed::Boxed, errors::Errors};
 
 pub(crate) struct Function {
     attributes: Vec<Attribute>,
     visibility: Visibility,
     signature: Signature,
-    /// Never parsed, so that a half-written body is still the user's and not the attribute's.
-    body: Option<(Brace, TokenStream)>,
+    body: Option<(Brace, Body)>,
     semicolon: Option<Token![;]>,
+}
+
+enum Body {
+    /// Never parsed, so that a half-written body is still the user's and not the attribute's.
+    Plain(TokenStream),
+    Boxed(Box<Boxed>),
 }
 
 impl Parse for Function {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let mut attributes = input.call(Attribute::parse_outer)?;
         let visibility = input.parse()?;
-        let signature = input.parse()?;
+        let signature: Signature = input.parse()?;
         let semicolon: Option<Token![;]> = input.parse()?;
         let body = if semicolon.is_none() {
             let content;
             let brace = braced!(content in input);
             // A block in a block cannot have attributes of the function.
             attributes.extend(content.call(Attribute::parse_inner)?.into_iter().map(outer));
-            Some((brace, content.parse()?))
+            let body: TokenStream = content.parse()?;
+            let boxed = signature.asyncness.is_none().then(|| Boxed::parse(&body)).flatten();
+            Some(match boxed {
+                Some(boxed) => (brace, Body::Boxed(Box::new(boxed))),
+                None => (brace, Body::Plain(body)),
+            })
         } else {
             None
         };
@@ -40,13 +50,46 @@ impl Parse for Function {
 }
 
 impl Function {
+    /// Reads the item.
+    ///
+    /// # Errors
+    ///
+    /// When it is no function; where a function cannot be read, at what was not expected.
+    pub(crate) fn read(item: &TokenStream) -> syn::Result<Self> {
+        syn::parse2(item.clone()).map_err(|error| {
+            let is_fn =
+                |token: &TokenTree| matches!(token, TokenTree::Ident(ident) if ident == "fn");
+            if item.clone().into_iter().any(|token| is_fn(&token)) {
+                return error;
+            }
+            let first = item.clone().into_iter().next();
+            syn::Error::new_spanned(first, "`#[rate_limit]` goes on an `async fn`")
+        })
+    }
+
     /// Every rule about the item.
     pub(crate) fn judge(&self, errors: &mut Errors) {
-        let name = &self.signature.ident;
-        if self.body.is_none() {
-            errors.at(&self.signature, format!("`#[rate_limit]` goes on a function with a body; put it on the implementations of `{name}`"));
-        } else if self.signature.asyncness.is_none() {
-            errors.at(self.signature.fn_token, format!("`#[rate_limit]` needs an `async fn`, because a store may have to be asked: write `async fn {name}`"));
+        let Signature { asyncness, constness, fn_token, ident: name, .. } = &self.signature;
+        match &self.body {
+            None => errors.at(
+                &self.signature,
+                format!(
+                    "`#[rate_limit]` goes on a function with a body: on the implementations of \
+                     `{name}`, or on a default body here"
+                ),
+            ),
+            Some(_) if constness.is_some() => {
+                errors.at(constness, "a `const fn` cannot ask a rate limiter; write `async fn`");
+            }
+            Some((_, Body::Plain(_))) if asyncness.is_none() => errors.at(
+                fn_token,
+                format!(
+                    "`#[rate_limit]` goes on an `async fn`, because a store may have to be asked: \
+                     write `async fn {name}`; if another attribute has taken the `async` away, as \
+                     `#[tokio::main]` and `#[tokio::test]` do, put `#[rate_limit]` above it"
+                ),
+            ),
+            Some(_) => {}
         }
     }
 
@@ -55,15 +98,26 @@ impl Function {
         self.signature.receiver().is_some()
     }
 
+    /// Tokens of an argument's expression, as they have to be written in the prologue.
+    pub(crate) fn localize(&self, expression: impl ToTokens) -> TokenStream {
+        match &self.body {
+            Some((_, Body::Boxed(boxed))) => boxed.with_self_renamed(expression.to_token_stream()),
+            _ => expression.to_token_stream(),
+        }
+    }
+
     /// Where the user wrote what the function returns: its first token and its last; the name if
     /// it returns nothing.
     pub(crate) fn output_spans(&self) -> (Span, Span) {
-        let written = match &self.signature.output {
+        let Signature { output, ident: name, .. } = &self.signature;
+        let boxed = matches!(self.body, Some((_, Body::Boxed(_))));
+        let future_output = boxed.then(|| Boxed::output(output)).flatten();
+        let written = future_output.unwrap_or_else(|| match output {
             ReturnType::Type(_, output) => output.to_token_stream(),
-            ReturnType::Default => self.signature.ident.to_token_stream(),
-        };
+            ReturnType::Default => name.to_token_stream(),
+        });
         let mut tokens = written.into_iter();
-        let first = tokens.next().map_or_else(Span::call_site, |token| token.span());
+        let first = tokens.next().map_or_else(|| name.span(), |token| token.span());
         (first, tokens.last().map_or(first, |token| token.span()))
     }
 
@@ -71,14 +125,16 @@ impl Function {
     /// declares cannot reach the prologue.
     pub(crate) fn with_prologue(&self, prologue: &TokenStream) -> TokenStream {
         let Self { attributes, visibility, signature, body, semicolon } = self;
-        let body = body.as_ref().map(|(brace, statements)| {
-            let mut body = TokenStream::new();
-            brace.surround(&mut body, |body| {
-                let mut inner = TokenStream::new();
-                brace.surround(&mut inner, |inner| statements.to_tokens(inner));
-                body.extend(quote!(#prologue #inner));
+        let body = body.as_ref().map(|(brace, body)| {
+            let mut tokens = TokenStream::new();
+            brace.surround(&mut tokens, |tokens| match body {
+                Body::Plain(body) => {
+                    tokens.extend(prologue.clone());
+                    brace.surround(tokens, |inner| inner.extend(body.clone()));
+                }
+                Body::Boxed(boxed) => tokens.extend(boxed.with_prologue(prologue)),
             });
-            body
+            tokens
         });
         quote!(#(#attributes)* #visibility #signature #body #semicolon)
     }

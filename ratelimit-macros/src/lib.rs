@@ -5,10 +5,15 @@
 //! emitted (`expand`).
 
 mod args;
+mod boxed;
 mod errors;
 mod expand;
 mod function;
 mod policy;
+#[allow(dead_code, reason = "shared with the runtime, which uses all of it")]
+#[allow(unreachable_pub, reason = "public in the runtime")]
+mod rules;
+mod value;
 
 use proc_macro::TokenStream;
 

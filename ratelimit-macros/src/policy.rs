@@ -1,109 +1,182 @@
 //! What is valid: every compile-time rule about the arguments.
 
-use syn::{Expr, ExprLit, ExprTuple, ExprUnary, Lit, LitStr, Path, UnOp, parse_quote};
+use proc_macro2::{Ident, Span};
+use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
 
-use crate::{args::Args, errors::Errors};
+use crate::{
+    args::{Args, Given, TierArgs},
+    errors::Errors,
+    rules::{self, Algorithm, Numbers, Place, TierNumbers},
+    value::{self, Kind, Value},
+};
 
-const DEFAULT_PERIOD_SECONDS: u64 = 60;
-const DEFAULT_THRESHOLD: u32 = 3;
-
-const SECOND: u64 = 1_000_000;
-const MAX_PERIOD_SECONDS: u64 = 366 * 24 * 60 * 60;
-const MAX_LOG: u32 = 100_000;
+/// A minute, in microseconds.
+const DEFAULT_PERIOD: u64 = 60_000_000;
+const DEFAULT_THRESHOLD: u64 = 3;
 
 /// The arguments, judged.
 pub(crate) struct Policy {
-    pub(crate) period_micros: u64,
-    pub(crate) threshold: u32,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) tiers: Vec<Tier>,
+    pub(crate) cost: Option<Value>,
+    pub(crate) skip: Option<Expr>,
     /// The parts of the key; none for the ambient caller.
     pub(crate) key: Vec<Expr>,
     pub(crate) name: Option<LitStr>,
     pub(crate) limiter: Option<Expr>,
+    pub(crate) dry_run: bool,
     pub(crate) krate: Path,
 }
 
+/// A tier, and where it stands.
+pub(crate) struct Tier {
+    pub(crate) period: Value,
+    pub(crate) threshold: Value,
+    at: Ident,
+}
+
 impl Policy {
+    /// Judges all arguments, and reports everything that is wrong with them.
     pub(crate) fn judge(args: Args, errors: &mut Errors) -> Self {
-        Self {
-            period_micros: args
-                .period
-                .map_or(DEFAULT_PERIOD_SECONDS * SECOND, |period| judge_period(&period, errors)),
-            threshold: args
-                .threshold
-                .map_or(DEFAULT_THRESHOLD, |threshold| judge_threshold(&threshold, errors)),
-            key: args.key.map_or_else(Vec::new, |key| judge_key(key, errors)),
-            name: args.name.and_then(|name| judge_name(&name, errors)),
-            limiter: args.limiter,
-            krate: args.krate.unwrap_or_else(|| parse_quote!(::ratelimit_runtime)),
+        let not_yet = [
+            args.burst.as_ref().map(|given| &given.name),
+            args.on_store_error.as_ref().map(|given| &given.name),
+            args.max_wait.as_ref().map(|given| &given.name),
+            args.count_rejected.as_ref().map(|given| &given.name),
+        ];
+        for name in not_yet.into_iter().flatten() {
+            errors.at(name, format!("`{name}` is not available in this version; remove it"));
+        }
+        if let Some(on_store_error) = &args.on_store_error {
+            let words = [("local", ()), ("deny", ()), ("allow", ())];
+            errors.or(value::word("on_store_error", &on_store_error.value, &words));
+        }
+        if let Some(max_wait) = args.max_wait {
+            errors.or(value::time("max_wait", max_wait.value));
+        }
+        if let Some(burst) = args.burst {
+            errors.or(value::units("burst", burst.value));
+        }
+        let algorithm = args.algorithm.and_then(|algorithm| {
+            let words = [Algorithm::SlidingWindow].map(|known| (known.as_str(), known));
+            errors.or(value::word("algorithm", &algorithm.value, &words))
+        });
+        let policy = Self {
+            algorithm: algorithm.unwrap_or(Algorithm::SlidingWindow),
+            tiers: judge_tiers(args.period, args.threshold, args.tiers, errors),
+            cost: args.cost.and_then(|cost| errors.or(value::units("cost", cost.value))),
+            skip: args.skip.map(|skip| skip.value),
+            key: args.key.map_or_else(Vec::new, |key| judge_key(key.value, errors)),
+            name: args.name.and_then(|name| judge_name(&name.value, errors)),
+            limiter: args.limiter.map(|limiter| limiter.value),
+            dry_run: args.dry_run.is_some(),
+            krate: args
+                .krate
+                .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
+        };
+        policy.obey_the_rules(errors);
+        policy
+    }
+
+    /// Whether the policy is known now, and not only when the function is called.
+    pub(crate) fn is_literal(&self) -> bool {
+        let known = |tier: &Tier| tier.period.number.is_some() && tier.threshold.number.is_some();
+        self.tiers.iter().all(known)
+    }
+
+    /// The rules that run on values at run time too.
+    fn obey_the_rules(&self, errors: &mut Errors) {
+        let numbers = |tier: &Tier| TierNumbers {
+            period: tier.period.number,
+            threshold: tier.threshold.number,
+        };
+        let tiers: Vec<_> = self.tiers.iter().map(numbers).collect();
+        let cost = self.cost.as_ref();
+        let numbers = Numbers {
+            algorithm: self.algorithm,
+            tiers: &tiers,
+            cost: cost.and_then(|cost| cost.number),
+        };
+        for (place, fault) in rules::faults(&numbers) {
+            match place {
+                Place::Period(tier) => errors.at(&self.tiers[tier].period.expr, fault),
+                Place::Threshold(tier) => errors.at(&self.tiers[tier].threshold.expr, fault),
+                Place::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
+                Place::Cost => errors.at(cost.map(|cost| &cost.expr), fault),
+            }
         }
     }
 }
 
-fn judge_period(period: &Expr, errors: &mut Errors) -> u64 {
-    match integer(period) {
-        Ok(0) => errors.at(period, "`period` must be at least 1 second"),
-        Ok(seconds @ 1..=MAX_PERIOD_SECONDS) => return seconds * SECOND,
-        Ok(_) => errors
-            .at(period, format!("`period` must be at most 366 days, {MAX_PERIOD_SECONDS} seconds")),
-        Err(why) => errors.at(
-            period,
-            format!("`period` must be a whole number of seconds such as `30`; this is {why}"),
-        ),
+fn judge_tiers(
+    period: Option<Given<Expr>>,
+    threshold: Option<Given<Expr>>,
+    tiers: Vec<TierArgs>,
+    errors: &mut Errors,
+) -> Vec<Tier> {
+    if tiers.is_empty() {
+        let period = match period {
+            Some(period) => read_period(period, errors),
+            None => Value::known(DEFAULT_PERIOD, Kind::Time),
+        };
+        let threshold = match threshold {
+            Some(threshold) => read_threshold(threshold, errors),
+            None => Value::known(DEFAULT_THRESHOLD, Kind::Units),
+        };
+        return vec![Tier { period, threshold, at: Ident::new("tier", Span::call_site()) }];
     }
-    DEFAULT_PERIOD_SECONDS * SECOND
+    for given in [&period, &threshold].into_iter().flatten() {
+        let name = &given.name;
+        errors.at(name, format!("`{name}` goes into a `tier(..)` when there are any"));
+    }
+    let mut judged = Vec::new();
+    for TierArgs { keyword: at, period, threshold } in tiers {
+        for (name, given) in [("period", &period), ("threshold", &threshold)] {
+            if given.is_none() {
+                let form = "`tier(period = .., threshold = ..)`";
+                errors.at(&at, format!("this tier needs a `{name}`: {form}"));
+            }
+        }
+        if let (Some(period), Some(threshold)) = (period, threshold) {
+            let period = read_period(period, errors);
+            judged.push(Tier { period, threshold: read_threshold(threshold, errors), at });
+        }
+    }
+    judged
 }
 
-fn judge_threshold(threshold: &Expr, errors: &mut Errors) -> u32 {
-    match integer(threshold).map(u32::try_from) {
-        Ok(Ok(0)) => errors.at(threshold, "`threshold` must be at least 1"),
-        Ok(Ok(threshold @ 1..=MAX_LOG)) => return threshold,
-        Ok(_) => errors.at(
-            threshold,
-            format!(
-                "`threshold` must be at most {MAX_LOG}: every admitted call is kept for a period"
-            ),
-        ),
-        Err(why) => errors.at(
-            threshold,
-            format!("`threshold` must be a whole number of calls such as `5`; this is {why}"),
-        ),
-    }
-    DEFAULT_THRESHOLD
+/// What cannot be read breaks no further rule.
+fn read_period(given: Given<Expr>, errors: &mut Errors) -> Value {
+    let value = errors.or(value::time("period", given.value.clone()));
+    value.unwrap_or_else(|| Value::late(given.value, Kind::Time))
+}
+
+fn read_threshold(given: Given<Expr>, errors: &mut Errors) -> Value {
+    let value = errors.or(value::units("threshold", given.value.clone()));
+    value.unwrap_or_else(|| Value::late(given.value, Kind::Units))
 }
 
 /// A tuple, as written, makes several parts; anything else is one.
 fn judge_key(key: Expr, errors: &mut Errors) -> Vec<Expr> {
-    match key {
+    match value::ungrouped(&key) {
         Expr::Tuple(tuple) if tuple.elems.is_empty() => {
             errors.at(tuple, "`key` must have at least one part, such as `key = user_id`");
             Vec::new()
         }
-        Expr::Tuple(ExprTuple { elems, .. }) => elems.into_iter().collect(),
-        part => vec![part],
+        Expr::Tuple(tuple) => tuple.elems.iter().cloned().collect(),
+        _ => vec![key],
     }
 }
 
 fn judge_name(name: &Expr, errors: &mut Errors) -> Option<LitStr> {
-    match name {
-        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) if !name.value().is_empty() => {
-            return Some(name.clone());
+    match value::ungrouped(name) {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if !text.value().is_empty() => {
+            return Some(text.clone());
         }
-        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => errors.at(name, "`name` must not be empty"),
-        _ => errors.at(name, "`name` must be a string literal such as `\"send-mail\"`"),
+        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => {
+            errors.at(name, "`name` must not be empty; leave it out for the function's path");
+        }
+        _ => errors.at(name, "`name` is a string literal such as `\"send-mail\"`"),
     }
     None
-}
-
-/// The value of an integer literal, or what the expression is instead.
-fn integer(expr: &Expr) -> Result<u64, &'static str> {
-    match expr {
-        Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) if int.suffix().is_empty() => {
-            int.base10_parse().map_err(|_| "too large a number")
-        }
-        Expr::Lit(ExprLit { lit: Lit::Int(_), .. }) => Err("a number with a suffix"),
-        Expr::Lit(ExprLit { lit: Lit::Float(_), .. }) => Err("a fraction"),
-        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => Err("a string"),
-        Expr::Unary(ExprUnary { op: UnOp::Neg(_), .. }) => Err("negative"),
-        _ => Err("no literal"),
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::policy::{MAX_TIERS, Tier};
+use crate::{policy::Tier, rules::PolicyFault};
 
 /// Why an annotated function returned without running its body.
 ///
@@ -210,69 +210,6 @@ impl fmt::Display for InvalidPolicy {
 }
 
 impl Error for InvalidPolicy {}
-
-/// A rule that a policy breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PolicyFault {
-    /// A period is shorter than 1 ms.
-    PeriodTooShort {
-        /// The period.
-        period: Duration,
-    },
-    /// A period is longer than 366 days.
-    PeriodTooLong {
-        /// The period.
-        period: Duration,
-    },
-    /// A threshold is 0.
-    ThresholdZero,
-    /// A threshold is larger than the algorithm can count.
-    ThresholdTooLarge {
-        /// The threshold.
-        threshold: u32,
-        /// The largest threshold of this algorithm.
-        largest: u32,
-    },
-    /// There are more than [`MAX_TIERS`] tiers.
-    TooManyTiers {
-        /// The number of tiers.
-        tiers: usize,
-    },
-    /// A call costs nothing.
-    CostZero,
-    /// A call costs more than a threshold, so that it could never pass.
-    CostOverThreshold {
-        /// The cost.
-        cost: u32,
-        /// The smallest threshold.
-        threshold: u32,
-    },
-}
-
-impl fmt::Display for PolicyFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PeriodTooShort { period } => {
-                write!(f, "the period must be at least 1 ms, but is {period:?}")
-            }
-            Self::PeriodTooLong { period } => {
-                write!(f, "the period must be at most 366 days, but is {period:?}")
-            }
-            Self::ThresholdZero => f.write_str("the threshold must be at least 1"),
-            Self::ThresholdTooLarge { threshold, largest } => {
-                write!(f, "the threshold must be at most {largest}, but is {threshold}")
-            }
-            Self::TooManyTiers { tiers } => {
-                write!(f, "{tiers} tiers are too many: at most {MAX_TIERS} are decided together")
-            }
-            Self::CostZero => f.write_str("the cost must be at least 1"),
-            Self::CostOverThreshold { cost, threshold } => {
-                write!(f, "a cost of {cost} can never pass a threshold of {threshold}")
-            }
-        }
-    }
-}
 
 /// Why a limiter could not be connected to its store.
 ///

@@ -22,17 +22,19 @@ mod policy;
 #[doc(hidden)]
 pub mod private;
 mod rejection;
+mod rules;
 mod store;
+mod web;
 
 pub use caller::Caller;
 pub use decision::Decision;
 pub use error::{
-    AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, PolicyFault, RateLimitError,
-    Unavailable, UnavailableReason,
+    AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, Unavailable,
+    UnavailableReason,
 };
 pub use limiter::{Limiter, LimiterBuilder, URL_VARIABLE, install};
 pub use observe::observe;
-pub use policy::{Algorithm, MAX_TIERS, Policy, Tier};
+pub use policy::{Policy, Tier};
 /// ```
 /// # use ratelimit_runtime::{RateLimitError, rate_limit};
 /// #[rate_limit(period = 30, threshold = 2, key = name)]
@@ -47,3 +49,4 @@ pub use policy::{Algorithm, MAX_TIERS, Policy, Tier};
 /// ```
 pub use ratelimit_macros::rate_limit;
 pub use rejection::FromRejection;
+pub use rules::{Algorithm, MAX_TIERS, PolicyFault};

@@ -8,8 +8,8 @@ use crate::{
     caller::Caller,
     decision::{self, Decision},
     error::{
-        AlreadyInstalled, ConnectError, ConnectFault, InvalidPolicy, PolicyFault, RateLimitError,
-        Unavailable, UnavailableReason,
+        AlreadyInstalled, ConnectError, ConnectFault, RateLimitError, Unavailable,
+        UnavailableReason,
     },
     key::Key,
     policy::Policy,
@@ -122,7 +122,8 @@ impl Limiter {
         caller: impl Into<Caller>,
         cost: u32,
     ) -> Result<Decision, RateLimitError> {
-        self.take(policy, &caller.into(), cost).await
+        policy.validate_with(Some(cost))?;
+        self.decide(&caller.into(), Request { policy, cost, record: true }).await
     }
 
     /// The answer that [`check`](Self::check) would give now; nothing is consumed.
@@ -150,6 +151,7 @@ impl Limiter {
         caller: impl Into<Caller>,
         cost: u32,
     ) -> Result<Decision, RateLimitError> {
+        policy.validate_with((cost > 0).then_some(cost))?;
         self.decide(&caller.into(), Request { policy, cost, record: false }).await
     }
 
@@ -173,25 +175,13 @@ impl Limiter {
         }
     }
 
-    pub(crate) async fn take(
-        &self,
-        policy: &Policy,
-        caller: &Caller,
-        cost: u32,
-    ) -> Result<Decision, RateLimitError> {
-        if cost == 0 {
-            return Err(InvalidPolicy::new(policy.name(), PolicyFault::CostZero).into());
-        }
-        self.decide(caller, Request { policy, cost, record: true }).await
-    }
-
-    async fn decide(
+    /// Decides a call whose policy has been validated.
+    pub(crate) async fn decide(
         &self,
         caller: &Caller,
         request: Request<'_>,
     ) -> Result<Decision, RateLimitError> {
         let policy = request.policy;
-        policy.validate_call(request.cost)?;
         let key = Key::compose(&self.inner.prefix, policy, caller.parts());
         let outcome: Outcome = match &self.inner.store {
             Store::Memory(store) => store.decide(&key, request),

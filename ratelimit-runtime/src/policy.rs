@@ -2,38 +2,10 @@
 
 use std::time::Duration;
 
-use crate::error::{InvalidPolicy, PolicyFault};
-
-/// The most tiers one policy may have.
-pub const MAX_TIERS: usize = 8;
-
-/// The shortest period, in microseconds: 1 ms.
-const MIN_PERIOD: u64 = 1_000;
-
-/// The longest period, in microseconds: 366 days.
-const MAX_PERIOD: u64 = 366 * 24 * 60 * 60 * 1_000_000;
-
-/// The largest threshold of an exact log, which keeps one entry per admitted unit.
-const MAX_LOG: u32 = 100_000;
-
-/// How calls are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// An exact log: a call at `now` of cost `c` is admitted if and only if the units admitted in
-    /// `(now - period, now]` plus `c` are at most the threshold, for every tier.
-    SlidingWindow,
-}
-
-impl Algorithm {
-    /// The name as it is written in the attribute and in keys.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::SlidingWindow => "sliding_window",
-        }
-    }
-}
+use crate::{
+    error::InvalidPolicy,
+    rules::{self, Algorithm, MAX_TIERS, Numbers, TierNumbers},
+};
 
 /// At most `threshold` units in any one `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,50 +117,40 @@ impl Policy {
         &self.tiers[..self.count.min(MAX_TIERS)]
     }
 
-    /// Checks the rules every policy has to obey.
+    /// Checks the rules that every policy has to obey.
     ///
     /// # Errors
     ///
     /// [`InvalidPolicy`] when there are more than [`MAX_TIERS`] tiers, a period is shorter than
-    /// 1 ms or longer than 366 days, or a threshold is 0 or too large for the algorithm (100 000
-    /// for [`Algorithm::SlidingWindow`], which keeps an entry per unit).
+    /// 1 ms or longer than 366 days, a threshold is 0 or too large for the algorithm (100 000 for
+    /// [`Algorithm::SlidingWindow`], which keeps an entry per unit), or a tier can never refuse,
+    /// because another one admits no more than it over its whole period.
     pub fn validate(&self) -> Result<(), InvalidPolicy> {
-        let fault = if self.count > MAX_TIERS {
-            Some(PolicyFault::TooManyTiers { tiers: self.count })
-        } else {
-            self.tiers().iter().find_map(|tier| self.fault_of(*tier))
-        };
-        self.judged(fault)
+        self.validate_with(None)
     }
 
     /// Checks the policy together with what one call wants to take.
-    pub(crate) fn validate_call(&self, cost: u32) -> Result<(), InvalidPolicy> {
-        self.validate()?;
-        let least = self.tiers().iter().map(|tier| tier.threshold).min().unwrap_or(0);
-        self.judged(
-            (cost > least).then_some(PolicyFault::CostOverThreshold { cost, threshold: least }),
-        )
-    }
-
-    fn fault_of(&self, Tier { period, threshold }: Tier) -> Option<PolicyFault> {
-        let largest = match self.algorithm {
-            Algorithm::SlidingWindow => MAX_LOG,
+    pub(crate) fn validate_with(&self, cost: Option<u32>) -> Result<(), InvalidPolicy> {
+        // What was asked for beyond the room for it is only counted; one rule says how many fit.
+        let numbers = |tier: Tier| TierNumbers {
+            period: Some(tier.period),
+            threshold: Some(tier.threshold.into()),
         };
-        if period < MIN_PERIOD {
-            Some(PolicyFault::PeriodTooShort { period: Duration::from_micros(period) })
-        } else if period > MAX_PERIOD {
-            Some(PolicyFault::PeriodTooLong { period: Duration::from_micros(period) })
-        } else if threshold == 0 {
-            Some(PolicyFault::ThresholdZero)
-        } else if threshold > largest {
-            Some(PolicyFault::ThresholdTooLarge { threshold, largest })
-        } else {
-            None
+        let mut tiers = [TierNumbers { period: None, threshold: None }; MAX_TIERS + 1];
+        for (place, tier) in tiers.iter_mut().zip(self.tiers()) {
+            *place = numbers(*tier);
         }
-    }
-
-    fn judged(&self, fault: Option<PolicyFault>) -> Result<(), InvalidPolicy> {
-        fault.map_or(Ok(()), |fault| Err(InvalidPolicy::new(self.name, fault)))
+        let tiers = &tiers[..self.count.min(MAX_TIERS + 1)];
+        match rules::faults(&Numbers {
+            algorithm: self.algorithm,
+            tiers,
+            cost: cost.map(u64::from),
+        })
+        .first()
+        {
+            Some((_, fault)) => Err(InvalidPolicy::new(self.name, *fault)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -225,30 +187,33 @@ mod tests {
     fn faults_name_the_policy_and_the_rule() {
         assert_eq!(
             message(&Policy::sliding_window("mail", Duration::ZERO, 1)),
-            "invalid rate limit policy `mail`: the period must be at least 1 ms, but is 0ns"
+            "invalid rate limit policy `mail`: `period` must be at least 1 ms, but is 0"
         );
         assert_eq!(
             message(&Policy::sliding_window("mail", SECOND, 0)),
-            "invalid rate limit policy `mail`: the threshold must be at least 1"
+            "invalid rate limit policy `mail`: `threshold` must be at least 1"
         );
-        assert!(
-            message(&Policy::sliding_window("mail", Duration::MAX, 1)).contains("at most 366 days")
-        );
-        assert!(
-            message(&Policy::sliding_window("mail", SECOND, 100_001)).contains("at most 100000")
-        );
-        let mut many = Policy::sliding_window("mail", SECOND, 1);
-        for _ in 0..MAX_TIERS {
-            many = many.tier(SECOND, 1);
+        let longest = Policy::sliding_window("mail", Duration::MAX, 1);
+        assert!(message(&longest).contains("at most 366 days"));
+        let most = Policy::sliding_window("mail", SECOND, 100_001);
+        assert!(message(&most).contains("at most 100000"));
+    }
+
+    #[test]
+    fn tiers_beyond_the_most_are_counted_and_refused() {
+        let mut policy = Policy::sliding_window("mail", SECOND, 100);
+        for tier in 1..10 {
+            policy = policy.tier(SECOND * 5_u32.pow(tier), 100 + tier);
         }
-        assert!(message(&many).contains("9 tiers"));
-        assert_eq!(many.tiers().len(), MAX_TIERS);
+        assert_eq!(policy.tiers().len(), MAX_TIERS);
+        assert!(message(&policy).contains("at most 8 tiers"), "{}", message(&policy));
     }
 
     #[test]
     fn a_cost_has_to_fit_every_tier() {
-        let policy = Policy::sliding_window("mail", SECOND, 5).tier(SECOND * 60, 3);
-        assert_eq!(policy.validate_call(3), Ok(()));
-        assert!(policy.validate_call(4).unwrap_err().to_string().contains("cost of 4"));
+        let policy = Policy::sliding_window("mail", SECOND, 2).tier(SECOND * 60, 3);
+        assert_eq!(policy.validate_with(Some(2)), Ok(()));
+        assert!(policy.validate_with(Some(3)).unwrap_err().to_string().contains("`cost` is 3"));
+        assert!(policy.validate_with(Some(0)).unwrap_err().to_string().contains("at least 1"));
     }
 }

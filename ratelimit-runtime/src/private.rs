@@ -15,17 +15,20 @@ use once_cell::sync::OnceCell;
 
 use crate::{
     caller::{self, Caller},
+    decision::Decision,
     error::RateLimitError,
     limiter::{Limiter, installed},
     observe,
     policy::Policy,
+    store::Request,
 };
 
 /// One annotated function, as a static in its body.
 pub struct Site {
     /// The path of an item in the function's body.
     inner_path: fn() -> &'static str,
-    /// As written; without a name of its own, the policy gets the function's path.
+    /// What the attribute's literals say. Without a name it gets the function's path; what is only
+    /// known at run time is 0, and a call brings its policy.
     policy: Policy,
     resolved: OnceCell<Resolved>,
     warned: AtomicBool,
@@ -73,16 +76,27 @@ impl Site {
 /// One call of an annotated function.
 pub struct Call {
     site: &'static Site,
+    policy: Option<Policy>,
+    cost: Option<u32>,
     caller: Caller,
     limiter: Option<Limiter>,
     receiver: Option<&'static str>,
+    dry_run: bool,
 }
 
 impl Call {
     /// A call of the function of this site.
     #[must_use]
     pub fn new(site: &'static Site) -> Self {
-        Self { site, caller: Caller::without_parts(), limiter: None, receiver: None }
+        Self {
+            site,
+            policy: None,
+            cost: None,
+            caller: Caller::without_parts(),
+            limiter: None,
+            receiver: None,
+            dry_run: false,
+        }
     }
 
     /// Names the type that a method is called on.
@@ -90,9 +104,24 @@ impl Call {
         self.receiver = Some(type_name::<T>());
     }
 
+    /// Brings the policy of this call, under whatever name.
+    pub fn policy(&mut self, policy: Policy) {
+        self.policy = Some(policy);
+    }
+
+    /// Brings the units that this call takes.
+    pub fn cost(&mut self, cost: u32) {
+        self.cost = Some(cost);
+    }
+
     /// Has `limiter` decide instead of the installed one.
     pub fn limiter(&mut self, limiter: &Limiter) {
         self.limiter = Some(limiter.clone());
+    }
+
+    /// Has the call decided and recorded, but never refused.
+    pub fn dry_run(&mut self) {
+        self.dry_run = true;
     }
 
     fn add_optional(&mut self, value: Option<&impl KeyPart>) {
@@ -108,11 +137,29 @@ impl Call {
     ///
     /// The refusal.
     pub async fn check(self) -> Result<(), RateLimitError> {
-        let Self { site, caller: key, limiter, receiver } = self;
-        let Resolved { policy, is_default_method } =
-            site.resolved.get_or_init(|| site.resolve(receiver));
+        let dry_run = self.dry_run;
+        let answer = self.decide().await;
+        observe::record(&answer);
+        match answer {
+            Err(error) if dry_run => {
+                tracing::info!(%error, "dry run: this call would have been refused");
+                Ok(())
+            }
+            answer => answer.map(drop),
+        }
+    }
+
+    async fn decide(self) -> Result<Decision, RateLimitError> {
+        let Self { site, policy: brought, cost, caller: key, limiter, receiver, .. } = self;
+        let resolved = site.resolved.get_or_init(|| site.resolve(receiver));
+        let brought = brought.map(|policy| policy.named(resolved.policy.name()));
+        let policy = brought.as_ref().unwrap_or(&resolved.policy);
+        // Literals were judged by the compiler; what is new with a call is judged with it.
+        if brought.is_some() || cost.is_some() {
+            policy.validate_with(cost)?;
+        }
         let mut caller = Caller::without_parts();
-        if let Some(receiver) = receiver.filter(|_| *is_default_method) {
+        if let Some(receiver) = receiver.filter(|_| resolved.is_default_method) {
             caller.push(receiver);
         }
         if !key.is_empty() {
@@ -124,9 +171,8 @@ impl Call {
             caller.append(&Caller::shared());
         }
         let limiter = limiter.as_ref().unwrap_or_else(|| installed());
-        let answer = limiter.take(policy, &caller, 1).await;
-        observe::record(&answer);
-        answer.map(drop)
+        let request = Request { policy, cost: cost.unwrap_or(1), record: true };
+        limiter.decide(&caller, request).await
     }
 }
 
@@ -202,6 +248,12 @@ pub trait KeyPart: Display {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyPart for T {}
+
+/// Whether a call is to be checked.
+#[must_use]
+pub const fn unless(skip: bool) -> bool {
+    !skip
+}
 
 /// A number of microseconds as a `Duration`.
 #[must_use]

@@ -9,18 +9,33 @@ async fn names_of_another_library() -> Done {
     Ok(())
 }
 
-#[rate_limit(perod = 30)]
+#[rate_limit(rate = 5, per = "1m", weight = 2, identifier = 7)]
+async fn names_of_more_libraries() -> Done {
+    Ok(())
+}
+
+#[rate_limit(perod = 30, treshold = 2, dryrun)]
 async fn misspelt() -> Done {
     Ok(())
 }
 
-#[rate_limit(period = 30, threshold = 2, period = 60)]
+#[rate_limit(colour = "red")]
+async fn unknown() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = 30, threshold = 2, period = 60, dry_run, dry_run)]
 async fn twice() -> Done {
     Ok(())
 }
 
 #[rate_limit(period, threshold = )]
 async fn without_values() -> Done {
+    Ok(())
+}
+
+#[rate_limit(dry_run = true)]
+async fn flag_with_a_value() -> Done {
     Ok(())
 }
 
@@ -34,13 +49,14 @@ async fn without_a_comma() -> Done {
     Ok(())
 }
 
-#[rate_limit(key = )]
-async fn half_typed() -> Done {
+#[rate_limit(key = user., threshold = 0)]
+async fn half_typed(user: u32) -> Done {
     Ok(())
 }
 
 fn main() {
     // The functions are there all the same: no further error comes from their callers.
-    let _ = (names_of_another_library(), misspelt(), twice(), without_values());
-    let _ = (without_names(), without_a_comma(), half_typed());
+    let _ = (names_of_another_library(), names_of_more_libraries(), misspelt(), unknown(), twice());
+    let _ = (without_values(), flag_with_a_value(), without_names(), without_a_comma());
+    let _ = half_typed(1);
 }

@@ -6,26 +6,50 @@ type Done = Result<(), RateLimitError>;
 
 struct User;
 
-#[rate_limit(period = 30, threshold = 2, key = user)]
+#[rate_limit(key = user)]
 async fn key_without_display(user: User) -> Done {
     let _ = user;
     Ok(())
 }
 
-#[rate_limit(period = 30, threshold = 2, key = (name, user))]
+#[rate_limit(key = (name, user))]
 async fn part_without_display(name: String, user: Option<User>) -> Done {
     let _ = (name, user);
     Ok(())
 }
 
-#[rate_limit(period = 30, threshold = 2, key = nobody)]
+#[rate_limit(key = parts)]
+async fn tuple_in_a_variable(parts: (u32, u32)) -> Done {
+    let _ = parts;
+    Ok(())
+}
+
+#[rate_limit(key = nobody)]
 async fn unknown_name() -> Done {
     Ok(())
 }
 
-#[rate_limit(period = 30, threshold = 2, limiter = name)]
+#[rate_limit(limiter = name)]
 async fn no_limiter(name: String) -> Done {
     let _ = name;
+    Ok(())
+}
+
+#[rate_limit(period = seconds)]
+async fn period_is_no_duration(seconds: u64) -> Done {
+    let _ = seconds;
+    Ok(())
+}
+
+#[rate_limit(threshold = calls, cost = units)]
+async fn no_u32(calls: u64, units: usize) -> Done {
+    let _ = (calls, units);
+    Ok(())
+}
+
+#[rate_limit(skip = is_admin)]
+async fn no_bool(is_admin: Option<bool>) -> Done {
+    let _ = is_admin;
     Ok(())
 }
 

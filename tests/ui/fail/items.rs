@@ -9,6 +9,16 @@ fn not_async() -> Done {
     Ok(())
 }
 
+#[rate_limit(period = 30, threshold = 2)]
+const fn constant() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+fn future() -> impl Future<Output = Done> {
+    async { Ok(()) }
+}
+
 trait Service {
     #[rate_limit(period = 30, threshold = 2)]
     async fn without_a_body(&self) -> Done;
@@ -17,11 +27,14 @@ trait Service {
 #[rate_limit(period = 30, threshold = 2)]
 struct NotAFunction;
 
+#[rate_limit(period = 30, threshold = 2)]
+impl NotAFunction {}
+
 #[rate_limit(period = 0)]
 fn both_wrong() -> Done {
     Ok(())
 }
 
 fn main() {
-    let _ = (not_async(), NotAFunction, both_wrong());
+    let _ = (not_async(), constant(), future(), NotAFunction, both_wrong());
 }

@@ -4,12 +4,12 @@ use ratelimit_runtime::{RateLimitError, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 
-#[rate_limit(period = 0, threshold = 0)]
+#[rate_limit(period = 0, threshold = 0, cost = 0)]
 async fn zero() -> Done {
     Ok(())
 }
 
-#[rate_limit(period = -30, threshold = -2)]
+#[rate_limit(period = -30, threshold = -2, cost = -1)]
 async fn negative() -> Done {
     Ok(())
 }
@@ -29,11 +29,63 @@ async fn wrong_type() -> Done {
     Ok(())
 }
 
+#[rate_limit(period = true, threshold = 2.0, cost = 'c')]
+async fn more_wrong_types() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = "30 seconds")]
+async fn bad_unit() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = "30")]
+async fn no_unit() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = "1.5s")]
+async fn fraction() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = "soon")]
+async fn no_time() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = "0ms")]
+async fn too_short() -> Done {
+    Ok(())
+}
+
+#[rate_limit(period = "367d")]
+async fn too_long() -> Done {
+    Ok(())
+}
+
+#[rate_limit(threshold = 5, cost = 6)]
+async fn never_passes() -> Done {
+    Ok(())
+}
+
 #[rate_limit(name = "", key = ())]
 async fn empty() -> Done {
     Ok(())
 }
 
+#[rate_limit(algorithm = slidingwindow)]
+async fn unknown_algorithm() -> Done {
+    Ok(())
+}
+
+#[rate_limit(algorithm = "sliding_window")]
+async fn quoted_algorithm() -> Done {
+    Ok(())
+}
+
 fn main() {
-    let _ = (zero(), negative(), too_large(), overflow(), wrong_type(), empty());
+    let _ = (zero(), negative(), too_large(), overflow(), wrong_type(), more_wrong_types());
+    let _ = (bad_unit(), no_unit(), fraction(), no_time(), too_short(), too_long());
+    let _ = (never_passes(), empty(), unknown_algorithm(), quoted_algorithm());
 }

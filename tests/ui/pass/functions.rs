@@ -95,6 +95,30 @@ pub async fn reply() -> Reply {
     Reply::Served
 }
 
+/// Unsafe and foreign.
+///
+/// # Safety
+///
+/// None is needed.
+#[rate_limit]
+pub async unsafe fn dangerous() -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// Every value from an expression, and both forms of a flag's absence.
+#[rate_limit(
+    tier(period = plan.0, threshold = plan.1),
+    tier(period = "1d", threshold = plan.1 * 100),
+    key = (plan.1, text.trim()),
+    cost = u32::try_from(text.len()).unwrap_or(u32::MAX),
+    skip = text.is_empty(),
+    algorithm = sliding_window,
+    dry_run
+)]
+pub async fn expressions(plan: (std::time::Duration, u32), text: String) -> Result<String, RateLimitError> {
+    Ok(text)
+}
+
 fn assert_send<T: Send>(_: T) {}
 
 /// What a body declares does not reach the prologue, nor the other way round.

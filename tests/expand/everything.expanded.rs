@@ -1,0 +1,47 @@
+pub async fn report<T: Display>(
+    tenant: T,
+    user: &User,
+    plan: Plan,
+    pages: u32,
+    limiter: &Limiter,
+) -> Result<impl Display, AppError> {
+    if ::ratelimit_runtime::private::unless(user.is_admin) {
+        let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
+            struct Here;
+            static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
+                Here,
+            >(
+                ::ratelimit_runtime::Policy::sliding_window(
+                        "reports",
+                        ::ratelimit_runtime::private::micros(0),
+                        0,
+                    )
+                    .tier(::ratelimit_runtime::private::micros(86400000000), 1000),
+            );
+            &SITE
+        });
+        __ratelimit_call
+            .policy(
+                ::ratelimit_runtime::Policy::sliding_window(
+                        "reports",
+                        plan.period,
+                        plan.threshold,
+                    )
+                    .tier(::ratelimit_runtime::private::micros(86400000000), 1000),
+            );
+        __ratelimit_call.dry_run();
+        __ratelimit_call.cost(pages);
+        __ratelimit_call.limiter(&(limiter));
+        ::ratelimit_runtime::private::part(&(tenant)).add_to(&mut __ratelimit_call);
+        ::ratelimit_runtime::private::part(&(user.id)).add_to(&mut __ratelimit_call);
+        if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = __ratelimit_call
+            .check()
+            .await
+        {
+            return ::ratelimit_runtime::FromRejection::from_rejection(
+                __ratelimit_refusal,
+            );
+        }
+    }
+    { Ok(tenant) }
+}

@@ -1,0 +1,19 @@
+//! Arguments that this version knows and does not have: never accepted and ignored.
+
+use ratelimit_runtime::{RateLimitError, rate_limit};
+
+type Done = Result<(), RateLimitError>;
+
+#[rate_limit(burst = 5, on_store_error = deny, max_wait = "1s", count_rejected)]
+async fn all() -> Done {
+    Ok(())
+}
+
+#[rate_limit(burst = "x", on_store_error = fail_open, max_wait = "1 second")]
+async fn and_wrong() -> Done {
+    Ok(())
+}
+
+fn main() {
+    let _ = (all(), and_wrong());
+}
