@@ -35,18 +35,7 @@ pub use error::{
 pub use limiter::{Limiter, LimiterBuilder, URL_VARIABLE, install};
 pub use observe::observe;
 pub use policy::{Policy, Tier};
-/// ```
-/// # use ratelimit_runtime::{RateLimitError, rate_limit};
-/// #[rate_limit(period = 30, threshold = 2, key = name)]
-/// async fn say_hi(name: String) -> Result<String, RateLimitError> {
-///     Ok(format!("hi, {name}"))
-/// }
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// # assert!(say_hi("alice".into()).await.is_ok() && say_hi("alice".into()).await.is_ok());
-/// # assert!(say_hi("alice".into()).await.is_err());
-/// # }
-/// ```
+#[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;
 pub use rejection::FromRejection;
 pub use rules::{Algorithm, MAX_TIERS, PolicyFault};

@@ -115,7 +115,10 @@ pub async unsafe fn dangerous() -> Result<(), RateLimitError> {
     algorithm = sliding_window,
     dry_run
 )]
-pub async fn expressions(plan: (std::time::Duration, u32), text: String) -> Result<String, RateLimitError> {
+pub async fn expressions(
+    plan: (std::time::Duration, u32),
+    text: String,
+) -> Result<String, RateLimitError> {
     Ok(text)
 }
 
@@ -129,7 +132,8 @@ mod hygiene {
     const SITE: u8 = 1;
 
     #[::ratelimit_runtime::rate_limit(key = SITE)]
-    pub(super) async fn shadowed() -> ::std::result::Result<u8, ::ratelimit_runtime::RateLimitError> {
+    pub(super) async fn shadowed() -> ::std::result::Result<u8, ::ratelimit_runtime::RateLimitError>
+    {
         use ::std::result::Result::Ok;
         #[allow(dead_code, non_snake_case)]
         fn Err() {}
