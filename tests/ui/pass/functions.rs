@@ -1,5 +1,6 @@
 //! Functions of every kind compile without a warning.
 #![deny(warnings, missing_docs, unused_qualifications, clippy::all, clippy::pedantic)]
+#![allow(clippy::missing_errors_doc, reason = "they are all alike here")]
 
 use std::{fmt::Display, sync::Arc};
 
@@ -93,16 +94,6 @@ impl FromRejection for Reply {
 #[rate_limit]
 pub async fn reply() -> Reply {
     Reply::Served
-}
-
-/// Unsafe and foreign.
-///
-/// # Safety
-///
-/// None is needed.
-#[rate_limit]
-pub async unsafe fn dangerous() -> Result<(), RateLimitError> {
-    Ok(())
 }
 
 /// Every value from an expression, and both forms of a flag's absence.
