@@ -1,8 +1,11 @@
 //! Why a call did not get through, and why a limiter could not be made.
 
+mod invalid_policy;
+
 use std::{error::Error, fmt, time::Duration};
 
-use crate::policy::{MAX_TIERS, Tier};
+pub use self::invalid_policy::{InvalidPolicy, PolicyFault};
+use crate::policy::Tier;
 
 /// Why an annotated function returned without running its body.
 ///
@@ -165,6 +168,9 @@ pub enum UnavailableReason {
     WrongType,
     /// The store answered with an error.
     StoreError,
+    /// The store in memory holds as many live keys as it may, see
+    /// [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys), and the call needs another.
+    StoreFull,
 }
 
 impl fmt::Display for UnavailableReason {
@@ -174,103 +180,8 @@ impl fmt::Display for UnavailableReason {
             Self::Disconnected => "the store cannot be reached",
             Self::WrongType => "its key in the store holds a value of another type",
             Self::StoreError => "the store answered with an error",
+            Self::StoreFull => "the store is full",
         })
-    }
-}
-
-/// A policy that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidPolicy {
-    policy: &'static str,
-    fault: PolicyFault,
-}
-
-impl InvalidPolicy {
-    pub(crate) fn new(policy: &'static str, fault: PolicyFault) -> Self {
-        Self { policy, fault }
-    }
-
-    /// The name of the policy.
-    #[must_use]
-    pub fn policy(&self) -> &'static str {
-        self.policy
-    }
-
-    /// The rule that is broken.
-    #[must_use]
-    pub fn fault(&self) -> PolicyFault {
-        self.fault
-    }
-}
-
-impl fmt::Display for InvalidPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid rate limit policy `{}`: {}", self.policy, self.fault)
-    }
-}
-
-impl Error for InvalidPolicy {}
-
-/// A rule that a policy breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PolicyFault {
-    /// A period is shorter than 1 ms.
-    PeriodTooShort {
-        /// The period.
-        period: Duration,
-    },
-    /// A period is longer than 366 days.
-    PeriodTooLong {
-        /// The period.
-        period: Duration,
-    },
-    /// A threshold is 0.
-    ThresholdZero,
-    /// A threshold is larger than the algorithm can count.
-    ThresholdTooLarge {
-        /// The threshold.
-        threshold: u32,
-        /// The largest threshold of this algorithm.
-        largest: u32,
-    },
-    /// There are more than [`MAX_TIERS`] tiers.
-    TooManyTiers {
-        /// The number of tiers.
-        tiers: usize,
-    },
-    /// A call costs nothing.
-    CostZero,
-    /// A call costs more than a threshold, so that it could never pass.
-    CostOverThreshold {
-        /// The cost.
-        cost: u32,
-        /// The smallest threshold.
-        threshold: u32,
-    },
-}
-
-impl fmt::Display for PolicyFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PeriodTooShort { period } => {
-                write!(f, "the period must be at least 1 ms, but is {period:?}")
-            }
-            Self::PeriodTooLong { period } => {
-                write!(f, "the period must be at most 366 days, but is {period:?}")
-            }
-            Self::ThresholdZero => f.write_str("the threshold must be at least 1"),
-            Self::ThresholdTooLarge { threshold, largest } => {
-                write!(f, "the threshold must be at most {largest}, but is {threshold}")
-            }
-            Self::TooManyTiers { tiers } => {
-                write!(f, "{tiers} tiers are too many: at most {MAX_TIERS} are decided together")
-            }
-            Self::CostZero => f.write_str("the cost must be at least 1"),
-            Self::CostOverThreshold { cost, threshold } => {
-                write!(f, "a cost of {cost} can never pass a threshold of {threshold}")
-            }
-        }
     }
 }
 
