@@ -16,7 +16,7 @@ mod function;
 #[path = "../ratelimit-macros/src/policy.rs"]
 mod policy;
 #[allow(dead_code, unreachable_pub, reason = "public in the runtime")]
-#[path = "../ratelimit-macros/src/rules.rs"]
+#[path = "../ratelimit-macros/src/rules/mod.rs"]
 mod rules;
 #[path = "../ratelimit-macros/src/value.rs"]
 mod value;
@@ -26,6 +26,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use proc_macro2::{TokenStream, TokenTree};
 use proptest::prelude::*;
 use quote::quote;
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 
 /// The messages of the compile errors that an expansion holds.
 fn messages(expansion: TokenStream) -> Vec<String> {
@@ -81,37 +82,55 @@ proptest! {
             return Ok(());
         };
         let period = Duration::from_secs(period);
-        let policy = ratelimit_runtime::Policy::sliding_window("p", period, threshold);
+        let policy = Policy::sliding_window("p", period, threshold);
         let runtime = policy.validate().err().map(|error| error.fault().to_string());
         prop_assert_eq!(compiler.first().cloned(), runtime, "{:?}", compiler);
     }
 
     #[test]
-    fn compiler_and_runtime_say_the_same_of_tiers(
+    fn compiler_and_runtime_say_the_same_of_all_algorithms(
+        algorithm in 0..4_usize,
         tiers in prop::collection::vec((1..200_u64, 1..50_u32), 1..11),
+        burst in prop::option::weighted(0.3, 0..50_u32),
+        count_rejected: bool,
         cost in 0..60_u32,
     ) {
-        let mut policy = None;
-        let mut arguments = TokenStream::new();
+        type New = fn(&'static str, Duration, u32) -> Policy;
+        let (name, new): (_, New) = [
+            ("sliding_window", Policy::sliding_window as New),
+            ("sliding_counter", Policy::sliding_counter),
+            ("fixed_window", Policy::fixed_window),
+            ("token_bucket", Policy::token_bucket),
+        ][algorithm];
+        let name = quote::format_ident!("{}", name);
+        let mut arguments = quote!(algorithm = #name, cost = #cost,);
+        let mut policy: Option<Policy> = None;
         for (period, threshold) in tiers {
             arguments.extend(quote!(tier(period = #period, threshold = #threshold),));
             let period = Duration::from_secs(period);
             policy = Some(match policy {
-                None => ratelimit_runtime::Policy::sliding_window("p", period, threshold),
-                Some(policy) => ratelimit_runtime::Policy::tier(policy, period, threshold),
+                None => new("p", period, threshold),
+                Some(policy) => policy.tier(period, threshold),
             });
         }
-        let compiler = messages(expand::rate_limit(quote!(#arguments cost = #cost), &item()));
-        let policy = policy.expect("at least one tier");
-        let limiter = ratelimit_runtime::Limiter::in_memory();
+        let mut policy = policy.expect("at least one tier");
+        if let Some(burst) = burst {
+            arguments.extend(quote!(burst = #burst,));
+            policy = policy.burst(burst);
+        }
+        if count_rejected {
+            arguments.extend(quote!(count_rejected,));
+            policy = policy.count_rejected();
+        }
+        let compiler = messages(expand::rate_limit(arguments, &item()));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime")
-            .block_on(limiter.check_n(&policy, "alice", cost));
-        let runtime = runtime.err().map(|error| match error {
-            ratelimit_runtime::RateLimitError::InvalidPolicy(error) => error.fault().to_string(),
-            other => panic!("{other}"),
-        });
+            .block_on(Limiter::in_memory().check_n(&policy, "alice", cost));
+        let runtime = match runtime {
+            Err(RateLimitError::InvalidPolicy(error)) => Some(error.fault().to_string()),
+            _ => None,
+        };
         prop_assert_eq!(compiler.first().cloned(), runtime, "{:?}", compiler);
     }
 

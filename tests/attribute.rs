@@ -501,3 +501,54 @@ async fn a_dry_run_decides_and_tells_but_never_refuses() {
     .await;
     assert!(answers[0].is_ok() && is_exceeded(&answers[1]) && is_exceeded(&answers[2]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_paces_calls() {
+    #[rate_limit(algorithm = token_bucket, period = "1s", threshold = 10, burst = 1, key = 1)]
+    async fn paced() -> Done {
+        Ok(())
+    }
+
+    paced().await.unwrap();
+    let Err(RateLimitError::Exceeded(refused)) = paced().await else { panic!("refused") };
+    assert_eq!(refused.retry_after(), Duration::from_millis(100));
+    tokio::time::advance(refused.retry_after()).await;
+    paced().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_the_penalty_a_caller_who_keeps_on_stays_shut_out() {
+    #[rate_limit(period = 10, threshold = 2, count_rejected, key = user)]
+    async fn login(user: &str) -> Done {
+        Ok(())
+    }
+
+    for user in ["keeps on", "waits"] {
+        login(user).await.unwrap();
+        login(user).await.unwrap();
+    }
+    for _ in 0..5 {
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert!(is_exceeded(&login("keeps on").await));
+    }
+    login("waits").await.unwrap();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    login("keeps on").await.unwrap();
+}
+
+#[tokio::test]
+async fn algorithms_never_meet_in_one_key() {
+    #[rate_limit(threshold = 1, name = "same", key = 1)]
+    async fn window() -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1, name = "same", key = 1, algorithm = fixed_window)]
+    async fn fixed() -> Done {
+        Ok(())
+    }
+
+    window().await.unwrap();
+    fixed().await.unwrap();
+    assert!(is_exceeded(&window().await) && is_exceeded(&fixed().await));
+}

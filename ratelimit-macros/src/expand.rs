@@ -9,7 +9,6 @@ use crate::{
     errors::Errors,
     function::Function,
     policy::{Policy, Tier},
-    rules::Algorithm,
     value::Value,
 };
 
@@ -98,17 +97,20 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
 
 /// The policy as the runtime makes it, with each value as `emit` writes it.
 fn policy_tokens(policy: &Policy, emit: impl Fn(&Value) -> TokenStream) -> TokenStream {
-    let Policy { algorithm, tiers, name, krate, .. } = policy;
+    let Policy { algorithm, tiers, burst, count_rejected, name, krate, .. } = policy;
     let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);
-    let constructor = match algorithm {
-        Algorithm::SlidingWindow => quote!(sliding_window),
-    };
+    let constructor = format_ident!("{}", algorithm.as_str());
     let mut tiers = tiers.iter().map(|Tier { period, threshold, .. }| {
         let (period, threshold) = (emit(period), emit(threshold));
         quote!(#period, #threshold)
     });
     let first = tiers.next();
-    quote!(#krate::Policy::#constructor(#name, #first)#(.tier(#tiers))*)
+    let burst = burst.as_ref().map(|burst| {
+        let burst = emit(burst);
+        quote!(.burst(#burst))
+    });
+    let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
+    quote!(#krate::Policy::#constructor(#name, #first)#(.tier(#tiers))* #burst #count_rejected)
 }
 
 fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {

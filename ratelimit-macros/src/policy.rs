@@ -6,7 +6,7 @@ use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
 use crate::{
     args::{Args, Given, TierArgs},
     errors::Errors,
-    rules::{self, Algorithm, Numbers, Place, TierNumbers},
+    rules::{self, Algorithm, Burst, Numbers, Place, TierNumbers},
     value::{self, Kind, Value},
 };
 
@@ -18,7 +18,10 @@ const DEFAULT_THRESHOLD: u64 = 3;
 pub(crate) struct Policy {
     pub(crate) algorithm: Algorithm,
     pub(crate) tiers: Vec<Tier>,
+    pub(crate) burst: Option<Value>,
     pub(crate) cost: Option<Value>,
+    /// Where it stands.
+    pub(crate) count_rejected: Option<Ident>,
     pub(crate) skip: Option<Expr>,
     /// The parts of the key; none for the ambient caller.
     pub(crate) key: Vec<Expr>,
@@ -39,10 +42,8 @@ impl Policy {
     /// Judges all arguments, and reports everything that is wrong with them.
     pub(crate) fn judge(args: Args, errors: &mut Errors) -> Self {
         let not_yet = [
-            args.burst.as_ref().map(|given| &given.name),
             args.on_store_error.as_ref().map(|given| &given.name),
             args.max_wait.as_ref().map(|given| &given.name),
-            args.count_rejected.as_ref().map(|given| &given.name),
         ];
         for name in not_yet.into_iter().flatten() {
             errors.at(name, format!("`{name}` is not available in this version; remove it"));
@@ -54,17 +55,16 @@ impl Policy {
         if let Some(max_wait) = args.max_wait {
             errors.or(value::time("max_wait", max_wait.value));
         }
-        if let Some(burst) = args.burst {
-            errors.or(value::units("burst", burst.value));
-        }
         let algorithm = args.algorithm.and_then(|algorithm| {
-            let words = [Algorithm::SlidingWindow].map(|known| (known.as_str(), known));
+            let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
             errors.or(value::word("algorithm", &algorithm.value, &words))
         });
         let policy = Self {
             algorithm: algorithm.unwrap_or(Algorithm::SlidingWindow),
             tiers: judge_tiers(args.period, args.threshold, args.tiers, errors),
-            cost: args.cost.and_then(|cost| errors.or(value::units("cost", cost.value))),
+            burst: args.burst.map(|burst| read_units(burst, errors)),
+            cost: args.cost.map(|cost| read_units(cost, errors)),
+            count_rejected: args.count_rejected.map(|flag| flag.name),
             skip: args.skip.map(|skip| skip.value),
             key: args.key.map_or_else(Vec::new, |key| judge_key(key.value, errors)),
             name: args.name.and_then(|name| judge_name(&name.value, errors)),
@@ -80,8 +80,8 @@ impl Policy {
 
     /// Whether the policy is known now, and not only when the function is called.
     pub(crate) fn is_literal(&self) -> bool {
-        let known = |tier: &Tier| tier.period.number.is_some() && tier.threshold.number.is_some();
-        self.tiers.iter().all(known)
+        let tiers = self.tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]);
+        tiers.chain(&self.burst).all(|value| value.number.is_some())
     }
 
     /// The rules that run on values at run time too.
@@ -91,18 +91,22 @@ impl Policy {
             threshold: tier.threshold.number,
         };
         let tiers: Vec<_> = self.tiers.iter().map(numbers).collect();
-        let cost = self.cost.as_ref();
+        let known = |value: &Value| value.number;
         let numbers = Numbers {
             algorithm: self.algorithm,
             tiers: &tiers,
-            cost: cost.and_then(|cost| cost.number),
+            burst: self.burst.as_ref().map_or(Burst::Threshold, |it| Burst::Given(it.number)),
+            cost: self.cost.as_ref().and_then(known),
+            count_rejected: self.count_rejected.is_some(),
         };
         for (place, fault) in rules::faults(&numbers) {
             match place {
                 Place::Period(tier) => errors.at(&self.tiers[tier].period.expr, fault),
                 Place::Threshold(tier) => errors.at(&self.tiers[tier].threshold.expr, fault),
                 Place::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
-                Place::Cost => errors.at(cost.map(|cost| &cost.expr), fault),
+                Place::Burst => errors.at(self.burst.as_ref().map(|burst| &burst.expr), fault),
+                Place::Cost => errors.at(self.cost.as_ref().map(|cost| &cost.expr), fault),
+                Place::CountRejected => errors.at(&self.count_rejected, fault),
             }
         }
     }
@@ -116,11 +120,11 @@ fn judge_tiers(
 ) -> Vec<Tier> {
     if tiers.is_empty() {
         let period = match period {
-            Some(period) => read_period(period, errors),
+            Some(period) => read_time(period, errors),
             None => Value::known(DEFAULT_PERIOD, Kind::Time),
         };
         let threshold = match threshold {
-            Some(threshold) => read_threshold(threshold, errors),
+            Some(threshold) => read_units(threshold, errors),
             None => Value::known(DEFAULT_THRESHOLD, Kind::Units),
         };
         return vec![Tier { period, threshold, at: Ident::new("tier", Span::call_site()) }];
@@ -138,22 +142,22 @@ fn judge_tiers(
             }
         }
         if let (Some(period), Some(threshold)) = (period, threshold) {
-            let period = read_period(period, errors);
-            judged.push(Tier { period, threshold: read_threshold(threshold, errors), at });
+            let period = read_time(period, errors);
+            judged.push(Tier { period, threshold: read_units(threshold, errors), at });
         }
     }
     judged
 }
 
 /// What cannot be read breaks no further rule.
-fn read_period(given: Given<Expr>, errors: &mut Errors) -> Value {
-    let value = errors.or(value::time("period", given.value.clone()));
-    value.unwrap_or_else(|| Value::late(given.value, Kind::Time))
+fn read_time(Given { name, value: expr }: Given<Expr>, errors: &mut Errors) -> Value {
+    let value = errors.or(value::time(&name.to_string(), expr.clone()));
+    value.unwrap_or_else(|| Value::late(expr, Kind::Time))
 }
 
-fn read_threshold(given: Given<Expr>, errors: &mut Errors) -> Value {
-    let value = errors.or(value::units("threshold", given.value.clone()));
-    value.unwrap_or_else(|| Value::late(given.value, Kind::Units))
+fn read_units(Given { name, value: expr }: Given<Expr>, errors: &mut Errors) -> Value {
+    let value = errors.or(value::units(&name.to_string(), expr.clone()));
+    value.unwrap_or_else(|| Value::late(expr, Kind::Units))
 }
 
 /// A tuple, as written, makes several parts; anything else is one.

@@ -163,6 +163,9 @@ pub enum UnavailableReason {
     /// The key holds a value of another type: something else writes under the limiter's prefix.
     /// The value is left as it is.
     WrongType,
+    /// The store in memory holds as many live keys as it may, see
+    /// [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys), and the call needs another.
+    StoreFull,
     /// The store answered with an error.
     StoreError,
 }
@@ -173,6 +176,7 @@ impl fmt::Display for UnavailableReason {
             Self::DeadlineExceeded => "the store did not answer within the deadline",
             Self::Disconnected => "the store cannot be reached",
             Self::WrongType => "its key in the store holds a value of another type",
+            Self::StoreFull => "the store is full",
             Self::StoreError => "the store answered with an error",
         })
     }

@@ -92,7 +92,11 @@ impl Limiter {
 
     /// A limiter with settings of your own.
     pub fn builder() -> LimiterBuilder {
-        LimiterBuilder { prefix: "ratelimit:".into(), deadline: Duration::from_millis(100) }
+        LimiterBuilder {
+            prefix: "ratelimit:".into(),
+            deadline: Duration::from_millis(100),
+            max_keys: 1_000_000,
+        }
     }
 
     /// Takes one unit of `caller`'s quota under `policy`.
@@ -184,7 +188,9 @@ impl Limiter {
         let policy = request.policy;
         let key = Key::compose(&self.inner.prefix, policy, caller.parts());
         let outcome: Outcome = match &self.inner.store {
-            Store::Memory(store) => store.decide(&key, request),
+            Store::Memory(store) => store
+                .decide(&key, request)
+                .map_err(|reason| Unavailable::new(policy.name(), reason))?,
             Store::Redis(store) => {
                 self.within_deadline(policy, store.decide(&key, request)).await?
             }
@@ -224,6 +230,7 @@ impl fmt::Debug for Limiter {
 pub struct LimiterBuilder {
     prefix: Box<str>,
     deadline: Duration,
+    max_keys: usize,
 }
 
 impl LimiterBuilder {
@@ -240,10 +247,39 @@ impl LimiterBuilder {
         self
     }
 
+    /// How many keys, a policy and a caller each, a store in memory holds at the most; 1 000 000
+    /// by default. Redis has bounds of its own.
+    ///
+    /// Keys whose quota is back in full are forgotten as new ones come. When as many as this are
+    /// still counting, a call that needs another key is not decided: its error is
+    /// [`RateLimitError::Unavailable`] with [`UnavailableReason::StoreFull`]. Callers who are
+    /// known go on as before, and no count is lost.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy, RateLimitError, UnavailableReason};
+    ///
+    /// const P: Policy = Policy::token_bucket("p", Duration::from_secs(60), 3);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limiter = Limiter::builder().max_keys(1).in_memory();
+    /// assert!(limiter.check(&P, "alice").await.is_ok());
+    /// let full = limiter.check(&P, "bob").await.unwrap_err();
+    /// assert!(matches!(full, RateLimitError::Unavailable(e) if e.reason() == UnavailableReason::StoreFull));
+    /// assert!(limiter.check(&P, "alice").await.is_ok());
+    /// # }
+    /// ```
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.max_keys = max_keys;
+        self
+    }
+
     /// A limiter whose counts live in this process.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
-        self.build(Store::Memory(MemoryStore::new()))
+        let store = MemoryStore::new(self.max_keys);
+        self.build(Store::Memory(store))
     }
 
     /// A limiter on the store that `url` names, as [`Limiter::connect`].
@@ -252,8 +288,9 @@ impl LimiterBuilder {
     ///
     /// As [`Limiter::connect`].
     pub async fn connect(self, url: &str) -> Result<Limiter, ConnectError> {
-        let store =
-            open(url).await.map_err(|cause| ConnectError { origin: URL_ARGUMENT, cause })?;
+        let store = open(url, self.max_keys)
+            .await
+            .map_err(|cause| ConnectError { origin: URL_ARGUMENT, cause })?;
         Ok(self.build(store))
     }
 
@@ -269,22 +306,22 @@ impl LimiterBuilder {
             Err(std::env::VarError::NotPresent) => return Ok(self.in_memory()),
             Err(std::env::VarError::NotUnicode(_)) => return Err(failed(ConnectFault::NotUnicode)),
         };
-        let store = open(&url).await.map_err(failed)?;
+        let store = open(&url, self.max_keys).await.map_err(failed)?;
         Ok(self.build(store))
     }
 
     fn build(self, store: Store) -> Limiter {
-        let Self { prefix, deadline } = self;
+        let Self { prefix, deadline, max_keys: _ } = self;
         Limiter { inner: Arc::new(Inner { store, prefix, deadline }) }
     }
 }
 
-async fn open(url: &str) -> Result<Store, ConnectFault> {
+async fn open(url: &str, max_keys: usize) -> Result<Store, ConnectFault> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(ConnectFault::Malformed("it has no scheme".to_owned()));
     };
     match scheme {
-        "memory" if rest.is_empty() => Ok(Store::Memory(MemoryStore::new())),
+        "memory" if rest.is_empty() => Ok(Store::Memory(MemoryStore::new(max_keys))),
         "memory" => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
         "redis" | "unix" => match RedisStore::open(url).await {
             Ok(store) => Ok(Store::Redis(store)),

@@ -1,46 +1,15 @@
 //! What a limit says: plain data that can be a `const`, and the rules it has to obey.
 
+mod tier;
+
 use std::time::Duration;
 
+pub(crate) use self::tier::Bucket;
+pub use self::tier::Tier;
 use crate::{
     error::InvalidPolicy,
-    rules::{self, Algorithm, MAX_TIERS, Numbers, TierNumbers},
+    rules::{self, Algorithm, Burst, MAX_TIERS, Numbers, TierNumbers},
 };
-
-/// At most `threshold` units in any one `period`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tier {
-    period: u64,
-    threshold: u32,
-}
-
-impl Tier {
-    const NONE: Self = Self { period: 0, threshold: 0 };
-
-    const fn new(period: Duration, threshold: u32) -> Self {
-        let micros = period.as_micros();
-        // What does not fit is far beyond the longest period, and stays so.
-        #[expect(clippy::cast_possible_truncation, reason = "compared just before")]
-        let period = if micros > u64::MAX as u128 { u64::MAX } else { micros as u64 };
-        Self { period, threshold }
-    }
-
-    /// The length of the window, in whole microseconds.
-    #[must_use]
-    pub const fn period(self) -> Duration {
-        Duration::from_micros(self.period)
-    }
-
-    /// The units admitted in any one period.
-    #[must_use]
-    pub const fn threshold(self) -> u32 {
-        self.threshold
-    }
-
-    pub(crate) const fn micros(self) -> u64 {
-        self.period
-    }
-}
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together.
 ///
@@ -65,6 +34,8 @@ pub struct Policy {
     tiers: [Tier; MAX_TIERS],
     /// How many tiers were asked for; more than `MAX_TIERS` is found by `validate`.
     count: usize,
+    burst: Option<u32>,
+    count_rejected: bool,
 }
 
 impl Policy {
@@ -73,22 +44,106 @@ impl Policy {
     /// Policies of one name and one algorithm share their callers' history.
     #[must_use]
     pub const fn sliding_window(name: &'static str, period: Duration, threshold: u32) -> Self {
+        Self::new(name, Algorithm::SlidingWindow, period, threshold)
+    }
+
+    /// About `threshold` units in any `period`, in constant space ([`Algorithm::SlidingCounter`]).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::Policy;
+    /// const SEARCH: Policy =
+    ///     Policy::sliding_counter("search", Duration::from_secs(60), 1_000_000);
+    /// assert!(SEARCH.validate().is_ok());
+    /// ```
+    #[must_use]
+    pub const fn sliding_counter(name: &'static str, period: Duration, threshold: u32) -> Self {
+        Self::new(name, Algorithm::SlidingCounter, period, threshold)
+    }
+
+    /// At most `threshold` units in a window that opens at the first call and ends after `period`
+    /// ([`Algorithm::FixedWindow`]).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::Policy;
+    /// const SMS: Policy = Policy::fixed_window("sms", Duration::from_secs(24 * 60 * 60), 10);
+    /// assert!(SMS.validate().is_ok());
+    /// ```
+    #[must_use]
+    pub const fn fixed_window(name: &'static str, period: Duration, threshold: u32) -> Self {
+        Self::new(name, Algorithm::FixedWindow, period, threshold)
+    }
+
+    /// A bucket of `threshold` tokens that is refilled continuously, `threshold` in a `period`
+    /// ([`Algorithm::TokenBucket`]). [`burst`](Self::burst) sets another size.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::Policy;
+    /// /// Ten a second, evenly spaced.
+    /// const PACED: Policy = Policy::token_bucket("paced", Duration::from_secs(1), 10).burst(1);
+    /// assert!(PACED.validate().is_ok());
+    /// ```
+    #[must_use]
+    pub const fn token_bucket(name: &'static str, period: Duration, threshold: u32) -> Self {
+        Self::new(name, Algorithm::TokenBucket, period, threshold)
+    }
+
+    const fn new(
+        name: &'static str,
+        algorithm: Algorithm,
+        period: Duration,
+        threshold: u32,
+    ) -> Self {
         let policy = Self {
             name,
-            algorithm: Algorithm::SlidingWindow,
+            algorithm,
             tiers: [Tier::NONE; MAX_TIERS],
             count: 0,
+            burst: None,
+            count_rejected: false,
         };
         policy.tier(period, threshold)
     }
 
     /// Adds a tier: a call has to pass all of them, and is charged to all or to none.
+    ///
+    /// Of a [`token_bucket`](Self::token_bucket), each tier is a bucket of its own that holds as
+    /// many tokens as its threshold.
     #[must_use]
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
         if self.count < MAX_TIERS {
             self.tiers[self.count] = Tier::new(period, threshold);
         }
         self.count += 1;
+        self
+    }
+
+    /// The size of a [`token_bucket`](Self::token_bucket) with one tier: the tokens that can be
+    /// taken at once after a pause. Without it, the threshold.
+    #[must_use]
+    pub const fn burst(mut self, burst: u32) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+
+    /// Records refused calls as well, so that a caller who does not stop stays shut out.
+    ///
+    /// A sliding window or counter counts the units of a refused call like those of an admitted
+    /// one, up to the threshold; a token bucket loses the tokens that it has. The wait that a
+    /// refusal tells is the one after this. A fixed window cannot have it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::Policy;
+    /// const LOGIN: Policy =
+    ///     Policy::sliding_window("login", Duration::from_secs(60), 3).count_rejected();
+    /// assert!(LOGIN.counts_rejected());
+    /// ```
+    #[must_use]
+    pub const fn count_rejected(mut self) -> Self {
+        self.count_rejected = true;
         self
     }
 
@@ -117,14 +172,23 @@ impl Policy {
         &self.tiers[..self.count.min(MAX_TIERS)]
     }
 
+    /// Whether refused calls are recorded as well.
+    #[must_use]
+    pub const fn counts_rejected(&self) -> bool {
+        self.count_rejected
+    }
+
     /// Checks the rules that every policy has to obey.
     ///
     /// # Errors
     ///
     /// [`InvalidPolicy`] when there are more than [`MAX_TIERS`] tiers, a period is shorter than
-    /// 1 ms or longer than 366 days, a threshold is 0 or too large for the algorithm (100 000 for
-    /// [`Algorithm::SlidingWindow`], which keeps an entry per unit), or a tier can never refuse,
-    /// because another one admits no more than it over its whole period.
+    /// 1 ms or longer than 366 days, a threshold or a burst is 0, a threshold is over 100 000 for
+    /// [`Algorithm::SlidingWindow`] (which keeps an entry per unit), a burst is given to another
+    /// algorithm than [`Algorithm::TokenBucket`] or together with several tiers, a bucket is too
+    /// large to be counted exactly at its rate, refused calls are to be recorded in an
+    /// [`Algorithm::FixedWindow`], or a tier can never refuse, because another one always refuses
+    /// first.
     pub fn validate(&self) -> Result<(), InvalidPolicy> {
         self.validate_with(None)
     }
@@ -132,25 +196,29 @@ impl Policy {
     /// Checks the policy together with what one call wants to take.
     pub(crate) fn validate_with(&self, cost: Option<u32>) -> Result<(), InvalidPolicy> {
         // What was asked for beyond the room for it is only counted; one rule says how many fit.
-        let numbers = |tier: Tier| TierNumbers {
-            period: Some(tier.period),
-            threshold: Some(tier.threshold.into()),
-        };
         let mut tiers = [TierNumbers { period: None, threshold: None }; MAX_TIERS + 1];
         for (place, tier) in tiers.iter_mut().zip(self.tiers()) {
-            *place = numbers(*tier);
+            *place = TierNumbers {
+                period: Some(tier.micros()),
+                threshold: Some(tier.threshold().into()),
+            };
         }
-        let tiers = &tiers[..self.count.min(MAX_TIERS + 1)];
-        match rules::faults(&Numbers {
+        let numbers = Numbers {
             algorithm: self.algorithm,
-            tiers,
+            tiers: &tiers[..self.count.min(MAX_TIERS + 1)],
+            burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Given(Some(burst.into()))),
             cost: cost.map(u64::from),
-        })
-        .first()
-        {
+            count_rejected: self.count_rejected,
+        };
+        match rules::faults(&numbers).first() {
             Some((_, fault)) => Err(InvalidPolicy::new(self.name, *fault)),
             None => Ok(()),
         }
+    }
+
+    /// The numbers of the token bucket that this tier is.
+    pub(crate) fn bucket(&self, tier: Tier) -> Bucket {
+        tier.bucket(self.burst.unwrap_or(tier.threshold()))
     }
 }
 
@@ -160,6 +228,8 @@ impl std::fmt::Debug for Policy {
             .field("name", &self.name)
             .field("algorithm", &self.algorithm)
             .field("tiers", &self.tiers())
+            .field("burst", &self.burst)
+            .field("count_rejected", &self.count_rejected)
             .finish_non_exhaustive()
     }
 }
@@ -169,6 +239,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
     fn message(policy: &Policy) -> String {
         policy.validate().expect_err("the policy breaks a rule").to_string()
@@ -193,10 +264,12 @@ mod tests {
             message(&Policy::sliding_window("mail", SECOND, 0)),
             "invalid rate limit policy `mail`: `threshold` must be at least 1"
         );
-        let longest = Policy::sliding_window("mail", Duration::MAX, 1);
-        assert!(message(&longest).contains("at most 366 days"));
-        let most = Policy::sliding_window("mail", SECOND, 100_001);
-        assert!(message(&most).contains("at most 100000"));
+        assert!(
+            message(&Policy::sliding_window("mail", Duration::MAX, 1)).contains("at most 366 days")
+        );
+        assert!(
+            message(&Policy::sliding_window("mail", SECOND, 100_001)).contains("at most 100000")
+        );
     }
 
     #[test]
@@ -207,6 +280,65 @@ mod tests {
         }
         assert_eq!(policy.tiers().len(), MAX_TIERS);
         assert!(message(&policy).contains("at most 8 tiers"), "{}", message(&policy));
+    }
+
+    #[test]
+    fn a_large_log_is_pointed_to_the_counter() {
+        let log = Policy::sliding_window("search", SECOND, 1_000_000);
+        assert_eq!(
+            message(&log),
+            "invalid rate limit policy `search`: `threshold` must be at most 100000, but is 1000000: \
+             `sliding_window` keeps an entry for every admitted call; `sliding_counter` counts any \
+             number in constant space"
+        );
+        assert_eq!(Policy::sliding_counter("search", MAX, u32::MAX).validate(), Ok(()));
+        assert_eq!(Policy::fixed_window("search", MAX, u32::MAX).validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_burst_belongs_to_one_bucket() {
+        let bucket = Policy::token_bucket("p", SECOND, 10);
+        assert_eq!(bucket.burst(1).validate(), Ok(()));
+        assert!(message(&bucket.burst(0)).ends_with("`burst` must be at least 1"));
+        assert!(message(&bucket.tier(MAX, 20).burst(5)).ends_with(
+            "`burst` is the size of one bucket; with several tiers each is a bucket of its threshold"
+        ));
+        assert!(
+            message(&Policy::fixed_window("p", SECOND, 10).burst(5))
+                .ends_with("`burst` is the size of a `token_bucket`; a `fixed_window` has none")
+        );
+    }
+
+    #[test]
+    fn a_bucket_is_as_large_as_is_counted_exactly() {
+        // 366 days have no divisor in common with 11: a token is as many parts as microseconds.
+        let odd = Policy::token_bucket("p", MAX, 11);
+        assert_eq!(odd.burst(284).validate(), Ok(()));
+        assert_eq!(
+            message(&odd.burst(285)),
+            "invalid rate limit policy `p`: a bucket of 285 tokens cannot be counted exactly at \
+             this rate, only up to 284; a threshold that divides the period's microseconds has \
+             more room"
+        );
+        assert_eq!(Policy::token_bucket("p", MAX, 100_000).validate(), Ok(()));
+        assert_eq!(Policy::token_bucket("p", SECOND, 1_000_000).burst(u32::MAX).validate(), Ok(()));
+    }
+
+    #[test]
+    fn refused_calls_change_nothing_in_a_fixed_window() {
+        assert!(
+            message(&Policy::fixed_window("p", SECOND, 1).count_rejected())
+                .ends_with("a full window stays full until it ends, refused calls change nothing")
+        );
+        assert_eq!(Policy::token_bucket("p", SECOND, 1).count_rejected().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_cost_has_to_fit_the_burst_and_not_the_rate() {
+        let bucket = Policy::token_bucket("p", SECOND, 2).burst(5);
+        assert_eq!(bucket.validate_with(Some(5)), Ok(()));
+        assert!(bucket.validate_with(Some(6)).unwrap_err().to_string().contains("a burst of 5"));
+        assert!(bucket.burst(1).validate_with(Some(2)).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub(crate) mod memory;
 pub(crate) mod redis;
+mod verdict;
 
 use crate::policy::Policy;
 
@@ -12,7 +13,7 @@ pub(crate) struct Request<'a> {
     pub(crate) policy: &'a Policy,
     /// The units the call takes; 0 only when looking.
     pub(crate) cost: u32,
-    /// Whether an admitted call is recorded, or only looked at.
+    /// Whether the call is recorded, or only looked at.
     pub(crate) record: bool,
 }
 
@@ -20,7 +21,7 @@ pub(crate) struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) admitted: bool,
-    /// Refused: the tier with the longest wait. Admitted: the one with the fewest units left, of
+    /// Refused: the tier with the longest wait, after the refusal is recorded if it is. Admitted: the one with the fewest units left, of
     /// several the one with the longest wait.
     pub(crate) tier: usize,
     /// The units left in that tier.

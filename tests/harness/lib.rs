@@ -4,6 +4,9 @@
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
 
+pub mod model;
+pub mod schedule;
+
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader},

@@ -14,7 +14,7 @@ mod expand;
 mod function;
 #[path = "../../../ratelimit-macros/src/policy.rs"]
 mod policy;
-#[path = "../../../ratelimit-macros/src/rules.rs"]
+#[path = "../../../ratelimit-macros/src/rules/mod.rs"]
 mod rules;
 #[path = "../../../ratelimit-macros/src/value.rs"]
 mod value;

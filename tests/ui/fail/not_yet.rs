@@ -4,12 +4,12 @@ use ratelimit_runtime::{RateLimitError, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 
-#[rate_limit(burst = 5, on_store_error = deny, max_wait = "1s", count_rejected)]
+#[rate_limit(on_store_error = deny, max_wait = "1s")]
 async fn all() -> Done {
     Ok(())
 }
 
-#[rate_limit(burst = "x", on_store_error = fail_open, max_wait = "1 second")]
+#[rate_limit(on_store_error = fail_open, max_wait = "1 second")]
 async fn and_wrong() -> Done {
     Ok(())
 }

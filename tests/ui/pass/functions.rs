@@ -113,6 +113,19 @@ pub async fn expressions(
     Ok(text)
 }
 
+/// A bucket, and a penalty.
+#[rate_limit(
+    algorithm = token_bucket,
+    period = "1s",
+    threshold = 10,
+    burst = burst,
+    count_rejected,
+    key = burst
+)]
+pub async fn paced(burst: u32) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
 fn assert_send<T: Send>(_: T) {}
 
 /// What a body declares does not reach the prologue, nor the other way round.

@@ -1,104 +1,117 @@
 //! The exact log in plain Rust: the same rule as `store/redis/sliding_window.lua`.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, iter};
 
 use crate::{
-    policy::Policy,
-    store::{Outcome, Request},
+    policy::{Policy, Tier},
+    store::{Outcome, Request, verdict::Verdict},
 };
 
-/// When each unit was admitted, oldest first; never more than the largest threshold.
+/// When each unit was recorded, oldest first; never more than the largest threshold.
 #[derive(Default)]
 pub(super) struct Log {
     stamps: VecDeque<u64>,
 }
 
+/// The log as it is once the call's own units are recorded.
+struct View<'a> {
+    stamps: &'a VecDeque<u64>,
+    now: u64,
+    own: usize,
+    /// The largest threshold: as many units decide, and are kept.
+    keep: usize,
+}
+
 impl Log {
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
-        let outcome = self.judge(now, request);
-        if outcome.admitted && request.record {
-            let tiers = request.policy.tiers();
-            let keep = tiers.iter().map(|tier| tier.threshold() as usize).max().unwrap_or(0);
-            let cost = request.cost as usize;
-            // Only the newest units decide: what is older than the threshold's worth goes.
-            let surplus = (self.stamps.len() + cost).saturating_sub(keep);
-            self.stamps.drain(..surplus);
-            self.stamps.extend(std::iter::repeat_n(now, cost));
+        let Request { policy, cost, record } = request;
+        let tiers = policy.tiers();
+        let keep = largest_threshold(policy);
+        let mut view = View { stamps: &self.stamps, now, own: 0, keep };
+        let admitted = tiers.iter().all(|tier| view.has_room(*tier, cost));
+        if admitted || policy.counts_rejected() {
+            view.own = cost as usize;
         }
-        outcome
-    }
 
-    /// When the last unit has left the longest window.
-    pub(super) fn expires(&self, policy: &Policy) -> u64 {
-        self.stamps.back().map_or(0, |newest| newest.saturating_add(longest_period(policy)))
-    }
-
-    fn judge(&self, now: u64, request: Request<'_>) -> Outcome {
-        let Request { policy, cost, .. } = request;
-        let newest = if cost > 0 { Some(now) } else { self.stamps.back().copied() };
-        let mut admitted = Outcome {
-            admitted: true,
-            tier: 0,
-            remaining: u32::MAX,
-            wait: 0,
-            reset: until(now, newest, longest_period(policy)),
-        };
-        let mut refused: Option<Outcome> = None;
-        for (index, tier) in policy.tiers().iter().enumerate() {
-            let (period, threshold) = (tier.micros(), tier.threshold());
-            let live = self.live(now, period);
-            let left = threshold.saturating_sub(live);
-            if cost > left || live > threshold {
-                // The unit that has to leave so that this call finds its place.
-                let leaves = self.newest(threshold - cost);
-                let wait = until(now, leaves, period);
-                if refused.is_none_or(|refused| wait > refused.wait) {
-                    let reset = until(now, self.stamps.back().copied(), longest_period(policy));
-                    refused = Some(Outcome {
-                        admitted: false,
-                        tier: index,
-                        remaining: left,
-                        wait,
-                        reset,
-                    });
-                }
-                continue;
-            }
-            let remaining = left - cost;
-            let wait = match (live, cost) {
-                (0, 0) => 0,
-                (0, _) => period,
-                (live, _) => until(now, self.newest(live - 1), period),
-            };
-            if remaining < admitted.remaining
-                || (remaining == admitted.remaining && wait > admitted.wait)
-            {
-                admitted = Outcome { tier: index, remaining, wait, ..admitted };
-            }
+        let mut verdict = Verdict::new(admitted);
+        for (index, tier) in tiers.iter().enumerate() {
+            let left = tier.threshold().saturating_sub(view.live(*tier));
+            let wanted = if admitted { left + 1 } else { cost };
+            let reset = view.leaves(0, longest_period(policy));
+            verdict.tier(index, left, view.wait(*tier, wanted), reset);
         }
-        refused.unwrap_or(admitted)
+        let own = view.own;
+        if record {
+            self.record(now, own, keep);
+        }
+        verdict.outcome()
     }
 
-    /// The units in `(now - period, now]`.
-    fn live(&self, now: u64, period: u64) -> u32 {
-        let expired = self.stamps.partition_point(|stamp| stamp.saturating_add(period) <= now);
-        u32::try_from(self.stamps.len() - expired).unwrap_or(u32::MAX)
-    }
-
-    /// The stamp of the unit that `after` units are newer than.
-    fn newest(&self, after: u32) -> Option<u64> {
-        let index = self.stamps.len().checked_sub(after as usize + 1)?;
-        self.stamps.get(index).copied()
+    fn record(&mut self, now: u64, own: usize, keep: usize) {
+        // A clock that stepped back leaves units in the future; from here on they are of now.
+        for stamp in self.stamps.iter_mut().rev().take_while(|stamp| **stamp > now) {
+            *stamp = now;
+        }
+        if own == 0 {
+            return;
+        }
+        // Only the newest units decide: what is older than the threshold's worth goes.
+        let surplus = (self.stamps.len() + own).saturating_sub(keep);
+        self.stamps.drain(..surplus.min(self.stamps.len()));
+        let own = own.min(keep);
+        let needed = self.stamps.len() + own;
+        if needed > self.stamps.capacity() {
+            // Doubled as usual, but never beyond what is kept.
+            let capacity = (self.stamps.capacity() * 2).max(4).min(keep).max(needed);
+            self.stamps.reserve_exact(capacity - self.stamps.len());
+        }
+        self.stamps.extend(iter::repeat_n(now, own));
     }
 }
 
-/// How long from `now` until a unit of this stamp has left a window of this length.
-fn until(now: u64, stamp: Option<u64>, period: u64) -> u64 {
-    stamp.map_or(0, |stamp| stamp.saturating_add(period).saturating_sub(now))
+impl View<'_> {
+    fn has_room(&self, tier: Tier, cost: u32) -> bool {
+        self.live(tier).checked_add(cost).is_some_and(|units| units <= tier.threshold())
+    }
+
+    /// The units in `(now - period, now]`.
+    fn live(&self, tier: Tier) -> u32 {
+        let expired = self.stamps.partition_point(|stamp| *stamp + tier.micros() <= self.now);
+        let mut live = self.stamps.len() - expired + self.own;
+        if self.own > 0 {
+            live = live.min(self.keep);
+        }
+        u32::try_from(live).unwrap_or(u32::MAX)
+    }
+
+    /// How long until the tier has room for this many units.
+    fn wait(&self, tier: Tier, units: u32) -> u64 {
+        let (live, threshold) = (self.live(tier), tier.threshold());
+        if units > threshold || live + units <= threshold {
+            return 0;
+        }
+        self.leaves(threshold - units, tier.micros())
+    }
+
+    /// How long until the unit that `after` units are newer than has left a window of this length.
+    fn leaves(&self, after: u32, period: u64) -> u64 {
+        let stamp = match (after as usize).checked_sub(self.own) {
+            None => self.now,
+            Some(after) => match self.stamps.len().checked_sub(after + 1) {
+                Some(index) => self.stamps[index].min(self.now),
+                None => return 0,
+            },
+        };
+        (stamp + period).saturating_sub(self.now)
+    }
 }
 
 fn longest_period(policy: &Policy) -> u64 {
     policy.tiers().iter().map(|tier| tier.micros()).max().unwrap_or(0)
+}
+
+fn largest_threshold(policy: &Policy) -> usize {
+    policy.tiers().iter().map(|tier| tier.threshold() as usize).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -167,6 +180,32 @@ mod tests {
             take(&mut log, &policy, call * SECOND / 2, 1);
             assert!(log.stamps.len() <= 3);
         }
+    }
+
+    #[test]
+    fn units_of_the_future_are_units_of_now() {
+        let policy = Policy::sliding_window("p", Duration::from_secs(10), 2);
+        let mut log = Log::default();
+        take(&mut log, &policy, 100 * SECOND, 1);
+        take(&mut log, &policy, 105 * SECOND, 1);
+        let look = Request { policy: &policy, cost: 1, record: false };
+        assert_eq!(log.decide(50 * SECOND, look).wait, 10 * SECOND);
+        assert_eq!(log.stamps, [100 * SECOND, 105 * SECOND]);
+        assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);
+        assert_eq!(log.stamps, [50 * SECOND, 50 * SECOND]);
+        assert!(take(&mut log, &policy, 60 * SECOND, 1).0);
+    }
+
+    #[test]
+    fn refused_calls_are_recorded_where_the_policy_says_so() {
+        let policy = Policy::sliding_window("p", Duration::from_secs(10), 2).count_rejected();
+        let mut log = Log::default();
+        take(&mut log, &policy, 0, 1);
+        take(&mut log, &policy, SECOND, 1);
+        assert_eq!(take(&mut log, &policy, 9 * SECOND, 1), (false, 0, 0, 2 * SECOND, 10 * SECOND));
+        assert_eq!(take(&mut log, &policy, 10 * SECOND, 1), (false, 0, 0, 9 * SECOND, 10 * SECOND));
+        assert_eq!(log.stamps.len(), 2);
+        assert!(take(&mut log, &policy, 19 * SECOND, 1).0);
     }
 
     #[test]

@@ -1,1 +1,0 @@
-../../ratelimit-runtime/src/rules.rs

@@ -1,0 +1,100 @@
+//! One window of a policy, and the whole numbers its algorithm counts in.
+
+use std::time::Duration;
+
+use crate::rules::{EXACT, greatest_common_divisor};
+
+/// At most `threshold` units in any one `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tier {
+    period: u64,
+    threshold: u32,
+}
+
+impl Tier {
+    pub(super) const NONE: Self = Self { period: 0, threshold: 0 };
+
+    pub(super) const fn new(period: Duration, threshold: u32) -> Self {
+        let micros = period.as_micros();
+        // What does not fit is far beyond the longest period, and stays so.
+        #[expect(clippy::cast_possible_truncation, reason = "compared just before")]
+        let period = if micros > u64::MAX as u128 { u64::MAX } else { micros as u64 };
+        Self { period, threshold }
+    }
+
+    /// The length of the window, in whole microseconds.
+    #[must_use]
+    pub const fn period(self) -> Duration {
+        Duration::from_micros(self.period)
+    }
+
+    /// The units admitted in any one period.
+    #[must_use]
+    pub const fn threshold(self) -> u32 {
+        self.threshold
+    }
+
+    pub(crate) const fn micros(self) -> u64 {
+        self.period
+    }
+
+    /// The microseconds of one tick of a sliding counter: the fewest with which
+    /// `threshold * period`, in ticks, is exact.
+    pub(crate) fn tick(self) -> u64 {
+        let product = u128::from(self.threshold) * u128::from(self.period);
+        u64::try_from(product.div_ceil(u128::from(EXACT))).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// The bucket that holds `burst` tokens and is refilled at this tier's rate.
+    pub(crate) const fn bucket(self, burst: u32) -> Bucket {
+        let divisor = greatest_common_divisor(self.period, self.threshold as u64);
+        let (token, refill) = (self.period / divisor, self.threshold as u64 / divisor);
+        Bucket { token, refill, full: token.saturating_mul(burst as u64) }
+    }
+}
+
+/// A token bucket's numbers, in parts so small that all of them are whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    /// The parts of one token.
+    pub(crate) token: u64,
+    /// The parts that come back each microsecond.
+    pub(crate) refill: u64,
+    /// The parts of a full bucket.
+    pub(crate) full: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_a_microsecond_until_the_product_is_too_large() {
+        let day = Duration::from_secs(24 * 60 * 60);
+        assert_eq!(Tier::new(Duration::from_millis(1), u32::MAX).tick(), 1);
+        assert_eq!(Tier::new(day, 100_000).tick(), 1);
+        assert_eq!(Tier::new(day, 104_249).tick(), 1);
+        assert_eq!(Tier::new(day, 104_250).tick(), 2);
+        for tier in [Tier::new(day, 104_250), Tier::new(day * 366, u32::MAX)] {
+            let ticks = tier.micros() / tier.tick();
+            assert!(ticks * u64::from(tier.threshold()) <= EXACT);
+        }
+    }
+
+    #[test]
+    fn a_bucket_counts_in_the_largest_parts_that_are_whole() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(
+            Tier::new(minute, 5).bucket(2),
+            Bucket { token: 12_000_000, refill: 1, full: 24_000_000 }
+        );
+        assert_eq!(
+            Tier::new(minute, 7).bucket(7),
+            Bucket { token: 60_000_000, refill: 7, full: 420_000_000 }
+        );
+        assert_eq!(
+            Tier::new(Duration::from_millis(1), 4_000).bucket(10),
+            Bucket { token: 1, refill: 4, full: 10 }
+        );
+    }
+}

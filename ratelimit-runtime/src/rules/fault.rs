@@ -1,0 +1,178 @@
+//! The words for each rule.
+
+use std::fmt;
+
+use super::{Algorithm, MAX_TIERS};
+
+/// A rule that a policy breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyFault {
+    /// A period is shorter than 1 ms.
+    PeriodTooShort {
+        /// The period in microseconds.
+        period: u64,
+    },
+    /// A period is longer than 366 days.
+    PeriodTooLong,
+    /// A threshold is 0: nothing would ever be admitted.
+    ThresholdZero,
+    /// A threshold is larger than the algorithm can count exactly.
+    ThresholdTooLarge {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The threshold.
+        threshold: u64,
+        /// The largest threshold of this algorithm.
+        largest: u64,
+    },
+    /// A burst is 0.
+    BurstZero,
+    /// A burst is given to an algorithm that has no bucket.
+    BurstWithoutBucket {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// A burst is given together with several tiers.
+    BurstWithTiers,
+    /// A bucket is larger than can be counted exactly at its rate.
+    BucketTooLarge {
+        /// The size of the bucket, in tokens.
+        burst: u64,
+        /// The largest size at this rate.
+        largest: u64,
+    },
+    /// Refused calls are to be recorded in a fixed window, where they change nothing.
+    CountRejectedInFixedWindow,
+    /// There are more than [`MAX_TIERS`] tiers.
+    TooManyTiers,
+    /// A tier is given twice.
+    TierTwice,
+    /// A tier can never refuse: another one refuses first, whatever comes.
+    DeadTier {
+        /// The period of the stricter tier, in microseconds.
+        period: u64,
+        /// The threshold of the stricter tier.
+        threshold: u64,
+    },
+    /// A call costs nothing.
+    CostZero,
+    /// A call costs more than a threshold, so that it could never pass.
+    CostOverThreshold {
+        /// The cost.
+        cost: u64,
+        /// The smallest threshold.
+        threshold: u64,
+    },
+    /// A call costs more than the bucket holds, so that it could never pass.
+    CostOverBurst {
+        /// The cost.
+        cost: u64,
+        /// The size of the bucket, in tokens.
+        burst: u64,
+    },
+}
+
+impl fmt::Display for PolicyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::PeriodTooShort { period } => {
+                write!(f, "`period` must be at least 1 ms, but is {}", Span(period))
+            }
+            Self::PeriodTooLong => f.write_str("`period` must be at most 366 days"),
+            Self::ThresholdZero => f.write_str("`threshold` must be at least 1"),
+            Self::ThresholdTooLarge { algorithm: Algorithm::SlidingWindow, threshold, largest } => {
+                write!(
+                    f,
+                    "`threshold` must be at most {largest}, but is {threshold}: `sliding_window` \
+                     keeps an entry for every admitted call; `sliding_counter` counts any number \
+                     in constant space"
+                )
+            }
+            Self::ThresholdTooLarge { threshold, largest, .. } => {
+                write!(f, "`threshold` must be at most {largest}, but is {threshold}")
+            }
+            Self::BurstZero => f.write_str("`burst` must be at least 1"),
+            Self::BurstWithoutBucket { algorithm } => {
+                let algorithm = algorithm.as_str();
+                write!(f, "`burst` is the size of a `token_bucket`; a `{algorithm}` has none")
+            }
+            Self::BurstWithTiers => f.write_str(
+                "`burst` is the size of one bucket; with several tiers each is a bucket of its \
+                 threshold",
+            ),
+            Self::BucketTooLarge { burst, largest } => write!(
+                f,
+                "a bucket of {burst} tokens cannot be counted exactly at this rate, only up to \
+                 {largest}; a threshold that divides the period's microseconds has more room"
+            ),
+            Self::CountRejectedInFixedWindow => f.write_str(
+                "`count_rejected` has no effect on a `fixed_window`: a full window stays full \
+                 until it ends, refused calls change nothing",
+            ),
+            Self::TooManyTiers => {
+                write!(f, "at most {MAX_TIERS} tiers are decided together; remove this one")
+            }
+            Self::TierTwice => f.write_str("this tier is given twice; remove one of them"),
+            Self::DeadTier { period, threshold } => write!(
+                f,
+                "this tier can never refuse: the tier of {threshold} per {} is at least as strict \
+                 over its whole period; remove this one, or make it stricter",
+                Span(period)
+            ),
+            Self::CostZero => {
+                f.write_str("`cost` must be at least 1; `skip` lets calls pass unchecked")
+            }
+            Self::CostOverThreshold { cost, threshold } => {
+                write!(f, "`cost` is {cost}, which can never pass a threshold of {threshold}")
+            }
+            Self::CostOverBurst { cost, burst } => {
+                write!(f, "`cost` is {cost}, which can never pass a burst of {burst}")
+            }
+        }
+    }
+}
+
+/// A length of time in the largest unit that it is a whole number of.
+struct Span(u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SECOND: u64 = 1_000_000;
+        let units = [
+            (24 * 60 * 60 * SECOND, "d"),
+            (60 * 60 * SECOND, "h"),
+            (60 * SECOND, "min"),
+            (SECOND, "s"),
+            (1_000, "ms"),
+        ];
+        let Self(micros) = *self;
+        if micros == 0 {
+            return f.write_str("0");
+        }
+        let whole = units.into_iter().find(|(unit, _)| micros.is_multiple_of(*unit));
+        let (unit, name) = whole.unwrap_or((1, "µs"));
+        write!(f, "{} {name}", micros / unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_told_in_whole_units() {
+        const SECOND: u64 = 1_000_000;
+        for (micros, text) in [
+            (0, "0"),
+            (999, "999 µs"),
+            (1_500_000, "1500 ms"),
+            (90 * SECOND, "90 s"),
+            (5_400 * SECOND, "90 min"),
+            (7_200 * SECOND, "2 h"),
+            (400 * 86_400 * SECOND, "400 d"),
+        ] {
+            assert_eq!(Span(micros).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! From what every tier says to what the call is told.
+
+use super::Outcome;
+
+/// The answer so far, while the tiers are gone through.
+pub(super) struct Verdict {
+    admitted: bool,
+    chosen: Option<(usize, u32, u64)>,
+    reset: u64,
+}
+
+impl Verdict {
+    pub(super) fn new(admitted: bool) -> Self {
+        Self { admitted, chosen: None, reset: 0 }
+    }
+
+    /// Of an admitted call, `left` units are left in the tier and more can be had after `wait`;
+    /// of a refused one, the tier would admit it after `wait`. The tier is full after `reset`.
+    pub(super) fn tier(&mut self, index: usize, left: u32, wait: u64, reset: u64) {
+        let speaks = self.chosen.is_none_or(|(_, least, longest)| {
+            let fewer = self.admitted && left < least;
+            fewer || (wait > longest && (left == least || !self.admitted))
+        });
+        if speaks {
+            self.chosen = Some((index, left, wait));
+        }
+        self.reset = self.reset.max(reset);
+    }
+
+    pub(super) fn outcome(self) -> Outcome {
+        let (tier, remaining, wait) = self.chosen.unwrap_or_default();
+        Outcome { admitted: self.admitted, tier, remaining, wait, reset: self.reset }
+    }
+}

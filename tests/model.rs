@@ -1,0 +1,311 @@
+//! Both stores decide as the specification says, call by call.
+//!
+//! Schedules are random: `MODEL_SEED` repeats one, `MODEL_OPS` sets how many calls each algorithm
+//! is judged by (100 000 unless set; a long run is 10 000 000).
+
+use std::{collections::HashMap, fmt::Debug, time::Duration};
+
+use fastrand::Rng;
+use harness::{
+    RedisServer,
+    model::Answer,
+    schedule::{Case, Operation, Schedule, cases, operations, seed},
+};
+use ratelimit_runtime::{Algorithm, Limiter, Policy, RateLimitError};
+
+/// In the year 2023. Later than this the clock of a schedule is set back, with new callers.
+const START: u64 = 1_700_000_000_000_000;
+const LATEST: u64 = 4_000_000_000_000_000;
+
+/// Calls sent to Redis at once.
+const BATCH: usize = 200;
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap()
+}
+
+/// A log of 100 000 units is slow to write: such cases get a share of the calls.
+fn operations_of(case: &Case, all: &[Case]) -> usize {
+    let is_slow = |case: &Case| {
+        case.policy.algorithm() == Algorithm::SlidingWindow
+            && case.policy.tiers()[0].threshold() > 10_000
+    };
+    let fast = all.iter().filter(|case| !is_slow(case)).count();
+    let each = operations().div_ceil(fast);
+    if is_slow(case) { each / 20 } else { each }
+}
+
+fn assert_agree<T: PartialEq + Debug>(
+    (actual, expected): (T, T),
+    operation: Operation,
+    case: &Case,
+    seed: u64,
+) {
+    assert!(
+        actual == expected,
+        "MODEL_SEED={seed}: {operation:?} under {case:?}\n answered {actual:?}\n expected {expected:?}"
+    );
+}
+
+/// A shipped script, with the clock in the test's hands and keys that outlive it.
+struct Script {
+    sha1: String,
+    connection: redis::Connection,
+    calls: u64,
+}
+
+impl Script {
+    fn load(server: &RedisServer, algorithm: Algorithm) -> Self {
+        let mut text = match algorithm {
+            Algorithm::SlidingWindow => {
+                include_str!("../ratelimit-runtime/src/store/redis/sliding_window.lua")
+            }
+            Algorithm::SlidingCounter => {
+                include_str!("../ratelimit-runtime/src/store/redis/sliding_counter.lua")
+            }
+            Algorithm::FixedWindow => {
+                include_str!("../ratelimit-runtime/src/store/redis/fixed_window.lua")
+            }
+            Algorithm::TokenBucket => {
+                include_str!("../ratelimit-runtime/src/store/redis/token_bucket.lua")
+            }
+            other => unreachable!("{other:?} is not tested"),
+        }
+        .to_owned();
+        for (shipped, tested) in [
+            ("local time = redis.call('TIME')\n", "local time = {KEYS[2], KEYS[3]}\n"),
+            ("local ttl = math.floor(reset / 1000) + 999\n", "local ttl = 1000000000000\n"),
+        ] {
+            assert_eq!(text.matches(shipped).count(), 1, "{algorithm:?}: {shipped}");
+            text = text.replace(shipped, tested);
+        }
+        let mut connection = server.connection();
+        let sha1 =
+            redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).expect("a script");
+        Self { sha1, connection, calls: 0 }
+    }
+
+    fn decide(&mut self, tiers: &Tiers, calls: &[(Operation, String)]) -> Vec<Answer> {
+        let mut pipe = redis::pipe();
+        for (Operation { now, cost, record, .. }, key) in calls {
+            pipe.cmd("EVALSHA").arg(&self.sha1).arg(3).arg(key);
+            pipe.arg(now / 1_000_000).arg(now % 1_000_000);
+            self.calls += 1;
+            match (tiers.algorithm, record) {
+                // Further apart than a call has units.
+                (Algorithm::SlidingWindow, true) => pipe.arg(self.calls * 1_000_000),
+                (Algorithm::SlidingWindow, false) => pipe.arg(""),
+                (_, record) => pipe.arg(u8::from(*record)),
+            };
+            pipe.arg(cost).arg(&tiers.arguments);
+        }
+        let replies: Vec<[u64; 5]> = pipe.query(&mut self.connection).expect("replies");
+        let answer = |[admitted, tier, remaining, wait, reset]: [u64; 5]| Answer {
+            admitted: admitted == 1,
+            tier: usize::try_from(tier).unwrap(),
+            remaining: u32::try_from(remaining).unwrap(),
+            wait,
+            reset,
+        };
+        replies.into_iter().map(answer).collect()
+    }
+}
+
+/// What a script is told of a policy.
+struct Tiers {
+    algorithm: Algorithm,
+    arguments: Vec<u64>,
+}
+
+impl Tiers {
+    fn of(case: &Case) -> Self {
+        let algorithm = case.policy.algorithm();
+        let mut arguments = Vec::new();
+        if algorithm != Algorithm::FixedWindow {
+            arguments.push(u64::from(case.policy.counts_rejected()));
+        }
+        for tier in case.policy.tiers() {
+            let (period, threshold) = (micros(tier.period()), u64::from(tier.threshold()));
+            match algorithm {
+                Algorithm::SlidingCounter => {
+                    let product = u128::from(period) * u128::from(threshold);
+                    let tick = u64::try_from(product.div_ceil(1 << 53)).unwrap();
+                    arguments.extend([period, threshold, tick]);
+                }
+                Algorithm::TokenBucket => {
+                    let divides = |n: &u64| period % n == 0 && threshold % n == 0;
+                    let common = (1..=threshold).rev().find(divides).unwrap();
+                    let (token, refill) = (period / common, threshold / common);
+                    let burst = u64::from(case.burst.unwrap_or(tier.threshold()));
+                    arguments.extend([token, refill, burst * token]);
+                }
+                _ => arguments.extend([period, threshold]),
+            }
+        }
+        Self { algorithm, arguments }
+    }
+}
+
+/// Drives the shipped script with the schedules of all its cases.
+fn judge_script(algorithm: Algorithm) {
+    let (seed, server) = (seed(), RedisServer::start());
+    let mut script = Script::load(&server, algorithm);
+    let mut rng = Rng::with_seed(seed);
+    let all = cases(algorithm);
+    let mut judged = 0;
+    for case in &all {
+        let tiers = Tiers::of(case);
+        let () = server.command("FLUSHALL");
+        let (mut left, mut generation) = (operations_of(case, &all), 0);
+        while left > 0 {
+            generation += 1;
+            let mut schedule = Schedule::back_and_forth(case, START, rng.fork());
+            while left > 0 && (START / 2..LATEST).contains(&schedule.now()) {
+                let batch = BATCH.min(left);
+                let (calls, expected): (Vec<_>, Vec<_>) = (0..batch)
+                    .map(|_| {
+                        let (operation, answer) = schedule.next();
+                        let key = format!("{}:{generation}", operation.caller);
+                        ((operation, key), answer)
+                    })
+                    .unzip();
+                let answers = script.decide(&tiers, &calls);
+                for (both, (operation, _)) in answers.into_iter().zip(expected).zip(calls) {
+                    assert_agree(both, operation, case, seed);
+                }
+                left -= batch;
+                judged += batch;
+            }
+        }
+        assert_log_is_bounded(&server, case);
+    }
+    assert!(judged >= operations());
+}
+
+fn assert_log_is_bounded(server: &RedisServer, case: &Case) {
+    if case.policy.algorithm() == Algorithm::SlidingWindow {
+        let largest = case.policy.tiers().iter().map(|tier| tier.threshold()).max().unwrap();
+        for key in server.keys() {
+            let units: u32 = server.command(&format!("ZCARD {key}"));
+            assert!(units <= largest, "{units} units under {case:?}");
+        }
+    }
+}
+
+/// What a limiter answers, as the model does.
+fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimitError>) -> Answer {
+    let index = |period, threshold| {
+        let is_it = |tier: &ratelimit_runtime::Tier| {
+            tier.period() == period && tier.threshold() == threshold
+        };
+        policy.tiers().iter().position(is_it).expect("a tier of the policy")
+    };
+    match answer {
+        Ok(decision) => Answer {
+            admitted: true,
+            tier: index(decision.period(), decision.threshold()),
+            remaining: decision.remaining(),
+            wait: micros(decision.replenish_after()),
+            reset: micros(decision.reset_after()),
+        },
+        Err(RateLimitError::Exceeded(refused)) => Answer {
+            admitted: false,
+            tier: index(refused.period(), refused.threshold()),
+            remaining: refused.remaining(),
+            wait: micros(refused.retry_after()),
+            reset: micros(refused.reset_after()),
+        },
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Drives an embedded limiter with the schedules of all its cases, on tokio's paused clock.
+async fn judge_embedded(algorithm: Algorithm) {
+    let seed = seed();
+    let mut rng = Rng::with_seed(seed);
+    let all = cases(algorithm);
+    for case in &all {
+        let limiter = Limiter::in_memory();
+        let mut schedule = Schedule::forwards(case, 0, rng.fork());
+        let mut admissions = HashMap::new();
+        for _ in 0..operations_of(case, &all) {
+            let before = schedule.now();
+            let (operation, expected) = schedule.next();
+            let Operation { caller, now, cost, record } = operation;
+            if now > before {
+                tokio::time::advance(Duration::from_micros(now - before)).await;
+            }
+            let decided = match record {
+                true => limiter.check_n(&case.policy, caller, cost).await,
+                false => limiter.peek_n(&case.policy, caller, cost).await,
+            };
+            let actual = answer(&case.policy, decided);
+            assert_agree((actual, expected), operation, case, seed);
+            if algorithm == Algorithm::SlidingWindow && !case.policy.counts_rejected() {
+                let admissions = admissions.entry(caller).or_default();
+                assert_window_property(admissions, operation, actual.admitted, case, seed);
+            }
+        }
+    }
+}
+
+/// No window of a tier's length ever holds more than its threshold, and no call is refused that
+/// would have found room: judged by the admissions alone.
+fn assert_window_property(
+    admissions: &mut Vec<(u64, u32)>,
+    Operation { now, cost, record, .. }: Operation,
+    admitted: bool,
+    case: &Case,
+    seed: u64,
+) {
+    let has_room = case.policy.tiers().iter().all(|tier| {
+        // Time does not go back here: of all windows, the one that ends now has the new units.
+        let in_window = |(at, _): &&(u64, u32)| at + micros(tier.period()) > now;
+        let held: u32 = admissions.iter().rev().take_while(in_window).map(|(_, cost)| cost).sum();
+        held + cost <= tier.threshold()
+    });
+    assert_eq!(admitted, has_room, "MODEL_SEED={seed}: at {now} under {case:?}");
+    if admitted && record {
+        admissions.push((now, cost));
+    }
+}
+
+#[test]
+fn the_sliding_window_script_follows_the_model() {
+    judge_script(Algorithm::SlidingWindow);
+}
+
+#[test]
+fn the_sliding_counter_script_follows_the_model() {
+    judge_script(Algorithm::SlidingCounter);
+}
+
+#[test]
+fn the_fixed_window_script_follows_the_model() {
+    judge_script(Algorithm::FixedWindow);
+}
+
+#[test]
+fn the_token_bucket_script_follows_the_model() {
+    judge_script(Algorithm::TokenBucket);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_sliding_window_follows_the_model() {
+    judge_embedded(Algorithm::SlidingWindow).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_sliding_counter_follows_the_model() {
+    judge_embedded(Algorithm::SlidingCounter).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_fixed_window_follows_the_model() {
+    judge_embedded(Algorithm::FixedWindow).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_token_bucket_follows_the_model() {
+    judge_embedded(Algorithm::TokenBucket).await;
+}
