@@ -107,6 +107,32 @@ fn the_third_request_within_30_seconds_is_a_429_also_after_a_restart() {
 }
 
 #[test]
+fn only_failed_logins_count() {
+    let output = lines(&example("login_failures").output().unwrap());
+    assert_eq!(
+        output[..5],
+        [
+            "open sesame  welcome",
+            "guess        wrong, 2 attempts left",
+            "open sesame  welcome",
+            "guess        wrong, 1 attempts left",
+            "guess        wrong, 0 attempts left",
+        ]
+    );
+    assert!(output[5].starts_with("open sesame  rate limit `login` exceeded"), "{}", output[5]);
+}
+
+#[test]
+fn outbound_calls_wait_for_their_places() {
+    let output = lines(&example("outbound").output().unwrap());
+    let served = output.iter().filter(|line| line.ends_with("served")).count();
+    let refused = output.iter().filter(|line| line.contains("exceeded")).count();
+    assert_eq!(served + refused, 30, "{output:?}");
+    // Five at once, and ten a second for two seconds.
+    assert!((15..=25).contains(&served), "{output:?}");
+}
+
+#[test]
 fn a_wrong_url_is_told_by_its_variable_and_never_with_its_password() {
     let output = example("hello").env("RATELIMIT_URL", "http://me:secret@host/").output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);

@@ -99,7 +99,8 @@ impl Script {
             };
             pipe.arg(cost).arg(&tiers.arguments);
         }
-        let replies: Vec<[u64; 5]> = pipe.query(&mut self.connection).expect("replies");
+        let replies: Vec<Vec<u64>> = pipe.query(&mut self.connection).expect("replies");
+        let first_five = |reply: Vec<u64>| *reply.first_chunk::<5>().expect("five numbers");
         let answer = |[admitted, tier, remaining, wait, reset]: [u64; 5]| Answer {
             admitted: admitted == 1,
             tier: usize::try_from(tier).unwrap(),
@@ -107,7 +108,7 @@ impl Script {
             wait,
             reset,
         };
-        replies.into_iter().map(answer).collect()
+        replies.into_iter().map(first_five).map(answer).collect()
     }
 }
 

@@ -35,25 +35,30 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
 
 /// One block: what is made in it is gone before the body runs.
 fn prologue(policy: &Policy, function: &Function) -> TokenStream {
-    let Policy { cost, skip, key, limiter, dry_run, krate, .. } = policy;
+    let Policy { cost, max_wait, skip, key, limiter, dry_run, krate, .. } = policy;
     let private = quote!(#krate::private);
     // Bindings that no one else can name, and that are no one's constants.
     let call = format_ident!("__ratelimit_call", span = Span::mixed_site());
     let refusal = format_ident!("__ratelimit_refusal", span = Span::mixed_site());
 
     let literal = policy_tokens(policy, |value| value.literal(&private));
+    let emit = |value: &Value| match value.number {
+        Some(_) => value.literal(&private),
+        None => function.localize(&value.expr),
+    };
     let late = (!policy.is_literal()).then(|| {
-        let policy = policy_tokens(policy, |value| match value.number {
-            Some(_) => value.literal(&private),
-            None => function.localize(&value.expr),
-        });
+        let policy = policy_tokens(policy, emit);
         quote!(#call.policy(#policy);)
     });
     let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
     let dry_run = dry_run.then(|| quote!(#call.dry_run();));
-    let cost = cost.as_ref().map(|Value { expr, .. }| {
-        let cost = function.localize(expr);
-        quote_spanned!(expr.span()=> #call.cost(#cost);)
+    let cost = cost.as_ref().map(|cost| {
+        let units = emit(cost);
+        quote_spanned!(cost.expr.span()=> #call.cost(#units);)
+    });
+    let max_wait = max_wait.as_ref().map(|max_wait| {
+        let time = emit(max_wait);
+        quote_spanned!(max_wait.expr.span()=> #call.max_wait(#time);)
     });
     let limiter = limiter.as_ref().map(|expr| {
         let limiter = function.localize(expr);
@@ -65,8 +70,11 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         let private = spanned(&private, expr.span());
         quote_spanned!(expr.span()=> #private::part(&(#part)).add_to(&mut #call);)
     });
-    let settings: TokenStream =
-        [late, receiver, dry_run, cost, limiter].into_iter().flatten().chain(parts).collect();
+    let settings: TokenStream = [late, receiver, dry_run, cost, max_wait, limiter]
+        .into_iter()
+        .flatten()
+        .chain(parts)
+        .collect();
     let mutable = (!settings.is_empty()).then(|| quote!(mut));
 
     // A return type that cannot carry the refusal is reported from the first of these tokens to

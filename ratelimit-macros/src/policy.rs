@@ -20,6 +20,7 @@ pub(crate) struct Policy {
     pub(crate) tiers: Vec<Tier>,
     pub(crate) burst: Option<Value>,
     pub(crate) cost: Option<Value>,
+    pub(crate) max_wait: Option<Value>,
     /// Where it stands.
     pub(crate) count_rejected: Option<Ident>,
     pub(crate) skip: Option<Expr>,
@@ -41,19 +42,10 @@ pub(crate) struct Tier {
 impl Policy {
     /// Judges all arguments, and reports everything that is wrong with them.
     pub(crate) fn judge(args: Args, errors: &mut Errors) -> Self {
-        let not_yet = [
-            args.on_store_error.as_ref().map(|given| &given.name),
-            args.max_wait.as_ref().map(|given| &given.name),
-        ];
-        for name in not_yet.into_iter().flatten() {
+        if let Some(Given { name, value }) = &args.on_store_error {
             errors.at(name, format!("`{name}` is not available in this version; remove it"));
-        }
-        if let Some(on_store_error) = &args.on_store_error {
             let words = [("local", ()), ("deny", ()), ("allow", ())];
-            errors.or(value::word("on_store_error", &on_store_error.value, &words));
-        }
-        if let Some(max_wait) = args.max_wait {
-            errors.or(value::time("max_wait", max_wait.value));
+            errors.or(value::word("on_store_error", value, &words));
         }
         let algorithm = args.algorithm.and_then(|algorithm| {
             let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
@@ -64,6 +56,7 @@ impl Policy {
             tiers: judge_tiers(args.period, args.threshold, args.tiers, errors),
             burst: args.burst.map(|burst| read_units(burst, errors)),
             cost: args.cost.map(|cost| read_units(cost, errors)),
+            max_wait: args.max_wait.map(|max_wait| read_time(max_wait, errors)),
             count_rejected: args.count_rejected.map(|flag| flag.name),
             skip: args.skip.map(|skip| skip.value),
             key: args.key.map_or_else(Vec::new, |key| judge_key(key.value, errors)),

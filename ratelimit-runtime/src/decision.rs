@@ -1,9 +1,10 @@
 //! What a limit answers: from the store's numbers to a [`Decision`] or an [`Exceeded`].
 
-use std::time::Duration;
+use std::{fmt, sync::atomic::AtomicBool, time::Duration};
 
 use crate::{
     error::Exceeded,
+    key::Key,
     policy::{Policy, Tier},
     store::Outcome,
 };
@@ -11,16 +12,50 @@ use crate::{
 /// An admitted call, and what is left after it.
 ///
 /// With several tiers it speaks of the one with the fewest units left.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// It is also what [`Limiter::refund`](crate::Limiter::refund) takes to give the call back, and so
+/// cannot be cloned.
+#[derive(Debug)]
 pub struct Decision {
     policy: &'static str,
     tier: Tier,
     remaining: u32,
     replenish_after: Duration,
     reset_after: Duration,
+    charge: Option<Charge>,
+}
+
+/// What a call took, to give it back.
+pub(crate) struct Charge {
+    pub(crate) key: Key,
+    pub(crate) policy: Policy,
+    pub(crate) cost: u32,
+    pub(crate) mark: u64,
+    pub(crate) given_back: AtomicBool,
+}
+
+impl Charge {
+    pub(crate) fn new(key: Key, policy: Policy, cost: u32, mark: u64) -> Self {
+        Self { key, policy, cost, mark, given_back: AtomicBool::new(false) }
+    }
+}
+
+/// Names no key: an identity does not belong in a log.
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("cost", &self.cost).finish_non_exhaustive()
+    }
 }
 
 impl Decision {
+    pub(crate) fn with_charge(self, charge: Charge) -> Self {
+        Self { charge: Some(charge), ..self }
+    }
+
+    pub(crate) fn charge(&self) -> Option<&Charge> {
+        self.charge.as_ref()
+    }
+
     /// The name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
@@ -67,7 +102,15 @@ pub(crate) fn decide(policy: &Policy, outcome: &Outcome) -> Result<Decision, Exc
     let wait = Duration::from_micros(outcome.wait);
     let reset_after = Duration::from_micros(outcome.reset);
     if outcome.admitted {
-        Ok(Decision { policy: policy_name, tier, remaining, replenish_after: wait, reset_after })
+        let replenish_after = wait;
+        Ok(Decision {
+            policy: policy_name,
+            tier,
+            remaining,
+            replenish_after,
+            reset_after,
+            charge: None,
+        })
     } else {
         Err(Exceeded { policy: policy_name, tier, remaining, retry_after: wait, reset_after })
     }

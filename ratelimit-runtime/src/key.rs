@@ -59,6 +59,14 @@ pub(crate) fn push_shared(parts: &mut Text) {
     parts.extend_from_slice(b"/%shared");
 }
 
+/// A number below 2^51 that stands for the text of `value`.
+pub(crate) fn digest(value: &impl fmt::Display) -> u64 {
+    let mut text = Text::new();
+    push_part(&mut text, value);
+    let digest = Sha256::digest(&text);
+    digest[..8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)) >> 13
+}
+
 fn escape<const N: usize>(byte: u8, out: &mut SmallVec<[u8; N]>)
 where
     [u8; N]: smallvec::Array<Item = u8>,

@@ -32,7 +32,7 @@ pub use error::{
     AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, Unavailable,
     UnavailableReason,
 };
-pub use limiter::{Limiter, LimiterBuilder, URL_VARIABLE, install};
+pub use limiter::{CheckRequest, Limiter, LimiterBuilder, URL_VARIABLE, install};
 pub use observe::observe;
 pub use policy::{Policy, Tier};
 #[doc = include_str!("attribute.md")]

@@ -1,30 +1,30 @@
 //! The limiter: policy + caller -> key -> store -> decision.
 
-use std::{fmt, sync::Arc, time::Duration};
+mod builder;
+mod installed;
+mod request;
 
-use once_cell::sync::{Lazy, OnceCell};
-
-use crate::{
-    caller::Caller,
-    decision::{self, Decision},
-    error::{
-        AlreadyInstalled, ConnectError, ConnectFault, RateLimitError, Unavailable,
-        UnavailableReason,
-    },
-    key::Key,
-    policy::Policy,
-    store::{
-        Outcome, Request,
-        memory::MemoryStore,
-        redis::{OpenError, RedisStore},
-    },
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
-/// The environment variable that [`Limiter::from_env`] reads.
-pub const URL_VARIABLE: &str = "RATELIMIT_URL";
-
-/// What a URL is called in errors when it came as an argument.
-const URL_ARGUMENT: &str = "rate limit store URL";
+pub use self::{
+    builder::{LimiterBuilder, URL_VARIABLE},
+    installed::install,
+    request::CheckRequest,
+};
+pub(crate) use self::{installed::installed, request::decide_within};
+use crate::{
+    caller::Caller,
+    decision::Decision,
+    error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
+    key::Key,
+    policy::Policy,
+    rules::Algorithm,
+    store::{Outcome, Refund, Request, memory::MemoryStore, redis::RedisStore},
+};
 
 /// Decides calls, and is where their counts live: in this process or on Redis.
 ///
@@ -92,11 +92,7 @@ impl Limiter {
 
     /// A limiter with settings of your own.
     pub fn builder() -> LimiterBuilder {
-        LimiterBuilder {
-            prefix: "ratelimit:".into(),
-            deadline: Duration::from_millis(100),
-            max_keys: 1_000_000,
-        }
+        LimiterBuilder::new()
     }
 
     /// Takes one unit of `caller`'s quota under `policy`.
@@ -111,7 +107,7 @@ impl Limiter {
         policy: &Policy,
         caller: impl Into<Caller>,
     ) -> Result<Decision, RateLimitError> {
-        self.check_n(policy, caller, 1).await
+        self.request(policy, caller).check().await
     }
 
     /// Takes `cost` units, all or none.
@@ -126,8 +122,7 @@ impl Limiter {
         caller: impl Into<Caller>,
         cost: u32,
     ) -> Result<Decision, RateLimitError> {
-        policy.validate_with(Some(cost))?;
-        self.decide(&caller.into(), Request { policy, cost, record: true }).await
+        self.request(policy, caller).cost(cost).check().await
     }
 
     /// The answer that [`check`](Self::check) would give now; nothing is consumed.
@@ -140,7 +135,7 @@ impl Limiter {
         policy: &Policy,
         caller: impl Into<Caller>,
     ) -> Result<Decision, RateLimitError> {
-        self.peek_n(policy, caller, 1).await
+        self.request(policy, caller).peek().await
     }
 
     /// The answer that [`check_n`](Self::check_n) would give now; nothing is consumed. With a cost
@@ -155,8 +150,17 @@ impl Limiter {
         caller: impl Into<Caller>,
         cost: u32,
     ) -> Result<Decision, RateLimitError> {
-        policy.validate_with((cost > 0).then_some(cost))?;
-        self.decide(&caller.into(), Request { policy, cost, record: false }).await
+        self.request(policy, caller).cost(cost).peek().await
+    }
+
+    /// A call with more to say than [`check`](Self::check): its cost, how long it may wait, an id
+    /// under which it is charged once.
+    pub fn request<'a>(
+        &'a self,
+        policy: &'a Policy,
+        caller: impl Into<Caller>,
+    ) -> CheckRequest<'a> {
+        CheckRequest::new(self, policy, caller.into())
     }
 
     /// Forgets what `caller` has consumed under `policy`.
@@ -169,7 +173,7 @@ impl Limiter {
         policy: &Policy,
         caller: impl Into<Caller>,
     ) -> Result<(), RateLimitError> {
-        let key = Key::compose(&self.inner.prefix, policy, caller.into().parts());
+        let key = self.key(policy, &caller.into());
         match &self.inner.store {
             Store::Memory(store) => {
                 store.reset(&key);
@@ -179,23 +183,79 @@ impl Limiter {
         }
     }
 
+    /// Gives back what an admitted call took, once: a login that succeeded need not count.
+    ///
+    /// A sliding window is then as if the call had never been; a fixed window or sliding counter
+    /// counts its units no more, if it still did; a token bucket gets its tokens back, as far as
+    /// there is room. Giving back a decision a second time, or one that was only
+    /// [looked](Self::peek) at, does nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const FAILURES: Policy =
+    ///     Policy::sliding_window("login-failures", Duration::from_secs(900), 3);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// # let password_is_right = true;
+    /// let limiter = Limiter::in_memory();
+    /// let decision = limiter.check(&FAILURES, "alice").await?;
+    /// if password_is_right {
+    ///     limiter.refund(&decision).await?;
+    /// }
+    /// assert_eq!(limiter.peek_n(&FAILURES, "alice", 0).await?.remaining(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RateLimitError::Unavailable`] when the store cannot do it within the deadline. Units of a
+    /// sliding window may then be given back again; of the other algorithms they may have been
+    /// given back already, and are not a second time.
+    pub async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
+        let Some(charge) = decision.charge() else { return Ok(()) };
+        if charge.given_back.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let policy = &charge.policy;
+        let refund = Refund { policy, cost: charge.cost, mark: charge.mark };
+        let answer = match &self.inner.store {
+            Store::Memory(store) => {
+                store.refund(&charge.key, refund);
+                Ok(())
+            }
+            Store::Redis(store) => {
+                self.within_deadline(policy, store.refund(&charge.key, refund)).await
+            }
+        };
+        // A log gives back by name: what is gone is not taken out again.
+        if answer.is_err() && policy.algorithm() == Algorithm::SlidingWindow {
+            charge.given_back.store(false, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    pub(crate) fn key(&self, policy: &Policy, caller: &Caller) -> Key {
+        Key::compose(&self.inner.prefix, policy, caller.parts())
+    }
+
     /// Decides a call whose policy has been validated.
     pub(crate) async fn decide(
         &self,
-        caller: &Caller,
+        key: &Key,
         request: Request<'_>,
-    ) -> Result<Decision, RateLimitError> {
-        let policy = request.policy;
-        let key = Key::compose(&self.inner.prefix, policy, caller.parts());
-        let outcome: Outcome = match &self.inner.store {
+    ) -> Result<Outcome, RateLimitError> {
+        match &self.inner.store {
             Store::Memory(store) => store
-                .decide(&key, request)
-                .map_err(|reason| Unavailable::new(policy.name(), reason))?,
+                .decide(key, request)
+                .map_err(|reason| Unavailable::new(request.policy.name(), reason).into()),
             Store::Redis(store) => {
-                self.within_deadline(policy, store.decide(&key, request)).await?
+                self.within_deadline(request.policy, store.decide(key, request)).await
             }
-        };
-        Ok(decision::decide(policy, &outcome)?)
+        }
     }
 
     async fn within_deadline<T>(
@@ -222,132 +282,4 @@ impl fmt::Debug for Limiter {
             .field("deadline", &self.inner.deadline)
             .finish()
     }
-}
-
-/// Settings of a [`Limiter`], and the ways to make one with them.
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until one of its last three methods makes the limiter"]
-pub struct LimiterBuilder {
-    prefix: Box<str>,
-    deadline: Duration,
-    max_keys: usize,
-}
-
-impl LimiterBuilder {
-    /// What every key in the store starts with; `ratelimit:` by default.
-    pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// How long a call waits for its store at the most; 100 ms by default. A store in memory
-    /// answers at once.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// How many keys, a policy and a caller each, a store in memory holds at the most; 1 000 000
-    /// by default. Redis has bounds of its own.
-    ///
-    /// Keys whose quota is back in full are forgotten as new ones come. When as many as this are
-    /// still counting, a call that needs another key is not decided: its error is
-    /// [`RateLimitError::Unavailable`] with [`UnavailableReason::StoreFull`]. Callers who are
-    /// known go on as before, and no count is lost.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use ratelimit_runtime::{Limiter, Policy, RateLimitError, UnavailableReason};
-    ///
-    /// const P: Policy = Policy::token_bucket("p", Duration::from_secs(60), 3);
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let limiter = Limiter::builder().max_keys(1).in_memory();
-    /// assert!(limiter.check(&P, "alice").await.is_ok());
-    /// let full = limiter.check(&P, "bob").await.unwrap_err();
-    /// assert!(matches!(full, RateLimitError::Unavailable(e) if e.reason() == UnavailableReason::StoreFull));
-    /// assert!(limiter.check(&P, "alice").await.is_ok());
-    /// # }
-    /// ```
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys;
-        self
-    }
-
-    /// A limiter whose counts live in this process.
-    #[must_use]
-    pub fn in_memory(self) -> Limiter {
-        let store = MemoryStore::new(self.max_keys);
-        self.build(Store::Memory(store))
-    }
-
-    /// A limiter on the store that `url` names, as [`Limiter::connect`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Limiter::connect`].
-    pub async fn connect(self, url: &str) -> Result<Limiter, ConnectError> {
-        let store = open(url, self.max_keys)
-            .await
-            .map_err(|cause| ConnectError { origin: URL_ARGUMENT, cause })?;
-        Ok(self.build(store))
-    }
-
-    /// A limiter on the store that `RATELIMIT_URL` names, as [`Limiter::from_env`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Limiter::from_env`].
-    pub async fn from_env(self) -> Result<Limiter, ConnectError> {
-        let failed = |cause| ConnectError { origin: URL_VARIABLE, cause };
-        let url = match std::env::var(URL_VARIABLE) {
-            Ok(url) => url,
-            Err(std::env::VarError::NotPresent) => return Ok(self.in_memory()),
-            Err(std::env::VarError::NotUnicode(_)) => return Err(failed(ConnectFault::NotUnicode)),
-        };
-        let store = open(&url, self.max_keys).await.map_err(failed)?;
-        Ok(self.build(store))
-    }
-
-    fn build(self, store: Store) -> Limiter {
-        let Self { prefix, deadline, max_keys: _ } = self;
-        Limiter { inner: Arc::new(Inner { store, prefix, deadline }) }
-    }
-}
-
-async fn open(url: &str, max_keys: usize) -> Result<Store, ConnectFault> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(ConnectFault::Malformed("it has no scheme".to_owned()));
-    };
-    match scheme {
-        "memory" if rest.is_empty() => Ok(Store::Memory(MemoryStore::new(max_keys))),
-        "memory" => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
-        "redis" | "unix" => match RedisStore::open(url).await {
-            Ok(store) => Ok(Store::Redis(store)),
-            Err(OpenError::Malformed(why)) => Err(ConnectFault::Malformed(why)),
-            Err(OpenError::Unreachable { address, cause }) => {
-                Err(ConnectFault::Unreachable { address, cause })
-            }
-        },
-        scheme => Err(ConnectFault::UnknownScheme(scheme.to_owned())),
-    }
-}
-
-static INSTALLED: OnceCell<Limiter> = OnceCell::new();
-static EMBEDDED: Lazy<Limiter> = Lazy::new(Limiter::in_memory);
-
-/// Makes `limiter` the one that annotated functions use when they name none, for the rest of the
-/// process. Until then they are served by an embedded limiter in memory.
-///
-/// # Errors
-///
-/// [`AlreadyInstalled`] after the first time.
-pub fn install(limiter: Limiter) -> Result<(), AlreadyInstalled> {
-    INSTALLED.set(limiter).map_err(|_| AlreadyInstalled)
-}
-
-/// The installed limiter, or the embedded one while there is none.
-pub(crate) fn installed() -> &'static Limiter {
-    INSTALLED.get().unwrap_or_else(|| &EMBEDDED)
 }

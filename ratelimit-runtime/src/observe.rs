@@ -37,7 +37,8 @@ pub async fn observe<F: Future>(future: F) -> (F::Output, Vec<Result<Decision, R
     ANSWERS.scope(RefCell::default(), observed).await
 }
 
-pub(crate) fn record(answer: &Result<Decision, RateLimitError>) {
+/// Tells an observer, if there is one, the answer.
+pub(crate) fn record(answer: impl FnOnce() -> Result<Decision, RateLimitError>) {
     // Without an observer there is nothing to record.
-    let _ = ANSWERS.try_with(|answers| answers.borrow_mut().push(answer.clone()));
+    let _ = ANSWERS.try_with(|answers| answers.borrow_mut().push(answer()));
 }

@@ -15,9 +15,9 @@ use once_cell::sync::OnceCell;
 
 use crate::{
     caller::{self, Caller},
-    decision::Decision,
+    decision::{self, Charge},
     error::RateLimitError,
-    limiter::{Limiter, installed},
+    limiter::{Limiter, decide_within, installed},
     observe,
     policy::Policy,
     store::Request,
@@ -81,6 +81,7 @@ pub struct Call {
     caller: Caller,
     limiter: Option<Limiter>,
     receiver: Option<&'static str>,
+    max_wait: Duration,
     dry_run: bool,
 }
 
@@ -95,6 +96,7 @@ impl Call {
             caller: Caller::without_parts(),
             limiter: None,
             receiver: None,
+            max_wait: Duration::ZERO,
             dry_run: false,
         }
     }
@@ -119,6 +121,11 @@ impl Call {
         self.limiter = Some(limiter.clone());
     }
 
+    /// Has the call wait up to this long for its place.
+    pub fn max_wait(&mut self, max_wait: Duration) {
+        self.max_wait = max_wait;
+    }
+
     /// Has the call decided and recorded, but never refused.
     pub fn dry_run(&mut self) {
         self.dry_run = true;
@@ -138,26 +145,20 @@ impl Call {
     /// The refusal.
     pub async fn check(self) -> Result<(), RateLimitError> {
         let dry_run = self.dry_run;
-        let answer = self.decide().await;
-        observe::record(&answer);
-        match answer {
+        match self.decide().await {
             Err(error) if dry_run => {
                 tracing::info!(%error, "dry run: this call would have been refused");
                 Ok(())
             }
-            answer => answer.map(drop),
+            answer => answer,
         }
     }
 
-    async fn decide(self) -> Result<Decision, RateLimitError> {
+    async fn decide(self) -> Result<(), RateLimitError> {
         let Self { site, policy: brought, cost, caller: key, limiter, receiver, .. } = self;
         let resolved = site.resolved.get_or_init(|| site.resolve(receiver));
         let brought = brought.map(|policy| policy.named(resolved.policy.name()));
         let policy = brought.as_ref().unwrap_or(&resolved.policy);
-        // Literals were judged by the compiler; what is new with a call is judged with it.
-        if brought.is_some() || cost.is_some() {
-            policy.validate_with(cost)?;
-        }
         let mut caller = Caller::without_parts();
         if let Some(receiver) = receiver.filter(|_| resolved.is_default_method) {
             caller.push(receiver);
@@ -171,8 +172,28 @@ impl Call {
             caller.append(&Caller::shared());
         }
         let limiter = limiter.as_ref().unwrap_or_else(|| installed());
-        let request = Request { policy, cost: cost.unwrap_or(1), record: true };
-        limiter.decide(&caller, request).await
+        let key = limiter.key(policy, &caller);
+        let request = Request { policy, cost: cost.unwrap_or(1), record: true, id: None };
+        // A dry run lets every call pass, and so lets none wait.
+        let max_wait = if self.dry_run { Duration::ZERO } else { self.max_wait };
+        // Literals were judged by the compiler; what is new with a call is judged with it.
+        let is_new = brought.is_some() || cost.is_some();
+        let answer = match if is_new { policy.validate_with(cost) } else { Ok(()) } {
+            Ok(()) => decide_within(limiter, &key, request, max_wait).await,
+            Err(invalid) => Err(invalid.into()),
+        };
+        match answer.and_then(|it| Ok((decision::decide(policy, &it)?, it.mark))) {
+            Ok((decision, mark)) => {
+                observe::record(|| {
+                    Ok(decision.with_charge(Charge::new(key, *policy, request.cost, mark)))
+                });
+                Ok(())
+            }
+            Err(error) => {
+                observe::record(|| Err(error.clone()));
+                Err(error)
+            }
+        }
     }
 }
 

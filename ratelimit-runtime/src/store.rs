@@ -15,14 +15,25 @@ pub(crate) struct Request<'a> {
     pub(crate) cost: u32,
     /// Whether the call is recorded, or only looked at.
     pub(crate) record: bool,
+    /// What a log calls this call, if it may be decided more than once and is to be charged once.
+    pub(crate) id: Option<u64>,
+}
+
+/// What an admitted call took.
+#[derive(Clone, Copy)]
+pub(crate) struct Refund<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) cost: u32,
+    /// The [`Outcome::mark`] of the call.
+    pub(crate) mark: u64,
 }
 
 /// What a store answers. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) admitted: bool,
-    /// Refused: the tier with the longest wait, after the refusal is recorded if it is. Admitted: the one with the fewest units left, of
-    /// several the one with the longest wait.
+    /// Refused: the tier with the longest wait, after the refusal is recorded if it is. Admitted:
+    /// the one with the fewest units left, of several the one with the longest wait.
     pub(crate) tier: usize,
     /// The units left in that tier.
     pub(crate) remaining: u32,
@@ -30,4 +41,7 @@ pub(crate) struct Outcome {
     pub(crate) wait: u64,
     /// Until the full quota is back.
     pub(crate) reset: u64,
+    /// What the store knows the call by, to give it back: when it was admitted, or, in a log on
+    /// Redis, the first of its units.
+    pub(crate) mark: u64,
 }

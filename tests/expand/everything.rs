@@ -6,6 +6,7 @@
     cost = pages,
     skip = user.is_admin,
     limiter = limiter,
+    max_wait = "2s",
     dry_run
 )]
 pub async fn report<T: Display>(

@@ -71,6 +71,13 @@ pub enum PolicyFault {
         /// The size of the bucket, in tokens.
         burst: u64,
     },
+    /// A request id is given to an algorithm that does not remember each call.
+    RequestIdWithoutLog {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// A request id is given where refused calls are recorded as well.
+    RequestIdWithCountRejected,
 }
 
 impl fmt::Display for PolicyFault {
@@ -129,6 +136,18 @@ impl fmt::Display for PolicyFault {
             Self::CostOverBurst { cost, burst } => {
                 write!(f, "`cost` is {cost}, which can never pass a burst of {burst}")
             }
+            Self::RequestIdWithoutLog { algorithm } => {
+                let algorithm = algorithm.as_str();
+                write!(
+                    f,
+                    "a request id needs a `sliding_window`, which remembers each call; a \
+                     `{algorithm}` does not"
+                )
+            }
+            Self::RequestIdWithCountRejected => f.write_str(
+                "a request id does not go with `count_rejected`: an admitted call and a refused \
+                 one would have the same name",
+            ),
         }
     }
 }

@@ -28,7 +28,7 @@ use self::{
     sliding_window::Log,
     token_bucket::TokenBucket,
 };
-use super::{Outcome, Request};
+use super::{Outcome, Refund, Request};
 use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
 
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
@@ -84,6 +84,15 @@ impl State {
             Self::SlidingCounter(counter) => counter.decide(now, request),
             Self::FixedWindow(window) => window.decide(now, request),
             Self::TokenBucket(bucket) => bucket.decide(now, request),
+        }
+    }
+
+    fn refund(&mut self, refund: Refund<'_>) {
+        match self {
+            Self::SlidingWindow(log) => log.refund(refund),
+            Self::SlidingCounter(counter) => counter.refund(refund),
+            Self::FixedWindow(window) => window.refund(refund),
+            Self::TokenBucket(bucket) => bucket.refund(refund),
         }
     }
 }
@@ -174,6 +183,13 @@ impl MemoryStore {
         }
     }
 
+    pub(crate) fn refund(&self, key: &Key, refund: Refund<'_>) {
+        let hash = self.hasher.hash_one(key.as_bytes());
+        if let Some(slot) = self.place(hash).lock().find_mut(hash, key.as_bytes()) {
+            slot.state.refund(refund);
+        }
+    }
+
     fn place(&self, hash: u64) -> &Place {
         // The map takes its bits from both ends of the hash; the shard comes from the middle.
         &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
@@ -200,7 +216,7 @@ mod tests {
     use crate::{Policy, caller::Caller};
 
     const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
-    const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true };
+    const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
 
     fn key(caller: usize) -> Key {
         Key::compose("", &POLICY, Caller::from(caller).parts())

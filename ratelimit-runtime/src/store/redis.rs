@@ -10,9 +10,9 @@ use redis::{
     io::tcp::TcpSettings,
 };
 
-use self::script::{Call, decode};
-use super::{Outcome, Request};
-use crate::{error::UnavailableReason, key::Key};
+use self::script::Call;
+use super::{Outcome, Refund, Request};
+use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
 
 /// How long connecting may take, name resolution and handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,14 +62,36 @@ impl RedisStore {
         key: &Key,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        let call = Call::new(key, request);
+        let call = Call::decision(key, request);
+        let reply = self.run(&call).await?;
+        call.decode(&reply)
+    }
+
+    /// Gives back what an admitted call took.
+    pub(crate) async fn refund(
+        &self,
+        key: &Key,
+        refund: Refund<'_>,
+    ) -> Result<(), UnavailableReason> {
+        if refund.policy.algorithm() != Algorithm::SlidingWindow {
+            return self.run(&Call::refund(key, refund)).await.map(drop);
+        }
+        let mut zrem = redis::cmd("ZREM");
+        zrem.arg(key.as_bytes());
+        for unit in refund.mark..refund.mark + u64::from(refund.cost) {
+            zrem.arg(unit);
+        }
+        zrem.exec_async(&mut self.connection.clone()).await.map_err(|error| reason(&error))
+    }
+
+    async fn run(&self, call: &Call<'_>) -> Result<Vec<i64>, UnavailableReason> {
         let mut connection = self.connection.clone();
         let mut reply = call.evalsha().query_async(&mut connection).await;
         if reply.as_ref().is_err_and(is_noscript) {
             // The server does not know the script (any more): EVAL runs it and makes it known.
             reply = call.eval().query_async(&mut connection).await;
         }
-        reply.map_err(|error| reason(&error)).and_then(decode)
+        reply.map_err(|error| reason(&error))
     }
 
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {

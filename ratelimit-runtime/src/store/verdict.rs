@@ -27,8 +27,9 @@ impl Verdict {
         self.reset = self.reset.max(reset);
     }
 
-    pub(super) fn outcome(self) -> Outcome {
+    /// The answer to a call that the store knows by `mark`.
+    pub(super) fn outcome(self, mark: u64) -> Outcome {
         let (tier, remaining, wait) = self.chosen.unwrap_or_default();
-        Outcome { admitted: self.admitted, tier, remaining, wait, reset: self.reset }
+        Outcome { admitted: self.admitted, tier, remaining, wait, reset: self.reset, mark }
     }
 }

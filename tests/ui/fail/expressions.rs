@@ -47,6 +47,12 @@ async fn no_u32(calls: u64, units: usize) -> Done {
     Ok(())
 }
 
+#[rate_limit(max_wait = seconds)]
+async fn max_wait_is_no_duration(seconds: u64) -> Done {
+    let _ = seconds;
+    Ok(())
+}
+
 #[rate_limit(skip = is_admin)]
 async fn no_bool(is_admin: Option<bool>) -> Done {
     let _ = is_admin;

@@ -4,12 +4,12 @@ use ratelimit_runtime::{RateLimitError, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 
-#[rate_limit(on_store_error = deny, max_wait = "1s")]
+#[rate_limit(on_store_error = deny)]
 async fn all() -> Done {
     Ok(())
 }
 
-#[rate_limit(on_store_error = fail_open, max_wait = "1 second")]
+#[rate_limit(on_store_error = fail_open)]
 async fn and_wrong() -> Done {
     Ok(())
 }

@@ -64,6 +64,11 @@ async fn too_long() -> Done {
     Ok(())
 }
 
+#[rate_limit(max_wait = "1 second")]
+async fn wait_with_a_bad_unit() -> Done {
+    Ok(())
+}
+
 #[rate_limit(threshold = 5, cost = 6)]
 async fn never_passes() -> Done {
     Ok(())
@@ -77,5 +82,5 @@ async fn empty() -> Done {
 fn main() {
     let _ = (zero(), negative(), too_large(), overflow(), wrong_type(), more_wrong_types());
     let _ = (bad_unit(), no_unit(), fraction(), no_time(), too_short(), too_long());
-    let _ = (never_passes(), empty());
+    let _ = (wait_with_a_bad_unit(), never_passes(), empty());
 }

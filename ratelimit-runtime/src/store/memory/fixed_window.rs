@@ -3,7 +3,7 @@
 use super::PerTier;
 use crate::{
     policy::Tier,
-    store::{Outcome, Request, verdict::Verdict},
+    store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
 /// One window for each tier.
@@ -21,7 +21,7 @@ struct Window {
 
 impl FixedWindow {
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
-        let Request { policy, cost, record } = request;
+        let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
         let stored = |index: usize| self.windows.get(index).copied().unwrap_or_default();
         let mut windows: PerTier<Window> =
@@ -46,7 +46,16 @@ impl FixedWindow {
         if record && (admitted || ahead) {
             self.windows = windows;
         }
-        verdict.outcome()
+        verdict.outcome(now)
+    }
+
+    /// Gives units back to the windows that were open when they were taken, and still are.
+    pub(super) fn refund(&mut self, refund: Refund<'_>) {
+        for window in &mut self.windows {
+            if window.start <= refund.mark {
+                window.count = window.count.saturating_sub(refund.cost);
+            }
+        }
     }
 }
 

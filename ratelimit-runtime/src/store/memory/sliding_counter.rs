@@ -3,7 +3,7 @@
 use super::PerTier;
 use crate::{
     policy::Tier,
-    store::{Outcome, Request, verdict::Verdict},
+    store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
 /// One pair of windows for each tier.
@@ -22,7 +22,7 @@ struct Counter {
 
 impl SlidingCounter {
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
-        let Request { policy, cost, record } = request;
+        let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
         let stored = |index: usize| self.counters.get(index).copied().unwrap_or_default();
         let mut counters: PerTier<Counter> =
@@ -48,7 +48,20 @@ impl SlidingCounter {
         if record && (taken || ahead) {
             self.counters = counters;
         }
-        verdict.outcome()
+        verdict.outcome(now)
+    }
+
+    /// Gives units back to the windows that they were counted in.
+    pub(super) fn refund(&mut self, refund: Refund<'_>) {
+        let Refund { policy, cost, mark } = refund;
+        for (counter, tier) in self.counters.iter_mut().zip(policy.tiers()) {
+            let start = mark - mark % tier.micros();
+            if start == counter.start {
+                counter.current = counter.current.saturating_sub(cost);
+            } else if start + tier.micros() == counter.start {
+                counter.previous = counter.previous.saturating_sub(cost);
+            }
+        }
     }
 }
 

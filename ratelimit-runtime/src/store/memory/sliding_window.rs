@@ -4,13 +4,22 @@ use std::{collections::VecDeque, iter};
 
 use crate::{
     policy::{Policy, Tier},
-    store::{Outcome, Request, verdict::Verdict},
+    store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
 /// When each unit was recorded, oldest first; never more than the largest threshold.
 #[derive(Default)]
 pub(super) struct Log {
     stamps: VecDeque<u64>,
+    /// Calls that may be decided again, if there are any.
+    #[expect(clippy::box_collection, reason = "few logs have any, it costs the others one word")]
+    named: Option<Box<Vec<Named>>>,
+}
+
+/// A call with a request id.
+struct Named {
+    id: u64,
+    stamp: u64,
 }
 
 /// The log as it is once the call's own units are recorded.
@@ -24,12 +33,14 @@ struct View<'a> {
 
 impl Log {
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
-        let Request { policy, cost, record } = request;
+        let Request { policy, cost, record, id } = request;
         let tiers = policy.tiers();
         let keep = largest_threshold(policy);
+        let charged = id.and_then(|id| self.charged(id, now, longest_period(policy)));
         let mut view = View { stamps: &self.stamps, now, own: 0, keep };
-        let admitted = tiers.iter().all(|tier| view.has_room(*tier, cost));
-        if admitted || policy.counts_rejected() {
+        let has_room = tiers.iter().all(|tier| view.has_room(*tier, cost));
+        let admitted = charged.is_some() || has_room;
+        if charged.is_none() && (admitted || policy.counts_rejected()) {
             view.own = cost as usize;
         }
 
@@ -43,8 +54,29 @@ impl Log {
         let own = view.own;
         if record {
             self.record(now, own, keep);
+            if let (Some(id), true) = (id, own > 0) {
+                self.named.get_or_insert_default().push(Named { id, stamp: now });
+            }
         }
-        verdict.outcome()
+        verdict.outcome(charged.unwrap_or(now))
+    }
+
+    /// When the call of this id was charged, if that still counts.
+    fn charged(&mut self, id: u64, now: u64, longest: u64) -> Option<u64> {
+        let named = self.named.as_mut()?;
+        named.retain(|call| call.stamp + longest > now);
+        named.iter().find(|call| call.id == id).map(|call| call.stamp)
+    }
+
+    /// Takes units out again; those of one instant are all alike.
+    pub(super) fn refund(&mut self, refund: Refund<'_>) {
+        let Refund { cost, mark, .. } = refund;
+        let end = self.stamps.partition_point(|stamp| *stamp <= mark);
+        let start = self.stamps.partition_point(|stamp| *stamp < mark);
+        self.stamps.drain(start.max(end.saturating_sub(cost as usize))..end);
+        if let Some(named) = &mut self.named {
+            named.retain(|call| call.stamp != mark);
+        }
     }
 
     fn record(&mut self, now: u64, own: usize, keep: usize) {
@@ -123,8 +155,8 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, usize, u32, u64, u64) {
-        let Outcome { admitted, tier, remaining, wait, reset } =
-            log.decide(now, Request { policy, cost, record: true });
+        let Outcome { admitted, tier, remaining, wait, reset, .. } =
+            log.decide(now, Request { policy, cost, record: true, id: None });
         (admitted, tier, remaining, wait, reset)
     }
 
@@ -188,7 +220,7 @@ mod tests {
         let mut log = Log::default();
         take(&mut log, &policy, 100 * SECOND, 1);
         take(&mut log, &policy, 105 * SECOND, 1);
-        let look = Request { policy: &policy, cost: 1, record: false };
+        let look = Request { policy: &policy, cost: 1, record: false, id: None };
         assert_eq!(log.decide(50 * SECOND, look).wait, 10 * SECOND);
         assert_eq!(log.stamps, [100 * SECOND, 105 * SECOND]);
         assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);

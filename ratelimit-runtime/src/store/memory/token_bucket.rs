@@ -3,7 +3,7 @@
 use super::PerTier;
 use crate::{
     policy::Bucket,
-    store::{Outcome, Request, verdict::Verdict},
+    store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
 /// One level for each tier, as it was when it was last taken from. No level is a full bucket.
@@ -23,7 +23,7 @@ struct Level {
 
 impl TokenBucket {
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
-        let Request { policy, cost, record } = request;
+        let Request { policy, cost, record, .. } = request;
         let buckets = || policy.tiers().iter().map(|tier| policy.bucket(*tier)).enumerate();
         // A clock that stepped back neither fills a bucket nor drains it.
         let elapsed = now.saturating_sub(self.updated);
@@ -50,7 +50,19 @@ impl TokenBucket {
         if record && (taken || self.updated > now) {
             *self = Self { updated: now, levels };
         }
-        verdict.outcome()
+        verdict.outcome(now)
+    }
+
+    /// Gives tokens back, as many as there is room for.
+    pub(super) fn refund(&mut self, refund: Refund<'_>) {
+        let Refund { policy, cost, .. } = refund;
+        for (level, tier) in self.levels.iter_mut().zip(policy.tiers()) {
+            let bucket = policy.bucket(*tier);
+            // At another rate the tokens are those of another time.
+            if level.token == bucket.token {
+                level.parts = (level.parts + bucket.of(cost)).min(bucket.full);
+            }
+        }
     }
 }
 

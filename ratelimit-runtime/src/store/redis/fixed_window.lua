@@ -1,13 +1,15 @@
 -- Fixed window: a count that starts anew a period after its first call, on one string.
 --
 -- KEYS[1]        the windows: "start count", a start in microseconds and a count for each tier
--- ARGV[1]        1 to take, 0 to look without taking
--- ARGV[2]        cost: the units the call takes (0 only to look)
+-- ARGV[1]        1 to take, 0 to look without taking, or the microsecond at which units were taken
+--                that are to be given back
+-- ARGV[2]        cost: the units the call takes (0 only to look), or gives back
 -- ARGV[3], [4]   a tier's period in microseconds and its threshold
 -- ARGV[5], ..    the same for further tiers
 -- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
 --                the units left in it, microseconds until the call is admitted (or, admitted,
---                until more than `remaining` can be had), microseconds until the full quota is back
+--                until more than `remaining` can be had), microseconds until the full quota is
+--                back, and the microsecond of the decision; nothing when units are given back
 --
 -- Rule: a call is admitted if and only if for every tier the units in its open window plus the
 -- call's cost are at most the threshold. A window is open from its first unit for one period.
@@ -25,6 +27,22 @@ if stored then
   if #numbers == 0 or #numbers % 2 > 0 or string.find(stored, '[^%d ]') then
     return redis.error_reply('WRONGTYPE the key holds no fixed window')
   end
+end
+
+if tonumber(ARGV[1]) > 1 then
+  -- To the windows that were open then, and still are.
+  local windows = {}
+  for i = 1, #numbers, 2 do
+    local start, count = numbers[i], numbers[i + 1]
+    if start <= tonumber(ARGV[1]) then
+      count = math.max(count - cost, 0)
+    end
+    windows[#windows + 1] = string.format('%.0f %.0f', start, count)
+  end
+  if stored then
+    redis.call('SET', key, table.concat(windows, ' '), 'KEEPTTL')
+  end
+  return {}
 end
 
 local admitted, ahead, starts, counts = true, false, {}, {}
@@ -65,4 +83,4 @@ if take and (admitted or ahead) then
   redis.call('SET', key, table.concat(windows, ' '), 'PX', ttl)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset }
+return { admitted and 1 or 0, tier, remaining, wait, reset, now }

@@ -11,8 +11,9 @@ use redis::Cmd;
 use crate::{
     error::UnavailableReason,
     key::Key,
+    policy::Policy,
     rules::Algorithm,
-    store::{Outcome, Request},
+    store::{Outcome, Refund, Request},
 };
 
 /// A script's text and, computed once, the digest that the server knows it by.
@@ -50,16 +51,31 @@ impl Script {
 pub(super) struct Call<'a> {
     script: &'static Script,
     key: &'a Key,
-    request: Request<'a>,
-    /// What the call's units are called in a log.
-    id: Option<u64>,
+    policy: &'a Policy,
+    cost: u32,
+    /// What a log calls the call's units; of another state, 0 to look, 1 to take, or when what is
+    /// given back was taken. A log is looked at without a name.
+    mark: Option<u64>,
+    /// The script's third argument, where it has one.
+    recorded: u8,
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(key: &'a Key, request: Request<'a>) -> Self {
-        let algorithm = request.policy.algorithm();
-        let logged = request.record && algorithm == Algorithm::SlidingWindow;
-        Self { script: Script::of(algorithm), key, request, id: logged.then(next_id) }
+    pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
+        let Request { policy, cost, record, id } = request;
+        let mark = match policy.algorithm() {
+            Algorithm::SlidingWindow => record.then(|| id.unwrap_or_else(next_id)),
+            _ => Some(record.into()),
+        };
+        let recorded = if id.is_some() { 2 } else { policy.counts_rejected().into() };
+        Self { script: Script::of(policy.algorithm()), key, policy, cost, mark, recorded }
+    }
+
+    /// Gives back what was taken from another state than a log.
+    pub(super) fn refund(key: &'a Key, refund: Refund<'a>) -> Self {
+        let Refund { policy, cost, mark } = refund;
+        let script = Script::of(policy.algorithm());
+        Self { script, key, policy, cost, mark: Some(mark), recorded: 0 }
     }
 
     /// The command for a server that knows the script.
@@ -73,17 +89,16 @@ impl<'a> Call<'a> {
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let Request { policy, cost, record } = self.request;
+        let Self { key, policy, cost, mark, recorded, .. } = *self;
         let mut command = redis::cmd(name);
-        command.arg(script).arg(1).arg(self.key.as_bytes());
-        match (policy.algorithm(), self.id) {
-            (Algorithm::SlidingWindow, Some(id)) => command.arg(id),
-            (Algorithm::SlidingWindow, None) => command.arg(""),
-            _ => command.arg(u8::from(record)),
+        command.arg(script).arg(1).arg(key.as_bytes());
+        match mark {
+            Some(mark) => command.arg(mark),
+            None => command.arg(""),
         };
         command.arg(cost);
         if policy.algorithm() != Algorithm::FixedWindow {
-            command.arg(u8::from(policy.counts_rejected()));
+            command.arg(recorded);
         }
         for tier in policy.tiers() {
             match policy.algorithm() {
@@ -101,20 +116,27 @@ impl<'a> Call<'a> {
         }
         command
     }
-}
 
-pub(super) fn decode(reply: [i64; 5]) -> Result<Outcome, UnavailableReason> {
-    let [admitted, tier, remaining, wait, reset] = reply;
-    let outcome = || {
-        Some(Outcome {
-            admitted: admitted == 1,
-            tier: tier.try_into().ok()?,
-            remaining: remaining.try_into().ok()?,
-            wait: wait.try_into().ok()?,
-            reset: reset.try_into().ok()?,
-        })
-    };
-    outcome().ok_or(UnavailableReason::StoreError)
+    /// What the script's reply says.
+    pub(super) fn decode(&self, reply: &[i64]) -> Result<Outcome, UnavailableReason> {
+        let outcome = || {
+            let (&[admitted, tier, remaining, wait, reset], now) = reply.split_first_chunk()?;
+            Some(Outcome {
+                admitted: admitted == 1,
+                tier: tier.try_into().ok()?,
+                remaining: remaining.try_into().ok()?,
+                wait: wait.try_into().ok()?,
+                reset: reset.try_into().ok()?,
+                // A log goes by the name it was given, the others by the time they tell.
+                mark: match now {
+                    [] => self.mark.unwrap_or(0),
+                    [now] => (*now).try_into().ok()?,
+                    _ => return None,
+                },
+            })
+        };
+        outcome().ok_or(UnavailableReason::StoreError)
+    }
 }
 
 /// A new member for the log: unlike any other of this or another process.
@@ -140,7 +162,13 @@ mod tests {
 
     #[test]
     fn a_reply_out_of_range_is_an_error() {
-        assert!(decode([1, 0, 1, 0, 0]).is_ok());
-        assert_eq!(decode([1, 0, -1, 0, 0]), Err(UnavailableReason::StoreError));
+        let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
+        let key = Key::compose("", &policy, b"");
+        let request = Request { policy: &policy, cost: 1, record: true, id: None };
+        let call = Call::decision(&key, request);
+        assert_eq!(call.decode(&[1, 0, 1, 0, 0, 7]).unwrap().mark, 7);
+        for reply in [&[1, 0, -1, 0, 0, 7][..], &[1, 0, 1, 0, 0, -7], &[1, 0, 1], &[]] {
+            assert_eq!(call.decode(reply), Err(UnavailableReason::StoreError));
+        }
     }
 }

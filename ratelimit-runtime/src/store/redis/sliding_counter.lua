@@ -2,15 +2,17 @@
 --
 -- KEYS[1]        the windows: "start previous current" for each tier: the start of the current
 --                window in microseconds, a multiple of the period, and the units in both windows
--- ARGV[1]        1 to take, 0 to look without taking
--- ARGV[2]        cost: the units the call takes (0 only to look)
+-- ARGV[1]        1 to take, 0 to look without taking, or the microsecond at which units were taken
+--                that are to be given back
+-- ARGV[2]        cost: the units the call takes (0 only to look), or gives back
 -- ARGV[3]        1 if refused calls are recorded too, otherwise 0
 -- ARGV[4] .. [6] a tier's period in microseconds, its threshold, and the microseconds of a tick:
 --                the fewest with which threshold * (period in ticks) is at most 2^53
 -- ARGV[7], ..    the same for further tiers
 -- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
 --                the units left in it, microseconds until the call is admitted (or, admitted,
---                until more than `remaining` can be had), microseconds until the full quota is back
+--                until more than `remaining` can be had), microseconds until the full quota is
+--                back, and the microsecond of the decision; nothing when units are given back
 --
 -- Rule: a call is admitted if and only if for every tier previous * (time left in the current
 -- window) / period + current + cost is at most the threshold. All products are exact.
@@ -38,6 +40,26 @@ if stored then
   if #numbers == 0 or #numbers % 3 > 0 or string.find(stored, '[^%d ]') then
     return redis.error_reply('WRONGTYPE the key holds no sliding counter')
   end
+end
+
+if tonumber(ARGV[1]) > 1 then
+  -- To the windows that they were counted in; of a tier that is no more they stay.
+  local windows = {}
+  for i = 1, #numbers, 3 do
+    local start, previous, current = numbers[i], numbers[i + 1], numbers[i + 2]
+    local period = tonumber(ARGV[i + 3]) or math.huge
+    local counted = tonumber(ARGV[1]) - tonumber(ARGV[1]) % period
+    if counted == start then
+      current = math.max(current - cost, 0)
+    elseif counted + period == start then
+      previous = math.max(previous - cost, 0)
+    end
+    windows[#windows + 1] = string.format('%.0f %.0f %.0f', start, previous, current)
+  end
+  if stored then
+    redis.call('SET', key, table.concat(windows, ' '), 'KEEPTTL')
+  end
+  return {}
 end
 
 -- What the two windows weigh together, rounded up to whole units.
@@ -118,4 +140,4 @@ if take and (taken or ahead) then
   redis.call('SET', key, table.concat(windows, ' '), 'PX', ttl)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset }
+return { admitted and 1 or 0, tier, remaining, wait, reset, now }

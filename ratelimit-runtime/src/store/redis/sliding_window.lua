@@ -4,7 +4,8 @@
 -- ARGV[1]        id of the call, an integer below 2^52, its units are members id, id + 1, ..;
 --                or "" to look without taking
 -- ARGV[2]        cost: the units the call takes (0 only to look)
--- ARGV[3]        1 if refused calls are recorded too, otherwise 0
+-- ARGV[3]        1 if refused calls are recorded too; 2 if a call of this id may have been decided
+--                before, which is then admitted and not charged again; otherwise 0
 -- ARGV[4], [5]   a tier's period in microseconds and its threshold
 -- ARGV[6], ..    the same for further tiers
 -- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
@@ -15,6 +16,7 @@
 -- cost are at most the threshold. All tiers are charged, or none.
 
 local log, id, cost, count_rejected = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local may_repeat = ARGV[3] == '2'
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -50,6 +52,12 @@ for i = 4, #ARGV, 2 do
   admitted = admitted and live[i] + cost <= threshold
 end
 local own = (admitted or count_rejected) and cost or 0
+if may_repeat then
+  local charged = redis.call('ZSCORE', log, id)
+  if charged and tonumber(charged) > now - longest then
+    admitted, own = true, 0
+  end
+end
 
 -- The stamp of the unit that `after` units are newer than, once the call's own are recorded. What
 -- a clock that has since stepped back wrote into the future counts as written now.

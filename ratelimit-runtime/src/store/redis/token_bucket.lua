@@ -2,15 +2,17 @@
 --
 -- KEYS[1]        the buckets: "updated level token level token ..": the microsecond they were last
 --                taken from, and for each tier its level and the size of a token, both in parts
--- ARGV[1]        1 to take, 0 to look without taking
--- ARGV[2]        cost: the tokens the call takes (0 only to look)
+-- ARGV[1]        1 to take, 0 to look without taking, or the microsecond at which tokens were taken
+--                that are to be given back
+-- ARGV[2]        cost: the tokens the call takes (0 only to look), or gives back
 -- ARGV[3]        1 if refused calls are recorded too, otherwise 0
 -- ARGV[4] .. [6] a tier's parts of one token, parts refilled each microsecond, parts of a full
 --                bucket: whole numbers below 2^53
 -- ARGV[7], ..    the same for further tiers
 -- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
 --                the units left in it, microseconds until the call is admitted (or, admitted,
---                until more than `remaining` can be had), microseconds until the full quota is back
+--                until more than `remaining` can be had), microseconds until the full quota is
+--                back, and the microsecond of the decision; nothing when tokens are given back
 --
 -- Rule: a call is admitted if and only if in every bucket there are as many tokens as it costs. A
 -- bucket without a level is full.
@@ -38,6 +40,23 @@ if stored then
   if #numbers % 2 == 0 or string.find(stored, '[^%d ]') then
     return redis.error_reply('WRONGTYPE the key holds no token bucket')
   end
+end
+
+if tonumber(ARGV[1]) > 1 then
+  -- As many as there is room for; at another rate they are the tokens of another time.
+  local buckets = { string.format('%.0f', numbers[1] or now) }
+  for i = 2, #numbers, 2 do
+    local at = 3 * i / 2 + 1
+    local level, token, full = numbers[i], tonumber(ARGV[at]), tonumber(ARGV[at + 2])
+    if numbers[i + 1] == token then
+      level = math.min(level + cost * token, full)
+    end
+    buckets[#buckets + 1] = string.format('%.0f %.0f', level, numbers[i + 1])
+  end
+  if stored then
+    redis.call('SET', key, table.concat(buckets, ' '), 'KEEPTTL')
+  end
+  return {}
 end
 
 local updated = numbers[1] or now
@@ -88,4 +107,4 @@ if take and (taken or updated > now) then
   redis.call('SET', key, table.concat(buckets, ' '), 'PX', ttl)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset }
+return { admitted and 1 or 0, tier, remaining, wait, reset, now }

@@ -1,0 +1,37 @@
+//! `cargo run --example login_failures`
+//!
+//! Only failed logins count: each attempt is charged before the password is looked at, so that no
+//! one tries many at once, and given back when it was right.
+
+use std::{error::Error, time::Duration};
+
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+
+const ATTEMPTS: Policy = Policy::sliding_window("login", Duration::from_secs(900), 3);
+
+async fn login(limiter: &Limiter, user: &str, password: &str) -> Result<bool, RateLimitError> {
+    let attempt = limiter.check(&ATTEMPTS, user).await?;
+    let is_right = password == "open sesame";
+    if is_right {
+        limiter.refund(&attempt).await?;
+    }
+    Ok(is_right)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limiter = Limiter::from_env().await?;
+    let passwords = ["open sesame", "guess", "open sesame", "guess", "guess", "open sesame"];
+    for password in passwords {
+        let answer = match login(&limiter, "ali baba", password).await {
+            Ok(true) => "welcome".to_owned(),
+            Ok(false) => {
+                let left = limiter.peek_n(&ATTEMPTS, "ali baba", 0).await?.remaining();
+                format!("wrong, {left} attempts left")
+            }
+            Err(error) => error.to_string(),
+        };
+        println!("{password:12} {answer}");
+    }
+    Ok(())
+}

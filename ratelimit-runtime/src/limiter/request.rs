@@ -1,0 +1,152 @@
+//! A call with more to say than its policy and its caller.
+
+use std::{fmt, time::Duration};
+
+use tokio::time::Instant;
+
+use super::Limiter;
+use crate::{
+    caller::Caller,
+    decision::{self, Charge, Decision},
+    error::{InvalidPolicy, RateLimitError},
+    key::{self, Key},
+    policy::Policy,
+    rules::{Algorithm, PolicyFault},
+    store::{Outcome, Request},
+};
+
+/// A call that is to be decided; made by [`Limiter::request`].
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Limiter, Policy};
+///
+/// const EXPORT: Policy = Policy::sliding_window("export", Duration::from_millis(50), 10);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+/// let limiter = Limiter::in_memory();
+/// limiter.request(&EXPORT, "alice").cost(10).request_id("job-7").check().await?;
+/// // The same job, tried again: charged once.
+/// limiter.request(&EXPORT, "alice").cost(10).request_id("job-7").check().await?;
+/// // Another one: waits for its place.
+/// let more = limiter.request(&EXPORT, "alice").cost(10).max_wait(Duration::from_secs(1));
+/// more.check().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a request does nothing until it is checked"]
+pub struct CheckRequest<'a> {
+    limiter: &'a Limiter,
+    policy: &'a Policy,
+    caller: Caller,
+    cost: u32,
+    id: Option<u64>,
+    max_wait: Duration,
+}
+
+impl<'a> CheckRequest<'a> {
+    pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Caller) -> Self {
+        Self { limiter, policy, caller, cost: 1, id: None, max_wait: Duration::ZERO }
+    }
+
+    /// The units that the call takes, all or none; 1 if not said otherwise.
+    pub fn cost(mut self, cost: u32) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// Names the call, so that deciding it again charges it once: an admitted call that is checked
+    /// again with the same id within its longest period is admitted again for free.
+    ///
+    /// Ids are those of one caller under one policy. They need a
+    /// [sliding window](Algorithm::SlidingWindow), which alone remembers each call, without
+    /// [`count_rejected`](Policy::count_rejected).
+    pub fn request_id(mut self, id: impl fmt::Display) -> Self {
+        self.id = Some(key::digest(&id));
+        self
+    }
+
+    /// Waits up to this long for a place instead of being refused at once.
+    ///
+    /// The call sleeps until the limit would admit it, and asks again. It is refused at once when
+    /// that would take longer than is left. Dropping the future while it waits costs nothing.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
+        self
+    }
+
+    /// Decides the call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    pub async fn check(self) -> Result<Decision, RateLimitError> {
+        self.policy.validate_with(Some(self.cost))?;
+        let Self { limiter, policy, caller, cost, id, max_wait } = self;
+        let fault = match policy.algorithm() {
+            _ if id.is_none() => None,
+            Algorithm::SlidingWindow if policy.counts_rejected() => {
+                Some(PolicyFault::RequestIdWithCountRejected)
+            }
+            Algorithm::SlidingWindow => None,
+            algorithm => Some(PolicyFault::RequestIdWithoutLog { algorithm }),
+        };
+        if let Some(fault) = fault {
+            return Err(InvalidPolicy::new(policy.name(), fault).into());
+        }
+        let key = limiter.key(policy, &caller);
+        let request = Request { policy, cost, record: true, id };
+        let outcome = decide_within(limiter, &key, request, max_wait).await?;
+        let charge = Charge::new(key, *policy, cost, outcome.mark);
+        Ok(decision::decide(policy, &outcome)?.with_charge(charge))
+    }
+
+    /// The answer that [`check`](Self::check) would give now, without waiting; nothing is consumed.
+    /// With a cost of 0 it tells what is left.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::check`].
+    pub async fn peek(self) -> Result<Decision, RateLimitError> {
+        let Self { limiter, policy, caller, cost, .. } = self;
+        policy.validate_with((cost > 0).then_some(cost))?;
+        let request = Request { policy, cost, record: false, id: None };
+        let outcome = limiter.decide(&limiter.key(policy, &caller), request).await?;
+        Ok(decision::decide(policy, &outcome)?)
+    }
+}
+
+/// Decides a call whose policy has been validated, again after each refusal whose wait still fits.
+pub(crate) async fn decide_within(
+    limiter: &Limiter,
+    key: &Key,
+    request: Request<'_>,
+    max_wait: Duration,
+) -> Result<Outcome, RateLimitError> {
+    let mut outcome = limiter.decide(key, request).await?;
+    if max_wait.is_zero() {
+        return Ok(outcome);
+    }
+    let start = Instant::now();
+    while !outcome.admitted {
+        let wait = Duration::from_micros(outcome.wait);
+        if start.elapsed() + wait > max_wait {
+            break;
+        }
+        tokio::time::sleep(wait).await;
+        outcome = limiter.decide(key, request).await?;
+    }
+    Ok(outcome)
+}
+
+/// Names neither the caller nor the id.
+impl fmt::Debug for CheckRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckRequest")
+            .field("policy", &self.policy)
+            .field("cost", &self.cost)
+            .field("max_wait", &self.max_wait)
+            .finish_non_exhaustive()
+    }
+}
