@@ -35,7 +35,7 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
 
 /// One block: what is made in it is gone before the body runs.
 fn prologue(policy: &Policy, function: &Function) -> TokenStream {
-    let Policy { cost, max_wait, skip, key, limiter, dry_run, krate, .. } = policy;
+    let Policy { cost, max_wait, on_store_error, skip, key, limiter, dry_run, krate, .. } = policy;
     let private = quote!(#krate::private);
     // Bindings that no one else can name, and that are no one's constants.
     let call = format_ident!("__ratelimit_call", span = Span::mixed_site());
@@ -60,6 +60,10 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         let time = emit(max_wait);
         quote_spanned!(max_wait.expr.span()=> #call.max_wait(#time);)
     });
+    let on_store_error = on_store_error.map(|variant| {
+        let variant = format_ident!("{}", variant);
+        quote!(#call.on_store_error(#krate::OnStoreError::#variant);)
+    });
     let limiter = limiter.as_ref().map(|expr| {
         let limiter = function.localize(expr);
         quote_spanned!(expr.span()=> #call.limiter(&(#limiter));)
@@ -70,7 +74,7 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         let private = spanned(&private, expr.span());
         quote_spanned!(expr.span()=> #private::part(&(#part)).add_to(&mut #call);)
     });
-    let settings: TokenStream = [late, receiver, dry_run, cost, max_wait, limiter]
+    let settings: TokenStream = [late, receiver, dry_run, cost, max_wait, on_store_error, limiter]
         .into_iter()
         .flatten()
         .chain(parts)

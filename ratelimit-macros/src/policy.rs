@@ -14,6 +14,10 @@ use crate::{
 const DEFAULT_PERIOD: u64 = 60_000_000;
 const DEFAULT_THRESHOLD: u64 = 3;
 
+/// What may be written, and what the runtime calls it.
+const ON_STORE_ERROR: [(&str, &str); 3] =
+    [("local", "Local"), ("deny", "Deny"), ("allow", "Allow")];
+
 /// The arguments, judged.
 pub(crate) struct Policy {
     pub(crate) algorithm: Algorithm,
@@ -21,6 +25,8 @@ pub(crate) struct Policy {
     pub(crate) burst: Option<Value>,
     pub(crate) cost: Option<Value>,
     pub(crate) max_wait: Option<Value>,
+    /// The runtime's name for it.
+    pub(crate) on_store_error: Option<&'static str>,
     /// Where it stands.
     pub(crate) count_rejected: Option<Ident>,
     pub(crate) skip: Option<Expr>,
@@ -42,11 +48,6 @@ pub(crate) struct Tier {
 impl Policy {
     /// Judges all arguments, and reports everything that is wrong with them.
     pub(crate) fn judge(args: Args, errors: &mut Errors) -> Self {
-        if let Some(Given { name, value }) = &args.on_store_error {
-            errors.at(name, format!("`{name}` is not available in this version; remove it"));
-            let words = [("local", ()), ("deny", ()), ("allow", ())];
-            errors.or(value::word("on_store_error", value, &words));
-        }
         let algorithm = args.algorithm.and_then(|algorithm| {
             let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
             errors.or(value::word("algorithm", &algorithm.value, &words))
@@ -56,6 +57,9 @@ impl Policy {
             tiers: judge_tiers(args.period, args.threshold, args.tiers, errors),
             burst: args.burst.map(|burst| read_units(burst, errors)),
             cost: args.cost.map(|cost| read_units(cost, errors)),
+            on_store_error: args.on_store_error.and_then(|given| {
+                errors.or(value::word("on_store_error", &given.value, &ON_STORE_ERROR))
+            }),
             max_wait: args.max_wait.map(|max_wait| read_time(max_wait, errors)),
             count_rejected: args.count_rejected.map(|flag| flag.name),
             skip: args.skip.map(|skip| skip.value),

@@ -31,12 +31,14 @@ pub(crate) struct Charge {
     pub(crate) policy: Policy,
     pub(crate) cost: u32,
     pub(crate) mark: u64,
+    pub(crate) is_fallback: bool,
     pub(crate) given_back: AtomicBool,
 }
 
 impl Charge {
-    pub(crate) fn new(key: Key, policy: Policy, cost: u32, mark: u64) -> Self {
-        Self { key, policy, cost, mark, given_back: AtomicBool::new(false) }
+    pub(crate) fn new(key: Key, policy: Policy, cost: u32, outcome: &Outcome) -> Self {
+        let Outcome { mark, is_fallback, .. } = *outcome;
+        Self { key, policy, cost, mark, is_fallback, given_back: AtomicBool::new(false) }
     }
 }
 

@@ -8,6 +8,7 @@
 //! - [`Policy`] says what the limit is: a name, an algorithm, one or more tiers.
 //! - [`caller`] says who is calling; name and caller make one key.
 //! - [`Limiter`] has its store decide: in memory, or one script on Redis.
+//! - [`OnStoreError`] says what a call gets when Redis cannot decide in time.
 //! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
 //! - [`observe`] shows the decisions of annotated functions to the code around them.
 //! - [`FromRejection`] makes the error the function's return value.
@@ -15,6 +16,7 @@
 pub mod caller;
 mod decision;
 mod error;
+mod fallback;
 mod key;
 mod limiter;
 mod observe;
@@ -32,6 +34,7 @@ pub use error::{
     AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, Unavailable,
     UnavailableReason,
 };
+pub use fallback::OnStoreError;
 pub use limiter::{CheckRequest, Limiter, LimiterBuilder, URL_VARIABLE, install};
 pub use observe::observe;
 pub use policy::{Policy, Tier};

@@ -7,7 +7,6 @@ mod request;
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 pub use self::{
@@ -15,15 +14,16 @@ pub use self::{
     installed::install,
     request::CheckRequest,
 };
-pub(crate) use self::{installed::installed, request::decide_within};
+pub(crate) use self::{installed::installed, request::Terms};
 use crate::{
     caller::Caller,
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
+    fallback::{OnStoreError, Remote},
     key::Key,
     policy::Policy,
     rules::Algorithm,
-    store::{Outcome, Refund, Request, memory::MemoryStore, redis::RedisStore},
+    store::{Outcome, Refund, Request, memory::MemoryStore},
 };
 
 /// Decides calls, and is where their counts live: in this process or on Redis.
@@ -52,12 +52,11 @@ pub struct Limiter {
 struct Inner {
     store: Store,
     prefix: Box<str>,
-    deadline: Duration,
 }
 
 enum Store {
     Memory(MemoryStore),
-    Redis(RedisStore),
+    Remote(Box<Remote>),
 }
 
 impl Limiter {
@@ -179,7 +178,7 @@ impl Limiter {
                 store.reset(&key);
                 Ok(())
             }
-            Store::Redis(store) => self.within_deadline(policy, store.reset(&key)).await,
+            Store::Remote(store) => unavailable(policy, store.reset(&key).await),
         }
     }
 
@@ -227,8 +226,9 @@ impl Limiter {
                 store.refund(&charge.key, refund);
                 Ok(())
             }
-            Store::Redis(store) => {
-                self.within_deadline(policy, store.refund(&charge.key, refund)).await
+            Store::Remote(store) => {
+                let refunded = store.refund(&charge.key, refund, charge.is_fallback).await;
+                unavailable(policy, refunded)
             }
         };
         // A log gives back by name: what is gone is not taken out again.
@@ -247,39 +247,32 @@ impl Limiter {
         &self,
         key: &Key,
         request: Request<'_>,
+        on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, RateLimitError> {
-        match &self.inner.store {
-            Store::Memory(store) => store
-                .decide(key, request)
-                .map_err(|reason| Unavailable::new(request.policy.name(), reason).into()),
-            Store::Redis(store) => {
-                self.within_deadline(request.policy, store.decide(key, request)).await
-            }
-        }
+        let outcome = match &self.inner.store {
+            Store::Memory(store) => store.decide(key, request),
+            Store::Remote(store) => store.decide(key, request, on_store_error).await,
+        };
+        unavailable(request.policy, outcome)
     }
+}
 
-    async fn within_deadline<T>(
-        &self,
-        policy: &Policy,
-        call: impl Future<Output = Result<T, UnavailableReason>>,
-    ) -> Result<T, RateLimitError> {
-        tokio::time::timeout(self.inner.deadline, call)
-            .await
-            .unwrap_or(Err(UnavailableReason::DeadlineExceeded))
-            .map_err(|reason| Unavailable::new(policy.name(), reason).into())
-    }
+fn unavailable<T>(
+    policy: &Policy,
+    answer: Result<T, UnavailableReason>,
+) -> Result<T, RateLimitError> {
+    answer.map_err(|reason| Unavailable::new(policy.name(), reason).into())
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let store = match self.inner.store {
             Store::Memory(_) => "memory",
-            Store::Redis(_) => "redis",
+            Store::Remote(_) => "redis",
         };
         f.debug_struct("Limiter")
             .field("store", &store)
             .field("prefix", &self.inner.prefix)
-            .field("deadline", &self.inner.deadline)
             .finish()
     }
 }

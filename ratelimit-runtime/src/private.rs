@@ -17,7 +17,8 @@ use crate::{
     caller::{self, Caller},
     decision::{self, Charge},
     error::RateLimitError,
-    limiter::{Limiter, decide_within, installed},
+    fallback::OnStoreError,
+    limiter::{Limiter, Terms, installed},
     observe,
     policy::Policy,
     store::Request,
@@ -82,6 +83,7 @@ pub struct Call {
     limiter: Option<Limiter>,
     receiver: Option<&'static str>,
     max_wait: Duration,
+    on_store_error: Option<OnStoreError>,
     dry_run: bool,
 }
 
@@ -97,6 +99,7 @@ impl Call {
             limiter: None,
             receiver: None,
             max_wait: Duration::ZERO,
+            on_store_error: None,
             dry_run: false,
         }
     }
@@ -124,6 +127,11 @@ impl Call {
     /// Has the call wait up to this long for its place.
     pub fn max_wait(&mut self, max_wait: Duration) {
         self.max_wait = max_wait;
+    }
+
+    /// Says what the call gets when the store cannot decide.
+    pub fn on_store_error(&mut self, on_store_error: OnStoreError) {
+        self.on_store_error = Some(on_store_error);
     }
 
     /// Has the call decided and recorded, but never refused.
@@ -176,16 +184,18 @@ impl Call {
         let request = Request { policy, cost: cost.unwrap_or(1), record: true, id: None };
         // A dry run lets every call pass, and so lets none wait.
         let max_wait = if self.dry_run { Duration::ZERO } else { self.max_wait };
+        let terms = Terms { max_wait, on_store_error: self.on_store_error };
         // Literals were judged by the compiler; what is new with a call is judged with it.
         let is_new = brought.is_some() || cost.is_some();
         let answer = match if is_new { policy.validate_with(cost) } else { Ok(()) } {
-            Ok(()) => decide_within(limiter, &key, request, max_wait).await,
+            Ok(()) => limiter.decide_on(&key, request, terms).await,
             Err(invalid) => Err(invalid.into()),
         };
-        match answer.and_then(|it| Ok((decision::decide(policy, &it)?, it.mark))) {
-            Ok((decision, mark)) => {
+        match answer.and_then(|it| Ok((decision::decide(policy, &it)?, it))) {
+            Ok((decision, outcome)) => {
                 observe::record(|| {
-                    Ok(decision.with_charge(Charge::new(key, *policy, request.cost, mark)))
+                    let charge = Charge::new(key, *policy, request.cost, &outcome);
+                    Ok(decision.with_charge(charge))
                 });
                 Ok(())
             }

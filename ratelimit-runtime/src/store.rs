@@ -44,4 +44,17 @@ pub(crate) struct Outcome {
     /// What the store knows the call by, to give it back: when it was admitted, or, in a log on
     /// Redis, the first of its units.
     pub(crate) mark: u64,
+    /// Decided by the embedded store, or by none, because the store could not.
+    pub(crate) is_fallback: bool,
+}
+
+impl Outcome {
+    /// A call that passes without having been counted.
+    pub(crate) fn unlimited(request: Request<'_>) -> Self {
+        let tiers = request.policy.tiers().iter().enumerate();
+        let least = tiers.min_by_key(|(_, tier)| tier.threshold());
+        let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
+        let remaining = threshold.saturating_sub(request.cost);
+        Self { admitted: true, tier, remaining, wait: 0, reset: 0, mark: 0, is_fallback: true }
+    }
 }

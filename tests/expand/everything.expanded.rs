@@ -32,6 +32,7 @@ pub async fn report<T: Display>(
         __ratelimit_call.dry_run();
         __ratelimit_call.cost(pages);
         __ratelimit_call.max_wait(::ratelimit_runtime::private::micros(2000000));
+        __ratelimit_call.on_store_error(::ratelimit_runtime::OnStoreError::Deny);
         __ratelimit_call.limiter(&(limiter));
         ::ratelimit_runtime::private::part(&(tenant)).add_to(&mut __ratelimit_call);
         ::ratelimit_runtime::private::part(&(user.id)).add_to(&mut __ratelimit_call);

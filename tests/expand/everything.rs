@@ -7,6 +7,7 @@
     skip = user.is_admin,
     limiter = limiter,
     max_wait = "2s",
+    on_store_error = deny,
     dry_run
 )]
 pub async fn report<T: Display>(

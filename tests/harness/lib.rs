@@ -139,6 +139,13 @@ impl RedisServer {
         self.process.wait().expect("the server has stopped");
     }
 
+    /// Sends the server's process a signal, such as `STOP` or `CONT`.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
     /// Starts a stopped server again, on its port and with nothing stored.
     pub fn restart(&mut self) {
         self.process = spawn(self.port, &self.directory);

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Inner, Limiter, Store};
 use crate::{
     error::{ConnectError, ConnectFault},
+    fallback::{OnStoreError, Remote, Settings},
     store::{
         memory::MemoryStore,
         redis::{OpenError, RedisStore},
@@ -22,16 +23,20 @@ const URL_ARGUMENT: &str = "rate limit store URL";
 #[must_use = "a builder does nothing until one of its last three methods makes the limiter"]
 pub struct LimiterBuilder {
     prefix: Box<str>,
-    deadline: Duration,
-    max_keys: usize,
+    settings: Settings,
 }
 
 impl LimiterBuilder {
     pub(super) fn new() -> Self {
         Self {
             prefix: "ratelimit:".into(),
-            deadline: Duration::from_millis(100),
-            max_keys: 1_000_000,
+            settings: Settings {
+                deadline: Duration::from_millis(100),
+                on_store_error: OnStoreError::default(),
+                max_keys: 1_000_000,
+                deny_cache: 16_384,
+                deny_cache_ttl: Duration::from_secs(1),
+            },
         }
     }
 
@@ -44,7 +49,32 @@ impl LimiterBuilder {
     /// How long a call waits for its store at the most; 100 ms by default. A store in memory
     /// answers at once.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.settings.deadline = deadline;
+        self
+    }
+
+    /// What a call gets when Redis cannot decide it within the deadline; [`OnStoreError::Local`] by
+    /// default. A call can say otherwise, with `on_store_error` in the attribute.
+    ///
+    /// While Redis fails, calls do not each wait for it: after five failures in a row it is left
+    /// alone, and one call after the other looks whether it is back, first after 100 ms, then at
+    /// least every second.
+    pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.settings.on_store_error = on_store_error;
+        self
+    }
+
+    /// How many refusals of Redis are remembered, so that the same call is refused again without
+    /// asking until it could be admitted; 16 384 by default, 0 for none.
+    pub fn deny_cache(mut self, entries: usize) -> Self {
+        self.settings.deny_cache = entries;
+        self
+    }
+
+    /// How long a remembered refusal goes without one call asking Redis again, so that a reset or
+    /// a refund by another process is seen; a second by default.
+    pub fn deny_cache_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.deny_cache_ttl = ttl;
         self
     }
 
@@ -72,14 +102,14 @@ impl LimiterBuilder {
     /// # }
     /// ```
     pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys;
+        self.settings.max_keys = max_keys;
         self
     }
 
     /// A limiter whose counts live in this process.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
-        let store = MemoryStore::new(self.max_keys);
+        let store = MemoryStore::new(self.settings.max_keys);
         self.build(Store::Memory(store))
     }
 
@@ -89,9 +119,8 @@ impl LimiterBuilder {
     ///
     /// As [`Limiter::connect`].
     pub async fn connect(self, url: &str) -> Result<Limiter, ConnectError> {
-        let store = open(url, self.max_keys)
-            .await
-            .map_err(|cause| ConnectError { origin: URL_ARGUMENT, cause })?;
+        let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
+        let store = self.open(url).await.map_err(failed)?;
         Ok(self.build(store))
     }
 
@@ -107,30 +136,31 @@ impl LimiterBuilder {
             Err(std::env::VarError::NotPresent) => return Ok(self.in_memory()),
             Err(std::env::VarError::NotUnicode(_)) => return Err(failed(ConnectFault::NotUnicode)),
         };
-        let store = open(&url, self.max_keys).await.map_err(failed)?;
+        let store = self.open(&url).await.map_err(failed)?;
         Ok(self.build(store))
     }
 
-    fn build(self, store: Store) -> Limiter {
-        let Self { prefix, deadline, max_keys: _ } = self;
-        Limiter { inner: Arc::new(Inner { store, prefix, deadline }) }
-    }
-}
-
-async fn open(url: &str, max_keys: usize) -> Result<Store, ConnectFault> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(ConnectFault::Malformed("it has no scheme".to_owned()));
-    };
-    match scheme {
-        "memory" if rest.is_empty() => Ok(Store::Memory(MemoryStore::new(max_keys))),
-        "memory" => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
-        "redis" | "unix" => match RedisStore::open(url).await {
-            Ok(store) => Ok(Store::Redis(store)),
-            Err(OpenError::Malformed(why)) => Err(ConnectFault::Malformed(why)),
-            Err(OpenError::Unreachable { address, cause }) => {
-                Err(ConnectFault::Unreachable { address, cause })
+    async fn open(&self, url: &str) -> Result<Store, ConnectFault> {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(ConnectFault::Malformed("it has no scheme".to_owned()));
+        };
+        match scheme {
+            "memory" if rest.is_empty() => {
+                Ok(Store::Memory(MemoryStore::new(self.settings.max_keys)))
             }
-        },
-        scheme => Err(ConnectFault::UnknownScheme(scheme.to_owned())),
+            "memory" => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
+            "redis" | "unix" => match RedisStore::open(url).await {
+                Ok(store) => Ok(Store::Remote(Box::new(Remote::new(store, self.settings)))),
+                Err(OpenError::Malformed(why)) => Err(ConnectFault::Malformed(why)),
+                Err(OpenError::Unreachable { address, cause }) => {
+                    Err(ConnectFault::Unreachable { address, cause })
+                }
+            },
+            scheme => Err(ConnectFault::UnknownScheme(scheme.to_owned())),
+        }
+    }
+
+    fn build(self, store: Store) -> Limiter {
+        Limiter { inner: Arc::new(Inner { store, prefix: self.prefix }) }
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     caller::Caller,
     decision::{self, Charge, Decision},
     error::{InvalidPolicy, RateLimitError},
+    fallback::OnStoreError,
     key::{self, Key},
     policy::Policy,
     rules::{Algorithm, PolicyFault},
@@ -42,12 +43,20 @@ pub struct CheckRequest<'a> {
     caller: Caller,
     cost: u32,
     id: Option<u64>,
-    max_wait: Duration,
+    terms: Terms,
+}
+
+/// What a call makes of a refusal, and of a store that cannot decide.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) max_wait: Duration,
+    /// The limiter's own setting, if not said otherwise.
+    pub(crate) on_store_error: Option<OnStoreError>,
 }
 
 impl<'a> CheckRequest<'a> {
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Caller) -> Self {
-        Self { limiter, policy, caller, cost: 1, id: None, max_wait: Duration::ZERO }
+        Self { limiter, policy, caller, cost: 1, id: None, terms: Terms::default() }
     }
 
     /// The units that the call takes, all or none; 1 if not said otherwise.
@@ -72,7 +81,14 @@ impl<'a> CheckRequest<'a> {
     /// The call sleeps until the limit would admit it, and asks again. It is refused at once when
     /// that would take longer than is left. Dropping the future while it waits costs nothing.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = max_wait;
+        self.terms.max_wait = max_wait;
+        self
+    }
+
+    /// What the call gets when the store cannot decide it in time; the limiter's own setting if
+    /// not said otherwise.
+    pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
+        self.terms.on_store_error = Some(on_store_error);
         self
     }
 
@@ -83,7 +99,7 @@ impl<'a> CheckRequest<'a> {
     /// As [`Limiter::check`].
     pub async fn check(self) -> Result<Decision, RateLimitError> {
         self.policy.validate_with(Some(self.cost))?;
-        let Self { limiter, policy, caller, cost, id, max_wait } = self;
+        let Self { limiter, policy, caller, cost, id, terms } = self;
         let fault = match policy.algorithm() {
             _ if id.is_none() => None,
             Algorithm::SlidingWindow if policy.counts_rejected() => {
@@ -97,8 +113,8 @@ impl<'a> CheckRequest<'a> {
         }
         let key = limiter.key(policy, &caller);
         let request = Request { policy, cost, record: true, id };
-        let outcome = decide_within(limiter, &key, request, max_wait).await?;
-        let charge = Charge::new(key, *policy, cost, outcome.mark);
+        let outcome = limiter.decide_on(&key, request, terms).await?;
+        let charge = Charge::new(key, *policy, cost, &outcome);
         Ok(decision::decide(policy, &outcome)?.with_charge(charge))
     }
 
@@ -109,35 +125,38 @@ impl<'a> CheckRequest<'a> {
     ///
     /// As [`Limiter::check`].
     pub async fn peek(self) -> Result<Decision, RateLimitError> {
-        let Self { limiter, policy, caller, cost, .. } = self;
+        let Self { limiter, policy, caller, cost, terms, .. } = self;
         policy.validate_with((cost > 0).then_some(cost))?;
         let request = Request { policy, cost, record: false, id: None };
-        let outcome = limiter.decide(&limiter.key(policy, &caller), request).await?;
+        let key = limiter.key(policy, &caller);
+        let outcome = limiter.decide(&key, request, terms.on_store_error).await?;
         Ok(decision::decide(policy, &outcome)?)
     }
 }
 
-/// Decides a call whose policy has been validated, again after each refusal whose wait still fits.
-pub(crate) async fn decide_within(
-    limiter: &Limiter,
-    key: &Key,
-    request: Request<'_>,
-    max_wait: Duration,
-) -> Result<Outcome, RateLimitError> {
-    let mut outcome = limiter.decide(key, request).await?;
-    if max_wait.is_zero() {
-        return Ok(outcome);
-    }
-    let start = Instant::now();
-    while !outcome.admitted {
-        let wait = Duration::from_micros(outcome.wait);
-        if start.elapsed() + wait > max_wait {
-            break;
+impl Limiter {
+    /// Decides a call whose policy has been validated, again after each refusal whose wait fits.
+    pub(crate) async fn decide_on(
+        &self,
+        key: &Key,
+        request: Request<'_>,
+        terms: Terms,
+    ) -> Result<Outcome, RateLimitError> {
+        let mut outcome = self.decide(key, request, terms.on_store_error).await?;
+        if terms.max_wait.is_zero() {
+            return Ok(outcome);
         }
-        tokio::time::sleep(wait).await;
-        outcome = limiter.decide(key, request).await?;
+        let start = Instant::now();
+        while !outcome.admitted {
+            let wait = Duration::from_micros(outcome.wait);
+            if start.elapsed() + wait > terms.max_wait {
+                break;
+            }
+            tokio::time::sleep(wait).await;
+            outcome = self.decide(key, request, terms.on_store_error).await?;
+        }
+        Ok(outcome)
     }
-    Ok(outcome)
 }
 
 /// Names neither the caller nor the id.
@@ -146,7 +165,7 @@ impl fmt::Debug for CheckRequest<'_> {
         f.debug_struct("CheckRequest")
             .field("policy", &self.policy)
             .field("cost", &self.cost)
-            .field("max_wait", &self.max_wait)
+            .field("terms", &self.terms)
             .finish_non_exhaustive()
     }
 }

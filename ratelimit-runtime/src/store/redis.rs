@@ -111,7 +111,7 @@ fn reason(error: &RedisError) -> UnavailableReason {
         Some(_) => UnavailableReason::StoreError,
         None => UnavailableReason::Disconnected,
     };
-    tracing::warn!(%reason, error = %describe(error), "rate limit store failed");
+    tracing::debug!(%reason, error = %describe(error), "the rate limit store failed");
     reason
 }
 

@@ -30,6 +30,14 @@ impl Verdict {
     /// The answer to a call that the store knows by `mark`.
     pub(super) fn outcome(self, mark: u64) -> Outcome {
         let (tier, remaining, wait) = self.chosen.unwrap_or_default();
-        Outcome { admitted: self.admitted, tier, remaining, wait, reset: self.reset, mark }
+        Outcome {
+            admitted: self.admitted,
+            tier,
+            remaining,
+            wait,
+            reset: self.reset,
+            mark,
+            is_fallback: false,
+        }
     }
 }

@@ -69,6 +69,16 @@ async fn wait_with_a_bad_unit() -> Done {
     Ok(())
 }
 
+#[rate_limit(on_store_error = fail_open)]
+async fn word_of_another_library() -> Done {
+    Ok(())
+}
+
+#[rate_limit(on_store_error = "deny")]
+async fn quoted_word() -> Done {
+    Ok(())
+}
+
 #[rate_limit(threshold = 5, cost = 6)]
 async fn never_passes() -> Done {
     Ok(())
@@ -82,5 +92,6 @@ async fn empty() -> Done {
 fn main() {
     let _ = (zero(), negative(), too_large(), overflow(), wrong_type(), more_wrong_types());
     let _ = (bad_unit(), no_unit(), fraction(), no_time(), too_short(), too_long());
-    let _ = (wait_with_a_bad_unit(), never_passes(), empty());
+    let _ = (wait_with_a_bad_unit(), word_of_another_library(), quoted_word());
+    let _ = (never_passes(), empty());
 }

@@ -133,6 +133,7 @@ impl<'a> Call<'a> {
                     [now] => (*now).try_into().ok()?,
                     _ => return None,
                 },
+                is_fallback: false,
             })
         };
         outcome().ok_or(UnavailableReason::StoreError)

@@ -1,0 +1,137 @@
+//! A store that may be slow or gone: how long a call waits for it, when it is left alone, and what
+//! a call gets when it cannot decide.
+
+mod breaker;
+mod refusals;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::{breaker::Breaker, refusals::Refusals};
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    store::{Outcome, Refund, Request, memory::MemoryStore, redis::RedisStore},
+};
+
+/// What a call gets when the store cannot decide it in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum OnStoreError {
+    /// The embedded store decides, for this process alone, until the store is back.
+    #[default]
+    Local,
+    /// The call fails with [`RateLimitError::Unavailable`](crate::RateLimitError::Unavailable).
+    Deny,
+    /// The call passes.
+    Allow,
+}
+
+/// How a limiter deals with its store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) deadline: Duration,
+    pub(crate) on_store_error: OnStoreError,
+    pub(crate) max_keys: usize,
+    pub(crate) deny_cache: usize,
+    pub(crate) deny_cache_ttl: Duration,
+}
+
+/// A store in another process, with all that makes it safe to ask.
+pub(crate) struct Remote {
+    store: RedisStore,
+    breaker: Breaker,
+    refusals: Refusals,
+    local: MemoryStore,
+    deadline: Duration,
+    on_store_error: OnStoreError,
+}
+
+impl Remote {
+    pub(crate) fn new(store: RedisStore, settings: Settings) -> Self {
+        let Settings { deadline, on_store_error, max_keys, deny_cache, deny_cache_ttl } = settings;
+        Self {
+            store,
+            breaker: Breaker::default(),
+            refusals: Refusals::new(deny_cache, deny_cache_ttl),
+            local: MemoryStore::new(max_keys),
+            deadline,
+            on_store_error,
+        }
+    }
+
+    pub(crate) async fn decide(
+        &self,
+        key: &Key,
+        request: Request<'_>,
+        on_store_error: Option<OnStoreError>,
+    ) -> Result<Outcome, UnavailableReason> {
+        let sent = Instant::now();
+        if let Some(refusal) = self.refusals.find(key, request, sent) {
+            return Ok(refusal);
+        }
+        match self.ask(self.store.decide(key, request)).await {
+            Ok(outcome) => {
+                self.refusals.keep(key, request, outcome, sent);
+                Ok(outcome)
+            }
+            // Not the store's failing, and no reason to count elsewhere.
+            Err(UnavailableReason::WrongType) => Err(UnavailableReason::WrongType),
+            Err(reason) => self.instead(key, request, on_store_error, reason),
+        }
+    }
+
+    /// What the call gets that the store did not decide.
+    fn instead(
+        &self,
+        key: &Key,
+        request: Request<'_>,
+        on_store_error: Option<OnStoreError>,
+        reason: UnavailableReason,
+    ) -> Result<Outcome, UnavailableReason> {
+        match on_store_error.unwrap_or(self.on_store_error) {
+            OnStoreError::Local => {
+                let outcome = self.local.decide(key, request)?;
+                Ok(Outcome { is_fallback: true, ..outcome })
+            }
+            OnStoreError::Deny => Err(reason),
+            OnStoreError::Allow => Ok(Outcome::unlimited(request)),
+        }
+    }
+
+    pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
+        self.refusals.forget(key);
+        self.local.reset(key);
+        self.ask(self.store.reset(key)).await
+    }
+
+    pub(crate) async fn refund(
+        &self,
+        key: &Key,
+        refund: Refund<'_>,
+        is_fallback: bool,
+    ) -> Result<(), UnavailableReason> {
+        if is_fallback {
+            self.local.refund(key, refund);
+            return Ok(());
+        }
+        self.refusals.forget(key);
+        self.ask(self.store.refund(key, refund)).await
+    }
+
+    /// Asks the store, unless it is left alone for now, and waits no longer than the deadline.
+    async fn ask<T>(
+        &self,
+        call: impl Future<Output = Result<T, UnavailableReason>>,
+    ) -> Result<T, UnavailableReason> {
+        let permit = self.breaker.permit()?;
+        let answer = tokio::time::timeout(self.deadline, call)
+            .await
+            .unwrap_or(Err(UnavailableReason::DeadlineExceeded));
+        match answer {
+            Ok(_) | Err(UnavailableReason::WrongType) => permit.succeeded(),
+            Err(reason) => permit.failed(reason),
+        }
+        answer
+    }
+}

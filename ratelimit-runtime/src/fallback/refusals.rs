@@ -1,0 +1,198 @@
+//! What the store has refused is refused here, until the instant before which the store could not
+//! admit it: a flood on one exhausted key does not reach the store.
+//!
+//! Exact: a wait is counted from before the call was sent, so that it never ends a microsecond too
+//! late; an entry speaks only for its own key, policy and cost. Bounded: a fixed number of entries,
+//! a newer one takes an older one's place. Once in a while one call asks the store all the same, so
+//! that a reset or a refund by another process is seen soon.
+
+use std::{
+    hash::BuildHasher,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use hashbrown::DefaultHashBuilder;
+use tokio::time::Instant;
+
+use crate::{
+    key::Key,
+    policy::Policy,
+    store::{Outcome, Request},
+};
+
+pub(super) struct Refusals {
+    /// Each key has its place, which it may share.
+    places: Box<[Mutex<Option<Box<Refusal>>>]>,
+    hasher: DefaultHashBuilder,
+    ttl: Duration,
+}
+
+struct Refusal {
+    key: Box<[u8]>,
+    policy: Policy,
+    cost: u32,
+    outcome: Outcome,
+    /// When the refused call was sent.
+    sent: Instant,
+    /// From then on, one call asks the store.
+    ask_at: Instant,
+}
+
+impl Refusals {
+    pub(super) fn new(entries: usize, ttl: Duration) -> Self {
+        let places = (0..entries).map(|_| Mutex::default()).collect();
+        Self { places, hasher: DefaultHashBuilder::default(), ttl }
+    }
+
+    /// The refusal that the store would repeat, with what is left of its wait.
+    pub(super) fn find(&self, key: &Key, request: Request<'_>, now: Instant) -> Option<Outcome> {
+        if !is_kept(request) {
+            return None;
+        }
+        let mut place = self.place(key)?;
+        let refusal = place.as_mut()?;
+        let is_same = *refusal.key == *key.as_bytes()
+            && refusal.policy == *request.policy
+            && refusal.cost == request.cost;
+        if !is_same {
+            return None;
+        }
+        let passed = now.saturating_duration_since(refusal.sent).as_micros();
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        let wait = refusal.outcome.wait.checked_sub(passed).filter(|wait| *wait > 0);
+        let Some(wait) = wait else {
+            *place = None;
+            return None;
+        };
+        if now >= refusal.ask_at {
+            refusal.ask_at = now + self.ttl;
+            return None;
+        }
+        let reset = refusal.outcome.reset.saturating_sub(passed);
+        Some(Outcome { wait, reset, ..refusal.outcome })
+    }
+
+    /// Takes in what the store has answered to a call that was sent then.
+    pub(super) fn keep(&self, key: &Key, request: Request<'_>, outcome: Outcome, sent: Instant) {
+        if outcome.admitted || !is_kept(request) {
+            return;
+        }
+        if let Some(mut place) = self.place(key) {
+            *place = Some(Box::new(Refusal {
+                key: key.as_bytes().into(),
+                policy: *request.policy,
+                cost: request.cost,
+                outcome,
+                sent,
+                ask_at: sent + self.ttl,
+            }));
+        }
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
+        if let Some(mut place) = self.place(key)
+            && place.as_ref().is_some_and(|refusal| *refusal.key == *key.as_bytes())
+        {
+            *place = None;
+        }
+    }
+
+    fn place(&self, key: &Key) -> Option<MutexGuard<'_, Option<Box<Refusal>>>> {
+        let entries = u64::try_from(self.places.len()).ok().filter(|entries| *entries > 0)?;
+        let index = usize::try_from(self.hasher.hash_one(key.as_bytes()) % entries).ok()?;
+        Some(self.places[index].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where refused calls are recorded each changes the next one's wait; a call with an id may have
+/// been admitted before.
+fn is_kept(request: Request<'_>) -> bool {
+    request.record && request.id.is_none() && !request.policy.counts_rejected()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caller::Caller;
+
+    const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
+    const REQUEST: Request<'_> = Request { policy: &POLICY, cost: 2, record: true, id: None };
+    const REFUSED: Outcome = Outcome {
+        admitted: false,
+        tier: 0,
+        remaining: 1,
+        wait: 3_000_000,
+        reset: 9_000_000,
+        mark: 0,
+        is_fallback: false,
+    };
+
+    fn key(caller: &str) -> Key {
+        Key::compose("", &POLICY, Caller::from(caller).parts())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
+        let refusals = Refusals::new(16, Duration::from_secs(10));
+        let sent = Instant::now();
+        refusals.keep(&key("alice"), REQUEST, REFUSED, sent);
+        let at =
+            |micros| refusals.find(&key("alice"), REQUEST, sent + Duration::from_micros(micros));
+        assert_eq!(at(0), Some(REFUSED));
+        assert_eq!(at(1_000_000), Some(Outcome { wait: 2_000_000, reset: 8_000_000, ..REFUSED }));
+        assert_eq!(at(2_999_999).map(|outcome| outcome.wait), Some(1));
+        assert_eq!(at(3_000_000), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_call_in_a_while_asks_the_store() {
+        let refusals = Refusals::new(16, Duration::from_secs(1));
+        let sent = Instant::now();
+        refusals.keep(&key("alice"), REQUEST, REFUSED, sent);
+        let later = sent + Duration::from_secs(1);
+        assert_eq!(refusals.find(&key("alice"), REQUEST, later), None);
+        assert!(refusals.find(&key("alice"), REQUEST, later).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_speaks_for_no_other_call() {
+        let refusals = Refusals::new(1, Duration::from_secs(10));
+        let now = Instant::now();
+        let keep = || refusals.keep(&key("alice"), REQUEST, REFUSED, now);
+        keep();
+        let raised = Policy::sliding_window("p", Duration::from_secs(60), 6);
+        for other in [
+            Request { cost: 1, ..REQUEST },
+            Request { cost: 3, ..REQUEST },
+            Request { record: false, ..REQUEST },
+            Request { id: Some(1), ..REQUEST },
+            Request { policy: &raised, ..REQUEST },
+        ] {
+            assert_eq!(refusals.find(&key("alice"), other, now), None);
+        }
+        assert_eq!(refusals.find(&key("bob"), REQUEST, now), None);
+        refusals.forget(&key("bob"));
+        assert!(refusals.find(&key("alice"), REQUEST, now).is_some());
+        refusals.forget(&key("alice"));
+        assert_eq!(refusals.find(&key("alice"), REQUEST, now), None);
+        // One place: the newer refusal takes it.
+        keep();
+        refusals.keep(&key("bob"), REQUEST, REFUSED, now);
+        assert_eq!(refusals.find(&key("alice"), REQUEST, now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn penalties_and_admissions_are_not_kept_and_none_may_be() {
+        let penalty = POLICY.count_rejected();
+        let penal = Request { policy: &penalty, ..REQUEST };
+        let (refusals, now) = (Refusals::new(16, Duration::from_secs(10)), Instant::now());
+        refusals.keep(&key("alice"), penal, REFUSED, now);
+        refusals.keep(&key("alice"), REQUEST, Outcome { admitted: true, ..REFUSED }, now);
+        assert_eq!(refusals.find(&key("alice"), penal, now), None);
+        assert_eq!(refusals.find(&key("alice"), REQUEST, now), None);
+        let off = Refusals::new(0, Duration::from_secs(10));
+        off.keep(&key("alice"), REQUEST, REFUSED, now);
+        assert_eq!(off.find(&key("alice"), REQUEST, now), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! A Redis that fails: what callers get, how long they wait for it, and when it is over.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use harness::RedisServer;
+use ratelimit_runtime::{
+    Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason, rate_limit,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
+const KEY: &str = "ratelimit:sliding_window:p/alice";
+
+/// What a call may take: the deadline, and what a busy machine needs to notice it.
+const DEADLINE: Duration = Duration::from_millis(100);
+const NOTICED: Duration = Duration::from_millis(100);
+
+async fn limiter(server: &RedisServer, on_store_error: OnStoreError) -> Limiter {
+    let builder = Limiter::builder().deadline(DEADLINE).on_store_error(on_store_error);
+    builder.connect(&server.url()).await.unwrap()
+}
+
+fn unavailable<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> UnavailableReason {
+    match answer {
+        Err(RateLimitError::Unavailable(error)) => error.reason(),
+        other => panic!("expected no decision, got {other:?}"),
+    }
+}
+
+/// Waits until Redis decides again: until a call leaves its trace there.
+async fn until_redis_decides(server: &RedisServer, limiter: &Limiter) {
+    let start = Instant::now();
+    for caller in 0.. {
+        let _ = limiter.check(&POLICY, format!("probe-{caller}")).await;
+        if !server.keys().is_empty() {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "Redis is not found again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn without_redis_the_embedded_store_goes_on() {
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Local).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    server.kill();
+    // A count of its own, since Redis's cannot be asked; but a count.
+    for remaining in [2, 1, 0] {
+        assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), remaining);
+    }
+    let refused = limiter.check(&POLICY, "alice").await.unwrap_err();
+    assert!(matches!(refused, RateLimitError::Exceeded(_)), "{refused}");
+    // What is given back goes where it was taken.
+    let decision = limiter.check(&POLICY, "bob").await.unwrap();
+    limiter.refund(&decision).await.unwrap();
+    assert_eq!(limiter.peek_n(&POLICY, "bob", 0).await.unwrap().remaining(), 3);
+
+    server.restart();
+    until_redis_decides(&server, &limiter).await;
+    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 2);
+}
+
+#[tokio::test]
+async fn without_redis_calls_are_denied_or_allowed_as_was_chosen() {
+    let mut server = RedisServer::start();
+    let denying = limiter(&server, OnStoreError::Deny).await;
+    let allowing = limiter(&server, OnStoreError::Allow).await;
+    server.kill();
+    for _ in 0..20 {
+        let reason = unavailable(denying.check(&POLICY, "alice").await);
+        assert_eq!(reason, UnavailableReason::Disconnected);
+        assert_eq!(allowing.check(&POLICY, "alice").await.unwrap().remaining(), 2);
+        // A call's own choice goes first.
+        let own = denying.request(&POLICY, "alice").on_store_error(OnStoreError::Allow);
+        assert!(own.check().await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn an_annotated_function_chooses_for_itself() {
+    #[rate_limit(threshold = 1, key = 1, limiter = limiter, on_store_error = deny)]
+    async fn denied(limiter: &Limiter) -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1, key = 1, limiter = limiter, on_store_error = allow)]
+    async fn allowed(limiter: &Limiter) -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1, key = 1, limiter = limiter)]
+    async fn local(limiter: &Limiter) -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Local).await;
+    server.kill();
+    unavailable(denied(&limiter).await);
+    for _ in 0..3 {
+        allowed(&limiter).await.unwrap();
+    }
+    local(&limiter).await.unwrap();
+    assert!(matches!(local(&limiter).await, Err(RateLimitError::Exceeded(_))));
+}
+
+#[tokio::test]
+async fn a_stalled_redis_costs_few_calls_the_deadline_and_none_more() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Deny).await;
+    limiter.check(&POLICY, "warm").await.unwrap();
+    server.signal("STOP");
+    let start = Instant::now();
+    let (mut calls, mut slow) = (0, 0);
+    while start.elapsed() < Duration::from_secs(1) {
+        let asked = Instant::now();
+        let reason = unavailable(limiter.check(&POLICY, "alice").await);
+        let took = asked.elapsed();
+        assert_eq!(reason, UnavailableReason::DeadlineExceeded);
+        assert!(took < DEADLINE + NOTICED, "{took:?}");
+        calls += 1;
+        slow += u32::from(took >= DEADLINE);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Five open the breaker; of the rest only those that look whether it is back wait for it.
+    assert!(calls > 50 && slow <= 12, "{slow} of {calls} calls waited");
+
+    server.signal("CONT");
+    let back = Instant::now();
+    while limiter.check(&POLICY, "after").await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_redis_delays_no_call_and_is_found_again() {
+    let mut server = RedisServer::start();
+    let limiter = Arc::new(limiter(&server, OnStoreError::Local).await);
+    let wide = Policy::sliding_counter("wide", MINUTE, 1_000_000);
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let workers: Vec<_> = (0..64)
+        .map(|worker| {
+            let (limiter, stop) = (Arc::clone(&limiter), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut slowest = Duration::ZERO;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let asked = Instant::now();
+                    limiter.check(&wide, worker).await.unwrap();
+                    slowest = slowest.max(asked.elapsed());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                slowest
+            })
+        })
+        .collect();
+    harness::wait_for("load", || (server.keys().len() == 64).then_some(()));
+    server.kill();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.restart();
+    let back = Instant::now();
+    while server.keys().is_empty() {
+        assert!(back.elapsed() < Duration::from_secs(3), "Redis is not found again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for worker in workers {
+        let slowest = worker.await.unwrap();
+        assert!(slowest < DEADLINE + NOTICED, "{slowest:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_on_an_exhausted_key_reaches_redis_once_a_second() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Deny).await;
+    for _ in 0..3 {
+        limiter.check(&POLICY, "alice").await.unwrap();
+    }
+    let before = server.calls()["evalsha"];
+    let start = Instant::now();
+    let mut last = MINUTE;
+    for _ in 0..10_000 {
+        let Err(RateLimitError::Exceeded(refused)) = limiter.check(&POLICY, "alice").await else {
+            panic!("refused");
+        };
+        assert!(refused.retry_after() <= last, "the wait grows");
+        last = refused.retry_after();
+    }
+    let asked = server.calls()["evalsha"] - before;
+    assert!(asked <= 1 + start.elapsed().as_secs(), "{asked} commands in {:?}", start.elapsed());
+    // One's own reset is seen at once.
+    limiter.reset(&POLICY, "alice").await.unwrap();
+    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 2);
+}
+
+#[tokio::test]
+async fn a_remembered_refusal_ends_with_its_wait_and_a_foreign_reset_is_seen() {
+    let server = RedisServer::start();
+    let builder = Limiter::builder().deadline(Duration::from_secs(10));
+    let limiter = builder.clone().connect(&server.url()).await.unwrap();
+    let brief = Policy::sliding_window("brief", Duration::from_millis(150), 1);
+    for _ in 0..3 {
+        let start = Instant::now();
+        while limiter.check(&brief, "alice").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert!(start.elapsed() < Duration::from_millis(150) + NOTICED);
+    }
+
+    let soon = builder.deny_cache_ttl(Duration::from_millis(100));
+    let soon = soon.connect(&server.url()).await.unwrap();
+    while soon.check(&POLICY, "alice").await.is_ok() {}
+    let () = server.command(&format!("DEL {KEY}"));
+    let start = Instant::now();
+    while soon.check(&POLICY, "alice").await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert!(start.elapsed() < Duration::from_millis(100) + NOTICED, "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn an_idle_connection_that_was_closed_is_made_anew() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Local).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    let _: i64 = server.command("CLIENT KILL TYPE normal SKIPME yes");
+    harness::wait_for("the end of the connection", || {
+        let clients: String = server.command("CLIENT LIST TYPE normal");
+        (clients.lines().count() == 1).then_some(())
+    });
+    // The first call may find the old connection; from then on Redis decides.
+    let _ = limiter.check(&POLICY, "bob").await;
+    let start = Instant::now();
+    while server.command::<i64>("EXISTS ratelimit:sliding_window:p/carol") == 0 {
+        limiter.reset(&POLICY, "carol").await.ok();
+        let _ = limiter.check(&POLICY, "carol").await;
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_to_write_is_an_outage_and_its_end_is_seen() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Deny).await;
+    let () = server.command("CONFIG SET min-replicas-to-write 1");
+    assert_eq!(unavailable(limiter.check(&POLICY, "alice").await), UnavailableReason::StoreError);
+    let () = server.command("CONFIG SET min-replicas-to-write 0");
+    until_redis_decides(&server, &limiter).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+}
