@@ -238,7 +238,6 @@ async fn an_idle_connection_that_was_closed_is_made_anew() {
     let _ = limiter.check(&POLICY, "bob").await;
     let start = Instant::now();
     while server.command::<i64>("EXISTS ratelimit:sliding_window:p/carol") == 0 {
-        limiter.reset(&POLICY, "carol").await.ok();
         let _ = limiter.check(&POLICY, "carol").await;
         assert!(start.elapsed() < Duration::from_secs(2));
     }
@@ -249,8 +248,126 @@ async fn a_server_that_refuses_to_write_is_an_outage_and_its_end_is_seen() {
     let server = RedisServer::start();
     let limiter = limiter(&server, OnStoreError::Deny).await;
     let () = server.command("CONFIG SET min-replicas-to-write 1");
-    assert_eq!(unavailable(limiter.check(&POLICY, "alice").await), UnavailableReason::StoreError);
+    let reason = unavailable(limiter.check(&POLICY, "alice").await);
+    assert_eq!(reason, UnavailableReason::RefusesWrites);
     let () = server.command("CONFIG SET min-replicas-to-write 0");
     until_redis_decides(&server, &limiter).await;
     limiter.check(&POLICY, "alice").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_demoted_server_is_left_and_its_promotion_is_seen() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Deny).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    let () = server.command("REPLICAOF 127.0.0.1 1");
+    // The connection is made anew each time, and leads to the same replica.
+    for _ in 0..10 {
+        let reason = unavailable(limiter.check(&POLICY, "bob").await);
+        let expected = [UnavailableReason::ReadOnly, UnavailableReason::NotReady];
+        assert!(expected.contains(&reason), "{reason:?}");
+    }
+    let () = server.command("REPLICAOF NO ONE");
+    let back = Instant::now();
+    while limiter.check(&POLICY, "carol").await.is_err() {
+        assert!(back.elapsed() < Duration::from_secs(2));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_may_be_there_before_its_redis() {
+    let port = harness::free_port();
+    let url = format!("redis://127.0.0.1:{port}");
+    let limiter = Limiter::builder().deadline(DEADLINE).connect_lazy(&url).unwrap();
+    let asked = Instant::now();
+    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 2);
+    assert!(asked.elapsed() < DEADLINE + NOTICED);
+
+    let server = RedisServer::start_on(port);
+    until_redis_decides(&server, &limiter).await;
+    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 2);
+    assert!(server.keys().iter().any(|key| key == KEY));
+
+    let memory = Limiter::builder().connect_lazy("memory://").unwrap();
+    memory.check(&POLICY, "alice").await.unwrap();
+    let error = Limiter::builder().connect_lazy("http://host").unwrap_err().to_string();
+    assert!(error.contains("unknown scheme `http`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_told() {
+    let server = RedisServer::start();
+    let () = server.command(
+        "ACL SETUSER limiter on >secret resetchannels ~ratelimit:* -@all \
+         +evalsha +eval +time +zrange +zcount +zadd +zremrangebyrank +pexpire +zscore \
+         +zrangebyscore +zrem +get +set +unlink",
+    );
+    let url = server.url().replace("redis://", "redis://limiter:secret@");
+    let connect = |url: String| async move {
+        let builder = Limiter::builder().deadline(Duration::from_secs(10));
+        builder.on_store_error(OnStoreError::Deny).deny_cache(0).connect(&url).await.unwrap()
+    };
+    let limiter = connect(url.clone()).await;
+    for policy in [
+        POLICY,
+        Policy::sliding_counter("p", MINUTE, 3),
+        Policy::fixed_window("p", MINUTE, 3),
+        Policy::token_bucket("p", MINUTE, 3),
+    ] {
+        let decision = limiter.check(&policy, "alice").await.unwrap();
+        limiter.refund(&decision).await.unwrap();
+        limiter.check_n(&policy, "alice", 3).await.unwrap();
+        assert!(matches!(limiter.check(&policy, "alice").await, Err(RateLimitError::Exceeded(_))));
+        limiter.peek_n(&policy, "alice", 0).await.unwrap();
+        limiter.reset(&policy, "alice").await.unwrap();
+    }
+    let once = || limiter.request(&POLICY, "alice").request_id(1).check();
+    once().await.unwrap();
+    once().await.unwrap();
+
+    let () = server.command("ACL SETUSER limiter -zadd");
+    assert_eq!(unavailable(limiter.check(&POLICY, "bob").await), UnavailableReason::NotPermitted);
+    let () = server.command("ACL SETUSER limiter +zadd resetkeys ~other:*");
+    assert_eq!(unavailable(limiter.check(&POLICY, "bob").await), UnavailableReason::NotPermitted);
+}
+
+#[tokio::test]
+async fn out_of_memory_is_told_and_passes() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Deny).await;
+    limiter.check(&Policy::fixed_window("warm", MINUTE, 3), "alice").await.unwrap();
+    let () = server.command("CONFIG SET maxmemory 1");
+    let full = limiter.check(&Policy::fixed_window("p", MINUTE, 3), "alice").await;
+    assert_eq!(unavailable(full), UnavailableReason::RefusesWrites);
+    let () = server.command("CONFIG SET maxmemory 0");
+    limiter.check(&Policy::fixed_window("p", MINUTE, 3), "alice").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_busy_with_a_script_is_an_outage_that_passes() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, OnStoreError::Deny).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    let () = server.command("CONFIG SET busy-reply-threshold 1");
+    let mut busy = server.connection();
+    let spin = std::thread::spawn(move || {
+        let _ = redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut busy);
+    });
+    let reason = loop {
+        match limiter.check(&POLICY, "bob").await {
+            Err(RateLimitError::Unavailable(error)) => break error.reason(),
+            _ => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    };
+    let expected = [UnavailableReason::NotReady, UnavailableReason::DeadlineExceeded];
+    assert!(expected.contains(&reason), "{reason:?}");
+    harness::wait_for("SCRIPT KILL", || {
+        let mut connection = server.connection();
+        redis::cmd("SCRIPT").arg("KILL").exec(&mut connection).ok()
+    });
+    spin.join().unwrap();
+    while limiter.check(&POLICY, "carol").await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -166,6 +166,16 @@ pub enum UnavailableReason {
     /// The store in memory holds as many live keys as it may, see
     /// [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys), and the call needs another.
     StoreFull,
+    /// Redis cannot take writes: it is a replica, perhaps since a failover. The connection is made
+    /// anew.
+    ReadOnly,
+    /// Redis is not ready: it loads its data, has lost its master or its cluster, or is busy with
+    /// another client's script.
+    NotReady,
+    /// Redis refuses to write: it is out of memory, cannot save, or has too few replicas.
+    RefusesWrites,
+    /// The user of the connection may not do what is needed, or is not authenticated.
+    NotPermitted,
     /// The store answered with an error.
     StoreError,
 }
@@ -177,6 +187,10 @@ impl fmt::Display for UnavailableReason {
             Self::Disconnected => "the store cannot be reached",
             Self::WrongType => "its key in the store holds a value of another type",
             Self::StoreFull => "the store is full",
+            Self::ReadOnly => "the store is a replica and takes no writes",
+            Self::NotReady => "the store is not ready",
+            Self::RefusesWrites => "the store refuses to write",
+            Self::NotPermitted => "the store's user is not permitted to do what is needed",
             Self::StoreError => "the store answered with an error",
         })
     }

@@ -128,6 +128,9 @@ impl Remote {
         let answer = tokio::time::timeout(self.deadline, call)
             .await
             .unwrap_or(Err(UnavailableReason::DeadlineExceeded));
+        if matches!(answer, Err(UnavailableReason::DeadlineExceeded)) {
+            self.store.gave_up();
+        }
         match answer {
             Ok(_) | Err(UnavailableReason::WrongType) => permit.succeeded(),
             Err(reason) => permit.failed(reason),

@@ -64,6 +64,11 @@ impl RedisServer {
         (0..10).find_map(|_| Self::try_start(free_port())).expect("redis-server starts")
     }
 
+    /// Starts a server on this port.
+    pub fn start_on(port: u16) -> Self {
+        Self::try_start(port).expect("redis-server starts")
+    }
+
     fn try_start(port: u16) -> Option<Self> {
         let directory = TempDir::new().expect("a directory for the server");
         let process = spawn(port, &directory);

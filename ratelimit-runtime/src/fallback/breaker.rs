@@ -18,7 +18,7 @@ const FAILURES: u32 = 5;
 /// How long an open breaker waits before one call may look whether the store is back; doubled
 /// after each that finds it is not.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
 /// Closed as long as there are fewer failures in a row than [`FAILURES`].
 #[derive(Default)]
@@ -159,7 +159,7 @@ mod tests {
         fail(&breaker, FAILURES);
         for _ in 0..20 {
             tokio::time::advance(LONGEST_PAUSE).await;
-            breaker.permit().expect("a pause of a second at the most").failed(LOST);
+            breaker.permit().expect("a pause of less than a second").failed(LOST);
         }
     }
 

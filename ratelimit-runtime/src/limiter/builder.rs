@@ -109,8 +109,8 @@ impl LimiterBuilder {
     /// A limiter whose counts live in this process.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
-        let store = MemoryStore::new(self.settings.max_keys);
-        self.build(Store::Memory(store))
+        let store = self.memory();
+        self.build(store)
     }
 
     /// A limiter on the store that `url` names, as [`Limiter::connect`].
@@ -122,6 +122,26 @@ impl LimiterBuilder {
         let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
         let store = self.open(url).await.map_err(failed)?;
         Ok(self.build(store))
+    }
+
+    /// A limiter on the store that `url` names, connected in the background: it is there at once,
+    /// also while Redis is not, and calls get what [`on_store_error`](Self::on_store_error) says
+    /// until it is.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] when the URL is malformed or its scheme unknown.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
+        let store = parse(url).and_then(|kind| match kind {
+            Url::Memory => Ok(self.memory()),
+            Url::Redis => Ok(self.remote(RedisStore::open_lazy(url)?)),
+        });
+        let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
+        Ok(self.build(store.map_err(failed)?))
     }
 
     /// A limiter on the store that `RATELIMIT_URL` names, as [`Limiter::from_env`].
@@ -141,26 +161,48 @@ impl LimiterBuilder {
     }
 
     async fn open(&self, url: &str) -> Result<Store, ConnectFault> {
-        let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(ConnectFault::Malformed("it has no scheme".to_owned()));
-        };
-        match scheme {
-            "memory" if rest.is_empty() => {
-                Ok(Store::Memory(MemoryStore::new(self.settings.max_keys)))
-            }
-            "memory" => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
-            "redis" | "unix" => match RedisStore::open(url).await {
-                Ok(store) => Ok(Store::Remote(Box::new(Remote::new(store, self.settings)))),
-                Err(OpenError::Malformed(why)) => Err(ConnectFault::Malformed(why)),
-                Err(OpenError::Unreachable { address, cause }) => {
-                    Err(ConnectFault::Unreachable { address, cause })
-                }
-            },
-            scheme => Err(ConnectFault::UnknownScheme(scheme.to_owned())),
+        match parse(url)? {
+            Url::Memory => Ok(self.memory()),
+            Url::Redis => Ok(self.remote(RedisStore::open(url).await?)),
         }
+    }
+
+    fn memory(&self) -> Store {
+        Store::Memory(MemoryStore::new(self.settings.max_keys))
+    }
+
+    fn remote(&self, store: RedisStore) -> Store {
+        Store::Remote(Box::new(Remote::new(store, self.settings)))
     }
 
     fn build(self, store: Store) -> Limiter {
         Limiter { inner: Arc::new(Inner { store, prefix: self.prefix }) }
+    }
+}
+
+/// What kind of store a URL names.
+enum Url {
+    Memory,
+    Redis,
+}
+
+fn parse(url: &str) -> Result<Url, ConnectFault> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(ConnectFault::Malformed("it has no scheme".to_owned()));
+    };
+    match scheme {
+        "memory" if rest.is_empty() => Ok(Url::Memory),
+        "memory" => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
+        "redis" | "unix" => Ok(Url::Redis),
+        scheme => Err(ConnectFault::UnknownScheme(scheme.to_owned())),
+    }
+}
+
+impl From<OpenError> for ConnectFault {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Malformed(why) => Self::Malformed(why),
+            OpenError::Unreachable { address, cause } => Self::Unreachable { address, cause },
+        }
     }
 }

@@ -1,21 +1,21 @@
 //! Redis: one script on one key per caller, one round trip per decision, the server's clock.
 
+mod connection;
 mod script;
 
-use std::time::Duration;
-
-use redis::{
-    Client, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-    io::tcp::TcpSettings,
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
-use self::script::Call;
+use redis::{
+    Client, Cmd, FromRedisValue, IntoConnectionInfo, RedisError, Value,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+
+use self::{connection::Connection, script::Call};
 use super::{Outcome, Refund, Request};
 use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
-
-/// How long connecting may take, name resolution and handshake included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why no connection could be made.
 #[derive(Debug)]
@@ -24,36 +24,37 @@ pub(crate) enum OpenError {
     Unreachable { address: String, cause: String },
 }
 
-#[derive(Clone)]
 pub(crate) struct RedisStore {
-    /// One multiplexed connection, shared by all calls, made anew in the background when lost.
-    connection: ConnectionManager,
+    connection: Connection,
+    /// Calls in a row that got no answer in time.
+    unanswered: AtomicU32,
 }
 
+/// After so many calls without an answer the connection is made anew: a peer that vanished without
+/// a word is noticed by nothing else.
+const UNANSWERED: u32 = 3;
+
 impl RedisStore {
+    /// Connects.
     pub(crate) async fn open(url: &str) -> Result<Self, OpenError> {
-        let malformed = |error: RedisError| {
-            // What follows the words is the client's own classification.
-            let why = describe(&error);
-            OpenError::Malformed(why.split(" - ").next().unwrap_or_default().to_owned())
-        };
-        let settings = TcpSettings::default().set_nodelay(true);
-        let info = url.into_connection_info().map_err(malformed)?.set_tcp_settings(settings);
-        let address = info.addr().to_string();
-        let client = Client::open(info).map_err(malformed)?;
-        // The limiter's deadline bounds a call; a lost connection is reported at once.
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(0)
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(None);
-        let connecting = ConnectionManager::new_with_config(client, config);
-        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-            Ok(Ok(connection)) => Ok(Self { connection }),
-            Ok(Err(error)) => Err(OpenError::Unreachable { address, cause: describe(&error) }),
-            Err(_) => {
-                let cause = format!("no answer within {CONNECT_TIMEOUT:?}");
-                Err(OpenError::Unreachable { address, cause })
-            }
+        let (client, address) = client(url)?;
+        match Connection::open(client).await {
+            Ok(connection) => Ok(Self { connection, unanswered: AtomicU32::new(0) }),
+            Err(error) => Err(OpenError::Unreachable { address, cause: describe(&error) }),
+        }
+    }
+
+    /// Connects in the background.
+    pub(crate) fn open_lazy(url: &str) -> Result<Self, OpenError> {
+        let (client, _) = client(url)?;
+        Ok(Self { connection: Connection::lazy(client), unanswered: AtomicU32::new(0) })
+    }
+
+    /// A call was given up that got no answer in time.
+    pub(crate) fn gave_up(&self) {
+        if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
+            self.unanswered.store(0, Ordering::Relaxed);
+            self.connection.replace_current();
         }
     }
 
@@ -81,38 +82,106 @@ impl RedisStore {
         for unit in refund.mark..refund.mark + u64::from(refund.cost) {
             zrem.arg(unit);
         }
-        zrem.exec_async(&mut self.connection.clone()).await.map_err(|error| reason(&error))
+        self.send(&zrem).await?;
+        Ok(())
     }
 
     async fn run(&self, call: &Call<'_>) -> Result<Vec<i64>, UnavailableReason> {
-        let mut connection = self.connection.clone();
-        let mut reply = call.evalsha().query_async(&mut connection).await;
-        if reply.as_ref().is_err_and(is_noscript) {
+        let reply = match self.send(&call.evalsha()).await {
             // The server does not know the script (any more): EVAL runs it and makes it known.
-            reply = call.eval().query_async(&mut connection).await;
-        }
-        reply.map_err(|error| reason(&error))
+            Err(Failure::UnknownScript) => self.send(&call.eval()).await,
+            reply => reply,
+        };
+        FromRedisValue::from_redis_value(reply?).map_err(|_| UnavailableReason::StoreError)
     }
 
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(key.as_bytes());
-        unlink.exec_async(&mut self.connection.clone()).await.map_err(|error| reason(&error))
+        self.send(&unlink).await?;
+        Ok(())
+    }
+
+    async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut link = self.connection.get().await?;
+        let answer = link.connection.send_packed_command(command).await;
+        self.unanswered.store(0, Ordering::Relaxed);
+        answer.and_then(Value::extract_error).map_err(|error| {
+            let failure = Failure::of(&error);
+            if failure.is_of_the_connection() || error.is_unrecoverable_error() {
+                self.connection.replace(&link);
+            }
+            failure
+        })
     }
 }
 
-fn is_noscript(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+/// A client for the URL, and the address for messages.
+fn client(url: &str) -> Result<(Client, String), OpenError> {
+    let malformed = |error: RedisError| {
+        // What follows the words is the client's own classification.
+        let why = describe(&error);
+        OpenError::Malformed(why.split(" - ").next().unwrap_or_default().to_owned())
+    };
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(3))
+        .with_retries(3);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    let info = url.into_connection_info().map_err(malformed)?.set_tcp_settings(settings);
+    let address = info.addr().to_string();
+    Ok((Client::open(info).map_err(malformed)?, address))
 }
 
-fn reason(error: &RedisError) -> UnavailableReason {
-    let reason = match error.code() {
-        Some("WRONGTYPE") => UnavailableReason::WrongType,
-        Some(_) => UnavailableReason::StoreError,
-        None => UnavailableReason::Disconnected,
-    };
-    tracing::debug!(%reason, error = %describe(error), "the rate limit store failed");
-    reason
+/// What came of a command instead of a reply.
+enum Failure {
+    UnknownScript,
+    Because(UnavailableReason),
+}
+
+impl Failure {
+    fn of(error: &RedisError) -> Self {
+        let reason = match error.code() {
+            Some("NOSCRIPT") => return Self::UnknownScript,
+            Some("WRONGTYPE") => UnavailableReason::WrongType,
+            Some("READONLY") => UnavailableReason::ReadOnly,
+            Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY") => {
+                UnavailableReason::NotReady
+            }
+            Some("OOM" | "MISCONF" | "NOREPLICAS") => UnavailableReason::RefusesWrites,
+            Some("NOPERM" | "NOAUTH" | "WRONGPASS") => UnavailableReason::NotPermitted,
+            // A command that the user may not run inside a script.
+            Some(_) if describe(error).contains("can't run this command") => {
+                UnavailableReason::NotPermitted
+            }
+            Some(_) => UnavailableReason::StoreError,
+            None => UnavailableReason::Disconnected,
+        };
+        tracing::debug!(%reason, error = %describe(error), "the rate limit store failed");
+        Self::Because(reason)
+    }
+
+    /// Whether the connection is of no more use: it is broken, or leads to where nothing can be
+    /// written.
+    fn is_of_the_connection(&self) -> bool {
+        let (lost, replica) = (UnavailableReason::Disconnected, UnavailableReason::ReadOnly);
+        matches!(self, Self::Because(reason) if [lost, replica].contains(reason))
+    }
+}
+
+impl From<UnavailableReason> for Failure {
+    fn from(reason: UnavailableReason) -> Self {
+        Self::Because(reason)
+    }
+}
+
+impl From<Failure> for UnavailableReason {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Because(reason) => reason,
+            Failure::UnknownScript => Self::StoreError,
+        }
+    }
 }
 
 /// The server's or the system's words, without what the client puts around them.
