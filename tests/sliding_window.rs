@@ -2,26 +2,11 @@
 
 use std::time::Duration;
 
-use harness::RedisServer;
-use ratelimit_runtime::{Exceeded, Limiter, Policy, RateLimitError};
+use harness::{exceeded, on_each_store};
+use ratelimit_runtime::{Policy, RateLimitError};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Runs the test in memory and on a Redis of its own.
-async fn on_each_store(test: impl AsyncFn(&Limiter)) {
-    test(&Limiter::in_memory()).await;
-    let server = RedisServer::start();
-    let builder = Limiter::builder().deadline(Duration::from_secs(10));
-    test(&builder.connect(&server.url()).await.unwrap()).await;
-}
-
-fn exceeded<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> Exceeded {
-    match answer {
-        Err(RateLimitError::Exceeded(exceeded)) => exceeded,
-        other => panic!("expected a refusal, got {other:?}"),
-    }
-}
 
 #[tokio::test]
 async fn of_20_calls_the_first_5_are_admitted() {

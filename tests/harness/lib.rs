@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ratelimit_runtime::{Exceeded, Limiter, RateLimitError};
 use tempfile::TempDir;
 
 /// How long anything may take to get ready.
@@ -30,6 +31,21 @@ pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
         }
         assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs the test in memory and on a Redis of its own.
+pub async fn on_each_store(test: impl AsyncFn(&Limiter)) {
+    test(&Limiter::in_memory()).await;
+    let server = RedisServer::start();
+    test(&server.limiter().await).await;
+}
+
+/// The refusal that an answer is.
+pub fn exceeded<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> Exceeded {
+    match answer {
+        Err(RateLimitError::Exceeded(exceeded)) => exceeded,
+        other => panic!("expected a refusal, got {other:?}"),
     }
 }
 
@@ -74,6 +90,12 @@ impl RedisServer {
     /// The server's URL over its unix socket.
     pub fn unix_url(&self) -> String {
         format!("unix://{}/redis.sock", self.directory.path().display())
+    }
+
+    /// A limiter on this server, with patience for a busy machine.
+    pub async fn limiter(&self) -> Limiter {
+        let builder = Limiter::builder().deadline(Duration::from_secs(10));
+        builder.connect(&self.url()).await.expect("the server answers")
     }
 
     /// A connection of the test's own.
