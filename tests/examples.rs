@@ -133,6 +133,49 @@ fn outbound_calls_wait_for_their_places() {
 }
 
 #[test]
+fn a_mailbox_is_told_which_tier_refuses_and_for_how_long() {
+    let told = lines(&example("mail_tiers").output().unwrap());
+    let told: Vec<_> = told.iter().map(|line| line.trim()).collect();
+    assert_eq!(told[..2], ["0 s  mail 1 is sent", "0 s  refused: 1 per 60s, wait 60s"]);
+    assert!(told.contains(&"240 s  refused: 5 per 3600s, wait 3360s"), "{told:#?}");
+    assert!(told.contains(&"3840 s  refused: 10 per 86400s, wait 82560s"), "{told:#?}");
+    assert_eq!(told.last(), Some(&"86400 s  mail 11 is sent"));
+    assert_eq!(told.len(), 21);
+}
+
+#[test]
+fn of_harrys_20_replies_5_are_allowed_and_15_refused_in_memory_and_on_redis() {
+    let server = RedisServer::start();
+    for url in ["memory://".to_owned(), server.url()] {
+        let told = lines(&example("reply").env("RATELIMIT_URL", url).output().unwrap());
+        assert!(told[4].starts_with("call  5: allowed, 0 left"), "{told:#?}");
+        assert!(told[5].starts_with("call  6: refused, again in "), "{told:#?}");
+        assert_eq!(told[20], "5 allowed, 15 refused");
+    }
+}
+
+#[test]
+fn the_algorithms_differ_in_when_the_quota_comes_back() {
+    let told = lines(&example("algorithms").output().unwrap());
+    let rows = told.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(
+        rows.collect::<Vec<_>>(),
+        [
+            ["second", "sliding_window", "sliding_counter", "fixed_window", "token_bucket"],
+            ["0", "+++++..", "+++++..", "+++++..", "+++++.."],
+            ["3", ".......", ".......", ".......", "+......"],
+            ["6", ".......", ".......", ".......", "++....."],
+            ["9", ".......", ".......", ".......", "+......"],
+            ["12", "+++++..", "+......", "+++++..", "++....."],
+            ["15", ".......", "+......", ".......", "+......"],
+            ["18", ".......", "++.....", ".......", "++....."],
+            ["21", ".......", "+......", ".......", "+......"],
+            ["24", "+++++..", "+......", "+++++..", "++....."],
+        ]
+    );
+}
+
+#[test]
 fn a_wrong_url_is_told_by_its_variable_and_never_with_its_password() {
     let output = example("hello").env("RATELIMIT_URL", "http://me:secret@host/").output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);

@@ -165,7 +165,7 @@ fn judge_script(algorithm: Algorithm) {
                 let batch = BATCH.min(left);
                 let (calls, expected): (Vec<_>, Vec<_>) = (0..batch)
                     .map(|_| {
-                        let (operation, answer) = schedule.next();
+                        let (operation, answer) = schedule.call();
                         let key = format!("{}:{generation}", operation.caller);
                         ((operation, key), answer)
                     })
@@ -231,14 +231,15 @@ async fn judge_embedded(algorithm: Algorithm) {
         let mut admissions = HashMap::new();
         for _ in 0..operations_of(case, &all) {
             let before = schedule.now();
-            let (operation, expected) = schedule.next();
+            let (operation, expected) = schedule.call();
             let Operation { caller, now, cost, record } = operation;
             if now > before {
                 tokio::time::advance(Duration::from_micros(now - before)).await;
             }
-            let decided = match record {
-                true => limiter.check_n(&case.policy, caller, cost).await,
-                false => limiter.peek_n(&case.policy, caller, cost).await,
+            let decided = if record {
+                limiter.check_n(&case.policy, caller, cost).await
+            } else {
+                limiter.peek_n(&case.policy, caller, cost).await
             };
             let actual = answer(&case.policy, decided);
             assert_agree((actual, expected), operation, case, seed);

@@ -8,10 +8,6 @@ use ratelimit_runtime::{Limiter, Policy, RateLimitError, UnavailableReason};
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 3);
 const KEY: &str = "ratelimit:sliding_window:p/alice";
 
-async fn limiter(server: &RedisServer) -> Limiter {
-    Limiter::builder().deadline(Duration::from_secs(10)).connect(&server.url()).await.unwrap()
-}
-
 fn reason(error: RateLimitError) -> UnavailableReason {
     match error {
         RateLimitError::Unavailable(error) => error.reason(),
@@ -22,7 +18,7 @@ fn reason(error: RateLimitError) -> UnavailableReason {
 #[tokio::test]
 async fn a_caller_is_one_sorted_set_of_at_most_the_threshold_with_a_ttl() {
     let server = RedisServer::start();
-    let limiter = limiter(&server).await;
+    let limiter = server.limiter().await;
     for _ in 0..10 {
         let _ = limiter.check(&POLICY, "alice").await;
     }
@@ -36,7 +32,7 @@ async fn a_caller_is_one_sorted_set_of_at_most_the_threshold_with_a_ttl() {
 #[tokio::test]
 async fn scores_are_the_servers_clock_to_the_microsecond() {
     let server = RedisServer::start();
-    let limiter = limiter(&server).await;
+    let limiter = server.limiter().await;
     let (before, _): (u64, u64) = server.command("TIME");
     limiter.check(&POLICY, "alice").await.unwrap();
     let (_, score): (String, u64) = server.command(&format!("ZRANGE {KEY} 0 0 WITHSCORES"));
@@ -65,7 +61,7 @@ async fn a_decision_is_one_command_also_when_the_script_is_gone() {
 #[tokio::test]
 async fn all_clones_share_one_connection() {
     let server = RedisServer::start();
-    let limiter = limiter(&server).await;
+    let limiter = server.limiter().await;
     let calls: Vec<_> = (0..64)
         .map(|caller| {
             let limiter = limiter.clone();
@@ -83,7 +79,7 @@ async fn all_clones_share_one_connection() {
 #[tokio::test]
 async fn a_key_of_another_type_is_an_error_and_stays_as_it_is() {
     let server = RedisServer::start();
-    let limiter = limiter(&server).await;
+    let limiter = server.limiter().await;
     let () = server.command(&format!("SET {KEY} theirs"));
     let error = limiter.check(&POLICY, "alice").await.unwrap_err();
     assert_eq!(
@@ -97,7 +93,7 @@ async fn a_key_of_another_type_is_an_error_and_stays_as_it_is() {
 #[tokio::test]
 async fn units_that_a_clock_wrote_into_the_future_are_units_of_now() {
     let server = RedisServer::start();
-    let limiter = limiter(&server).await;
+    let limiter = server.limiter().await;
     let (seconds, _): (u64, u64) = server.command("TIME");
     let ahead = (seconds + 3_600) * 1_000_000;
     for member in 0..3 {

@@ -102,13 +102,13 @@ async fn units_of_a_window_that_has_passed_stay_gone() {
 #[tokio::test]
 async fn an_annotated_call_is_given_back_by_its_observer() {
     const LOGIN: Policy = Policy::sliding_window("login", MINUTE, 2);
-    let limiter = Limiter::in_memory();
 
     #[rate_limit(period = 60, threshold = 2, name = "login", key = user, limiter = limiter)]
     async fn login(limiter: &Limiter, user: &str, password: &str) -> Result<bool, RateLimitError> {
         Ok(password == "right")
     }
 
+    let limiter = Limiter::in_memory();
     for (password, expected) in [("right", 2), ("wrong", 1), ("right", 1), ("wrong", 0)] {
         let (outcome, answers) = observe(login(&limiter, "alice", password)).await;
         if outcome.unwrap() {

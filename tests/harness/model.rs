@@ -29,7 +29,7 @@ pub struct Model {
     algorithm: Algorithm,
     count_rejected: bool,
     tiers: Vec<Tier>,
-    callers: HashMap<u64, State>,
+    callers: HashMap<usize, State>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl Model {
     }
 
     /// Decides a call, and records it unless it only looks.
-    pub fn decide(&mut self, caller: u64, now: u64, cost: u32, record: bool) -> Answer {
+    pub fn decide(&mut self, caller: usize, now: u64, cost: u32, record: bool) -> Answer {
         let written = self.callers.get(&caller).cloned().unwrap_or_else(|| self.empty(now));
         let before = self.seen_at(&written, now);
         let admitted = (0..self.tiers.len()).all(|tier| self.has_room(&before, tier, now, cost));

@@ -15,7 +15,7 @@ const DAY: u64 = 24 * HOUR;
 const LONGEST: u64 = 366 * DAY;
 
 /// Different callers of one policy.
-const CALLERS: u64 = 3;
+const CALLERS: usize = 3;
 
 /// The seed of a run: `MODEL_SEED`, or another one each time.
 pub fn seed() -> u64 {
@@ -102,7 +102,7 @@ fn with_tiers(algorithm: Algorithm, tiers: &[(u64, u32)]) -> Policy {
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     /// Who calls.
-    pub caller: u64,
+    pub caller: usize,
     /// When, in microseconds.
     pub now: u64,
     /// The units it takes.
@@ -125,7 +125,7 @@ pub struct Schedule {
     longest: u64,
     largest_cost: u32,
     /// For each caller when which cost is admitted for the first time.
-    due: [(u64, u32); CALLERS as usize],
+    due: [(u64, u32); CALLERS],
 }
 
 impl Schedule {
@@ -154,7 +154,7 @@ impl Schedule {
             shortest: *tiers.iter().min().expect("a tier"),
             longest: tiers.iter().map(|(period, _)| *period).max().expect("a tier"),
             largest_cost: case.burst.or(thresholds).expect("a tier"),
-            due: [(start, 1); CALLERS as usize],
+            due: [(start, 1); CALLERS],
         }
     }
 
@@ -164,20 +164,19 @@ impl Schedule {
     }
 
     /// The next call, and what the model answers.
-    pub fn next(&mut self) -> (Operation, Answer) {
+    pub fn call(&mut self) -> (Operation, Answer) {
         let operation = self.operation();
         let Operation { caller, now, cost, record } = operation;
         self.now = now;
         let answer = self.model.decide(caller, now, cost, record);
         let wanted = if answer.admitted { answer.remaining.saturating_add(1) } else { cost };
-        self.due[usize::try_from(caller).expect("few callers")] =
-            (now + answer.wait, wanted.clamp(1, self.largest_cost));
+        self.due[caller] = (now + answer.wait, wanted.clamp(1, self.largest_cost));
         (operation, answer)
     }
 
     fn operation(&mut self) -> Operation {
-        let caller = self.rng.u64(..CALLERS);
-        let (due, due_cost) = self.due[usize::try_from(caller).expect("few callers")];
+        let caller = self.rng.usize(..CALLERS);
+        let (due, due_cost) = self.due[caller];
         let (period, threshold) = self.shortest;
         let pace = period / u64::from(threshold);
         let mut cost = None;

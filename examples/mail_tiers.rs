@@ -1,0 +1,37 @@
+//! `cargo run --example mail_tiers`
+//!
+//! A mailbox takes one mail a minute, five an hour and ten a day. All three are decided together:
+//! a refused mail is charged to none of them, and the refusal says which one refused and for how
+//! long. The clock is tokio's and is moved by hand, so that the day passes at once.
+
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+use tokio::time::{self, Duration};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 1)
+    .tier(HOUR, 5)
+    .tier(HOUR.saturating_mul(24), 10);
+
+#[tokio::main(flavor = "current_thread", start_paused = true)]
+async fn main() -> Result<(), RateLimitError> {
+    let limiter = Limiter::in_memory();
+    let start = time::Instant::now();
+    let mut sent = 0;
+    while sent < 11 {
+        let at = start.elapsed().as_secs();
+        match limiter.check(&MAIL, "alice@example.com").await {
+            Ok(_) => {
+                sent += 1;
+                println!("{at:5} s  mail {sent} is sent");
+            }
+            Err(RateLimitError::Exceeded(refused)) => {
+                let (threshold, period) = (refused.threshold(), refused.period());
+                let wait = refused.retry_after();
+                println!("{at:5} s  refused: {threshold} per {period:?}, wait {wait:?}");
+                time::advance(wait).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
