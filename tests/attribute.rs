@@ -552,3 +552,17 @@ async fn algorithms_never_meet_in_one_key() {
     fixed().await.unwrap();
     assert!(is_exceeded(&window().await) && is_exceeded(&fixed().await));
 }
+
+#[test]
+fn a_limited_future_is_small() {
+    #[rate_limit(threshold = 1, key = (user, 1))]
+    async fn limited(user: &str) -> Done {
+        Ok(())
+    }
+
+    let size = size_of_val(&limited("alice"));
+    assert!(size < 4096, "{size} bytes");
+    // What is put around it adds little.
+    let around = size_of_val(&observe(caller::scope("alice", limited("alice"))));
+    assert!(around < size + 256, "{around} bytes");
+}

@@ -99,8 +99,12 @@ impl fmt::Debug for Caller {
 /// assert!(caller::scope("bob", greet()).await.is_ok());
 /// # }
 /// ```
-pub async fn scope<F: Future>(caller: impl Into<Caller>, future: F) -> F::Output {
-    CURRENT.scope(caller.into(), future).await
+pub fn scope<F, C>(caller: C, future: F) -> impl Future<Output = F::Output> + use<F, C>
+where
+    F: Future,
+    C: Into<Caller>,
+{
+    CURRENT.scope(caller.into(), future)
 }
 
 /// The ambient caller of the current task, if [`scope`] has set one.

@@ -70,7 +70,15 @@ impl Remote {
         if let Some(refusal) = self.refusals.find(key, request, sent) {
             return Ok(refusal);
         }
-        match self.ask(self.store.decide(key, request)).await {
+        let answer = match self.breaker.permit() {
+            Ok(permit) => {
+                let answer = self.store.decide(key, request, sent + self.deadline).await;
+                permit.settle(&answer);
+                answer
+            }
+            Err(reason) => Err(reason),
+        };
+        match answer {
             Ok(outcome) => {
                 self.refusals.keep(key, request, outcome, sent);
                 Ok(outcome)
@@ -102,7 +110,10 @@ impl Remote {
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.refusals.forget(key);
         self.local.reset(key);
-        self.ask(self.store.reset(key)).await
+        let permit = self.breaker.permit()?;
+        let answer = self.store.reset(key, Instant::now() + self.deadline).await;
+        permit.settle(&answer);
+        answer
     }
 
     pub(crate) async fn refund(
@@ -116,25 +127,9 @@ impl Remote {
             return Ok(());
         }
         self.refusals.forget(key);
-        self.ask(self.store.refund(key, refund)).await
-    }
-
-    /// Asks the store, unless it is left alone for now, and waits no longer than the deadline.
-    async fn ask<T>(
-        &self,
-        call: impl Future<Output = Result<T, UnavailableReason>>,
-    ) -> Result<T, UnavailableReason> {
         let permit = self.breaker.permit()?;
-        let answer = tokio::time::timeout(self.deadline, call)
-            .await
-            .unwrap_or(Err(UnavailableReason::DeadlineExceeded));
-        if matches!(answer, Err(UnavailableReason::DeadlineExceeded)) {
-            self.store.gave_up();
-        }
-        match answer {
-            Ok(_) | Err(UnavailableReason::WrongType) => permit.succeeded(),
-            Err(reason) => permit.failed(reason),
-        }
+        let answer = self.store.refund(key, refund, Instant::now() + self.deadline).await;
+        permit.settle(&answer);
         answer
     }
 }

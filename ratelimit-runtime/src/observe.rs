@@ -1,11 +1,20 @@
 //! What the limits inside a future answered, for those around it.
 
-use std::{cell::RefCell, future::Future};
+use std::{
+    cell::RefCell,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
+use tokio::task::futures::TaskLocalFuture;
 
 use crate::{decision::Decision, error::RateLimitError};
 
+type Answers = Vec<Result<Decision, RateLimitError>>;
+
 tokio::task_local! {
-    static ANSWERS: RefCell<Vec<Result<Decision, RateLimitError>>>;
+    static ANSWERS: RefCell<Answers>;
 }
 
 /// Runs `future`, and tells with its output what the limits of the annotated functions in it
@@ -29,12 +38,29 @@ tokio::task_local! {
 /// assert_eq!(answers[0].as_ref().unwrap().remaining(), 2);
 /// # }
 /// ```
-pub async fn observe<F: Future>(future: F) -> (F::Output, Vec<Result<Decision, RateLimitError>>) {
-    let observed = async {
-        let output = future.await;
-        (output, ANSWERS.with(RefCell::take))
-    };
-    ANSWERS.scope(RefCell::default(), observed).await
+pub fn observe<F: Future>(
+    future: F,
+) -> impl Future<Output = (F::Output, Vec<Result<Decision, RateLimitError>>)> {
+    Observe { future: ANSWERS.scope(RefCell::default(), future) }
+}
+
+pin_project! {
+    /// Written out, because an `async` block would hold the future twice.
+    struct Observe<F> {
+        #[pin]
+        future: TaskLocalFuture<RefCell<Answers>, F>,
+    }
+}
+
+impl<F: Future> Future for Observe<F> {
+    type Output = (F::Output, Answers);
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut future = self.project().future;
+        let output = ready!(future.as_mut().poll(context));
+        let answers = future.take_value().map(RefCell::into_inner).unwrap_or_default();
+        Poll::Ready((output, answers))
+    }
 }
 
 /// Tells an observer, if there is one, the answer.

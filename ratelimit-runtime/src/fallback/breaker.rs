@@ -64,8 +64,17 @@ impl Breaker {
 }
 
 impl Permit<'_> {
+    /// Says what became of the call.
+    pub(super) fn settle<T>(self, answer: &Result<T, UnavailableReason>) {
+        match answer {
+            // A key of another type is not the store's failing.
+            Ok(_) | Err(UnavailableReason::WrongType) => self.succeeded(),
+            Err(reason) => self.failed(*reason),
+        }
+    }
+
     /// The store has answered.
-    pub(super) fn succeeded(self) {
+    fn succeeded(self) {
         if self.breaker.failures.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -76,7 +85,7 @@ impl Permit<'_> {
     }
 
     /// The store could not decide.
-    pub(super) fn failed(self, reason: UnavailableReason) {
+    fn failed(self, reason: UnavailableReason) {
         let failures = self.breaker.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures < FAILURES {
             return;

@@ -12,6 +12,7 @@ use redis::{
     Client, Cmd, FromRedisValue, IntoConnectionInfo, RedisError, Value,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
+use tokio::time::Instant;
 
 use self::{connection::Connection, script::Call};
 use super::{Outcome, Refund, Request};
@@ -50,21 +51,14 @@ impl RedisStore {
         Ok(Self { connection: Connection::lazy(client), unanswered: AtomicU32::new(0) })
     }
 
-    /// A call was given up that got no answer in time.
-    pub(crate) fn gave_up(&self) {
-        if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
-            self.unanswered.store(0, Ordering::Relaxed);
-            self.connection.replace_current();
-        }
-    }
-
     pub(crate) async fn decide(
         &self,
         key: &Key,
         request: Request<'_>,
+        deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
         let call = Call::decision(key, request);
-        let reply = self.run(&call).await?;
+        let reply = self.run(&call, deadline).await?;
         call.decode(&reply)
     }
 
@@ -73,46 +67,66 @@ impl RedisStore {
         &self,
         key: &Key,
         refund: Refund<'_>,
+        deadline: Instant,
     ) -> Result<(), UnavailableReason> {
         if refund.policy.algorithm() != Algorithm::SlidingWindow {
-            return self.run(&Call::refund(key, refund)).await.map(drop);
+            return self.run(&Call::refund(key, refund), deadline).await.map(drop);
         }
         let mut zrem = redis::cmd("ZREM");
         zrem.arg(key.as_bytes());
         for unit in refund.mark..refund.mark + u64::from(refund.cost) {
             zrem.arg(unit);
         }
-        self.send(&zrem).await?;
+        self.send(&zrem, deadline).await?;
         Ok(())
     }
 
-    async fn run(&self, call: &Call<'_>) -> Result<Vec<i64>, UnavailableReason> {
-        let reply = match self.send(&call.evalsha()).await {
+    async fn run(&self, call: &Call<'_>, deadline: Instant) -> Result<Vec<i64>, UnavailableReason> {
+        let reply = match self.send(&call.evalsha(), deadline).await {
             // The server does not know the script (any more): EVAL runs it and makes it known.
-            Err(Failure::UnknownScript) => self.send(&call.eval()).await,
+            Err(Failure::UnknownScript) => self.send(&call.eval(), deadline).await,
             reply => reply,
         };
         FromRedisValue::from_redis_value(reply?).map_err(|_| UnavailableReason::StoreError)
     }
 
-    pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
+    pub(crate) async fn reset(
+        &self,
+        key: &Key,
+        deadline: Instant,
+    ) -> Result<(), UnavailableReason> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(key.as_bytes());
-        self.send(&unlink).await?;
+        self.send(&unlink, deadline).await?;
         Ok(())
     }
 
-    async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
-        let mut link = self.connection.get().await?;
-        let answer = link.connection.send_packed_command(command).await;
-        self.unanswered.store(0, Ordering::Relaxed);
-        answer.and_then(Value::extract_error).map_err(|error| {
-            let failure = Failure::of(&error);
-            if failure.is_of_the_connection() || error.is_unrecoverable_error() {
-                self.connection.replace(&link);
-            }
-            failure
+    /// Sends a command, and waits for its reply no longer than until the deadline.
+    async fn send(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
+        let sent = async {
+            let mut link = self.connection.get().await?;
+            let answer = link.connection.send_packed_command(command).await;
+            self.unanswered.store(0, Ordering::Relaxed);
+            answer.and_then(Value::extract_error).map_err(|error| {
+                let failure = Failure::of(&error);
+                if failure.is_of_the_connection() || error.is_unrecoverable_error() {
+                    self.connection.replace(&link);
+                }
+                failure
+            })
+        };
+        tokio::time::timeout_at(deadline, sent).await.unwrap_or_else(|_| {
+            self.gave_up();
+            Err(UnavailableReason::DeadlineExceeded.into())
         })
+    }
+
+    /// A call was given up that got no answer in time.
+    fn gave_up(&self) {
+        if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
+            self.unanswered.store(0, Ordering::Relaxed);
+            self.connection.replace_current();
+        }
     }
 }
 
