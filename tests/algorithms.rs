@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use harness::{exceeded, on_each_store};
-use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+use ratelimit_runtime::{Caller, Limiter, Policy, RateLimitError};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -146,6 +146,23 @@ async fn a_cost_is_taken_whole_or_not_at_all() {
             let error = limiter.check_n(&policy, "alice", cost).await.unwrap_err();
             assert!(matches!(error, RateLimitError::InvalidPolicy(_)), "{error}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn callers_never_share() {
+    with_each(async |make, limiter| {
+        let each = make("each", DAY, 1);
+        let long = "x".repeat(1 << 20);
+        for caller in ["", " ", "a", "a:b", "a/b", "{a}", "}{", "%none", "a\0", "a\r\n", "é", &long]
+        {
+            assert!(limiter.check(&each, caller).await.is_ok(), "{caller:.20}");
+        }
+        let pair = |a: &str, b: &str| Caller::from(a).and(b);
+        assert!(limiter.check(&each, pair("a:b", "c")).await.is_ok());
+        assert!(limiter.check(&each, pair("a", "b:c")).await.is_ok());
+        exceeded(limiter.check(&each, pair("a", "b:c")).await);
     })
     .await;
 }

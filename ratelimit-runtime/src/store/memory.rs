@@ -34,10 +34,11 @@ use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
 const FEWEST_SHARDS: usize = 256;
 
-/// The keys of a full shard, about: so many are passed over at once when it grows.
-const KEYS_PER_SHARD: usize = 4_096;
+/// The keys of a full shard, about: so many have to be hashed anew at once when it grows.
+const KEYS_PER_SHARD: usize = 1_024;
 
-/// The most keys that one call passes over in search of an expired one when the store is full.
+/// The most keys, about, that one call passes over in search of an expired one when the store is
+/// full; the next call goes on from there.
 const MOST_PASSED_OVER: usize = 8 * KEYS_PER_SHARD;
 
 /// A state that most policies have one of.
