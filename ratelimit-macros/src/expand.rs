@@ -40,16 +40,19 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     // Bindings that no one else can name, and that are no one's constants.
     let call = format_ident!("__ratelimit_call", span = Span::mixed_site());
     let refusal = format_ident!("__ratelimit_refusal", span = Span::mixed_site());
+    let late_policy = format_ident!("__ratelimit_policy", span = Span::mixed_site());
 
     let literal = policy_tokens(policy, |value| value.literal(&private));
     let emit = |value: &Value| match value.number {
         Some(_) => value.literal(&private),
         None => function.localize(&value.expr),
     };
+    // What its expressions borrow is given back before anything is awaited, too.
     let late = (!policy.is_literal()).then(|| {
-        let policy = policy_tokens(policy, emit);
-        quote!(#call.policy(#policy);)
+        let tokens = policy_tokens(policy, emit);
+        quote!(let #late_policy = #tokens;)
     });
+    let check = if late.is_some() { quote!(check_under(#late_policy)) } else { quote!(check()) };
     let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
     let dry_run = dry_run.then(|| quote!(#call.dry_run();));
     let cost = cost.as_ref().map(|cost| {
@@ -74,7 +77,7 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         let private = spanned(&private, expr.span());
         quote_spanned!(expr.span()=> #private::part(&(#part)).add_to(&mut #call);)
     });
-    let settings: TokenStream = [late, receiver, dry_run, cost, max_wait, on_store_error, limiter]
+    let settings: TokenStream = [receiver, dry_run, cost, max_wait, on_store_error, limiter]
         .into_iter()
         .flatten()
         .chain(parts)
@@ -87,14 +90,15 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     let runtime = spanned(krate, first);
     let refused = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
 
-    let check = quote! {
+    let checked = quote! {
         let #mutable #call = #private::Call::new({
             struct Here;
             static SITE: #private::Site = #private::Site::new::<Here>(#literal);
             &SITE
         });
+        #late
         #settings
-        if let #private::Err(#refusal) = #call.check().await {
+        if let #private::Err(#refusal) = #call.#check.await {
             return #runtime::#refused;
         }
     };
@@ -104,7 +108,7 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         let unless = quote_spanned!(expr.span()=> #private::unless(#skip));
         quote!(if #unless)
     });
-    quote!(#condition { #check })
+    quote!(#condition { #checked })
 }
 
 /// The policy as the runtime makes it, with each value as `emit` writes it.

@@ -98,22 +98,26 @@ impl Decision {
 
 /// Puts a name and units to the numbers a store returned.
 pub(crate) fn decide(policy: &Policy, outcome: &Outcome) -> Result<Decision, Exceeded> {
-    let policy_name = policy.name();
-    let tier = policy.tiers()[outcome.tier];
-    let remaining = outcome.remaining;
-    let wait = Duration::from_micros(outcome.wait);
-    let reset_after = Duration::from_micros(outcome.reset);
-    if outcome.admitted {
-        let replenish_after = wait;
-        Ok(Decision {
-            policy: policy_name,
-            tier,
-            remaining,
-            replenish_after,
-            reset_after,
-            charge: None,
-        })
-    } else {
-        Err(Exceeded { policy: policy_name, tier, remaining, retry_after: wait, reset_after })
+    if !outcome.admitted {
+        return Err(exceeded(policy, outcome));
+    }
+    Ok(Decision {
+        policy: policy.name(),
+        tier: policy.tiers()[outcome.tier],
+        remaining: outcome.remaining,
+        replenish_after: Duration::from_micros(outcome.wait),
+        reset_after: Duration::from_micros(outcome.reset),
+        charge: None,
+    })
+}
+
+/// Puts a name and units to the numbers of a refusal.
+pub(crate) fn exceeded(policy: &Policy, outcome: &Outcome) -> Exceeded {
+    Exceeded {
+        policy: policy.name(),
+        tier: policy.tiers()[outcome.tier],
+        remaining: outcome.remaining,
+        retry_after: Duration::from_micros(outcome.wait),
+        reset_after: Duration::from_micros(outcome.reset),
     }
 }

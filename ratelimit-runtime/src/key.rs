@@ -30,7 +30,7 @@ impl Key {
         key.extend_from_slice(prefix.as_bytes());
         key.extend_from_slice(policy.algorithm().as_str().as_bytes());
         key.push(b':');
-        policy.name().bytes().for_each(|byte| escape(byte, &mut key));
+        push_escaped(policy.name().as_bytes(), &mut key);
         key.extend_from_slice(parts);
         Self(key)
     }
@@ -67,18 +67,19 @@ pub(crate) fn digest(value: &impl fmt::Display) -> u64 {
     digest[..8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)) >> 13
 }
 
-fn escape<const N: usize>(byte: u8, out: &mut SmallVec<[u8; N]>)
+fn push_escaped<const N: usize>(mut text: &[u8], out: &mut SmallVec<[u8; N]>)
 where
     [u8; N]: smallvec::Array<Item = u8>,
 {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    match byte {
-        b'%' | b'/' | b'{' | b'}' | b'\0'..=b' ' | 0x7f => {
-            let (high, low) = (HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xf)]);
-            out.extend_from_slice(&[b'%', high, low]);
-        }
-        _ => out.push(byte),
+    let is_special = |byte: &u8| matches!(byte, b'%' | b'/' | b'{' | b'}' | 0..=b' ' | 0x7f);
+    while let Some(at) = text.iter().position(is_special) {
+        out.extend_from_slice(&text[..at]);
+        let (high, low) = (HEX[usize::from(text[at] >> 4)], HEX[usize::from(text[at] & 0xf)]);
+        out.extend_from_slice(&[b'%', high, low]);
+        text = &text[at + 1..];
     }
+    out.extend_from_slice(text);
 }
 
 /// Writes one part, and turns to the digest of the escaped text once that gets too long: memory
@@ -112,8 +113,8 @@ impl PartWriter<'_> {
 
 impl Write for PartWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            escape(byte, self.parts);
+        for piece in text.as_bytes().chunks(MAX_PART) {
+            push_escaped(piece, self.parts);
             self.digest_when_over(MAX_PART);
         }
         Ok(())

@@ -16,8 +16,9 @@ use once_cell::sync::OnceCell;
 use crate::{
     caller::{self, Caller},
     decision::{self, Charge},
-    error::RateLimitError,
+    error::{InvalidPolicy, RateLimitError},
     fallback::OnStoreError,
+    key::Key,
     limiter::{Limiter, Terms, installed},
     observe,
     policy::Policy,
@@ -77,7 +78,6 @@ impl Site {
 /// One call of an annotated function.
 pub struct Call {
     site: &'static Site,
-    policy: Option<Policy>,
     cost: Option<u32>,
     caller: Caller,
     limiter: Option<Limiter>,
@@ -93,7 +93,6 @@ impl Call {
     pub fn new(site: &'static Site) -> Self {
         Self {
             site,
-            policy: None,
             cost: None,
             caller: Caller::without_parts(),
             limiter: None,
@@ -107,11 +106,6 @@ impl Call {
     /// Names the type that a method is called on.
     pub fn receiver<T: ?Sized>(&mut self) {
         self.receiver = Some(type_name::<T>());
-    }
-
-    /// Brings the policy of this call, under whatever name.
-    pub fn policy(&mut self, policy: Policy) {
-        self.policy = Some(policy);
     }
 
     /// Brings the units that this call takes.
@@ -152,58 +146,77 @@ impl Call {
     ///
     /// The refusal.
     pub async fn check(self) -> Result<(), RateLimitError> {
-        let dry_run = self.dry_run;
-        match self.decide().await {
-            Err(error) if dry_run => {
-                tracing::info!(%error, "dry run: this call would have been refused");
-                Ok(())
-            }
-            answer => answer,
-        }
+        let resolved = self.site.resolved.get_or_init(|| self.site.resolve(self.receiver));
+        // The policy's literals were judged by the compiler.
+        let judged = match self.cost {
+            Some(cost) => resolved.policy.validate_with(Some(cost)),
+            None => Ok(()),
+        };
+        self.decide(resolved, &resolved.policy, judged).await
     }
 
-    async fn decide(self) -> Result<(), RateLimitError> {
-        let Self { site, policy: brought, cost, caller: key, limiter, receiver, .. } = self;
-        let resolved = site.resolved.get_or_init(|| site.resolve(receiver));
-        let brought = brought.map(|policy| policy.named(resolved.policy.name()));
-        let policy = brought.as_ref().unwrap_or(&resolved.policy);
-        let mut caller = Caller::without_parts();
-        if let Some(receiver) = receiver.filter(|_| resolved.is_default_method) {
-            caller.push(receiver);
-        }
-        if !key.is_empty() {
-            caller.append(&key);
-        } else if let Some(ambient) = caller::current() {
-            caller.append(&ambient);
-        } else {
-            site.warn_once_without_caller(policy);
-            caller.append(&Caller::shared());
-        }
-        let limiter = limiter.as_ref().unwrap_or_else(|| installed());
-        let key = limiter.key(policy, &caller);
-        let request = Request { policy, cost: cost.unwrap_or(1), record: true, id: None };
+    /// Decides the call under a policy that it brings, whatever name that has.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    pub async fn check_under(self, policy: Policy) -> Result<(), RateLimitError> {
+        let resolved = self.site.resolved.get_or_init(|| self.site.resolve(self.receiver));
+        let policy = policy.named(resolved.policy.name());
+        let judged = policy.validate_with(self.cost);
+        self.decide(resolved, &policy, judged).await
+    }
+
+    async fn decide(
+        &self,
+        resolved: &Resolved,
+        policy: &Policy,
+        judged: Result<(), InvalidPolicy>,
+    ) -> Result<(), RateLimitError> {
+        let limiter = self.limiter.as_ref().unwrap_or_else(|| installed());
+        let key = self.key(limiter, resolved, policy);
+        let request = Request { policy, cost: self.cost.unwrap_or(1), record: true, id: None };
         // A dry run lets every call pass, and so lets none wait.
         let max_wait = if self.dry_run { Duration::ZERO } else { self.max_wait };
         let terms = Terms { max_wait, on_store_error: self.on_store_error };
-        // Literals were judged by the compiler; what is new with a call is judged with it.
-        let is_new = brought.is_some() || cost.is_some();
-        let answer = match if is_new { policy.validate_with(cost) } else { Ok(()) } {
+        let outcome = match judged {
             Ok(()) => limiter.decide_on(&key, request, terms).await,
             Err(invalid) => Err(invalid.into()),
         };
-        match answer.and_then(|it| Ok((decision::decide(policy, &it)?, it))) {
-            Ok((decision, outcome)) => {
-                observe::record(|| {
-                    let charge = Charge::new(key, *policy, request.cost, &outcome);
-                    Ok(decision.with_charge(charge))
-                });
-                Ok(())
-            }
-            Err(error) => {
-                observe::record(|| Err(error.clone()));
-                Err(error)
-            }
+        observe::record(|| {
+            let outcome = outcome.clone()?;
+            let charge = Charge::new(key, *policy, request.cost, &outcome);
+            Ok(decision::decide(policy, &outcome)?.with_charge(charge))
+        });
+        let error = match outcome {
+            Ok(outcome) if outcome.admitted => return Ok(()),
+            Ok(outcome) => decision::exceeded(policy, &outcome).into(),
+            Err(error) => error,
+        };
+        if self.dry_run {
+            tracing::info!(%error, "dry run: this call would have been refused");
+            return Ok(());
         }
+        Err(error)
+    }
+
+    fn key(&self, limiter: &Limiter, resolved: &Resolved, policy: &Policy) -> Key {
+        if !self.caller.is_empty() && !resolved.is_default_method {
+            return limiter.key(policy, &self.caller);
+        }
+        let mut caller = Caller::without_parts();
+        if let Some(receiver) = self.receiver.filter(|_| resolved.is_default_method) {
+            caller.push(receiver);
+        }
+        if !self.caller.is_empty() {
+            caller.append(&self.caller);
+        } else if let Some(ambient) = caller::current() {
+            caller.append(&ambient);
+        } else {
+            self.site.warn_once_without_caller(policy);
+            caller.append(&Caller::shared());
+        }
+        limiter.key(policy, &caller)
     }
 }
 

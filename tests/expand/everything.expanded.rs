@@ -20,15 +20,12 @@ pub async fn report<T: Display>(
             );
             &SITE
         });
-        __ratelimit_call
-            .policy(
-                ::ratelimit_runtime::Policy::sliding_window(
-                        "reports",
-                        plan.period,
-                        plan.threshold,
-                    )
-                    .tier(::ratelimit_runtime::private::micros(86400000000), 1000),
-            );
+        let __ratelimit_policy = ::ratelimit_runtime::Policy::sliding_window(
+                "reports",
+                plan.period,
+                plan.threshold,
+            )
+            .tier(::ratelimit_runtime::private::micros(86400000000), 1000);
         __ratelimit_call.dry_run();
         __ratelimit_call.cost(pages);
         __ratelimit_call.max_wait(::ratelimit_runtime::private::micros(2000000));
@@ -37,7 +34,7 @@ pub async fn report<T: Display>(
         ::ratelimit_runtime::private::part(&(tenant)).add_to(&mut __ratelimit_call);
         ::ratelimit_runtime::private::part(&(user.id)).add_to(&mut __ratelimit_call);
         if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = __ratelimit_call
-            .check()
+            .check_under(__ratelimit_policy)
             .await
         {
             return ::ratelimit_runtime::FromRejection::from_rejection(
