@@ -11,6 +11,10 @@
 //! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
 //! - [`observe`] shows the decisions of annotated functions to the code around them.
 //! - [`FromRejection`] makes the error the function's return value.
+#![cfg_attr(
+    feature = "web",
+    doc = "- [`web`] finds the caller in a request, and makes the answers header fields and responses."
+)]
 
 pub mod caller;
 mod decision;
@@ -24,7 +28,8 @@ pub mod private;
 mod rejection;
 mod rules;
 mod store;
-mod web;
+#[cfg(feature = "web")]
+pub mod web;
 
 pub use caller::Caller;
 pub use decision::Decision;

@@ -12,7 +12,8 @@ tokio::task_local! {
 /// answered, in that order.
 ///
 /// An annotated function returns its own type; this is how the code around it learns how much is
-/// left. Tasks that the future spawns are not covered.
+/// left. Tasks that the future spawns are not covered. An observer around this one is told the same
+/// answers.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, observe, rate_limit};
@@ -34,7 +35,9 @@ pub async fn observe<F: Future>(future: F) -> (F::Output, Vec<Result<Decision, R
         let output = future.await;
         (output, ANSWERS.with(RefCell::take))
     };
-    ANSWERS.scope(RefCell::default(), observed).await
+    let (output, answers) = ANSWERS.scope(RefCell::default(), observed).await;
+    answers.iter().for_each(record);
+    (output, answers)
 }
 
 pub(crate) fn record(answer: &Result<Decision, RateLimitError>) {
