@@ -5,18 +5,17 @@
 //! `HttpResponse`.
 //!
 //! ```no_run
-//! use actix_web::{App, HttpServer, get};
+//! use actix_web::{App, HttpServer, web};
 //! use ratelimit_runtime::{rate_limit, web::actix::{Identity, IdentityMiddleware}};
 //!
-//! #[get("/")]
 //! #[rate_limit(period = 60, threshold = 5)]
 //! async fn hello() -> actix_web::Result<&'static str> {
 //!     Ok("hello")
 //! }
 //!
-//! # #[actix_web::main]
-//! # async fn main() -> std::io::Result<()> {
-//! HttpServer::new(|| App::new().wrap(IdentityMiddleware::new(Identity::peer())).service(hello))
+//! # async fn serve() -> std::io::Result<()> {
+//! let identity = IdentityMiddleware::new(Identity::peer());
+//! HttpServer::new(move || App::new().wrap(identity.clone()).route("/", web::get().to(hello)))
 //!     .bind("127.0.0.1:3000")?
 //!     .run()
 //!     .await
