@@ -16,7 +16,7 @@ fn resolve(address: &ClientAddress, peer: &str, lines: &[&str]) -> String {
     address.resolve(Some(ip(peer)), lines).expect("there is a peer").to_string()
 }
 
-/// Behind proxies in 10.0.0.0/8 and at 2001:db8:ffff::1.
+/// Behind proxies in `10.0.0.0/8` and at `2001:db8:ffff::1`.
 fn behind_proxies() -> ClientAddress {
     ClientAddress::behind_proxies(["10.0.0.0/8", "2001:db8:ffff::1"]).unwrap()
 }

@@ -90,8 +90,9 @@ async fn an_admitted_and_a_refused_request_over_http_1_and_2() {
 
         let refused = ask().await;
         assert_eq!((refused.status(), refused.version()), (StatusCode::TOO_MANY_REQUESTS, version));
-        assert_eq!(refused.headers()["retry-after"], "30");
-        assert_eq!(refused.headers()["ratelimit"], r#""versions";r=0;t=30"#);
+        let wait = refused.headers()["retry-after"].to_str().unwrap().to_owned();
+        assert!((1..=30).contains(&wait.parse::<u32>().unwrap()), "{wait}");
+        assert_eq!(refused.headers()["ratelimit"], format!(r#""versions";r=0;t={wait}"#));
         assert_eq!(refused.headers().get_all("ratelimit").iter().count(), 1);
         assert_eq!(refused.headers()["cache-control"], "no-store");
         assert_eq!(refused.headers()["content-type"], "application/problem+json");
@@ -153,7 +154,7 @@ async fn all_limits_of_a_request_are_listed() {
     async fn outer() -> Limited<&'static str> {
         // Its refusal is no refusal of the request.
         let by_account = inner("alice").await.is_ok();
-        let by_address = tokio::task::unconstrained(inner("127.0.0.1")).await.is_ok();
+        let by_address = inner("127.0.0.1").await.is_ok();
         Ok(if by_account && by_address { "both" } else { "not both" })
     }
 
@@ -184,7 +185,7 @@ async fn all_limits_of_a_request_are_listed() {
     }
     let refused = ask(&with_identity, request("/", "all")).await;
     assert_eq!(refused.status(), 429);
-    assert_eq!(header(&refused, "ratelimit"), Some(r#""gate";r=0;t=60"#));
+    assert!(header(&refused, "ratelimit").unwrap().starts_with(r#""gate";r=0;t="#));
 }
 
 /// What the server says first to the head of a request whose body does not come.
@@ -266,13 +267,9 @@ async fn a_layer_is_one_limit_wherever_it_is_cloned_to() {
         .route_layer(gate.identity(Identity::header("x-user")));
     let router = Router::new().nest("/nested", router.clone()).merge(router);
     // Each request of `/stack` passes two gates.
-    for (path, expected) in [
-        ("/stack", 200),
-        ("/nested/route", 200),
-        ("/route", 200),
-        ("/route", 429),
-        ("/stack", 429),
-    ] {
+    for (path, expected) in
+        [("/stack", 200), ("/nested/route", 200), ("/route", 200), ("/route", 429), ("/stack", 429)]
+    {
         assert_eq!(ask(&router, request(path, "alice")).await.status(), expected, "{path}");
     }
     assert_eq!(ask(&router, request("/missing", "alice")).await.status(), 404);
@@ -309,14 +306,14 @@ async fn readiness_of_the_service_is_honoured_and_given_back() {
     // While the permit is taken, it is not ready.
     let taken = service.ready().await.unwrap().call(request("/", "erin"));
     let mut other = service.clone();
-    let mut waiting = tokio_test_poll(&mut other);
+    let mut waiting = readiness_of(&mut other);
     assert!(!waiting());
     assert_eq!(taken.await.unwrap().status(), 200);
     assert!(waiting());
 }
 
 /// Polls for readiness once per call.
-fn tokio_test_poll<S: Service<Request<Body>>>(service: &mut S) -> impl FnMut() -> bool {
+fn readiness_of<S: Service<Request<Body>>>(service: &mut S) -> impl FnMut() -> bool {
     move || {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         service.poll_ready(&mut context).is_ready()
@@ -392,9 +389,9 @@ async fn preflights_and_health_checks_are_left_out() {
     assert_eq!(ask(&router, request("/", "alice")).await.status(), 429);
 
     // With a CORS layer further out, scripts of other origins can read a refusal.
-    let cors = CorsLayer::new().allow_origin(tower_http::cors::Any).expose_headers(
-        HeaderSyntax::ALL_FIELDS.map(axum::http::HeaderName::from_static),
-    );
+    let cors = CorsLayer::new()
+        .allow_origin(tower_http::cors::Any)
+        .expose_headers(HeaderSyntax::ALL_FIELDS.map(axum::http::HeaderName::from_static));
     let router = router.layer(cors);
     assert_eq!(ask(&router, options(true)).await.status(), 200);
     let refused = ask(&router, request("/", "alice")).await;

@@ -2,18 +2,18 @@
 
 /// Whom to greet.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct HelloRequest {
+pub(crate) struct HelloRequest {
     /// The name.
     #[prost(string, tag = "1")]
-    pub name: String,
+    pub(crate) name: String,
 }
 
 /// The greeting.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct HelloReply {
+pub(crate) struct HelloReply {
     /// Its text.
     #[prost(string, tag = "1")]
-    pub message: String,
+    pub(crate) message: String,
 }
 
 mod generated {
@@ -24,4 +24,4 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/greeter.v1.Greeter.rs"));
 }
 
-pub use generated::{greeter_client, greeter_server};
+pub(crate) use generated::{greeter_client, greeter_server};
