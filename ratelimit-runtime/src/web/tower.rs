@@ -59,7 +59,7 @@ pub type Identity = super::Identity<Parts>;
 pub struct PeerAddress(pub SocketAddr);
 
 /// Whether a request is a CORS preflight: an `OPTIONS` that names an origin and a method. For
-/// `skip`.
+/// `skip`; a client that claims to be one gets no further than a handler of `OPTIONS`.
 #[must_use]
 pub fn preflight(request: &Parts) -> bool {
     request.method == Method::OPTIONS
@@ -67,7 +67,8 @@ pub fn preflight(request: &Parts) -> bool {
         && request.headers.contains_key("access-control-request-method")
 }
 
-/// Whether a request is for one of `paths`, exactly. For `skip`.
+/// Whether a request is for one of `paths`, exactly as the layer sees them: inside axum's `nest`
+/// without its prefix. For `skip`.
 pub fn paths<const N: usize>(paths: [&'static str; N]) -> impl Fn(&Parts) -> bool + Clone {
     move |request| paths.contains(&request.uri.path())
 }
