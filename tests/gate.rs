@@ -142,7 +142,8 @@ async fn readiness_of_the_service_is_honoured_and_given_back() {
 
     // A refusal gives back the permit that readiness took.
     for (user, expected) in [("alice", 200), ("alice", 429), ("alice", 429), ("bob", 200)] {
-        let response = service.ready().await.unwrap().call(request("/", user)).await.unwrap();
+        let ready = tokio::time::timeout(MINUTE, service.ready()).await.expect("a free permit");
+        let response = ready.unwrap().call(request("/", user)).await.unwrap();
         assert_eq!(response.status(), expected, "{user}");
     }
     // Never polled ready, neither the service nor its clones.
