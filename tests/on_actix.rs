@@ -242,3 +242,28 @@ async fn responses_to_refused_requests_can_be_replaced() {
     let response = test::call_service(&app, TestRequest::post().uri("/own").to_request()).await;
     assert_eq!(response.status(), 401);
 }
+
+#[actix_web::test]
+async fn fields_are_those_of_the_syntax() {
+    for (syntax, draft, legacy) in [
+        (HeaderSyntax::Draft11, true, false),
+        (HeaderSyntax::Legacy, false, true),
+        (HeaderSyntax::Both, true, true),
+        (HeaderSyntax::Off, false, false),
+    ] {
+        let app = App::new()
+            .app_data(Data::new(Limiter::in_memory()))
+            .wrap(by_user().headers(syntax))
+            .service(own);
+        let app = test::init_service(app).await;
+        for expected in [200, 429] {
+            let request = TestRequest::post().uri("/own").insert_header(("x-user", "alice"));
+            let response = test::call_service(&app, request.to_request()).await;
+            assert_eq!(response.status(), expected);
+            let has = |name| response.headers().contains_key(name);
+            assert_eq!((has("ratelimit"), has("ratelimit-policy")), (draft, draft), "{syntax:?}");
+            assert_eq!(has("x-ratelimit-limit"), legacy, "{syntax:?}");
+            assert_eq!(has("retry-after"), expected == 429);
+        }
+    }
+}

@@ -175,7 +175,7 @@ impl<R: RequestView> Source<R> {
         match self {
             Self::Address(address) => {
                 let lines = request.header_lines(address.header_name());
-                address.resolve(request.peer(), lines.collect::<Vec<_>>()).map(Caller::from)
+                address.resolve(request.peer(), lines).map(Caller::from)
             }
             Self::Header(name) => {
                 let mut lines = request.header_lines(name);
