@@ -72,6 +72,8 @@ impl ResponseError for RateLimitError {
     }
 }
 
+// What the compiler advises on a wrong return type is the same with every feature.
+#[diagnostic::do_not_recommend]
 impl FromRejection for HttpResponse {
     fn from_rejection(error: RateLimitError) -> Self {
         problem_json(&error.into(), HeaderSyntax::default())

@@ -54,6 +54,8 @@ impl IntoResponse for Refusal {
     }
 }
 
+// What the compiler advises on a wrong return type is the same with every feature.
+#[diagnostic::do_not_recommend]
 impl FromRejection for Response {
     fn from_rejection(error: RateLimitError) -> Self {
         error.into_response()
