@@ -1,31 +1,8 @@
 //! The examples run as their first lines say, and do what they say.
 
-use std::{
-    path::PathBuf,
-    process::{Command, Output},
-    sync::Once,
-};
+use std::process::Output;
 
-use harness::{RedisServer, Running};
-
-/// Runs an example as a reader would: from the workspace's root, by its documented command.
-fn example(name: &str) -> Command {
-    static BUILD: Once = Once::new();
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    BUILD.call_once(|| {
-        let build = cargo(&root).args(["build", "--quiet", "--examples"]).status();
-        assert!(build.expect("cargo runs").success());
-    });
-    let mut command = cargo(&root);
-    command.args(["run", "--quiet", "--example", name, "--"]);
-    command
-}
-
-fn cargo(root: &PathBuf) -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).env_remove("RATELIMIT_URL");
-    cargo
-}
+use harness::{RedisServer, Running, example};
 
 fn lines(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{output:?}");

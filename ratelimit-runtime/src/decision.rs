@@ -1,6 +1,10 @@
 //! What a limit answers: from the store's numbers to a [`Decision`] or an [`Exceeded`].
 
-use std::{fmt, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use crate::{
     error::Exceeded,
@@ -13,16 +17,16 @@ use crate::{
 ///
 /// With several tiers it speaks of the one with the fewest units left.
 ///
-/// It is also what [`Limiter::refund`](crate::Limiter::refund) takes to give the call back, and so
-/// cannot be cloned.
-#[derive(Debug)]
+/// It is also what [`Limiter::refund`](crate::Limiter::refund) takes to give the call back, once for
+/// all of its clones.
+#[derive(Clone, Debug)]
 pub struct Decision {
     policy: &'static str,
     tier: Tier,
     remaining: u32,
     replenish_after: Duration,
     reset_after: Duration,
-    charge: Option<Charge>,
+    charge: Option<Arc<Charge>>,
 }
 
 /// What a call took, to give it back.
@@ -51,11 +55,11 @@ impl fmt::Debug for Charge {
 
 impl Decision {
     pub(crate) fn with_charge(self, charge: Charge) -> Self {
-        Self { charge: Some(charge), ..self }
+        Self { charge: Some(Arc::new(charge)), ..self }
     }
 
     pub(crate) fn charge(&self) -> Option<&Charge> {
-        self.charge.as_ref()
+        self.charge.as_deref()
     }
 
     /// The name of the policy.

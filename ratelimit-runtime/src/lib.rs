@@ -12,6 +12,10 @@
 //! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
 //! - [`observe`] shows the decisions of annotated functions to the code around them.
 //! - [`FromRejection`] makes the error the function's return value.
+#![cfg_attr(
+    feature = "web",
+    doc = "- [`web`] finds the caller in a request, and makes the answers header fields and responses."
+)]
 
 pub mod caller;
 mod decision;
@@ -26,7 +30,8 @@ pub mod private;
 mod rejection;
 mod rules;
 mod store;
-mod web;
+#[cfg(feature = "web")]
+pub mod web;
 
 pub use caller::Caller;
 pub use decision::Decision;

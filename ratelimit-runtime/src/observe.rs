@@ -21,7 +21,8 @@ tokio::task_local! {
 /// answered, in that order.
 ///
 /// An annotated function returns its own type; this is how the code around it learns how much is
-/// left. Tasks that the future spawns are not covered.
+/// left. Tasks that the future spawns are not covered. An observer around this one is told the same
+/// answers.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, observe, rate_limit};
@@ -59,6 +60,9 @@ impl<F: Future> Future for Observe<F> {
         let mut future = self.project().future;
         let output = ready!(future.as_mut().poll(context));
         let answers = future.take_value().map(RefCell::into_inner).unwrap_or_default();
+        for answer in &answers {
+            record(|| answer.clone());
+        }
         Poll::Ready((output, answers))
     }
 }

@@ -1,4 +1,37 @@
-//! What the frameworks need, each by its feature. Only here is a framework named.
+//! Who is calling, and what a client is told, in the frameworks people use. Only here is a
+//! framework named; each has a feature of its name.
+//!
+//! - [`Identity`] finds the caller in a request: the peer's address, the client's address behind
+//!   trusted proxies ([`ClientAddress`]), a header, an authenticated principal, or a function. A
+//!   layer sets it as the ambient caller, for which annotated functions without a `key` are
+//!   counted.
+//! - [`HeaderSyntax`] makes the header fields that tell how much is left, on admitted responses too.
+//! - [`Refusal`] makes the response to a request that is not served: 429 with `Retry-After` when a
+//!   limit is reached, 503 when the store could not decide.
+//!
+#![cfg_attr(
+    feature = "tower",
+    doc = "[`tower`] has the layers: who is calling, and limits in front of a service;"
+)]
+#![cfg_attr(feature = "axum", doc = "[`axum`] its responses,")]
+#![cfg_attr(feature = "actix", doc = "[`actix`] its responses and a middleware,")]
+#![cfg_attr(feature = "tonic", doc = "[`tonic`] its status.")]
 
+mod address;
+mod headers;
+mod identity;
+mod problem;
+
+#[cfg(feature = "actix")]
+pub mod actix;
+#[cfg(feature = "axum")]
+pub mod axum;
 #[cfg(feature = "tonic")]
-mod tonic;
+pub mod tonic;
+#[cfg(feature = "tower")]
+pub mod tower;
+
+pub use address::{ClientAddress, ForwardingHeader, InvalidNetwork};
+pub use headers::HeaderSyntax;
+pub use identity::{Identity, Missing, RequestView};
+pub use problem::{PROBLEM_JSON, Refusal};

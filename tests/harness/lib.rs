@@ -11,7 +11,9 @@ use std::{
     collections::HashMap,
     io::{BufRead, BufReader},
     net::TcpListener,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Once,
     thread,
     time::{Duration, Instant},
 };
@@ -209,4 +211,23 @@ impl Drop for Running {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
+}
+
+/// Runs an example as a reader would: from the workspace's root, by its documented command.
+pub fn example(name: &str) -> Command {
+    static BUILD: Once = Once::new();
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    BUILD.call_once(|| {
+        let build = cargo(&root).args(["build", "--quiet", "--examples"]).status();
+        assert!(build.expect("cargo runs").success());
+    });
+    let mut command = cargo(&root);
+    command.args(["run", "--quiet", "--example", name, "--"]);
+    command
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root).env_remove("RATELIMIT_URL");
+    cargo
 }

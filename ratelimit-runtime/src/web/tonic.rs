@@ -1,18 +1,66 @@
 //! A refusal as a gRPC status.
+//!
+//! With this feature [`RateLimitError`] becomes a [`Status`], so that the methods of a service can
+//! be annotated. Who is calling is told by the layers of [`tower`](super::tower), added with
+//! `Server::builder().layer(..)`; metadata are headers there:
+//!
+//! ```
+//! use ratelimit_runtime::web::{self, tower::{Identity, IdentityLayer}};
+//!
+//! let identity = Identity::header("x-api-key").or(Identity::peer());
+//! let server = tonic::transport::Server::builder()
+//!     .layer(IdentityLayer::new(identity).respond(web::tonic::respond));
+//! ```
+//!
+//! The peer's address is known for TCP; under TLS take it from the extension `TlsConnectInfo` with
+//! `Identity::from_fn`, or insert a [`PeerAddress`](super::tower::PeerAddress).
 
-use tonic::{Code, Status};
+use std::net::SocketAddr;
 
+use ::tonic::{Code, Status, body::Body, transport::server::TcpConnectInfo};
+use http::{Extensions, Response};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::problem::Refusal;
 use crate::error::RateLimitError;
 
-/// `RESOURCE_EXHAUSTED` for a limit that is reached, `UNAVAILABLE` when the store could not decide,
-/// `INTERNAL` for a policy that breaks a rule.
+/// `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose
+/// subject is the policy's name; `UNAVAILABLE` when the store could not decide, `INTERNAL` for a
+/// policy that breaks a rule.
 impl From<RateLimitError> for Status {
     fn from(error: RateLimitError) -> Self {
-        let code = match error {
-            RateLimitError::Exceeded(_) => Code::ResourceExhausted,
-            RateLimitError::Unavailable(_) => Code::Unavailable,
-            RateLimitError::InvalidPolicy(_) => Code::Internal,
-        };
-        Self::new(code, error.to_string())
+        let message = error.to_string();
+        match error {
+            RateLimitError::Exceeded(exceeded) => {
+                let mut details = ErrorDetails::with_retry_info(Some(exceeded.retry_after()));
+                details.add_quota_failure_violation(exceeded.policy(), &message);
+                Self::with_error_details(Code::ResourceExhausted, message, details)
+            }
+            RateLimitError::Unavailable(_) => Self::unavailable(message),
+            RateLimitError::InvalidPolicy(_) => Self::internal(message),
+        }
     }
+}
+
+/// `INVALID_ARGUMENT` for a request that does not say who is calling.
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Limit(error) => error.into(),
+            Refusal::NoIdentity => {
+                Self::invalid_argument("the request does not say who is calling")
+            }
+        }
+    }
+}
+
+/// The response of a gRPC server to a request that is not served, for the layers of
+/// [`tower`](super::tower).
+#[must_use]
+pub fn respond(refusal: &Refusal) -> Response<Body> {
+    Status::from(refusal.clone()).into_http()
+}
+
+pub(super) fn peer(extensions: &Extensions) -> Option<SocketAddr> {
+    extensions.get::<TcpConnectInfo>()?.remote_addr()
 }

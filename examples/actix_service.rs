@@ -1,0 +1,102 @@
+//! `cargo run --example actix_service`
+//!
+//! A search for everyone, counted by address or by API key, and mail by several windows:
+//!
+//! ```text
+//! $ curl -i http://127.0.0.1:3001/search?q=ratelimit
+//! HTTP/1.1 200 OK
+//! content-length: 24
+//! content-type: text/plain; charset=utf-8
+//! ratelimit-policy: "search";q=3;w=60
+//! ratelimit: "search";r=2;t=60
+//! date: Sat, 21 Nov 2026 12:58:16 GMT
+//!
+//! nothing about ratelimit
+//!
+//! $ curl -i -H 'x-api-key: made-up' http://127.0.0.1:3001/search?q=ratelimit
+//! HTTP/1.1 429 Too Many Requests
+//! content-length: 271
+//! ratelimit: "search";r=0;t=50
+//! cache-control: no-store
+//! content-type: application/problem+json
+//! retry-after: 50
+//! ratelimit-policy: "search";q=3;w=60
+//! date: Sat, 21 Nov 2026 12:58:26 GMT
+//!
+//! {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"rate limit `search` exceeded: at most 3 per 60s, retry after 49.939s","violated-policies":["search"]}
+//!
+//! $ curl -i -d 'from=ali&to=baba' http://127.0.0.1:3001/mail
+//! HTTP/1.1 200 OK
+//! content-length: 5
+//! ratelimit-policy: "mail";q=1;w=60
+//! ratelimit: "mail";r=0;t=60
+//! date: Sat, 21 Nov 2026 12:58:31 GMT
+//!
+//! sent
+//! ```
+
+use std::{collections::HashMap, env, error::Error};
+
+use actix_web::{
+    App, HttpResponse, HttpServer, Result,
+    dev::ServiceRequest,
+    error::ErrorBadRequest,
+    get, post,
+    web::{Form, Query},
+};
+use ratelimit_runtime::{
+    Caller, Limiter, install, rate_limit,
+    web::actix::{Identity, IdentityMiddleware, paths},
+};
+
+type Fields = HashMap<String, String>;
+
+/// Counted for the ambient caller, which the middleware sets.
+#[get("/search")]
+#[rate_limit(name = "search", period = "1m", threshold = 3)]
+async fn search(query: Query<Fields>) -> Result<String> {
+    let words = query.get("q").ok_or_else(|| ErrorBadRequest("`q` is missing\n"))?;
+    Ok(format!("nothing about {words}\n"))
+}
+
+/// One mail a minute, and no more than five an hour. A response can carry a refusal itself.
+#[post("/mail")]
+#[rate_limit(
+    name = "mail",
+    tier(period = "1m", threshold = 1),
+    tier(period = "1h", threshold = 5),
+    key = mail.get("from")
+)]
+async fn send_mail(mail: Form<Fields>) -> HttpResponse {
+    match mail.get("to") {
+        Some(_) => HttpResponse::Ok().body("sent\n"),
+        None => HttpResponse::BadRequest().finish(),
+    }
+}
+
+#[get("/healthz")]
+async fn health() -> &'static str {
+    "well\n"
+}
+
+/// The owner of an API key. A key that was made up is nobody's, and makes no quota of its own.
+fn key_owner(request: &ServiceRequest) -> Option<Caller> {
+    match request.headers().get("x-api-key")?.as_bytes() {
+        b"key-of-alice" => Some("alice".into()),
+        _ => None,
+    }
+}
+
+#[actix_web::main]
+async fn main() -> std::result::Result<(), Box<dyn Error>> {
+    install(Limiter::from_env().await?)?;
+    let identity = Identity::from_fn(key_owner).or(Identity::peer());
+    let identity = IdentityMiddleware::new(identity).skip(paths(["/healthz"]));
+    let app = move || App::new().wrap(identity.clone()).service((search, send_mail, health));
+
+    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3001".to_owned());
+    let server = HttpServer::new(app).bind(address)?;
+    println!("listening on http://{}", server.addrs()[0]);
+    server.run().await?;
+    Ok(())
+}

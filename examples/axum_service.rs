@@ -1,0 +1,141 @@
+//! `cargo run --example axum_service`
+//!
+//! The limits that services have: a login by address and by account, mail by several windows, an
+//! API by key and plan, uploads before they are read. The service is behind a proxy on this machine,
+//! which `curl` plays here. The fourth guess at an account is one too many, wherever the client says
+//! it is:
+//!
+//! ```text
+//! $ curl -i -d 'account=ali&password=guess' -H 'x-forwarded-for: 203.0.113.9' http://127.0.0.1:3000/login
+//! HTTP/1.1 403 Forbidden
+//! ratelimit-policy: "login-address";q=5;w=60, "login-account";q=3;w=900
+//! ratelimit: "login-address";r=4;t=60, "login-account";r=2;t=900
+//! content-length: 0
+//! date: Sat, 21 Nov 2026 12:57:52 GMT
+//!
+//! $ curl -i -d 'account=ali&password=open+sesame' -H 'x-forwarded-for: 1.2.3.4, 203.0.113.9' http://127.0.0.1:3000/login
+//! HTTP/1.1 429 Too Many Requests
+//! content-type: application/problem+json
+//! cache-control: no-store
+//! retry-after: 895
+//! ratelimit-policy: "login-address";q=5;w=60, "login-account";q=3;w=900
+//! ratelimit: "login-address";r=1;t=55, "login-account";r=0;t=895
+//! content-length: 287
+//! date: Sat, 21 Nov 2026 12:57:57 GMT
+//!
+//! {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"rate limit `login-account` exceeded: at most 3 per 900s, retry after 894.953s","violated-policies":["login-account"]}
+//!
+//! $ curl -i -H 'x-api-key: key-of-a-paid-plan' http://127.0.0.1:3000/api
+//! HTTP/1.1 200 OK
+//! content-type: text/plain; charset=utf-8
+//! ratelimit-policy: "api";q=100;w=60
+//! ratelimit: "api";r=99;t=60
+//! content-length: 19
+//! date: Sat, 21 Nov 2026 12:58:12 GMT
+//!
+//! 100 calls a minute
+//! ```
+//!
+//! Also `curl -i -d 'from=ali&to=baba' http://127.0.0.1:3000/mail`, and
+//! `curl -i -d 'data' http://127.0.0.1:3000/upload`.
+
+use std::{collections::HashMap, env, error::Error, net::SocketAddr, time::Duration};
+
+use axum::{
+    Form, Router,
+    body::Bytes,
+    extract::FromRequestParts,
+    http::{HeaderValue, StatusCode, request::Parts},
+    response::Result,
+    routing::{get, post},
+};
+use ratelimit_runtime::{
+    Limiter, Policy, RateLimitError, install, rate_limit,
+    web::{
+        ClientAddress,
+        tower::{GateLayer, Identity, IdentityLayer},
+    },
+};
+use tokio::net::TcpListener;
+
+type Fields = Form<HashMap<String, String>>;
+
+/// Guesses from one address, whatever the accounts. Without a `key` the caller is the client's
+/// address, which the layer sets.
+#[rate_limit(name = "login-address", period = "1m", threshold = 5)]
+async fn login(Form(login): Fields) -> Result<&'static str> {
+    let account = login.get("account").ok_or(StatusCode::BAD_REQUEST)?;
+    attempt(account).await?;
+    match login.get("password") {
+        Some(password) if password == "open sesame" => Ok("welcome\n"),
+        _ => Err(StatusCode::FORBIDDEN.into()),
+    }
+}
+
+/// Guesses at one account, from wherever.
+#[rate_limit(name = "login-account", period = "15m", threshold = 3, key = account)]
+async fn attempt(account: &str) -> Result<(), RateLimitError> {
+    let _ = account;
+    Ok(())
+}
+
+/// One mail a minute, and no more than five an hour.
+#[rate_limit(
+    name = "mail",
+    tier(period = "1m", threshold = 1),
+    tier(period = "1h", threshold = 5),
+    key = mail.get("from")
+)]
+async fn send_mail(Form(mail): Fields) -> Result<&'static str> {
+    mail.get("to").ok_or(StatusCode::BAD_REQUEST)?;
+    Ok("sent\n")
+}
+
+/// As many calls as the account's plan has.
+#[rate_limit(name = "api", period = "1m", threshold = account.calls_per_minute, key = account.id)]
+async fn api(account: Account) -> Result<String> {
+    Ok(format!("{} calls a minute\n", account.calls_per_minute))
+}
+
+/// Uploads are counted before they are read, by a gate in front of the handler.
+const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(60), 2);
+
+async fn upload(body: Bytes) -> String {
+    format!("{} bytes\n", body.len())
+}
+
+/// Whom the API key belongs to. Unknown keys get no further, so that none has a quota.
+struct Account {
+    id: u32,
+    calls_per_minute: u32,
+}
+
+impl<S: Sync> FromRequestParts<S> for Account {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
+        match parts.headers.get("x-api-key").map(HeaderValue::as_bytes) {
+            Some(b"key-of-a-free-plan") => Ok(Self { id: 1, calls_per_minute: 2 }),
+            Some(b"key-of-a-paid-plan") => Ok(Self { id: 2, calls_per_minute: 100 }),
+            _ => Err(StatusCode::UNAUTHORIZED),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> std::result::Result<(), Box<dyn Error>> {
+    install(Limiter::from_env().await?)?;
+    let client = ClientAddress::behind_proxies(["127.0.0.1", "::1"])?;
+    let router = Router::new()
+        .route("/login", post(login))
+        .route("/mail", post(send_mail))
+        .route("/api", get(api))
+        .route("/upload", post(upload).layer(GateLayer::new(UPLOAD)))
+        .layer(IdentityLayer::new(Identity::address(client)));
+
+    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}

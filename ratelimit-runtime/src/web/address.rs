@@ -1,0 +1,301 @@
+//! The client's address: the socket's peer, or what trusted proxies say they saw.
+
+use std::{
+    error::Error,
+    fmt,
+    iter::Rev,
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+};
+
+use ipnet::{IpNet, Ipv4Net};
+
+/// What of a forwarding header is read, from its right end: room for a long chain of proxies, and a
+/// bound on the work that a client's own lines can cause.
+const MAX_BYTES: usize = 8 * 1024;
+
+/// How the address of a client is found.
+///
+/// By default it is the peer of the socket: whatever headers say, nobody can choose it. Behind
+/// proxies the peer is always the last proxy; then say which proxies there are, and only what these
+/// wrote is believed. All lines of the one chosen header are read from right to left, since each
+/// proxy appends what it saw. Where that is no address, the walk stops at the last proxy known.
+///
+/// Addresses are canonical: an IPv4 address mapped into IPv6 is the IPv4 address, and of an IPv6
+/// address only the network counts, /64 unless set otherwise, because one client has at least that
+/// many addresses.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use ratelimit_runtime::web::ClientAddress;
+///
+/// let address = ClientAddress::behind_proxies(["10.0.0.0/8"]).unwrap();
+/// let proxy: IpAddr = "10.0.0.1".parse().unwrap();
+/// // The client wrote the first address, and the proxy appended the second.
+/// let lines = [&b"198.51.100.7, 203.0.113.9"[..]];
+/// assert_eq!(address.resolve(Some(proxy), lines).unwrap().to_string(), "203.0.113.9");
+///
+/// // Who is no proxy is believed nothing.
+/// let stranger: IpAddr = "192.0.2.1".parse().unwrap();
+/// assert_eq!(address.resolve(Some(stranger), lines), Some(stranger));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ClientAddress {
+    proxies: Proxies,
+    header: ForwardingHeader,
+    ipv6_prefix: u8,
+}
+
+#[derive(Clone, Debug)]
+enum Proxies {
+    /// As many as said, whatever their addresses.
+    Hops(usize),
+    Networks(Arc<[IpNet]>),
+}
+
+/// The header in which proxies say whom they serve. Only one is read: a proxy that writes the one
+/// passes on what a client wrote in the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ForwardingHeader {
+    /// `X-Forwarded-For: 203.0.113.9, 10.0.0.2`
+    #[default]
+    XForwardedFor,
+    /// `Forwarded: for="[2001:db8::9]:4711";proto=https` (RFC 7239)
+    Forwarded,
+}
+
+impl ForwardingHeader {
+    /// The name of the header field, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::XForwardedFor => "x-forwarded-for",
+            Self::Forwarded => "forwarded",
+        }
+    }
+}
+
+impl ClientAddress {
+    /// The peer of the socket; headers are not read.
+    #[must_use]
+    pub fn peer() -> Self {
+        Self::behind_hops(0)
+    }
+
+    /// The client in front of proxies in `networks`, each an address or a network in CIDR
+    /// notation: the rightmost address that is in none of them. A peer in none of them is the
+    /// client itself.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidNetwork`] names the first one that is neither.
+    pub fn behind_proxies<N: AsRef<str>>(
+        networks: impl IntoIterator<Item = N>,
+    ) -> Result<Self, InvalidNetwork> {
+        let networks: Result<_, _> =
+            networks.into_iter().map(|net| network(net.as_ref())).collect();
+        Ok(Self { proxies: Proxies::Networks(networks?), ..Self::peer() })
+    }
+
+    /// The client in front of exactly `hops` proxies: the address that many places from the right.
+    /// The peer is the first of them, also where a unix socket has no address.
+    ///
+    /// Who can reach the service past one of the proxies chooses its address. Prefer
+    /// [`behind_proxies`](Self::behind_proxies) where the proxies' networks are known.
+    #[must_use]
+    pub fn behind_hops(hops: usize) -> Self {
+        Self { proxies: Proxies::Hops(hops), header: ForwardingHeader::default(), ipv6_prefix: 64 }
+    }
+
+    /// Which header the proxies write; `X-Forwarded-For` by default.
+    #[must_use]
+    pub fn header(mut self, header: ForwardingHeader) -> Self {
+        self.header = header;
+        self
+    }
+
+    /// How many leading bits of an IPv6 address count; 64 by default, and no more than 128.
+    #[must_use]
+    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.ipv6_prefix = bits.min(128);
+        self
+    }
+
+    /// The header that has to be given to [`resolve`](Self::resolve).
+    #[must_use]
+    pub fn header_name(&self) -> &'static str {
+        self.header.name()
+    }
+
+    /// The client's address, from the socket's peer and the values of all lines of the header, in
+    /// the order they came.
+    ///
+    /// `None` if the peer has no address and no proxy names one.
+    pub fn resolve<'a, I>(&self, peer: Option<IpAddr>, lines: I) -> Option<IpAddr>
+    where
+        I: IntoIterator<Item = &'a [u8], IntoIter: DoubleEndedIterator>,
+    {
+        let mut client = peer.map(|peer| peer.to_canonical());
+        let mut entries = Entries {
+            lines: lines.into_iter().rev(),
+            rest: None,
+            budget: MAX_BYTES,
+            header: self.header,
+        };
+        let mut hops = 0;
+        while self.is_proxy(client, hops)
+            && let Some(next) = entries.next_address()
+        {
+            client = Some(next);
+            hops += 1;
+        }
+        client.map(|address| network_of(address, self.ipv6_prefix))
+    }
+
+    fn is_proxy(&self, address: Option<IpAddr>, hops: usize) -> bool {
+        match &self.proxies {
+            Proxies::Hops(count) => hops < *count,
+            Proxies::Networks(networks) => address
+                .is_some_and(|address| networks.iter().any(|network| network.contains(&address))),
+        }
+    }
+}
+
+/// An address, or a network in CIDR notation.
+fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
+    let parsed = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    let network: IpNet = parsed.map_err(|_| InvalidNetwork(text.to_owned()))?;
+    // Peers are compared in canonical form, so a mapped network has to have it too.
+    let mapped = match network {
+        IpNet::V6(mapped) if mapped.prefix_len() >= 96 => mapped
+            .addr()
+            .to_ipv4_mapped()
+            .and_then(|address| Ipv4Net::new(address, mapped.prefix_len() - 96).ok()),
+        _ => None,
+    };
+    Ok(mapped.map_or(network, IpNet::V4))
+}
+
+fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+            Ipv6Addr::from_bits(address.to_bits() & mask).into()
+        }
+    }
+}
+
+/// The entries of all lines, right to left.
+struct Entries<'a, I> {
+    lines: Rev<I>,
+    /// What is left of the line that is being read.
+    rest: Option<&'a [u8]>,
+    budget: usize,
+    header: ForwardingHeader,
+}
+
+impl<'a, I: DoubleEndedIterator<Item = &'a [u8]>> Entries<'a, I> {
+    /// The next address; `None` at the end, where an entry is no address, and when enough was read.
+    fn next_address(&mut self) -> Option<IpAddr> {
+        let line = self.rest.take().or_else(|| self.lines.next())?;
+        let start = line.len().saturating_sub(self.budget);
+        let separator = match self.header {
+            ForwardingHeader::XForwardedFor => line[start..].iter().rposition(|&byte| byte == b','),
+            ForwardingHeader::Forwarded => last_unquoted(&line[start..], b','),
+        };
+        let entry = match separator {
+            Some(at) => {
+                self.rest = Some(&line[..start + at]);
+                &line[start + at + 1..]
+            }
+            None if start == 0 => line,
+            None => return None,
+        };
+        self.budget = self.budget.saturating_sub(entry.len() + 1);
+        let entry = str::from_utf8(entry).ok()?;
+        match self.header {
+            ForwardingHeader::XForwardedFor => node(entry.trim()),
+            ForwardingHeader::Forwarded => forwarded_for(entry).and_then(node),
+        }
+    }
+}
+
+/// The last `separator` outside quotes, searched from the right: what a client wrote further left
+/// cannot open a quote around what a proxy appended.
+fn last_unquoted(text: &[u8], separator: u8) -> Option<usize> {
+    let mut quoted = false;
+    for (at, &byte) in text.iter().enumerate().rev() {
+        if byte == b'"' {
+            let backslashes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
+            quoted ^= backslashes % 2 == 0;
+        } else if byte == separator && !quoted {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// The node of the only `for` in one element of `Forwarded`.
+fn forwarded_for(element: &str) -> Option<&str> {
+    let mut found = None;
+    let mut rest = Some(element);
+    while let Some(pairs) = rest {
+        let (left, pair) = match last_unquoted(pairs.as_bytes(), b';') {
+            Some(at) => (Some(&pairs[..at]), &pairs[at + 1..]),
+            None => (None, pairs),
+        };
+        rest = left;
+        if let Some((name, value)) = pair.split_once('=')
+            && name.trim().eq_ignore_ascii_case("for")
+            && found.replace(value.trim()).is_some()
+        {
+            return None;
+        }
+    }
+    let value = found?;
+    match value.strip_prefix('"') {
+        Some(quoted) => quoted.strip_suffix('"'),
+        None => Some(value),
+    }
+}
+
+/// An address, with or without a port; IPv6 also in brackets, where a port may follow.
+fn node(text: &str) -> Option<IpAddr> {
+    let (address, port) = if let Some(bracketed) = text.strip_prefix('[') {
+        let (address, rest) = bracketed.split_once(']')?;
+        let port = if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) };
+        (IpAddr::V6(address.parse().ok()?), port)
+    } else if let Ok(address) = text.parse() {
+        (address, None)
+    } else {
+        let (address, port) = text.split_once(':')?;
+        (IpAddr::V4(address.parse().ok()?), Some(port))
+    };
+    port.is_none_or(is_port).then(|| address.to_canonical())
+}
+
+/// A number, or the name that a proxy made up for it (RFC 7239, section 6.3).
+fn is_port(text: &str) -> bool {
+    let number = text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
+    let made_up = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
+    number || text.strip_prefix('_').is_some_and(made_up)
+}
+
+/// A text that is neither an address nor a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidNetwork(String);
+
+impl fmt::Display for InvalidNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is neither an address nor a network in CIDR notation, such as 10.0.0.0/8",
+            self.0
+        )
+    }
+}
+
+impl Error for InvalidNetwork {}

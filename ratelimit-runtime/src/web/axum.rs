@@ -1,0 +1,67 @@
+//! A refusal as an axum response.
+//!
+//! With this feature [`RateLimitError`] is an `IntoResponse`, and so an annotated handler may return
+//! `axum::response::Result<T>`, `Result<T, RateLimitError>`, its own error that passes it on, or a
+//! `Response`. Callers are known by [`tower::IdentityLayer`](super::tower::IdentityLayer):
+//!
+//! ```no_run
+//! use std::net::SocketAddr;
+//! use axum::{Router, routing::get};
+//! use ratelimit_runtime::{rate_limit, web::tower::{Identity, IdentityLayer}};
+//!
+//! #[rate_limit(period = 60, threshold = 5)]
+//! async fn hello() -> axum::response::Result<&'static str> {
+//!     Ok("hello")
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let app = Router::new().route("/", get(hello)).layer(IdentityLayer::new(Identity::peer()));
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+//! # }
+//! ```
+//!
+//! Without `into_make_service_with_connect_info` axum does not tell the peer's address, and all
+//! requests would share their limits; a warning says so.
+
+use std::net::SocketAddr;
+
+use ::axum::{
+    extract::ConnectInfo,
+    response::{IntoResponse, Response},
+};
+use http::Extensions;
+
+use super::{
+    headers::HeaderSyntax,
+    problem::Refusal,
+    tower::{ProblemJson, refuse},
+};
+use crate::{error::RateLimitError, rejection::FromRejection};
+
+/// 429, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
+/// [`HeaderSyntax`]; see [`Refusal`].
+impl IntoResponse for RateLimitError {
+    fn into_response(self) -> Response {
+        Refusal::Limit(self).into_response()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        refuse(&ProblemJson, &self, HeaderSyntax::default())
+    }
+}
+
+// What the compiler advises on a wrong return type is the same with every feature.
+#[diagnostic::do_not_recommend]
+impl FromRejection for Response {
+    fn from_rejection(error: RateLimitError) -> Self {
+        error.into_response()
+    }
+}
+
+pub(super) fn peer(extensions: &Extensions) -> Option<SocketAddr> {
+    extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0)
+}

@@ -1,0 +1,202 @@
+//! The layer that applies a limit before the service is called.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use http::{Request, Response, request::Parts};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    Identity, ProblemJson, Respond, refuse,
+    service::{Inner, ResponseFuture},
+    write_fields,
+};
+use crate::{
+    caller::{self, Caller},
+    limiter::{Limiter, installed},
+    observe,
+    policy::Policy,
+    web::{HeaderSyntax, Refusal, identity::SharedFn},
+};
+
+/// Applies a limit to all requests of a service together, for each caller, before the service sees
+/// them: no extractor has run, and nothing of the body has been read.
+///
+/// It counts for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
+/// sets, or by an [`identity`](Self::identity) of its own; without either, all requests share one
+/// limit. Policy, limiter and key are those of annotated functions: a function whose `name` and
+/// algorithm are the policy's shares its counts.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Policy, web::tower::{GateLayer, preflight}};
+///
+/// const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(3600), 20);
+///
+/// let gate = GateLayer::new(UPLOAD).skip(preflight);
+/// ```
+#[derive(Clone)]
+pub struct GateLayer<H = ProblemJson> {
+    policy: Policy,
+    limiter: Option<Limiter>,
+    identity: Option<Identity>,
+    syntax: HeaderSyntax,
+    skip: Option<SharedFn<Parts, bool>>,
+    responder: H,
+    warned: Arc<AtomicBool>,
+}
+
+impl GateLayer {
+    /// A layer that applies `policy`. The name of the policy is the name of the limit.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            limiter: None,
+            identity: None,
+            syntax: HeaderSyntax::default(),
+            skip: None,
+            responder: ProblemJson,
+            warned: Arc::default(),
+        }
+    }
+}
+
+impl<H> GateLayer<H> {
+    /// Has `limiter` decide instead of the installed one.
+    #[must_use]
+    pub fn limiter(mut self, limiter: Limiter) -> Self {
+        self.limiter = Some(limiter);
+        self
+    }
+
+    /// Counts for the caller that `identity` finds, instead of the ambient one. The ambient caller
+    /// further in is not changed.
+    #[must_use]
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// In which header fields responses tell what is left, where no
+    /// [`IdentityLayer`](super::IdentityLayer) further out does.
+    #[must_use]
+    pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
+        self.syntax = syntax;
+        self
+    }
+
+    /// Passes on requests for which `skip` is true, uncounted.
+    #[must_use]
+    pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.skip = Some(Arc::new(skip));
+        self
+    }
+
+    /// Has `respond` make the responses to refused requests. `Retry-After` and the like are added.
+    #[must_use]
+    pub fn respond<F, B>(self, respond: F) -> GateLayer<F>
+    where
+        F: Fn(&Refusal) -> Response<B>,
+    {
+        let Self { policy, limiter, identity, syntax, skip, warned, .. } = self;
+        GateLayer { policy, limiter, identity, syntax, skip, responder: respond, warned }
+    }
+
+    fn skips(&self, request: &Parts) -> bool {
+        self.skip.as_ref().is_some_and(|skip| skip(request))
+    }
+
+    fn caller(&self, request: &Parts) -> Result<Caller, Refusal> {
+        match &self.identity {
+            Some(identity) => identity.caller(request),
+            None => Ok(caller::current().unwrap_or_else(|| {
+                if !self.warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        policy = self.policy.name(),
+                        "a gate without an identity and outside an `IdentityLayer`: all requests share one limit"
+                    );
+                }
+                Caller::shared()
+            })),
+        }
+    }
+}
+
+impl<H> fmt::Debug for GateLayer<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateLayer")
+            .field("policy", &self.policy)
+            .field("limiter", &self.limiter)
+            .field("identity", &self.identity)
+            .field("headers", &self.syntax)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, H: Clone> Layer<S> for GateLayer<H> {
+    type Service = Gate<S, H>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Gate { inner: Inner::new(inner), layer: self.clone() }
+    }
+}
+
+/// A service behind a limit; made by [`GateLayer`].
+#[derive(Clone, Debug)]
+pub struct Gate<S, H = ProblemJson> {
+    inner: Inner<S>,
+    layer: GateLayer<H>,
+}
+
+impl<S, H, Q, B> Service<Request<Q>> for Gate<S, H>
+where
+    S: Service<Request<Q>, Response = Response<B>, Future: Send> + Clone + Send + 'static,
+    S::Error: Send,
+    H: Respond<B> + Clone + Send + Sync + 'static,
+    Q: Send + 'static,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = ResponseFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let inner = self.inner.take();
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            if layer.skips(&head) {
+                return inner.call(Request::from_parts(head, body)).await;
+            }
+            let refuse = |refusal| refuse(&layer.responder, &refusal, layer.syntax);
+            let caller = match layer.caller(&head) {
+                Ok(caller) => caller,
+                Err(refusal) => return Ok(refuse(refusal)),
+            };
+            let limiter = layer.limiter.as_ref().unwrap_or_else(|| installed());
+            let answer = limiter.check(&layer.policy, caller).await;
+            observe::record(|| answer.clone());
+            if let Err(error) = answer {
+                return Ok(refuse(error.into()));
+            }
+            let request = Request::from_parts(head, body);
+            let (response, mut answers) = observe(inner.call(request)).await;
+            answers.insert(0, answer);
+            let mut response = response?;
+            write_fields(response.headers_mut(), layer.syntax, &answers);
+            Ok(response)
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! The service that a layer wraps, and what its calls return.
+
+use std::{
+    future::poll_fn,
+    mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tower_service::Service;
+
+/// The future of a layer's call.
+pub type ResponseFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// A service, and whether this very value, not one of its clones, has been polled ready.
+#[derive(Debug)]
+pub(super) struct Inner<S> {
+    service: S,
+    is_ready: bool,
+}
+
+impl<S: Clone> Clone for Inner<S> {
+    /// Readiness belongs to the value that was polled.
+    fn clone(&self) -> Self {
+        Self::new(self.service.clone())
+    }
+}
+
+impl<S> Inner<S> {
+    pub(super) fn new(service: S) -> Self {
+        Self { service, is_ready: false }
+    }
+
+    pub(super) fn poll_ready<Q>(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>>
+    where
+        S: Service<Q>,
+    {
+        let polled = ready!(self.service.poll_ready(cx));
+        self.is_ready = polled.is_ok();
+        Poll::Ready(polled)
+    }
+
+    /// The service that was polled ready; a clone takes its place.
+    pub(super) fn take(&mut self) -> Self
+    where
+        S: Clone,
+    {
+        let clone = self.clone();
+        mem::replace(self, clone)
+    }
+
+    /// Calls the service, once it is ready.
+    pub(super) async fn call<Q>(mut self, request: Q) -> Result<S::Response, S::Error>
+    where
+        S: Service<Q>,
+    {
+        if !self.is_ready {
+            poll_fn(|cx| self.poll_ready(cx)).await?;
+        }
+        self.service.call(request).await
+    }
+}

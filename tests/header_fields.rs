@@ -1,0 +1,191 @@
+//! What clients are told can be read by parsers that are not ours.
+
+use std::time::Duration;
+
+use ratelimit_runtime::{
+    Decision, Limiter, Policy, RateLimitError,
+    web::{HeaderSyntax, PROBLEM_JSON, Refusal},
+};
+use serde_json::json;
+use sfv::{BareItem, List, ListEntry, Parser};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Answer = Result<Decision, RateLimitError>;
+
+/// A list of strings with integer parameters, by the parser of RFC 9651.
+fn parsed(value: &str) -> Vec<(String, Vec<(String, i64)>)> {
+    let list: List = Parser::new(value).parse().unwrap_or_else(|e| panic!("{value}: {e}"));
+    list.iter()
+        .map(|entry| {
+            let ListEntry::Item(item) = entry else { panic!("{value}: an inner list") };
+            let BareItem::String(name) = &item.bare_item else { panic!("{value}: no string") };
+            let parameters = item.params.iter().map(|(key, value)| {
+                let BareItem::Integer(number) = value else { panic!("{key} is no integer") };
+                (key.to_string(), i64::from(*number))
+            });
+            (name.as_str().to_owned(), parameters.collect())
+        })
+        .collect()
+}
+
+fn item(name: &str, parameters: &[(&str, i64)]) -> (String, Vec<(String, i64)>) {
+    let parameters = parameters.iter().map(|(key, value)| ((*key).to_owned(), *value));
+    (name.to_owned(), parameters.collect())
+}
+
+fn field(fields: &[(&'static str, String)], name: &str) -> String {
+    let found = fields.iter().find(|(field, _)| *field == name);
+    found.unwrap_or_else(|| panic!("{name} in {fields:?}")).1.clone()
+}
+
+async fn answers(limiter: &Limiter, policy: &Policy, calls: usize) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for _ in 0..calls {
+        answers.push(limiter.check(policy, "someone").await);
+    }
+    answers
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_are_rounded_up_and_the_window_is_in_seconds() {
+    let policy = Policy::sliding_window("burst", Duration::from_millis(2_500), 2);
+    let limiter = Limiter::in_memory();
+    let mut seen = answers(&limiter, &policy, 1).await;
+    tokio::time::advance(Duration::from_millis(300)).await;
+    seen.extend(answers(&limiter, &policy, 1).await);
+
+    let first = HeaderSyntax::Draft11.fields(&seen[..1]);
+    assert_eq!(parsed(&field(&first, "ratelimit-policy")), [item("burst", &[("q", 2), ("w", 3)])]);
+    assert_eq!(parsed(&field(&first, "ratelimit")), [item("burst", &[("r", 1), ("t", 3)])]);
+    // 2.2 s until more can be had.
+    let second = HeaderSyntax::Draft11.fields(&seen[1..]);
+    assert_eq!(parsed(&field(&second, "ratelimit")), [item("burst", &[("r", 0), ("t", 3)])]);
+    tokio::time::advance(Duration::from_millis(1_200)).await;
+    // Exactly 1 s.
+    let refused = limiter.check(&policy, "someone").await;
+    let third = HeaderSyntax::Draft11.fields(std::slice::from_ref(&refused));
+    assert_eq!(parsed(&field(&third, "ratelimit")), [item("burst", &[("r", 0), ("t", 1)])]);
+    let refusal = Refusal::from(refused.unwrap_err());
+    assert_eq!(refusal.retry_after(), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_below_a_second_is_left_out_and_a_wait_is_at_least_one() {
+    let policy = Policy::sliding_window("fast", Duration::from_millis(500), 1);
+    let limiter = Limiter::in_memory();
+    let seen = answers(&limiter, &policy, 2).await;
+    let fields = HeaderSyntax::Draft11.fields(&seen[1..]);
+    assert_eq!(parsed(&field(&fields, "ratelimit-policy")), [item("fast", &[("q", 1)])]);
+    assert_eq!(parsed(&field(&fields, "ratelimit")), [item("fast", &[("r", 0), ("t", 1)])]);
+    let refusal = Refusal::from(seen[1].clone().unwrap_err());
+    assert_eq!(field(&refusal.fields(HeaderSyntax::Off), "retry-after"), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_policy_is_listed_once_with_its_last_answer() {
+    let by_ip = Policy::sliding_window("by ip", 60 * SECOND, 5);
+    let by_user = Policy::sliding_window("by user", 10 * SECOND, 3).tier(60 * SECOND, 4);
+    let limiter = Limiter::in_memory();
+    let mut seen = answers(&limiter, &by_ip, 1).await;
+    seen.extend(answers(&limiter, &by_user, 2).await);
+    seen.extend(answers(&limiter, &by_ip, 1).await);
+    let fields = HeaderSyntax::Both.fields(&seen);
+    assert_eq!(
+        parsed(&field(&fields, "ratelimit-policy")),
+        [item("by ip", &[("q", 5), ("w", 60)]), item("by user", &[("q", 3), ("w", 10)])]
+    );
+    assert_eq!(
+        parsed(&field(&fields, "ratelimit")),
+        [item("by ip", &[("r", 3), ("t", 60)]), item("by user", &[("r", 1), ("t", 10)])]
+    );
+    // The one with the least left.
+    assert_eq!(field(&fields, "x-ratelimit-limit"), "3");
+    assert_eq!(field(&fields, "x-ratelimit-remaining"), "1");
+    assert_eq!(field(&fields, "x-ratelimit-reset"), "60");
+}
+
+#[tokio::test]
+async fn a_syntax_has_its_fields_and_no_others() {
+    let policy = Policy::sliding_window("p", SECOND, 1);
+    let seen = answers(&Limiter::in_memory(), &policy, 1).await;
+    let names = |syntax: HeaderSyntax, answers: &[Answer]| {
+        syntax.fields(answers).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    let draft = ["ratelimit-policy", "ratelimit"];
+    let legacy = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+    assert_eq!(names(HeaderSyntax::default(), &seen), draft);
+    assert_eq!(names(HeaderSyntax::Legacy, &seen), legacy);
+    assert_eq!(names(HeaderSyntax::Both, &seen), HeaderSyntax::ALL_FIELDS);
+    assert_eq!(names(HeaderSyntax::Off, &seen), [""; 0]);
+    assert_eq!(names(HeaderSyntax::Both, &[]), [""; 0]);
+    // There is no quota to tell of.
+    let invalid = answers(&Limiter::in_memory(), &Policy::sliding_window("p", SECOND, 0), 1).await;
+    assert!(matches!(invalid[0], Err(RateLimitError::InvalidPolicy(_))));
+    assert_eq!(names(HeaderSyntax::Both, &invalid), [""; 0]);
+}
+
+#[tokio::test]
+async fn any_name_is_a_string_of_a_field_and_of_a_problem() {
+    for (name, expected) in [
+        ("app::mail::send", "app::mail::send"),
+        (r#"a "b" \c"#, r#"a "b" \c"#),
+        ("50%", "50%25"),
+        ("grüße", "gr%C3%BC%C3%9Fe"),
+        ("a\r\nset-cookie: b", "a%0D%0Aset-cookie: b"),
+        ("\0\x7f\t", "%00%7F%09"),
+        ("", ""),
+    ] {
+        let policy = Policy::sliding_window(name, SECOND, 1);
+        let seen = answers(&Limiter::in_memory(), &policy, 2).await;
+        let fields = HeaderSyntax::Draft11.fields(&seen);
+        for field_name in ["ratelimit", "ratelimit-policy"] {
+            assert_eq!(parsed(&field(&fields, field_name))[0].0, expected, "{name:?}");
+        }
+        let refusal = Refusal::from(seen[1].clone().unwrap_err());
+        let problem: serde_json::Value = serde_json::from_str(&refusal.problem()).unwrap();
+        assert_eq!(problem["violated-policies"], json!([expected]));
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.starts_with(&format!("rate limit `{name}` exceeded")), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_kind_it_is() {
+    let problem = |refusal: &Refusal| -> serde_json::Value {
+        serde_json::from_str(&refusal.problem()).expect("it is JSON")
+    };
+    let policy = Policy::sliding_window("reply", 30 * SECOND, 1);
+    let seen = answers(&Limiter::in_memory(), &policy, 2).await;
+    let exceeded = Refusal::from(seen[1].clone().unwrap_err());
+    assert_eq!(exceeded.status(), 429);
+    let body = problem(&exceeded);
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(body["status"], 429);
+    assert_eq!(body["violated-policies"], json!(["reply"]));
+    let fields = exceeded.fields(HeaderSyntax::Draft11);
+    assert_eq!(field(&fields, "retry-after"), "30");
+    assert_eq!(field(&fields, "cache-control"), "no-store");
+    assert_eq!(parsed(&field(&fields, "ratelimit")), [item("reply", &[("r", 0), ("t", 30)])]);
+
+    let invalid = Policy::sliding_window("reply", 30 * SECOND, 0);
+    let seen = answers(&Limiter::in_memory(), &invalid, 1).await;
+    let invalid = Refusal::from(seen[0].clone().unwrap_err());
+    assert_eq!((invalid.status(), invalid.retry_after()), (500, None));
+    assert_eq!(problem(&invalid)["type"], "about:blank");
+    assert_eq!(problem(&invalid)["violated-policies"], json!(null));
+
+    let nobody = Refusal::NoIdentity;
+    assert_eq!((nobody.status(), nobody.retry_after()), (400, None));
+    assert_eq!(
+        problem(&nobody),
+        json!({
+            "type": "about:blank",
+            "title": "Bad Request",
+            "status": 400,
+            "detail": "the request does not say who is calling",
+        })
+    );
+    assert_eq!(nobody.fields(HeaderSyntax::Both), [("cache-control", "no-store".to_owned())]);
+    assert_eq!(PROBLEM_JSON, "application/problem+json");
+}

@@ -1,0 +1,269 @@
+//! actix-web services under limits, on loopback, asked by real clients.
+
+use std::{fmt, net::SocketAddr, sync::mpsc, thread, time::Duration};
+
+use actix_web::{
+    App, HttpMessage, HttpResponse, HttpServer,
+    dev::{ServerHandle, Service as _},
+    get,
+    http::StatusCode,
+    middleware::from_fn,
+    post, test,
+    test::TestRequest,
+    web::{Bytes, Data},
+};
+use harness::RedisServer;
+use ratelimit_runtime::{
+    Limiter, RateLimitError, rate_limit,
+    web::{
+        ClientAddress, HeaderSyntax, Missing, Refusal,
+        actix::{Identity, IdentityMiddleware, paths, preflight},
+    },
+};
+
+type Limited<T> = Result<T, RateLimitError>;
+
+fn by_user() -> IdentityMiddleware {
+    IdentityMiddleware::new(Identity::header("x-user"))
+}
+
+#[get("/response")]
+#[rate_limit(name = "actix response", period = 30, threshold = 1)]
+async fn as_response() -> HttpResponse {
+    HttpResponse::Ok().body("hello")
+}
+
+#[get("/result")]
+#[rate_limit(name = "actix result", period = 30, threshold = 1)]
+async fn as_result() -> actix_web::Result<&'static str> {
+    Ok("hello")
+}
+
+#[post("/own")]
+#[rate_limit(name = "actix own", period = 30, threshold = 1, limiter = limiter.get_ref())]
+async fn own(limiter: Data<Limiter>, body: Bytes) -> Limited<String> {
+    Ok(body.len().to_string())
+}
+
+#[get("/several")]
+#[rate_limit(name = "actix several", period = 30, threshold = 5)]
+async fn several() -> Limited<&'static str> {
+    #[rate_limit(name = "actix inner", period = 1, threshold = 5, key = "constant")]
+    async fn inner() -> Limited<()> {
+        Ok(())
+    }
+    // The ambient caller and the observer are the task's, also after it has waited.
+    tokio::task::yield_now().await;
+    inner().await?;
+    Ok("hello")
+}
+
+/// A server on a port of its own, stopped when it is dropped.
+struct Server {
+    address: SocketAddr,
+    handle: ServerHandle,
+}
+
+impl Server {
+    fn start(identity: IdentityMiddleware, limiter: Limiter) -> Self {
+        let (send, receive) = mpsc::channel();
+        thread::spawn(move || {
+            actix_web::rt::System::new().block_on(async move {
+                let app = move || {
+                    App::new()
+                        .wrap(identity.clone())
+                        .app_data(Data::new(limiter.clone()))
+                        .service((as_response, as_result, own, several))
+                };
+                let server = HttpServer::new(app).workers(2).disable_signals();
+                let server = server.bind("127.0.0.1:0").unwrap();
+                let address = server.addrs()[0];
+                let server = server.run();
+                send.send(Self { address, handle: server.handle() }).ok().unwrap();
+                server.await.unwrap();
+            });
+        });
+        receive.recv().expect("the server starts")
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.handle.stop(false));
+    }
+}
+
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+#[tokio::test]
+async fn an_admitted_and_a_refused_request() {
+    let server = Server::start(by_user(), Limiter::in_memory());
+    for (path, name) in [("/response", "actix response"), ("/result", "actix result")] {
+        let ask = || client().get(server.url(path)).header("x-user", "alice").send();
+        let admitted = ask().await.unwrap();
+        assert_eq!(admitted.status(), 200);
+        assert_eq!(admitted.headers()["ratelimit-policy"], format!(r#""{name}";q=1;w=30"#));
+        assert_eq!(admitted.headers()["ratelimit"], format!(r#""{name}";r=0;t=30"#));
+        assert_eq!(admitted.text().await.unwrap(), "hello");
+
+        let refused = ask().await.unwrap();
+        assert_eq!(refused.status(), 429);
+        let wait = refused.headers()["retry-after"].to_str().unwrap().to_owned();
+        assert!((1..=30).contains(&wait.parse::<u32>().unwrap()), "{wait}");
+        assert_eq!(refused.headers()["ratelimit"], format!(r#""{name}";r=0;t={wait}"#));
+        assert_eq!(refused.headers().get_all("ratelimit").iter().count(), 1);
+        assert_eq!(refused.headers()["cache-control"], "no-store");
+        assert_eq!(refused.headers()["content-type"], "application/problem+json");
+        let problem: serde_json::Value = refused.json().await.unwrap();
+        assert_eq!(problem["violated-policies"], serde_json::json!([name]));
+    }
+    let listed = client().get(server.url("/several")).header("x-user", "alice");
+    let listed = listed.send().await.unwrap();
+    assert_eq!(listed.headers()["ratelimit"], r#""actix several";r=4;t=30, "actix inner";r=4;t=1"#);
+}
+
+#[tokio::test]
+async fn clients_are_known_by_address_behind_proxies() {
+    let behind = ClientAddress::behind_proxies(["127.0.0.0/8"]).unwrap();
+    let identity = IdentityMiddleware::new(Identity::address(behind));
+    let server = Server::start(identity, Limiter::in_memory());
+    let ask = |lines: &'static [&'static str]| {
+        let request = client().post(server.url("/own"));
+        let request =
+            lines.iter().fold(request, |request, line| request.header("x-forwarded-for", *line));
+        async { request.send().await.unwrap().status().as_u16() }
+    };
+    assert_eq!(ask(&["203.0.113.1"]).await, 200);
+    assert_eq!(ask(&["1.1.1.1, 203.0.113.1"]).await, 429);
+    assert_eq!(ask(&["1.1.1.1", "203.0.113.1"]).await, 429);
+    assert_eq!(ask(&["203.0.113.2"]).await, 200);
+    assert_eq!(ask(&[]).await, 200);
+    assert_eq!(ask(&["unknown"]).await, 429);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_decide_is_a_503() {
+    let mut redis = RedisServer::start();
+    let builder = Limiter::builder().deadline(Duration::from_millis(50));
+    let limiter = builder.connect(&redis.url()).await.unwrap();
+    redis.kill();
+    let server = Server::start(by_user(), limiter);
+    let response = client().post(server.url("/own")).send().await.unwrap();
+    assert_eq!(response.status(), 503);
+    let problem: serde_json::Value = response.json().await.unwrap();
+    assert_eq!(
+        problem["type"],
+        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+    );
+}
+
+#[actix_web::test]
+async fn preflights_and_health_checks_are_left_out() {
+    let identity = IdentityMiddleware::new(Identity::peer().on_missing(Missing::Reject))
+        .skip(|request| preflight(request) || paths(["/healthz"])(request));
+    let any = || actix_web::web::to(|| async { "ok" });
+    let app = App::new().wrap(identity).route("/", any()).route("/healthz", any());
+    let app = test::init_service(app).await;
+    let options = || TestRequest::with_uri("/").method(actix_web::http::Method::OPTIONS);
+    let preflight = options()
+        .insert_header(("origin", "https://a.example"))
+        .insert_header(("access-control-request-method", "POST"));
+    for (request, expected) in [
+        (preflight, 200),
+        (TestRequest::with_uri("/healthz"), 200),
+        // These have no peer.
+        (options(), 400),
+        (TestRequest::with_uri("/"), 400),
+        (TestRequest::with_uri("/").peer_addr(([192, 0, 2, 1], 1).into()), 200),
+    ] {
+        let response = test::call_service(&app, request.to_request()).await;
+        assert_eq!(response.status(), expected);
+    }
+}
+
+#[actix_web::test]
+async fn an_authenticated_principal_is_found_in_the_extensions() {
+    struct User(u64);
+
+    impl fmt::Display for User {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    let authentication = from_fn(async |request, next| {
+        let request: actix_web::dev::ServiceRequest = request;
+        let next: actix_web::middleware::Next<_> = next;
+        let user = request.headers().get("x-id").unwrap().to_str().unwrap().parse().unwrap();
+        request.extensions_mut().insert(User(user));
+        next.call(request).await
+    });
+    let app = App::new()
+        .app_data(Data::new(Limiter::in_memory()))
+        .wrap(IdentityMiddleware::new(Identity::extension::<User>()))
+        .wrap(authentication)
+        .service(own);
+    let app = test::init_service(app).await;
+    for (user, expected) in [("1", 200), ("1", 429), ("2", 200)] {
+        let request = TestRequest::post().uri("/own").insert_header(("x-id", user));
+        assert_eq!(app.call(request.to_request()).await.unwrap().status(), expected);
+    }
+}
+
+#[actix_web::test]
+async fn responses_to_refused_requests_can_be_replaced() {
+    let say_so = |refusal: &Refusal| {
+        let busy = matches!(refusal, Refusal::Limit(RateLimitError::Exceeded(_)));
+        let status = if busy { StatusCode::IM_A_TEAPOT } else { StatusCode::UNAUTHORIZED };
+        HttpResponse::build(status).body("come back later")
+    };
+    let identity = Identity::header("x-user").on_missing(Missing::Reject);
+    let app = App::new()
+        .app_data(Data::new(Limiter::in_memory()))
+        .wrap(IdentityMiddleware::new(identity).headers(HeaderSyntax::Legacy).respond(say_so))
+        .service(own);
+    let app = test::init_service(app).await;
+    for expected in [200, 418] {
+        let request = TestRequest::post().uri("/own").insert_header(("x-user", "alice"));
+        let response = test::call_service(&app, request.to_request()).await;
+        assert_eq!(response.status(), expected);
+        assert_eq!(response.headers().get("x-ratelimit-remaining").unwrap(), "0");
+        assert_eq!(response.headers().contains_key("retry-after"), expected == 418);
+        assert!(!response.headers().contains_key("ratelimit"));
+        let body = test::read_body(response).await;
+        assert_eq!(body, if expected == 200 { "0" } else { "come back later" });
+    }
+    let response = test::call_service(&app, TestRequest::post().uri("/own").to_request()).await;
+    assert_eq!(response.status(), 401);
+}
+
+#[actix_web::test]
+async fn fields_are_those_of_the_syntax() {
+    for (syntax, draft, legacy) in [
+        (HeaderSyntax::Draft11, true, false),
+        (HeaderSyntax::Legacy, false, true),
+        (HeaderSyntax::Both, true, true),
+        (HeaderSyntax::Off, false, false),
+    ] {
+        let app = App::new()
+            .app_data(Data::new(Limiter::in_memory()))
+            .wrap(by_user().headers(syntax))
+            .service(own);
+        let app = test::init_service(app).await;
+        for expected in [200, 429] {
+            let request = TestRequest::post().uri("/own").insert_header(("x-user", "alice"));
+            let response = test::call_service(&app, request.to_request()).await;
+            assert_eq!(response.status(), expected);
+            let has = |name| response.headers().contains_key(name);
+            assert_eq!((has("ratelimit"), has("ratelimit-policy")), (draft, draft), "{syntax:?}");
+            assert_eq!(has("x-ratelimit-limit"), legacy, "{syntax:?}");
+            assert_eq!(has("retry-after"), expected == 429);
+        }
+    }
+}
