@@ -1,9 +1,10 @@
 //! Makes the gRPC service of `greeter/mod.rs`, from a description in Rust: `protoc` is not needed.
+//! The tests build it by the same file.
 
 use tonic_build::manual::{Builder, Method, Service};
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../examples/build.rs");
     let say_hello = Method::builder()
         .name("say_hello")
         .route_name("SayHello")

@@ -8,14 +8,16 @@
 //! - [`HeaderSyntax`] makes the header fields that tell how much is left, on admitted responses too.
 //! - [`Refusal`] makes the response to a request that is not served: 429 with `Retry-After` when a
 //!   limit is reached, 503 when the store could not decide.
-//!
 #![cfg_attr(
     feature = "tower",
-    doc = "[`tower`] has the layers: who is calling, and limits in front of a service;"
+    doc = "- [`tower`] has layers: who is calling, and limits in front of a service."
 )]
-#![cfg_attr(feature = "axum", doc = "[`axum`] its responses,")]
-#![cfg_attr(feature = "actix", doc = "[`actix`] its responses and a middleware,")]
-#![cfg_attr(feature = "tonic", doc = "[`tonic`] its status.")]
+#![cfg_attr(feature = "axum", doc = "- [`axum`] has a refusal as its response.")]
+#![cfg_attr(
+    feature = "actix",
+    doc = "- [`actix`] has a refusal as its response, and a middleware."
+)]
+#![cfg_attr(feature = "tonic", doc = "- [`tonic`] has a refusal as its status.")]
 
 mod address;
 mod headers;
