@@ -14,7 +14,7 @@ use actix_web::{
 };
 use harness::RedisServer;
 use ratelimit_runtime::{
-    Limiter, RateLimitError, rate_limit,
+    Limiter, OnStoreError, RateLimitError, rate_limit,
     web::{
         ClientAddress, HeaderSyntax, Missing, Refusal,
         actix::{Identity, IdentityMiddleware, paths, preflight},
@@ -150,7 +150,7 @@ async fn clients_are_known_by_address_behind_proxies() {
 #[tokio::test]
 async fn a_store_that_cannot_decide_is_a_503() {
     let mut redis = RedisServer::start();
-    let builder = Limiter::builder().deadline(Duration::from_millis(50));
+    let builder = Limiter::builder().on_store_error(OnStoreError::Deny);
     let limiter = builder.connect(&redis.url()).await.unwrap();
     redis.kill();
     let server = Server::start(by_user(), limiter);

@@ -15,7 +15,7 @@ use axum::{
 };
 use harness::RedisServer;
 use ratelimit_runtime::{
-    Limiter, Policy, RateLimitError, rate_limit,
+    Limiter, OnStoreError, Policy, RateLimitError, rate_limit,
     web::{
         ClientAddress, HeaderSyntax, Missing, Refusal,
         tower::{GateLayer, Identity, IdentityLayer},
@@ -155,7 +155,7 @@ async fn a_store_that_cannot_decide_is_a_503() {
 
     const DOWN: Policy = Policy::sliding_window("down too", MINUTE, 1);
     let mut redis = RedisServer::start();
-    let builder = Limiter::builder().deadline(Duration::from_millis(50));
+    let builder = Limiter::builder().on_store_error(OnStoreError::Deny);
     let limiter = builder.connect(&redis.url()).await.unwrap();
     redis.kill();
     let router = Router::new()

@@ -12,7 +12,7 @@ use greeter::{
 };
 use harness::RedisServer;
 use ratelimit_runtime::{
-    Limiter, Policy, rate_limit,
+    Limiter, OnStoreError, Policy, rate_limit,
     web::{
         self, Missing,
         tower::{GateLayer, Identity, IdentityLayer},
@@ -130,7 +130,7 @@ async fn a_gate_refuses_with_a_status_too() {
 #[tokio::test]
 async fn a_store_that_cannot_decide_is_unavailable() {
     let mut redis = RedisServer::start();
-    let builder = Limiter::builder().deadline(Duration::from_millis(50));
+    let builder = Limiter::builder().on_store_error(OnStoreError::Deny);
     let limiter = builder.connect(&redis.url()).await.unwrap();
     redis.kill();
     let mut client = connect(serve(Identity::peer(), limiter, WIDE).await).await;
