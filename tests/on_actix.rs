@@ -1,6 +1,6 @@
 //! actix-web services under limits, on loopback, asked by real clients.
 
-use std::{fmt, net::SocketAddr, sync::mpsc, thread, time::Duration};
+use std::{fmt, net::SocketAddr, sync::mpsc, thread};
 
 use actix_web::{
     App, HttpMessage, HttpResponse, HttpServer,
