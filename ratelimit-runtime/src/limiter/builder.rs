@@ -83,7 +83,8 @@ impl LimiterBuilder {
     ///
     /// Keys whose quota is back in full are forgotten as new ones come. When as many as this are
     /// still counting, a call that needs another key is not decided: its error is
-    /// [`RateLimitError::Unavailable`] with [`UnavailableReason::StoreFull`]. Callers who are
+    /// [`Unavailable`](crate::Unavailable) with
+    /// [`StoreFull`](crate::UnavailableReason::StoreFull). Callers who are
     /// known go on as before, and no count is lost.
     ///
     /// ```
