@@ -27,21 +27,15 @@ fn hello_limits_each_caller_of_each_function() {
     let output = lines(&example("hello").output().unwrap());
     assert!(output[0].contains(r#"store: "memory""#), "{}", output[0]);
     for (caller, calls) in ["alice", "bob"].into_iter().zip(output[2..].chunks(6)) {
-        assert_eq!(
-            calls[..2],
-            [
-                format!(
-                    "{:18} hi, {caller:8} 1 left, more after 30.0s",
-                    format!("say_hi({caller:?})")
-                ),
-                format!(
-                    "{:18} hi, {caller:8} 0 left, more after 30.0s",
-                    format!("say_hi({caller:?})")
-                ),
-            ]
-        );
+        for (call, left) in calls.iter().zip([1, 0]) {
+            let said = format!(
+                "{:18} hi, {caller:8} {left} left, more after ",
+                format!("say_hi({caller:?})")
+            );
+            assert!(call.starts_with(&said), "{call}");
+        }
         assert!(calls[2].contains("`hello::say_hi` exceeded: at most 2 per 30s, retry after "));
-        assert!(calls[3].ends_with("all is well  0 left, more after 60.0s"), "{}", calls[3]);
+        assert!(calls[3].contains("all is well  0 left, more after "), "{}", calls[3]);
         assert!(calls[4].contains("`hello::report` exceeded: at most 1 per 60s, retry after "));
     }
 }
@@ -105,8 +99,8 @@ fn outbound_calls_wait_for_their_places() {
     let served = output.iter().filter(|line| line.ends_with("served")).count();
     let refused = output.iter().filter(|line| line.contains("exceeded")).count();
     assert_eq!(served + refused, 30, "{output:?}");
-    // Five at once, and ten a second for two seconds.
-    assert!((15..=25).contains(&served), "{output:?}");
+    // Five at once, and ten a second for two seconds; a few more or less on a busy machine.
+    assert!((15..=28).contains(&served), "{output:?}");
 }
 
 #[test]
