@@ -491,3 +491,19 @@ mod plain {
         assert!(matches!(reply().await, Reply::Busy(RateLimitError::Exceeded(_))));
     }
 }
+
+/// Renamed here, as a dependency may be in `Cargo.toml`.
+extern crate ratelimit_runtime as limits;
+
+mod renamed {
+    #[limits::rate_limit(threshold = 1, key = user, crate = ::limits)]
+    async fn call(user: &str) -> Result<(), limits::RateLimitError> {
+        let _ = user;
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn the_runtime_may_have_another_name() {
+        super::once(|| call("alice")).await;
+    }
+}
