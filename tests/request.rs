@@ -53,6 +53,22 @@ async fn an_id_given_back_is_free_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_of_one_instant_are_given_back_by_their_ids() {
+    let limiter = Limiter::in_memory();
+    let job = |id: u32| limiter.request(&LOG, "alice").request_id(id).check();
+    let (first, again) = (job(1).await.unwrap(), job(1).await.unwrap());
+    job(2).await.unwrap();
+    limiter.check(&LOG, "alice").await.unwrap();
+    // One call, however many of its decisions are given back; the others stay charged.
+    for decision in [&first, &again] {
+        limiter.refund(decision).await.unwrap();
+        assert_eq!(limiter.peek_n(&LOG, "alice", 0).await.unwrap().remaining(), 3);
+    }
+    // The other one is still known by its id.
+    assert_eq!(job(2).await.unwrap().remaining(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_id_is_remembered_for_the_longest_period() {
     let limiter = Limiter::in_memory();
     let job = || limiter.request(&LOG, "alice").request_id("job");

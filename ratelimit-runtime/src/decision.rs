@@ -10,7 +10,7 @@ use crate::{
     error::Exceeded,
     key::Key,
     policy::{Policy, Tier},
-    store::Outcome,
+    store::{Outcome, Request},
 };
 
 /// An admitted call, and what is left after it.
@@ -34,15 +34,18 @@ pub(crate) struct Charge {
     pub(crate) key: Key,
     pub(crate) policy: Policy,
     pub(crate) cost: u32,
+    pub(crate) id: Option<u64>,
     pub(crate) mark: u64,
     pub(crate) is_fallback: bool,
     pub(crate) given_back: AtomicBool,
 }
 
 impl Charge {
-    pub(crate) fn new(key: Key, policy: Policy, cost: u32, outcome: &Outcome) -> Self {
+    pub(crate) fn new(key: Key, request: Request<'_>, outcome: &Outcome) -> Self {
+        let Request { policy, cost, id, .. } = request;
         let Outcome { mark, is_fallback, .. } = *outcome;
-        Self { key, policy, cost, mark, is_fallback, given_back: AtomicBool::new(false) }
+        let given_back = AtomicBool::new(false);
+        Self { key, policy: *policy, cost, id, mark, is_fallback, given_back }
     }
 }
 

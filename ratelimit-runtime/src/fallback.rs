@@ -16,6 +16,9 @@ use crate::{
 };
 
 /// What a call gets when the store cannot decide it in time.
+///
+/// A key that holds a value of another type is no outage: such a call always fails with
+/// [`UnavailableReason::WrongType`], and the value is left as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnStoreError {
     /// The embedded store decides, for this process alone, until the store is back.

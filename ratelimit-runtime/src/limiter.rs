@@ -220,7 +220,7 @@ impl Limiter {
             return Ok(());
         }
         let policy = &charge.policy;
-        let refund = Refund { policy, cost: charge.cost, mark: charge.mark };
+        let refund = Refund { policy, cost: charge.cost, mark: charge.mark, id: charge.id };
         let answer = match &self.inner.store {
             Store::Memory(store) => {
                 store.refund(&charge.key, refund);

@@ -185,7 +185,7 @@ impl Call {
         };
         observe::record(|| {
             let outcome = outcome.clone()?;
-            let charge = Charge::new(key, *policy, request.cost, &outcome);
+            let charge = Charge::new(key, request, &outcome);
             Ok(decision::decide(policy, &outcome)?.with_charge(charge))
         });
         let error = match outcome {

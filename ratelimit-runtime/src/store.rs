@@ -26,6 +26,8 @@ pub(crate) struct Refund<'a> {
     pub(crate) cost: u32,
     /// The [`Outcome::mark`] of the call.
     pub(crate) mark: u64,
+    /// Its [`Request::id`].
+    pub(crate) id: Option<u64>,
 }
 
 /// What a store answers. Times are in microseconds.

@@ -114,7 +114,7 @@ impl<'a> CheckRequest<'a> {
         let key = limiter.key(policy, &caller);
         let request = Request { policy, cost, record: true, id };
         let outcome = limiter.decide_on(&key, request, terms).await?;
-        let charge = Charge::new(key, *policy, cost, &outcome);
+        let charge = Charge::new(key, request, &outcome);
         Ok(decision::decide(policy, &outcome)?.with_charge(charge))
     }
 

@@ -53,7 +53,7 @@ impl SlidingCounter {
 
     /// Gives units back to the windows that they were counted in.
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
-        let Refund { policy, cost, mark } = refund;
+        let Refund { policy, cost, mark, .. } = refund;
         for (counter, tier) in self.counters.iter_mut().zip(policy.tiers()) {
             let start = mark - mark % tier.micros();
             if start == counter.start {

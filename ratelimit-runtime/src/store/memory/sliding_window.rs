@@ -70,13 +70,16 @@ impl Log {
 
     /// Takes units out again; those of one instant are all alike.
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
-        let Refund { cost, mark, .. } = refund;
+        let Refund { cost, mark, id, .. } = refund;
+        if let Some(id) = id {
+            // One call of several decisions: what one of them has given back is gone.
+            let named = self.named.get_or_insert_default();
+            let Some(at) = named.iter().position(|call| call.id == id) else { return };
+            named.swap_remove(at);
+        }
         let end = self.stamps.partition_point(|stamp| *stamp <= mark);
         let start = self.stamps.partition_point(|stamp| *stamp < mark);
         self.stamps.drain(start.max(end.saturating_sub(cost as usize))..end);
-        if let Some(named) = &mut self.named {
-            named.retain(|call| call.stamp != mark);
-        }
     }
 
     fn record(&mut self, now: u64, own: usize, keep: usize) {

@@ -73,7 +73,7 @@ impl<'a> Call<'a> {
 
     /// Gives back what was taken from another state than a log.
     pub(super) fn refund(key: &'a Key, refund: Refund<'a>) -> Self {
-        let Refund { policy, cost, mark } = refund;
+        let Refund { policy, cost, mark, .. } = refund;
         let script = Script::of(policy.algorithm());
         Self { script, key, policy, cost, mark: Some(mark), recorded: 0 }
     }
