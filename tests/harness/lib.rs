@@ -4,10 +4,12 @@
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
 
+mod cluster;
 pub mod model;
 mod programs;
 mod redis_server;
 pub mod schedule;
+mod sentinels;
 
 use std::{
     net::TcpListener,
@@ -18,8 +20,10 @@ use std::{
 use ratelimit_runtime::{Exceeded, Limiter, RateLimitError, UnavailableReason};
 
 pub use self::{
+    cluster::Cluster,
     programs::{Running, example},
     redis_server::RedisServer,
+    sentinels::Sentinels,
 };
 
 /// How long anything may take to get ready.
