@@ -4,9 +4,12 @@
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
 
+mod certificates;
+mod clock;
 mod cluster;
 pub mod model;
 mod programs;
+mod proxy;
 mod redis_server;
 pub mod schedule;
 mod sentinels;
@@ -20,8 +23,11 @@ use std::{
 use ratelimit_runtime::{Exceeded, Limiter, RateLimitError, UnavailableReason};
 
 pub use self::{
+    certificates::{Authority, Identity},
+    clock::Clock,
     cluster::Cluster,
     programs::{Running, example},
+    proxy::{Network, Proxy},
     redis_server::RedisServer,
     sentinels::Sentinels,
 };
