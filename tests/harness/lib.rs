@@ -7,10 +7,13 @@
 mod certificates;
 mod clock;
 mod cluster;
+mod history;
+mod load;
 pub mod model;
 mod programs;
 mod proxy;
 mod redis_server;
+mod report;
 pub mod schedule;
 mod sentinels;
 
@@ -26,9 +29,12 @@ pub use self::{
     certificates::{Authority, Identity},
     clock::Clock,
     cluster::Cluster,
+    history::{Call, History, Log, Outcome, Promise},
+    load::Load,
     programs::{Running, example},
     proxy::{Network, Proxy},
     redis_server::RedisServer,
+    report::{FaultLine, Watch},
     sentinels::Sentinels,
 };
 
