@@ -23,7 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratelimit_runtime::{Exceeded, Limiter, RateLimitError, UnavailableReason};
+use ratelimit_runtime::{
+    Exceeded, Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason,
+};
 
 pub use self::{
     certificates::{Authority, Identity},
@@ -69,6 +71,22 @@ pub async fn until<T>(what: &str, mut ready: impl AsyncFnMut() -> Option<T>) -> 
         assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// A limiter with [`DEADLINE`] on the store that `url` names, which is there.
+pub async fn limiter_on(url: &str, on_store_error: OnStoreError) -> Limiter {
+    let builder = Limiter::builder().deadline(DEADLINE).on_store_error(on_store_error);
+    builder.connect(url).await.expect("the store answers")
+}
+
+/// Waits until the limiter's store decides calls again.
+pub async fn until_decided(limiter: &Limiter) {
+    const PROBE: Policy = Policy::fixed_window("probe", Duration::from_secs(1), 1_000_000);
+    until("a decision of the store", async || {
+        let request = limiter.request(&PROBE, "probe").on_store_error(OnStoreError::Deny);
+        request.check().await.ok().map(drop)
+    })
+    .await;
 }
 
 /// Runs the test in memory and on a Redis of its own.

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{self, Ipv4Addr},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -38,6 +38,8 @@ pub enum Network {
     InBytes,
     /// Nothing gets through in either direction, and nobody is told.
     Swallows,
+    /// Connections that are open now swallow for good; new ones work.
+    Forgets,
     /// After so many further bytes of replies one connection is reset; then it is whole again.
     ResetsAfter(usize),
     /// The server's direction is closed in an orderly manner, the client's stays open.
@@ -81,12 +83,13 @@ impl Proxy {
         });
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime for the proxy");
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listener = runtime.block_on(TcpListener::bind(any_port)).expect("a free port");
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("its address").port();
+        listener.set_nonblocking(true).expect("a listener for tokio");
         let of_thread = Arc::clone(&shared);
         let thread = thread::spawn(move || {
             runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).expect("a listener for tokio");
                 select! {
                     () = serve(listener, conditions, of_thread) => {}
                     _ = stopped => {}
@@ -229,6 +232,9 @@ async fn carry(
             read = from.read(&mut buffer) => read?,
             // Open connections feel it as well; a proxy that is dropped ends them.
             changed = network.changed() => match changed {
+                Ok(()) if matches!(*network.borrow(), Network::Forgets) => {
+                    std::future::pending().await
+                }
                 Ok(()) => continue,
                 Err(_) => return Ok(End::Closed),
             },
@@ -319,6 +325,11 @@ mod tests {
         proxy.set(Network::ResetsAfter(2));
         let error = ping(&mut connection).unwrap_err();
         assert!(error.to_string().contains("reset"), "{error}");
+        connection = connect(&proxy).unwrap();
+        ping(&mut connection).unwrap();
+
+        proxy.set(Network::Forgets);
+        assert!(ping(&mut connection).unwrap_err().is_timeout());
         connection = connect(&proxy).unwrap();
         ping(&mut connection).unwrap();
 

@@ -82,6 +82,11 @@ impl RedisServer {
         self.port
     }
 
+    /// The directory that the server runs in.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// The server's URL over TCP.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
