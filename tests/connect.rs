@@ -22,7 +22,7 @@ async fn a_malformed_url_names_the_schemes() {
     {
         let error = refused(url).await;
         assert!(error.starts_with("rate limit store URL: malformed URL ("), "{error}");
-        assert!(error.contains("memory://, redis:// or unix://"), "{error}");
+        assert!(error.contains("memory://, redis://, rediss://"), "{error}");
         assert!(!error.contains("secret"), "{error}");
     }
 }
@@ -33,7 +33,8 @@ async fn an_unknown_scheme_is_named() {
     assert_eq!(
         error,
         "rate limit store URL: unknown scheme `https`; \
-         the URL has to start with memory://, redis:// or unix://"
+         the URL has to start with memory://, redis://, rediss://, unix://, redis+cluster:// or \
+         redis+sentinel://"
     );
 }
 

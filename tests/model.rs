@@ -72,9 +72,13 @@ impl Script {
             other => unreachable!("{other:?} is not tested"),
         }
         .to_owned();
+        let lasts = if algorithm == Algorithm::SlidingWindow { "longest" } else { "reset" };
         for (shipped, tested) in [
             ("local time = redis.call('TIME')\n", "local time = {KEYS[2], KEYS[3]}\n"),
-            ("local ttl = math.floor(reset / 1000) + 999\n", "local ttl = 1000000000000\n"),
+            (
+                &*format!("local ttl = math.floor({lasts} / 1000) + 999\n"),
+                "local ttl = 1000000000000\n",
+            ),
         ] {
             assert_eq!(text.matches(shipped).count(), 1, "{algorithm:?}: {shipped}");
             text = text.replace(shipped, tested);

@@ -169,7 +169,7 @@ async fn a_decision_takes_few_calls() {
                 ("zrange", 1),
                 ("zcount", 1),
                 ("zadd", 1),
-                ("zremrangebyrank", 1),
+                ("zcard", 1),
                 ("pexpire", 1),
             ],
             vec![("time", 1), ("zrange", 2), ("zcount", 1)],

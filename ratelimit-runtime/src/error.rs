@@ -176,8 +176,58 @@ pub enum UnavailableReason {
     RefusesWrites,
     /// The user of the connection may not do what is needed, or is not authenticated.
     NotPermitted,
+    /// Redis is a node of a cluster that does not have the key, and the limiter was not told of a
+    /// cluster.
+    Redirected,
     /// The store answered with an error.
     StoreError,
+}
+
+impl UnavailableReason {
+    /// What an operator can do about it; it is logged with the reason when the store is lost.
+    ///
+    /// ```
+    /// use ratelimit_runtime::UnavailableReason;
+    ///
+    /// let advice = UnavailableReason::Redirected.advice();
+    /// assert!(advice.contains("redis+cluster://"));
+    /// ```
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::DeadlineExceeded => {
+                "look at Redis's latency (SLOWLOG, INFO commandstats) and the network; if it is \
+                 far away, raise the limiter's deadline"
+            }
+            Self::Disconnected => {
+                "see whether Redis runs, and whether address, port and TLS of the URL are right; \
+                 the attempts to connect are logged at debug"
+            }
+            Self::WrongType => {
+                "find what else writes keys under the limiter's prefix, and give the limiter \
+                 another prefix"
+            }
+            Self::StoreFull => "raise max_keys, or limit by something that has fewer values",
+            Self::ReadOnly => {
+                "let the URL lead to the primary: redis+sentinel:// and redis+cluster:// find it \
+                 after a failover"
+            }
+            Self::NotReady => {
+                "wait until Redis has loaded its data or has elected a primary; see INFO \
+                 persistence, CLUSTER INFO and SLOWLOG"
+            }
+            Self::RefusesWrites => {
+                "see maxmemory and its policy, the last save (INFO persistence), and \
+                 min-replicas-to-write"
+            }
+            Self::NotPermitted => {
+                "give the user of the URL the commands and the key pattern that the documentation \
+                 lists (ACL LOG tells which was missing), or mend its password"
+            }
+            Self::Redirected => "write redis+cluster:// in place of redis://",
+            Self::StoreError => "see what Redis answers: it is logged at debug",
+        }
+    }
 }
 
 impl fmt::Display for UnavailableReason {
@@ -191,6 +241,7 @@ impl fmt::Display for UnavailableReason {
             Self::NotReady => "the store is not ready",
             Self::RefusesWrites => "the store refuses to write",
             Self::NotPermitted => "the store's user is not permitted to do what is needed",
+            Self::Redirected => "the store is a cluster, and was not said to be one",
             Self::StoreError => "the store answered with an error",
         })
     }
@@ -243,12 +294,13 @@ pub struct ConnectError {
 pub(crate) enum ConnectFault {
     UnknownScheme(String),
     Malformed(String),
-    Unreachable { address: String, cause: String },
+    Unreachable { addresses: String, cause: String },
     NotUnicode,
 }
 
 /// The schemes a store's URL may have, for messages.
-pub(crate) const SCHEMES: &str = "memory://, redis:// or unix://";
+pub(crate) const SCHEMES: &str =
+    "memory://, redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://";
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -263,8 +315,8 @@ impl fmt::Display for ConnectError {
                     ": malformed URL ({why}); write for example redis://127.0.0.1:6379, the schemes are {SCHEMES}"
                 )
             }
-            ConnectFault::Unreachable { address, cause } => {
-                write!(f, ": cannot connect to Redis at {address}: {cause}")
+            ConnectFault::Unreachable { addresses, cause } => {
+                write!(f, ": cannot connect to {addresses}: {cause}")
             }
             ConnectFault::NotUnicode => {
                 write!(f, ": not valid UTF-8; the URL has to start with {SCHEMES}")

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::{breaker::Breaker, refusals::Refusals};
+use self::{
+    breaker::{Breakers, Permit},
+    refusals::Refusals,
+};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -43,7 +46,7 @@ pub(crate) struct Settings {
 /// A store in another process, with all that makes it safe to ask.
 pub(crate) struct Remote {
     store: RedisStore,
-    breaker: Breaker,
+    breakers: Breakers,
     refusals: Refusals,
     local: MemoryStore,
     deadline: Duration,
@@ -55,7 +58,7 @@ impl Remote {
         let Settings { deadline, on_store_error, max_keys, deny_cache, deny_cache_ttl } = settings;
         Self {
             store,
-            breaker: Breaker::default(),
+            breakers: Breakers::default(),
             refusals: Refusals::new(deny_cache, deny_cache_ttl),
             local: MemoryStore::new(max_keys),
             deadline,
@@ -73,11 +76,10 @@ impl Remote {
         if let Some(refusal) = self.refusals.find(key, request, sent) {
             return Ok(refusal);
         }
-        let answer = match self.breaker.permit() {
+        let answer = match self.permit(key) {
             Ok(permit) => {
                 let answer = self.store.decide(key, request, sent + self.deadline).await;
-                permit.settle(&answer);
-                answer
+                self.settle(permit, answer)
             }
             Err(reason) => Err(reason),
         };
@@ -113,10 +115,9 @@ impl Remote {
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.refusals.forget(key);
         self.local.reset(key);
-        let permit = self.breaker.permit()?;
+        let permit = self.permit(key)?;
         let answer = self.store.reset(key, Instant::now() + self.deadline).await;
-        permit.settle(&answer);
-        answer
+        self.settle(permit, answer)
     }
 
     pub(crate) async fn refund(
@@ -130,9 +131,21 @@ impl Remote {
             return Ok(());
         }
         self.refusals.forget(key);
-        let permit = self.breaker.permit()?;
+        let permit = self.permit(key)?;
         let answer = self.store.refund(key, refund, Instant::now() + self.deadline).await;
-        permit.settle(&answer);
-        answer
+        self.settle(permit, answer)
+    }
+
+    /// Leave to ask the server that has the key, unless it is left alone.
+    fn permit(&self, key: &Key) -> Result<Permit, UnavailableReason> {
+        self.breakers.permit(self.store.server(key))
+    }
+
+    fn settle<T>(
+        &self,
+        permit: Permit,
+        answer: Result<T, UnavailableReason>,
+    ) -> Result<T, UnavailableReason> {
+        permit.settle(answer, |server| self.store.name(server))
     }
 }

@@ -74,15 +74,42 @@ impl Model {
     /// Decides a call, and records it unless it only looks.
     pub fn decide(&mut self, caller: usize, now: u64, cost: u32, record: bool) -> Answer {
         let written = self.callers.get(&caller).cloned().unwrap_or_else(|| self.empty(now));
+        let lag = self.lag(&written, now);
+        let now = now + lag;
+        let is_mended = is_ahead(&written, &self.tiers, now);
+        let written =
+            if self.is_too_much_to_mend(&written, now) { self.empty(now) } else { written };
         let before = self.seen_at(&written, now);
         let admitted = (0..self.tiers.len()).all(|tier| self.has_room(&before, tier, now, cost));
         let recorded = admitted || self.count_rejected;
         let after = if recorded { self.with_units(&before, now, cost) } else { before };
-        let answer = self.answer(&after, admitted, now, cost);
-        if record && (recorded || is_ahead(&written, &self.tiers, now)) {
-            self.callers.insert(caller, after);
+        let mut answer = self.answer(&after, admitted, now, cost);
+        for until in [&mut answer.wait, &mut answer.reset] {
+            *until += if *until > 0 { lag } else { 0 };
+        }
+        let is_log = matches!(written, State::Log(_));
+        if record && (recorded || is_mended) || is_log && is_mended {
+            let kept = if record { after } else { self.seen_at(&written, now) };
+            self.callers.insert(caller, kept);
         }
         answer
+    }
+
+    /// Whether so many units of a log are in the future that they are forgotten.
+    fn is_too_much_to_mend(&self, written: &State, now: u64) -> bool {
+        let State::Log(log) = written else { return false };
+        let ahead = log.iter().filter(|(at, _)| *at > now).map(|(_, units)| *units).sum::<u64>();
+        let largest = self.tiers.iter().map(|tier| tier.threshold).max().unwrap_or(0);
+        ahead.min(largest.into()) > 1_000
+    }
+
+    /// How far the time of a log is ahead of a clock that stepped back: it waits for the clock,
+    /// unless that would take longer than the shortest period.
+    fn lag(&self, written: &State, now: u64) -> u64 {
+        let State::Log(log) = written else { return 0 };
+        let ahead = log.iter().map(|(at, _)| at.saturating_sub(now)).max().unwrap_or(0);
+        let shortest = self.tiers.iter().map(|tier| tier.period).min().unwrap_or(0);
+        if ahead <= shortest { ahead } else { 0 }
     }
 
     fn answer(&self, state: &State, admitted: bool, now: u64, cost: u32) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -20,9 +20,37 @@ const FAILURES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
+/// One breaker for each server: what fails on one of a cluster may well work on the others.
+#[derive(Default)]
+pub(super) struct Breakers {
+    of_servers: RwLock<Vec<Arc<Breaker>>>,
+}
+
+impl Breakers {
+    /// Leave to ask the server with this number, which is small, or, while it is left alone, why.
+    pub(super) fn permit(&self, server: usize) -> Result<Permit, UnavailableReason> {
+        let breaker = self.of(server);
+        let is_probe = breaker.is_probe()?;
+        Ok(Permit { breaker, server, is_probe })
+    }
+
+    fn of(&self, server: usize) -> Arc<Breaker> {
+        let known = self.of_servers.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(breaker) = known.get(server) {
+            return Arc::clone(breaker);
+        }
+        drop(known);
+        let mut known = self.of_servers.write().unwrap_or_else(PoisonError::into_inner);
+        while known.len() <= server {
+            known.push(Arc::default());
+        }
+        Arc::clone(&known[server])
+    }
+}
+
 /// Closed as long as there are fewer failures in a row than [`FAILURES`].
 #[derive(Default)]
-pub(super) struct Breaker {
+struct Breaker {
     failures: AtomicU32,
     open: Mutex<Option<Open>>,
 }
@@ -35,26 +63,27 @@ struct Open {
     reason: UnavailableReason,
 }
 
-/// Leave to ask the store; says what became of it.
-pub(super) struct Permit<'a> {
-    breaker: &'a Breaker,
+/// Leave to ask a server; says what became of it.
+pub(super) struct Permit {
+    breaker: Arc<Breaker>,
+    server: usize,
     is_probe: bool,
 }
 
 impl Breaker {
-    /// Leave to ask the store, or, while it is left alone, why.
-    pub(super) fn permit(&self) -> Result<Permit<'_>, UnavailableReason> {
+    /// Whether a call that asks now looks whether the server is back; or why none may ask.
+    fn is_probe(&self) -> Result<bool, UnavailableReason> {
         if self.failures.load(Ordering::Relaxed) < FAILURES {
-            return Ok(Permit { breaker: self, is_probe: false });
+            return Ok(false);
         }
         match &mut *self.open() {
             Some(open) if open.is_probed || Instant::now() < open.probe_at => Err(open.reason),
             Some(open) => {
                 open.is_probed = true;
-                Ok(Permit { breaker: self, is_probe: true })
+                Ok(true)
             }
-            // Another call has just found the store again.
-            None => Ok(Permit { breaker: self, is_probe: false }),
+            // Another call has just found the server again.
+            None => Ok(false),
         }
     }
 
@@ -63,29 +92,34 @@ impl Breaker {
     }
 }
 
-impl Permit<'_> {
-    /// Says what became of the call.
-    pub(super) fn settle<T>(self, answer: &Result<T, UnavailableReason>) {
+impl Permit {
+    /// Passes on what the server answered, and learns from it; `name` tells operators which.
+    pub(super) fn settle<T>(
+        self,
+        answer: Result<T, UnavailableReason>,
+        name: impl FnOnce(usize) -> String,
+    ) -> Result<T, UnavailableReason> {
         match answer {
-            // A key of another type is not the store's failing.
-            Ok(_) | Err(UnavailableReason::WrongType) => self.succeeded(),
-            Err(reason) => self.failed(*reason),
+            // A key of another type is not the server's failing.
+            Ok(_) | Err(UnavailableReason::WrongType) => self.succeeded(name),
+            Err(reason) => self.failed(reason, name),
         }
+        answer
     }
 
-    /// The store has answered.
-    fn succeeded(self) {
+    /// The server has answered.
+    fn succeeded(self, name: impl FnOnce(usize) -> String) {
         if self.breaker.failures.load(Ordering::Relaxed) == 0 {
             return;
         }
         self.breaker.failures.store(0, Ordering::Relaxed);
         if self.breaker.open().take().is_some() {
-            tracing::info!("the rate limit store answers again");
+            tracing::info!(server = name(self.server), "the rate limit store answers again");
         }
     }
 
-    /// The store could not decide.
-    fn failed(self, reason: UnavailableReason) {
+    /// The server could not decide.
+    fn failed(self, reason: UnavailableReason, name: impl FnOnce(usize) -> String) {
         let failures = self.breaker.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures < FAILURES {
             return;
@@ -99,7 +133,12 @@ impl Permit<'_> {
             }
             Some(open) => (open.pause * 2).min(LONGEST_PAUSE),
             None => {
-                tracing::warn!(%reason, "the rate limit store fails and is left alone for a while");
+                tracing::warn!(
+                    server = name(self.server),
+                    %reason,
+                    advice = reason.advice(),
+                    "the rate limit store fails and is left alone for a while"
+                );
                 FIRST_PAUSE
             }
         };
@@ -111,7 +150,7 @@ impl Permit<'_> {
 }
 
 /// A call that is dropped while it looks lets the next one look.
-impl Drop for Permit<'_> {
+impl Drop for Permit {
     fn drop(&mut self) {
         if self.is_probe
             && let Some(open) = &mut *self.breaker.open()
@@ -125,61 +164,73 @@ impl Drop for Permit<'_> {
 mod tests {
     use super::*;
 
+    fn no_name(_: usize) -> String {
+        String::new()
+    }
+
     const LOST: UnavailableReason = UnavailableReason::Disconnected;
 
-    fn fail(breaker: &Breaker, times: u32) {
+    fn fail(breaker: &Breakers, times: u32) {
         for _ in 0..times {
-            breaker.permit().expect("leave to ask").failed(LOST);
+            breaker.permit(0).expect("leave to ask").failed(LOST, no_name);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn five_failures_in_a_row_open_it_and_one_answer_closes_it() {
-        let breaker = Breaker::default();
+        let breaker = Breakers::default();
         fail(&breaker, FAILURES - 1);
-        breaker.permit().unwrap().succeeded();
+        breaker.permit(0).unwrap().succeeded(no_name);
         fail(&breaker, FAILURES);
-        assert_eq!(breaker.permit().err(), Some(LOST));
+        assert_eq!(breaker.permit(0).err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE).await;
-        breaker.permit().unwrap().succeeded();
+        breaker.permit(0).unwrap().succeeded(no_name);
         fail(&breaker, FAILURES - 1);
-        assert!(breaker.permit().is_ok());
+        assert!(breaker.permit(0).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_call_at_a_time_looks_whether_the_store_is_back() {
-        let breaker = Breaker::default();
+        let breaker = Breakers::default();
         fail(&breaker, FAILURES);
         tokio::time::advance(FIRST_PAUSE).await;
-        let probe = breaker.permit().unwrap();
-        assert_eq!(breaker.permit().err(), Some(LOST));
+        let probe = breaker.permit(0).unwrap();
+        assert_eq!(breaker.permit(0).err(), Some(LOST));
         drop(probe);
-        breaker.permit().unwrap().failed(LOST);
+        breaker.permit(0).unwrap().failed(LOST, no_name);
         // Twice the pause now.
         tokio::time::advance(FIRST_PAUSE / 2).await;
-        assert_eq!(breaker.permit().err(), Some(LOST));
+        assert_eq!(breaker.permit(0).err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE * 2).await;
-        assert!(breaker.permit().is_ok());
+        assert!(breaker.permit(0).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_pause_stays_short_enough_to_find_the_store_within_two_seconds() {
-        let breaker = Breaker::default();
+        let breaker = Breakers::default();
         fail(&breaker, FAILURES);
         for _ in 0..20 {
             tokio::time::advance(LONGEST_PAUSE).await;
-            breaker.permit().expect("a pause of less than a second").failed(LOST);
+            breaker.permit(0).expect("a pause of less than a second").failed(LOST, no_name);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_calls_under_way_do_not_prolong_the_pause() {
-        let breaker = Breaker::default();
-        let under_way: Vec<_> = (0..64).map(|_| breaker.permit().unwrap()).collect();
+        let breaker = Breakers::default();
+        let under_way: Vec<_> = (0..64).map(|_| breaker.permit(0).unwrap()).collect();
         for permit in under_way {
-            permit.failed(LOST);
+            permit.failed(LOST, no_name);
         }
         tokio::time::advance(FIRST_PAUSE).await;
-        assert!(breaker.permit().is_ok());
+        assert!(breaker.permit(0).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_do_not_answer_for_each_other() {
+        let breakers = Breakers::default();
+        fail(&breakers, FAILURES);
+        assert!(breakers.permit(0).is_err());
+        assert!(breakers.permit(2).is_ok());
     }
 }

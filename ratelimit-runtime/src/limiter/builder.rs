@@ -8,7 +8,7 @@ use crate::{
     fallback::{OnStoreError, Remote, Settings},
     store::{
         memory::MemoryStore,
-        redis::{OpenError, RedisStore},
+        redis::{OpenError, RedisStore, Tls},
     },
 };
 
@@ -24,6 +24,7 @@ const URL_ARGUMENT: &str = "rate limit store URL";
 pub struct LimiterBuilder {
     prefix: Box<str>,
     settings: Settings,
+    tls: Tls,
 }
 
 impl LimiterBuilder {
@@ -37,6 +38,7 @@ impl LimiterBuilder {
                 deny_cache: 16_384,
                 deny_cache_ttl: Duration::from_secs(1),
             },
+            tls: Tls::default(),
         }
     }
 
@@ -107,6 +109,26 @@ impl LimiterBuilder {
         self
     }
 
+    /// The certificates, in PEM, of the authorities that Redis's certificate may come from; the
+    /// system's by default. Needs a URL with TLS: `rediss://`.
+    #[cfg(feature = "tls")]
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.set_root_certificate(pem.into());
+        self
+    }
+
+    /// The certificate, and its key, that Redis is shown, in PEM. Needs a URL with TLS:
+    /// `rediss://`.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.tls.set_client_certificate(certificate.into(), key.into());
+        self
+    }
+
     /// A limiter whose counts live in this process.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
@@ -137,12 +159,44 @@ impl LimiterBuilder {
     ///
     /// Outside a tokio runtime.
     pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
-        let store = parse(url).and_then(|kind| match kind {
-            Url::Memory => Ok(self.memory()),
-            Url::Redis => Ok(self.remote(RedisStore::open_lazy(url)?)),
-        });
+        let store = match is_memory(url) {
+            Ok(true) => Ok(self.memory()),
+            Ok(false) => {
+                let opened = RedisStore::open_lazy(url, &self.tls);
+                opened.map(|store| self.remote(store)).map_err(ConnectFault::from)
+            }
+            Err(fault) => Err(fault),
+        };
         let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
         Ok(self.build(store.map_err(failed)?))
+    }
+
+    /// A limiter on a connection of your own, of version 1 of the `redis` crate: one shared
+    /// connection, which its clones lead to, such as `MultiplexedConnection`,
+    /// `ConnectionManager` or `ClusterConnection`.
+    ///
+    /// The limiter sends `EVALSHA`, `EVAL`, `ZREM` and `UNLINK`, keeps to its deadline and leaves
+    /// the connection alone while it fails; to make it anew when it is lost is the connection's
+    /// own affair. Let it repeat nothing by itself: a client that sends a command again after a
+    /// timeout, as `ClusterConnection` does unless its `retries` are 0, may charge a call twice.
+    ///
+    /// ```no_run
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// # async fn connect() -> Result<(), redis::RedisError> {
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let connection = client.get_multiplexed_async_connection().await?;
+    /// let limiter = Limiter::builder().redis_connection(connection);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn redis_connection<C>(self, connection: C) -> Limiter
+    where
+        C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        let store = self.remote(RedisStore::brought(connection));
+        self.build(store)
     }
 
     /// A limiter on the store that `RATELIMIT_URL` names, as [`Limiter::from_env`].
@@ -162,10 +216,10 @@ impl LimiterBuilder {
     }
 
     async fn open(&self, url: &str) -> Result<Store, ConnectFault> {
-        match parse(url)? {
-            Url::Memory => Ok(self.memory()),
-            Url::Redis => Ok(self.remote(RedisStore::open(url).await?)),
+        if is_memory(url)? {
+            return Ok(self.memory());
         }
+        Ok(self.remote(RedisStore::open(url, &self.tls).await?))
     }
 
     fn memory(&self) -> Store {
@@ -181,29 +235,21 @@ impl LimiterBuilder {
     }
 }
 
-/// What kind of store a URL names.
-enum Url {
-    Memory,
-    Redis,
-}
-
-fn parse(url: &str) -> Result<Url, ConnectFault> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(ConnectFault::Malformed("it has no scheme".to_owned()));
-    };
-    match scheme {
-        "memory" if rest.is_empty() => Ok(Url::Memory),
-        "memory" => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
-        "redis" | "unix" => Ok(Url::Redis),
-        scheme => Err(ConnectFault::UnknownScheme(scheme.to_owned())),
+/// Whether the URL names the store in this process.
+fn is_memory(url: &str) -> Result<bool, ConnectFault> {
+    match url.strip_prefix("memory://") {
+        None => Ok(false),
+        Some("") => Ok(true),
+        Some(_) => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
     }
 }
 
 impl From<OpenError> for ConnectFault {
     fn from(error: OpenError) -> Self {
         match error {
+            OpenError::UnknownScheme(scheme) => Self::UnknownScheme(scheme),
             OpenError::Malformed(why) => Self::Malformed(why),
-            OpenError::Unreachable { address, cause } => Self::Unreachable { address, cause },
+            OpenError::Unreachable { addresses, cause } => Self::Unreachable { addresses, cause },
         }
     }
 }

@@ -1,54 +1,111 @@
 //! Redis: one script on one key per caller, one round trip per decision, the server's clock.
 
+mod cluster;
 mod connection;
+mod connector;
+mod failure;
+mod node;
 mod script;
+mod tls;
+mod url;
 
-use std::{
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::sync::Arc;
 
-use redis::{
-    Client, Cmd, FromRedisValue, IntoConnectionInfo, RedisError, Value,
-    io::tcp::{TcpSettings, socket2::TcpKeepalive},
-};
+use redis::{Cmd, FromRedisValue, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
-use self::{connection::Connection, script::Call};
+pub(crate) use self::tls::Tls;
+use self::{
+    cluster::Cluster,
+    connector::Connector,
+    failure::{Failure, describe},
+    node::Node,
+    script::Call,
+    url::{Kind, Target},
+};
 use super::{Outcome, Refund, Request};
 use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
 
 /// Why no connection could be made.
 #[derive(Debug)]
 pub(crate) enum OpenError {
+    UnknownScheme(String),
     Malformed(String),
-    Unreachable { address: String, cause: String },
+    Unreachable { addresses: String, cause: String },
 }
 
 pub(crate) struct RedisStore {
-    connection: Connection,
-    /// Calls in a row that got no answer in time.
-    unanswered: AtomicU32,
+    servers: Servers,
 }
 
-/// After so many calls without an answer the connection is made anew: a peer that vanished without
-/// a word is noticed by nothing else.
-const UNANSWERED: u32 = 3;
+enum Servers {
+    One(Arc<Node>),
+    Cluster(Cluster),
+}
+
+/// So often a cluster may send a call on to another node.
+const REDIRECTIONS: u32 = 5;
+
+/// A command that is sent again as it is: to take something away a second time takes nothing.
+const REPEATABLE: bool = true;
 
 impl RedisStore {
     /// Connects.
-    pub(crate) async fn open(url: &str) -> Result<Self, OpenError> {
-        let (client, address) = client(url)?;
-        match Connection::open(client).await {
-            Ok(connection) => Ok(Self { connection, unanswered: AtomicU32::new(0) }),
-            Err(error) => Err(OpenError::Unreachable { address, cause: describe(&error) }),
+    pub(crate) async fn open(url: &str, tls: &Tls) -> Result<Self, OpenError> {
+        let target = Target::parse(url, tls)?;
+        let addresses = target.addresses();
+        let opened = match target.kind {
+            Kind::Cluster => {
+                let cluster = Cluster::open(target).await;
+                cluster.map(Servers::Cluster).map_err(|reason| reason.to_string())
+            }
+            Kind::Single | Kind::Sentinel { .. } => {
+                let connector = Connector::to_target(&target, tls)?;
+                let node = Node::open(connector, addresses.clone()).await;
+                node.map(Servers::one).map_err(|error| describe(&error))
+            }
+        };
+        match opened {
+            Ok(servers) => Ok(Self { servers }),
+            Err(cause) => Err(OpenError::Unreachable { addresses, cause }),
         }
     }
 
     /// Connects in the background.
-    pub(crate) fn open_lazy(url: &str) -> Result<Self, OpenError> {
-        let (client, _) = client(url)?;
-        Ok(Self { connection: Connection::lazy(client), unanswered: AtomicU32::new(0) })
+    pub(crate) fn open_lazy(url: &str, tls: &Tls) -> Result<Self, OpenError> {
+        let target = Target::parse(url, tls)?;
+        let servers = if matches!(target.kind, Kind::Cluster) {
+            Servers::Cluster(Cluster::lazy(target))
+        } else {
+            let connector = Connector::to_target(&target, tls)?;
+            Servers::one(Node::lazy(connector, target.addresses()))
+        };
+        Ok(Self { servers })
+    }
+
+    /// On a connection of the program's own.
+    pub(crate) fn brought<C>(connection: C) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        Self { servers: Servers::one(Node::brought(connection)) }
+    }
+
+    /// The number of the server that decides this key: what is known of one says nothing of
+    /// another. Numbers are small, and used again when a server has left.
+    pub(crate) fn server(&self, key: &Key) -> usize {
+        match &self.servers {
+            Servers::One(_) => 0,
+            Servers::Cluster(cluster) => cluster.number(key),
+        }
+    }
+
+    /// What messages for operators call the server of this number.
+    pub(crate) fn name(&self, server: usize) -> String {
+        match &self.servers {
+            Servers::One(node) => node.name().to_owned(),
+            Servers::Cluster(cluster) => cluster.name(server),
+        }
     }
 
     pub(crate) async fn decide(
@@ -58,7 +115,7 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
         let call = Call::decision(key, request);
-        let reply = self.run(&call, deadline).await?;
+        let reply = self.run(key, &call, deadline).await?;
         call.decode(&reply)
     }
 
@@ -70,24 +127,26 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<(), UnavailableReason> {
         if refund.policy.algorithm() != Algorithm::SlidingWindow {
-            return self.run(&Call::refund(key, refund), deadline).await.map(drop);
+            return self.run(key, &Call::refund(key, refund), deadline).await.map(drop);
         }
         let mut zrem = redis::cmd("ZREM");
         zrem.arg(key.as_bytes());
         for unit in refund.mark..refund.mark + u64::from(refund.cost) {
             zrem.arg(unit);
         }
-        self.send(&zrem, deadline).await?;
+        self.send(key, deadline, REPEATABLE, |_| zrem.clone()).await?;
         Ok(())
     }
 
-    async fn run(&self, call: &Call<'_>, deadline: Instant) -> Result<Vec<i64>, UnavailableReason> {
-        let reply = match self.send(&call.evalsha(), deadline).await {
-            // The server does not know the script (any more): EVAL runs it and makes it known.
-            Err(Failure::UnknownScript) => self.send(&call.eval(), deadline).await,
-            reply => reply,
-        };
-        FromRedisValue::from_redis_value(reply?).map_err(|_| UnavailableReason::StoreError)
+    async fn run(
+        &self,
+        key: &Key,
+        call: &Call<'_>,
+        deadline: Instant,
+    ) -> Result<Vec<i64>, UnavailableReason> {
+        let command = |attempt: Attempt| call.command(attempt);
+        let reply = self.send(key, deadline, call.is_repeatable(), command).await?;
+        FromRedisValue::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
     }
 
     pub(crate) async fn reset(
@@ -97,108 +156,85 @@ impl RedisStore {
     ) -> Result<(), UnavailableReason> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(key.as_bytes());
-        self.send(&unlink, deadline).await?;
+        self.send(key, deadline, REPEATABLE, |_| unlink.clone()).await?;
         Ok(())
     }
 
-    /// Sends a command, and waits for its reply no longer than until the deadline.
-    async fn send(&self, command: &Cmd, deadline: Instant) -> Result<Value, Failure> {
-        let sent = async {
-            let mut link = self.connection.get().await?;
-            let answer = link.connection.send_packed_command(command).await;
-            self.unanswered.store(0, Ordering::Relaxed);
-            answer.and_then(Value::extract_error).map_err(|error| {
-                let failure = Failure::of(&error);
-                if failure.is_of_the_connection() || error.is_unrecoverable_error() {
-                    self.connection.replace(&link);
+    /// Sends a command to the server that has the key, and waits for its reply no longer than until
+    /// the deadline.
+    ///
+    /// It is sent again where nothing was executed, and once where the connection was lost with the
+    /// call under way, if the command then charges the call no second time.
+    async fn send(
+        &self,
+        key: &Key,
+        deadline: Instant,
+        is_repeatable: bool,
+        command: impl Fn(Attempt) -> Cmd,
+    ) -> Result<Value, UnavailableReason> {
+        let mut attempt = Attempt::default();
+        let mut redirections = 0;
+        let mut redirected = None;
+        loop {
+            let (node, asking) = match redirected.take() {
+                Some(to) => to,
+                None => (self.servers.of(key, deadline).await?, false),
+            };
+            let failure = match node.send(&command(attempt), asking, deadline).await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            match (failure, &self.servers) {
+                (Failure::UnknownScript, _) if !attempt.with_text => {
+                    // EVAL runs the script and makes it known.
+                    attempt.with_text = true;
+                    redirected = Some((node, asking));
                 }
-                failure
-            })
-        };
-        tokio::time::timeout_at(deadline, sent).await.unwrap_or_else(|_| {
-            self.gave_up();
-            Err(UnavailableReason::DeadlineExceeded.into())
-        })
-    }
-
-    /// A call was given up that got no answer in time.
-    fn gave_up(&self) {
-        if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
-            self.unanswered.store(0, Ordering::Relaxed);
-            self.connection.replace_current();
+                (Failure::Moved(to), Servers::Cluster(cluster)) if redirections < REDIRECTIONS => {
+                    redirections += 1;
+                    redirected = Some((cluster.at(to, &node, Some(key)), false));
+                }
+                (Failure::Ask(to), Servers::Cluster(cluster)) if redirections < REDIRECTIONS => {
+                    redirections += 1;
+                    redirected = Some((cluster.at(to, &node, None), true));
+                }
+                (failure, _) => {
+                    if let Servers::Cluster(cluster) = &self.servers {
+                        cluster.outdated();
+                    }
+                    if attempt.again || !failure.may_be_repeated(is_repeatable) {
+                        return Err(failure.into());
+                    }
+                    attempt.again = true;
+                }
+            }
         }
     }
 }
 
-/// A client for the URL, and the address for messages.
-fn client(url: &str) -> Result<(Client, String), OpenError> {
-    let malformed = |error: RedisError| {
-        // What follows the words is the client's own classification.
-        let why = describe(&error);
-        OpenError::Malformed(why.split(" - ").next().unwrap_or_default().to_owned())
-    };
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(3))
-        .with_retries(3);
-    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    let info = url.into_connection_info().map_err(malformed)?.set_tcp_settings(settings);
-    let address = info.addr().to_string();
-    Ok((Client::open(info).map_err(malformed)?, address))
-}
-
-/// What came of a command instead of a reply.
-enum Failure {
-    UnknownScript,
-    Because(UnavailableReason),
-}
-
-impl Failure {
-    fn of(error: &RedisError) -> Self {
-        let reason = match error.code() {
-            Some("NOSCRIPT") => return Self::UnknownScript,
-            Some("WRONGTYPE") => UnavailableReason::WrongType,
-            Some("READONLY") => UnavailableReason::ReadOnly,
-            Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY") => {
-                UnavailableReason::NotReady
-            }
-            Some("OOM" | "MISCONF" | "NOREPLICAS") => UnavailableReason::RefusesWrites,
-            Some("NOPERM" | "NOAUTH" | "WRONGPASS") => UnavailableReason::NotPermitted,
-            // A command that the user may not run inside a script.
-            Some(_) if describe(error).contains("can't run this command") => {
-                UnavailableReason::NotPermitted
-            }
-            Some(_) => UnavailableReason::StoreError,
-            None => UnavailableReason::Disconnected,
-        };
-        tracing::debug!(%reason, error = %describe(error), "the rate limit store failed");
-        Self::Because(reason)
+impl Servers {
+    fn one(node: Node) -> Self {
+        Self::One(Arc::new(node))
     }
 
-    /// Whether the connection is of no more use: it is broken, or leads to where nothing can be
-    /// written.
-    fn is_of_the_connection(&self) -> bool {
-        let (lost, replica) = (UnavailableReason::Disconnected, UnavailableReason::ReadOnly);
-        matches!(self, Self::Because(reason) if [lost, replica].contains(reason))
-    }
-}
-
-impl From<UnavailableReason> for Failure {
-    fn from(reason: UnavailableReason) -> Self {
-        Self::Because(reason)
-    }
-}
-
-impl From<Failure> for UnavailableReason {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Because(reason) => reason,
-            Failure::UnknownScript => Self::StoreError,
+    /// The server that has the key.
+    async fn of(&self, key: &Key, deadline: Instant) -> Result<Arc<Node>, UnavailableReason> {
+        match self {
+            Self::One(node) => Ok(Arc::clone(node)),
+            Self::Cluster(cluster) => match cluster.node(key) {
+                Some(node) => Ok(node),
+                // Rare: on the heap, so that calls need not make room for it.
+                None => Box::pin(cluster.learn_node(key, deadline)).await,
+            },
         }
     }
 }
 
-/// The server's or the system's words, without what the client puts around them.
-fn describe(error: &RedisError) -> String {
-    error.detail().map_or_else(|| error.to_string(), str::to_owned)
+/// How a command is sent.
+#[derive(Clone, Copy, Default)]
+struct Attempt {
+    /// The server does not know the script.
+    with_text: bool,
+    /// The call may have been executed before.
+    again: bool,
 }

@@ -11,17 +11,17 @@ use std::{
     time::Duration,
 };
 
-use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
+use redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
 };
 
-use super::describe;
+use super::{connector::Connector, failure::describe};
 use crate::error::UnavailableReason;
 
-/// How long connecting may take, name resolution and handshake included.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The number of the first link.
+const FIRST: u64 = 1;
 
 /// The pauses between attempts that fail.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -60,25 +60,30 @@ impl Lost {
     fn is_in_use(&self, number: u64) -> bool {
         number > self.number.load(Ordering::Relaxed)
     }
+
+    fn lose(&self, number: u64) {
+        self.number.fetch_max(number, Ordering::Relaxed);
+        self.notify.notify_one();
+    }
 }
 
 impl Connection {
     /// Connects, and from then on keeps connected.
-    pub(super) async fn open(client: Client) -> RedisResult<Self> {
-        let connection = connect(&client).await?;
-        Ok(Self::start(client, Some(connection)))
+    pub(super) async fn open(mut connector: Connector) -> RedisResult<Self> {
+        let lost = Arc::new(Lost::default());
+        let connection = connect(&mut connector, &lost, FIRST).await?;
+        let first = State::Ready(Link { connection, number: FIRST });
+        Ok(Self::start(connector, first, lost))
     }
 
     /// Connects in the background.
-    pub(super) fn lazy(client: Client) -> Self {
-        Self::start(client, None)
+    pub(super) fn lazy(connector: Connector) -> Self {
+        Self::start(connector, State::Connecting, Arc::default())
     }
 
-    fn start(client: Client, first: Option<MultiplexedConnection>) -> Self {
-        let first = first.map(|connection| Link { connection, number: 1 });
-        let (sender, state) = watch::channel(first.map_or(State::Connecting, State::Ready));
-        let lost = Arc::new(Lost::default());
-        let task = tokio::spawn(keep_connected(client, sender, Arc::clone(&lost)));
+    fn start(connector: Connector, first: State, lost: Arc<Lost>) -> Self {
+        let (sender, state) = watch::channel(first);
+        let task = tokio::spawn(keep_connected(connector, sender, Arc::clone(&lost)));
         Self { state, lost, task }
     }
 
@@ -104,8 +109,7 @@ impl Connection {
 
     /// Has the connection made anew that this link is of.
     pub(super) fn replace(&self, link: &Link) {
-        self.lost.number.fetch_max(link.number, Ordering::Relaxed);
-        self.lost.notify.notify_one();
+        self.lost.lose(link.number);
     }
 
     /// Has the connection made anew, whichever it is.
@@ -118,6 +122,11 @@ impl Connection {
             self.replace(&link);
         }
     }
+
+    /// Whether the last attempt to connect failed.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Failed)
+    }
 }
 
 impl Drop for Connection {
@@ -126,9 +135,9 @@ impl Drop for Connection {
     }
 }
 
-async fn keep_connected(client: Client, state: watch::Sender<State>, lost: Arc<Lost>) {
+async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, lost: Arc<Lost>) {
     let mut pause = FIRST_PAUSE;
-    let mut number = u64::from(matches!(&*state.borrow(), State::Ready(_)));
+    let mut number = if matches!(&*state.borrow(), State::Ready(_)) { FIRST } else { 0 };
     loop {
         // A link that is in use stays until it is said to be lost.
         while lost.is_in_use(number) {
@@ -137,7 +146,7 @@ async fn keep_connected(client: Client, state: watch::Sender<State>, lost: Arc<L
         if !matches!(&*state.borrow(), State::Failed) {
             state.send_replace(State::Connecting);
         }
-        match connect(&client).await {
+        match connect(&mut connector, &lost, number + 1).await {
             Ok(connection) => {
                 number += 1;
                 pause = FIRST_PAUSE;
@@ -154,18 +163,14 @@ async fn keep_connected(client: Client, state: watch::Sender<State>, lost: Arc<L
     }
 }
 
-async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
-    // A call waits no longer than the limiter's deadline; the connection itself does not count.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(None);
-    let connecting = client.get_multiplexed_async_connection_with_config(&config);
-    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(connected) => connected,
-        Err(_) => Err(std::io::Error::new(
-            std::io::ErrorKind::TimedOut,
-            format!("no answer within {CONNECT_TIMEOUT:?}"),
-        )
-        .into()),
-    }
+/// Makes the link of this number, which says itself when it is lost.
+async fn connect(
+    connector: &mut Connector,
+    lost: &Arc<Lost>,
+    number: u64,
+) -> RedisResult<MultiplexedConnection> {
+    let lost = Arc::clone(lost);
+    // On the heap: what the client does to connect is deep, and need not be part of each caller's
+    // future.
+    Box::pin(connector.connect(move || lost.lose(number))).await
 }

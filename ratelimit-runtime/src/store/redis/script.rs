@@ -8,6 +8,7 @@ use std::{
 use once_cell::sync::Lazy;
 use redis::Cmd;
 
+use super::Attempt;
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -78,18 +79,21 @@ impl<'a> Call<'a> {
         Self { script, key, policy, cost, mark: Some(mark), recorded: 0 }
     }
 
-    /// The command for a server that knows the script.
-    pub(super) fn evalsha(&self) -> Cmd {
-        self.command("EVALSHA", self.script.sha1.get_hash())
+    /// Whether the script notices that it has decided the call before: by the name that its units
+    /// have in a log.
+    pub(super) fn is_repeatable(&self) -> bool {
+        let is_log = self.policy.algorithm() == Algorithm::SlidingWindow;
+        is_log && !self.policy.counts_rejected()
     }
 
-    /// The command for any server.
-    pub(super) fn eval(&self) -> Cmd {
-        self.command("EVAL", self.script.text)
-    }
-
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let Self { key, policy, cost, mark, recorded, .. } = *self;
+    pub(super) fn command(&self, attempt: Attempt) -> Cmd {
+        let Self { script, key, policy, cost, mark, recorded } = *self;
+        let recorded = if attempt.again && self.is_repeatable() { 2 } else { recorded };
+        let (name, script) = if attempt.with_text {
+            ("EVAL", script.text)
+        } else {
+            ("EVALSHA", script.sha1.get_hash())
+        };
         let mut command = redis::cmd(name);
         command.arg(script).arg(1).arg(key.as_bytes());
         match mark {

@@ -26,12 +26,15 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
+-- What is done to so many units in one command takes less than a millisecond.
+local AT_ONCE = 1000
+
 -- Records units as of now, as many in one command as Lua's stack allows.
 local function record(units)
   local stamp, unpack = text(now), unpack or table.unpack
-  for first = 1, #units, 1000 do
+  for first = 1, #units, AT_ONCE do
     local members = {}
-    for i = first, math.min(first + 999, #units) do
+    for i = first, math.min(first + AT_ONCE - 1, #units) do
       members[#members + 1] = stamp
       members[#members + 1] = units[i]
     end
@@ -39,14 +42,35 @@ local function record(units)
   end
 end
 
+local longest, shortest, largest = 0, math.huge, 0
+for i = 4, #ARGV, 2 do
+  local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  longest, shortest = math.max(longest, period), math.min(shortest, period)
+  largest = math.max(largest, threshold)
+end
+
 local last = redis.call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
 last = last and tonumber(last) or -math.huge
 
+-- A clock that stepped back leaves units in the future. After a small step the log's time stands
+-- still until the clock has caught up. After a large one they are units of now; where they are so
+-- many that to write them anew would hold up the server, they are forgotten.
+local lag = math.max(last - now, 0)
+if lag > shortest then
+  if redis.call('ZCOUNT', log, '(' .. text(now), '+inf') > AT_ONCE then
+    redis.call('UNLINK', log)
+    lag, last = 0, -math.huge
+  else
+    record(redis.call('ZRANGEBYSCORE', log, '(' .. text(now), '+inf'))
+    redis.call('PEXPIRE', log, math.floor(longest / 1000) + 999)
+    lag, last = 0, now
+  end
+end
+now = now + lag
+
 local admitted, live = true, {}
-local longest, largest = 0, 0
 for i = 4, #ARGV, 2 do
   local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-  longest, largest = math.max(longest, period), math.max(largest, threshold)
   local since = now - period
   live[i] = last > since and redis.call('ZCOUNT', log, '(' .. text(since), '+inf') or 0
   admitted = admitted and live[i] + cost <= threshold
@@ -59,16 +83,13 @@ if may_repeat then
   end
 end
 
--- The stamp of the unit that `after` units are newer than, once the call's own are recorded. What
--- a clock that has since stepped back wrote into the future counts as written now.
+-- The stamp of the unit that `after` units are newer than, once the call's own are recorded.
 local function newest(after)
   if after < own then
     return now
   end
   local rank = own - after - 1
-  local stamp = rank == -1 and last
-    or tonumber(redis.call('ZRANGE', log, rank, rank, 'WITHSCORES')[2])
-  return math.min(stamp, now)
+  return rank == -1 and last or tonumber(redis.call('ZRANGE', log, rank, rank, 'WITHSCORES')[2])
 end
 
 local tier, remaining, wait
@@ -82,7 +103,7 @@ for i = 4, #ARGV, 2 do
   -- The unit that has to leave so that this call, or one more unit, finds its place.
   local wanted, leaves = admitted and left + 1 or cost, 0
   if wanted <= threshold and units + wanted > threshold then
-    leaves = newest(threshold - wanted) + period - now
+    leaves = newest(threshold - wanted) + period - now + lag
   end
   local closer = admitted and (not tier or left < remaining)
   if not tier or closer or leaves > wait and (left == remaining or not admitted) then
@@ -90,26 +111,22 @@ for i = 4, #ARGV, 2 do
   end
 end
 
-local reset = math.max(math.min(own > 0 and now or last, now) + longest - now, 0)
+local reset = math.max((own > 0 and now or last) + longest - now + lag, 0)
 
-if id ~= '' then
-  -- A clock that stepped back leaves units in the future; from here on they are units of now.
-  if last > now then
-    record(redis.call('ZRANGEBYSCORE', log, '(' .. text(now), '+inf'))
+if id ~= '' and own > 0 then
+  local units, first = {}, tonumber(id)
+  for unit = first, first + own - 1 do
+    units[#units + 1] = text(unit)
   end
-  if own > 0 then
-    local units, first = {}, tonumber(id)
-    for unit = first, first + own - 1 do
-      units[#units + 1] = text(unit)
-    end
-    record(units)
-    -- Only the newest units decide: what is older than the largest threshold's worth goes.
-    redis.call('ZREMRANGEBYRANK', log, 0, -1 - largest)
+  record(units)
+  -- Only the newest units decide: what is older than the largest threshold's worth goes.
+  local excess = redis.call('ZCARD', log) - largest
+  if excess > 0 then
+    redis.call('ZREMRANGEBYRANK', log, 0, math.min(excess, own + AT_ONCE) - 1)
   end
-  if own > 0 or last > now then
-    local ttl = math.floor(reset / 1000) + 999
-    redis.call('PEXPIRE', log, ttl)
-  end
+  local ttl = math.floor(longest / 1000) + 999
+  redis.call('PEXPIRE', log, ttl)
 end
+
 
 return { admitted and 1 or 0, tier, remaining, wait, reset }

@@ -1,0 +1,157 @@
+//! How a connection is made: to one server, or to the primary that Sentinels know.
+
+use std::time::Duration;
+
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion,
+    PushInfo, PushKind, RedisError, RedisResult, TlsMode,
+    aio::MultiplexedConnection,
+    sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
+};
+
+use super::{
+    OpenError, Tls,
+    failure::describe,
+    url::{Kind, Target, tcp_settings},
+};
+
+/// How long connecting to a server may take, name resolution and handshake included.
+const SERVER: Duration = Duration::from_secs(1);
+
+/// How long Sentinels may take to tell where the primary is: a stopped one is waited for.
+const SENTINELS: Duration = Duration::from_secs(3);
+
+/// Makes connections, one after the other.
+pub(super) struct Connector {
+    source: Source,
+    protocol: Option<ProtocolVersion>,
+}
+
+enum Source {
+    Server(Box<ConnectionInfo>),
+    Sentinels(Box<SentinelClient>),
+}
+
+impl Connector {
+    pub(super) fn to_server(info: ConnectionInfo, protocol: Option<ProtocolVersion>) -> Self {
+        Self { source: Source::Server(Box::new(info)), protocol }
+    }
+
+    /// To the only server of the target, or to its primary.
+    pub(super) fn to_target(target: &Target, tls: &Tls) -> Result<Self, OpenError> {
+        let source = match &target.kind {
+            Kind::Sentinel { primary, username, password } => {
+                let client =
+                    sentinels(target, primary, tls, username.as_deref(), password.as_deref());
+                let client = client.map_err(|error| OpenError::Malformed(describe(&error)))?;
+                Source::Sentinels(Box::new(client))
+            }
+            Kind::Single | Kind::Cluster => Source::Server(Box::new(target.servers[0].clone())),
+        };
+        Ok(Self { source, protocol: target.protocol })
+    }
+
+    /// Connects; `ended` is called when the connection is at its end, where the protocol tells.
+    pub(super) async fn connect(
+        &mut self,
+        ended: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> RedisResult<MultiplexedConnection> {
+        let info = match &mut self.source {
+            Source::Server(info) => (**info).clone(),
+            Source::Sentinels(client) => {
+                let client = within(SENTINELS, client.async_get_client()).await?;
+                client.get_connection_info().clone()
+            }
+        };
+        if let Some(protocol) = self.protocol {
+            return open(info, protocol, ended).await;
+        }
+        // RESP3 tells at once when an idle connection ends.
+        match open(info.clone(), ProtocolVersion::RESP3, ended.clone()).await {
+            Err(error) if is_unknown(&error) => {
+                self.protocol = Some(ProtocolVersion::RESP2);
+                open(info, ProtocolVersion::RESP2, ended).await
+            }
+            connected => connected,
+        }
+    }
+}
+
+/// Whether it is RESP3 that the server, or what stands for it, does not know.
+fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || describe(error).to_ascii_lowercase().starts_with("unknown command")
+}
+
+async fn open(
+    info: ConnectionInfo,
+    protocol: ProtocolVersion,
+    ended: impl Fn() + Send + Sync + 'static,
+) -> RedisResult<MultiplexedConnection> {
+    let settings = info.redis_settings().clone().set_protocol(protocol);
+    let client = Client::open(info.set_redis_settings(settings))?;
+    // A call waits no longer than the limiter's deadline; the connection itself does not count.
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let config = match protocol {
+        ProtocolVersion::RESP2 => config,
+        _ => config.set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                ended();
+            }
+            Ok::<_, redis::aio::SendError>(())
+        }),
+    };
+    within(SERVER, client.get_multiplexed_async_connection_with_config(&config)).await
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        let why = format!("no answer within {limit:?}");
+        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why).into())
+    })
+}
+
+fn sentinels(
+    target: &Target,
+    primary: &str,
+    tls: &Tls,
+    username: Option<&str>,
+    password: Option<&str>,
+) -> RedisResult<SentinelClient> {
+    let addresses = target.servers.iter().map(|server| server.addr().clone());
+    let mut builder = SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)?
+        .set_client_to_redis_tcp_settings(tcp_settings())
+        .set_client_to_sentinel_tcp_settings(tcp_settings());
+    // The login in the URL is the primary's; Sentinels have one of their own, or none.
+    let settings = target.servers[0].redis_settings();
+    builder = builder.set_client_to_redis_db(settings.db());
+    if let Some(username) = settings.username() {
+        builder = builder.set_client_to_redis_username(username);
+    }
+    if let Some(password) = settings.password() {
+        builder = builder.set_client_to_redis_password(password);
+    }
+    if let Some(username) = username {
+        builder = builder.set_client_to_sentinel_username(username);
+    }
+    if let Some(password) = password {
+        builder = builder.set_client_to_sentinel_password(password);
+    }
+    if let ConnectionAddr::TcpTls { insecure, .. } = target.servers[0].addr() {
+        let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
+        builder = with_tls(builder.set_client_to_redis_tls_mode(mode), tls);
+    }
+    builder.build()
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(builder: SentinelClientBuilder, tls: &Tls) -> SentinelClientBuilder {
+    builder.set_client_to_redis_certificates(tls.certificates())
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(builder: SentinelClientBuilder, _: &Tls) -> SentinelClientBuilder {
+    builder
+}

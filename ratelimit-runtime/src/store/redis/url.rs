@@ -1,0 +1,228 @@
+//! What a URL names: one server, a cluster, or the primary that Sentinels know.
+
+use redis::{
+    ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+use url::form_urlencoded;
+
+use super::{OpenError, Tls, failure::describe};
+
+/// What a URL names, with all that it says about connecting.
+pub(super) struct Target {
+    pub(super) kind: Kind,
+    /// The addresses in the URL: one, or one or several of a cluster or of Sentinels.
+    pub(super) servers: Vec<ConnectionInfo>,
+    /// Of the servers, if the URL says so.
+    pub(super) protocol: Option<ProtocolVersion>,
+}
+
+pub(super) enum Kind {
+    Single,
+    Cluster,
+    Sentinel { primary: String, username: Option<String>, password: Option<String> },
+}
+
+/// The port of a Sentinel whose address names none.
+const SENTINEL_PORT: &str = ":26379";
+
+impl Target {
+    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, OpenError> {
+        let malformed = |why: &str| OpenError::Malformed(why.to_owned());
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("it has no scheme"))?;
+        let unknown = || OpenError::UnknownScheme(scheme.to_owned());
+        let (transport, kind) = match scheme.split_once('+') {
+            Some(("redis" | "valkey", "unix")) => ("unix", ""),
+            Some((transport, kind @ ("cluster" | "sentinel"))) => (transport, kind),
+            Some(_) => return Err(unknown()),
+            None => (scheme, ""),
+        };
+        if !["redis", "rediss", "valkey", "valkeys", "unix"].contains(&transport) {
+            return Err(unknown());
+        }
+        tls.check(transport)?;
+
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let known: &[&str] = match (transport, kind) {
+            ("unix", _) => &["protocol", "db", "user", "pass"],
+            (_, "sentinel") => &["protocol", "sentinel_username", "sentinel_password"],
+            _ => &["protocol"],
+        };
+        if let Some((name, _)) = query.iter().find(|(name, _)| !known.contains(&name.as_ref())) {
+            let known = known.join("`, `");
+            return Err(OpenError::Malformed(format!(
+                "unknown parameter `{name}`; allowed are `{known}`"
+            )));
+        }
+        let value = |wanted: &str| {
+            let found = query.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.clone().into_owned())
+        };
+
+        let (authority, path) = match rest.split_once('/') {
+            Some((authority, path)) if transport != "unix" => (authority, path),
+            _ => (rest, ""),
+        };
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (format!("{login}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let (kind, database) = match kind {
+            "cluster" if !["", "0"].contains(&path) => {
+                return Err(malformed("a cluster has no databases but 0"));
+            }
+            "cluster" => (Kind::Cluster, ""),
+            "sentinel" => {
+                let (primary, database) = path.split_once('/').unwrap_or((path, ""));
+                if primary.is_empty() {
+                    return Err(malformed(
+                        "the name of the primary is missing: redis+sentinel://host:26379/mymaster",
+                    ));
+                }
+                let username = value("sentinel_username");
+                let password = value("sentinel_password");
+                (Kind::Sentinel { primary: primary.to_owned(), username, password }, database)
+            }
+            _ => (Kind::Single, path),
+        };
+        let hosts: Vec<_> = match kind {
+            // A comma may be part of a path.
+            Kind::Single => vec![hosts],
+            Kind::Cluster | Kind::Sentinel { .. } => hosts.split(',').collect(),
+        };
+        let servers = hosts.into_iter().map(|host| {
+            let port = match kind {
+                Kind::Sentinel { .. } if !has_port(host) => SENTINEL_PORT,
+                _ => "",
+            };
+            let mut url = format!("{transport}://{login}{host}{port}");
+            if transport != "unix" {
+                url.extend(["/", database]);
+            }
+            let query = query.iter().filter(|(name, _)| !name.starts_with("sentinel_"));
+            let query: String =
+                form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
+            server(&format!("{url}?{query}"), tls)
+        });
+        let servers = servers.collect::<Result<Vec<_>, _>>()?;
+        let protocol = value("protocol").map(|_| servers[0].redis_settings().protocol());
+        Ok(Self { kind, servers, protocol })
+    }
+
+    /// The addresses, for messages.
+    pub(super) fn addresses(&self) -> String {
+        let addresses: Vec<_> =
+            self.servers.iter().map(|server| server.addr().to_string()).collect();
+        match &self.kind {
+            Kind::Single => format!("Redis at {}", addresses.join(", ")),
+            Kind::Cluster => format!("a Redis cluster at {}", addresses.join(", ")),
+            Kind::Sentinel { primary, .. } => {
+                format!("the primary `{primary}` through Sentinels at {}", addresses.join(", "))
+            }
+        }
+    }
+}
+
+/// One server's URL, as the client reads it, with our settings of its socket.
+fn server(url: &str, tls: &Tls) -> Result<ConnectionInfo, OpenError> {
+    let info = url.into_connection_info().map_err(|error| {
+        // What follows the words is the client's own classification.
+        let why = describe(&error);
+        OpenError::Malformed(why.split(" - ").next().unwrap_or_default().to_owned())
+    })?;
+    tls.apply(info.set_tcp_settings(tcp_settings()))
+}
+
+/// Commands leave at once, and a peer that vanished without a word is noticed.
+pub(super) fn tcp_settings() -> TcpSettings {
+    use std::time::Duration;
+
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(3))
+        .with_retries(3);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(Duration::from_secs(5));
+    settings
+}
+
+fn has_port(host: &str) -> bool {
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Target {
+        Target::parse(url, &Tls::default()).unwrap()
+    }
+
+    fn why(url: &str) -> String {
+        match Target::parse(url, &Tls::default()).err() {
+            Some(OpenError::Malformed(why)) => why,
+            Some(OpenError::UnknownScheme(scheme)) => format!("scheme {scheme}"),
+            other => panic!("{url}: {other:?}"),
+        }
+    }
+
+    fn addresses(target: &Target) -> Vec<String> {
+        target.servers.iter().map(|server| server.addr().to_string()).collect()
+    }
+
+    #[test]
+    fn one_server_by_tcp_or_by_its_socket() {
+        let target = parse("redis://user:p%40ss@host:1234/7?protocol=resp3");
+        assert_eq!(addresses(&target), ["host:1234"]);
+        let settings = target.servers[0].redis_settings();
+        assert_eq!((settings.username(), settings.password()), (Some("user"), Some("p@ss")));
+        assert_eq!((settings.db(), target.protocol), (7, Some(ProtocolVersion::RESP3)));
+        for url in ["unix:///run/redis.sock?db=2", "redis+unix:///run/redis.sock?db=2"] {
+            let target = parse(url);
+            assert_eq!(addresses(&target), ["/run/redis.sock"]);
+            assert_eq!(target.servers[0].redis_settings().db(), 2);
+        }
+        assert_eq!(addresses(&parse("valkey://[::1]")), ["::1:6379"]);
+        assert_eq!(parse("redis://host").protocol, None);
+    }
+
+    #[test]
+    fn a_cluster_by_several_of_its_nodes() {
+        let target = parse("redis+cluster://user:secret@a:7000,b:7001,[::1]:7002");
+        assert!(matches!(target.kind, Kind::Cluster));
+        assert_eq!(addresses(&target), ["a:7000", "b:7001", "::1:7002"]);
+        assert!(target.servers.iter().all(|it| it.redis_settings().password() == Some("secret")));
+    }
+
+    #[test]
+    fn a_primary_by_its_sentinels() {
+        let target = parse("redis+sentinel://:secret@a,b:7001/mymaster/3?sentinel_password=s%26");
+        assert_eq!(addresses(&target), ["a:26379", "b:7001"]);
+        assert_eq!(target.servers[0].redis_settings().db(), 3);
+        assert_eq!(target.servers[0].redis_settings().password(), Some("secret"));
+        let Kind::Sentinel { primary, username, password } = target.kind else { panic!() };
+        assert_eq!(
+            (primary.as_str(), username, password.as_deref()),
+            ("mymaster", None, Some("s&"))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert_eq!(why("localhost:6379"), "it has no scheme");
+        for scheme in ["http", "redis+x", "memory+cluster", "unixs", "rediss+unix"] {
+            assert_eq!(why(&format!("{scheme}://host")), format!("scheme {scheme}"));
+        }
+        assert!(why("redis+sentinel://a:1").contains("name of the primary is missing"));
+        assert!(why("redis+cluster://a:1/2").contains("no databases"));
+        assert!(
+            why("redis://a?timeout=5")
+                .contains("unknown parameter `timeout`; allowed are `protocol`")
+        );
+        assert!(why("redis://a/x").contains("database number"));
+        assert!(why("redis+cluster://a:1,").contains("Missing hostname"));
+    }
+}
