@@ -30,7 +30,8 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
+        let name = format!("authority {:08x} of a test", fastrand::u32(..));
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
         let directory = TempDir::new().expect("a directory for the certificates");

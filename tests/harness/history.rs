@@ -138,18 +138,31 @@ impl History {
         answers.join(", ")
     }
 
-    /// What in the callers' answers breaks the promise: windows that hold too many calls, and
-    /// refusals without a reason. Times leave room for doubt, and what is in doubt is no fault.
+    /// What in the callers' answers breaks the promise. Times leave room for doubt, and what is in
+    /// doubt is no fault.
     pub fn faults(&self, promise: &Promise) -> Vec<String> {
-        let mut faults = Vec::new();
-        for calls in self.by_caller().values() {
-            let admitted: Vec<&Call> = of(calls, |outcome| outcome == Outcome::Admitted);
-            faults.extend(admitted.iter().filter_map(|first| promise.overfull(first, &admitted)));
+        let mut faults = self.overfull_windows(promise);
+        faults.extend(self.unjust_refusals(promise));
+        faults
+    }
+
+    /// Windows that surely hold too many admitted calls.
+    pub fn overfull_windows(&self, promise: &Promise) -> Vec<String> {
+        let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
+            let admitted = of(calls, |outcome| outcome == Outcome::Admitted);
+            admitted.iter().filter_map(|first| promise.overfull(first, &admitted)).collect()
+        };
+        self.by_caller().values().flat_map(of_caller).collect()
+    }
+
+    /// Refused calls whose windows surely held too few.
+    pub fn unjust_refusals(&self, promise: &Promise) -> Vec<String> {
+        let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
             let counted = of(calls, |outcome| outcome != Outcome::Refused);
             let refused = of(calls, |outcome| outcome == Outcome::Refused);
-            faults.extend(refused.iter().filter_map(|call| promise.unjust(call, &counted)));
-        }
-        faults
+            refused.iter().filter_map(|call| promise.unjust(call, &counted)).collect()
+        };
+        self.by_caller().values().flat_map(of_caller).collect()
     }
 
     /// What in the store's log breaks the promise, or does not go with the callers' answers: a

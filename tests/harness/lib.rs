@@ -32,7 +32,7 @@ pub use self::{
     clock::Clock,
     cluster::Cluster,
     history::{Call, History, Log, Outcome, Promise},
-    load::Load,
+    load::{Load, wall_clock},
     programs::{Running, example},
     proxy::{Network, Proxy},
     redis_server::RedisServer,

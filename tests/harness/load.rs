@@ -110,7 +110,7 @@ fn outcome(answer: &Result<Decision, RateLimitError>) -> Outcome {
 }
 
 /// The machine's wall clock in microseconds, by which its servers go too.
-pub(crate) fn wall_clock() -> u64 {
+pub fn wall_clock() -> u64 {
     let since = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");
     since.as_micros().try_into().expect("a time before the year 500 000")
 }
