@@ -44,10 +44,9 @@ async fn outage(
     let watch = Watch::start();
     let load = Load::start(&limiter, WIDE, tasks, tasks, Duration::from_millis(10));
     until("load", async || (load.admitted() > 500).then_some(())).await;
-    hurt(server);
     let hurt_at = Instant::now();
-    let alone = until("the breaker", async || watch.left_alone(hurt_at - NOTICED)).await;
-    let alone = alone.saturating_duration_since(hurt_at);
+    hurt(server);
+    let alone = until("the breaker", async || watch.left_alone(hurt_at)).await - hurt_at;
     tokio::time::sleep(Duration::from_millis(700)).await;
     heal(server);
     let healed = Instant::now();
@@ -248,7 +247,7 @@ async fn a_server_that_cannot_save_is_told_and_passes() {
 async fn a_server_that_loads_its_data_is_waited_for() {
     // Each key takes a millisecond to load, and it answers meanwhile.
     let mut server = RedisServer::with(
-        &[["--key-load-delay", "1000"], ["--loading-process-events-interval-bytes", "1024"]]
+        [["--key-load-delay", "1000"], ["--loading-process-events-interval-bytes", "1024"]]
             .as_flattened(),
     );
     let _: String = {
