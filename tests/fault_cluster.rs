@@ -24,6 +24,12 @@ fn log_key(caller: u32) -> String {
     format!("ratelimit:sliding_window:log/{caller}")
 }
 
+/// A caller with its home in this shard.
+fn caller_of(cluster: &Cluster, shard: usize) -> u32 {
+    let mut callers = 0..CALLERS;
+    callers.find(|caller| cluster.home(&key(*caller)) == shard).expect("every shard has some")
+}
+
 /// A limiter that fails a call only when its store does.
 async fn patient(url: &str) -> Limiter {
     let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
@@ -57,7 +63,7 @@ async fn a_failover_is_followed_and_touches_no_other_shard() {
     let hurt_at = Instant::now();
     cluster.nodes[0].kill();
     let alone = until("the breaker", async || watch.left_alone(hurt_at)).await - hurt_at;
-    let caller = (0..).find(|caller| cluster.home(&key(*caller)) == 0).unwrap();
+    let caller = caller_of(&cluster, 0);
     until("the failover", async || limiter.check(&WIDE, caller).await.ok()).await;
     let back = hurt_at.elapsed();
     let admitted = load.admitted();
@@ -225,7 +231,7 @@ async fn any_address_that_answers_is_enough() {
         .after("connected after", took)
         .print();
     assert!(took < Duration::from_secs(3), "{took:?}");
-    let caller = (0..).find(|caller| cluster.home(&key(*caller)) == 2).unwrap();
+    let caller = caller_of(&cluster, 2);
     until("a decision", async || limiter.check(&WIDE, caller).await.ok()).await;
     cluster.nodes[0].signal("CONT");
 }
@@ -258,7 +264,6 @@ async fn a_server_that_is_no_cluster_is_told() {
     // The other way round: a node of a cluster alone does not have every key.
     let cluster = Cluster::without_replicas();
     let limiter = limiter_on(&cluster.nodes[0].url(), OnStoreError::Deny).await;
-    let elsewhere = (0..).find(|caller| cluster.home(&key(*caller)) != 0).unwrap();
-    let reason = unavailable(limiter.check(&WIDE, elsewhere).await);
+    let reason = unavailable(limiter.check(&WIDE, caller_of(&cluster, 1)).await);
     assert_eq!(reason, UnavailableReason::Redirected);
 }

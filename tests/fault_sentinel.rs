@@ -73,7 +73,7 @@ async fn a_stalled_primary_that_comes_back_as_a_replica_is_not_gone_back_to() {
     until_decided(&limiter).await;
     let back = hurt.elapsed();
     sentinels.servers[0].signal("CONT");
-    wait_for("the old primary as a replica", || (!is_primary(&sentinels.servers[0])).then_some(()));
+    demote(&sentinels);
     let (undecided, admitted) = (load.undecided(), load.admitted());
     until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
     let later = load.undecided() - undecided;
