@@ -19,12 +19,14 @@ const FAILOVER: Duration = Duration::from_secs(8);
 fn demote(sentinels: &Sentinels) {
     let [old, new] = &*sentinels.servers else { panic!("two servers") };
     wait_for("the failover", || is_primary(new).then_some(()));
-    let () = old.command(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    let follow = format!("REPLICAOF 127.0.0.1 {}", new.port());
+    wait_for("the old primary", || old.try_command::<()>(&follow).ok());
 }
 
+/// Whether the server says so; one that has just been told to change hangs up.
 fn is_primary(server: &RedisServer) -> bool {
-    let info: String = server.command("INFO replication");
-    info.contains("role:master")
+    let info = server.try_command::<String>("INFO replication");
+    info.is_ok_and(|info| info.contains("role:master"))
 }
 
 /// At most the threshold again for a primary that is lost.

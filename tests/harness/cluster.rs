@@ -117,9 +117,29 @@ impl Cluster {
             let _: String = source.command(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
             between();
         }
-        for node in [target, source] {
-            set(node, &format!("NODE {}", self.ids[to]));
-        }
+        set(target, &format!("NODE {}", self.ids[to]));
+        set(source, &format!("NODE {}", self.ids[to]));
+        // A message that was under way may still say otherwise.
+        wait_for("nodes that agree", || {
+            let differing = |node: &&RedisServer| self.owner(node, slot) != Some(to);
+            let differing: Vec<_> = self.nodes[..3].iter().filter(differing).collect();
+            for node in &differing {
+                set(node, &format!("NODE {}", self.ids[to]));
+            }
+            differing.is_empty().then_some(())
+        });
+    }
+
+    /// The number of the node that has this slot, as this node knows.
+    fn owner(&self, node: &RedisServer, slot: u16) -> Option<usize> {
+        let nodes: String = node.command("CLUSTER NODES");
+        let has_slot = |range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (first.parse(), last.parse());
+            first.is_ok_and(|first: u16| first <= slot) && last.is_ok_and(|last: u16| slot <= last)
+        };
+        let line = nodes.lines().find(|line| line.split(' ').skip(8).any(has_slot))?;
+        self.ids.iter().position(|id| line.starts_with(id))
     }
 }
 
