@@ -1,11 +1,8 @@
 //! A Redis that fails: what callers get, how long they wait for it, and when it is over.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use harness::RedisServer;
+use harness::{DEADLINE, NOTICED, RedisServer, unavailable};
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason, rate_limit,
 };
@@ -14,20 +11,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
 const KEY: &str = "ratelimit:sliding_window:p/alice";
 
-/// What a call may take: the deadline, and what a busy machine needs to notice it.
-const DEADLINE: Duration = Duration::from_millis(100);
-const NOTICED: Duration = Duration::from_millis(100);
-
 async fn limiter(server: &RedisServer, on_store_error: OnStoreError) -> Limiter {
-    let builder = Limiter::builder().deadline(DEADLINE).on_store_error(on_store_error);
-    builder.connect(&server.url()).await.unwrap()
-}
-
-fn unavailable<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> UnavailableReason {
-    match answer {
-        Err(RateLimitError::Unavailable(error)) => error.reason(),
-        other => panic!("expected no decision, got {other:?}"),
-    }
+    harness::limiter_on(&server.url(), on_store_error).await
 }
 
 /// Waits until Redis decides again: until a call leaves its trace there.
@@ -136,43 +121,6 @@ async fn a_stalled_redis_costs_few_calls_the_deadline_and_none_more() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_redis_delays_no_call_and_is_found_again() {
-    let mut server = RedisServer::start();
-    let limiter = Arc::new(limiter(&server, OnStoreError::Local).await);
-    let wide = Policy::sliding_counter("wide", MINUTE, 1_000_000);
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let workers: Vec<_> = (0..64)
-        .map(|worker| {
-            let (limiter, stop) = (Arc::clone(&limiter), Arc::clone(&stop));
-            tokio::spawn(async move {
-                let mut slowest = Duration::ZERO;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    let asked = Instant::now();
-                    limiter.check(&wide, worker).await.unwrap();
-                    slowest = slowest.max(asked.elapsed());
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-                slowest
-            })
-        })
-        .collect();
-    harness::wait_for("load", || (server.keys().len() == 64).then_some(()));
-    server.kill();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    server.restart();
-    let back = Instant::now();
-    while server.keys().is_empty() {
-        assert!(back.elapsed() < Duration::from_secs(3), "Redis is not found again");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    for worker in workers {
-        let slowest = worker.await.unwrap();
-        assert!(slowest < DEADLINE + NOTICED, "{slowest:?}");
-    }
 }
 
 #[tokio::test]

@@ -1,23 +1,30 @@
 //! Calls one limited function from many tasks at once, and prints how many calls were admitted.
 //!
-//! hammer URL TASKS CALLS
+//! hammer URL TASKS CALLS THRESHOLD
 
 use std::{env, sync::Arc};
 
 use ratelimit_runtime::{Limiter, RateLimitError, rate_limit};
 
-#[rate_limit(period = 3600, threshold = 100, name = "hammered", key = "one", limiter = limiter)]
-async fn limited(limiter: &Limiter) -> Result<(), RateLimitError> {
+#[rate_limit(
+    period = 3600,
+    threshold = threshold,
+    name = "hammered",
+    key = "one",
+    limiter = limiter
+)]
+async fn limited(limiter: &Limiter, threshold: u32) -> Result<(), RateLimitError> {
     Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [url, tasks, calls] = arguments.as_slice() else {
-        return Err("usage: hammer URL TASKS CALLS".into());
+    let [url, tasks, calls, threshold] = arguments.as_slice() else {
+        return Err("usage: hammer URL TASKS CALLS THRESHOLD".into());
     };
     let (tasks, calls): (usize, usize) = (tasks.parse()?, calls.parse()?);
+    let threshold: u32 = threshold.parse()?;
     let limiter = Arc::new(
         // What is counted here is exactness, not speed: a busy machine must not cut a call short.
         Limiter::builder().deadline(std::time::Duration::from_secs(30)).connect(url).await?,
@@ -29,7 +36,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             tokio::spawn(async move {
                 let mut admitted = 0;
                 for _ in 0..calls {
-                    match limited(&limiter).await {
+                    match limited(&limiter, threshold).await {
                         Ok(()) => admitted += 1,
                         Err(RateLimitError::Exceeded(_)) => {}
                         Err(error) => return Err(error),

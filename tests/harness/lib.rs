@@ -4,25 +4,50 @@
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
 
+mod certificates;
+mod clock;
+mod cluster;
+mod history;
+mod load;
 pub mod model;
+mod programs;
+mod proxy;
+mod redis_server;
+mod report;
 pub mod schedule;
+mod sentinels;
 
 use std::{
-    collections::HashMap,
-    io::{BufRead, BufReader},
     net::TcpListener,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::Once,
     thread,
     time::{Duration, Instant},
 };
 
-use ratelimit_runtime::{Exceeded, Limiter, RateLimitError};
-use tempfile::TempDir;
+use ratelimit_runtime::{
+    Exceeded, Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason,
+};
+
+pub use self::{
+    certificates::{Authority, Identity},
+    clock::Clock,
+    cluster::Cluster,
+    history::{Call, History, Log, Outcome, Promise},
+    load::{Load, wall_clock},
+    programs::{Running, example},
+    proxy::{Network, Proxy},
+    redis_server::RedisServer,
+    report::{FaultLine, Watch},
+    sentinels::Sentinels,
+};
 
 /// How long anything may take to get ready.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The deadline of a limiter whose store is made to fail.
+pub const DEADLINE: Duration = Duration::from_millis(100);
+
+/// What a busy machine needs to notice that a deadline has passed.
+pub const NOTICED: Duration = Duration::from_millis(100);
 
 /// Waits until `ready` returns something, and fails the test if that takes too long.
 pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
@@ -34,6 +59,34 @@ pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
         assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// As [`wait_for`], without holding up the tasks of the test's own thread.
+pub async fn until<T>(what: &str, mut ready: impl AsyncFnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = ready().await {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A limiter with [`DEADLINE`] on the store that `url` names, which is there.
+pub async fn limiter_on(url: &str, on_store_error: OnStoreError) -> Limiter {
+    let builder = Limiter::builder().deadline(DEADLINE).on_store_error(on_store_error);
+    builder.connect(url).await.expect("the store answers")
+}
+
+/// Waits until the limiter's store decides calls again.
+pub async fn until_decided(limiter: &Limiter) {
+    const PROBE: Policy = Policy::fixed_window("probe", Duration::from_secs(1), 1_000_000);
+    until("a decision of the store", async || {
+        let request = limiter.request(&PROBE, "probe").on_store_error(OnStoreError::Deny);
+        request.check().await.ok().map(drop)
+    })
+    .await;
 }
 
 /// Runs the test in memory and on a Redis of its own.
@@ -51,159 +104,11 @@ pub fn exceeded<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> Exceed
     }
 }
 
-/// A `redis-server` process.
-#[derive(Debug)]
-pub struct RedisServer {
-    process: Child,
-    port: u16,
-    directory: TempDir,
-}
-
-impl RedisServer {
-    /// Starts a server that stores nothing on disk, and waits until it answers.
-    pub fn start() -> Self {
-        // Between asking for a free port and using it, another process may take it.
-        (0..10).find_map(|_| Self::try_start(free_port())).expect("redis-server starts")
-    }
-
-    /// Starts a server on this port.
-    pub fn start_on(port: u16) -> Self {
-        Self::try_start(port).expect("redis-server starts")
-    }
-
-    fn try_start(port: u16) -> Option<Self> {
-        let directory = TempDir::new().expect("a directory for the server");
-        let process = spawn(port, &directory);
-        let mut server = Self { process, port, directory };
-        server.is_up().then_some(server)
-    }
-
-    /// Waits until the server answers, or has given up.
-    fn is_up(&mut self) -> bool {
-        wait_for("redis-server", || {
-            if self.process.try_wait().expect("the server's state").is_some() {
-                return Some(false);
-            }
-            let mut connection = self.try_connect().ok()?;
-            redis::cmd("PING").exec(&mut connection).ok().map(|()| true)
-        })
-    }
-
-    /// The server's URL over TCP.
-    pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// The server's URL over its unix socket.
-    pub fn unix_url(&self) -> String {
-        format!("unix://{}/redis.sock", self.directory.path().display())
-    }
-
-    /// A limiter on this server, with patience for a busy machine.
-    pub async fn limiter(&self) -> Limiter {
-        let builder = Limiter::builder().deadline(Duration::from_secs(10));
-        builder.connect(&self.url()).await.expect("the server answers")
-    }
-
-    /// A connection of the test's own.
-    pub fn connection(&self) -> redis::Connection {
-        self.try_connect().expect("the server answers")
-    }
-
-    fn try_connect(&self) -> redis::RedisResult<redis::Connection> {
-        redis::Client::open(self.url())?.get_connection()
-    }
-
-    /// Sends one command, written with spaces.
-    pub fn command<T: redis::FromRedisValue>(&self, command: &str) -> T {
-        let mut words = command.split(' ');
-        let mut cmd = redis::cmd(words.next().expect("a command has a name"));
-        cmd.arg(words.collect::<Vec<_>>());
-        cmd.query(&mut self.connection()).expect(command)
-    }
-
-    /// All keys of the server, sorted.
-    pub fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.command("KEYS *");
-        keys.sort();
-        keys
-    }
-
-    /// How often each command was called, by clients and by scripts.
-    pub fn calls(&self) -> HashMap<String, u64> {
-        let info: String = self.command("INFO commandstats");
-        info.lines()
-            .filter_map(|line| {
-                let (command, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-                Some((command.to_owned(), numbers.split(',').next()?.parse().ok()?))
-            })
-            .collect()
-    }
-
-    /// Stops the server at once, as a crash would.
-    pub fn kill(&mut self) {
-        self.process.kill().expect("the server is ours to stop");
-        self.process.wait().expect("the server has stopped");
-    }
-
-    /// Sends the server's process a signal, such as `STOP` or `CONT`.
-    pub fn signal(&self, signal: &str) {
-        let pid = self.process.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
-        assert!(sent.expect("kill runs").success());
-    }
-
-    /// Starts a stopped server again, on its port and with nothing stored.
-    pub fn restart(&mut self) {
-        self.process = spawn(self.port, &self.directory);
-        assert!(self.is_up(), "redis-server starts again");
-    }
-}
-
-fn spawn(port: u16, directory: &TempDir) -> Child {
-    Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-        .args(["--unixsocket", "redis.sock", "--save", "", "--appendonly", "no"])
-        .current_dir(directory.path())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("redis-server is installed (tests/run installs it)")
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A program of ours that runs until it is dropped.
-#[derive(Debug)]
-pub struct Running {
-    process: Child,
-    first_line: String,
-}
-
-impl Running {
-    /// Starts the program, and waits for the first line it prints.
-    pub fn start(command: &mut Command) -> Self {
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("the program starts");
-        let mut first_line = String::new();
-        let stdout = process.stdout.take().expect("its output is piped");
-        BufReader::new(stdout).read_line(&mut first_line).expect("it prints a line");
-        Self { process, first_line: first_line.trim_end().to_owned() }
-    }
-
-    /// The first line it printed.
-    pub fn first_line(&self) -> &str {
-        &self.first_line
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+/// Why an answer is no decision.
+pub fn unavailable<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> UnavailableReason {
+    match answer {
+        Err(RateLimitError::Unavailable(error)) => error.reason(),
+        other => panic!("expected no decision, got {other:?}"),
     }
 }
 
@@ -211,23 +116,4 @@ impl Drop for Running {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
-}
-
-/// Runs an example as a reader would: from the workspace's root, by its documented command.
-pub fn example(name: &str) -> Command {
-    static BUILD: Once = Once::new();
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    BUILD.call_once(|| {
-        let build = cargo(&root).args(["build", "--quiet", "--examples"]).status();
-        assert!(build.expect("cargo runs").success());
-    });
-    let mut command = cargo(&root);
-    command.args(["run", "--quiet", "--example", name, "--"]);
-    command
-}
-
-fn cargo(root: &Path) -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).env_remove("RATELIMIT_URL");
-    cargo
 }

@@ -1,0 +1,269 @@
+//! A Redis Cluster whose nodes fail, are replaced, and hand over slots: only the callers of a shard
+//! that is down are touched, and no call is counted twice.
+
+use std::time::{Duration, Instant};
+
+use harness::{
+    Cluster, DEADLINE, FaultLine, History, Load, NOTICED, Outcome, Watch, free_port, limiter_on,
+    unavailable, until,
+};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, UnavailableReason};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
+const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
+
+/// Enough that every shard has some.
+const CALLERS: u32 = 24;
+
+fn key(caller: u32) -> String {
+    format!("ratelimit:sliding_counter:wide/{caller}")
+}
+
+fn log_key(caller: u32) -> String {
+    format!("ratelimit:sliding_window:log/{caller}")
+}
+
+/// A caller with its home in this shard.
+fn caller_of(cluster: &Cluster, shard: usize) -> u32 {
+    let mut callers = 0..CALLERS;
+    callers.find(|caller| cluster.home(&key(*caller)) == shard).expect("every shard has some")
+}
+
+/// A limiter that fails a call only when its store does.
+async fn patient(url: &str) -> Limiter {
+    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
+    builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the cluster answers")
+}
+
+/// What callers with, and without, their home in this shard got.
+fn split(history: &History, cluster: &Cluster, shard: usize) -> (History, History) {
+    let homes: Vec<_> = (0..CALLERS).map(|caller| cluster.home(&key(caller))).collect();
+    assert!((0..3).all(|shard| homes.contains(&shard)), "{homes:?}");
+    let calls = history.calls().iter().copied();
+    let (of_shard, others) = calls.partition(|call| homes[call.caller as usize] == shard);
+    (History::new(of_shard), History::new(others))
+}
+
+/// How long after this instant the last call went undecided.
+fn outage(history: &History, hurt: u64) -> Duration {
+    let undecided = |outcome| matches!(outcome, Outcome::Undecided(_));
+    let calls = history.calls().iter().filter(|call| undecided(call.outcome));
+    Duration::from_micros(calls.map(|call| call.answered - hurt).max().unwrap_or(0))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_is_followed_and_touches_no_other_shard() {
+    let mut cluster = Cluster::start();
+    let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let watch = Watch::start();
+    let load = Load::start(&limiter, WIDE, CALLERS, CALLERS, Duration::from_millis(10));
+    until("load", async || (load.admitted() > 500).then_some(())).await;
+    let hurt = harness::wall_clock();
+    let hurt_at = Instant::now();
+    cluster.nodes[0].kill();
+    let alone = until("the breaker", async || watch.left_alone(hurt_at)).await - hurt_at;
+    let caller = caller_of(&cluster, 0);
+    until("the failover", async || limiter.check(&WIDE, caller).await.ok()).await;
+    let back = hurt_at.elapsed();
+    let admitted = load.admitted();
+    until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
+    let history = load.stop().await;
+    let (lost, others) = split(&history, &cluster, 0);
+    FaultLine::of("cluster: kill -9 of a primary with a replica, 24 tasks")
+        .with("callers of its shard get", lost.answers())
+        .with("others get", others.answers())
+        .after("slowest call", history.slowest())
+        .after("left alone after", alone)
+        .after("last call undecided after", outage(&lost, hurt))
+        .after("decided again after", back)
+        .print();
+    assert_eq!(others.undecided(), 0, "{}", watch.text());
+    assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
+    assert!(alone < Duration::from_millis(500), "{alone:?}");
+    // A second until the others agree that it is gone, and a vote.
+    assert!(back < Duration::from_secs(8), "{back:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_node_without_a_replica_touches_no_other_shard_and_is_found_again() {
+    let cluster = Cluster::without_replicas();
+    let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let watch = Watch::start();
+    let load = Load::start(&limiter, WIDE, CALLERS, CALLERS, Duration::from_millis(10));
+    until("load", async || (load.admitted() > 500).then_some(())).await;
+    let hurt = Instant::now();
+    cluster.nodes[1].signal("STOP");
+    let alone = until("the breaker", async || watch.left_alone(hurt)).await - hurt;
+    // Scripts that are gone on one node are no matter of the others.
+    let end = hurt + Duration::from_secs(2);
+    while Instant::now() < end {
+        let () = cluster.nodes[0].command("SCRIPT FLUSH");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    cluster.nodes[1].signal("CONT");
+    let healed = Instant::now();
+    let back = until("the node", async || watch.answers_again(healed)).await - healed;
+    let admitted = load.admitted();
+    until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
+    let history = load.stop().await;
+    let (lost, others) = split(&history, &cluster, 1);
+    FaultLine::of("cluster: kill -STOP of a node without a replica, 24 tasks")
+        .with("callers of its shard get", lost.answers())
+        .with("others get", others.answers())
+        .after("slowest call", history.slowest())
+        .after("slowest call of others", others.slowest())
+        .after("left alone after", alone)
+        .after("decided again after", back)
+        .print();
+    assert_eq!(others.undecided(), 0, "{}", watch.text());
+    assert!(others.slowest() < DEADLINE, "{:?}", others.slowest());
+    assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
+    assert!(alone < Duration::from_millis(500), "{alone:?}");
+    assert!(back < Duration::from_secs(5), "{back:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_node_without_a_replica_touches_no_other_shard_and_is_found_again() {
+    let mut cluster = Cluster::without_replicas();
+    let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let watch = Watch::start();
+    let load = Load::start(&limiter, WIDE, CALLERS, CALLERS, Duration::from_millis(10));
+    until("load", async || (load.admitted() > 500).then_some(())).await;
+    let hurt = Instant::now();
+    cluster.nodes[2].kill();
+    let alone = until("the breaker", async || watch.left_alone(hurt)).await - hurt;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    cluster.nodes[2].restart();
+    let healed = Instant::now();
+    let back = until("the node", async || watch.answers_again(healed)).await - healed;
+    let history = load.stop().await;
+    let (lost, others) = split(&history, &cluster, 2);
+    FaultLine::of("cluster: kill -9 of a node without a replica, restarted after 2 s, 24 tasks")
+        .with("callers of its shard get", lost.answers())
+        .with("others get", others.answers())
+        .after("slowest call", history.slowest())
+        .after("left alone after", alone)
+        .after("decided again after", back)
+        .print();
+    assert_eq!(others.undecided(), 0, "{}", watch.text());
+    assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
+    assert!(alone < Duration::from_millis(500), "{alone:?}");
+    // A primary that comes back waits before it takes writes.
+    assert!(back < Duration::from_secs(8), "{back:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_that_move_under_load_cost_no_call_and_no_count() {
+    const MOVING: u32 = 8;
+    let cluster = Cluster::without_replicas();
+    let limiter = patient(&cluster.url()).await;
+    let load = Load::start(&limiter, LOG, 16, MOVING, Duration::from_millis(3));
+    until("load", async || (load.admitted() > 200).then_some(())).await;
+    let mut moves = 0;
+    // Once around for every caller: to the next primary, to the one after, and home.
+    for step in 0..3 {
+        for caller in 0..MOVING {
+            let (slot, home) = (cluster.slot(&log_key(caller)), cluster.home(&log_key(caller)));
+            let (from, to) = ((home + step) % 3, (home + step + 1) % 3);
+            cluster.migrate(slot, from, to, || {
+                let seen = load.admitted();
+                harness::wait_for("calls", || (load.admitted() >= seen + 10).then_some(()));
+            });
+            moves += 1;
+        }
+    }
+    let history = load.stop().await;
+    let units = |caller| -> usize {
+        let node = &cluster.nodes[cluster.home(&log_key(caller))];
+        node.command(&format!("ZCARD {}", log_key(caller)))
+    };
+    let counted: usize = (0..MOVING).map(units).sum();
+    FaultLine::of("cluster: 24 slots moved under 16 tasks")
+        .with("moves", moves)
+        .with("callers get", history.answers())
+        .with("counted", counted)
+        .after("slowest call", history.slowest())
+        .print();
+    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_costs_no_call_and_no_count() {
+    let cluster = Cluster::start();
+    let limiter = patient(&cluster.url()).await;
+    let load = Load::start(&limiter, LOG, 16, CALLERS.min(16), Duration::from_millis(3));
+    until("load", async || (load.admitted() > 200).then_some(())).await;
+    for replica in 3..6 {
+        let () = cluster.nodes[replica].command("CLUSTER FAILOVER");
+        harness::wait_for("the failover", || {
+            let role: String = cluster.nodes[replica].command("INFO replication");
+            role.contains("role:master").then_some(())
+        });
+        let admitted = load.admitted();
+        until("load", async || (load.admitted() > admitted + 200).then_some(())).await;
+    }
+    let history = load.stop().await;
+    let units = |caller| -> usize {
+        let node = &cluster.nodes[3 + cluster.home(&log_key(caller))];
+        node.command(&format!("ZCARD {}", log_key(caller)))
+    };
+    let counted: usize = (0..16).map(units).sum();
+    FaultLine::of("cluster: planned failover of every primary under 16 tasks")
+        .with("callers get", history.answers())
+        .with("counted", counted)
+        .after("slowest call", history.slowest())
+        .print();
+    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
+}
+
+#[tokio::test]
+async fn any_address_that_answers_is_enough() {
+    let mut cluster = Cluster::without_replicas();
+    cluster.nodes[0].signal("STOP");
+    cluster.nodes[1].kill();
+    let asked = Instant::now();
+    let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let took = asked.elapsed();
+    FaultLine::of("cluster: two of three addresses do not answer")
+        .after("connected after", took)
+        .print();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let caller = caller_of(&cluster, 2);
+    until("a decision", async || limiter.check(&WIDE, caller).await.ok()).await;
+    cluster.nodes[0].signal("CONT");
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_is_told_at_once_and_found_later() {
+    let nobody = format!("redis+cluster://127.0.0.1:{},127.0.0.1:{}", free_port(), free_port());
+    let asked = Instant::now();
+    let error = Limiter::connect(&nobody).await.unwrap_err().to_string();
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    FaultLine::of("cluster: nobody there").with("connect says", &error).print();
+    assert!(error.contains("cannot connect to a Redis cluster at 127.0.0.1:"), "{error}");
+
+    let builder = Limiter::builder().deadline(DEADLINE).on_store_error(OnStoreError::Deny);
+    let limiter = builder.connect_lazy(&nobody).unwrap();
+    let asked = Instant::now();
+    let reason = unavailable(limiter.check(&WIDE, 1).await);
+    assert!(asked.elapsed() < DEADLINE + NOTICED, "{:?}", asked.elapsed());
+    let expected = [UnavailableReason::Disconnected, UnavailableReason::NotReady];
+    assert!(expected.contains(&reason), "{reason:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_cluster_is_told() {
+    let server = harness::RedisServer::start();
+    let url = server.url().replace("redis://", "redis+cluster://");
+    let error = Limiter::connect(&url).await.unwrap_err().to_string();
+    FaultLine::of("cluster: the server is none").with("connect says", &error).print();
+    assert!(error.contains("cluster"), "{error}");
+    // The other way round: a node of a cluster alone does not have every key.
+    let cluster = Cluster::without_replicas();
+    let limiter = limiter_on(&cluster.nodes[0].url(), OnStoreError::Deny).await;
+    let reason = unavailable(limiter.check(&WIDE, caller_of(&cluster, 1)).await);
+    assert_eq!(reason, UnavailableReason::Redirected);
+}

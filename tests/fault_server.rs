@@ -1,0 +1,431 @@
+//! A Redis that is there and cannot decide, or holds what nobody expects: what callers get, that it
+//! is over when the fault is, and that nothing is counted twice.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    thread,
+    time::{Duration, Instant},
+};
+
+use harness::{
+    DEADLINE, FaultLine, Load, NOTICED, Outcome, RedisServer, Watch, limiter_on, unavailable,
+    until, until_decided, wait_for,
+};
+use ratelimit_runtime::{
+    Decision, Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
+const KEY: &str = "ratelimit:sliding_window:p/alice";
+const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
+const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
+
+/// How soon callers are told of an outage without waiting, and how soon it is over for them.
+const LEFT_ALONE: Duration = Duration::from_millis(500);
+const BACK: Duration = Duration::from_secs(2);
+
+/// A limiter that fails a call only when its store does.
+async fn patient(url: &str) -> Limiter {
+    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
+    builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the server answers")
+}
+
+/// Makes a server fail under tasks, and looks at what they get until it is well again.
+async fn outage(
+    fault: &str,
+    server: &mut RedisServer,
+    tasks: u32,
+    hurt: impl FnOnce(&mut RedisServer),
+    heal: impl FnOnce(&mut RedisServer),
+) {
+    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    let watch = Watch::start();
+    let load = Load::start(&limiter, WIDE, tasks, tasks, Duration::from_millis(10));
+    until("load", async || (load.admitted() > 500).then_some(())).await;
+    let hurt_at = Instant::now();
+    hurt(server);
+    let alone = until("the breaker", async || watch.left_alone(hurt_at)).await - hurt_at;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    heal(server);
+    let healed = Instant::now();
+    until_decided(&limiter).await;
+    let back = healed.elapsed();
+    let admitted = load.admitted();
+    until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
+    let history = load.stop().await;
+    FaultLine::of(fault)
+        .with("callers get", history.answers())
+        .after("slowest call", history.slowest())
+        .with("calls of 50 ms or more", history.slower_than(Duration::from_millis(50)))
+        .after("left alone after", alone)
+        .after("decided again after", back)
+        .print();
+    assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
+    assert!(alone < LEFT_ALONE, "{alone:?}");
+    assert!(back < BACK, "{back:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_delays_no_call_and_is_found_again() {
+    let mut server = RedisServer::start();
+    let fault = "kill -9 under 64 tasks";
+    outage(fault, &mut server, 64, RedisServer::kill, RedisServer::restart).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_server_costs_a_task_one_deadline_and_is_found_again() {
+    let mut server = RedisServer::start();
+    let (stop, go) =
+        (|s: &mut RedisServer| s.signal("STOP"), |s: &mut RedisServer| s.signal("CONT"));
+    outage("kill -STOP under 64 tasks", &mut server, 64, stop, go).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_sleeps_is_not_stormed_with_connections() {
+    let mut server = RedisServer::with(&["--enable-debug-command", "local"]);
+    let before = server.figure("total_connections_received");
+    let (sender, woken) = std::sync::mpsc::channel();
+    let sleep = |server: &mut RedisServer| {
+        let mut connection = server.connection();
+        thread::spawn(move || {
+            let _ = redis::cmd("DEBUG").arg("SLEEP").arg(1).exec(&mut connection);
+            let _ = sender.send(());
+        });
+    };
+    let wake = |_: &mut RedisServer| woken.recv().expect("the server wakes up");
+    outage("DEBUG SLEEP 1 under 64 tasks", &mut server, 64, sleep, wake).await;
+    let connections = server.figure("total_connections_received") - before;
+    FaultLine::of("DEBUG SLEEP 1 under 64 tasks")
+        .with("connections made in all", connections)
+        .print();
+    assert!(connections <= 8, "{connections}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_pauses_writes_is_an_outage_that_passes() {
+    let mut server = RedisServer::start();
+    let pause = |server: &mut RedisServer| server.command("CLIENT PAUSE 60000 WRITE");
+    let go = |server: &mut RedisServer| server.command("CLIENT UNPAUSE");
+    outage("CLIENT PAUSE WRITE under 16 tasks", &mut server, 16, pause, go).await;
+}
+
+#[tokio::test]
+async fn calls_that_a_stalled_server_gets_to_later_are_counted_once_each_at_the_most() {
+    let server = RedisServer::start();
+    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    limiter.check(&LOG, "alice").await.unwrap();
+    server.signal("STOP");
+    let calls: Vec<_> = (0..50)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.check(&LOG, "alice").await })
+        })
+        .collect();
+    for call in calls {
+        let reason = unavailable(call.await.unwrap());
+        assert_eq!(reason, UnavailableReason::DeadlineExceeded);
+    }
+    server.signal("CONT");
+    until_decided(&limiter).await;
+    let units: u32 = server.command("ZCARD ratelimit:sliding_window:log/alice");
+    FaultLine::of("50 calls to a stopped server")
+        .with("counted when it goes on", units - 1)
+        .print();
+    assert!(units <= 51, "{units}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flushed_scripts_cost_no_call_and_no_count() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let load = Load::start(&limiter, LOG, 16, 1, Duration::from_millis(2));
+    let mut flushes = 0;
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        let () = server.command("SCRIPT FLUSH");
+        flushes += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let history = load.stop().await;
+    let units: usize = server.command("ZCARD ratelimit:sliding_window:log/0");
+    FaultLine::of("SCRIPT FLUSH every 5 ms under 16 tasks")
+        .with("flushes", flushes)
+        .with("callers get", history.answers())
+        .with("counted", units)
+        .after("slowest call", history.slowest())
+        .print();
+    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), units);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_database_starts_counts_anew_and_fails_no_call() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let load = Load::start(&limiter, POLICY, 8, 4, Duration::from_millis(5));
+    for flushes in 0..10 {
+        // Three for each of the four callers, and as many again after each flush.
+        let all = 12 * (flushes + 1);
+        until("all places to be taken", async || (load.admitted() == all).then_some(())).await;
+        let refused = load.refused();
+        until("refusals", async || (load.refused() > refused + 50).then_some(())).await;
+        assert_eq!(load.admitted(), all);
+        let () = server.command("FLUSHALL");
+    }
+    let history = load.stop().await;
+    FaultLine::of("FLUSHALL ten times under 8 tasks")
+        .with("callers get", history.answers())
+        .print();
+    assert_eq!(history.undecided(), 0);
+}
+
+#[tokio::test]
+async fn eviction_makes_room_and_forgets_callers() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    limiter.check(&POLICY, "first").await.unwrap();
+    let bytes = server.figure("used_memory") + 300_000;
+    let () = server.command("CONFIG SET maxmemory-policy allkeys-lru");
+    let () = server.command(&format!("CONFIG SET maxmemory {bytes}"));
+    for caller in 0..5_000 {
+        limiter.check(&POLICY, caller).await.unwrap();
+    }
+    let evicted = server.figure("evicted_keys");
+    FaultLine::of("memory full, allkeys-lru")
+        .with("calls decided", 5_000)
+        .with("keys evicted", evicted)
+        .print();
+    assert!(evicted > 1_000, "{evicted}");
+    assert_eq!(limiter.check(&POLICY, "first").await.unwrap().remaining(), 2);
+}
+
+#[tokio::test]
+async fn a_full_memory_is_told_and_passes_under_a_sliding_window_too() {
+    let server = RedisServer::start();
+    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    let () = server.command("CONFIG SET maxmemory 1");
+    let full = limiter.check(&POLICY, "bob").await;
+    assert_eq!(unavailable(full), UnavailableReason::RefusesWrites);
+    assert_eq!(server.command::<u32>("EXISTS ratelimit:sliding_window:p/bob"), 0);
+    let () = server.command("CONFIG SET maxmemory 0");
+    until_decided(&limiter).await;
+    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_is_told_and_passes() {
+    let server = RedisServer::start();
+    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    // A directory stands where the dump should go.
+    let dump = server.directory().join("dump.rdb");
+    std::fs::create_dir(&dump).unwrap();
+    let mut connection = server.connection();
+    let mut save = redis::cmd("CONFIG");
+    let () = save.arg("SET").arg("save").arg("3600 1000000").query(&mut connection).unwrap();
+    let saved = |status: &str| {
+        let _: String = server.command("BGSAVE");
+        wait_for("the end of the save", || {
+            let info: String = server.command("INFO persistence");
+            let is_over = info.contains("rdb_bgsave_in_progress:0");
+            (is_over && info.contains(&format!("rdb_last_bgsave_status:{status}"))).then_some(())
+        });
+    };
+    saved("err");
+    let reason = unavailable(limiter.check(&POLICY, "bob").await);
+    assert_eq!(reason, UnavailableReason::RefusesWrites);
+    std::fs::remove_dir(&dump).unwrap();
+    saved("ok");
+    until_decided(&limiter).await;
+    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    // Each key takes a millisecond to load, and it answers meanwhile.
+    let mut server = RedisServer::with(
+        [["--key-load-delay", "1000"], ["--loading-process-events-interval-bytes", "1024"]]
+            .as_flattened(),
+    );
+    let _: String = {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("for i = 1, 1000 do redis.call('SET', i, string.rep('x', 100)) end return 'OK'");
+        eval.arg(0).query(&mut server.connection()).unwrap()
+    };
+    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    let _: String = server.command("SAVE");
+    server.kill();
+    server.begin_restart();
+    let start = Instant::now();
+    let mut reasons = Vec::new();
+    let mut slowest = Duration::ZERO;
+    let first = loop {
+        let asked = Instant::now();
+        let answer = limiter.check(&POLICY, "alice").await;
+        slowest = slowest.max(asked.elapsed());
+        match answer {
+            Ok(decision) => break decision,
+            Err(error) => reasons.push(unavailable::<()>(Err(error))),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
+    let back = start.elapsed();
+    let loaded = server.figure("uptime_in_seconds");
+    let count = |reason| reasons.iter().filter(|each| **each == reason).count();
+    FaultLine::of("restart with a second of loading")
+        .with(
+            "callers get",
+            format!(
+                "{} Disconnected, {} NotReady, {} DeadlineExceeded",
+                count(UnavailableReason::Disconnected),
+                count(UnavailableReason::NotReady),
+                count(UnavailableReason::DeadlineExceeded),
+            ),
+        )
+        .after("slowest call", slowest)
+        .after("decided again after", back)
+        .print();
+    // What was saved still counts.
+    assert_eq!(first.remaining(), 1);
+    assert!(count(UnavailableReason::NotReady) > 0, "{reasons:?}");
+    assert!(slowest < DEADLINE + NOTICED, "{slowest:?}");
+    assert!(back < Duration::from_secs(1) + BACK, "{back:?} {loaded}");
+}
+
+#[tokio::test]
+async fn a_user_that_is_deleted_is_told_and_its_return_is_seen() {
+    let server = RedisServer::start();
+    let create = "ACL SETUSER limiter on >secret ~ratelimit:* +@all";
+    let () = server.command(create);
+    let url = server.url().replace("redis://", "redis://limiter:secret@");
+    let limiter = limiter_on(&url, OnStoreError::Deny).await;
+    limiter.check(&POLICY, "alice").await.unwrap();
+    let _: i64 = server.command("ACL DELUSER limiter");
+    let start = Instant::now();
+    let mut reasons = Vec::new();
+    while start.elapsed() < Duration::from_millis(500) {
+        reasons.push(unavailable(limiter.check(&POLICY, "alice").await));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(reasons.last(), Some(&UnavailableReason::NotPermitted), "{reasons:?}");
+    let () = server.command(create);
+    let healed = Instant::now();
+    until_decided(&limiter).await;
+    FaultLine::of("user deleted")
+        .with("callers get", format!("{:?}", reasons.last()))
+        .after("decided again after", healed.elapsed())
+        .print();
+    assert!(healed.elapsed() < BACK, "{:?}", healed.elapsed());
+}
+
+#[tokio::test]
+async fn a_log_with_impossible_times_is_put_right() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let () = server.command(&format!("ZADD {KEY} +inf a -inf b 1e300 c -5 d 0 e"));
+    // Two are in the future, and count as of now; the others are long gone.
+    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 0);
+    harness::exceeded(limiter.check(&POLICY, "alice").await);
+    let units: Vec<(String, f64)> = server.command(&format!("ZRANGE {KEY} 0 -1 WITHSCORES"));
+    let (seconds, _): (f64, f64) = server.command("TIME");
+    let is_recent = |(_, at): &(String, f64)| (at / 1e6 - seconds).abs() < 60.0;
+    assert!(units.len() == 3 && units.iter().all(is_recent), "{units:?}");
+    let ttl: i64 = server.command(&format!("PTTL {KEY}"));
+    assert!((1..=61_000).contains(&ttl), "{ttl}");
+}
+
+#[tokio::test]
+async fn a_huge_log_of_someone_elses_holds_no_call_up() {
+    for (from, name) in [("1", "old"), ("9e15", "future")] {
+        let server = RedisServer::start();
+        let mut eval = redis::cmd("EVAL");
+        let fill = "for i = 1, 300000 do redis.call('ZADD', KEYS[1], tonumber(ARGV[1]) + i, i) end";
+        let () = eval.arg(fill).arg(1).arg(KEY).arg(from).query(&mut server.connection()).unwrap();
+        let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+        let asked = Instant::now();
+        let first = limiter.check(&POLICY, "alice").await;
+        let took = asked.elapsed();
+        until_decided(&limiter).await;
+        let second = limiter.check(&POLICY, "alice").await;
+        let members: u32 = server.command(&format!("ZCARD {KEY}"));
+        let ttl: i64 = server.command(&format!("PTTL {KEY}"));
+        let words = |answer: &Result<Decision, RateLimitError>| match answer {
+            Ok(decision) => format!("admitted, {} left", decision.remaining()),
+            Err(error) => error.to_string(),
+        };
+        FaultLine::of(&format!("300 000 {name} members without a TTL"))
+            .with("first call", words(&first))
+            .after("in", took)
+            .with("second call", words(&second))
+            .with("members left", members)
+            .with("TTL in ms", ttl)
+            .print();
+        assert!(took < DEADLINE + NOTICED, "{took:?}");
+        assert!((1..=61_000).contains(&ttl), "{ttl}");
+        match name {
+            "old" => assert_eq!(second.unwrap().remaining(), 1),
+            _ => assert!(harness::exceeded(second).retry_after() <= MINUTE),
+        }
+    }
+}
+
+/// A server that says this to whatever it hears.
+fn stranger(says: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        while let Ok((mut client, _)) = listener.accept() {
+            thread::spawn(move || {
+                while client.read(&mut [0; 1024]).is_ok_and(|bytes| bytes > 0) {
+                    let _ = client.write_all(says.as_bytes());
+                }
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_redis_is_an_error_at_once_and_an_outage_later() {
+    let http = stranger("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+    let chatty = stranger("+OK\r\n");
+    for url in [http, chatty] {
+        let asked = Instant::now();
+        let error = Limiter::connect(&url).await.unwrap_err().to_string();
+        assert!(asked.elapsed() < Duration::from_millis(1_500), "{:?}", asked.elapsed());
+        assert!(error.contains("cannot connect to Redis at 127.0.0.1:"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        FaultLine::of("no Redis at the address").with("connect says", error).print();
+        let builder = Limiter::builder().deadline(DEADLINE).on_store_error(OnStoreError::Deny);
+        let limiter = builder.connect_lazy(&url).unwrap();
+        for _ in 0..20 {
+            let asked = Instant::now();
+            unavailable(limiter.check(&POLICY, "alice").await);
+            assert!(asked.elapsed() < DEADLINE + NOTICED, "{:?}", asked.elapsed());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_redis_without_resp3_is_named_as_the_reason() {
+    let unknown = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
+    let old = stranger(unknown.repeat(3).leak());
+    let error = Limiter::connect(&format!("{old}?protocol=resp3")).await.unwrap_err().to_string();
+    FaultLine::of("RESP3 asked of an old Redis").with("connect says", &error).print();
+    assert!(error.contains("RESP3") || error.contains("HELLO"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_an_error_at_once() {
+    let server = RedisServer::start();
+    let error = Limiter::connect(&format!("{}/99", server.url())).await.unwrap_err().to_string();
+    FaultLine::of("database 99").with("connect says", &error).print();
+    assert!(error.contains("DB index is out of range"), "{error}");
+    let limiter = Limiter::connect(&format!("{}/15", server.url())).await.unwrap();
+    limiter.check(&POLICY, "alice").await.unwrap();
+    assert_eq!(server.keys(), [""; 0]);
+}

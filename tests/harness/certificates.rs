@@ -1,0 +1,86 @@
+//! Certificates of the tests' own.
+
+use std::{fs, path::PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use tempfile::TempDir;
+
+/// Who signs certificates, and is trusted or not.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    directory: TempDir,
+}
+
+/// A certificate with its key, in memory and in files.
+#[derive(Debug)]
+pub struct Identity {
+    /// The certificate, in PEM.
+    pub certificate: String,
+    /// Its private key, in PEM.
+    pub key: String,
+    /// The file of the certificate.
+    pub certificate_file: PathBuf,
+    /// The file of the key.
+    pub key_file: PathBuf,
+}
+
+impl Authority {
+    /// A new authority, which nobody knows yet.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let name = format!("authority {:08x} of a test", fastrand::u32(..));
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("a certificate");
+        let directory = TempDir::new().expect("a directory for the certificates");
+        fs::write(directory.path().join("ca.pem"), issuer.pem()).expect("a file for it");
+        Self { issuer, directory }
+    }
+
+    /// Its own certificate, in PEM: what a client has to trust.
+    pub fn certificate(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// The file of its own certificate.
+    pub fn certificate_file(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// A certificate for these host names and addresses; without any, one of a client.
+    pub fn identity(&self, file: &str, hosts: &[&str]) -> Identity {
+        self.sign(file, &params(hosts))
+    }
+
+    /// A certificate that was good until the end of 2020.
+    pub fn expired_identity(&self, file: &str, hosts: &[&str]) -> Identity {
+        let mut params = params(hosts);
+        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_after = date_time_ymd(2020, 12, 31);
+        self.sign(file, &params)
+    }
+
+    fn sign(&self, file: &str, params: &CertificateParams) -> Identity {
+        let pair = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&pair, &self.issuer).expect("a certificate").pem();
+        let key = pair.serialize_pem();
+        let path = |ending: &str| self.directory.path().join(format!("{file}.{ending}"));
+        let (certificate_file, key_file) = (path("pem"), path("key"));
+        fs::write(&certificate_file, &certificate).expect("a file for the certificate");
+        fs::write(&key_file, &key).expect("a file for the key");
+        Identity { certificate, key, certificate_file, key_file }
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn params(hosts: &[&str]) -> CertificateParams {
+    let hosts: Vec<String> = hosts.iter().copied().map(str::to_owned).collect();
+    CertificateParams::new(hosts).expect("host names")
+}

@@ -1,0 +1,80 @@
+//! A clock that jumps, for one server.
+
+use std::{fs, os::unix::fs::FileExt, path::PathBuf, process::Command, sync::OnceLock};
+
+use tempfile::TempDir;
+
+use super::RedisServer;
+
+/// The wall clock of the servers that are started with it; ahead of the machine's or behind it.
+#[derive(Debug)]
+pub struct Clock {
+    offset: PathBuf,
+    _directory: TempDir,
+}
+
+impl Clock {
+    /// A clock that goes like the machine's.
+    pub fn new() -> Self {
+        let directory = TempDir::new().expect("a directory for the clock");
+        let offset = directory.path().join("offset");
+        fs::write(&offset, 0_i64.to_ne_bytes()).expect("a file for the offset");
+        Self { offset, _directory: directory }
+    }
+
+    /// Starts a server that goes by this clock.
+    pub fn server(&self, arguments: &[&str]) -> RedisServer {
+        let path = |path: &PathBuf| path.to_str().expect("a path in UTF-8").to_owned();
+        let (library, offset) = (path(library()), path(&self.offset));
+        let environment = [("LD_PRELOAD", &*library), ("CLOCK_OFFSET", &*offset)];
+        RedisServer::with_environment(arguments, &environment)
+    }
+
+    /// Sets how far the clock is ahead of the machine's, in milliseconds; negative for behind.
+    pub fn set_ahead(&self, millis: i64) {
+        let file = fs::File::options().write(true).open(&self.offset).expect("the clock's file");
+        let micros = millis * 1_000;
+        file.write_all_at(&micros.to_ne_bytes(), 0).expect("the clock is set");
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The library that puts the clock in place of the system's, compiled once.
+fn library() -> &'static PathBuf {
+    static LIBRARY: OnceLock<(PathBuf, TempDir)> = OnceLock::new();
+    let (path, _) = LIBRARY.get_or_init(|| {
+        let directory = TempDir::new().expect("a directory for the library");
+        let path = directory.path().join("clock.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/harness/clock.c");
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([path.as_os_str(), source.as_ref()])
+            .status();
+        assert!(compiled.expect("a C compiler, as Rust's linker needs it").success());
+        (path, directory)
+    });
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::wall_clock;
+
+    #[test]
+    fn a_server_goes_by_the_clock_it_was_given() {
+        let clock = Clock::new();
+        let server = clock.server(&[]);
+        for ahead in [0, 600_000, -3_600_000] {
+            clock.set_ahead(ahead);
+            let (seconds, _): (i64, i64) = server.command("TIME");
+            let here = i64::try_from(wall_clock() / 1_000_000).expect("a time");
+            assert!((seconds - here - ahead / 1_000).abs() <= 1, "{seconds} {here}");
+        }
+    }
+}

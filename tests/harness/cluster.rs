@@ -1,0 +1,186 @@
+//! A Redis Cluster.
+
+use std::collections::HashSet;
+
+use super::{RedisServer, free_port, redis_server::Launch, wait_for};
+
+/// All slots of a cluster.
+const SLOTS: u16 = 16_384;
+
+/// Three primaries with a third of the slots each, and up to three replicas. A node that does not
+/// answer for a second is failed over; the others go on meanwhile.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The primaries at the start, then the replica of each, if there are any.
+    pub nodes: Vec<RedisServer>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts three primaries with a replica each.
+    pub fn start() -> Self {
+        Self::launch(true)
+    }
+
+    /// Starts three primaries without replicas.
+    pub fn without_replicas() -> Self {
+        Self::launch(false)
+    }
+
+    fn launch(has_replicas: bool) -> Self {
+        let nodes: Vec<_> = (0..if has_replicas { 6 } else { 3 }).map(|_| node()).collect();
+        let ids: Vec<String> = nodes.iter().map(|node| node.command("CLUSTER MYID")).collect();
+        let cluster = Self { nodes, ids };
+        for (number, node) in cluster.nodes.iter().enumerate() {
+            let () = node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
+        }
+        for (number, slots) in thirds().enumerate() {
+            let slots: Vec<_> = slots.map(|slot| slot.to_string()).collect();
+            let () =
+                cluster.nodes[number].command(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
+        }
+        let first = cluster.nodes[0].port();
+        for node in &cluster.nodes[1..] {
+            let () = node.command(&format!("CLUSTER MEET 127.0.0.1 {first}"));
+        }
+        wait_for("nodes that know each other", || {
+            cluster.nodes.iter().all(|node| cluster.is_complete(node)).then_some(())
+        });
+        for number in 3..cluster.nodes.len() {
+            let primary = &cluster.ids[number - 3];
+            let () = cluster.nodes[number].command(&format!("CLUSTER REPLICATE {primary}"));
+        }
+        wait_for("a cluster that is ready", || cluster.is_ready().then_some(()));
+        cluster
+    }
+
+    /// Whether this node knows all others, for good.
+    fn is_complete(&self, node: &RedisServer) -> bool {
+        let known: String = node.command("CLUSTER NODES");
+        let known: HashSet<_> = known
+            .lines()
+            .filter(|line| !line.contains("handshake"))
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        self.ids.iter().all(|id| known.contains(&**id))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.nodes.iter().enumerate().all(|(number, node)| {
+            let state: String = node.command("CLUSTER INFO");
+            let view: String = node.command("CLUSTER NODES");
+            let replication: String = node.command("INFO replication");
+            let replicas = view.lines().filter(|line| line.contains("slave")).count();
+            state.contains("cluster_state:ok")
+                && replicas == self.nodes.len() - 3
+                && (number < 3 || replication.contains("master_link_status:up"))
+        })
+    }
+
+    /// The URL of a limiter on the cluster, which is told of the first three nodes.
+    pub fn url(&self) -> String {
+        let nodes = self.nodes[..3].iter();
+        let addresses: Vec<_> = nodes.map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis+cluster://{}", addresses.join(","))
+    }
+
+    /// The slot of a key without braces.
+    pub fn slot(&self, key: &str) -> u16 {
+        let crc = key.bytes().fold(0_u16, |crc, byte| {
+            (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {
+                if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
+            })
+        });
+        crc % SLOTS
+    }
+
+    /// The number of the primary that a key's slot was given to at the start.
+    pub fn home(&self, key: &str) -> usize {
+        let slot = self.slot(key);
+        thirds().position(|slots| slots.contains(&slot)).expect("every slot has a place")
+    }
+
+    /// Moves a slot with its keys from one primary to another, a key at a time; between any two
+    /// steps, `between` may do what it wants.
+    pub fn migrate(&self, slot: u16, from: usize, to: usize, mut between: impl FnMut()) {
+        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        let set = |node: &RedisServer, what: &str| {
+            let () = node.command(&format!("CLUSTER SETSLOT {slot} {what}"));
+        };
+        set(target, &format!("IMPORTING {}", self.ids[from]));
+        set(source, &format!("MIGRATING {}", self.ids[to]));
+        between();
+        loop {
+            let keys: Vec<String> = source.command(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
+            let [key] = &*keys else { break };
+            let port = target.port();
+            let _: String = source.command(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
+            between();
+        }
+        for node in [target, source] {
+            set(node, &format!("NODE {}", self.ids[to]));
+        }
+    }
+}
+
+/// The slots of each of the three primaries.
+fn thirds() -> impl Iterator<Item = std::ops::Range<u16>> {
+    [0, 5_461, 10_923, SLOTS]
+        .windows(2)
+        .map(|ends| ends[0]..ends[1])
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn node() -> RedisServer {
+    let arguments = [
+        ["--cluster-enabled", "yes"],
+        ["--cluster-node-timeout", "1000"],
+        // A shard that is lost takes no other with it.
+        ["--cluster-require-full-coverage", "no"],
+        ["--repl-diskless-sync-delay", "0"],
+    ];
+    let launch = Launch::Server {
+        arguments: arguments.as_flattened().iter().copied().map(str::to_owned).collect(),
+        environment: Vec::new(),
+    };
+    RedisServer::launch(&launch, || {
+        loop {
+            // Nodes talk to each other on a second port, ten thousand above.
+            let port = free_port();
+            if port < 55_000 {
+                return port;
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_moves_with_its_keys() {
+        let cluster = Cluster::without_replicas();
+        let (from, slot) = (cluster.home("key"), cluster.slot("key"));
+        assert_eq!(cluster.nodes[0].command::<u16>("CLUSTER KEYSLOT key"), slot);
+        let to = (from + 1) % 3;
+        let () = cluster.nodes[from].command("SET key value");
+        let mut steps = 0;
+        cluster.migrate(slot, from, to, || steps += 1);
+        assert_eq!(steps, 2);
+        assert_eq!(cluster.nodes[to].command::<String>("GET key"), "value");
+        let moved = cluster.nodes[from].try_command::<String>("GET key").unwrap_err();
+        assert_eq!(moved.code(), Some("MOVED"));
+    }
+
+    #[test]
+    fn a_replica_takes_the_place_of_a_primary_that_is_gone() {
+        let mut cluster = Cluster::start();
+        cluster.nodes[0].kill();
+        wait_for("a failover", || {
+            let role: String = cluster.nodes[3].command("INFO replication");
+            role.contains("role:master").then_some(())
+        });
+    }
+}

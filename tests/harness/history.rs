@@ -1,0 +1,371 @@
+//! What callers were answered under load, and whether a limiter may have answered so.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    time::Duration,
+};
+
+use ratelimit_runtime::UnavailableReason;
+
+use super::RedisServer;
+
+/// One call of cost one. Times are microseconds of the machine's wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Who called.
+    pub caller: u32,
+    /// When.
+    pub asked: u64,
+    /// When the answer was there; it was decided between the two.
+    pub answered: u64,
+    /// What the answer was.
+    pub outcome: Outcome,
+}
+
+/// What a call was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It passed.
+    Admitted,
+    /// The limit was reached.
+    Refused,
+    /// The store did not decide in time; it may have counted the call all the same.
+    Undecided(UnavailableReason),
+}
+
+/// What a limiter promises about a history.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    /// The length of a window, in microseconds.
+    pub period: u64,
+    /// The calls of one caller that may be admitted in it.
+    pub threshold: usize,
+    /// How long after it was given up an undecided call may still be counted, in microseconds.
+    pub late: u64,
+    /// When the store lost all it knew: a window that holds such a moment may hold as many calls
+    /// again.
+    pub losses: Vec<u64>,
+}
+
+/// All calls of some time.
+#[derive(Clone, Debug)]
+pub struct History {
+    calls: Vec<Call>,
+}
+
+/// The units that were seen in the sorted sets of a Redis: of each caller, by name, when each was
+/// recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    units: BTreeMap<u32, BTreeMap<String, u64>>,
+}
+
+impl Log {
+    /// Takes in what the server knows of these callers right now.
+    pub fn read(&mut self, server: &RedisServer, policy: &str, callers: u32) {
+        let mut connection = server.connection();
+        for caller in 0..callers {
+            let key = format!("ratelimit:sliding_window:{policy}/{caller}");
+            let mut zrange = redis::cmd("ZRANGE");
+            zrange.arg(key).arg(0).arg(-1).arg("WITHSCORES");
+            let units: Vec<(String, u64)> =
+                zrange.query(&mut connection).expect("the server answers");
+            self.units.entry(caller).or_default().extend(units);
+        }
+    }
+
+    /// Adds a unit.
+    pub fn add(&mut self, caller: u32, name: &str, at: u64) {
+        self.units.entry(caller).or_default().insert(name.to_owned(), at);
+    }
+
+    fn of(&self, caller: u32) -> Vec<u64> {
+        let mut times: Vec<u64> =
+            self.units.get(&caller).into_iter().flat_map(BTreeMap::values).copied().collect();
+        times.sort_unstable();
+        times
+    }
+}
+
+impl History {
+    /// The history of these calls.
+    pub fn new(mut calls: Vec<Call>) -> Self {
+        calls.sort_by_key(|call| (call.asked, call.answered));
+        Self { calls }
+    }
+
+    /// All calls, in the order in which they were asked.
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    /// How many calls were answered so.
+    pub fn count(&self, is_such: impl Fn(Outcome) -> bool) -> usize {
+        self.calls.iter().filter(|call| is_such(call.outcome)).count()
+    }
+
+    /// How many calls the store did not decide.
+    pub fn undecided(&self) -> usize {
+        self.count(|outcome| matches!(outcome, Outcome::Undecided(_)))
+    }
+
+    /// How long the longest call took.
+    pub fn slowest(&self) -> Duration {
+        let longest = self.calls.iter().map(|call| call.answered.saturating_sub(call.asked)).max();
+        Duration::from_micros(longest.unwrap_or(0))
+    }
+
+    /// How many calls took at least as long.
+    pub fn slower_than(&self, duration: Duration) -> usize {
+        let is_slow = |call: &&Call| {
+            Duration::from_micros(call.answered.saturating_sub(call.asked)) >= duration
+        };
+        self.calls.iter().filter(is_slow).count()
+    }
+
+    /// What callers got, in words.
+    pub fn answers(&self) -> String {
+        let mut answers = BTreeMap::<String, usize>::new();
+        for call in &self.calls {
+            let name = match call.outcome {
+                Outcome::Undecided(reason) => format!("{reason:?}"),
+                decided => format!("{decided:?}"),
+            };
+            *answers.entry(name).or_default() += 1;
+        }
+        let answers: Vec<_> = answers.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        answers.join(", ")
+    }
+
+    /// What in the callers' answers breaks the promise. Times leave room for doubt, and what is in
+    /// doubt is no fault.
+    pub fn faults(&self, promise: &Promise) -> Vec<String> {
+        let mut faults = self.overfull_windows(promise);
+        faults.extend(self.unjust_refusals(promise));
+        faults
+    }
+
+    /// Windows that surely hold too many admitted calls.
+    pub fn overfull_windows(&self, promise: &Promise) -> Vec<String> {
+        let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
+            let admitted = of(calls, |outcome| outcome == Outcome::Admitted);
+            admitted.iter().filter_map(|first| promise.overfull(first, &admitted)).collect()
+        };
+        self.by_caller().values().flat_map(of_caller).collect()
+    }
+
+    /// Refused calls whose windows surely held too few.
+    pub fn unjust_refusals(&self, promise: &Promise) -> Vec<String> {
+        let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
+            let counted = of(calls, |outcome| outcome != Outcome::Refused);
+            let refused = of(calls, |outcome| outcome == Outcome::Refused);
+            refused.iter().filter_map(|call| promise.unjust(call, &counted)).collect()
+        };
+        self.by_caller().values().flat_map(of_caller).collect()
+    }
+
+    /// What in the store's log breaks the promise, or does not go with the callers' answers: a
+    /// window that holds too many units, an admitted call without a unit of its time, and a unit
+    /// that no call has asked for. The log must have lost nothing.
+    pub fn faults_in(&self, log: &Log, promise: &Promise) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (caller, calls) in self.by_caller() {
+            let units = log.of(caller);
+            let too_many = |ends: &&[u64]| ends[promise.threshold] - ends[0] < promise.period;
+            faults.extend(units.windows(promise.threshold + 1).filter(too_many).map(|units| {
+                format!("caller {caller}: {} units in one window from {}", units.len(), units[0])
+            }));
+            faults.extend(unmatched(&calls, &units, promise.late));
+        }
+        let callers = self.by_caller();
+        let strangers = log
+            .units
+            .iter()
+            .filter(|(caller, units)| !units.is_empty() && !callers.contains_key(caller));
+        faults.extend(strangers.map(|(caller, _)| format!("caller {caller} has never called")));
+        faults
+    }
+
+    fn by_caller(&self) -> BTreeMap<u32, Vec<&Call>> {
+        let mut callers = BTreeMap::<_, Vec<_>>::new();
+        for call in &self.calls {
+            callers.entry(call.caller).or_default().push(call);
+        }
+        callers
+    }
+}
+
+fn of<'a>(calls: &[&'a Call], is_such: impl Fn(Outcome) -> bool) -> Vec<&'a Call> {
+    calls.iter().copied().filter(|call| is_such(call.outcome)).collect()
+}
+
+impl Promise {
+    /// Whether the window that opens with this call surely holds too many.
+    fn overfull(&self, first: &Call, admitted: &[&Call]) -> Option<String> {
+        let end = first.asked + self.period;
+        let from = admitted.partition_point(|call| call.asked < first.asked);
+        let within = admitted[from..].iter().take_while(|call| call.asked < end);
+        let held = within.filter(|call| call.answered < end).count();
+        let lost = self.losses.iter().filter(|at| (first.asked..end).contains(at)).count();
+        let allowed = self.threshold * (1 + lost);
+        (held > allowed).then(|| {
+            let Call { caller, asked, .. } = first;
+            format!("caller {caller}: {held} calls admitted in one window from {asked}")
+        })
+    }
+
+    /// Whether this call was refused though there were surely too few in its window.
+    fn unjust(&self, refused: &Call, counted: &[&Call]) -> Option<String> {
+        let since = refused.asked.saturating_sub(self.period);
+        let may_count = |call: &&&Call| {
+            let late = if call.outcome == Outcome::Admitted { 0 } else { self.late };
+            call.asked <= refused.answered && call.answered + late > since
+        };
+        let counting = counted.iter().filter(may_count).count();
+        (counting < self.threshold).then(|| {
+            let Call { caller, asked, .. } = refused;
+            format!("caller {caller}: refused at {asked} with {counting} calls in its window")
+        })
+    }
+}
+
+/// Admitted calls without a unit of their time, and units that no call has asked for.
+fn unmatched(calls: &[&Call], units: &[u64], late: u64) -> Vec<String> {
+    let span = |call: &&Call| {
+        let late = if call.outcome == Outcome::Admitted { 0 } else { late };
+        (call.asked, call.answered + late)
+    };
+    let admitted: Vec<_> =
+        of(calls, |outcome| outcome == Outcome::Admitted).iter().map(span).collect();
+    let counted: Vec<_> =
+        of(calls, |outcome| outcome != Outcome::Refused).iter().map(span).collect();
+    // Each side by itself: where both can be served, both can be served at once.
+    let (without_unit, _) = assign(&admitted, units);
+    let (_, without_call) = assign(&counted, units);
+    let calls = without_unit.iter().map(|at| format!("a call admitted until {at} left no unit"));
+    let units = without_call.iter().map(|at| format!("no call asked for the unit at {at}"));
+    calls.chain(units).collect()
+}
+
+/// Gives each unit to a span around it, first to those that end first; what is left of both.
+fn assign(spans: &[(u64, u64)], units: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    let mut coming = spans.iter().peekable();
+    let mut open = BinaryHeap::new();
+    let (mut missed, mut spare) = (Vec::new(), Vec::new());
+    for &unit in units {
+        while let Some((_, end)) = coming.next_if(|(start, _)| *start <= unit) {
+            open.push(Reverse(*end));
+        }
+        while let Some(Reverse(end)) = open.peek().copied().filter(|Reverse(end)| *end < unit) {
+            open.pop();
+            missed.push(end);
+        }
+        if open.pop().is_none() {
+            spare.push(unit);
+        }
+    }
+    missed.extend(open.into_iter().map(|Reverse(end)| end));
+    missed.extend(coming.map(|(_, end)| end));
+    (missed, spare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROMISE: Promise = Promise { period: 100, threshold: 2, late: 0, losses: Vec::new() };
+    const LOST: Outcome = Outcome::Undecided(UnavailableReason::Disconnected);
+
+    /// Calls of one caller: asked, answered, what.
+    fn history(calls: &[(u64, u64, Outcome)]) -> History {
+        let call = |&(asked, answered, outcome)| Call { caller: 1, asked, answered, outcome };
+        History::new(calls.iter().map(call).collect())
+    }
+
+    fn log(units: &[u64]) -> Log {
+        let mut log = Log::default();
+        for (name, at) in units.iter().enumerate() {
+            log.add(1, &name.to_string(), *at);
+        }
+        log
+    }
+
+    const fn admitted(asked: u64, answered: u64) -> (u64, u64, Outcome) {
+        (asked, answered, Outcome::Admitted)
+    }
+
+    const fn refused(asked: u64, answered: u64) -> (u64, u64, Outcome) {
+        (asked, answered, Outcome::Refused)
+    }
+
+    #[test]
+    fn a_window_that_surely_holds_too_many_is_a_fault() {
+        let calls = [admitted(1_000, 1_010), admitted(1_020, 1_030), admitted(1_080, 1_099)];
+        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
+        // The last one may have been decided when the first had left.
+        let calls = [admitted(1_000, 1_010), admitted(1_020, 1_030), admitted(1_080, 1_100)];
+        assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
+        // After a loss as many again, and not one more.
+        let calls: Vec<_> = (0..4).map(|n| admitted(1_000 + n, 1_001 + n)).collect();
+        let lost = Promise { losses: vec![1_002], ..PROMISE };
+        assert!(!history(&calls).faults(&PROMISE).is_empty());
+        assert_eq!(history(&calls).faults(&lost), [""; 0]);
+        let calls: Vec<_> = (0..5).map(|n| admitted(1_000 + n, 1_001 + n)).collect();
+        assert!(!history(&calls).faults(&lost).is_empty());
+        // Another caller has a window of its own.
+        let mut calls = history(&[admitted(1_000, 1_010), admitted(1_020, 1_030)]).calls;
+        calls.push(Call { caller: 2, ..calls[0] });
+        assert_eq!(History::new(calls).faults(&PROMISE), [""; 0]);
+    }
+
+    #[test]
+    fn a_refusal_without_a_reason_is_a_fault() {
+        let calls = [admitted(1_000, 1_010), refused(1_050, 1_060)];
+        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
+        let calls = [admitted(1_000, 1_010), admitted(1_001, 1_011), refused(1_111, 1_120)];
+        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
+        let calls = [admitted(1_000, 1_010), admitted(1_001, 1_011), refused(1_109, 1_120)];
+        assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
+        // What was not decided may have been counted, later still if the store was late.
+        let calls = [admitted(1_000, 1_010), (1_000, 1_005, LOST), refused(1_101, 1_110)];
+        assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
+        let calls = [admitted(1_050, 1_060), (1_000, 1_005, LOST), refused(1_120, 1_130)];
+        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
+        let late = Promise { late: 20, ..PROMISE };
+        assert_eq!(history(&calls).faults(&late), [""; 0]);
+    }
+
+    #[test]
+    fn a_window_of_the_log_that_holds_too_many_is_a_fault() {
+        let calls =
+            history(&[admitted(1_000, 1_200), admitted(1_000, 1_200), admitted(1_000, 1_200)]);
+        assert_eq!(calls.faults_in(&log(&[1_000, 1_010, 1_099]), &PROMISE).len(), 1);
+        assert_eq!(calls.faults_in(&log(&[1_000, 1_010, 1_100]), &PROMISE), [""; 0]);
+    }
+
+    #[test]
+    fn an_admitted_call_has_its_unit_and_a_unit_its_call() {
+        let calls = history(&[admitted(1_000, 1_010), refused(1_020, 1_030)]);
+        assert_eq!(calls.faults_in(&log(&[1_005]), &PROMISE), [""; 0]);
+        assert_eq!(calls.faults_in(&log(&[]), &PROMISE).len(), 1);
+        // Nothing is counted twice, and no refused call is.
+        assert_eq!(calls.faults_in(&log(&[1_005, 1_006]), &PROMISE).len(), 1);
+        assert_eq!(calls.faults_in(&log(&[1_005, 1_025]), &PROMISE).len(), 1);
+        // A unit of another time is not the call's.
+        assert_eq!(calls.faults_in(&log(&[1_011]), &PROMISE).len(), 2);
+        let mut foreign = log(&[1_005]);
+        foreign.add(7, "unit", 1_005);
+        assert_eq!(calls.faults_in(&foreign, &PROMISE).len(), 1);
+    }
+
+    #[test]
+    fn an_undecided_call_may_have_its_unit_or_none() {
+        let calls = history(&[admitted(1_000, 1_020), (1_000, 1_010, LOST)]);
+        assert_eq!(calls.faults_in(&log(&[1_005]), &PROMISE), [""; 0]);
+        assert_eq!(calls.faults_in(&log(&[1_005, 1_006]), &PROMISE), [""; 0]);
+        assert_eq!(calls.faults_in(&log(&[1_005, 1_030]), &PROMISE).len(), 1);
+        let late = Promise { late: 20, ..PROMISE };
+        assert_eq!(calls.faults_in(&log(&[1_005, 1_030]), &late), [""; 0]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Callers that call all the time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError};
+use tokio::task::JoinHandle;
+
+use super::history::{Call, History, Outcome};
+
+/// Tasks that call one limiter until they are told to stop, and remember what they got.
+#[derive(Debug)]
+pub struct Load {
+    live: Arc<Live>,
+    tasks: Vec<JoinHandle<Vec<Call>>>,
+}
+
+#[derive(Debug, Default)]
+struct Live {
+    is_over: AtomicBool,
+    admitted: AtomicU64,
+    refused: AtomicU64,
+    undecided: AtomicU64,
+}
+
+impl Load {
+    /// Starts this many tasks; each calls as caller number task % `callers`, and pauses after each
+    /// call for about this long.
+    pub fn start(
+        limiter: &Limiter,
+        policy: Policy,
+        tasks: u32,
+        callers: u32,
+        pause: Duration,
+    ) -> Self {
+        let live = Arc::new(Live::default());
+        let call = |task: u32| {
+            let (limiter, live) = (limiter.clone(), Arc::clone(&live));
+            tokio::spawn(async move {
+                let mut calls = Vec::new();
+                while !live.is_over.load(Ordering::Relaxed) {
+                    let call = call(&limiter, &policy, task % callers).await;
+                    live.count(call.outcome);
+                    calls.push(call);
+                    tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+                }
+                calls
+            })
+        };
+        let tasks = (0..tasks).map(call).collect();
+        Self { live, tasks }
+    }
+
+    /// How many calls have been admitted so far.
+    pub fn admitted(&self) -> u64 {
+        self.live.admitted.load(Ordering::Relaxed)
+    }
+
+    /// How many calls have been refused so far.
+    pub fn refused(&self) -> u64 {
+        self.live.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many calls the store has not decided so far.
+    pub fn undecided(&self) -> u64 {
+        self.live.undecided.load(Ordering::Relaxed)
+    }
+
+    /// Stops the tasks after the call they are in.
+    pub async fn stop(self) -> History {
+        self.live.is_over.store(true, Ordering::Relaxed);
+        let mut calls = Vec::new();
+        for task in self.tasks {
+            calls.extend(task.await.expect("a task of the load"));
+        }
+        History::new(calls)
+    }
+}
+
+impl Live {
+    fn count(&self, outcome: Outcome) {
+        let counter = match outcome {
+            Outcome::Admitted => &self.admitted,
+            Outcome::Refused => &self.refused,
+            Outcome::Undecided(_) => &self.undecided,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One call, with the times around it.
+async fn call(limiter: &Limiter, policy: &Policy, caller: u32) -> Call {
+    let asked = wall_clock();
+    let answer = limiter.check(policy, caller).await;
+    Call { caller, asked, answered: wall_clock(), outcome: outcome(&answer) }
+}
+
+fn outcome(answer: &Result<Decision, RateLimitError>) -> Outcome {
+    match answer {
+        Ok(_) => Outcome::Admitted,
+        Err(RateLimitError::Exceeded(_)) => Outcome::Refused,
+        Err(RateLimitError::Unavailable(error)) => Outcome::Undecided(error.reason()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The machine's wall clock in microseconds, by which its servers go too.
+pub fn wall_clock() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");
+    since.as_micros().try_into().expect("a time before the year 500 000")
+}

@@ -1,0 +1,216 @@
+//! A `redis-server` process.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use ratelimit_runtime::Limiter;
+use tempfile::TempDir;
+
+use super::{free_port, wait_for};
+
+/// A `redis-server` process.
+#[derive(Debug)]
+pub struct RedisServer {
+    process: Child,
+    port: u16,
+    directory: TempDir,
+    launch: Launch,
+}
+
+/// How a server is started, beside its port and directory.
+#[derive(Clone, Debug)]
+pub(crate) enum Launch {
+    /// With arguments and environment variables of the test's.
+    Server { arguments: Vec<String>, environment: Vec<(String, String)> },
+    /// As one that watches others.
+    Sentinel,
+}
+
+impl RedisServer {
+    /// Starts a server that stores nothing on disk, and waits until it answers.
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// Starts a server with further arguments, as `redis-server` takes them.
+    pub fn with(arguments: &[&str]) -> Self {
+        Self::with_environment(arguments, &[])
+    }
+
+    /// Starts a server with further arguments and environment variables.
+    pub fn with_environment(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let arguments = arguments.iter().copied().map(str::to_owned).collect();
+        let environment = environment.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
+        Self::launch(&Launch::Server { arguments, environment }, free_port)
+    }
+
+    /// Starts a server on this port.
+    pub fn start_on(port: u16) -> Self {
+        let launch = Launch::Server { arguments: Vec::new(), environment: Vec::new() };
+        Self::try_start(port, launch).expect("redis-server starts")
+    }
+
+    pub(crate) fn launch(launch: &Launch, port: impl Fn() -> u16) -> Self {
+        // Between asking for a free port and using it, another process may take it.
+        (0..10).find_map(|_| Self::try_start(port(), launch.clone())).expect("redis-server starts")
+    }
+
+    fn try_start(port: u16, launch: Launch) -> Option<Self> {
+        let directory = TempDir::new().expect("a directory for the server");
+        let process = spawn(port, directory.path(), &launch);
+        let mut server = Self { process, port, directory, launch };
+        server.is_up().then_some(server)
+    }
+
+    /// Waits until the server answers, or has given up.
+    fn is_up(&mut self) -> bool {
+        wait_for("redis-server", || {
+            if self.process.try_wait().expect("the server's state").is_some() {
+                return Some(false);
+            }
+            let mut connection = self.try_connect().ok()?;
+            redis::cmd("PING").exec(&mut connection).ok().map(|()| true)
+        })
+    }
+
+    /// The port that the server listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory that the server runs in.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The server's URL over TCP.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The server's URL over its unix socket.
+    pub fn unix_url(&self) -> String {
+        format!("unix://{}/redis.sock", self.directory.path().display())
+    }
+
+    /// A limiter on this server, with patience for a busy machine.
+    pub async fn limiter(&self) -> Limiter {
+        let builder = Limiter::builder().deadline(Duration::from_secs(10));
+        builder.connect(&self.url()).await.expect("the server answers")
+    }
+
+    /// A connection of the test's own.
+    pub fn connection(&self) -> redis::Connection {
+        self.try_connect().expect("the server answers")
+    }
+
+    fn try_connect(&self) -> redis::RedisResult<redis::Connection> {
+        redis::Client::open(self.url())?.get_connection()
+    }
+
+    /// Sends one command, written with spaces.
+    pub fn command<T: redis::FromRedisValue>(&self, command: &str) -> T {
+        self.try_command(command).expect(command)
+    }
+
+    /// Sends one command, written with spaces, which the server may refuse.
+    ///
+    /// # Errors
+    ///
+    /// The server's answer, or that there is none.
+    pub fn try_command<T: redis::FromRedisValue>(&self, command: &str) -> redis::RedisResult<T> {
+        let mut words = command.split(' ');
+        let mut cmd = redis::cmd(words.next().expect("a command has a name"));
+        cmd.arg(words.collect::<Vec<_>>());
+        cmd.query(&mut self.try_connect()?)
+    }
+
+    /// All keys of the server, sorted.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.command("KEYS *");
+        keys.sort();
+        keys
+    }
+
+    /// How often each command was called, by clients and by scripts.
+    pub fn calls(&self) -> HashMap<String, u64> {
+        let info: String = self.command("INFO commandstats");
+        info.lines()
+            .filter_map(|line| {
+                let (command, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                Some((command.to_owned(), numbers.split(',').next()?.parse().ok()?))
+            })
+            .collect()
+    }
+
+    /// One number of `INFO`, such as `total_connections_received`.
+    pub fn figure(&self, name: &str) -> u64 {
+        let info: String = self.command("INFO");
+        let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = lines.find(|(key, _)| *key == name).expect(name);
+        value.trim().parse().expect("a number")
+    }
+
+    /// How many connections to the server are open, the one that asks left out.
+    pub fn clients(&self) -> usize {
+        let clients: String = self.command("CLIENT LIST TYPE normal");
+        clients.lines().count() - 1
+    }
+
+    /// Stops the server at once, as a crash would.
+    pub fn kill(&mut self) {
+        self.process.kill().expect("the server is ours to stop");
+        self.process.wait().expect("the server has stopped");
+    }
+
+    /// Sends the server's process a signal, such as `STOP` or `CONT`.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Starts a stopped server again, on its port and with what it has stored.
+    pub fn restart(&mut self) {
+        self.process = spawn(self.port, self.directory.path(), &self.launch);
+        assert!(self.is_up(), "redis-server starts again");
+    }
+
+    /// Starts a stopped server again, and does not wait until it answers.
+    pub fn begin_restart(&mut self) {
+        self.process = spawn(self.port, self.directory.path(), &self.launch);
+    }
+}
+
+fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
+    let mut command = Command::new("redis-server");
+    match launch {
+        Launch::Server { arguments, environment } => command
+            .args(["--unixsocket", "redis.sock", "--save", "", "--appendonly", "no"])
+            .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value))),
+        Launch::Sentinel => {
+            // It writes down there what it finds out.
+            let file = directory.join("sentinel.conf");
+            std::fs::write(&file, "").expect("a file for the sentinel");
+            command.arg(file).arg("--sentinel")
+        }
+    };
+    command
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .current_dir(directory)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server is installed (tests/run installs it)")
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,146 @@
+//! What a fault did to callers, in figures: one line for each, shown by `--nocapture`.
+
+use std::{
+    collections::HashMap,
+    fmt::{self, Write as _},
+    sync::{Mutex, MutexGuard, Once, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::runtime::{Handle, Id};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// One line of figures.
+#[derive(Debug)]
+#[must_use = "a line is there to be printed"]
+pub struct FaultLine {
+    line: String,
+}
+
+impl FaultLine {
+    /// The line of this fault.
+    pub fn of(fault: &str) -> Self {
+        Self { line: format!("fault: {fault}") }
+    }
+
+    /// Adds a figure.
+    pub fn with(mut self, figure: &str, value: impl fmt::Display) -> Self {
+        let _ = write!(self.line, " | {figure} {value}");
+        self
+    }
+
+    /// Adds a time.
+    pub fn after(self, what: &str, time: Duration) -> Self {
+        self.with(what, format!("{:.1} ms", time.as_secs_f64() * 1e3))
+    }
+
+    /// Prints it.
+    pub fn print(self) {
+        println!("{}", self.line);
+    }
+}
+
+/// What the runtime logs about the store, with times: when it is left alone, and when it answers
+/// again.
+#[derive(Debug)]
+pub struct Watch {
+    runtime: Id,
+}
+
+/// What was logged, by the tokio runtime that it was logged in.
+static LOGGED: Mutex<Option<HashMap<Id, Vec<Logged>>>> = Mutex::new(None);
+
+#[derive(Clone, Debug)]
+struct Logged {
+    at: Instant,
+    message: String,
+}
+
+impl Watch {
+    /// Watches what is logged in the test's runtime from now on.
+    pub fn start() -> Self {
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(|| {
+            tracing::subscriber::set_global_default(Recorder).expect("the first subscriber");
+        });
+        let runtime = Handle::current().id();
+        logged().get_or_insert_default().insert(runtime, Vec::new());
+        Self { runtime }
+    }
+
+    /// When, first after this instant, the store was left alone.
+    pub fn left_alone(&self, after: Instant) -> Option<Instant> {
+        self.first("is left alone", after)
+    }
+
+    /// When, first after this instant, the store answered again that had been left alone.
+    pub fn answers_again(&self, after: Instant) -> Option<Instant> {
+        self.first("answers again", after)
+    }
+
+    /// How often a message with these words was logged.
+    pub fn count(&self, words: &str) -> usize {
+        self.all().iter().filter(|logged| logged.message.contains(words)).count()
+    }
+
+    /// All that was logged, for the message of a failure.
+    pub fn text(&self) -> String {
+        self.all().iter().map(|logged| logged.message.clone() + "\n").collect()
+    }
+
+    fn first(&self, words: &str, after: Instant) -> Option<Instant> {
+        let mut later = self.all().into_iter().filter(|logged| logged.at >= after);
+        later.find(|logged| logged.message.contains(words)).map(|logged| logged.at)
+    }
+
+    fn all(&self) -> Vec<Logged> {
+        logged().as_ref().and_then(|all| all.get(&self.runtime)).cloned().unwrap_or_default()
+    }
+}
+
+fn logged() -> MutexGuard<'static, Option<HashMap<Id, Vec<Logged>>>> {
+    LOGGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes in what the limiter logs, under the runtime that it is logged in.
+struct Recorder;
+
+impl Subscriber for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("ratelimit_runtime")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if let Some(of_test) = logged().as_mut().and_then(|all| all.get_mut(&runtime.id())) {
+            let mut message = Message(event.metadata().level().to_string());
+            event.record(&mut message);
+            of_test.push(Logged { at: Instant::now(), message: message.0 });
+        }
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// An event in one line.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _ = match field.name() {
+            "message" => write!(self.0, " {value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        };
+    }
+}

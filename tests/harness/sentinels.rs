@@ -1,0 +1,88 @@
+//! A primary, its replica, and three sentinels that watch them.
+
+use super::{RedisServer, free_port, redis_server::Launch, wait_for};
+
+/// What the sentinels call the primary.
+const NAME: &str = "mymaster";
+
+/// A primary, its replica, and three sentinels that watch them: a primary that does not answer for
+/// half a second is replaced when two of them say so.
+#[derive(Debug)]
+pub struct Sentinels {
+    /// The first is the primary at the start.
+    pub servers: Vec<RedisServer>,
+    /// Those who watch.
+    pub sentinels: Vec<RedisServer>,
+}
+
+impl Sentinels {
+    /// Starts all five, and waits until the sentinels know of each other and of the replica.
+    pub fn start() -> Self {
+        let at_once = ["--repl-diskless-sync-delay", "0"];
+        let servers = vec![RedisServer::with(&at_once), RedisServer::with(&at_once)];
+        let primary = servers[0].port();
+        let () = servers[1].command(&format!("REPLICAOF 127.0.0.1 {primary}"));
+        wait_for("the replica", || {
+            let info: String = servers[1].command("INFO replication");
+            info.contains("master_link_status:up").then_some(())
+        });
+        let watch = |_| {
+            let sentinel = RedisServer::launch(&Launch::Sentinel, free_port);
+            let () = sentinel.command(&format!("SENTINEL MONITOR {NAME} 127.0.0.1 {primary} 2"));
+            let () = sentinel.command(&format!("SENTINEL SET {NAME} down-after-milliseconds 500"));
+            let () = sentinel.command(&format!("SENTINEL SET {NAME} failover-timeout 5000"));
+            sentinel
+        };
+        let sentinels: Vec<_> = (0..3).map(watch).collect();
+        for sentinel in &sentinels {
+            wait_for("a sentinel that knows the others", || {
+                let info: String = sentinel.command("INFO sentinel");
+                info.contains("slaves=1,sentinels=3").then_some(())
+            });
+        }
+        Self { servers, sentinels }
+    }
+
+    /// The URL of a limiter that asks the sentinels.
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> =
+            self.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+        format!("redis+sentinel://{}/{NAME}", addresses.join(","))
+    }
+
+    /// The port of the primary, as the sentinel with this number knows it.
+    pub fn primary_port(&self, sentinel: usize) -> u16 {
+        let sentinel = &self.sentinels[sentinel];
+        let command = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}");
+        let (_, port): (String, String) = sentinel.command(&command);
+        port.parse().expect("a port")
+    }
+
+    /// The number of the server that is the primary, as the first sentinel knows it.
+    pub fn primary(&self) -> usize {
+        let port = self.primary_port(0);
+        self.servers.iter().position(|server| server.port() == port).expect("one of the servers")
+    }
+
+    /// Tells the sentinels to replace the primary now.
+    pub fn fail_over(&self) {
+        let () = self.sentinels[0].command(&format!("SENTINEL FAILOVER {NAME}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_takes_the_place_of_a_primary_that_is_gone() {
+        let mut sentinels = Sentinels::start();
+        assert_eq!(sentinels.primary(), 0);
+        sentinels.servers[0].kill();
+        wait_for("a failover", || (sentinels.primary() == 1).then_some(()));
+        wait_for("its end", || {
+            let info: String = sentinels.servers[1].command("INFO replication");
+            info.contains("role:master").then_some(())
+        });
+    }
+}
