@@ -248,7 +248,7 @@ async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_told(
     let server = RedisServer::start();
     let () = server.command(
         "ACL SETUSER limiter on >secret resetchannels ~ratelimit:* -@all \
-         +evalsha +eval +time +zrange +zcount +zcard +zadd +zremrangebyrank +pexpire +zscore \
+         +evalsha +eval +time +zrange +zcount +zcard +zadd +zremrangebyrank +zremrangebyscore +pexpire +zscore \
          +zrangebyscore +zrem +get +set +unlink",
     );
     let url = server.url().replace("redis://", "redis://limiter:secret@");

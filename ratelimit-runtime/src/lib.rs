@@ -21,6 +21,7 @@ pub mod caller;
 mod decision;
 mod error;
 mod fallback;
+pub mod guide;
 mod key;
 mod limiter;
 mod observe;

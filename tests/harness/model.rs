@@ -8,6 +8,9 @@ use std::collections::HashMap;
 
 use ratelimit_runtime::{Algorithm, Policy};
 
+/// A log on Redis does away with no more units than this at once.
+const AT_ONCE: u64 = 500;
+
 /// What a call is told. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -74,42 +77,44 @@ impl Model {
     /// Decides a call, and records it unless it only looks.
     pub fn decide(&mut self, caller: usize, now: u64, cost: u32, record: bool) -> Answer {
         let written = self.callers.get(&caller).cloned().unwrap_or_else(|| self.empty(now));
-        let lag = self.lag(&written, now);
-        let now = now + lag;
-        let is_mended = is_ahead(&written, &self.tiers, now);
-        let written =
-            if self.is_too_much_to_mend(&written, now) { self.empty(now) } else { written };
-        let before = self.seen_at(&written, now);
-        let admitted = (0..self.tiers.len()).all(|tier| self.has_room(&before, tier, now, cost));
+        let mut before = self.seen_at(&written, now);
+        let is_admitted =
+            |state: &State| (0..self.tiers.len()).all(|tier| self.has_room(state, tier, now, cost));
+        let mut admitted = is_admitted(&before);
+        let mended = if admitted { None } else { self.mended(&before, now) };
+        let is_mended = mended.is_some() || is_ahead(&written, &self.tiers, now);
+        if let Some(mended) = mended {
+            admitted = is_admitted(&mended);
+            self.callers.insert(caller, mended.clone());
+            before = mended;
+        }
         let recorded = admitted || self.count_rejected;
         let after = if recorded { self.with_units(&before, now, cost) } else { before };
         let mut answer = self.answer(&after, admitted, now, cost);
-        for until in [&mut answer.wait, &mut answer.reset] {
-            *until += if *until > 0 { lag } else { 0 };
+        if recorded && cost > 0 && matches!(after, State::Log(_)) {
+            // Counted from this call, also while a clock has not caught up yet.
+            answer.reset = self.tiers.iter().map(|tier| tier.period).max().unwrap_or(0);
         }
-        let is_log = matches!(written, State::Log(_));
-        if record && (recorded || is_mended) || is_log && is_mended {
-            let kept = if record { after } else { self.seen_at(&written, now) };
-            self.callers.insert(caller, kept);
+        if record && (recorded || is_mended) {
+            self.callers.insert(caller, after);
         }
         answer
     }
 
-    /// Whether so many units of a log are in the future that they are forgotten.
-    fn is_too_much_to_mend(&self, written: &State, now: u64) -> bool {
-        let State::Log(log) = written else { return false };
+    /// What becomes of a log that refuses a call while it holds units of a time more than a period
+    /// ahead: they are of now, or, if they are many, it is forgotten.
+    fn mended(&self, state: &State, now: u64) -> Option<State> {
+        let State::Log(log) = state else { return None };
+        let shortest = self.tiers.iter().map(|tier| tier.period).min()?;
+        if log.iter().all(|(at, _)| *at <= now + shortest) {
+            return None;
+        }
         let ahead = log.iter().filter(|(at, _)| *at > now).map(|(_, units)| *units).sum::<u64>();
-        let largest = self.tiers.iter().map(|tier| tier.threshold).max().unwrap_or(0);
-        ahead.min(largest.into()) > 1_000
-    }
-
-    /// How far the time of a log is ahead of a clock that stepped back: it waits for the clock,
-    /// unless that would take longer than the shortest period.
-    fn lag(&self, written: &State, now: u64) -> u64 {
-        let State::Log(log) = written else { return 0 };
-        let ahead = log.iter().map(|(at, _)| at.saturating_sub(now)).max().unwrap_or(0);
-        let shortest = self.tiers.iter().map(|tier| tier.period).min().unwrap_or(0);
-        if ahead <= shortest { ahead } else { 0 }
+        let largest = self.tiers.iter().map(|tier| tier.threshold).max()?;
+        if ahead.min(largest.into()) > AT_ONCE {
+            return Some(self.empty(now));
+        }
+        Some(State::Log(log.iter().map(|(at, units)| (*at.min(&now), *units)).collect()))
     }
 
     fn answer(&self, state: &State, admitted: bool, now: u64, cost: u32) -> Answer {
@@ -146,12 +151,10 @@ impl Model {
         }
     }
 
-    /// What was written, as it is read at `now`: nothing is from the future.
+    /// What was written, as it is read at `now`: but for a log, nothing is from the future.
     fn seen_at(&self, state: &State, now: u64) -> State {
         match state {
-            State::Log(units) => {
-                State::Log(units.iter().map(|(at, units)| (*at.min(&now), *units)).collect())
-            }
+            State::Log(_) => state.clone(),
             State::Windows(windows) => State::Windows(
                 self.with(windows)
                     .map(|(tier, window)| {
@@ -204,7 +207,13 @@ impl Model {
         match state {
             State::Log(log) => {
                 let mut log = log.clone();
+                // What is over is gone, also if a clock steps back; unless it is much at once.
+                if log.iter().map(|(_, units)| *units).sum::<u64>() <= AT_ONCE {
+                    let longest = self.tiers.iter().map(|tier| tier.period).max().unwrap();
+                    log.retain(|(at, _)| *at + longest > now);
+                }
                 log.push((now, units));
+                log.sort_by_key(|(at, _)| *at);
                 // The newest units are kept, as many as the largest threshold.
                 let mut room =
                     u64::from(self.tiers.iter().map(|tier| tier.threshold).max().unwrap());
@@ -268,7 +277,8 @@ impl Tier {
 /// Whether the clock has stepped back behind what is written.
 fn is_ahead(state: &State, tiers: &[Tier], now: u64) -> bool {
     match state {
-        State::Log(log) => log.iter().any(|(at, _)| *at > now),
+        // Mended only where it matters.
+        State::Log(_) => false,
         State::Windows(windows) => windows.iter().flatten().any(|(start, _)| *start > now),
         State::Counters(counters) => {
             tiers.iter().zip(counters).any(|(tier, (window, _, _))| window * tier.period > now)

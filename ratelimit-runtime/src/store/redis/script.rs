@@ -165,6 +165,20 @@ mod tests {
         assert!(ids.iter().all(|id| *id < 1 << 52));
     }
 
+    /// A server knows a script by this digest: it changes only with the script, and only when that
+    /// is meant, since processes of both versions then load a script of their own.
+    #[test]
+    fn the_scripts_are_those_that_were_released() {
+        for (script, sha1) in [
+            (&SLIDING_WINDOW, "0f4343892781ccb340eb77b3b4c16429ff28e250"),
+            (&SLIDING_COUNTER, "0521b11b8558a00b4e68c17be7626904a6443211"),
+            (&FIXED_WINDOW, "3961b19608b04fa93c6ac8765b63d6b9d2beabf4"),
+            (&TOKEN_BUCKET, "19caa1fde4f3753e285642b7e6e9740fe6aa7206"),
+        ] {
+            assert_eq!(script.sha1.get_hash(), sha1, "{}", script.text.lines().next().unwrap());
+        }
+    }
+
     #[test]
     fn a_reply_out_of_range_is_an_error() {
         let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);

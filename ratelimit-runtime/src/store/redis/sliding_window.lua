@@ -15,118 +15,148 @@
 -- Rule: a call is admitted if and only if for every tier the units in (now - period, now] plus its
 -- cost are at most the threshold. All tiers are charged, or none.
 
-local log, id, cost, count_rejected = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
-local may_repeat = ARGV[3] == '2'
+local call, ARGV = redis.call, ARGV
+local log, id, cost, mode = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+-- What is done to so many units in one command takes less than a millisecond.
+local AT_ONCE = 500
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- Scores reach Redis as text; Lua's own conversion would round them to 14 digits.
-local function text(number)
-  return string.format('%.0f', number)
+local longest, shortest, largest = tonumber(ARGV[4]), tonumber(ARGV[4]), tonumber(ARGV[5])
+for i = 6, #ARGV, 2 do
+  longest, shortest = math.max(longest, ARGV[i]), math.min(shortest, ARGV[i])
+  largest = math.max(largest, ARGV[i + 1])
 end
 
--- What is done to so many units in one command takes less than a millisecond.
-local AT_ONCE = 1000
+-- The stamp of the unit that has this rank: from the oldest on, or, below 0, from the newest.
+local function stamp(rank)
+  return tonumber(call('ZRANGE', log, rank, rank, 'WITHSCORES')[2])
+end
 
 -- Records units as of now, as many in one command as Lua's stack allows.
 local function record(units)
-  local stamp, unpack = text(now), unpack or table.unpack
+  local unpack = unpack or table.unpack
   for first = 1, #units, AT_ONCE do
     local members = {}
     for i = first, math.min(first + AT_ONCE - 1, #units) do
-      members[#members + 1] = stamp
+      members[#members + 1] = now
       members[#members + 1] = units[i]
     end
-    redis.call('ZADD', log, unpack(members))
+    call('ZADD', log, unpack(members))
   end
 end
 
-local longest, shortest, largest = 0, math.huge, 0
-for i = 4, #ARGV, 2 do
-  local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-  longest, shortest = math.max(longest, period), math.min(shortest, period)
-  largest = math.max(largest, threshold)
-end
+local card = call('ZCARD', log)
 
-local last = redis.call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
-last = last and tonumber(last) or -math.huge
-
--- A clock that stepped back leaves units in the future. After a small step the log's time stands
--- still until the clock has caught up. After a large one they are units of now; where they are so
--- many that to write them anew would hold up the server, they are forgotten.
-local lag = math.max(last - now, 0)
-if lag > shortest then
-  if redis.call('ZCOUNT', log, '(' .. text(now), '+inf') > AT_ONCE then
-    redis.call('UNLINK', log)
-    lag, last = 0, -math.huge
-  else
-    record(redis.call('ZRANGEBYSCORE', log, '(' .. text(now), '+inf'))
-    redis.call('PEXPIRE', log, math.floor(longest / 1000) + 999)
-    lag, last = 0, now
+-- A tier refuses while the unit lives that would have to leave first.
+local admitted, tier, remaining, wait, last
+repeat
+  admitted, last = true, nil
+  for i = 4, #ARGV, 2 do
+    local threshold = tonumber(ARGV[i + 1])
+    if card + cost > threshold then
+      local leaves = stamp(cost - threshold - 1) + ARGV[i] - now
+      if leaves > 0 and (admitted or leaves > wait) then
+        admitted, tier, wait = false, i, leaves
+      end
+    end
   end
-end
-now = now + lag
+  if not admitted then
+    last = stamp(-1)
+    if last - now > shortest then
+      -- A clock that has stepped back by more than a period left units in the future. They are of
+      -- now; or, where to write them anew would hold up the server, they are forgotten.
+      if call('ZCOUNT', log, now + 1, '+inf') > AT_ONCE then
+        call('UNLINK', log)
+      else
+        record(call('ZRANGEBYSCORE', log, now + 1, '+inf'))
+        call('PEXPIRE', log, math.floor(longest / 1000) + 999)
+      end
+      card, last = call('ZCARD', log), nil
+    end
+  end
+until admitted or last
 
-local admitted, live = true, {}
-for i = 4, #ARGV, 2 do
-  local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-  local since = now - period
-  live[i] = last > since and redis.call('ZCOUNT', log, '(' .. text(since), '+inf') or 0
-  admitted = admitted and live[i] + cost <= threshold
-end
-local own = (admitted or count_rejected) and cost or 0
-if may_repeat then
-  local charged = redis.call('ZSCORE', log, id)
-  if charged and tonumber(charged) > now - longest then
+local own = (admitted or mode == '1') and cost or 0
+if mode == '2' then
+  local charged = call('ZSCORE', log, id)
+  if charged and charged + longest > now then
     admitted, own = true, 0
   end
 end
 
--- The stamp of the unit that `after` units are newer than, once the call's own are recorded.
-local function newest(after)
-  if after < own then
-    return now
+-- Whether all that the log holds is younger than the longest period; whether it held nothing; what
+-- is told of, but not recorded; and what is newer than that.
+local is_trimmed, is_alone, virtual, ahead = card == 0, card == 0, 0, 0
+if id == '' then
+  virtual = own
+  card = card + own
+  ahead = own > 0 and call('ZCOUNT', log, now + 1, '+inf') or 0
+elseif own > 0 then
+  if card > 0 and card <= AT_ONCE then
+    card = card - call('ZREMRANGEBYSCORE', log, '-inf', now - longest)
+    is_trimmed, is_alone = true, card == 0
   end
-  local rank = own - after - 1
-  return rank == -1 and last or tonumber(redis.call('ZRANGE', log, rank, rank, 'WITHSCORES')[2])
-end
-
-local tier, remaining, wait
-for i = 4, #ARGV, 2 do
-  local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
-  local units = live[i] + own
-  if own > 0 then
-    units = math.min(units, largest)
+  if own == 1 then
+    call('ZADD', log, now, id)
+  else
+    local units = {}
+    for unit = 0, own - 1 do
+      units[#units + 1] = id + unit
+    end
+    record(units)
   end
-  local left = math.max(threshold - units, 0)
-  -- The unit that has to leave so that this call, or one more unit, finds its place.
-  local wanted, leaves = admitted and left + 1 or cost, 0
-  if wanted <= threshold and units + wanted > threshold then
-    leaves = newest(threshold - wanted) + period - now + lag
-  end
-  local closer = admitted and (not tier or left < remaining)
-  if not tier or closer or leaves > wait and (left == remaining or not admitted) then
-    tier, remaining, wait = (i - 4) / 2, left, leaves
-  end
-end
-
-local reset = math.max((own > 0 and now or last) + longest - now + lag, 0)
-
-if id ~= '' and own > 0 then
-  local units, first = {}, tonumber(id)
-  for unit = first, first + own - 1 do
-    units[#units + 1] = text(unit)
-  end
-  record(units)
+  card = card + own
   -- Only the newest units decide: what is older than the largest threshold's worth goes.
-  local excess = redis.call('ZCARD', log) - largest
-  if excess > 0 then
-    redis.call('ZREMRANGEBYRANK', log, 0, math.min(excess, own + AT_ONCE) - 1)
+  if card > largest then
+    local excess = math.min(card - largest, own + AT_ONCE)
+    call('ZREMRANGEBYRANK', log, 0, excess - 1)
+    card = card - excess
   end
   local ttl = math.floor(longest / 1000) + 999
-  redis.call('PEXPIRE', log, ttl)
+  call('PEXPIRE', log, ttl)
 end
 
+if not admitted and own == 0 then
+  -- The unit is known already that has to leave.
+  remaining = 0
+  if cost > 1 then
+    local live = call('ZCOUNT', log, now - ARGV[tier] + 1, '+inf')
+    remaining = math.max(ARGV[tier + 1] - live, 0)
+  end
+else
+  tier = nil
+  for i = 4, #ARGV, 2 do
+    local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+    local live = card
+    if not is_trimmed or period < longest then
+      live = call('ZCOUNT', log, now - period + 1, '+inf') + virtual
+    end
+    if virtual > 0 then
+      live = math.min(live, largest)
+    end
+    local left = math.max(threshold - live, 0)
+    local wanted, leaves = admitted and left + 1 or cost, 0
+    if wanted <= threshold and live + wanted > threshold then
+      -- The unit that has to leave, counted from the newest: in the log, or one of the call's own.
+      local unit = threshold - wanted + 1
+      local held = unit > ahead and unit - virtual or unit
+      local is_own = is_alone or unit > ahead and held <= ahead
+      leaves = is_own and period or stamp(-held) + period - now
+    end
+    local closer = admitted and (not tier or left < remaining)
+    if not tier or closer or leaves > wait and (left == remaining or not admitted) then
+      tier, remaining, wait = i, left, leaves
+    end
+  end
+end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset }
+local reset = longest
+if own == 0 then
+  last = last or card > 0 and stamp(-1) or -math.huge
+  reset = math.max(last + longest - now, 0)
+end
+
+return { admitted and 1 or 0, (tier - 4) / 2, remaining, wait, reset }
