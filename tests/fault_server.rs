@@ -10,9 +10,7 @@ use harness::{
     DEADLINE, FaultLine, Load, NOTICED, Outcome, RedisServer, Watch, limiter_on, unavailable,
     until, until_decided, wait_for,
 };
-use ratelimit_runtime::{
-    Decision, Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason,
-};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, UnavailableReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
