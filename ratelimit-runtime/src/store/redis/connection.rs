@@ -17,7 +17,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{connector::Connector, failure::describe};
+use super::{
+    connector::Connector,
+    failure::{Failure, describe},
+};
 use crate::error::UnavailableReason;
 
 /// The number of the first link.
@@ -38,8 +41,8 @@ enum State {
     /// An attempt is under way that may succeed.
     Connecting,
     Ready(Link),
-    /// The last attempt failed; the next one comes after a pause.
-    Failed,
+    /// The last attempt failed, for this reason; the next one comes after a pause.
+    Failed(UnavailableReason),
 }
 
 /// A connection as calls use it.
@@ -99,10 +102,11 @@ impl Connection {
         let is_known = |state: &State| match state {
             State::Connecting => false,
             State::Ready(link) => self.lost.is_in_use(link.number),
-            State::Failed => true,
+            State::Failed(_) => true,
         };
         match state.wait_for(is_known).await.as_deref() {
             Ok(State::Ready(link)) => Ok(link.clone()),
+            Ok(State::Failed(reason)) => Err(*reason),
             _ => Err(UnavailableReason::Disconnected),
         }
     }
@@ -116,7 +120,7 @@ impl Connection {
     pub(super) fn replace_current(&self) {
         let current = match &*self.state.borrow() {
             State::Ready(link) => Some(link.clone()),
-            State::Connecting | State::Failed => None,
+            State::Connecting | State::Failed(_) => None,
         };
         if let Some(link) = current {
             self.replace(&link);
@@ -125,7 +129,7 @@ impl Connection {
 
     /// Whether the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Failed)
+        matches!(&*self.state.borrow(), State::Failed(_))
     }
 }
 
@@ -143,7 +147,7 @@ async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, l
         while lost.is_in_use(number) {
             lost.notify.notified().await;
         }
-        if !matches!(&*state.borrow(), State::Failed) {
+        if !matches!(&*state.borrow(), State::Failed(_)) {
             state.send_replace(State::Connecting);
         }
         match connect(&mut connector, &lost, number + 1).await {
@@ -154,7 +158,7 @@ async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, l
             }
             Err(error) => {
                 tracing::debug!(error = %describe(&error), "cannot connect to the rate limit store");
-                state.send_replace(State::Failed);
+                state.send_replace(State::Failed(Failure::of(&error).into()));
                 // Spread, so that processes that lost it together do not come back together.
                 tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

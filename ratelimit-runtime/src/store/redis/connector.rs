@@ -59,7 +59,7 @@ impl Connector {
         let info = match &mut self.source {
             Source::Server(info) => (**info).clone(),
             Source::Sentinels(client) => {
-                let client = within(SENTINELS, client.async_get_client()).await?;
+                let client = within(SENTINELS, "", client.async_get_client()).await?;
                 client.get_connection_info().clone()
             }
         };
@@ -90,6 +90,7 @@ async fn open(
     ended: impl Fn() + Send + Sync + 'static,
 ) -> RedisResult<MultiplexedConnection> {
     let settings = info.redis_settings().clone().set_protocol(protocol);
+    let is_encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
     let client = Client::open(info.set_redis_settings(settings))?;
     // A call waits no longer than the limiter's deadline; the connection itself does not count.
     let config =
@@ -103,12 +104,17 @@ async fn open(
             Ok::<_, redis::aio::SendError>(())
         }),
     };
-    within(SERVER, client.get_multiplexed_async_connection_with_config(&config)).await
+    let hint = if is_encrypted { " (does the port speak TLS?)" } else { "" };
+    within(SERVER, hint, client.get_multiplexed_async_connection_with_config(&config)).await
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+async fn within<T>(
+    limit: Duration,
+    hint: &str,
+    work: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        let why = format!("no answer within {limit:?}");
+        let why = format!("no answer within {limit:?}{hint}");
         Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why).into())
     })
 }

@@ -1,6 +1,6 @@
 //! What came of a command instead of a reply, and what that means for a call.
 
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 
 use crate::error::UnavailableReason;
 
@@ -45,9 +45,11 @@ impl Failure {
                 UnavailableReason::NotPermitted
             }
             Some(_) => UnavailableReason::StoreError,
+            None if error.kind() == ErrorKind::AuthenticationFailed => {
+                UnavailableReason::NotPermitted
+            }
             None => return Self::Lost,
         };
-        tracing::debug!(%reason, error = %describe(error), "the rate limit store failed");
         reason.into()
     }
 
@@ -92,5 +94,12 @@ impl From<Failure> for UnavailableReason {
 
 /// The server's or the system's words, without what the client puts around them.
 pub(super) fn describe(error: &RedisError) -> String {
-    error.detail().map_or_else(|| error.to_string(), str::to_owned)
+    if error.kind() == ErrorKind::Parse {
+        return "what answers there does not speak Redis's protocol".to_owned();
+    }
+    error.detail().map_or_else(
+        // What follows the words is the client's own classification.
+        || error.to_string().split(" - ").next().unwrap_or_default().to_owned(),
+        str::to_owned,
+    )
 }

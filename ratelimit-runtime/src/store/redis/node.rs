@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value, aio::ConnectionLike};
+use redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
 use super::{
     connection::{Connection, Link},
     connector::Connector,
-    failure::Failure,
+    failure::{Failure, describe},
 };
 use crate::error::UnavailableReason;
 
@@ -87,7 +87,7 @@ impl Node {
                     };
                     unanswered.store(0, Ordering::Relaxed);
                     answer.and_then(Value::extract_error).map_err(|error| {
-                        let failure = Failure::of(&error);
+                        let failure = explained(&error);
                         if failure.is_of_the_connection() || error.is_unrecoverable_error() {
                             connection.replace(&link);
                         }
@@ -96,7 +96,7 @@ impl Node {
                 }
                 Line::Brought(own) => {
                     let answer = own.send(command).await.and_then(Value::extract_error);
-                    answer.map_err(|error| Failure::of(&error))
+                    answer.map_err(|error| explained(&error))
                 }
             }
         });
@@ -115,6 +115,15 @@ impl Node {
             connection.replace_current();
         }
     }
+}
+
+/// What the error means; it is logged in the server's words, which messages do not hold.
+fn explained(error: &RedisError) -> Failure {
+    let failure = Failure::of(error);
+    if !matches!(failure, Failure::UnknownScript) {
+        tracing::debug!(error = %describe(error), "the rate limit store failed");
+    }
+    failure
 }
 
 /// Sends both commands as one: between them no other call's may come.

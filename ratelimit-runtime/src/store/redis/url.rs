@@ -126,11 +126,8 @@ impl Target {
 
 /// One server's URL, as the client reads it, with our settings of its socket.
 fn server(url: &str, tls: &Tls) -> Result<ConnectionInfo, OpenError> {
-    let info = url.into_connection_info().map_err(|error| {
-        // What follows the words is the client's own classification.
-        let why = describe(&error);
-        OpenError::Malformed(why.split(" - ").next().unwrap_or_default().to_owned())
-    })?;
+    let info =
+        url.into_connection_info().map_err(|error| OpenError::Malformed(describe(&error)))?;
     tls.apply(info.set_tcp_settings(tcp_settings()))
 }
 
