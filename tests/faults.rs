@@ -297,7 +297,7 @@ async fn a_server_busy_with_a_script_is_an_outage_that_passes() {
     let server = RedisServer::start();
     let limiter = limiter(&server, OnStoreError::Deny).await;
     limiter.check(&POLICY, "alice").await.unwrap();
-    let () = server.command("CONFIG SET busy-reply-threshold 1");
+    let () = server.command("CONFIG SET lua-time-limit 1");
     let mut busy = server.connection();
     let spin = std::thread::spawn(move || {
         let _ = redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut busy);

@@ -25,7 +25,7 @@ pub(super) struct Address {
 
 impl Failure {
     pub(super) fn of(error: &RedisError) -> Self {
-        let reason = match error.code() {
+        let reason = match code(error) {
             Some("NOSCRIPT") => return Self::UnknownScript,
             Some("MOVED") => {
                 return address(error).map_or(UnavailableReason::StoreError.into(), Self::Moved);
@@ -69,6 +69,20 @@ impl Failure {
     }
 }
 
+/// The server's code for the error. Before version 7 that of a command inside a script stands in the
+/// script's own error: `ERR Error running script (..): -OOM command not allowed ..`.
+fn code(error: &RedisError) -> Option<&str> {
+    let inner = || {
+        let words = error.detail()?.split_ascii_whitespace();
+        let mut codes = words.filter_map(|word| word.strip_prefix('-'));
+        codes.find(|code| code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase()))
+    };
+    match error.code() {
+        Some("ERR") => inner().or(Some("ERR")),
+        code => code,
+    }
+}
+
 /// The address in `MOVED slot host:port` and `ASK slot host:port`.
 fn address(error: &RedisError) -> Option<Address> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
@@ -102,4 +116,58 @@ pub(super) fn describe(error: &RedisError) -> String {
         || error.to_string().split(" - ").next().unwrap_or_default().to_owned(),
         str::to_owned,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(answer: &str) -> UnavailableReason {
+        let error = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes())
+            .and_then(redis::Value::extract_error)
+            .unwrap_err();
+        Failure::of(&error).into()
+    }
+
+    #[test]
+    fn each_code_has_its_meaning_also_inside_a_script_of_an_older_server() {
+        use UnavailableReason as Reason;
+
+        for (code, expected) in [
+            ("OOM", Reason::RefusesWrites),
+            ("MISCONF", Reason::RefusesWrites),
+            ("NOREPLICAS", Reason::RefusesWrites),
+            ("READONLY", Reason::ReadOnly),
+            ("WRONGTYPE", Reason::WrongType),
+            ("LOADING", Reason::NotReady),
+            ("MASTERDOWN", Reason::NotReady),
+            ("CLUSTERDOWN", Reason::NotReady),
+            ("BUSY", Reason::NotReady),
+            ("NOPERM", Reason::NotPermitted),
+            ("NOAUTH", Reason::NotPermitted),
+            ("ERR", Reason::StoreError),
+        ] {
+            assert_eq!(reason(&format!("{code} because")), expected);
+            let inside =
+                "ERR Error running script (call to f_0a): @user_script:9: @user_script: 9:";
+            assert_eq!(reason(&format!("{inside} -{code} because")), expected);
+        }
+        assert_eq!(reason("MOVED 1 127.0.0.1:7001"), Reason::Redirected);
+        assert_eq!(reason("NOSCRIPT No matching script"), Reason::StoreError);
+    }
+
+    #[test]
+    fn a_redirection_has_an_address() {
+        for (answer, host) in
+            [("MOVED 1 h:7", "h"), ("ASK 1 h:7", "h"), ("MOVED 1 ::1:7", "::1"), ("ASK 1 :7", "")]
+        {
+            let error = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes())
+                .and_then(redis::Value::extract_error)
+                .unwrap_err();
+            let (Failure::Moved(address) | Failure::Ask(address)) = Failure::of(&error) else {
+                panic!("{answer}");
+            };
+            assert_eq!(address, Address { host: host.to_owned(), port: 7 });
+        }
+    }
 }
