@@ -233,7 +233,12 @@ async fn carry(
             // Open connections feel it as well; a proxy that is dropped ends them.
             changed = network.changed() => match changed {
                 Ok(()) if matches!(*network.borrow(), Network::Forgets) => {
-                    std::future::pending().await
+                    // The client may still leave; of the server nothing is heard any more.
+                    if until_reset.is_some() {
+                        std::future::pending::<()>().await;
+                    }
+                    while from.read(&mut buffer).await? > 0 {}
+                    return Ok(End::Closed);
                 }
                 Ok(()) => continue,
                 Err(_) => return Ok(End::Closed),
