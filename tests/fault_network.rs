@@ -238,7 +238,11 @@ async fn the_first_call_after_an_idle_connection_was_closed_is_decided() {
         let limiter = builder.on_store_error(OnStoreError::Deny).connect(&url).await.unwrap();
         let info: String = server.command("CLIENT LIST TYPE normal");
         // Told from version 7 on.
-        assert!(!info.contains("resp=") || info.contains(if protocol == "resp3" { "resp=3" } else { "resp=2" }), "{info}");
+        assert!(
+            !info.contains("resp=")
+                || info.contains(if protocol == "resp3" { "resp=3" } else { "resp=2" }),
+            "{info}"
+        );
         for round in 0..5 {
             limiter.check(&POLICY, round).await.unwrap();
             let _: i64 = server.command("CLIENT KILL TYPE normal SKIPME yes");

@@ -55,10 +55,7 @@ impl RedisStore {
         let target = Target::parse(url, tls)?;
         let addresses = target.addresses();
         let opened = match target.kind {
-            Kind::Cluster => {
-                let cluster = Cluster::open(target).await;
-                cluster.map(Servers::Cluster).map_err(|reason| reason.to_string())
-            }
+            Kind::Cluster => Cluster::open(target).await.map(Servers::Cluster),
             Kind::Single | Kind::Sentinel { .. } => {
                 let connector = Connector::to_target(&target, tls)?;
                 let node = Node::open(connector, addresses.clone()).await;

@@ -23,7 +23,12 @@ use tokio::{
 };
 
 use self::slots::{Range, SLOTS, ranges, slot};
-use super::{connector::Connector, failure::Address, node::Node, url::Target};
+use super::{
+    connector::Connector,
+    failure::{Address, describe},
+    node::Node,
+    url::Target,
+};
 use crate::{error::UnavailableReason, key::Key};
 
 /// How long one node may take to tell which slots are where.
@@ -62,7 +67,7 @@ const NOBODY: u16 = u16::MAX;
 
 impl Cluster {
     /// Learns the map, and from then on keeps it.
-    pub(super) async fn open(target: Target) -> Result<Self, UnavailableReason> {
+    pub(super) async fn open(target: Target) -> Result<Self, String> {
         let map = Map::new(target);
         map.learn().await?;
         Ok(Self::start(map))
@@ -152,8 +157,8 @@ async fn keep_learning(map: Arc<Map>) {
             pause = FIRST_PAUSE;
             map.stale.notified().await;
         }
-        if let Err(reason) = map.learn().await {
-            tracing::debug!(%reason, "no node of the cluster tells which slots are where");
+        if let Err(cause) = map.learn().await {
+            tracing::debug!(%cause, "no node of the cluster tells which slots are where");
         }
         map.rounds.send_modify(|rounds| *rounds += 1);
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
@@ -225,31 +230,40 @@ impl Map {
         Node::lazy(Connector::to_server(info, self.protocol), name)
     }
 
-    /// Asks which slots are where.
-    async fn learn(&self) -> Result<(), UnavailableReason> {
+    /// Asks which slots are where; or says why nobody tells.
+    async fn learn(&self) -> Result<(), String> {
         let ranges = self.told().await?;
         self.take_over(&ranges);
         Ok(())
     }
 
     /// What the first node tells that can, asked one after the other.
-    async fn told(&self) -> Result<Vec<Range>, UnavailableReason> {
+    async fn told(&self) -> Result<Vec<Range>, String> {
         let mut members = self.members();
         fastrand::shuffle(&mut members);
-        let mut why = UnavailableReason::Disconnected;
+        let mut why = "no node is up".to_owned();
         for member in members.iter().filter(|member| !member.node.is_down()) {
             match Self::told_by(&member.node).await {
                 Ok(ranges) => return Ok(ranges),
-                Err(reason) => why = reason,
+                Err(reason) => why = reason.to_string(),
             }
         }
         for seed in &self.seeds {
             // A seed need not be a node: its connection is not kept.
             let connector = Connector::to_server(seed.clone(), self.protocol);
-            let Ok(node) = Node::open(connector, seed.addr().to_string()).await else { continue };
+            let node = match Node::open(connector, seed.addr().to_string()).await {
+                Ok(node) => node,
+                Err(error) => {
+                    why = describe(&error);
+                    continue;
+                }
+            };
             match Self::told_by(&node).await {
                 Ok(ranges) => return Ok(ranges),
-                Err(reason) => why = reason,
+                Err(UnavailableReason::StoreError) => {
+                    why = format!("{} is no node of a cluster: write redis://", node.name());
+                }
+                Err(reason) => why = reason.to_string(),
             }
         }
         Err(why)

@@ -25,32 +25,20 @@ pub(super) struct Address {
 
 impl Failure {
     pub(super) fn of(error: &RedisError) -> Self {
-        let reason = match code(error) {
-            Some("NOSCRIPT") => return Self::UnknownScript,
-            Some("MOVED") => {
-                return address(error).map_or(UnavailableReason::StoreError.into(), Self::Moved);
-            }
-            Some("ASK") => {
-                return address(error).map_or(UnavailableReason::StoreError.into(), Self::Ask);
-            }
-            Some("WRONGTYPE") => UnavailableReason::WrongType,
-            Some("READONLY") => UnavailableReason::ReadOnly,
-            Some("LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY") => {
-                UnavailableReason::NotReady
-            }
-            Some("OOM" | "MISCONF" | "NOREPLICAS") => UnavailableReason::RefusesWrites,
-            Some("NOPERM" | "NOAUTH" | "WRONGPASS") => UnavailableReason::NotPermitted,
-            // A command that the user may not run inside a script.
-            Some(_) if describe(error).contains("can't run this command") => {
-                UnavailableReason::NotPermitted
-            }
-            Some(_) => UnavailableReason::StoreError,
-            None if error.kind() == ErrorKind::AuthenticationFailed => {
-                UnavailableReason::NotPermitted
-            }
-            None => return Self::Lost,
+        let moved = |to: fn(Address) -> Self| {
+            address(error).map_or_else(|| UnavailableReason::StoreError.into(), to)
         };
-        reason.into()
+        match error.code() {
+            Some("NOSCRIPT") => Self::UnknownScript,
+            Some("MOVED") => moved(Self::Moved),
+            Some("ASK") => moved(Self::Ask),
+            Some("ERR") => inside_script(&describe(error)).into(),
+            Some(code) => reason(code).unwrap_or(UnavailableReason::StoreError).into(),
+            None if error.kind() == ErrorKind::AuthenticationFailed => {
+                UnavailableReason::NotPermitted.into()
+            }
+            None => Self::Lost,
+        }
     }
 
     /// Whether the connection is of no more use: it is broken, or leads to where nothing can be
@@ -69,18 +57,29 @@ impl Failure {
     }
 }
 
-/// The server's code for the error. Before version 7 that of a command inside a script stands in the
-/// script's own error: `ERR Error running script (..): -OOM command not allowed ..`.
-fn code(error: &RedisError) -> Option<&str> {
-    let inner = || {
-        let words = error.detail()?.split_ascii_whitespace();
-        let mut codes = words.filter_map(|word| word.strip_prefix('-'));
-        codes.find(|code| code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase()))
-    };
-    match error.code() {
-        Some("ERR") => inner().or(Some("ERR")),
-        code => code,
+/// What a code of the server's means.
+fn reason(code: &str) -> Option<UnavailableReason> {
+    Some(match code {
+        "WRONGTYPE" => UnavailableReason::WrongType,
+        "READONLY" => UnavailableReason::ReadOnly,
+        "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" => {
+            UnavailableReason::NotReady
+        }
+        "OOM" | "MISCONF" | "NOREPLICAS" => UnavailableReason::RefusesWrites,
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => UnavailableReason::NotPermitted,
+        _ => return None,
+    })
+}
+
+/// What an error of a command inside a script means, by its words: that a command or a key is not
+/// permitted has no code there, and before version 7 the code stands within the script's own error,
+/// `ERR Error running script (..): -OOM command not allowed ..`.
+fn inside_script(error: &str) -> UnavailableReason {
+    if error.contains("can't run this command") || error.contains("ACL failure in script") {
+        return UnavailableReason::NotPermitted;
     }
+    let mut words = error.split_ascii_whitespace().map(|word| word.trim_start_matches('-'));
+    words.find_map(reason).unwrap_or(UnavailableReason::StoreError)
 }
 
 /// The address in `MOVED slot host:port` and `ASK slot host:port`.
@@ -122,7 +121,7 @@ pub(super) fn describe(error: &RedisError) -> String {
 mod tests {
     use super::*;
 
-    fn reason(answer: &str) -> UnavailableReason {
+    fn reason_of(answer: &str) -> UnavailableReason {
         let error = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes())
             .and_then(redis::Value::extract_error)
             .unwrap_err();
@@ -147,13 +146,19 @@ mod tests {
             ("NOAUTH", Reason::NotPermitted),
             ("ERR", Reason::StoreError),
         ] {
-            assert_eq!(reason(&format!("{code} because")), expected);
+            assert_eq!(reason_of(&format!("{code} because")), expected);
             let inside =
                 "ERR Error running script (call to f_0a): @user_script:9: @user_script: 9:";
-            assert_eq!(reason(&format!("{inside} -{code} because")), expected);
+            assert_eq!(reason_of(&format!("{inside} -{code} because")), expected);
+            assert_eq!(reason_of(&format!("{inside} {code} because")), expected);
         }
-        assert_eq!(reason("MOVED 1 127.0.0.1:7001"), Reason::Redirected);
-        assert_eq!(reason("NOSCRIPT No matching script"), Reason::StoreError);
+        for words in
+            ["The user executing the script can't run this command", "ACL failure in script: x"]
+        {
+            assert_eq!(reason_of(&format!("ERR {words}")), Reason::NotPermitted);
+        }
+        assert_eq!(reason_of("MOVED 1 127.0.0.1:7001"), Reason::Redirected);
+        assert_eq!(reason_of("NOSCRIPT No matching script"), Reason::StoreError);
     }
 
     #[test]
