@@ -10,6 +10,7 @@ mod cluster;
 mod history;
 mod load;
 pub mod model;
+mod outage;
 mod programs;
 mod proxy;
 mod redis_server;
@@ -33,6 +34,7 @@ pub use self::{
     cluster::Cluster,
     history::{Call, History, Log, Outcome, Promise},
     load::{Load, wall_clock},
+    outage::outage,
     programs::{Running, example},
     proxy::{Network, Proxy},
     redis_server::RedisServer,

@@ -1,0 +1,53 @@
+//! A store that stops deciding under load, and comes back.
+
+use std::time::{Duration, Instant};
+
+use ratelimit_runtime::{OnStoreError, Policy};
+
+use super::{DEADLINE, FaultLine, Load, NOTICED, Watch, limiter_on, until, until_decided};
+
+const WIDE: Policy = Policy::sliding_counter("wide", Duration::from_secs(60), 1_000_000);
+
+/// How soon callers are told of an outage without waiting, and how soon it is over for them.
+const LEFT_ALONE: Duration = Duration::from_millis(500);
+const BACK: Duration = Duration::from_secs(2);
+
+/// Makes a store fail under tasks for a second, and looks at what they get until it is well again:
+/// no call takes longer than its deadline, soon none waits, and soon after it is over all are
+/// decided.
+pub async fn outage<S>(
+    fault: &str,
+    url: &str,
+    tasks: u32,
+    store: &mut S,
+    hurt: impl FnOnce(&mut S),
+    heal: impl FnOnce(&mut S),
+) {
+    let limiter = limiter_on(url, OnStoreError::Deny).await;
+    let watch = Watch::start();
+    let load = Load::start(&limiter, WIDE, tasks, tasks, Duration::from_millis(10));
+    until("load", async || (load.admitted() > 500).then_some(())).await;
+    let hurt_at = Instant::now();
+    hurt(store);
+    let alone = until("the breaker", async || watch.left_alone(hurt_at)).await - hurt_at;
+    let seen = load.undecided();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(load.undecided() - seen > 100, "callers are told at once, one after the other");
+    heal(store);
+    let healed = Instant::now();
+    until_decided(&limiter).await;
+    let back = healed.elapsed();
+    let admitted = load.admitted();
+    until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
+    let history = load.stop().await;
+    FaultLine::of(&format!("{fault}, {tasks} tasks"))
+        .with("callers get", history.answers())
+        .after("slowest call", history.slowest())
+        .with("calls of 50 ms or more", history.slower_than(Duration::from_millis(50)))
+        .after("left alone after", alone)
+        .after("decided again after", back)
+        .print();
+    assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
+    assert!(alone < LEFT_ALONE, "{alone:?}");
+    assert!(back < BACK, "{back:?}");
+}
