@@ -39,6 +39,8 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     let private = quote!(#krate::private);
     // Bindings that no one else can name, and that are no one's constants.
     let call = format_ident!("__ratelimit_call", span = Span::mixed_site());
+    let checked = format_ident!("__ratelimit_checked", span = Span::mixed_site());
+    let answer = format_ident!("__ratelimit_answer", span = Span::mixed_site());
     let refusal = format_ident!("__ratelimit_refusal", span = Span::mixed_site());
     let late_policy = format_ident!("__ratelimit_policy", span = Span::mixed_site());
 
@@ -47,12 +49,11 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         Some(_) => value.literal(&private),
         None => function.localize(&value.expr),
     };
-    // What its expressions borrow is given back before anything is awaited, too.
     let late = (!policy.is_literal()).then(|| {
         let tokens = policy_tokens(policy, emit);
         quote!(let #late_policy = #tokens;)
     });
-    let check = if late.is_some() { quote!(check_under(#late_policy)) } else { quote!(check()) };
+    let check = if late.is_some() { quote!(check_under(&#late_policy)) } else { quote!(check()) };
     let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
     let dry_run = dry_run.then(|| quote!(#call.dry_run();));
     let cost = cost.as_ref().map(|cost| {
@@ -90,15 +91,22 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     let runtime = spanned(krate, first);
     let refused = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
 
-    let checked = quote! {
-        let #mutable #call = #private::Call::new({
-            struct Here;
-            static SITE: #private::Site = #private::Site::new::<Here>(#literal);
-            &SITE
-        });
-        #late
-        #settings
-        if let #private::Err(#refusal) = #call.#check.await {
+    // The call is gone before anything is awaited, and most calls are decided by then.
+    let prologue = quote! {
+        let #checked = {
+            let #mutable #call = #private::Call::new({
+                struct Here;
+                static SITE: #private::Site = #private::Site::new::<Here>(#literal);
+                &SITE
+            });
+            #late
+            #settings
+            #call.#check
+        };
+        if let #private::Err(#refusal) = match #checked {
+            #private::Checked::Decided(#answer) => #answer,
+            #private::Checked::Undecided(#answer) => #answer.await,
+        } {
             return #runtime::#refused;
         }
     };
@@ -108,7 +116,7 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         let unless = quote_spanned!(expr.span()=> #private::unless(#skip));
         quote!(if #unless)
     });
-    quote!(#condition { #checked })
+    quote!(#condition { #prologue })
 }
 
 /// The policy as the runtime makes it, with each value as `emit` writes it.

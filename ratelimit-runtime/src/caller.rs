@@ -49,12 +49,17 @@ impl Caller {
         key::push_part(&mut self.parts, part);
     }
 
+    /// Adds the same part as [`push`](Self::push) does for a value that displays as `text`.
+    pub(crate) fn push_text(&mut self, text: &str) {
+        key::push_text(&mut self.parts, text);
+    }
+
     pub(crate) fn push_none(&mut self) {
         key::push_none(&mut self.parts);
     }
 
     pub(crate) fn append(&mut self, other: &Self) {
-        self.parts.extend_from_slice(&other.parts);
+        self.parts.append(&other.parts);
     }
 
     pub(crate) fn parts(&self) -> &[u8] {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
+    caller::Caller,
     error::Exceeded,
-    key::Key,
     policy::{Policy, Tier},
     store::{Outcome, Request},
 };
@@ -31,7 +31,7 @@ pub struct Decision {
 
 /// What a call took, to give it back.
 pub(crate) struct Charge {
-    pub(crate) key: Key,
+    pub(crate) caller: Caller,
     pub(crate) policy: Policy,
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
@@ -41,15 +41,15 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    pub(crate) fn new(key: Key, request: Request<'_>, outcome: &Outcome) -> Self {
+    pub(crate) fn new(caller: Caller, request: Request<'_>, outcome: &Outcome) -> Self {
         let Request { policy, cost, id, .. } = request;
         let Outcome { mark, is_fallback, .. } = *outcome;
         let given_back = AtomicBool::new(false);
-        Self { key, policy: *policy, cost, id, mark, is_fallback, given_back }
+        Self { caller, policy: *policy, cost, id, mark, is_fallback, given_back }
     }
 }
 
-/// Names no key: an identity does not belong in a log.
+/// Names no one: an identity does not belong in a log.
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Charge").field("cost", &self.cost).finish_non_exhaustive()
@@ -110,7 +110,7 @@ pub(crate) fn decide(policy: &Policy, outcome: &Outcome) -> Result<Decision, Exc
     }
     Ok(Decision {
         policy: policy.name(),
-        tier: policy.tiers()[outcome.tier],
+        tier: policy.tiers()[usize::from(outcome.tier)],
         remaining: outcome.remaining,
         replenish_after: Duration::from_micros(outcome.wait),
         reset_after: Duration::from_micros(outcome.reset),
@@ -122,7 +122,7 @@ pub(crate) fn decide(policy: &Policy, outcome: &Outcome) -> Result<Decision, Exc
 pub(crate) fn exceeded(policy: &Policy, outcome: &Outcome) -> Exceeded {
     Exceeded {
         policy: policy.name(),
-        tier: policy.tiers()[outcome.tier],
+        tier: policy.tiers()[usize::from(outcome.tier)],
         remaining: outcome.remaining,
         retry_after: Duration::from_micros(outcome.wait),
         reset_after: Duration::from_micros(outcome.reset),

@@ -104,7 +104,7 @@ impl Remote {
     ) -> Result<Outcome, UnavailableReason> {
         match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Local => {
-                let outcome = self.local.decide(key, request)?;
+                let outcome = self.local.decide(key.subject(), request)?;
                 Ok(Outcome { is_fallback: true, ..outcome })
             }
             OnStoreError::Deny => Err(reason),
@@ -114,7 +114,7 @@ impl Remote {
 
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.refusals.forget(key);
-        self.local.reset(key);
+        self.local.reset(key.subject());
         let permit = self.permit(key)?;
         let answer = self.store.reset(key, Instant::now() + self.deadline).await;
         self.settle(permit, answer)
@@ -127,7 +127,7 @@ impl Remote {
         is_fallback: bool,
     ) -> Result<(), UnavailableReason> {
         if is_fallback {
-            self.local.refund(key, refund);
+            self.local.refund(key.subject(), refund);
             return Ok(());
         }
         self.refusals.forget(key);

@@ -8,78 +8,125 @@
 //! absent part, `%shared` for calls without a caller, `%sha256-..` for a part too long to be
 //! written out.
 
+mod text;
+
 use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::policy::Policy;
-
-/// Bytes of escaped parts; most callers fit without an allocation.
-pub(crate) type Text = SmallVec<[u8; 64]>;
+pub(crate) use self::text::Text;
+use crate::{
+    policy::{Name, Policy},
+    rules::Algorithm,
+};
 
 /// A part whose escaped text is longer than this is replaced by its digest.
 const MAX_PART: usize = 128;
 
-/// Where one caller's calls under one policy are counted.
-pub(crate) struct Key(SmallVec<[u8; 128]>);
+/// Who is counted, and as what: all that a key says, for a store that need not write it out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subject<'a> {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) name: Name,
+    /// The escaped parts of the caller.
+    pub(crate) caller: &'a [u8],
+}
+
+impl<'a> Subject<'a> {
+    pub(crate) fn new(policy: &Policy, caller: &'a [u8]) -> Self {
+        Self { algorithm: policy.algorithm(), name: policy.full_name(), caller }
+    }
+}
+
+/// Where one caller's calls under one policy are counted: the subject, written out.
+pub(crate) struct Key {
+    text: SmallVec<[u8; 128]>,
+    algorithm: Algorithm,
+    name: Name,
+    /// Where in the text the caller's parts start.
+    caller: usize,
+}
 
 impl Key {
-    pub(crate) fn compose(prefix: &str, policy: &Policy, parts: &[u8]) -> Self {
-        let mut key = SmallVec::new();
-        key.extend_from_slice(prefix.as_bytes());
-        key.extend_from_slice(policy.algorithm().as_str().as_bytes());
-        key.push(b':');
-        push_escaped(policy.name().as_bytes(), &mut key);
-        key.extend_from_slice(parts);
-        Self(key)
+    pub(crate) fn compose(prefix: &str, policy: &Policy, caller: &[u8]) -> Self {
+        let (algorithm, name) = (policy.algorithm(), policy.full_name());
+        let mut text = SmallVec::new();
+        text.extend_from_slice(prefix.as_bytes());
+        text.extend_from_slice(algorithm.as_str().as_bytes());
+        text.push(b':');
+        escape(name.text().as_bytes(), |piece| text.extend_from_slice(piece));
+        let start = text.len();
+        text.extend_from_slice(caller);
+        Self { text, algorithm, name, caller: start }
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.text
+    }
+
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        let caller = &self.text[self.caller..];
+        Subject { algorithm: self.algorithm, name: self.name, caller }
     }
 }
 
 /// Appends a part: the escaped text of `value`, or its digest.
 pub(crate) fn push_part(parts: &mut Text, value: &(impl fmt::Display + ?Sized)) {
-    parts.push(b'/');
-    let mut part = PartWriter { start: parts.len(), parts, digest: None };
+    let mut part = PartWriter::new(parts);
     // A `Display` that reports an error has no more to say; what it said is the part.
     let _ = write!(part, "{value}");
     part.finish();
 }
 
+/// Appends the same part as [`push_part`] does for a value that displays as `text`.
+pub(crate) fn push_text(parts: &mut Text, text: &str) {
+    if !parts.append_part(text.as_bytes(), is_special) {
+        push_part(parts, text);
+    }
+}
+
 /// Appends the part that stands for "no value", which no text equals.
 pub(crate) fn push_none(parts: &mut Text) {
-    parts.extend_from_slice(b"/%none");
+    parts.append(b"/%none");
 }
 
 /// Appends the part of all calls that have no caller, which no text equals.
 pub(crate) fn push_shared(parts: &mut Text) {
-    parts.extend_from_slice(b"/%shared");
+    parts.append(b"/%shared");
 }
 
 /// A number below 2^51 that stands for the text of `value`.
 pub(crate) fn digest(value: &impl fmt::Display) -> u64 {
     let mut text = Text::new();
     push_part(&mut text, value);
-    let digest = Sha256::digest(&text);
+    let digest = Sha256::digest(&*text);
     digest[..8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)) >> 13
 }
 
-fn push_escaped<const N: usize>(mut text: &[u8], out: &mut SmallVec<[u8; N]>)
-where
-    [u8; N]: smallvec::Array<Item = u8>,
-{
+fn is_special(byte: u8) -> bool {
+    SPECIAL[usize::from(byte)]
+}
+
+static SPECIAL: [bool; 256] = {
+    let (mut special, mut byte) = ([false; 256], 0);
+    while byte < 0x80 {
+        special[byte as usize] = matches!(byte, b'%' | b'/' | b'{' | b'}' | 0..=b' ' | 0x7f);
+        byte += 1;
+    }
+    special
+};
+
+/// Hands out the escaped text in pieces.
+fn escape(mut text: &[u8], mut write: impl FnMut(&[u8])) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let is_special = |byte: &u8| matches!(byte, b'%' | b'/' | b'{' | b'}' | 0..=b' ' | 0x7f);
-    while let Some(at) = text.iter().position(is_special) {
-        out.extend_from_slice(&text[..at]);
+    while let Some(at) = text.iter().position(|byte| is_special(*byte)) {
+        write(&text[..at]);
         let (high, low) = (HEX[usize::from(text[at] >> 4)], HEX[usize::from(text[at] & 0xf)]);
-        out.extend_from_slice(&[b'%', high, low]);
+        write(&[b'%', high, low]);
         text = &text[at + 1..];
     }
-    out.extend_from_slice(text);
+    write(text);
 }
 
 /// Writes one part, and turns to the digest of the escaped text once that gets too long: memory
@@ -90,7 +137,12 @@ struct PartWriter<'a> {
     digest: Option<Sha256>,
 }
 
-impl PartWriter<'_> {
+impl<'a> PartWriter<'a> {
+    fn new(parts: &'a mut Text) -> Self {
+        parts.append(b"/");
+        Self { start: parts.len(), parts, digest: None }
+    }
+
     fn digest_when_over(&mut self, length: usize) {
         if self.parts.len() - self.start > length {
             self.digest.get_or_insert_default().update(&self.parts[self.start..]);
@@ -103,7 +155,7 @@ impl PartWriter<'_> {
             self.digest_when_over(0);
         }
         if let Some(digest) = self.digest {
-            self.parts.extend_from_slice(b"%sha256-");
+            self.parts.append(b"%sha256-");
             for byte in digest.finalize() {
                 let _ = write!(Bytes(self.parts), "{byte:02x}");
             }
@@ -114,7 +166,7 @@ impl PartWriter<'_> {
 impl Write for PartWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for piece in text.as_bytes().chunks(MAX_PART) {
-            push_escaped(piece, self.parts);
+            escape(piece, |escaped| self.parts.append(escaped));
             self.digest_when_over(MAX_PART);
         }
         Ok(())
@@ -126,7 +178,7 @@ struct Bytes<'a>(&'a mut Text);
 
 impl Write for Bytes<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
+        self.0.append(text.as_bytes());
         Ok(())
     }
 }
@@ -143,7 +195,9 @@ mod tests {
             push_part(&mut text, part);
         }
         let policy = Policy::sliding_window(name, Duration::from_secs(1), 1);
-        String::from_utf8(Key::compose("ratelimit:", &policy, &text).0.into_vec()).unwrap()
+        let key = Key::compose("ratelimit:", &policy, &text);
+        assert!(key.subject() == Subject::new(&policy, &text));
+        String::from_utf8(key.as_bytes().to_vec()).unwrap()
     }
 
     #[test]
@@ -197,8 +251,7 @@ mod tests {
         for text in ["", "none", "shared", "%none", "%shared"] {
             let mut written = Text::new();
             push_part(&mut written, text);
-            assert_ne!(written, none);
-            assert_ne!(written, shared);
+            assert!(written != none && written != shared);
         }
     }
 

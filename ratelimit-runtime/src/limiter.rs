@@ -20,7 +20,7 @@ use crate::{
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
     fallback::{OnStoreError, Remote},
-    key::Key,
+    key::{Key, Subject},
     policy::Policy,
     rules::Algorithm,
     store::{Outcome, Refund, Request, memory::MemoryStore},
@@ -172,13 +172,15 @@ impl Limiter {
         policy: &Policy,
         caller: impl Into<Caller>,
     ) -> Result<(), RateLimitError> {
-        let key = self.key(policy, &caller.into());
+        let caller = caller.into();
         match &self.inner.store {
             Store::Memory(store) => {
-                store.reset(&key);
+                store.reset(Subject::new(policy, caller.parts()));
                 Ok(())
             }
-            Store::Remote(store) => unavailable(policy, store.reset(&key).await),
+            Store::Remote(store) => {
+                unavailable(policy, store.reset(&self.key(policy, &caller)).await)
+            }
         }
     }
 
@@ -219,16 +221,16 @@ impl Limiter {
         if charge.given_back.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let policy = &charge.policy;
+        let (policy, caller) = (&charge.policy, &charge.caller);
         let refund = Refund { policy, cost: charge.cost, mark: charge.mark, id: charge.id };
         let answer = match &self.inner.store {
             Store::Memory(store) => {
-                store.refund(&charge.key, refund);
+                store.refund(Subject::new(policy, caller.parts()), refund);
                 Ok(())
             }
             Store::Remote(store) => {
-                let refunded = store.refund(&charge.key, refund, charge.is_fallback).await;
-                unavailable(policy, refunded)
+                let key = self.key(policy, caller);
+                unavailable(policy, store.refund(&key, refund, charge.is_fallback).await)
             }
         };
         // A log gives back by name: what is gone is not taken out again.
@@ -238,25 +240,36 @@ impl Limiter {
         answer
     }
 
-    pub(crate) fn key(&self, policy: &Policy, caller: &Caller) -> Key {
+    fn key(&self, policy: &Policy, caller: &Caller) -> Key {
         Key::compose(&self.inner.prefix, policy, caller.parts())
+    }
+
+    /// The store, if it is in memory and answers at once.
+    pub(crate) fn memory(&self) -> Option<&MemoryStore> {
+        match &self.inner.store {
+            Store::Memory(store) => Some(store),
+            Store::Remote(_) => None,
+        }
     }
 
     /// Decides a call whose policy has been validated.
     pub(crate) async fn decide(
         &self,
-        key: &Key,
+        caller: &Caller,
         request: Request<'_>,
         on_store_error: Option<OnStoreError>,
-    ) -> Result<Outcome, RateLimitError> {
-        let outcome = match &self.inner.store {
-            Store::Memory(store) => store.decide(key, request),
-            Store::Remote(store) => store.decide(key, request, on_store_error).await,
-        };
-        unavailable(request.policy, outcome)
+    ) -> Result<Outcome, UnavailableReason> {
+        let policy = request.policy;
+        match &self.inner.store {
+            Store::Memory(store) => store.decide(Subject::new(policy, caller.parts()), request),
+            Store::Remote(store) => {
+                store.decide(&self.key(policy, caller), request, on_store_error).await
+            }
+        }
     }
 }
 
+/// What a call is told when its store could not answer.
 fn unavailable<T>(
     policy: &Policy,
     answer: Result<T, UnavailableReason>,

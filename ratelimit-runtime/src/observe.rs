@@ -67,6 +67,11 @@ impl<F: Future> Future for Observe<F> {
     }
 }
 
+/// Whether there is an observer.
+pub(crate) fn is_observed() -> bool {
+    ANSWERS.try_with(|_| ()).is_ok()
+}
+
 /// Tells an observer, if there is one, the answer.
 pub(crate) fn record(answer: impl FnOnce() -> Result<Decision, RateLimitError>) {
     // Without an observer there is nothing to record.

@@ -1,11 +1,12 @@
 //! What a limit says: plain data that can be a `const`, and the rules it has to obey.
 
+mod name;
 mod tier;
 
 use std::time::Duration;
 
-pub(crate) use self::tier::Bucket;
 pub use self::tier::Tier;
+pub(crate) use self::{name::Name, tier::Bucket};
 use crate::{
     error::InvalidPolicy,
     rules::{self, Algorithm, Burst, MAX_TIERS, Numbers, TierNumbers},
@@ -29,9 +30,11 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Policy {
-    name: &'static str,
+    name: Name,
     algorithm: Algorithm,
     tiers: [Tier; MAX_TIERS],
+    longest_period: u64,
+    largest_threshold: u32,
     /// How many tiers were asked for; more than `MAX_TIERS` is found by `validate`.
     count: usize,
     burst: Option<u32>,
@@ -97,9 +100,11 @@ impl Policy {
         threshold: u32,
     ) -> Self {
         let policy = Self {
-            name,
+            name: Name::new(name),
             algorithm,
             tiers: [Tier::NONE; MAX_TIERS],
+            longest_period: 0,
+            largest_threshold: 0,
             count: 0,
             burst: None,
             count_rejected: false,
@@ -114,7 +119,14 @@ impl Policy {
     #[must_use]
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
         if self.count < MAX_TIERS {
-            self.tiers[self.count] = Tier::new(period, threshold);
+            let tier = Tier::new(period, threshold);
+            self.tiers[self.count] = tier;
+            if self.longest_period < tier.micros() {
+                self.longest_period = tier.micros();
+            }
+            if self.largest_threshold < threshold {
+                self.largest_threshold = threshold;
+            }
         }
         self.count += 1;
         self
@@ -150,14 +162,24 @@ impl Policy {
     /// The same limit under another name.
     #[must_use]
     pub const fn named(mut self, name: &'static str) -> Self {
-        self.name = name;
+        self.name = Name::new(name);
         self
+    }
+
+    /// The same limit under the name of another.
+    pub(crate) fn named_as(mut self, other: &Self) -> Self {
+        self.name = other.name;
+        self
+    }
+
+    pub(crate) fn full_name(&self) -> Name {
+        self.name
     }
 
     /// The name, which stands in keys, errors and reports.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        self.name
+        self.name.text()
     }
 
     /// How calls are counted.
@@ -211,9 +233,19 @@ impl Policy {
             count_rejected: self.count_rejected,
         };
         match rules::faults(&numbers).first() {
-            Some((_, fault)) => Err(InvalidPolicy::new(self.name, *fault)),
+            Some((_, fault)) => Err(InvalidPolicy::new(self.name(), *fault)),
             None => Ok(()),
         }
+    }
+
+    /// The longest of the tiers' periods.
+    pub(crate) fn longest_period(&self) -> u64 {
+        self.longest_period
+    }
+
+    /// The largest of the tiers' thresholds.
+    pub(crate) fn largest_threshold(&self) -> u32 {
+        self.largest_threshold
     }
 
     /// The numbers of the token bucket that this tier is.
@@ -225,7 +257,7 @@ impl Policy {
 impl std::fmt::Debug for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Policy")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .field("algorithm", &self.algorithm)
             .field("tiers", &self.tiers())
             .field("burst", &self.burst)

@@ -1,28 +1,31 @@
 //! All that generated code may name. Not part of the public interface: it changes with the
 //! attribute, and the two crates are released together.
 
+mod part;
+
 use std::{
     any::type_name,
-    fmt::Display,
-    ops::Deref,
+    pin::Pin,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 pub use std::result::Result::Err;
 
+pub use self::part::{KeyPart, part};
+
 use once_cell::sync::OnceCell;
 
 use crate::{
     caller::{self, Caller},
     decision::{self, Charge},
-    error::{InvalidPolicy, RateLimitError},
+    error::{InvalidPolicy, RateLimitError, Unavailable, UnavailableReason},
     fallback::OnStoreError,
-    key::Key,
+    key::Subject,
     limiter::{Limiter, Terms, installed},
     observe,
     policy::Policy,
-    store::Request,
+    store::{Outcome, Request},
 };
 
 /// One annotated function, as a static in its body.
@@ -75,7 +78,18 @@ impl Site {
     }
 }
 
+/// What has come of a call.
+#[must_use]
+pub enum Checked {
+    /// The answer, at once: in memory.
+    Decided(Result<(), RateLimitError>),
+    /// What brings the answer; on the heap, because every function with the attribute would
+    /// otherwise be a future of some kilobytes.
+    Undecided(Pin<Box<dyn Future<Output = Result<(), RateLimitError>> + Send>>),
+}
+
 /// One call of an annotated function.
+#[derive(Clone)]
 pub struct Call {
     site: &'static Site,
     cost: Option<u32>,
@@ -140,59 +154,81 @@ impl Call {
         }
     }
 
-    /// Decides the call.
-    ///
-    /// # Errors
-    ///
-    /// The refusal.
-    pub async fn check(self) -> Result<(), RateLimitError> {
-        let resolved = self.site.resolved.get_or_init(|| self.site.resolve(self.receiver));
+    /// Decides the call, or says what to wait for.
+    pub fn check(&self) -> Checked {
+        let resolved = self.resolved();
         // The policy's literals were judged by the compiler.
         let judged = match self.cost {
             Some(cost) => resolved.policy.validate_with(Some(cost)),
             None => Ok(()),
         };
-        self.decide(resolved, &resolved.policy, judged).await
+        self.decide(resolved, &resolved.policy, judged)
     }
 
     /// Decides the call under a policy that it brings, whatever name that has.
-    ///
-    /// # Errors
-    ///
-    /// The refusal.
-    pub async fn check_under(self, policy: Policy) -> Result<(), RateLimitError> {
-        let resolved = self.site.resolved.get_or_init(|| self.site.resolve(self.receiver));
-        let policy = policy.named(resolved.policy.name());
-        let judged = policy.validate_with(self.cost);
-        self.decide(resolved, &policy, judged).await
+    pub fn check_under(&self, policy: &Policy) -> Checked {
+        let resolved = self.resolved();
+        let policy = policy.named_as(&resolved.policy);
+        self.decide(resolved, &policy, policy.validate_with(self.cost))
     }
 
-    async fn decide(
+    fn resolved(&self) -> &'static Resolved {
+        self.site.resolved.get_or_init(|| self.site.resolve(self.receiver))
+    }
+
+    fn decide(
         &self,
-        resolved: &Resolved,
+        resolved: &'static Resolved,
         policy: &Policy,
         judged: Result<(), InvalidPolicy>,
+    ) -> Checked {
+        if let Err(invalid) = judged {
+            return Checked::Decided(self.refuse(invalid.into()));
+        }
+        let Some(store) = self.decider().memory().filter(|_| self.terms().max_wait.is_zero())
+        else {
+            return Checked::Undecided(Box::pin(self.clone().answer(resolved, *policy)));
+        };
+        let mut around = None;
+        let caller = self.caller(resolved, policy, &mut around);
+        let outcome = store.decide(Subject::new(policy, caller.parts()), self.request(policy));
+        if passes_unseen(&outcome) {
+            return Checked::Decided(Ok(()));
+        }
+        Checked::Decided(self.conclude(caller, policy, outcome))
+    }
+
+    async fn answer(self, resolved: &Resolved, policy: Policy) -> Result<(), RateLimitError> {
+        let mut around = None;
+        let caller = self.caller(resolved, &policy, &mut around);
+        let outcome = self.decider().decide_on(caller, self.request(&policy), self.terms()).await;
+        if passes_unseen(&outcome) {
+            return Ok(());
+        }
+        self.conclude(caller, &policy, outcome)
+    }
+
+    /// What is made of an outcome that is not all well, or that someone looks at.
+    fn conclude(
+        &self,
+        caller: &Caller,
+        policy: &Policy,
+        outcome: Result<Outcome, UnavailableReason>,
     ) -> Result<(), RateLimitError> {
-        let limiter = self.limiter.as_ref().unwrap_or_else(|| installed());
-        let key = self.key(limiter, resolved, policy);
-        let request = Request { policy, cost: self.cost.unwrap_or(1), record: true, id: None };
-        // A dry run lets every call pass, and so lets none wait.
-        let max_wait = if self.dry_run { Duration::ZERO } else { self.max_wait };
-        let terms = Terms { max_wait, on_store_error: self.on_store_error };
-        let outcome = match judged {
-            Ok(()) => limiter.decide_on(&key, request, terms).await,
-            Err(invalid) => Err(invalid.into()),
-        };
-        observe::record(|| {
-            let outcome = outcome.clone()?;
-            let charge = Charge::new(key, request, &outcome);
-            Ok(decision::decide(policy, &outcome)?.with_charge(charge))
-        });
-        let error = match outcome {
-            Ok(outcome) if outcome.admitted => return Ok(()),
-            Ok(outcome) => decision::exceeded(policy, &outcome).into(),
-            Err(error) => error,
-        };
+        match outcome {
+            Ok(outcome) if outcome.admitted => {
+                let charge = Charge::new(caller.clone(), self.request(policy), &outcome);
+                observe::record(|| Ok(decision::decide(policy, &outcome)?.with_charge(charge)));
+                Ok(())
+            }
+            Ok(outcome) => self.refuse(decision::exceeded(policy, &outcome).into()),
+            Err(reason) => self.refuse(Unavailable::new(policy.name(), reason).into()),
+        }
+    }
+
+    /// Refuses the call, unless it is only rehearsed.
+    fn refuse(&self, error: RateLimitError) -> Result<(), RateLimitError> {
+        observe::record(|| Err(error.clone()));
         if self.dry_run {
             tracing::info!(%error, "dry run: this call would have been refused");
             return Ok(());
@@ -200,10 +236,36 @@ impl Call {
         Err(error)
     }
 
-    fn key(&self, limiter: &Limiter, resolved: &Resolved, policy: &Policy) -> Key {
-        if !self.caller.is_empty() && !resolved.is_default_method {
-            return limiter.key(policy, &self.caller);
+    fn decider(&self) -> &Limiter {
+        self.limiter.as_ref().unwrap_or_else(|| installed())
+    }
+
+    fn request<'a>(&self, policy: &'a Policy) -> Request<'a> {
+        Request { policy, cost: self.cost.unwrap_or(1), record: true, id: None }
+    }
+
+    fn terms(&self) -> Terms {
+        // A dry run lets every call pass, and so lets none wait.
+        let max_wait = if self.dry_run { Duration::ZERO } else { self.max_wait };
+        Terms { max_wait, on_store_error: self.on_store_error }
+    }
+
+    /// Who is counted: the parts of the key, or who is found `around` them.
+    #[inline]
+    fn caller<'a>(
+        &'a self,
+        resolved: &Resolved,
+        policy: &Policy,
+        around: &'a mut Option<Caller>,
+    ) -> &'a Caller {
+        if self.caller.is_empty() || resolved.is_default_method {
+            around.insert(self.caller_around(resolved, policy))
+        } else {
+            &self.caller
         }
+    }
+
+    fn caller_around(&self, resolved: &Resolved, policy: &Policy) -> Caller {
         let mut caller = Caller::without_parts();
         if let Some(receiver) = self.receiver.filter(|_| resolved.is_default_method) {
             caller.push(receiver);
@@ -216,82 +278,14 @@ impl Call {
             self.site.warn_once_without_caller(policy);
             caller.append(&Caller::shared());
         }
-        limiter.key(policy, &caller)
+        caller
     }
 }
 
-/// A part of the key. Method look-up finds the first `add_to` that fits: here for an `Option`, one
-/// `Deref` further for a reference to one, and at last for everything else. The bounds are on the
-/// methods, so that a value without a `Display` is reported as such and not as a missing method.
-pub struct Part<'a, T: ?Sized>(Borrowed<'a, T>);
-
-/// The second place where method look-up finds `add_to`.
-pub struct Borrowed<'a, T: ?Sized>(Plain<'a, T>);
-
-/// The last place where method look-up finds `add_to`.
-pub struct Plain<'a, T: ?Sized>(&'a T);
-
-/// The part that `value` makes.
-pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
-    Part(Borrowed(Plain(value)))
+/// Of an admitted call that no one looks at, nothing has to be made.
+fn passes_unseen(outcome: &Result<Outcome, UnavailableReason>) -> bool {
+    matches!(outcome, Ok(outcome) if outcome.admitted) && !observe::is_observed()
 }
-
-impl<'a, T: ?Sized> Deref for Part<'a, T> {
-    type Target = Borrowed<'a, T>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl<'a, T: ?Sized> Deref for Borrowed<'a, T> {
-    type Target = Plain<'a, T>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl<T> Part<'_, Option<T>> {
-    /// Adds the value, or a part that no value equals.
-    pub fn add_to(&self, call: &mut Call)
-    where
-        T: KeyPart,
-    {
-        call.add_optional(self.0.0.0.as_ref());
-    }
-}
-
-impl<T> Borrowed<'_, &Option<T>> {
-    /// Adds the value, or a part that no value equals.
-    pub fn add_to(&self, call: &mut Call)
-    where
-        T: KeyPart,
-    {
-        call.add_optional(self.0.0.as_ref());
-    }
-}
-
-impl<T: ?Sized> Plain<'_, T> {
-    /// Adds the value.
-    pub fn add_to(&self, call: &mut Call)
-    where
-        T: KeyPart,
-    {
-        call.caller.push(self.0);
-    }
-}
-
-/// What can be a part of a key.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be part of a rate limit's key",
-    label = "the key is made of the text of this value",
-    note = "a part of the key is anything that implements `Display`, or an `Option` of it; name a field, or write a tuple for several parts"
-)]
-pub trait KeyPart: Display {}
-
-#[diagnostic::do_not_recommend]
-impl<T: Display + ?Sized> KeyPart for T {}
 
 /// Whether a call is to be checked.
 #[must_use]

@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
     pub(crate) admitted: bool,
     /// Refused: the tier with the longest wait, after the refusal is recorded if it is. Admitted:
     /// the one with the fewest units left, of several the one with the longest wait.
-    pub(crate) tier: usize,
+    pub(crate) tier: u8,
     /// The units left in that tier.
     pub(crate) remaining: u32,
     /// Refused: until the same call is admitted. Admitted: until more than `remaining` can be had.
@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// A call that passes without having been counted.
     pub(crate) fn unlimited(request: Request<'_>) -> Self {
-        let tiers = request.policy.tiers().iter().enumerate();
+        let tiers = (0..).zip(request.policy.tiers());
         let least = tiers.min_by_key(|(_, tier)| tier.threshold());
         let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
         let remaining = threshold.saturating_sub(request.cost);

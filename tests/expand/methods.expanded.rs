@@ -1,26 +1,33 @@
 impl Service {
     async fn native(&self) -> Result<(), AppError> {
         {
-            let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
-                struct Here;
-                static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
-                    Here,
-                >(
-                    ::ratelimit_runtime::Policy::sliding_window(
-                        "",
-                        ::ratelimit_runtime::private::micros(60000000),
-                        3,
-                    ),
-                );
-                &SITE
-            });
-            __ratelimit_call.receiver::<Self>();
-            ::ratelimit_runtime::private::part(&(self.tenant))
-                .add_to(&mut __ratelimit_call);
-            if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = __ratelimit_call
-                .check()
-                .await
-            {
+            let __ratelimit_checked = {
+                let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
+                    struct Here;
+                    static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
+                        Here,
+                    >(
+                        ::ratelimit_runtime::Policy::sliding_window(
+                            "",
+                            ::ratelimit_runtime::private::micros(60000000),
+                            3,
+                        ),
+                    );
+                    &SITE
+                });
+                __ratelimit_call.receiver::<Self>();
+                ::ratelimit_runtime::private::part(&(self.tenant))
+                    .add_to(&mut __ratelimit_call);
+                __ratelimit_call.check()
+            };
+            if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = match __ratelimit_checked {
+                ::ratelimit_runtime::private::Checked::Decided(__ratelimit_answer) => {
+                    __ratelimit_answer
+                }
+                ::ratelimit_runtime::private::Checked::Undecided(__ratelimit_answer) => {
+                    __ratelimit_answer.await
+                }
+            } {
                 return ::ratelimit_runtime::FromRejection::from_rejection(
                     __ratelimit_refusal,
                 );
@@ -51,26 +58,33 @@ impl Service {
             let __self = self;
             let (a, b) = __arg1;
             {
-                let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
-                    struct Here;
-                    static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
-                        Here,
-                    >(
-                        ::ratelimit_runtime::Policy::sliding_window(
-                            "",
-                            ::ratelimit_runtime::private::micros(60000000),
-                            3,
-                        ),
-                    );
-                    &SITE
-                });
-                __ratelimit_call.receiver::<Self>();
-                ::ratelimit_runtime::private::part(&(__self.tenant))
-                    .add_to(&mut __ratelimit_call);
-                if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = __ratelimit_call
-                    .check()
-                    .await
-                {
+                let __ratelimit_checked = {
+                    let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
+                        struct Here;
+                        static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
+                            Here,
+                        >(
+                            ::ratelimit_runtime::Policy::sliding_window(
+                                "",
+                                ::ratelimit_runtime::private::micros(60000000),
+                                3,
+                            ),
+                        );
+                        &SITE
+                    });
+                    __ratelimit_call.receiver::<Self>();
+                    ::ratelimit_runtime::private::part(&(__self.tenant))
+                        .add_to(&mut __ratelimit_call);
+                    __ratelimit_call.check()
+                };
+                if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = match __ratelimit_checked {
+                    ::ratelimit_runtime::private::Checked::Decided(
+                        __ratelimit_answer,
+                    ) => __ratelimit_answer,
+                    ::ratelimit_runtime::private::Checked::Undecided(
+                        __ratelimit_answer,
+                    ) => __ratelimit_answer.await,
+                } {
                     return ::ratelimit_runtime::FromRejection::from_rejection(
                         __ratelimit_refusal,
                     );

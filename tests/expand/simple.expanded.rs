@@ -1,23 +1,30 @@
 async fn say_hi(name: String) -> Result<String, AppError> {
     {
-        let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
-            struct Here;
-            static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
-                Here,
-            >(
-                ::ratelimit_runtime::Policy::sliding_window(
-                    "",
-                    ::ratelimit_runtime::private::micros(30000000),
-                    2,
-                ),
-            );
-            &SITE
-        });
-        ::ratelimit_runtime::private::part(&(name)).add_to(&mut __ratelimit_call);
-        if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = __ratelimit_call
-            .check()
-            .await
-        {
+        let __ratelimit_checked = {
+            let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
+                struct Here;
+                static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
+                    Here,
+                >(
+                    ::ratelimit_runtime::Policy::sliding_window(
+                        "",
+                        ::ratelimit_runtime::private::micros(30000000),
+                        2,
+                    ),
+                );
+                &SITE
+            });
+            ::ratelimit_runtime::private::part(&(name)).add_to(&mut __ratelimit_call);
+            __ratelimit_call.check()
+        };
+        if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = match __ratelimit_checked {
+            ::ratelimit_runtime::private::Checked::Decided(__ratelimit_answer) => {
+                __ratelimit_answer
+            }
+            ::ratelimit_runtime::private::Checked::Undecided(__ratelimit_answer) => {
+                __ratelimit_answer.await
+            }
+        } {
             return ::ratelimit_runtime::FromRejection::from_rejection(
                 __ratelimit_refusal,
             );

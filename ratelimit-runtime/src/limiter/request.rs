@@ -4,13 +4,13 @@ use std::{fmt, time::Duration};
 
 use tokio::time::Instant;
 
-use super::Limiter;
+use super::{Limiter, unavailable};
 use crate::{
     caller::Caller,
     decision::{self, Charge, Decision},
-    error::{InvalidPolicy, RateLimitError},
+    error::{InvalidPolicy, RateLimitError, UnavailableReason},
     fallback::OnStoreError,
-    key::{self, Key},
+    key,
     policy::Policy,
     rules::{Algorithm, PolicyFault},
     store::{Outcome, Request},
@@ -111,10 +111,10 @@ impl<'a> CheckRequest<'a> {
         if let Some(fault) = fault {
             return Err(InvalidPolicy::new(policy.name(), fault).into());
         }
-        let key = limiter.key(policy, &caller);
         let request = Request { policy, cost, record: true, id };
-        let outcome = limiter.decide_on(&key, request, terms).await?;
-        let charge = Charge::new(key, request, &outcome);
+        let outcome = limiter.decide_on(&caller, request, terms).await;
+        let outcome = unavailable(policy, outcome)?;
+        let charge = Charge::new(caller, request, &outcome);
         Ok(decision::decide(policy, &outcome)?.with_charge(charge))
     }
 
@@ -128,8 +128,8 @@ impl<'a> CheckRequest<'a> {
         let Self { limiter, policy, caller, cost, terms, .. } = self;
         policy.validate_with((cost > 0).then_some(cost))?;
         let request = Request { policy, cost, record: false, id: None };
-        let key = limiter.key(policy, &caller);
-        let outcome = limiter.decide(&key, request, terms.on_store_error).await?;
+        let outcome = limiter.decide(&caller, request, terms.on_store_error).await;
+        let outcome = unavailable(policy, outcome)?;
         Ok(decision::decide(policy, &outcome)?)
     }
 }
@@ -138,11 +138,11 @@ impl Limiter {
     /// Decides a call whose policy has been validated, again after each refusal whose wait fits.
     pub(crate) async fn decide_on(
         &self,
-        key: &Key,
+        caller: &Caller,
         request: Request<'_>,
         terms: Terms,
-    ) -> Result<Outcome, RateLimitError> {
-        let mut outcome = self.decide(key, request, terms.on_store_error).await?;
+    ) -> Result<Outcome, UnavailableReason> {
+        let mut outcome = self.decide(caller, request, terms.on_store_error).await?;
         if terms.max_wait.is_zero() {
             return Ok(outcome);
         }
@@ -153,7 +153,7 @@ impl Limiter {
                 break;
             }
             tokio::time::sleep(wait).await;
-            outcome = self.decide(key, request, terms.on_store_error).await?;
+            outcome = self.decide(caller, request, terms.on_store_error).await?;
         }
         Ok(outcome)
     }

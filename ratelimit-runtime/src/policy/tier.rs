@@ -5,21 +5,33 @@ use std::time::Duration;
 use crate::rules::{EXACT, greatest_common_divisor};
 
 /// At most `threshold` units in any one `period`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tier {
     period: u64,
+    /// Of a token bucket, the parts of a token.
+    token: u64,
     threshold: u32,
+    /// Of a token bucket, the parts that come back each microsecond.
+    refill: u32,
 }
 
 impl Tier {
-    pub(super) const NONE: Self = Self { period: 0, threshold: 0 };
+    pub(super) const NONE: Self = Self { period: 0, token: 0, threshold: 0, refill: 0 };
 
     pub(super) const fn new(period: Duration, threshold: u32) -> Self {
         let micros = period.as_micros();
         // What does not fit is far beyond the longest period, and stays so.
         #[expect(clippy::cast_possible_truncation, reason = "compared just before")]
         let period = if micros > u64::MAX as u128 { u64::MAX } else { micros as u64 };
-        Self { period, threshold }
+        // Parts so small that all numbers are whole, and no smaller.
+        let divisor = greatest_common_divisor(period, threshold as u64);
+        let (token, refill) = match divisor {
+            0 => (0, 0),
+            divisor => (period / divisor, threshold as u64 / divisor),
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "no larger than the threshold")]
+        let refill = refill as u32;
+        Self { period, token, threshold, refill }
     }
 
     /// The length of the window, in whole microseconds.
@@ -47,14 +59,22 @@ impl Tier {
 
     /// The bucket that holds `burst` tokens and is refilled at this tier's rate.
     pub(crate) const fn bucket(self, burst: u32) -> Bucket {
-        let divisor = greatest_common_divisor(self.period, self.threshold as u64);
-        let (token, refill) = (self.period / divisor, self.threshold as u64 / divisor);
-        Bucket { token, refill, full: token.saturating_mul(burst as u64) }
+        let Self { token, refill, .. } = self;
+        Bucket { token, refill: refill as u64, full: token.saturating_mul(burst as u64) }
+    }
+}
+
+impl std::fmt::Debug for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tier")
+            .field("period", &self.period())
+            .field("threshold", &self.threshold)
+            .finish_non_exhaustive()
     }
 }
 
 /// A token bucket's numbers, in parts so small that all of them are whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bucket {
     /// The parts of one token.
     pub(crate) token: u64,

@@ -4,21 +4,20 @@
 //! inside it (so that stamps are recorded in the order they were taken) and never awaits.
 
 mod fixed_window;
+mod per_tier;
 mod shard;
 mod sliding_counter;
 mod sliding_window;
+mod slots;
+mod stamps;
 mod token_bucket;
 
-use std::{
-    hash::BuildHasher,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use hashbrown::DefaultHashBuilder;
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use self::{
@@ -29,20 +28,18 @@ use self::{
     token_bucket::TokenBucket,
 };
 use super::{Outcome, Refund, Request};
-use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
+use crate::{error::UnavailableReason, key::Subject, rules::Algorithm};
 
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
 const FEWEST_SHARDS: usize = 256;
 
-/// The keys of a full shard, about: so many have to be hashed anew at once when it grows.
-const KEYS_PER_SHARD: usize = 1_024;
+/// The keys of a full shard, about: so many have to be hashed anew at once when it grows. With
+/// fewer, a store of some thousand callers would be mostly shards, and the cache full of them.
+const KEYS_PER_SHARD: usize = 4_096;
 
 /// The most keys, about, that one call passes over in search of an expired one when the store is
 /// full; the next call goes on from there.
-const MOST_PASSED_OVER: usize = 8 * KEYS_PER_SHARD;
-
-/// A state that most policies have one of.
-type PerTier<T> = SmallVec<[T; 1]>;
+const MOST_PASSED_OVER: usize = 2 * KEYS_PER_SHARD;
 
 pub(crate) struct MemoryStore {
     shards: Box<[Place]>,
@@ -53,15 +50,16 @@ pub(crate) struct MemoryStore {
     max_keys: usize,
 }
 
+/// On cache lines of its own: a thread that takes one lock does not disturb those at the next.
 #[derive(Default)]
+#[repr(align(64))]
 struct Place {
     shard: Mutex<Shard>,
     /// No key in the shard expires before this; readable without the lock.
     due: AtomicU64,
 }
 
-/// What is known of one caller under one policy. A key holds the algorithm's name, so that under
-/// one key only one of these ever occurs.
+/// What is known of one caller under one policy.
 enum State {
     SlidingWindow(Log),
     SlidingCounter(SlidingCounter),
@@ -79,6 +77,16 @@ impl State {
         }
     }
 
+    fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
+            Self::SlidingCounter(_) => Algorithm::SlidingCounter,
+            Self::FixedWindow(_) => Algorithm::FixedWindow,
+            Self::TokenBucket(_) => Algorithm::TokenBucket,
+        }
+    }
+
+    #[inline]
     fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
         match self {
             Self::SlidingWindow(log) => log.decide(now, request),
@@ -112,46 +120,49 @@ impl MemoryStore {
 
     pub(crate) fn decide(
         &self,
-        key: &Key,
+        subject: Subject<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
+        let hash = self.hash(subject);
         loop {
-            if let Some(outcome) = self.decide_with_room(key, request) {
-                return Ok(outcome);
+            let place = self.place(hash);
+            let mut shard = place.lock();
+            let now = self.now();
+            let mut first = None;
+            let slot = match shard.find_mut(hash, subject) {
+                Some(slot) => slot,
+                None => first.insert(Slot::new(subject)),
+            };
+            let outcome = slot.decide(now, request);
+            match first {
+                Some(slot) if request.record => {
+                    if self.take_in(place, &mut shard, now, hash, slot) {
+                        return Ok(outcome);
+                    }
+                }
+                _ => return Ok(outcome),
             }
+            drop(shard);
             if !self.make_room() {
                 return Err(UnavailableReason::StoreFull);
             }
         }
     }
 
-    /// Decides, unless that takes a new key and there is no room for it.
-    fn decide_with_room(&self, key: &Key, request: Request<'_>) -> Option<Outcome> {
-        let hash = self.hasher.hash_one(key.as_bytes());
-        let place = self.place(hash);
-        let mut shard = place.lock();
-        let now = self.now();
-        if let Some(slot) = shard.find_mut(hash, key.as_bytes()) {
-            let outcome = slot.state.decide(now, request);
-            if request.record {
-                slot.expires = slot.expires.max(now + outcome.reset);
-            }
-            return Some(outcome);
+    /// Keeps a new slot, if there is room for it.
+    #[inline(never)]
+    fn take_in(&self, place: &Place, shard: &mut Shard, now: u64, hash: u64, slot: Slot) -> bool {
+        let collected = shard.collect_some(now, &self.hasher);
+        self.keys.fetch_sub(collected, Ordering::Relaxed);
+        let vacant = |keys| (keys < self.max_keys).then_some(keys + 1);
+        if self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, vacant).is_err() {
+            return false;
         }
-        let mut state = State::new(request.policy.algorithm());
-        let outcome = state.decide(now, request);
-        if request.record {
-            let collected = shard.collect_some(now, &self.hasher);
-            self.keys.fetch_sub(collected, Ordering::Relaxed);
-            let vacant = |keys| (keys < self.max_keys).then_some(keys + 1);
-            self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, vacant).ok()?;
-            let expires = now + outcome.reset;
-            // The first key of an empty shard makes it due; until then nothing in it is.
-            let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
-            place.due.store(due.min(expires), Ordering::Relaxed);
-            shard.insert(hash, Slot { key: key.as_bytes().into(), state, expires }, &self.hasher);
-        }
-        Some(outcome)
+        // The first key of an empty shard makes it due; until then nothing in it is.
+        let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
+        place.due.store(due.min(slot.expires), Ordering::Relaxed);
+        shard.insert(hash, slot, &self.hasher);
+        true
     }
 
     /// Collects expired keys until there are fewer than the bound, or enough were passed over.
@@ -177,18 +188,22 @@ impl MemoryStore {
         self.keys.load(Ordering::Relaxed) < self.max_keys
     }
 
-    pub(crate) fn reset(&self, key: &Key) {
-        let hash = self.hasher.hash_one(key.as_bytes());
-        if self.place(hash).lock().remove(hash, key.as_bytes(), &self.hasher) {
+    pub(crate) fn reset(&self, subject: Subject<'_>) {
+        let hash = self.hash(subject);
+        if self.place(hash).lock().remove(hash, subject, &self.hasher) {
             self.keys.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn refund(&self, key: &Key, refund: Refund<'_>) {
-        let hash = self.hasher.hash_one(key.as_bytes());
-        if let Some(slot) = self.place(hash).lock().find_mut(hash, key.as_bytes()) {
+    pub(crate) fn refund(&self, subject: Subject<'_>, refund: Refund<'_>) {
+        let hash = self.hash(subject);
+        if let Some(slot) = self.place(hash).lock().find_mut(hash, subject) {
             slot.state.refund(refund);
         }
+    }
+
+    fn hash(&self, subject: Subject<'_>) -> u64 {
+        shard::hash(&self.hasher, subject.name, subject.caller)
     }
 
     fn place(&self, hash: u64) -> &Place {
@@ -198,7 +213,8 @@ impl MemoryStore {
 
     /// Microseconds since the store was made.
     fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
+        let passed = self.epoch.elapsed();
+        passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros())
     }
 }
 
@@ -219,8 +235,16 @@ mod tests {
     const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
     const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
 
-    fn key(caller: usize) -> Key {
-        Key::compose("", &POLICY, Caller::from(caller).parts())
+    fn decide(
+        store: &MemoryStore,
+        caller: usize,
+        request: Request<'_>,
+    ) -> Result<Outcome, UnavailableReason> {
+        store.decide(Subject::new(&POLICY, Caller::from(caller).parts()), request)
+    }
+
+    fn reset(store: &MemoryStore, caller: usize) {
+        store.reset(Subject::new(&POLICY, Caller::from(caller).parts()));
     }
 
     fn keys_held(store: &MemoryStore) -> usize {
@@ -229,13 +253,18 @@ mod tests {
         held
     }
 
+    #[test]
+    fn a_state_is_small() {
+        assert_eq!(size_of::<State>(), 32);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn idle_keys_are_collected_as_new_ones_come() {
         let store = MemoryStore::new(1_000_000);
         let mut most = 0;
         for round in 0..10 {
             for caller in 0..10_000 {
-                assert!(store.decide(&key(round * 10_000 + caller), TAKE).unwrap().admitted);
+                assert!(decide(&store, round * 10_000 + caller, TAKE).unwrap().admitted);
             }
             most = most.max(keys_held(&store));
             tokio::time::advance(Duration::from_secs(2)).await;
@@ -247,7 +276,7 @@ mod tests {
     async fn looking_leaves_nothing_behind() {
         let store = MemoryStore::new(1);
         let look = Request { record: false, ..TAKE };
-        assert!(store.decide(&key(1), look).unwrap().admitted);
+        assert!(decide(&store, 1, look).unwrap().admitted);
         assert_eq!(keys_held(&store), 0);
     }
 
@@ -255,25 +284,25 @@ mod tests {
     async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
         let store = MemoryStore::new(3);
         for caller in 0..3 {
-            assert!(store.decide(&key(caller), TAKE).unwrap().admitted);
+            assert!(decide(&store, caller, TAKE).unwrap().admitted);
             tokio::time::advance(Duration::from_millis(100)).await;
         }
-        assert_eq!(store.decide(&key(3), TAKE), Err(UnavailableReason::StoreFull));
-        assert!(store.decide(&key(3), Request { record: false, ..TAKE }).is_ok());
+        assert_eq!(decide(&store, 3, TAKE), Err(UnavailableReason::StoreFull));
+        assert!(decide(&store, 3, Request { record: false, ..TAKE }).is_ok());
         // Callers who are known go on counting.
-        assert_eq!(store.decide(&key(0), TAKE).unwrap().remaining, 0);
-        assert!(!store.decide(&key(0), TAKE).unwrap().admitted);
+        assert_eq!(decide(&store, 0, TAKE).unwrap().remaining, 0);
+        assert!(!decide(&store, 0, TAKE).unwrap().admitted);
         // The first goes on until 1.3 s, the second is forgotten at 1.1 s and not before.
         tokio::time::advance(Duration::from_micros(799_999)).await;
-        assert_eq!(store.decide(&key(3), TAKE), Err(UnavailableReason::StoreFull));
+        assert_eq!(decide(&store, 3, TAKE), Err(UnavailableReason::StoreFull));
         tokio::time::advance(Duration::from_micros(1)).await;
-        assert!(store.decide(&key(3), TAKE).unwrap().admitted);
-        assert_eq!(store.decide(&key(4), TAKE), Err(UnavailableReason::StoreFull));
-        assert_eq!(store.decide(&key(0), TAKE).unwrap().remaining, 0);
+        assert!(decide(&store, 3, TAKE).unwrap().admitted);
+        assert_eq!(decide(&store, 4, TAKE), Err(UnavailableReason::StoreFull));
+        assert_eq!(decide(&store, 0, TAKE).unwrap().remaining, 0);
         assert_eq!(keys_held(&store), 3);
         // A key that is forgotten on demand makes room at once.
-        store.reset(&key(0));
-        assert!(store.decide(&key(4), TAKE).unwrap().admitted);
+        reset(&store, 0);
+        assert!(decide(&store, 4, TAKE).unwrap().admitted);
         assert_eq!(keys_held(&store), 3);
     }
 
@@ -282,10 +311,10 @@ mod tests {
         let store = MemoryStore::new(10_000);
         for round in 0..3 {
             for caller in 0..10_000 {
-                let key = key(round * 10_000 + caller);
-                assert!(store.decide(&key, TAKE).unwrap().admitted, "{round} {caller}");
+                let caller = round * 10_000 + caller;
+                assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
             }
-            assert_eq!(store.decide(&key(1_000_000), TAKE), Err(UnavailableReason::StoreFull));
+            assert_eq!(decide(&store, 1_000_000, TAKE), Err(UnavailableReason::StoreFull));
             tokio::time::advance(Duration::from_secs(1)).await;
         }
     }
@@ -298,10 +327,10 @@ mod tests {
                 let store = &store;
                 scope.spawn(move || {
                     for caller in 0..1_000 {
-                        let key = key(thread * 500 + caller);
-                        let _ = store.decide(&key, TAKE);
+                        let caller = thread * 500 + caller;
+                        let _ = decide(store, caller, TAKE);
                         if caller % 3 == 0 {
-                            store.reset(&key);
+                            reset(store, caller);
                         }
                     }
                 });

@@ -5,7 +5,7 @@ use super::Outcome;
 /// The answer so far, while the tiers are gone through.
 pub(super) struct Verdict {
     admitted: bool,
-    chosen: Option<(usize, u32, u64)>,
+    chosen: Option<(u8, u32, u64)>,
     reset: u64,
 }
 
@@ -16,7 +16,8 @@ impl Verdict {
 
     /// Of an admitted call, `left` units are left in the tier and more can be had after `wait`;
     /// of a refused one, the tier would admit it after `wait`. The tier is full after `reset`.
-    pub(super) fn tier(&mut self, index: usize, left: u32, wait: u64, reset: u64) {
+    #[inline]
+    pub(super) fn tier(&mut self, index: u8, left: u32, wait: u64, reset: u64) {
         let speaks = self.chosen.is_none_or(|(_, least, longest)| {
             let fewer = self.admitted && left < least;
             fewer || (wait > longest && (left == least || !self.admitted))
@@ -28,6 +29,7 @@ impl Verdict {
     }
 
     /// The answer to a call that the store knows by `mark`.
+    #[inline]
     pub(super) fn outcome(self, mark: u64) -> Outcome {
         let (tier, remaining, wait) = self.chosen.unwrap_or_default();
         Outcome {

@@ -1,10 +1,16 @@
 //! A part of the embedded store: callers in one dense list, found by the hash of their keys.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
+use smallvec::SmallVec;
 
-use super::State;
+use super::{State, slots::Slots};
+use crate::{
+    key::Subject,
+    policy::Name,
+    store::{Outcome, Request},
+};
 
 /// The keys that each insertion passes over in search of expired ones. Half of the list at the
 /// most is expired when every new key passes over more than two.
@@ -12,7 +18,7 @@ const PASSED_OVER: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Shard {
-    slots: Vec<Slot>,
+    slots: Slots<Slot>,
     /// Where in `slots` a key is.
     index: HashTable<u32>,
     /// The next slot that an insertion passes over.
@@ -20,10 +26,51 @@ pub(super) struct Shard {
 }
 
 pub(super) struct Slot {
-    pub(super) key: Box<[u8]>,
+    name: &'static str,
+    /// The caller's parts; most have room here.
+    caller: SmallVec<[u8; 16]>,
     pub(super) state: State,
     /// From then on the state says no more than an absent one.
     pub(super) expires: u64,
+}
+
+impl Slot {
+    pub(super) fn new(subject: Subject<'_>) -> Self {
+        let Subject { algorithm, name, caller } = subject;
+        let caller = SmallVec::from_slice(caller);
+        Self { name: name.text(), caller, state: State::new(algorithm), expires: 0 }
+    }
+
+    #[inline]
+    pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
+        let outcome = self.state.decide(now, request);
+        if request.record {
+            self.expires = self.expires.max(now + outcome.reset);
+        }
+        outcome
+    }
+
+    #[inline]
+    fn is(&self, subject: Subject<'_>) -> bool {
+        // Two policies of one name are rarely two texts.
+        let name = subject.name.text();
+        let same_name = || std::ptr::eq(self.name, name) || self.name == name;
+        *self.caller == *subject.caller
+            && same_name()
+            && self.state.algorithm() == subject.algorithm
+    }
+
+    fn hash(&self, hasher: &DefaultHashBuilder) -> u64 {
+        hash(hasher, Name::new(self.name), &self.caller)
+    }
+}
+
+/// One caller of two algorithms of one name is rare: they need not differ here.
+pub(super) fn hash(hasher: &DefaultHashBuilder, name: Name, caller: &[u8]) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write_u64(name.hash());
+    state.write(caller);
+    state.finish()
 }
 
 impl Shard {
@@ -32,31 +79,33 @@ impl Shard {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.len() == 0
     }
 
-    pub(super) fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Slot> {
+    #[inline]
+    pub(super) fn find_mut(&mut self, hash: u64, subject: Subject<'_>) -> Option<&mut Slot> {
         let slots = &self.slots;
-        let at = *self.index.find(hash, |at| *slots[*at as usize].key == *key)?;
+        let at = *self.index.find(hash, |at| slots[*at as usize].is(subject))?;
         Some(&mut self.slots[at as usize])
     }
 
     pub(super) fn insert(&mut self, hash: u64, slot: Slot, hasher: &DefaultHashBuilder) {
-        if self.slots.len() == self.slots.capacity() {
-            // By an eighth: a list of many keys is then never half empty.
-            self.slots.reserve_exact((self.slots.len() / 8).max(4));
-        }
         // A shard of 2^32 keys does not fit the memory of any machine that has so many keys.
         let at = u32::try_from(self.slots.len()).expect("a shard has fewer than 2^32 keys");
         self.slots.push(slot);
         let slots = &self.slots;
-        self.index.insert_unique(hash, at, |at| hasher.hash_one(&*slots[*at as usize].key));
+        self.index.insert_unique(hash, at, |at| slots[*at as usize].hash(hasher));
     }
 
     /// Removes a key, and says whether it was there.
-    pub(super) fn remove(&mut self, hash: u64, key: &[u8], hasher: &DefaultHashBuilder) -> bool {
+    pub(super) fn remove(
+        &mut self,
+        hash: u64,
+        subject: Subject<'_>,
+        hasher: &DefaultHashBuilder,
+    ) -> bool {
         let slots = &self.slots;
-        let found = self.index.find(hash, |at| *slots[*at as usize].key == *key).copied();
+        let found = self.index.find(hash, |at| slots[*at as usize].is(subject)).copied();
         if let Some(at) = found {
             self.remove_at(at as usize, hasher);
         }
@@ -100,27 +149,26 @@ impl Shard {
     }
 
     fn remove_at(&mut self, at: usize, hasher: &DefaultHashBuilder) {
-        let hash = hasher.hash_one(&*self.slots[at].key);
+        let hash = self.slots[at].hash(hasher);
         if let Ok(entry) = self.index.find_entry(hash, |place| *place as usize == at) {
             entry.remove();
         }
         self.slots.swap_remove(at);
         // The last slot has moved here.
         if let Some(moved) = self.slots.get(at) {
-            let (hash, from) = (hasher.hash_one(&*moved.key), self.slots.len());
+            let (hash, from) = (moved.hash(hasher), self.slots.len());
             if let Some(place) = self.index.find_mut(hash, |place| *place as usize == from) {
                 *place = u32::try_from(at).unwrap_or(u32::MAX);
             }
         }
     }
 
-    /// Gives memory back when three quarters of it are no longer needed.
+    /// Gives memory of the index back when three quarters of it are no longer needed.
     fn shrink(&mut self, hasher: &DefaultHashBuilder) {
         let keys = self.slots.len();
-        if self.slots.capacity() > 64 && keys < self.slots.capacity() / 4 {
-            self.slots.shrink_to(keys * 2);
+        if self.index.capacity() > 64 && keys < self.index.capacity() / 4 {
             let slots = &self.slots;
-            self.index.shrink_to(keys * 2, |at| hasher.hash_one(&*slots[*at as usize].key));
+            self.index.shrink_to(keys * 2, |at| slots[*at as usize].hash(hasher));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The sliding counter in plain Rust: the same rule as `store/redis/sliding_counter.lua`.
 
-use super::PerTier;
+use super::per_tier::PerTier;
 use crate::{
     policy::Tier,
+    rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -21,14 +22,18 @@ struct Counter {
 }
 
 impl SlidingCounter {
+    #[inline]
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
         let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
         let stored = |index: usize| self.counters.get(index).copied().unwrap_or_default();
-        let mut counters: PerTier<Counter> =
-            tiers.iter().enumerate().map(|(index, tier)| stored(index).at(now, *tier)).collect();
+        let mut working = [Counter::default(); MAX_TIERS];
+        let counters = &mut working[..tiers.len()];
+        for (index, (counter, tier)) in counters.iter_mut().zip(tiers).enumerate() {
+            *counter = stored(index).at(now, *tier);
+        }
         // A window of the future, left by a clock that stepped back, is one of now from here on.
-        let ahead = (self.counters.iter().zip(&counters)).any(|(old, new)| old.start > new.start);
+        let ahead = (self.counters.iter().zip(&*counters)).any(|(old, new)| old.start > new.start);
         let admitted =
             counters.iter().zip(tiers).all(|(counter, tier)| counter.wait(now, *tier, cost) == 0);
         let taken = admitted || policy.counts_rejected();
@@ -39,14 +44,14 @@ impl SlidingCounter {
         }
 
         let mut verdict = Verdict::new(admitted);
-        for (index, (counter, tier)) in counters.iter().zip(tiers).enumerate() {
+        for (index, (counter, tier)) in (0..).zip(counters.iter().zip(tiers)) {
             let left = counter.left(now, *tier);
             let wanted = if admitted { left.saturating_add(1) } else { cost };
             let wait = counter.wait(now, *tier, wanted.min(tier.threshold()));
             verdict.tier(index, left, wait, counter.wait(now, *tier, tier.threshold()));
         }
         if record && (taken || ahead) {
-            self.counters = counters;
+            self.counters.keep(counters.iter().copied());
         }
         verdict.outcome(now)
     }

@@ -1,61 +1,70 @@
 //! The exact log in plain Rust: the same rule as `store/redis/sliding_window.lua`.
 
-use std::{collections::VecDeque, iter};
-
+use super::stamps::{Ring, Stamps};
 use crate::{
-    policy::{Policy, Tier},
+    policy::Tier,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
-/// When each unit was recorded, oldest first; never more than the largest threshold.
-#[derive(Default)]
-pub(super) struct Log {
-    stamps: VecDeque<u64>,
-    /// Calls that may be decided again, if there are any.
-    #[expect(clippy::box_collection, reason = "few logs have any, it costs the others one word")]
-    named: Option<Box<Vec<Named>>>,
+/// When each unit was recorded; never more than the largest threshold.
+pub(super) enum Log {
+    Plain(Stamps),
+    /// With calls that may be decided again. Few logs have any; the others have no room for them.
+    Named(Box<(Stamps, Vec<Named>)>),
 }
 
 /// A call with a request id.
-struct Named {
+pub(super) struct Named {
     id: u64,
     stamp: u64,
 }
 
 /// The log as it is once the call's own units are recorded.
 struct View<'a> {
-    stamps: &'a VecDeque<u64>,
+    held: Ring<'a>,
     now: u64,
     own: usize,
     /// The largest threshold: as many units decide, and are kept.
     keep: usize,
 }
 
+impl Default for Log {
+    fn default() -> Self {
+        Self::Plain(Stamps::default())
+    }
+}
+
 impl Log {
+    #[inline]
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
         let Request { policy, cost, record, id } = request;
         let tiers = policy.tiers();
-        let keep = largest_threshold(policy);
-        let charged = id.and_then(|id| self.charged(id, now, longest_period(policy)));
-        let mut view = View { stamps: &self.stamps, now, own: 0, keep };
-        let has_room = tiers.iter().all(|tier| view.has_room(*tier, cost));
-        let admitted = charged.is_some() || has_room;
+        let (keep, longest) = (policy.largest_threshold() as usize, policy.longest_period());
+        let charged = id.and_then(|id| self.charged(id, now, longest));
+        let mut view = View { held: self.stamps().ring(), now, own: 0, keep };
+        let has_room = |tier: &Tier| cost <= tier.threshold() && view.wait(*tier, cost) == 0;
+        let admitted = charged.is_some() || tiers.iter().all(has_room);
         if charged.is_none() && (admitted || policy.counts_rejected()) {
             view.own = cost as usize;
         }
 
+        let reset = view.leaves(0, longest);
         let mut verdict = Verdict::new(admitted);
-        for (index, tier) in tiers.iter().enumerate() {
+        for (index, tier) in (0..).zip(tiers) {
             let left = tier.threshold().saturating_sub(view.live(*tier));
             let wanted = if admitted { left + 1 } else { cost };
-            let reset = view.leaves(0, longest_period(policy));
             verdict.tier(index, left, view.wait(*tier, wanted), reset);
         }
-        let own = view.own;
-        if record {
-            self.record(now, own, keep);
-            if let (Some(id), true) = (id, own > 0) {
-                self.named.get_or_insert_default().push(Named { id, stamp: now });
+        let (own, newest) = (view.own, view.held.newest(0));
+        // A clock that stepped back leaves units in the future; from here on they are of now.
+        if record && newest > Some(now) {
+            self.stamps_mut().clamp(now);
+        }
+        if record && own > 0 {
+            // Only the newest units decide: what is older than the threshold's worth goes.
+            self.stamps_mut().add(now, own, keep);
+            if let Some(id) = id {
+                self.named_mut().push(Named { id, stamp: now });
             }
         }
         verdict.outcome(charged.unwrap_or(now))
@@ -63,7 +72,7 @@ impl Log {
 
     /// When the call of this id was charged, if that still counts.
     fn charged(&mut self, id: u64, now: u64, longest: u64) -> Option<u64> {
-        let named = self.named.as_mut()?;
+        let named = self.named_mut();
         named.retain(|call| call.stamp + longest > now);
         named.iter().find(|call| call.id == id).map(|call| call.stamp)
     }
@@ -73,67 +82,69 @@ impl Log {
         let Refund { cost, mark, id, .. } = refund;
         if let Some(id) = id {
             // One call of several decisions: what one of them has given back is gone.
-            let named = self.named.get_or_insert_default();
+            let named = self.named_mut();
             let Some(at) = named.iter().position(|call| call.id == id) else { return };
             named.swap_remove(at);
         }
-        let end = self.stamps.partition_point(|stamp| *stamp <= mark);
-        let start = self.stamps.partition_point(|stamp| *stamp < mark);
-        self.stamps.drain(start.max(end.saturating_sub(cost as usize))..end);
+        let stamps = self.stamps_mut();
+        let end = stamps.ring().partition_point(|stamp| *stamp <= mark);
+        let start = stamps.ring().partition_point(|stamp| *stamp < mark);
+        stamps.remove(start.max(end.saturating_sub(cost as usize)), end);
     }
 
-    fn record(&mut self, now: u64, own: usize, keep: usize) {
-        // A clock that stepped back leaves units in the future; from here on they are of now.
-        for stamp in self.stamps.iter_mut().rev().take_while(|stamp| **stamp > now) {
-            *stamp = now;
+    fn stamps(&self) -> &Stamps {
+        match self {
+            Self::Plain(stamps) => stamps,
+            Self::Named(both) => &both.0,
         }
-        if own == 0 {
-            return;
+    }
+
+    fn stamps_mut(&mut self) -> &mut Stamps {
+        match self {
+            Self::Plain(stamps) => stamps,
+            Self::Named(both) => &mut both.0,
         }
-        // Only the newest units decide: what is older than the threshold's worth goes.
-        let surplus = (self.stamps.len() + own).saturating_sub(keep);
-        self.stamps.drain(..surplus.min(self.stamps.len()));
-        let own = own.min(keep);
-        let needed = self.stamps.len() + own;
-        if needed > self.stamps.capacity() {
-            // Doubled as usual, but never beyond what is kept.
-            let capacity = (self.stamps.capacity() * 2).max(4).min(keep).max(needed);
-            self.stamps.reserve_exact(capacity - self.stamps.len());
+    }
+
+    fn named_mut(&mut self) -> &mut Vec<Named> {
+        if let Self::Plain(stamps) = self {
+            *self = Self::Named(Box::new((std::mem::take(stamps), Vec::new())));
         }
-        self.stamps.extend(iter::repeat_n(now, own));
+        match self {
+            Self::Named(both) => &mut both.1,
+            Self::Plain(_) => unreachable!("it was named just before"),
+        }
     }
 }
 
 impl View<'_> {
-    fn has_room(&self, tier: Tier, cost: u32) -> bool {
-        self.live(tier).checked_add(cost).is_some_and(|units| units <= tier.threshold())
-    }
-
     /// The units in `(now - period, now]`.
     fn live(&self, tier: Tier) -> u32 {
-        let expired = self.stamps.partition_point(|stamp| *stamp + tier.micros() <= self.now);
-        let mut live = self.stamps.len() - expired + self.own;
+        let (held, has_left) = (self.held, |stamp: &u64| *stamp + tier.micros() <= self.now);
+        let expired = match (held.get(0), held.newest(0)) {
+            // Mostly none of them has left, or all have.
+            (Some(oldest), _) if !has_left(&oldest) => 0,
+            (_, Some(newest)) if has_left(&newest) => held.len(),
+            _ => held.partition_point(has_left),
+        };
+        let mut live = held.len() - expired + self.own;
         if self.own > 0 {
             live = live.min(self.keep);
         }
         u32::try_from(live).unwrap_or(u32::MAX)
     }
 
-    /// How long until the tier has room for this many units.
+    /// How long until the tier has room for this many units; 0 for more than it ever has.
     fn wait(&self, tier: Tier, units: u32) -> u64 {
-        let (live, threshold) = (self.live(tier), tier.threshold());
-        if units > threshold || live + units <= threshold {
-            return 0;
-        }
-        self.leaves(threshold - units, tier.micros())
+        tier.threshold().checked_sub(units).map_or(0, |after| self.leaves(after, tier.micros()))
     }
 
     /// How long until the unit that `after` units are newer than has left a window of this length.
     fn leaves(&self, after: u32, period: u64) -> u64 {
         let stamp = match (after as usize).checked_sub(self.own) {
             None => self.now,
-            Some(after) => match self.stamps.len().checked_sub(after + 1) {
-                Some(index) => self.stamps[index].min(self.now),
+            Some(after) => match self.held.newest(after) {
+                Some(stamp) => stamp.min(self.now),
                 None => return 0,
             },
         };
@@ -141,26 +152,24 @@ impl View<'_> {
     }
 }
 
-fn longest_period(policy: &Policy) -> u64 {
-    policy.tiers().iter().map(|tier| tier.micros()).max().unwrap_or(0)
-}
-
-fn largest_threshold(policy: &Policy) -> usize {
-    policy.tiers().iter().map(|tier| tier.threshold() as usize).max().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::policy::Policy;
 
     const SECOND: u64 = 1_000_000;
 
-    fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, usize, u32, u64, u64) {
+    fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, u8, u32, u64, u64) {
         let Outcome { admitted, tier, remaining, wait, reset, .. } =
             log.decide(now, Request { policy, cost, record: true, id: None });
         (admitted, tier, remaining, wait, reset)
+    }
+
+    fn stamps(log: &Log) -> Vec<u64> {
+        let ring = log.stamps().ring();
+        (0..ring.len()).filter_map(|index| ring.get(index)).collect()
     }
 
     #[test]
@@ -213,7 +222,7 @@ mod tests {
         let mut log = Log::default();
         for call in 0..1_000 {
             take(&mut log, &policy, call * SECOND / 2, 1);
-            assert!(log.stamps.len() <= 3);
+            assert!(stamps(&log).len() <= 3);
         }
     }
 
@@ -225,9 +234,9 @@ mod tests {
         take(&mut log, &policy, 105 * SECOND, 1);
         let look = Request { policy: &policy, cost: 1, record: false, id: None };
         assert_eq!(log.decide(50 * SECOND, look).wait, 10 * SECOND);
-        assert_eq!(log.stamps, [100 * SECOND, 105 * SECOND]);
+        assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);
         assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);
-        assert_eq!(log.stamps, [50 * SECOND, 50 * SECOND]);
+        assert_eq!(stamps(&log), [50 * SECOND, 50 * SECOND]);
         assert!(take(&mut log, &policy, 60 * SECOND, 1).0);
     }
 
@@ -239,7 +248,7 @@ mod tests {
         take(&mut log, &policy, SECOND, 1);
         assert_eq!(take(&mut log, &policy, 9 * SECOND, 1), (false, 0, 0, 2 * SECOND, 10 * SECOND));
         assert_eq!(take(&mut log, &policy, 10 * SECOND, 1), (false, 0, 0, 9 * SECOND, 10 * SECOND));
-        assert_eq!(log.stamps.len(), 2);
+        assert_eq!(stamps(&log).len(), 2);
         assert!(take(&mut log, &policy, 19 * SECOND, 1).0);
     }
 

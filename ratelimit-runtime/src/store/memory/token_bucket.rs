@@ -1,8 +1,11 @@
 //! The token bucket in plain Rust: the same rule as `store/redis/token_bucket.lua`.
 
-use super::PerTier;
+use std::num::NonZeroU64;
+
+use super::per_tier::PerTier;
 use crate::{
     policy::Bucket,
+    rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -17,38 +20,42 @@ pub(super) struct TokenBucket {
 struct Level {
     /// What is in the bucket, in parts of a token.
     parts: u64,
-    /// The parts of one token, at the rate the level was written under.
-    token: u64,
+    /// The parts of one token, at the rate the level was written under; never 0, which spares the
+    /// state a word.
+    token: NonZeroU64,
 }
 
 impl TokenBucket {
+    #[inline]
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
         let Request { policy, cost, record, .. } = request;
-        let buckets = || policy.tiers().iter().map(|tier| policy.bucket(*tier)).enumerate();
         // A clock that stepped back neither fills a bucket nor drains it.
         let elapsed = now.saturating_sub(self.updated);
-        let mut levels: PerTier<Level> = buckets()
-            .map(|(index, bucket)| Level::at(self.levels.get(index), bucket, elapsed))
-            .collect();
-        let admitted = buckets().all(|(index, bucket)| levels[index].parts >= bucket.of(cost));
+        let (tiers, mut working) = (policy.tiers(), [(Bucket::default(), 0); MAX_TIERS]);
+        let levels = &mut working[..tiers.len()];
+        for (index, (level, tier)) in levels.iter_mut().zip(tiers).enumerate() {
+            let bucket = policy.bucket(*tier);
+            *level = (bucket, Level::parts(self.levels.get(index), bucket, elapsed));
+        }
+        let admitted = levels.iter().all(|(bucket, parts)| *parts >= bucket.of(cost));
         let taken = admitted || policy.counts_rejected();
         if taken {
-            for (index, bucket) in buckets() {
-                levels[index].parts = levels[index].parts.saturating_sub(bucket.of(cost));
+            for (bucket, parts) in &mut *levels {
+                *parts = parts.saturating_sub(bucket.of(cost));
             }
         }
 
         let mut verdict = Verdict::new(admitted);
-        for (index, bucket) in buckets() {
-            let parts = levels[index].parts;
+        for (index, (bucket, parts)) in (0..).zip(&*levels) {
             let left = parts / bucket.token;
             let wanted = if admitted { (left + 1) * bucket.token } else { bucket.of(cost) };
-            let until = |level: u64| level.saturating_sub(parts).div_ceil(bucket.refill);
+            let until = |level: u64| level.saturating_sub(*parts).div_ceil(bucket.refill);
             let left = u32::try_from(left).unwrap_or(u32::MAX);
             verdict.tier(index, left, until(wanted.min(bucket.full)), until(bucket.full));
         }
         if record && (taken || self.updated > now) {
-            *self = Self { updated: now, levels };
+            self.updated = now;
+            self.levels.keep(levels.iter().map(|(bucket, parts)| Level::new(*bucket, *parts)));
         }
         verdict.outcome(now)
     }
@@ -59,7 +66,7 @@ impl TokenBucket {
         for (level, tier) in self.levels.iter_mut().zip(policy.tiers()) {
             let bucket = policy.bucket(*tier);
             // At another rate the tokens are those of another time.
-            if level.token == bucket.token {
+            if level.token.get() == bucket.token {
                 level.parts = (level.parts + bucket.of(cost)).min(bucket.full);
             }
         }
@@ -67,20 +74,23 @@ impl TokenBucket {
 }
 
 impl Level {
-    fn at(stored: Option<&Self>, bucket: Bucket, elapsed: u64) -> Self {
+    fn new(bucket: Bucket, parts: u64) -> Self {
+        Self { parts, token: NonZeroU64::new(bucket.token).unwrap_or(NonZeroU64::MIN) }
+    }
+
+    /// The parts in the bucket so long after they were written.
+    fn parts(stored: Option<&Self>, bucket: Bucket, elapsed: u64) -> u64 {
         let Bucket { token, refill, full } = bucket;
-        let parts = stored.map_or(full, |stored| {
-            let parts = if stored.token == token {
-                stored.parts
-            } else {
-                // At another rate the parts mean something else: the whole tokens are kept.
-                (stored.parts / stored.token).saturating_mul(token)
-            };
-            // Time enough to fill the bucket is told first: the product stays exact.
-            let room = full.saturating_sub(parts);
-            if elapsed >= room.div_ceil(refill) { full } else { parts + elapsed * refill }
-        });
-        Self { parts, token }
+        let Some(stored) = stored else { return full };
+        let parts = if stored.token.get() == token {
+            stored.parts
+        } else {
+            // At another rate the parts mean something else: the whole tokens are kept.
+            (stored.parts / stored.token).saturating_mul(token)
+        };
+        // Time enough to fill the bucket is told first: the product stays exact.
+        let room = full.saturating_sub(parts);
+        if elapsed >= room.div_ceil(refill) { full } else { parts + elapsed * refill }
     }
 }
 

@@ -1,0 +1,136 @@
+//! `cargo bench -p ratelimit-benches --bench collection`
+//!
+//! Callers who come once: a million in each period, for some periods. Shows that the process stops
+//! growing once the first of them are collected, and what the worst decision took, beside a control
+//! in the same loop, of one caller who is known: what both have in common is the machine's doing. The
+//! memory over time is drawn into `benches/collection.svg`.
+
+use std::{
+    error::Error,
+    fmt::Write,
+    fs,
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use ratelimit_benches::now;
+use ratelimit_runtime::{Limiter, Policy};
+
+const CALLERS: u64 = 1_000_000;
+const PERIOD: Duration = Duration::from_secs(3);
+const PERIODS: u32 = 6;
+const POLICY: Policy = Policy::sliding_window("app::mail::send", PERIOD, 3);
+const KNOWN: Policy = Policy::token_bucket("app::mail::send", PERIOD, 100_000_000);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/collection.svg");
+    let limiter = Limiter::builder().max_keys(3_000_000).in_memory();
+    let control = Limiter::in_memory();
+    let each = PERIOD / u32::try_from(CALLERS)?;
+    let (start, mut points) = (Instant::now(), Vec::new());
+    let (mut decisions, mut controls) = (Pauses::default(), Pauses::default());
+    for number in 0..CALLERS * u64::from(PERIODS) {
+        // One caller after the other, evenly spread over the period.
+        let due = start + each * u32::try_from(number)?;
+        while Instant::now() < due {
+            std::hint::spin_loop();
+        }
+        let before = Instant::now();
+        black_box(now(limiter.check(&POLICY, number)))?;
+        decisions.add(before.elapsed());
+        let before = Instant::now();
+        black_box(now(control.check(&KNOWN, 0)))?;
+        controls.add(before.elapsed());
+        if number % (CALLERS / 50) == 0 {
+            points.push((start.elapsed(), resident()?));
+        }
+    }
+    println!("{CALLERS} new callers in each period of {PERIOD:?}, {PERIODS} periods");
+    println!("decision: {decisions}");
+    println!("control:  {controls}");
+    for period in 1..=PERIODS {
+        let end = points.iter().rfind(|(at, _)| *at <= PERIOD * period);
+        let (_, bytes) = end.ok_or("a point in every period")?;
+        println!("resident after period {period}: {} MiB", bytes >> 20);
+    }
+    fs::write(file, plot(&points)?)?;
+    println!("drawn into benches/collection.svg");
+    Ok(())
+}
+
+/// How long calls took.
+#[derive(Default)]
+struct Pauses {
+    worst: Duration,
+    over_100_micros: u32,
+    over_1_milli: u32,
+}
+
+impl Pauses {
+    fn add(&mut self, pause: Duration) {
+        self.worst = self.worst.max(pause);
+        self.over_100_micros += u32::from(pause > Duration::from_micros(100));
+        self.over_1_milli += u32::from(pause > Duration::from_millis(1));
+    }
+}
+
+impl std::fmt::Display for Pauses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { worst, over_100_micros, over_1_milli } = self;
+        write!(f, "worst {worst:?}, {over_100_micros} over 100 \u{b5}s, {over_1_milli} over 1 ms")
+    }
+}
+
+/// The bytes of the process that are in memory.
+fn resident() -> Result<u64, Box<dyn Error>> {
+    let statm = fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = statm.split(' ').nth(1).ok_or("the second number of statm")?.parse()?;
+    Ok(pages * 4096)
+}
+
+/// Memory over time, a line with its axes.
+fn plot(points: &[(Duration, u64)]) -> Result<String, std::fmt::Error> {
+    const WIDTH: f64 = 640.;
+    const HEIGHT: f64 = 240.;
+    let all = f64::from(PERIODS) * PERIOD.as_secs_f64();
+    let mebibytes = |bytes: u64| f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX)) / 1024.;
+    let top = points.iter().map(|(_, bytes)| mebibytes(*bytes)).fold(0., f64::max) * 1.1;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-70 -30 {} {}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect x=\"-70\" y=\"-30\" width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"0\" y=\"-12\">resident memory, MiB: a million new callers in each period of {} s</text>\n",
+        WIDTH + 100.,
+        HEIGHT + 80.,
+        PERIOD.as_secs(),
+    );
+    for period in 0..=PERIODS {
+        let x = WIDTH * f64::from(period) / f64::from(PERIODS);
+        let seconds = PERIOD.as_secs() * u64::from(period);
+        writeln!(svg, "<path d=\"M{x:.0} 0V{HEIGHT}\" stroke=\"#ddd\"/>")?;
+        writeln!(
+            svg,
+            "<text x=\"{x:.0}\" y=\"{}\" text-anchor=\"middle\">{seconds} s</text>",
+            HEIGHT + 18.
+        )?;
+    }
+    for quarter in 0..=4 {
+        let y = HEIGHT * (1. - f64::from(quarter) / 4.);
+        let label = top * f64::from(quarter) / 4.;
+        writeln!(svg, "<path d=\"M0 {y:.0}H{WIDTH}\" stroke=\"#ddd\"/>")?;
+        writeln!(svg, "<text x=\"-8\" y=\"{:.0}\" text-anchor=\"end\">{label:.0}</text>", y + 4.)?;
+    }
+    let line: Vec<String> = points
+        .iter()
+        .map(|(at, bytes)| {
+            let x = WIDTH * at.as_secs_f64() / all;
+            format!("{x:.1},{:.1}", HEIGHT * (1. - mebibytes(*bytes) / top))
+        })
+        .collect();
+    let points = line.join(" ");
+    writeln!(
+        svg,
+        "<polyline points=\"{points}\" fill=\"none\" stroke=\"#1565c0\" stroke-width=\"2\"/>"
+    )?;
+    svg.push_str("</svg>\n");
+    Ok(svg)
+}

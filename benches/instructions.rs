@@ -1,0 +1,63 @@
+//! `cargo bench -p ratelimit-benches --bench instructions`
+//!
+//! The processor instructions of an annotated call in memory, counted by valgrind: unlike a time,
+//! the same on a busy machine and an idle one. A case that takes more than it may fails the run.
+//! The clock is a system call under valgrind, and counts for little.
+
+use std::{error::Error, hint::black_box, process::Command};
+
+use ratelimit_benches::{annotated, rounds::Contender};
+
+/// The cases, and the most instructions that a call of each may take: a tenth over what they take.
+fn cases() -> [(Contender<'static>, u64); 10] {
+    [
+        (("without the attribute", annotated!(plain)), 40),
+        (("sliding_window 3, refused", annotated!(window_3)), 1_200),
+        (("sliding_window 100, refused", annotated!(window_100)), 1_200),
+        (("sliding_window of 100 000", annotated!(window)), 1_300),
+        (("sliding_counter 3, refused", annotated!(counter_3)), 1_250),
+        (("sliding_counter", annotated!(counter)), 1_100),
+        (("fixed_window 3, refused", annotated!(fixed_3)), 1_100),
+        (("fixed_window", annotated!(fixed)), 950),
+        (("token_bucket 3, refused", annotated!(bucket_3)), 1_100),
+        (("token_bucket", annotated!(bucket)), 1_000),
+    ]
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [mode, case, times] = &arguments[..]
+        && mode == "call"
+    {
+        let ((_, call), _) = &cases()[case.parse::<usize>()?];
+        for _ in 0..times.parse()? {
+            call(black_box(7));
+        }
+        return Ok(());
+    }
+    let mut over = Vec::new();
+    for (case, ((name, _), most)) in cases().into_iter().enumerate() {
+        // What the process takes to start is in both.
+        let (few, many) = (10_000, 20_000);
+        let each = (instructions(case, many)? - instructions(case, few)?) / (many - few);
+        println!("{name:28} {each:5} instructions, at most {most}");
+        if each > most {
+            over.push(name);
+        }
+    }
+    if over.is_empty() { Ok(()) } else { Err(format!("too many: {over:?}").into()) }
+}
+
+/// All instructions of a process that makes so many calls.
+fn instructions(case: usize, times: u64) -> Result<u64, Box<dyn Error>> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe()?)
+        .args(["call", &case.to_string(), &times.to_string()])
+        .output()
+        .map_err(|error| format!("valgrind, which has to be installed: {error}"))?;
+    let report = String::from_utf8(output.stderr)?;
+    let collected = report.lines().find_map(|line| line.split_once("Collected : "));
+    let (_, count) = collected.ok_or_else(|| format!("valgrind said: {report}"))?;
+    Ok(count.trim().parse()?)
+}

@@ -1,0 +1,107 @@
+//! `cargo bench -p ratelimit-benches --bench memory [-- <part of a name>..]`
+//!
+//! What a call costs in memory: the annotated function, the same function without the attribute,
+//! and the runtime called by hand; every algorithm, calls that are admitted and calls that are
+//! refused; one, 10 000 and 1 000 000 callers; one thread and two. Beside them `governor`'s keyed
+//! limiter with its default clock and hasher, given a key that it builds with `format!` and given a
+//! ready one, and `trypema`'s local limiter.
+//!
+//! All run in turn in one process; figures are medians of the rounds in nanoseconds per call and
+//! thread, with the lowest and the highest round, and the ratio to each of governor's. Noise of a
+//! shared machine moves all of them: compare within one table.
+
+use std::{
+    hint::black_box,
+    num::NonZeroU32,
+    time::{Duration, Instant},
+};
+
+use governor::{Quota, RateLimiter, clock::DefaultClock, state::keyed::DashMapStateStore};
+use ratelimit_benches::{
+    annotated, now,
+    rounds::{Contender, compare},
+};
+use ratelimit_runtime::{Caller, Limiter, Policy};
+use trypema::{
+    BucketSize, RateLimit, RateLimiterBuilder, WindowSize, local::LocalRateLimiterProvider,
+};
+
+type Keyed = RateLimiter<String, DashMapStateStore<String>, DefaultClock>;
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let limiter = Limiter::builder().max_keys(4_000_000).in_memory();
+    ratelimit_runtime::install(limiter).expect("nothing is installed yet");
+    let quota = Quota::per_second(NonZeroU32::new(1_000_000_000).expect("not zero"));
+    for callers in [1, 10_000, 1_000_000] {
+        for threads in [1, 2] {
+            let (built, ready) = (Keyed::dashmap(quota), Keyed::dashmap(quota));
+            let by_hand = Limiter::in_memory();
+            let policy = Policy::token_bucket("by_hand", Duration::from_secs(1), 1_000_000_000);
+            let trypema = LocalRateLimiterProvider::builder()
+                .window_size(WindowSize::seconds_or_panic(1))
+                .bucket_size(BucketSize::milliseconds_or_panic(10))
+                .build()
+                .expect("a bucket is shorter than the window");
+            let rate = RateLimit::per_second_or_panic(1e9);
+            let keys: Vec<String> =
+                (0..callers).map(|user| format!("app::mail::send:acme:{user}")).collect();
+            let mut contenders: Vec<Contender<'_>> = vec![
+                (
+                    "governor, key by format!",
+                    Box::new(|user| {
+                        let key = format!("app::mail::send:{}:{user}", black_box("acme"));
+                        black_box(built.check_key(&key)).ok();
+                    }),
+                ),
+                (
+                    "governor, ready key",
+                    Box::new(|user| {
+                        black_box(ready.check_key(&keys[user as usize])).ok();
+                    }),
+                ),
+                ("sliding_window", annotated!(window)),
+                ("sliding_window 3, refused", annotated!(window_3)),
+                ("sliding_counter", annotated!(counter)),
+                ("sliding_counter 3, refused", annotated!(counter_3)),
+                ("fixed_window", annotated!(fixed)),
+                ("fixed_window 3, refused", annotated!(fixed_3)),
+                ("token_bucket", annotated!(bucket)),
+                ("token_bucket 3, refused", annotated!(bucket_3)),
+                (
+                    "token_bucket by hand",
+                    Box::new(|user| {
+                        let caller = Caller::from(black_box("acme")).and(user);
+                        black_box(now(by_hand.check(&policy, caller))).ok();
+                    }),
+                ),
+                (
+                    "trypema, ready key",
+                    Box::new(|user| {
+                        black_box(trypema.absolute().inc(&keys[user as usize], &rate, 1));
+                    }),
+                ),
+                ("without the attribute", annotated!(plain)),
+                (
+                    "the clock alone",
+                    Box::new(|_| {
+                        black_box(Instant::now());
+                    }),
+                ),
+            ];
+            let is_wanted = |name: &str| {
+                wanted.is_empty()
+                    || name.starts_with("governor")
+                    || wanted.iter().any(|part| name.contains(part))
+            };
+            contenders.retain(|(name, _)| is_wanted(name));
+            if callers == 1_000_000 {
+                // Those that are left share one store of three million keys.
+                let is_other = |name: &str| name.contains("counter") || name.contains("fixed");
+                contenders
+                    .retain(|(name, _)| !is_other(name) && !name.starts_with("token_bucket 3"));
+            }
+            compare(threads, callers, &contenders);
+        }
+    }
+}

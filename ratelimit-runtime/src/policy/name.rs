@@ -1,0 +1,61 @@
+//! A policy's name.
+
+/// A name, and a hash of it, so that no call has to go through the text again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    text: &'static str,
+    hash: u64,
+}
+
+impl Name {
+    pub(crate) const fn new(text: &'static str) -> Self {
+        Self { text, hash: hash(text.as_bytes()) }
+    }
+
+    pub(crate) const fn text(self) -> &'static str {
+        self.text
+    }
+
+    pub(crate) const fn hash(self) -> u64 {
+        self.hash
+    }
+}
+
+/// Names are the program's own: telling them apart is all that is asked of it.
+const fn hash(mut bytes: &[u8]) -> u64 {
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut hash = bytes.len() as u64;
+    while let Some((chunk, rest)) = bytes.split_first_chunk() {
+        hash = (hash ^ u64::from_le_bytes(*chunk)).wrapping_mul(ODD).rotate_left(32);
+        bytes = rest;
+    }
+    while let [byte, rest @ ..] = bytes {
+        hash = (hash ^ *byte as u64).wrapping_mul(ODD).rotate_left(32);
+        bytes = rest;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_that_differ_have_hashes_that_differ() {
+        const NAMES: [&str; 9] = [
+            "",
+            "a",
+            "b",
+            "ab",
+            "ba",
+            "app::mail::send",
+            "app::mail::sent",
+            "12345678",
+            "123456789",
+        ];
+        let hashes: HashSet<u64> = NAMES.into_iter().map(|name| Name::new(name).hash()).collect();
+        assert_eq!(hashes.len(), NAMES.len());
+    }
+}

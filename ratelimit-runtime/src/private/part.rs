@@ -1,0 +1,159 @@
+//! The parts of a key. Method look-up finds the first `add_to` that fits: for text and whole
+//! numbers, which need no formatting; one `Deref` further for an `Option`, then for a reference to
+//! one, and at last for everything else. The bounds of the last three are on the methods, so that a
+//! value without a `Display` is reported as such and not as a missing method.
+
+use std::{fmt::Display, ops::Deref};
+
+use super::Call;
+
+/// The part that `value` makes.
+pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
+    Part(Optional(Borrowed(Plain(value))))
+}
+
+/// The first place where method look-up finds `add_to`.
+pub struct Part<'a, T: ?Sized>(Optional<'a, T>);
+
+/// The second place where method look-up finds `add_to`.
+pub struct Optional<'a, T: ?Sized>(Borrowed<'a, T>);
+
+/// The third place where method look-up finds `add_to`.
+pub struct Borrowed<'a, T: ?Sized>(Plain<'a, T>);
+
+/// The last place where method look-up finds `add_to`.
+pub struct Plain<'a, T: ?Sized>(&'a T);
+
+impl<'a, T: ?Sized> Deref for Part<'a, T> {
+    type Target = Optional<'a, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<'a, T: ?Sized> Deref for Optional<'a, T> {
+    type Target = Borrowed<'a, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<'a, T: ?Sized> Deref for Borrowed<'a, T> {
+    type Target = Plain<'a, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<T: Text + ?Sized> Part<'_, T> {
+    /// Adds the value.
+    pub fn add_to(&self, call: &mut Call) {
+        self.0.0.0.0.with_text(|text| call.caller.push_text(text));
+    }
+}
+
+impl<T> Optional<'_, Option<T>> {
+    /// Adds the value, or a part that no value equals.
+    pub fn add_to(&self, call: &mut Call)
+    where
+        T: KeyPart,
+    {
+        call.add_optional(self.0.0.0.as_ref());
+    }
+}
+
+impl<T> Borrowed<'_, &Option<T>> {
+    /// Adds the value, or a part that no value equals.
+    pub fn add_to(&self, call: &mut Call)
+    where
+        T: KeyPart,
+    {
+        call.add_optional(self.0.0.as_ref());
+    }
+}
+
+impl<T: ?Sized> Plain<'_, T> {
+    /// Adds the value.
+    pub fn add_to(&self, call: &mut Call)
+    where
+        T: KeyPart,
+    {
+        call.caller.push(self.0);
+    }
+}
+
+/// What can be a part of a key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a rate limit's key",
+    label = "the key is made of the text of this value",
+    note = "a part of the key is anything that implements `Display`, or an `Option` of it; name a field, or write a tuple for several parts"
+)]
+pub trait KeyPart: Display {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display + ?Sized> KeyPart for T {}
+
+/// A value whose text is at hand, or made without a formatter: the same that its `Display` writes.
+pub trait Text {
+    /// Calls `take` with the text.
+    fn with_text(&self, take: impl FnOnce(&str));
+}
+
+impl Text for str {
+    fn with_text(&self, take: impl FnOnce(&str)) {
+        take(self);
+    }
+}
+
+impl Text for String {
+    fn with_text(&self, take: impl FnOnce(&str)) {
+        take(self);
+    }
+}
+
+impl<T: Text + ?Sized> Text for &T {
+    fn with_text(&self, take: impl FnOnce(&str)) {
+        (**self).with_text(take);
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($number:ty)*) => {$(
+        impl Text for $number {
+            fn with_text(&self, take: impl FnOnce(&str)) {
+                take(itoa::Buffer::new().format(*self));
+            }
+        }
+    )*};
+}
+
+whole_numbers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_what_the_value_displays_as() {
+        fn assert_same(value: &(impl Text + Display + ?Sized)) {
+            value.with_text(|text| assert_eq!(text, value.to_string()));
+        }
+        for text in ["", "alice", "a/b"] {
+            assert_same(text);
+            assert_same(&text);
+            assert_same(&text.to_owned());
+        }
+        for number in [i64::MIN, -1, 0, 1, 9, 10, 99, 100, i64::MAX] {
+            assert_same(&number);
+            assert_same(&i128::from(number));
+            assert_same(&number.unsigned_abs());
+        }
+        assert_same(&u8::MAX);
+        assert_same(&i8::MIN);
+        assert_same(&u128::MAX);
+        assert_same(&i128::MIN);
+    }
+}

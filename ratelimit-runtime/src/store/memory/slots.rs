@@ -1,0 +1,92 @@
+//! A dense list that grows and shrinks by blocks: no call has to wait while all of it is copied,
+//! and it is never half empty.
+
+use std::ops::{Index, IndexMut};
+
+/// The items of a block.
+const BLOCK: usize = 64;
+
+/// All blocks but the last are full.
+pub(super) struct Slots<T> {
+    blocks: Vec<Vec<T>>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { blocks: Vec::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    pub(super) fn len(&self) -> usize {
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&T> {
+        self.blocks.get(at / BLOCK)?.get(at % BLOCK)
+    }
+
+    pub(super) fn push(&mut self, item: T) {
+        match self.blocks.last_mut() {
+            Some(last) if last.len() < BLOCK => last.push(item),
+            Some(_) => {
+                let mut block = Vec::with_capacity(BLOCK);
+                block.push(item);
+                self.blocks.push(block);
+            }
+            // Most shards of a small store hold a few.
+            None => self.blocks.push(vec![item]),
+        }
+    }
+
+    /// Removes an item; the last one takes its place.
+    pub(super) fn swap_remove(&mut self, at: usize) {
+        let last = self.blocks.last_mut().and_then(Vec::pop);
+        if self.blocks.last().is_some_and(Vec::is_empty) {
+            self.blocks.pop();
+        }
+        if let (Some(last), true) = (last, at < self.len()) {
+            self[at] = last;
+        }
+    }
+}
+
+impl<T> Index<usize> for Slots<T> {
+    type Output = T;
+
+    fn index(&self, at: usize) -> &T {
+        &self.blocks[at / BLOCK][at % BLOCK]
+    }
+}
+
+impl<T> IndexMut<usize> for Slots<T> {
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        &mut self.blocks[at / BLOCK][at % BLOCK]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_list() {
+        let (mut slots, mut list) = (Slots::default(), Vec::new());
+        let mut rng = fastrand::Rng::with_seed(7);
+        for grows in [9, 5, 1, 9, 0] {
+            for number in 0..500 {
+                if rng.u8(..10) < grows {
+                    slots.push(number);
+                    list.push(number);
+                } else if !list.is_empty() {
+                    let at = rng.usize(..list.len());
+                    slots.swap_remove(at);
+                    list.swap_remove(at);
+                }
+                assert_eq!(slots.len(), list.len());
+                assert!((0..=list.len()).all(|at| slots.get(at) == list.get(at)));
+            }
+        }
+        assert_eq!(slots.blocks.len(), list.len().div_ceil(BLOCK));
+    }
+}
