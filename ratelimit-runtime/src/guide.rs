@@ -1,5 +1,18 @@
 //! What is to be known beyond the items of this crate, a page for each question.
 
+#[doc = include_str!("guide/algorithms.md")]
+pub mod algorithms {}
+
+#[doc = include_str!("guide/security.md")]
+pub mod security {}
+
+#[doc = include_str!("guide/testing.md")]
+pub mod testing {}
+
+#[cfg(all(feature = "actix", feature = "axum"))]
+#[doc = include_str!("guide/migration.md")]
+pub mod migration {}
+
 #[doc = include_str!("guide/redis.md")]
 pub mod redis {}
 

@@ -16,6 +16,12 @@
     feature = "web",
     doc = "- [`web`] finds the caller in a request, and makes the answers header fields and responses."
 )]
+//!
+//! # Further on
+//!
+//! The pages of the [`guide`]: which [algorithm](guide::algorithms), how to [test](guide::testing) limits
+//! without sleeping, [security](guide::security), setting up [Redis](guide::redis), what happens when it
+//! [fails](guide::failures).
 
 pub mod caller;
 mod decision;
