@@ -1,6 +1,6 @@
 //! What a caller costs: bytes per key of each algorithm, filled to its threshold.
 //!
-//! `cargo bench -p ratelimit-runtime --bench bytes_per_key` measures the embedded store, by the
+//! `cargo bench -p ratelimit-benches --bench bytes_per_key` measures the embedded store, by the
 //! growth of the process (Linux only); with `-- redis://127.0.0.1:6379` it also asks a Redis, by
 //! `MEMORY USAGE`.
 

@@ -39,7 +39,8 @@ pub mod calls {
         )*};
     }
 
-    // Those of 366 days refuse all but the first calls; the others admit, as fast as they come.
+    // Small thresholds refuse all but the first calls; the others admit as fast as calls come. What
+    // is full again before a caller comes back would be collected, and measured as a new key.
     calls! {
         window_3: sliding_window "366d" 3,
         window_100: sliding_window "366d" 100,
@@ -49,11 +50,11 @@ pub mod calls {
         window_of_100: sliding_window "1ms" 100,
         window_of_1_000: sliding_window "1ms" 1_000,
         counter_3: sliding_counter "366d" 3,
-        counter: sliding_counter "1s" 1_000_000_000,
+        counter: sliding_counter "1d" 1_000_000_000,
         fixed_3: fixed_window "366d" 3,
-        fixed: fixed_window "1s" 1_000_000_000,
+        fixed: fixed_window "1d" 1_000_000_000,
         bucket_3: token_bucket "366d" 3,
-        bucket: token_bucket "1s" 1_000_000_000,
+        bucket: token_bucket "366d" 10_000_000,
     }
 
     macro_rules! tiers {
@@ -79,11 +80,12 @@ pub mod calls {
         windows_3: sliding_window "1ms" 100 "10ms" 990 "1s" 98_000,
         windows_4: sliding_window "1ms" 100 "10ms" 990 "100ms" 9_800 "1s" 97_000,
         windows_5: sliding_window "1ms" 100 "5ms" 490 "20ms" 1_950 "100ms" 9_700 "1s" 96_000,
-        buckets_2: token_bucket "1s" 10_000_000 "2s" 19_000_000,
-        buckets_3: token_bucket "1s" 10_000_000 "2s" 19_000_000 "3s" 28_000_000,
-        buckets_4: token_bucket "1s" 10_000_000 "2s" 19_000_000 "3s" 28_000_000 "4s" 37_000_000,
-        buckets_5: token_bucket "1s" 10_000_000 "2s" 19_000_000 "3s" 28_000_000 "4s" 37_000_000
-            "5s" 46_000_000,
+        buckets_2: token_bucket "90d" 10_000_000 "180d" 19_000_000,
+        buckets_3: token_bucket "90d" 10_000_000 "180d" 19_000_000 "270d" 28_000_000,
+        buckets_4: token_bucket "90d" 10_000_000 "180d" 19_000_000 "270d" 28_000_000
+            "360d" 37_000_000,
+        buckets_5: token_bucket "45d" 6_000_000 "90d" 10_000_000 "180d" 19_000_000
+            "270d" 28_000_000 "360d" 37_000_000,
     }
 }
 

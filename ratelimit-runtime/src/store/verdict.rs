@@ -5,7 +5,7 @@ use super::Outcome;
 /// The answer so far, while the tiers are gone through.
 pub(super) struct Verdict {
     admitted: bool,
-    chosen: Option<(u8, u32, u64)>,
+    chosen: Option<(usize, u32, u64)>,
     reset: u64,
 }
 
@@ -17,7 +17,7 @@ impl Verdict {
     /// Of an admitted call, `left` units are left in the tier and more can be had after `wait`;
     /// of a refused one, the tier would admit it after `wait`. The tier is full after `reset`.
     #[inline]
-    pub(super) fn tier(&mut self, index: u8, left: u32, wait: u64, reset: u64) {
+    pub(super) fn tier(&mut self, index: usize, left: u32, wait: u64, reset: u64) {
         let speaks = self.chosen.is_none_or(|(_, least, longest)| {
             let fewer = self.admitted && left < least;
             fewer || (wait > longest && (left == least || !self.admitted))
@@ -34,7 +34,8 @@ impl Verdict {
         let (tier, remaining, wait) = self.chosen.unwrap_or_default();
         Outcome {
             admitted: self.admitted,
-            tier,
+            #[expect(clippy::cast_possible_truncation, reason = "there are at most eight tiers")]
+            tier: tier as u8,
             remaining,
             wait,
             reset: self.reset,

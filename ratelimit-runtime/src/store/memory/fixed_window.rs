@@ -3,7 +3,6 @@
 use super::per_tier::PerTier;
 use crate::{
     policy::Tier,
-    rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -25,33 +24,31 @@ impl FixedWindow {
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
         let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
-        let stored = |index: usize| self.windows.get(index).copied().unwrap_or_default();
-        let mut working = [Window::default(); MAX_TIERS];
-        let windows = &mut working[..tiers.len()];
-        for (index, (window, tier)) in windows.iter_mut().zip(tiers).enumerate() {
-            *window = stored(index).at(now, *tier);
-        }
-        let fits = |(window, tier): (&Window, &Tier)| {
+        // A clock that stepped back leaves windows in the future; from here on they are of now.
+        let ahead = self.windows.iter().any(|window| window.start > now);
+        let fits = |window: Window, tier: &Tier| {
             u64::from(window.count) + u64::from(cost) <= u64::from(tier.threshold())
         };
-        let admitted = windows.iter().zip(tiers).all(fits);
-        if admitted {
-            for window in &mut *windows {
-                window.count += cost;
-            }
+        let admitted = (tiers.iter().enumerate())
+            .all(|(index, tier)| fits(Window::at(self.windows.get(index), now, *tier), tier));
+        let kept = record && (admitted || ahead);
+        if kept {
+            self.windows.fit(tiers, |_| Window::default());
         }
 
         let mut verdict = Verdict::new(admitted);
-        for (index, (window, tier)) in (0..).zip(windows.iter().zip(tiers)) {
+        for (index, tier) in tiers.iter().enumerate() {
+            let mut window = Window::at(self.windows.get(index), now, *tier);
+            if admitted {
+                window.count += cost;
+            }
+            if kept {
+                self.windows[index] = window;
+            }
             let left = tier.threshold().saturating_sub(window.count);
             let ends = if window.count > 0 { window.start + tier.micros() - now } else { 0 };
-            let wait = if admitted || !fits((window, tier)) { ends } else { 0 };
+            let wait = if admitted || !fits(window, tier) { ends } else { 0 };
             verdict.tier(index, left, wait, ends);
-        }
-        // A clock that stepped back leaves windows in the future; from here on they are of now.
-        let ahead = self.windows.iter().any(|window| window.start > now);
-        if record && (admitted || ahead) {
-            self.windows.keep(windows.iter().copied());
         }
         verdict.outcome(now)
     }
@@ -68,9 +65,10 @@ impl FixedWindow {
 
 impl Window {
     /// The window that is open now, or a new one.
-    fn at(self, now: u64, tier: Tier) -> Self {
-        let start = self.start.min(now);
-        let open = self.count > 0 && now < start + tier.micros();
-        if open { Self { start, ..self } } else { Self { start: now, count: 0 } }
+    fn at(stored: Option<&Self>, now: u64, tier: Tier) -> Self {
+        let Self { start, count } = stored.copied().unwrap_or_default();
+        let start = start.min(now);
+        let open = count > 0 && now < start + tier.micros();
+        if open { Self { start, count } } else { Self { start: now, count: 0 } }
     }
 }

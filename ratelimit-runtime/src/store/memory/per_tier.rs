@@ -2,6 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use crate::policy::Tier;
+
 /// Most policies have one tier, and its state stands in place.
 pub(super) enum PerTier<T> {
     One(T),
@@ -11,18 +13,17 @@ pub(super) enum PerTier<T> {
 }
 
 impl<T: Copy> PerTier<T> {
-    /// Takes in what has become of the states.
+    /// Makes it one state for each of these tiers: those that it had, and new ones.
     #[inline]
-    pub(super) fn keep(&mut self, mut states: impl ExactSizeIterator<Item = T>) {
-        if self.len() == states.len() {
-            self.iter_mut().zip(states).for_each(|(kept, state)| *kept = state);
-        } else if states.len() == 1
-            && let Some(state) = states.next()
-        {
-            *self = Self::One(state);
-        } else {
-            *self = Self::Several(Some(Box::new(states.collect())));
+    pub(super) fn fit(&mut self, tiers: &[Tier], new: impl Fn(&Tier) -> T) {
+        if self.len() == tiers.len() {
+            return;
         }
+        let state = |(index, tier)| self.get(index).copied().unwrap_or_else(|| new(tier));
+        *self = match tiers {
+            [tier] => Self::One(state((0, tier))),
+            _ => Self::Several(Some(Box::new(tiers.iter().enumerate().map(state).collect()))),
+        };
     }
 }
 

@@ -3,7 +3,6 @@
 use super::per_tier::PerTier;
 use crate::{
     policy::Tier,
-    rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -26,32 +25,34 @@ impl SlidingCounter {
     pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
         let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
-        let stored = |index: usize| self.counters.get(index).copied().unwrap_or_default();
-        let mut working = [Counter::default(); MAX_TIERS];
-        let counters = &mut working[..tiers.len()];
-        for (index, (counter, tier)) in counters.iter_mut().zip(tiers).enumerate() {
-            *counter = stored(index).at(now, *tier);
-        }
+        let current = |counters: &PerTier<Counter>, index: usize, tier: &Tier| {
+            counters.get(index).copied().unwrap_or_default().at(now, *tier)
+        };
         // A window of the future, left by a clock that stepped back, is one of now from here on.
-        let ahead = (self.counters.iter().zip(&*counters)).any(|(old, new)| old.start > new.start);
-        let admitted =
-            counters.iter().zip(tiers).all(|(counter, tier)| counter.wait(now, *tier, cost) == 0);
+        let is_ahead =
+            |(counter, tier): (&Counter, &Tier)| counter.start > counter.at(now, *tier).start;
+        let ahead = self.counters.iter().zip(tiers).any(is_ahead);
+        let admitted = (tiers.iter().enumerate())
+            .all(|(index, tier)| current(&self.counters, index, tier).wait(now, *tier, cost) == 0);
         let taken = admitted || policy.counts_rejected();
-        if taken {
-            for (counter, tier) in counters.iter_mut().zip(tiers) {
-                counter.current = counter.current.saturating_add(cost).min(tier.threshold());
-            }
+        let kept = record && (taken || ahead);
+        if kept {
+            self.counters.fit(tiers, |_| Counter::default());
         }
 
         let mut verdict = Verdict::new(admitted);
-        for (index, (counter, tier)) in (0..).zip(counters.iter().zip(tiers)) {
+        for (index, tier) in tiers.iter().enumerate() {
+            let mut counter = current(&self.counters, index, tier);
+            if taken {
+                counter.current = counter.current.saturating_add(cost).min(tier.threshold());
+            }
+            if kept {
+                self.counters[index] = counter;
+            }
             let left = counter.left(now, *tier);
             let wanted = if admitted { left.saturating_add(1) } else { cost };
             let wait = counter.wait(now, *tier, wanted.min(tier.threshold()));
             verdict.tier(index, left, wait, counter.wait(now, *tier, tier.threshold()));
-        }
-        if record && (taken || ahead) {
-            self.counters.keep(counters.iter().copied());
         }
         verdict.outcome(now)
     }

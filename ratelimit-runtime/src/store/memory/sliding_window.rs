@@ -50,7 +50,7 @@ impl Log {
 
         let reset = view.leaves(0, longest);
         let mut verdict = Verdict::new(admitted);
-        for (index, tier) in (0..).zip(tiers) {
+        for (index, tier) in tiers.iter().enumerate() {
             let left = tier.threshold().saturating_sub(view.live(*tier));
             let wanted = if admitted { left + 1 } else { cost };
             verdict.tier(index, left, view.wait(*tier, wanted), reset);

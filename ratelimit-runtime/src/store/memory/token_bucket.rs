@@ -4,8 +4,7 @@ use std::num::NonZeroU64;
 
 use super::per_tier::PerTier;
 use crate::{
-    policy::Bucket,
-    rules::MAX_TIERS,
+    policy::{Bucket, Tier},
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -31,31 +30,37 @@ impl TokenBucket {
         let Request { policy, cost, record, .. } = request;
         // A clock that stepped back neither fills a bucket nor drains it.
         let elapsed = now.saturating_sub(self.updated);
-        let (tiers, mut working) = (policy.tiers(), [(Bucket::default(), 0); MAX_TIERS]);
-        let levels = &mut working[..tiers.len()];
-        for (index, (level, tier)) in levels.iter_mut().zip(tiers).enumerate() {
+        let tiers = policy.tiers();
+        let fits = |(index, tier): (usize, &Tier)| {
             let bucket = policy.bucket(*tier);
-            *level = (bucket, Level::parts(self.levels.get(index), bucket, elapsed));
-        }
-        let admitted = levels.iter().all(|(bucket, parts)| *parts >= bucket.of(cost));
+            Level::parts(self.levels.get(index), bucket, elapsed) >= bucket.of(cost)
+        };
+        let admitted = tiers.iter().enumerate().all(fits);
         let taken = admitted || policy.counts_rejected();
-        if taken {
-            for (bucket, parts) in &mut *levels {
-                *parts = parts.saturating_sub(bucket.of(cost));
-            }
+        let kept = record && (taken || self.updated > now);
+        if kept {
+            self.updated = now;
+            self.levels.fit(tiers, |tier| {
+                let bucket = policy.bucket(*tier);
+                Level::new(bucket, bucket.full)
+            });
         }
 
         let mut verdict = Verdict::new(admitted);
-        for (index, (bucket, parts)) in (0..).zip(&*levels) {
+        for (index, tier) in tiers.iter().enumerate() {
+            let bucket = policy.bucket(*tier);
+            let mut parts = Level::parts(self.levels.get(index), bucket, elapsed);
+            if taken {
+                parts = parts.saturating_sub(bucket.of(cost));
+            }
+            if kept {
+                self.levels[index] = Level::new(bucket, parts);
+            }
             let left = parts / bucket.token;
             let wanted = if admitted { (left + 1) * bucket.token } else { bucket.of(cost) };
-            let until = |level: u64| level.saturating_sub(*parts).div_ceil(bucket.refill);
+            let until = |level: u64| level.saturating_sub(parts).div_ceil(bucket.refill);
             let left = u32::try_from(left).unwrap_or(u32::MAX);
             verdict.tier(index, left, until(wanted.min(bucket.full)), until(bucket.full));
-        }
-        if record && (taken || self.updated > now) {
-            self.updated = now;
-            self.levels.keep(levels.iter().map(|(bucket, parts)| Level::new(*bucket, *parts)));
         }
         verdict.outcome(now)
     }
@@ -88,9 +93,8 @@ impl Level {
             // At another rate the parts mean something else: the whole tokens are kept.
             (stored.parts / stored.token).saturating_mul(token)
         };
-        // Time enough to fill the bucket is told first: the product stays exact.
-        let room = full.saturating_sub(parts);
-        if elapsed >= room.div_ceil(refill) { full } else { parts + elapsed * refill }
+        // A product that does not fit fills any bucket.
+        parts.saturating_add(elapsed.saturating_mul(refill)).min(full)
     }
 }
 
