@@ -91,12 +91,15 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     let runtime = spanned(krate, first);
     let refused = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
 
+    let declaration = declaration(policy, &private);
+
     // The call is gone before anything is awaited, and most calls are decided by then.
     let prologue = quote! {
         let #checked = {
             let #mutable #call = #private::Call::new({
                 struct Here;
-                static SITE: #private::Site = #private::Site::new::<Here>(#literal);
+                static SITE: #private::Site = #private::Site::new::<Here>(#literal, #declaration);
+                #private::submit!(&SITE);
                 &SITE
             });
             #late
@@ -117,6 +120,31 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         quote!(if #unless)
     });
     quote!(#condition { #prologue })
+}
+
+/// What the list of all limits says of the function beside its policy.
+fn declaration(policy: &Policy, private: &TokenStream) -> TokenStream {
+    let Policy { tiers, burst, cost, key, dry_run, .. } = policy;
+    let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
+    let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
+    let late: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
+    let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
+    let key: Vec<_> = key.iter().map(text).collect();
+    quote! {
+        #private::Declaration {
+            file: #private::file!(),
+            line: #private::line!(),
+            late: &[#(#late),*],
+            cost: #cost,
+            key: &[#(#key),*],
+            dry_run: #dry_run,
+        }
+    }
+}
+
+/// The source of an expression, on one line.
+fn text(expr: &impl ToTokens) -> String {
+    expr.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The policy as the runtime makes it, with each value as `emit` writes it.

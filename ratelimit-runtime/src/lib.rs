@@ -11,6 +11,7 @@
 //! - [`OnStoreError`] says what a call gets when Redis cannot decide in time.
 //! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
 //! - [`observe`] shows the decisions of annotated functions to the code around them.
+//! - [`policies`] lists the limits of the whole program.
 //! - [`FromRejection`] makes the error the function's return value.
 #![cfg_attr(
     feature = "web",
@@ -34,6 +35,7 @@ mod observe;
 mod policy;
 #[doc(hidden)]
 pub mod private;
+mod registry;
 mod rejection;
 mod rules;
 mod store;
@@ -52,5 +54,6 @@ pub use observe::observe;
 pub use policy::{Policy, Tier};
 #[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;
+pub use registry::{RegisteredPolicy, conflicts, policies};
 pub use rejection::FromRejection;
 pub use rules::{Algorithm, MAX_TIERS, PolicyFault};

@@ -140,6 +140,11 @@ impl Policy {
         self
     }
 
+    /// The size of the bucket, if it is not the threshold.
+    pub(crate) fn given_burst(&self) -> Option<u32> {
+        self.burst
+    }
+
     /// Records refused calls as well, so that a caller who does not stop stays shut out.
     ///
     /// A sliding window or counter counts the units of a refused call like those of an admitted

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-pub use std::result::Result::Err;
+pub use std::{file, line, result::Result::Err};
+
+pub use inventory::submit;
 
 pub use self::part::{KeyPart, part};
 
@@ -35,9 +37,29 @@ pub struct Site {
     /// What the attribute's literals say. Without a name it gets the function's path; what is only
     /// known at run time is 0, and a call brings its policy.
     policy: Policy,
+    pub(crate) declaration: Declaration,
     resolved: OnceCell<Resolved>,
     warned: AtomicBool,
 }
+
+/// What is written about a function beside its policy.
+#[derive(Clone, Copy)]
+pub struct Declaration {
+    /// The source file, as the compiler was given it.
+    pub file: &'static str,
+    /// The line of the attribute.
+    pub line: u32,
+    /// The expressions in the policy that are evaluated for each call.
+    pub late: &'static [&'static str],
+    /// The cost, as written.
+    pub cost: &'static str,
+    /// The parts of the key, as written; none for the ambient caller.
+    pub key: &'static [&'static str],
+    /// Whether calls are never refused.
+    pub dry_run: bool,
+}
+
+inventory::collect!(&'static Site);
 
 struct Resolved {
     policy: Policy,
@@ -48,13 +70,19 @@ struct Resolved {
 impl Site {
     /// The function in whose body `Here` is declared.
     #[must_use]
-    pub const fn new<Here>(policy: Policy) -> Self {
+    pub const fn new<Here>(policy: Policy, declaration: Declaration) -> Self {
         Self {
             inner_path: type_name::<Here>,
             policy,
+            declaration,
             resolved: OnceCell::new(),
             warned: AtomicBool::new(false),
         }
+    }
+
+    /// The policy by its name, as far as it is known without a call.
+    pub(crate) fn policy(&self) -> Policy {
+        self.resolve(None).policy
     }
 
     fn resolve(&self, receiver: Option<&str>) -> Resolved {

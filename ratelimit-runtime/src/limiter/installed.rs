@@ -3,7 +3,7 @@
 use once_cell::sync::{Lazy, OnceCell};
 
 use super::Limiter;
-use crate::error::AlreadyInstalled;
+use crate::{error::AlreadyInstalled, registry};
 
 static INSTALLED: OnceCell<Limiter> = OnceCell::new();
 static EMBEDDED: Lazy<Limiter> = Lazy::new(Limiter::in_memory);
@@ -15,6 +15,7 @@ static EMBEDDED: Lazy<Limiter> = Lazy::new(Limiter::in_memory);
 ///
 /// [`AlreadyInstalled`] after the first time.
 pub fn install(limiter: Limiter) -> Result<(), AlreadyInstalled> {
+    registry::warn_of_conflicts();
     INSTALLED.set(limiter).map_err(|_| AlreadyInstalled)
 }
 
