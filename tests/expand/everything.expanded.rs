@@ -18,7 +18,16 @@ pub async fn report<T: Display>(
                             0,
                         )
                         .tier(::ratelimit_runtime::private::micros(86400000000), 1000),
+                    ::ratelimit_runtime::private::Declaration {
+                        file: ::ratelimit_runtime::private::file!(),
+                        line: ::ratelimit_runtime::private::line!(),
+                        late: &["plan . period", "plan . threshold"],
+                        cost: "pages",
+                        key: &["tenant", "user . id"],
+                        dry_run: true,
+                    },
                 );
+                ::ratelimit_runtime::private::submit!(& SITE);
                 &SITE
             });
             let __ratelimit_policy = ::ratelimit_runtime::Policy::sliding_window(

@@ -12,7 +12,16 @@ impl Service {
                             ::ratelimit_runtime::private::micros(60000000),
                             3,
                         ),
+                        ::ratelimit_runtime::private::Declaration {
+                            file: ::ratelimit_runtime::private::file!(),
+                            line: ::ratelimit_runtime::private::line!(),
+                            late: &[],
+                            cost: "1",
+                            key: &["self . tenant"],
+                            dry_run: false,
+                        },
                     );
+                    ::ratelimit_runtime::private::submit!(& SITE);
                     &SITE
                 });
                 __ratelimit_call.receiver::<Self>();
@@ -69,7 +78,16 @@ impl Service {
                                 ::ratelimit_runtime::private::micros(60000000),
                                 3,
                             ),
+                            ::ratelimit_runtime::private::Declaration {
+                                file: ::ratelimit_runtime::private::file!(),
+                                line: ::ratelimit_runtime::private::line!(),
+                                late: &[],
+                                cost: "1",
+                                key: &["self . tenant"],
+                                dry_run: false,
+                            },
                         );
+                        ::ratelimit_runtime::private::submit!(& SITE);
                         &SITE
                     });
                     __ratelimit_call.receiver::<Self>();

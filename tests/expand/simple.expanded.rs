@@ -11,7 +11,16 @@ async fn say_hi(name: String) -> Result<String, AppError> {
                         ::ratelimit_runtime::private::micros(30000000),
                         2,
                     ),
+                    ::ratelimit_runtime::private::Declaration {
+                        file: ::ratelimit_runtime::private::file!(),
+                        line: ::ratelimit_runtime::private::line!(),
+                        late: &[],
+                        cost: "1",
+                        key: &["name"],
+                        dry_run: false,
+                    },
                 );
+                ::ratelimit_runtime::private::submit!(& SITE);
                 &SITE
             });
             ::ratelimit_runtime::private::part(&(name)).add_to(&mut __ratelimit_call);
