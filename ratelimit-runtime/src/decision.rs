@@ -43,7 +43,7 @@ pub(crate) struct Charge {
 impl Charge {
     pub(crate) fn new(caller: Caller, request: Request<'_>, outcome: &Outcome) -> Self {
         let Request { policy, cost, id, .. } = request;
-        let Outcome { mark, is_fallback, .. } = *outcome;
+        let (mark, is_fallback) = (outcome.mark, outcome.source.is_fallback());
         let given_back = AtomicBool::new(false);
         Self { caller, policy: *policy, cost, id, mark, is_fallback, given_back }
     }

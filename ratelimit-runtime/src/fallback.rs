@@ -15,7 +15,7 @@ use self::{
 use crate::{
     error::UnavailableReason,
     key::Key,
-    store::{Outcome, Refund, Request, memory::MemoryStore, redis::RedisStore},
+    store::{Outcome, Refund, Request, Source, memory::MemoryStore, redis::RedisStore},
 };
 
 /// What a call gets when the store cannot decide it in time.
@@ -105,7 +105,7 @@ impl Remote {
         match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Local => {
                 let outcome = self.local.decide(key.subject(), request)?;
-                Ok(Outcome { is_fallback: true, ..outcome })
+                Ok(Outcome { source: Source::Fallback, ..outcome })
             }
             OnStoreError::Deny => Err(reason),
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),

@@ -37,6 +37,7 @@ mod policy;
 pub mod private;
 mod registry;
 mod rejection;
+mod report;
 mod rules;
 mod store;
 #[cfg(feature = "web")]

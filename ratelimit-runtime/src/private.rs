@@ -27,6 +27,7 @@ use crate::{
     limiter::{Limiter, Terms, installed},
     observe,
     policy::Policy,
+    report::Begun,
     store::{Outcome, Request},
 };
 
@@ -217,9 +218,11 @@ impl Call {
         else {
             return Checked::Undecided(Box::pin(self.clone().answer(resolved, *policy)));
         };
+        let begun = Begun::now();
         let mut around = None;
         let caller = self.caller(resolved, policy, &mut around);
         let outcome = store.decide(Subject::new(policy, caller.parts()), self.request(policy));
+        begun.decided(policy, &outcome, self.dry_run);
         if passes_unseen(&outcome) {
             return Checked::Decided(Ok(()));
         }
@@ -227,9 +230,11 @@ impl Call {
     }
 
     async fn answer(self, resolved: &Resolved, policy: Policy) -> Result<(), RateLimitError> {
+        let begun = Begun::now();
         let mut around = None;
         let caller = self.caller(resolved, &policy, &mut around);
         let outcome = self.decider().decide_on(caller, self.request(&policy), self.terms()).await;
+        begun.decided(&policy, &outcome, self.dry_run);
         if passes_unseen(&outcome) {
             return Ok(());
         }

@@ -46,8 +46,36 @@ pub(crate) struct Outcome {
     /// What the store knows the call by, to give it back: when it was admitted, or, in a log on
     /// Redis, the first of its units.
     pub(crate) mark: u64,
-    /// Decided by the embedded store, or by none, because the store could not.
-    pub(crate) is_fallback: bool,
+    pub(crate) source: Source,
+}
+
+/// Who decided a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The limiter's store.
+    Store,
+    /// This process, by what the store has refused before.
+    Refusals,
+    /// The embedded store, because the limiter's could not.
+    Fallback,
+    /// Nobody, because the limiter's store could not.
+    Nobody,
+}
+
+impl Source {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Refusals => "refusals",
+            Self::Fallback => "fallback",
+            Self::Nobody => "nobody",
+        }
+    }
+
+    /// Whether the limiter's store knows nothing of the call.
+    pub(crate) fn is_fallback(self) -> bool {
+        matches!(self, Self::Fallback | Self::Nobody)
+    }
 }
 
 impl Outcome {
@@ -57,6 +85,6 @@ impl Outcome {
         let least = tiers.min_by_key(|(_, tier)| tier.threshold());
         let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
         let remaining = threshold.saturating_sub(request.cost);
-        Self { admitted: true, tier, remaining, wait: 0, reset: 0, mark: 0, is_fallback: true }
+        Self { admitted: true, tier, remaining, wait: 0, reset: 0, mark: 0, source: Source::Nobody }
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{
     key::Key,
     policy::Policy,
-    store::{Outcome, Request},
+    store::{Outcome, Request, Source},
 };
 
 pub(super) struct Refusals {
@@ -70,7 +70,7 @@ impl Refusals {
             return None;
         }
         let reset = refusal.outcome.reset.saturating_sub(passed);
-        Some(Outcome { wait, reset, ..refusal.outcome })
+        Some(Outcome { wait, reset, source: Source::Refusals, ..refusal.outcome })
     }
 
     /// Takes in what the store has answered to a call that was sent then.
@@ -125,7 +125,7 @@ mod tests {
         wait: 3_000_000,
         reset: 9_000_000,
         mark: 0,
-        is_fallback: false,
+        source: Source::Refusals,
     };
 
     fn key(caller: &str) -> Key {

@@ -12,6 +12,7 @@ use crate::{
     fallback::OnStoreError,
     key,
     policy::Policy,
+    report::Begun,
     rules::{Algorithm, PolicyFault},
     store::{Outcome, Request},
 };
@@ -112,7 +113,9 @@ impl<'a> CheckRequest<'a> {
             return Err(InvalidPolicy::new(policy.name(), fault).into());
         }
         let request = Request { policy, cost, record: true, id };
+        let begun = Begun::now();
         let outcome = limiter.decide_on(&caller, request, terms).await;
+        begun.decided(policy, &outcome, false);
         let outcome = unavailable(policy, outcome)?;
         let charge = Charge::new(caller, request, &outcome);
         Ok(decision::decide(policy, &outcome)?.with_charge(charge))

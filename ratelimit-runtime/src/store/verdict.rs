@@ -1,6 +1,6 @@
 //! From what every tier says to what the call is told.
 
-use super::Outcome;
+use super::{Outcome, Source};
 
 /// The answer so far, while the tiers are gone through.
 pub(super) struct Verdict {
@@ -40,7 +40,7 @@ impl Verdict {
             wait,
             reset: self.reset,
             mark,
-            is_fallback: false,
+            source: Source::Store,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     key::Key,
     policy::Policy,
     rules::Algorithm,
-    store::{Outcome, Refund, Request},
+    store::{Outcome, Refund, Request, Source},
 };
 
 /// A script's text and, computed once, the digest that the server knows it by.
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
                     [now] => (*now).try_into().ok()?,
                     _ => return None,
                 },
-                is_fallback: false,
+                source: Source::Store,
             })
         };
         outcome().ok_or(UnavailableReason::StoreError)

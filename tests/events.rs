@@ -1,0 +1,141 @@
+//! What an operator who listens at debug sees of a decision: the policy and the outcome, and no one.
+
+use std::{
+    fmt::{self, Write as _},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use harness::RedisServer;
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+/// Writes down the runtime's events, a line each.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    /// Those of decisions so far, without the time they took.
+    fn decisions(&self) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        let decided = lines.iter().filter(|line| line.contains("decided"));
+        decided.map(|line| line.split(" elapsed=").next().unwrap().to_owned()).collect()
+    }
+}
+
+struct Words(String);
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, " {field}={value:?}").unwrap();
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("ratelimit_runtime")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut words = Words(event.metadata().level().to_string());
+        event.record(&mut words);
+        self.0.lock().unwrap().push(words.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[rate_limit(name = "greet", period = 60, threshold = 1, key = user, limiter = limiter)]
+async fn greet(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(name = "rehearsed", period = 60, threshold = 1, key = user, limiter = limiter, dry_run)]
+async fn rehearsed(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_in_memory_is_one_event() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let limiter = Limiter::in_memory();
+    greet(&limiter, "secret-name").await.unwrap();
+    greet(&limiter, "secret-name").await.unwrap_err();
+    rehearsed(&limiter, "secret-name").await.unwrap();
+    rehearsed(&limiter, "secret-name").await.unwrap();
+    limiter
+        .check(&Policy::token_bucket("by-hand", Duration::from_secs(1), 3), "secret-name")
+        .await
+        .unwrap();
+    let event = |policy: &str, algorithm: &str, outcome: &str, remaining: u32, wait: &str| {
+        format!(
+            "DEBUG message=rate limit decided policy=\"{policy}\" algorithm=\"{algorithm}\" tier=0 \
+             outcome=\"{outcome}\" remaining={remaining} wait={wait} source=\"store\""
+        )
+    };
+    assert_eq!(
+        lines.decisions(),
+        [
+            event("greet", "sliding_window", "admitted", 0, "60s"),
+            event("greet", "sliding_window", "refused", 0, "60s"),
+            event("rehearsed", "sliding_window", "admitted", 0, "60s"),
+            event("rehearsed", "sliding_window", "would_have_refused", 0, "60s"),
+            event("by-hand", "token_bucket", "admitted", 2, "333.334ms"),
+        ]
+    );
+    assert!(!lines.0.lock().unwrap().iter().any(|line| line.contains("secret-name")));
+}
+
+#[tokio::test]
+async fn who_decided_is_told() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let mut server = RedisServer::start();
+    let local = server.limiter().await;
+    greet(&local, "alice").await.unwrap();
+    greet(&local, "alice").await.unwrap_err();
+    greet(&local, "alice").await.unwrap_err();
+    let denying = Limiter::builder().on_store_error(OnStoreError::Deny);
+    let denying = denying.connect(&server.url()).await.unwrap();
+    let allowing = Limiter::builder().on_store_error(OnStoreError::Allow);
+    let allowing = allowing.connect(&server.url()).await.unwrap();
+    server.kill();
+    greet(&local, "bob").await.unwrap();
+    greet(&denying, "bob").await.unwrap_err();
+    greet(&allowing, "bob").await.unwrap();
+    let told: Vec<_> = lines
+        .decisions()
+        .iter()
+        .map(|line| {
+            let word = |name: &str| {
+                let value = line.split_once(&format!(" {name}=\"")).unwrap().1;
+                value.split('"').next().unwrap().to_owned()
+            };
+            (word("outcome"), word("source"))
+        })
+        .collect();
+    let expected = [
+        ("admitted", "store"),
+        ("refused", "store"),
+        ("refused", "refusals"),
+        ("admitted", "fallback"),
+        ("unavailable", "nobody"),
+        ("admitted", "nobody"),
+    ];
+    assert_eq!(told, expected.map(|(outcome, source)| (outcome.to_owned(), source.to_owned())));
+}
