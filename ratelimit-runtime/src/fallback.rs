@@ -15,6 +15,7 @@ use self::{
 use crate::{
     error::UnavailableReason,
     key::Key,
+    report,
     store::{Outcome, Refund, Request, Source, memory::MemoryStore, redis::RedisStore},
 };
 
@@ -79,6 +80,7 @@ impl Remote {
         let answer = match self.permit(key) {
             Ok(permit) => {
                 let answer = self.store.decide(key, request, sent + self.deadline).await;
+                report::asked(&answer, sent);
                 self.settle(permit, answer)
             }
             Err(reason) => Err(reason),

@@ -13,6 +13,9 @@ pub mod testing {}
 #[doc = include_str!("guide/migration.md")]
 pub mod migration {}
 
+#[doc = include_str!("guide/operating.md")]
+pub mod operating {}
+
 #[doc = include_str!("guide/redis.md")]
 pub mod redis {}
 

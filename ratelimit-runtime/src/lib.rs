@@ -21,7 +21,7 @@
 //! # Further on
 //!
 //! The pages of the [`guide`]: which [algorithm](guide::algorithms), how to [test](guide::testing) limits
-//! without sleeping, [security](guide::security), setting up [Redis](guide::redis), what happens when it
+//! without sleeping, [security](guide::security), [operating](guide::operating), setting up [Redis](guide::redis), what happens when it
 //! [fails](guide::failures).
 
 pub mod caller;

@@ -1,5 +1,8 @@
-//! What operators see of decisions: an event for each at debug. It names the policy, never who
-//! called.
+//! What operators see of decisions: an event for each at debug, and, with the feature `metrics`, how
+//! many there were. Both name the policy, never who called.
+
+#[cfg(feature = "metrics")]
+mod numbers;
 
 use std::time::Duration;
 
@@ -20,7 +23,8 @@ impl Begun {
     /// Now, if somebody listens: otherwise it costs a look at an atomic.
     #[inline]
     pub(crate) fn now() -> Self {
-        Self(tracing::enabled!(Level::DEBUG).then(Instant::now))
+        let is_seen = cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG);
+        Self(is_seen.then(Instant::now))
     }
 
     /// Tells what came of the call.
@@ -37,23 +41,48 @@ impl Begun {
     }
 }
 
-#[cold]
+/// What a call got.
+#[derive(Clone, Copy)]
+enum Answer {
+    Admitted,
+    Refused,
+    /// A dry run admitted it.
+    WouldHaveRefused,
+    /// Not decided.
+    Unavailable,
+}
+
+impl Answer {
+    #[cfg(feature = "metrics")]
+    const ALL: [Self; 4] =
+        [Self::Admitted, Self::Refused, Self::WouldHaveRefused, Self::Unavailable];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Refused => "refused",
+            Self::WouldHaveRefused => "would_have_refused",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
 fn tell(
     policy: &Policy,
     answer: &Result<Outcome, UnavailableReason>,
     is_rehearsed: bool,
     elapsed: Duration,
 ) {
-    let outcome = match answer {
-        Ok(outcome) if outcome.admitted => "admitted",
-        _ if is_rehearsed => "would_have_refused",
-        Ok(_) => "refused",
-        Err(_) => "unavailable",
+    let (outcome, source) = match answer {
+        Ok(outcome) if outcome.admitted => (Answer::Admitted, outcome.source),
+        Ok(outcome) if is_rehearsed => (Answer::WouldHaveRefused, outcome.source),
+        Ok(outcome) => (Answer::Refused, outcome.source),
+        Err(_) if is_rehearsed => (Answer::WouldHaveRefused, Source::Nobody),
+        Err(_) => (Answer::Unavailable, Source::Nobody),
     };
-    let source = match answer {
-        Ok(outcome) => outcome.source.as_str(),
-        Err(_) => Source::Nobody.as_str(),
-    };
+    #[cfg(feature = "metrics")]
+    numbers::decided(policy.name(), outcome, source);
+    let (outcome, source) = (outcome.as_str(), source.as_str());
     let algorithm = policy.algorithm().as_str();
     match answer {
         Ok(decided) => tracing::debug!(
@@ -77,4 +106,18 @@ fn tell(
             "rate limit not decided"
         ),
     }
+}
+
+/// A server was asked for a decision.
+pub(crate) fn asked<T>(answer: &Result<T, UnavailableReason>, sent: Instant) {
+    #[cfg(feature = "metrics")]
+    numbers::asked(answer.is_ok(), sent.elapsed());
+    let _ = (answer, sent);
+}
+
+/// A server is left alone, or answers again.
+pub(crate) fn server_is_up(server: &str, is_up: bool) {
+    #[cfg(feature = "metrics")]
+    numbers::server_is_up(server, is_up);
+    let _ = (server, is_up);
 }

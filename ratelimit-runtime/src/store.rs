@@ -63,6 +63,9 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 4] = [Self::Store, Self::Refusals, Self::Fallback, Self::Nobody];
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",

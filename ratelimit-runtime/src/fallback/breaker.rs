@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::error::UnavailableReason;
+use crate::{error::UnavailableReason, report};
 
 /// So many failures in a row open the breaker.
 const FAILURES: u32 = 5;
@@ -114,7 +114,9 @@ impl Permit {
         }
         self.breaker.failures.store(0, Ordering::Relaxed);
         if self.breaker.open().take().is_some() {
-            tracing::info!(server = name(self.server), "the rate limit store answers again");
+            let server = name(self.server);
+            report::server_is_up(&server, true);
+            tracing::info!(server, "the rate limit store answers again");
         }
     }
 
@@ -133,8 +135,10 @@ impl Permit {
             }
             Some(open) => (open.pause * 2).min(LONGEST_PAUSE),
             None => {
+                let server = name(self.server);
+                report::server_is_up(&server, false);
                 tracing::warn!(
-                    server = name(self.server),
+                    server,
                     %reason,
                     advice = reason.advice(),
                     "the rate limit store fails and is left alone for a while"

@@ -1,0 +1,28 @@
+//! `cargo run --example metrics`
+//!
+//! A limited handler, and what Prometheus scrapes of it:
+//! `for i in 1 2 3; do curl -s http://127.0.0.1:3000/; done; curl -s http://127.0.0.1:3000/metrics`
+//! tells `ratelimit_decisions_total{policy="hello",outcome="admitted",source="store"} 2`, and one
+//! that was refused. Another address: `cargo run --example metrics -- 127.0.0.1:0`.
+
+use axum::{Router, routing::get};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use ratelimit_runtime::rate_limit;
+
+#[rate_limit(name = "hello", period = 60, threshold = 2, key = "all")]
+async fn hello() -> axum::response::Result<&'static str> {
+    Ok("hello\n")
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Before the first decision: a series that was begun without an exporter stays without one.
+    let prometheus = PrometheusBuilder::new().install_recorder()?;
+    let app = Router::new()
+        .route("/", get(hello))
+        .route("/metrics", get(async move || prometheus.render()));
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    Ok(axum::serve(listener, app).await?)
+}

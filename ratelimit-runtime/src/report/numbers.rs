@@ -1,0 +1,70 @@
+//! Decisions and the store in numbers, for the exporter that the program has installed. As many
+//! series as there are policies, outcomes and servers, and none for a caller.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use metrics::{Counter, Histogram, Unit};
+use once_cell::sync::{Lazy, OnceCell};
+
+use super::Answer;
+use crate::store::Source;
+
+/// Of one policy, by answer and source. A series is there from its first decision on.
+#[derive(Default)]
+struct Decisions([[OnceCell<Counter>; Source::ALL.len()]; Answer::ALL.len()]);
+
+static DECISIONS: Lazy<RwLock<HashMap<&'static str, Arc<Decisions>>>> = Lazy::new(RwLock::default);
+
+pub(super) fn decided(policy: &'static str, answer: Answer, source: Source) {
+    let decisions = of(policy);
+    let counter = decisions.0[answer as usize][source as usize].get_or_init(|| {
+        metrics::describe_counter!(
+            "ratelimit_decisions_total",
+            "Calls by policy, outcome, and who decided them"
+        );
+        metrics::counter!(
+            "ratelimit_decisions_total",
+            "policy" => policy,
+            "outcome" => answer.as_str(),
+            "source" => source.as_str(),
+        )
+    });
+    counter.increment(1);
+}
+
+fn of(policy: &'static str) -> Arc<Decisions> {
+    let known = DECISIONS.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(decisions) = known.get(policy) {
+        return Arc::clone(decisions);
+    }
+    drop(known);
+    let mut known = DECISIONS.write().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(known.entry(policy).or_default())
+}
+
+pub(super) fn asked(is_answered: bool, took: Duration) {
+    static TIMES: [OnceCell<Histogram>; 2] = [OnceCell::new(), OnceCell::new()];
+    let times = TIMES[usize::from(is_answered)].get_or_init(|| {
+        metrics::describe_histogram!(
+            "ratelimit_store_duration_seconds",
+            Unit::Seconds,
+            "How long Redis took for a decision"
+        );
+        let result = if is_answered { "ok" } else { "error" };
+        metrics::histogram!("ratelimit_store_duration_seconds", "result" => result)
+    });
+    times.record(took);
+}
+
+pub(super) fn server_is_up(server: &str, is_up: bool) {
+    metrics::describe_gauge!(
+        "ratelimit_store_up",
+        "1 when a Redis server answers again, 0 while it is left alone"
+    );
+    let up = metrics::gauge!("ratelimit_store_up", "server" => server.to_owned());
+    up.set(if is_up { 1.0 } else { 0.0 });
+}

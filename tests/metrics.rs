@@ -1,0 +1,77 @@
+//! What Prometheus is told, as it scrapes it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use harness::{RedisServer, Running, example, until};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
+
+/// The samples of a page, by their series; fails on a line that is none.
+fn samples(page: &str) -> BTreeMap<String, f64> {
+    let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (series, value) = line.rsplit_once(' ').expect(line);
+        (series.to_owned(), value.parse().expect(line))
+    };
+    lines.map(sample).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scrape_over_http_tells_how_many_were_admitted_and_refused() {
+    let service = Running::start(example("metrics").arg("127.0.0.1:0"));
+    let url = service.first_line().rsplit_once(' ').unwrap().1.to_owned();
+    for _ in 0..5 {
+        let _ = reqwest::get(&url).await.unwrap();
+    }
+    let page = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
+    assert!(page.contains("# TYPE ratelimit_decisions_total counter"), "{page}");
+    let expected = [
+        ("ratelimit_decisions_total{policy=\"hello\",outcome=\"admitted\",source=\"store\"}", 2.0),
+        ("ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",source=\"store\"}", 3.0),
+    ];
+    assert_eq!(samples(&page), expected.map(|(series, value)| (series.to_owned(), value)).into());
+}
+
+#[rate_limit(name = "rehearsed", period = 60, threshold = 1, key = 1, limiter = limiter, dry_run)]
+async fn rehearsed(limiter: &Limiter) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
+    const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 1);
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let mut server = RedisServer::start();
+    let limiter = server.limiter().await;
+    for _ in 0..4 {
+        let _ = limiter.check(&POLICY, "alice").await;
+        rehearsed(&limiter).await.unwrap();
+    }
+    let denying = Limiter::builder().on_store_error(OnStoreError::Deny);
+    let denying = denying.connect(&server.url()).await.unwrap();
+    server.kill();
+    for _ in 0..10 {
+        denying.check(&POLICY, "bob").await.unwrap_err();
+    }
+    let page = prometheus.render();
+    let told = samples(&page);
+    let decisions = |policy: &str, outcome: &str, source: &str| {
+        let labels = format!("policy=\"{policy}\",outcome=\"{outcome}\",source=\"{source}\"");
+        told.get(&format!("ratelimit_decisions_total{{{labels}}}")).copied()
+    };
+    assert_eq!(decisions("p", "admitted", "store"), Some(1.0), "{page}");
+    assert_eq!(decisions("p", "refused", "store"), Some(1.0), "{page}");
+    assert_eq!(decisions("p", "refused", "refusals"), Some(2.0), "{page}");
+    assert_eq!(decisions("p", "unavailable", "nobody"), Some(10.0), "{page}");
+    assert_eq!(decisions("rehearsed", "admitted", "store"), Some(1.0), "{page}");
+    assert_eq!(decisions("rehearsed", "would_have_refused", "store"), Some(1.0), "{page}");
+    assert_eq!(decisions("rehearsed", "would_have_refused", "refusals"), Some(2.0), "{page}");
+    assert_eq!(told["ratelimit_store_duration_seconds_count{result=\"ok\"}"], 4.0, "{page}");
+    let up = format!("ratelimit_store_up{{server=\"Redis at {}\"}}", server.url().split_off(8));
+    assert_eq!(told[&up], 0.0, "{page}");
+    assert!(!page.contains("alice") && !page.contains("bob"), "{page}");
+
+    server.restart();
+    until("Redis", async || denying.check(&POLICY, "carol").await.ok()).await;
+    assert_eq!(samples(&prometheus.render())[&up], 1.0);
+}
