@@ -219,10 +219,15 @@ impl Call {
         };
         let mut around = None;
         let caller = self.caller(resolved, policy, &mut around);
-        let outcome = store.decide(Subject::new(policy, caller.parts()), self.request(policy));
-        if passes_unseen(&outcome) {
-            return Checked::Decided(Ok(()));
-        }
+        let (subject, request) = (Subject::new(policy, caller.parts()), self.request(policy));
+        let outcome = if observe::is_observed() {
+            store.decide(subject, request)
+        } else {
+            match store.decide_unseen(subject, request) {
+                Ok(outcome) if outcome.admitted => return Checked::Decided(Ok(())),
+                outcome => outcome,
+            }
+        };
         Checked::Decided(self.conclude(caller, policy, outcome))
     }
 
