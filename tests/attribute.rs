@@ -504,16 +504,24 @@ async fn a_dry_run_decides_and_tells_but_never_refuses() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bucket_paces_calls() {
-    #[rate_limit(algorithm = token_bucket, period = "1s", threshold = 10, burst = 1, key = 1)]
-    async fn paced() -> Done {
+    #[rate_limit(
+        algorithm = token_bucket,
+        period = "1s",
+        threshold = 10,
+        burst = 1,
+        key = 1,
+        limiter = limiter
+    )]
+    async fn paced(limiter: &Limiter) -> Done {
         Ok(())
     }
 
-    paced().await.unwrap();
-    let Err(RateLimitError::Exceeded(refused)) = paced().await else { panic!("refused") };
+    let limiter = Limiter::in_memory();
+    paced(&limiter).await.unwrap();
+    let Err(RateLimitError::Exceeded(refused)) = paced(&limiter).await else { panic!("refused") };
     assert_eq!(refused.retry_after(), Duration::from_millis(100));
     tokio::time::advance(refused.retry_after()).await;
-    paced().await.unwrap();
+    paced(&limiter).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -221,7 +221,12 @@ impl Call {
         let begun = Begun::now();
         let mut around = None;
         let caller = self.caller(resolved, policy, &mut around);
-        let outcome = store.decide(Subject::new(policy, caller.parts()), self.request(policy));
+        let (subject, request) = (Subject::new(policy, caller.parts()), self.request(policy));
+        let outcome = if begun.is_seen() || observe::is_observed() {
+            store.decide(subject, request)
+        } else {
+            store.decide_unseen(subject, request)
+        };
         begun.decided(policy, &outcome, self.dry_run);
         if passes_unseen(&outcome) {
             return Checked::Decided(Ok(()));

@@ -27,6 +27,12 @@ impl Begun {
         Self(is_seen.then(Instant::now))
     }
 
+    /// Whether somebody listens.
+    #[inline]
+    pub(crate) fn is_seen(self) -> bool {
+        self.0.is_some()
+    }
+
     /// Tells what came of the call.
     #[inline]
     pub(crate) fn decided(

@@ -10,6 +10,7 @@ mod sliding_counter;
 mod sliding_window;
 mod slots;
 mod stamps;
+mod state;
 mod token_bucket;
 
 use std::sync::{
@@ -20,15 +21,9 @@ use std::sync::{
 use hashbrown::DefaultHashBuilder;
 use tokio::time::Instant;
 
-use self::{
-    fixed_window::FixedWindow,
-    shard::{Shard, Slot},
-    sliding_counter::SlidingCounter,
-    sliding_window::Log,
-    token_bucket::TokenBucket,
-};
+use self::shard::{Shard, Slot};
 use super::{Outcome, Refund, Request};
-use crate::{error::UnavailableReason, key::Subject, rules::Algorithm};
+use crate::{error::UnavailableReason, key::Subject};
 
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
 const FEWEST_SHARDS: usize = 256;
@@ -59,53 +54,6 @@ struct Place {
     due: AtomicU64,
 }
 
-/// What is known of one caller under one policy.
-enum State {
-    SlidingWindow(Log),
-    SlidingCounter(SlidingCounter),
-    FixedWindow(FixedWindow),
-    TokenBucket(TokenBucket),
-}
-
-impl State {
-    fn new(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::SlidingWindow => Self::SlidingWindow(Log::default()),
-            Algorithm::SlidingCounter => Self::SlidingCounter(SlidingCounter::default()),
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::default()),
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::default()),
-        }
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        match self {
-            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
-            Self::SlidingCounter(_) => Algorithm::SlidingCounter,
-            Self::FixedWindow(_) => Algorithm::FixedWindow,
-            Self::TokenBucket(_) => Algorithm::TokenBucket,
-        }
-    }
-
-    #[inline]
-    fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
-        match self {
-            Self::SlidingWindow(log) => log.decide(now, request),
-            Self::SlidingCounter(counter) => counter.decide(now, request),
-            Self::FixedWindow(window) => window.decide(now, request),
-            Self::TokenBucket(bucket) => bucket.decide(now, request),
-        }
-    }
-
-    fn refund(&mut self, refund: Refund<'_>) {
-        match self {
-            Self::SlidingWindow(log) => log.refund(refund),
-            Self::SlidingCounter(counter) => counter.refund(refund),
-            Self::FixedWindow(window) => window.refund(refund),
-            Self::TokenBucket(bucket) => bucket.refund(refund),
-        }
-    }
-}
-
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize) -> Self {
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().max(FEWEST_SHARDS);
@@ -123,24 +71,34 @@ impl MemoryStore {
         subject: Subject<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
+        self.answer(subject, request, true)
+    }
+
+    /// Decides a call that no one looks at once it is admitted: then nothing else is told of it.
+    pub(crate) fn decide_unseen(
+        &self,
+        subject: Subject<'_>,
+        request: Request<'_>,
+    ) -> Result<Outcome, UnavailableReason> {
+        self.answer(subject, request, false)
+    }
+
+    fn answer(
+        &self,
+        subject: Subject<'_>,
+        request: Request<'_>,
+        looks: bool,
+    ) -> Result<Outcome, UnavailableReason> {
         let hash = self.hash(subject);
         loop {
             let place = self.place(hash);
             let mut shard = place.lock();
             let now = self.now();
-            let mut first = None;
-            let slot = match shard.find_mut(hash, subject) {
-                Some(slot) => slot,
-                None => first.insert(Slot::new(subject)),
-            };
-            let outcome = slot.decide(now, request);
-            match first {
-                Some(slot) if request.record => {
-                    if self.take_in(place, &mut shard, now, hash, slot) {
-                        return Ok(outcome);
-                    }
-                }
-                _ => return Ok(outcome),
+            if let Some(slot) = shard.find_mut(hash, subject) {
+                return Ok(slot.decide(now, request, looks));
+            }
+            if let Some(outcome) = self.meet(place, &mut shard, now, hash, subject, request) {
+                return Ok(outcome);
             }
             drop(shard);
             if !self.make_room() {
@@ -149,8 +107,24 @@ impl MemoryStore {
         }
     }
 
-    /// Keeps a new slot, if there is room for it.
+    /// Decides the first call of a key, and keeps its slot; nothing is decided if there is no room.
     #[inline(never)]
+    fn meet(
+        &self,
+        place: &Place,
+        shard: &mut Shard,
+        now: u64,
+        hash: u64,
+        subject: Subject<'_>,
+        request: Request<'_>,
+    ) -> Option<Outcome> {
+        let mut slot = Slot::new(subject);
+        let outcome = slot.decide(now, request, true);
+        let held = !request.record || self.take_in(place, shard, now, hash, slot);
+        held.then_some(outcome)
+    }
+
+    /// Keeps a new slot, if there is room for it.
     fn take_in(&self, place: &Place, shard: &mut Shard, now: u64, hash: u64, slot: Slot) -> bool {
         let collected = shard.collect_some(now, &self.hasher);
         self.keys.fetch_sub(collected, Ordering::Relaxed);
@@ -166,6 +140,7 @@ impl MemoryStore {
     }
 
     /// Collects expired keys until there are fewer than the bound, or enough were passed over.
+    #[cold]
     fn make_room(&self) -> bool {
         let (now, mut passed_over) = (self.now(), 0);
         for place in &self.shards {
@@ -251,11 +226,6 @@ mod tests {
         let held = store.shards.iter().map(|place| place.lock().len()).sum();
         assert_eq!(store.keys.load(Ordering::Relaxed), held);
         held
-    }
-
-    #[test]
-    fn a_state_is_small() {
-        assert_eq!(size_of::<State>(), 32);
     }
 
     #[tokio::test(start_paused = true)]

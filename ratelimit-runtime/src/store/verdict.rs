@@ -5,19 +5,32 @@ use super::{Outcome, Source};
 /// The answer so far, while the tiers are gone through.
 pub(super) struct Verdict {
     admitted: bool,
+    tells: bool,
     chosen: Option<(usize, u32, u64)>,
     reset: u64,
 }
 
 impl Verdict {
-    pub(super) fn new(admitted: bool) -> Self {
-        Self { admitted, chosen: None, reset: 0 }
+    /// A refused call is always told why; of an admitted one no tier says more than its `reset`
+    /// unless someone `looks`.
+    pub(super) fn new(admitted: bool, looks: bool) -> Self {
+        Self { admitted, tells: looks || !admitted, chosen: None, reset: 0 }
     }
 
-    /// Of an admitted call, `left` units are left in the tier and more can be had after `wait`;
-    /// of a refused one, the tier would admit it after `wait`. The tier is full after `reset`.
+    /// The tier is full after `reset`. Of an admitted call, `left` units are left in it and more can
+    /// be had after `wait`; of a refused one, the tier would admit it after `wait`.
     #[inline]
-    pub(super) fn tier(&mut self, index: usize, left: u32, wait: u64, reset: u64) {
+    pub(super) fn tier(
+        &mut self,
+        index: usize,
+        reset: u64,
+        left_and_wait: impl FnOnce() -> (u32, u64),
+    ) {
+        self.reset = self.reset.max(reset);
+        if !self.tells {
+            return;
+        }
+        let (left, wait) = left_and_wait();
         let speaks = self.chosen.is_none_or(|(_, least, longest)| {
             let fewer = self.admitted && left < least;
             fewer || (wait > longest && (left == least || !self.admitted))
@@ -25,7 +38,6 @@ impl Verdict {
         if speaks {
             self.chosen = Some((index, left, wait));
         }
-        self.reset = self.reset.max(reset);
     }
 
     /// The answer to a call that the store knows by `mark`.

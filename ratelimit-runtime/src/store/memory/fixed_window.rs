@@ -3,6 +3,7 @@
 use super::per_tier::PerTier;
 use crate::{
     policy::Tier,
+    rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -20,8 +21,8 @@ struct Window {
 }
 
 impl FixedWindow {
-    #[inline]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
+    #[inline(never)]
+    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
         let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
         // A clock that stepped back leaves windows in the future; from here on they are of now.
@@ -29,26 +30,26 @@ impl FixedWindow {
         let fits = |window: Window, tier: &Tier| {
             u64::from(window.count) + u64::from(cost) <= u64::from(tier.threshold())
         };
-        let admitted = (tiers.iter().enumerate())
-            .all(|(index, tier)| fits(Window::at(self.windows.get(index), now, *tier), tier));
-        let kept = record && (admitted || ahead);
-        if kept {
-            self.windows.fit(tiers, |_| Window::default());
+        let stored: &[Window] = &self.windows;
+        let (mut windows, mut admitted) = ([Window::default(); MAX_TIERS], true);
+        for (index, (tier, window)) in tiers.iter().zip(&mut windows).enumerate() {
+            *window = Window::at(stored.get(index), now, *tier);
+            admitted &= fits(*window, tier);
         }
 
-        let mut verdict = Verdict::new(admitted);
-        for (index, tier) in tiers.iter().enumerate() {
-            let mut window = Window::at(self.windows.get(index), now, *tier);
+        let mut verdict = Verdict::new(admitted, looks);
+        for (index, (tier, window)) in tiers.iter().zip(&mut windows).enumerate() {
             if admitted {
                 window.count += cost;
             }
-            if kept {
-                self.windows[index] = window;
-            }
-            let left = tier.threshold().saturating_sub(window.count);
             let ends = if window.count > 0 { window.start + tier.micros() - now } else { 0 };
-            let wait = if admitted || !fits(window, tier) { ends } else { 0 };
-            verdict.tier(index, left, wait, ends);
+            verdict.tier(index, ends, || {
+                let left = tier.threshold().saturating_sub(window.count);
+                (left, if admitted || !fits(*window, tier) { ends } else { 0 })
+            });
+        }
+        if record && (admitted || ahead) {
+            self.windows.put(&windows[..tiers.len()]);
         }
         verdict.outcome(now)
     }

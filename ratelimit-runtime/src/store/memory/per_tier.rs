@@ -1,9 +1,6 @@
 //! One state for each tier of a policy.
 
 use std::ops::{Deref, DerefMut};
-
-use crate::policy::Tier;
-
 /// Most policies have one tier, and its state stands in place.
 pub(super) enum PerTier<T> {
     One(T),
@@ -13,17 +10,17 @@ pub(super) enum PerTier<T> {
 }
 
 impl<T: Copy> PerTier<T> {
-    /// Makes it one state for each of these tiers: those that it had, and new ones.
+    /// Makes it these states.
     #[inline]
-    pub(super) fn fit(&mut self, tiers: &[Tier], new: impl Fn(&Tier) -> T) {
-        if self.len() == tiers.len() {
-            return;
+    pub(super) fn put(&mut self, states: &[T]) {
+        match (self, states) {
+            (Self::One(place), [state]) => *place = *state,
+            (Self::Several(Some(places)), _) if places.len() == states.len() => {
+                places.copy_from_slice(states);
+            }
+            (place, [state]) => *place = Self::One(*state),
+            (place, _) => *place = Self::Several(Some(Box::new(states.to_vec()))),
         }
-        let state = |(index, tier)| self.get(index).copied().unwrap_or_else(|| new(tier));
-        *self = match tiers {
-            [tier] => Self::One(state((0, tier))),
-            _ => Self::Several(Some(Box::new(tiers.iter().enumerate().map(state).collect()))),
-        };
     }
 }
 

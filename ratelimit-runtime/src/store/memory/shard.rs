@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use super::{State, slots::Slots};
+use super::{slots::Slots, state::State};
 use crate::{
     key::Subject,
     policy::Name,
@@ -42,8 +42,8 @@ impl Slot {
     }
 
     #[inline]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
-        let outcome = self.state.decide(now, request);
+    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
+        let outcome = self.state.decide(now, request, looks);
         if request.record {
             self.expires = self.expires.max(now + outcome.reset);
         }

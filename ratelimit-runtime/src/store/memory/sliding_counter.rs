@@ -3,6 +3,7 @@
 use super::per_tier::PerTier;
 use crate::{
     policy::Tier,
+    rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -21,38 +22,35 @@ struct Counter {
 }
 
 impl SlidingCounter {
-    #[inline]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
+    #[inline(never)]
+    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
         let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
-        let current = |counters: &PerTier<Counter>, index: usize, tier: &Tier| {
-            counters.get(index).copied().unwrap_or_default().at(now, *tier)
-        };
-        // A window of the future, left by a clock that stepped back, is one of now from here on.
-        let is_ahead =
-            |(counter, tier): (&Counter, &Tier)| counter.start > counter.at(now, *tier).start;
-        let ahead = self.counters.iter().zip(tiers).any(is_ahead);
-        let admitted = (tiers.iter().enumerate())
-            .all(|(index, tier)| current(&self.counters, index, tier).wait(now, *tier, cost) == 0);
-        let taken = admitted || policy.counts_rejected();
-        let kept = record && (taken || ahead);
-        if kept {
-            self.counters.fit(tiers, |_| Counter::default());
+        let stored: &[Counter] = &self.counters;
+        let mut counters = [Counter::default(); MAX_TIERS];
+        let (mut admitted, mut ahead) = (true, false);
+        for (index, (tier, counter)) in tiers.iter().zip(&mut counters).enumerate() {
+            let last = stored.get(index).copied().unwrap_or_default();
+            *counter = last.at(now, *tier);
+            admitted &= counter.has_room(now, *tier, cost);
+            // A window of the future, left by a clock that stepped back, is one of now from here on.
+            ahead |= last.start > counter.start;
         }
+        let taken = admitted || policy.counts_rejected();
 
-        let mut verdict = Verdict::new(admitted);
-        for (index, tier) in tiers.iter().enumerate() {
-            let mut counter = current(&self.counters, index, tier);
+        let mut verdict = Verdict::new(admitted, looks);
+        for (index, (tier, counter)) in tiers.iter().zip(&mut counters).enumerate() {
             if taken {
                 counter.current = counter.current.saturating_add(cost).min(tier.threshold());
             }
-            if kept {
-                self.counters[index] = counter;
-            }
-            let left = counter.left(now, *tier);
-            let wanted = if admitted { left.saturating_add(1) } else { cost };
-            let wait = counter.wait(now, *tier, wanted.min(tier.threshold()));
-            verdict.tier(index, left, wait, counter.wait(now, *tier, tier.threshold()));
+            verdict.tier(index, counter.wait(now, *tier, tier.threshold()), || {
+                let left = counter.left(now, *tier);
+                let wanted = if admitted { left.saturating_add(1) } else { cost };
+                (left, counter.wait(now, *tier, wanted.min(tier.threshold())))
+            });
+        }
+        if record && (taken || ahead) {
+            self.counters.put(&counters[..tiers.len()]);
         }
         verdict.outcome(now)
     }
@@ -77,9 +75,9 @@ impl Counter {
     fn at(self, now: u64, tier: Tier) -> Self {
         let (period, threshold) = (tier.micros(), tier.threshold());
         let start = now - now % period;
-        let (previous, current) = match (now / period).saturating_sub(self.start / period) {
+        let (previous, current) = match start.saturating_sub(self.start) {
             0 => (self.previous, self.current),
-            1 => (self.current, 0),
+            passed if passed <= period => (self.current, 0),
             _ => (0, 0),
         };
         Self { start, previous: previous.min(threshold), current: current.min(threshold) }
@@ -93,6 +91,10 @@ impl Counter {
         u64::from(self.current) + (u64::from(self.previous) * time).div_ceil(ticks)
     }
 
+    fn has_room(self, now: u64, tier: Tier, units: u32) -> bool {
+        self.used(now, tier) + u64::from(units) <= u64::from(tier.threshold())
+    }
+
     /// The units that can be had.
     fn left(self, now: u64, tier: Tier) -> u32 {
         let left = u64::from(tier.threshold()).saturating_sub(self.used(now, tier));
@@ -102,7 +104,7 @@ impl Counter {
     /// How long until this many units, at most the threshold, can be had.
     fn wait(self, now: u64, tier: Tier, units: u32) -> u64 {
         let (period, tick) = (tier.micros(), tier.tick());
-        if self.used(now, tier) + u64::from(units) <= u64::from(tier.threshold()) {
+        if self.has_room(now, tier, units) {
             return 0;
         }
         let end = self.start + period - now;

@@ -35,8 +35,8 @@ impl Default for Log {
 }
 
 impl Log {
-    #[inline]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
+    #[inline(never)]
+    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
         let Request { policy, cost, record, id } = request;
         let tiers = policy.tiers();
         let (keep, longest) = (policy.largest_threshold() as usize, policy.longest_period());
@@ -49,11 +49,13 @@ impl Log {
         }
 
         let reset = view.leaves(0, longest);
-        let mut verdict = Verdict::new(admitted);
+        let mut verdict = Verdict::new(admitted, looks);
         for (index, tier) in tiers.iter().enumerate() {
-            let left = tier.threshold().saturating_sub(view.live(*tier));
-            let wanted = if admitted { left + 1 } else { cost };
-            verdict.tier(index, left, view.wait(*tier, wanted), reset);
+            verdict.tier(index, reset, || {
+                let left = tier.threshold().saturating_sub(view.live(*tier));
+                let wanted = if admitted { left + 1 } else { cost };
+                (left, view.wait(*tier, wanted))
+            });
         }
         let (own, newest) = (view.own, view.held.newest(0));
         // A clock that stepped back leaves units in the future; from here on they are of now.
@@ -163,7 +165,7 @@ mod tests {
 
     fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, u8, u32, u64, u64) {
         let Outcome { admitted, tier, remaining, wait, reset, .. } =
-            log.decide(now, Request { policy, cost, record: true, id: None });
+            log.decide(now, Request { policy, cost, record: true, id: None }, true);
         (admitted, tier, remaining, wait, reset)
     }
 
@@ -233,7 +235,7 @@ mod tests {
         take(&mut log, &policy, 100 * SECOND, 1);
         take(&mut log, &policy, 105 * SECOND, 1);
         let look = Request { policy: &policy, cost: 1, record: false, id: None };
-        assert_eq!(log.decide(50 * SECOND, look).wait, 10 * SECOND);
+        assert_eq!(log.decide(50 * SECOND, look, true).wait, 10 * SECOND);
         assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);
         assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);
         assert_eq!(stamps(&log), [50 * SECOND, 50 * SECOND]);

@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 
 use super::per_tier::PerTier;
 use crate::{
-    policy::{Bucket, Tier},
+    policy::Bucket,
+    rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
 
@@ -25,42 +26,39 @@ struct Level {
 }
 
 impl TokenBucket {
-    #[inline]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>) -> Outcome {
+    #[inline(never)]
+    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
         let Request { policy, cost, record, .. } = request;
         // A clock that stepped back neither fills a bucket nor drains it.
         let elapsed = now.saturating_sub(self.updated);
         let tiers = policy.tiers();
-        let fits = |(index, tier): (usize, &Tier)| {
+        let stored: &[Level] = &self.levels;
+        let (mut levels, mut admitted) = ([Level::default(); MAX_TIERS], true);
+        for (index, (tier, level)) in tiers.iter().zip(&mut levels).enumerate() {
             let bucket = policy.bucket(*tier);
-            Level::parts(self.levels.get(index), bucket, elapsed) >= bucket.of(cost)
-        };
-        let admitted = tiers.iter().enumerate().all(fits);
+            *level = Level::at(stored.get(index), bucket, elapsed);
+            admitted &= level.parts >= bucket.of(cost);
+        }
         let taken = admitted || policy.counts_rejected();
-        let kept = record && (taken || self.updated > now);
-        if kept {
-            self.updated = now;
-            self.levels.fit(tiers, |tier| {
-                let bucket = policy.bucket(*tier);
-                Level::new(bucket, bucket.full)
+
+        let mut verdict = Verdict::new(admitted, looks);
+        for (index, (tier, level)) in tiers.iter().zip(&mut levels).enumerate() {
+            let bucket = policy.bucket(*tier);
+            if taken {
+                level.parts = level.parts.saturating_sub(bucket.of(cost));
+            }
+            let parts = level.parts;
+            let until = |wanted: u64| wanted.saturating_sub(parts).div_ceil(bucket.refill);
+            verdict.tier(index, until(bucket.full), || {
+                let left = parts / bucket.token;
+                let wanted = if admitted { (left + 1) * bucket.token } else { bucket.of(cost) };
+                let left = u32::try_from(left).unwrap_or(u32::MAX);
+                (left, until(wanted.min(bucket.full)))
             });
         }
-
-        let mut verdict = Verdict::new(admitted);
-        for (index, tier) in tiers.iter().enumerate() {
-            let bucket = policy.bucket(*tier);
-            let mut parts = Level::parts(self.levels.get(index), bucket, elapsed);
-            if taken {
-                parts = parts.saturating_sub(bucket.of(cost));
-            }
-            if kept {
-                self.levels[index] = Level::new(bucket, parts);
-            }
-            let left = parts / bucket.token;
-            let wanted = if admitted { (left + 1) * bucket.token } else { bucket.of(cost) };
-            let until = |level: u64| level.saturating_sub(parts).div_ceil(bucket.refill);
-            let left = u32::try_from(left).unwrap_or(u32::MAX);
-            verdict.tier(index, left, until(wanted.min(bucket.full)), until(bucket.full));
+        if record && (taken || self.updated > now) {
+            self.updated = now;
+            self.levels.put(&levels[..tiers.len()]);
         }
         verdict.outcome(now)
     }
@@ -78,20 +76,26 @@ impl TokenBucket {
     }
 }
 
+impl Default for Level {
+    fn default() -> Self {
+        Self { parts: 0, token: NonZeroU64::MIN }
+    }
+}
+
 impl Level {
-    fn new(bucket: Bucket, parts: u64) -> Self {
+    /// The level so long after it was written; of a bucket never taken from, a full one.
+    fn at(stored: Option<&Self>, bucket: Bucket, elapsed: u64) -> Self {
+        let parts = stored.map_or(bucket.full, |stored| stored.parts(bucket, elapsed));
         Self { parts, token: NonZeroU64::new(bucket.token).unwrap_or(NonZeroU64::MIN) }
     }
 
-    /// The parts in the bucket so long after they were written.
-    fn parts(stored: Option<&Self>, bucket: Bucket, elapsed: u64) -> u64 {
+    fn parts(self, bucket: Bucket, elapsed: u64) -> u64 {
         let Bucket { token, refill, full } = bucket;
-        let Some(stored) = stored else { return full };
-        let parts = if stored.token.get() == token {
-            stored.parts
+        let parts = if self.token.get() == token {
+            self.parts
         } else {
             // At another rate the parts mean something else: the whole tokens are kept.
-            (stored.parts / stored.token).saturating_mul(token)
+            (self.parts / self.token).saturating_mul(token)
         };
         // A product that does not fit fills any bucket.
         parts.saturating_add(elapsed.saturating_mul(refill)).min(full)
