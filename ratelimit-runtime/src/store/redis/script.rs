@@ -25,7 +25,7 @@ struct Script {
 
 static SLIDING_WINDOW: Script = Script {
     text: include_str!("sliding_window.lua"),
-    sha1: "0f4343892781ccb340eb77b3b4c16429ff28e250",
+    sha1: "0c443df32980fa40aecd9770afe600c0e14cf8c1",
 };
 static SLIDING_COUNTER: Script = Script {
     text: include_str!("sliding_counter.lua"),
