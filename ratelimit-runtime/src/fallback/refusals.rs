@@ -3,7 +3,7 @@
 //!
 //! Exact: a wait is counted from before the call was sent, so that it never ends a microsecond too
 //! late; an entry speaks only for its own key, policy and cost. Bounded: a fixed number of entries,
-//! a newer one takes an older one's place. Once in a while one call asks the store all the same, so
+//! a newer one pushes out an older one. Once in a while one call asks the store all the same, so
 //! that a reset or a refund by another process is seen soon.
 
 use std::{
@@ -22,11 +22,19 @@ use crate::{
 };
 
 pub(super) struct Refusals {
-    /// Each key has its place, which it may share.
-    places: Box<[Mutex<Option<Box<Refusal>>>]>,
+    /// Each key has its row, which it shares.
+    rows: Box<[Mutex<Row>]>,
+    /// The most that a row holds.
+    room: usize,
     hasher: DefaultHashBuilder,
     ttl: Duration,
 }
+
+/// The oldest comes first.
+type Row = Vec<Refusal>;
+
+/// With room for one alone, two exhausted keys in one row would push out each other at each call.
+const ROOM: usize = 8;
 
 struct Refusal {
     key: Box<[u8]>,
@@ -41,8 +49,9 @@ struct Refusal {
 
 impl Refusals {
     pub(super) fn new(entries: usize, ttl: Duration) -> Self {
-        let places = (0..entries).map(|_| Mutex::default()).collect();
-        Self { places, hasher: DefaultHashBuilder::default(), ttl }
+        let room = entries.clamp(1, ROOM);
+        let rows = (0..entries / room).map(|_| Mutex::default()).collect();
+        Self { rows, room, hasher: DefaultHashBuilder::default(), ttl }
     }
 
     /// The refusal that the store would repeat, with what is left of its wait.
@@ -50,19 +59,14 @@ impl Refusals {
         if !is_kept(request) {
             return None;
         }
-        let mut place = self.place(key)?;
-        let refusal = place.as_mut()?;
-        let is_same = *refusal.key == *key.as_bytes()
-            && refusal.policy == *request.policy
-            && refusal.cost == request.cost;
-        if !is_same {
-            return None;
-        }
+        let mut row = self.row(key)?;
+        let at = row.iter().position(|it| it.is_of(key, request))?;
+        let refusal = &mut row[at];
         let passed = now.saturating_duration_since(refusal.sent).as_micros();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
         let wait = refusal.outcome.wait.checked_sub(passed).filter(|wait| *wait > 0);
         let Some(wait) = wait else {
-            *place = None;
+            row.remove(at);
             return None;
         };
         if now >= refusal.ask_at {
@@ -78,30 +82,38 @@ impl Refusals {
         if outcome.admitted || !is_kept(request) {
             return;
         }
-        if let Some(mut place) = self.place(key) {
-            *place = Some(Box::new(Refusal {
+        if let Some(mut row) = self.row(key) {
+            row.retain(|it| !it.is_of(key, request));
+            if row.len() == self.room {
+                row.remove(0);
+            }
+            row.push(Refusal {
                 key: key.as_bytes().into(),
                 policy: *request.policy,
                 cost: request.cost,
                 outcome,
                 sent,
                 ask_at: sent + self.ttl,
-            }));
+            });
         }
     }
 
     pub(super) fn forget(&self, key: &Key) {
-        if let Some(mut place) = self.place(key)
-            && place.as_ref().is_some_and(|refusal| *refusal.key == *key.as_bytes())
-        {
-            *place = None;
+        if let Some(mut row) = self.row(key) {
+            row.retain(|it| *it.key != *key.as_bytes());
         }
     }
 
-    fn place(&self, key: &Key) -> Option<MutexGuard<'_, Option<Box<Refusal>>>> {
-        let entries = u64::try_from(self.places.len()).ok().filter(|entries| *entries > 0)?;
-        let index = usize::try_from(self.hasher.hash_one(key.as_bytes()) % entries).ok()?;
-        Some(self.places[index].lock().unwrap_or_else(PoisonError::into_inner))
+    fn row(&self, key: &Key) -> Option<MutexGuard<'_, Row>> {
+        let rows = u64::try_from(self.rows.len()).ok().filter(|rows| *rows > 0)?;
+        let index = usize::try_from(self.hasher.hash_one(key.as_bytes()) % rows).ok()?;
+        Some(self.rows[index].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Refusal {
+    fn is_of(&self, key: &Key, request: Request<'_>) -> bool {
+        *self.key == *key.as_bytes() && self.policy == *request.policy && self.cost == request.cost
     }
 }
 
@@ -176,10 +188,23 @@ mod tests {
         assert!(refusals.find(&key("alice"), REQUEST, now).is_some());
         refusals.forget(&key("alice"));
         assert_eq!(refusals.find(&key("alice"), REQUEST, now), None);
-        // One place: the newer refusal takes it.
+        // Room for one: the newer refusal takes it.
         keep();
         refusals.keep(&key("bob"), REQUEST, REFUSED, now);
         assert_eq!(refusals.find(&key("alice"), REQUEST, now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exhausted_keys_that_share_a_row_are_both_known() {
+        let (refusals, now) = (Refusals::new(2, Duration::from_secs(10)), Instant::now());
+        let keep = |caller| refusals.keep(&key(caller), REQUEST, REFUSED, now);
+        let is_known = |caller| refusals.find(&key(caller), REQUEST, now).is_some();
+        keep("alice");
+        keep("bob");
+        assert!(is_known("alice") && is_known("bob"));
+        // No more than fit: the oldest goes.
+        keep("carol");
+        assert!(!is_known("alice") && is_known("bob") && is_known("carol"));
     }
 
     #[tokio::test(start_paused = true)]

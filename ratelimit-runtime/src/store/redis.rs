@@ -11,7 +11,7 @@ mod url;
 
 use std::sync::Arc;
 
-use redis::{Cmd, FromRedisValue, Value, aio::ConnectionLike};
+use redis::{Cmd, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
 pub(crate) use self::tls::Tls;
@@ -140,10 +140,8 @@ impl RedisStore {
         key: &Key,
         call: &Call<'_>,
         deadline: Instant,
-    ) -> Result<Vec<i64>, UnavailableReason> {
-        let command = |attempt: Attempt| call.command(attempt);
-        let reply = self.send(key, deadline, call.is_repeatable(), command).await?;
-        FromRedisValue::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
+    ) -> Result<Value, UnavailableReason> {
+        self.send(key, deadline, call.is_repeatable(), |attempt| call.command(attempt)).await
     }
 
     pub(crate) async fn reset(

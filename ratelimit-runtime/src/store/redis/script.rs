@@ -6,7 +6,7 @@ use std::{
 };
 
 use once_cell::sync::Lazy;
-use redis::Cmd;
+use redis::{Cmd, Value};
 
 use super::Attempt;
 use crate::{
@@ -17,25 +17,28 @@ use crate::{
     store::{Outcome, Refund, Request, Source},
 };
 
-/// A script's text and, computed once, the digest that the server knows it by.
+/// A script's text, and the digest that the server knows it by.
 struct Script {
     text: &'static str,
-    sha1: Lazy<redis::Script>,
+    sha1: &'static str,
 }
 
-macro_rules! script {
-    ($file:literal) => {
-        Script {
-            text: include_str!($file),
-            sha1: Lazy::new(|| redis::Script::new(include_str!($file))),
-        }
-    };
-}
-
-static SLIDING_WINDOW: Script = script!("sliding_window.lua");
-static SLIDING_COUNTER: Script = script!("sliding_counter.lua");
-static FIXED_WINDOW: Script = script!("fixed_window.lua");
-static TOKEN_BUCKET: Script = script!("token_bucket.lua");
+static SLIDING_WINDOW: Script = Script {
+    text: include_str!("sliding_window.lua"),
+    sha1: "0c443df32980fa40aecd9770afe600c0e14cf8c1",
+};
+static SLIDING_COUNTER: Script = Script {
+    text: include_str!("sliding_counter.lua"),
+    sha1: "0521b11b8558a00b4e68c17be7626904a6443211",
+};
+static FIXED_WINDOW: Script = Script {
+    text: include_str!("fixed_window.lua"),
+    sha1: "3961b19608b04fa93c6ac8765b63d6b9d2beabf4",
+};
+static TOKEN_BUCKET: Script = Script {
+    text: include_str!("token_bucket.lua"),
+    sha1: "19caa1fde4f3753e285642b7e6e9740fe6aa7206",
+};
 
 impl Script {
     fn of(algorithm: Algorithm) -> &'static Self {
@@ -89,13 +92,13 @@ impl<'a> Call<'a> {
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
         let Self { script, key, policy, cost, mark, recorded } = *self;
         let recorded = if attempt.again && self.is_repeatable() { 2 } else { recorded };
-        let (name, script) = if attempt.with_text {
-            ("EVAL", script.text)
-        } else {
-            ("EVALSHA", script.sha1.get_hash())
-        };
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(1).arg(key.as_bytes());
+        let (name, script) =
+            if attempt.with_text { ("EVAL", script.text) } else { ("EVALSHA", script.sha1) };
+        // Room for all of it from the start; a number has 20 digits at the most.
+        let (numbers, key) = (3 + 3 * policy.tiers().len(), key.as_bytes());
+        let bytes = name.len() + script.len() + 1 + key.len() + 20 * numbers;
+        let mut command = Cmd::with_capacity(4 + numbers, bytes);
+        command.arg(name).arg(script).arg(1).arg(key);
         match mark {
             Some(mark) => command.arg(mark),
             None => command.arg(""),
@@ -122,9 +125,19 @@ impl<'a> Call<'a> {
     }
 
     /// What the script's reply says.
-    pub(super) fn decode(&self, reply: &[i64]) -> Result<Outcome, UnavailableReason> {
+    pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
         let outcome = || {
-            let (&[admitted, tier, remaining, wait, reset], now) = reply.split_first_chunk()?;
+            let (numbers, now) = reply.as_sequence()?.split_first_chunk()?;
+            let [
+                Value::Int(admitted),
+                Value::Int(tier),
+                Value::Int(remaining),
+                Value::Int(wait),
+                Value::Int(reset),
+            ] = *numbers
+            else {
+                return None;
+            };
             Some(Outcome {
                 admitted: admitted == 1,
                 tier: tier.try_into().ok()?,
@@ -134,7 +147,7 @@ impl<'a> Call<'a> {
                 // A log goes by the name it was given, the others by the time they tell.
                 mark: match now {
                     [] => self.mark.unwrap_or(0),
-                    [now] => (*now).try_into().ok()?,
+                    [Value::Int(now)] => (*now).try_into().ok()?,
                     _ => return None,
                 },
                 source: Source::Store,
@@ -165,17 +178,13 @@ mod tests {
         assert!(ids.iter().all(|id| *id < 1 << 52));
     }
 
-    /// A server knows a script by this digest: it changes only with the script, and only when that
-    /// is meant, since processes of both versions then load a script of their own.
+    /// A digest changes only with the script, and only when that is meant, since processes of both
+    /// versions then load a script of their own.
     #[test]
-    fn the_scripts_are_those_that_were_released() {
-        for (script, sha1) in [
-            (&SLIDING_WINDOW, "0f4343892781ccb340eb77b3b4c16429ff28e250"),
-            (&SLIDING_COUNTER, "0521b11b8558a00b4e68c17be7626904a6443211"),
-            (&FIXED_WINDOW, "3961b19608b04fa93c6ac8765b63d6b9d2beabf4"),
-            (&TOKEN_BUCKET, "19caa1fde4f3753e285642b7e6e9740fe6aa7206"),
-        ] {
-            assert_eq!(script.sha1.get_hash(), sha1, "{}", script.text.lines().next().unwrap());
+    fn the_digests_are_those_of_the_scripts() {
+        for script in [&SLIDING_WINDOW, &SLIDING_COUNTER, &FIXED_WINDOW, &TOKEN_BUCKET] {
+            let title = script.text.lines().next().unwrap();
+            assert_eq!(redis::Script::new(script.text).get_hash(), script.sha1, "{title}");
         }
     }
 
@@ -185,9 +194,13 @@ mod tests {
         let key = Key::compose("", &policy, b"");
         let request = Request { policy: &policy, cost: 1, record: true, id: None };
         let call = Call::decision(&key, request);
-        assert_eq!(call.decode(&[1, 0, 1, 0, 0, 7]).unwrap().mark, 7);
+        let decode = |reply: &[i64]| {
+            call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
+        };
+        assert_eq!(decode(&[1, 0, 1, 0, 0, 7]).unwrap().mark, 7);
         for reply in [&[1, 0, -1, 0, 0, 7][..], &[1, 0, 1, 0, 0, -7], &[1, 0, 1], &[]] {
-            assert_eq!(call.decode(reply), Err(UnavailableReason::StoreError));
+            assert_eq!(decode(reply), Err(UnavailableReason::StoreError));
         }
+        assert_eq!(call.decode(&Value::Nil), Err(UnavailableReason::StoreError));
     }
 }

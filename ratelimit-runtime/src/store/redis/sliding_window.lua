@@ -50,15 +50,20 @@ end
 
 local card = call('ZCARD', log)
 
--- A tier refuses while the unit lives that would have to leave first.
-local admitted, tier, remaining, wait, last
+-- A tier refuses while the unit lives that would have to leave first. An admitted call is also told
+-- how many units live: until a tier refuses they are counted, once for both. The last tier, as a rule
+-- the longest, comes first: its units are known without counting.
+local admitted, tier, remaining, wait, last, lives
 repeat
-  admitted, last = true, nil
-  for i = 4, #ARGV, 2 do
-    local threshold = tonumber(ARGV[i + 1])
-    if card + cost > threshold then
-      local leaves = stamp(cost - threshold - 1) + ARGV[i] - now
-      if leaves > 0 and (admitted or leaves > wait) then
+  admitted, last, lives = true, nil, {}
+  for i = #ARGV - 1, 4, -2 do
+    local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+    if admitted and period < longest then
+      lives[i] = call('ZCOUNT', log, now - period + 1, '+inf')
+    end
+    if (lives[i] or card) + cost > threshold then
+      local leaves = stamp(cost - threshold - 1) + period - now
+      if leaves > 0 and (admitted or leaves >= wait) then
         admitted, tier, wait = false, i, leaves
       end
     end
@@ -123,7 +128,7 @@ if not admitted and own == 0 then
   -- The unit is known already that has to leave.
   remaining = 0
   if cost > 1 then
-    local live = call('ZCOUNT', log, now - ARGV[tier] + 1, '+inf')
+    local live = lives[tier] or call('ZCOUNT', log, now - ARGV[tier] + 1, '+inf')
     remaining = math.max(ARGV[tier + 1] - live, 0)
   end
 else
@@ -131,24 +136,27 @@ else
   for i = 4, #ARGV, 2 do
     local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
     local live = card
-    if not is_trimmed or period < longest then
+    if lives[i] then
+      live = lives[i] + own
+    elseif not is_trimmed or period < longest then
       live = call('ZCOUNT', log, now - period + 1, '+inf') + virtual
     end
     if virtual > 0 then
       live = math.min(live, largest)
     end
     local left = math.max(threshold - live, 0)
-    local wanted, leaves = admitted and left + 1 or cost, 0
-    if wanted <= threshold and live + wanted > threshold then
-      -- The unit that has to leave, counted from the newest: in the log, or one of the call's own.
-      local unit = threshold - wanted + 1
-      local held = unit > ahead and unit - virtual or unit
-      local is_own = is_alone or unit > ahead and held <= ahead
-      leaves = is_own and period or stamp(-held) + period - now
-    end
-    local closer = admitted and (not tier or left < remaining)
-    if not tier or closer or leaves > wait and (left == remaining or not admitted) then
-      tier, remaining, wait = i, left, leaves
+    if not tier or not admitted or left <= remaining then
+      local wanted, leaves = admitted and left + 1 or cost, 0
+      if wanted <= threshold and live + wanted > threshold then
+        -- The unit that has to leave, counted from the newest: in the log, or one of the call's own.
+        local unit = threshold - wanted + 1
+        local held = unit > ahead and unit - virtual or unit
+        local is_own = is_alone or unit > ahead and held <= ahead
+        leaves = is_own and period or stamp(-held) + period - now
+      end
+      if not tier or admitted and left < remaining or leaves > wait then
+        tier, remaining, wait = i, left, leaves
+      end
     end
   end
 end
