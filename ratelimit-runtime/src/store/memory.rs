@@ -13,9 +13,12 @@ mod stamps;
 mod state;
 mod token_bucket;
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use hashbrown::DefaultHashBuilder;
@@ -35,6 +38,10 @@ const KEYS_PER_SHARD: usize = 4_096;
 /// The most keys, about, that one call passes over in search of an expired one when the store is
 /// full; the next call goes on from there.
 const MOST_PASSED_OVER: usize = 2 * KEYS_PER_SHARD;
+
+/// How long before it is made the time of a store begins: several tests, each with a clock that
+/// stands still at its own beginning, may share the embedded limiter.
+const BEFORE: Duration = Duration::from_secs(3_600);
 
 pub(crate) struct MemoryStore {
     shards: Box<[Place]>,
@@ -56,11 +63,12 @@ struct Place {
 
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize) -> Self {
+        let now = Instant::now();
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().max(FEWEST_SHARDS);
         Self {
             shards: (0..shards).map(|_| Place::default()).collect(),
             hasher: DefaultHashBuilder::default(),
-            epoch: Instant::now(),
+            epoch: now.checked_sub(BEFORE).unwrap_or(now),
             keys: AtomicUsize::new(0),
             max_keys,
         }
@@ -202,7 +210,6 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
     use crate::{Policy, caller::Caller};
@@ -240,6 +247,21 @@ mod tests {
             tokio::time::advance(Duration::from_secs(2)).await;
         }
         assert!(most < 20_000, "{most} keys held of 10 000 live ones");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_stands_still_since_before_the_store_was_made_moves_it_too() {
+        let later = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            MemoryStore::new(10)
+        });
+        let store = later.join().unwrap();
+        for _ in 0..2 {
+            assert!(decide(&store, 1, TAKE).unwrap().admitted);
+        }
+        assert_eq!(decide(&store, 1, TAKE).unwrap().wait, 1_000_000);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(decide(&store, 1, TAKE).unwrap().admitted);
     }
 
     #[tokio::test]
