@@ -1,0 +1,115 @@
+//! What the benchmarks call, and how they measure.
+
+pub mod figures;
+pub mod load;
+pub mod on_redis;
+pub mod rounds;
+pub mod server;
+
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+/// Annotated functions of every algorithm, and one that is not annotated.
+pub mod calls {
+    use ratelimit_runtime::{RateLimitError, rate_limit};
+
+    type Done = Result<(), RateLimitError>;
+
+    /// Not limited.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    #[expect(clippy::unused_async, reason = "as its limited counterparts are written")]
+    pub async fn plain(tenant: &str, user: u32) -> Done {
+        let _ = (tenant, user);
+        Ok(())
+    }
+
+    macro_rules! calls {
+        ($($name:ident: $algorithm:ident $period:literal $threshold:literal,)*) => {$(
+            /// Limited.
+            ///
+            /// # Errors
+            ///
+            /// The refusal.
+            #[rate_limit(algorithm = $algorithm, period = $period, threshold = $threshold, key = (tenant, user))]
+            pub async fn $name(tenant: &str, user: u32) -> Done {
+                Ok(())
+            }
+        )*};
+    }
+
+    // Those of 366 days refuse all but the first calls; the others admit, as fast as they come.
+    calls! {
+        window_3: sliding_window "366d" 3,
+        window_100: sliding_window "366d" 100,
+        window_1_000: sliding_window "366d" 1_000,
+        window_100_000: sliding_window "366d" 100_000,
+        window: sliding_window "1ms" 100_000,
+        window_of_100: sliding_window "1ms" 100,
+        window_of_1_000: sliding_window "1ms" 1_000,
+        counter_3: sliding_counter "366d" 3,
+        counter: sliding_counter "1s" 1_000_000_000,
+        fixed_3: fixed_window "366d" 3,
+        fixed: fixed_window "1s" 1_000_000_000,
+        bucket_3: token_bucket "366d" 3,
+        bucket: token_bucket "1s" 1_000_000_000,
+    }
+
+    macro_rules! tiers {
+        ($($name:ident: $algorithm:ident $($period:literal $threshold:literal)*,)*) => {$(
+            /// Limited in several windows.
+            ///
+            /// # Errors
+            ///
+            /// The refusal.
+            #[rate_limit(
+                algorithm = $algorithm,
+                $(tier(period = $period, threshold = $threshold),)*
+                key = (tenant, user)
+            )]
+            pub async fn $name(tenant: &str, user: u32) -> Done {
+                Ok(())
+            }
+        )*};
+    }
+
+    tiers! {
+        windows_2: sliding_window "1ms" 100 "1s" 99_000,
+        windows_3: sliding_window "1ms" 100 "10ms" 990 "1s" 98_000,
+        windows_4: sliding_window "1ms" 100 "10ms" 990 "100ms" 9_800 "1s" 97_000,
+        windows_5: sliding_window "1ms" 100 "5ms" 490 "20ms" 1_950 "100ms" 9_700 "1s" 96_000,
+        buckets_2: token_bucket "1s" 10_000_000 "2s" 19_000_000,
+        buckets_3: token_bucket "1s" 10_000_000 "2s" 19_000_000 "3s" 28_000_000,
+        buckets_4: token_bucket "1s" 10_000_000 "2s" 19_000_000 "3s" 28_000_000 "4s" 37_000_000,
+        buckets_5: token_bucket "1s" 10_000_000 "2s" 19_000_000 "3s" 28_000_000 "4s" 37_000_000
+            "5s" 46_000_000,
+    }
+}
+
+/// The output of a future that is ready at once, as every call in memory is.
+///
+/// # Panics
+///
+/// When it is not.
+pub fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("the embedded store does not wait"),
+    }
+}
+
+/// A call of the annotated function of this name, for the caller of a number.
+#[macro_export]
+macro_rules! annotated {
+    ($name:ident) => {
+        Box::new(|user| {
+            let call = $crate::calls::$name(std::hint::black_box("acme"), user);
+            std::hint::black_box($crate::now(call)).ok();
+        })
+    };
+}
