@@ -5,3 +5,6 @@ pub mod redis {}
 
 #[doc = include_str!("guide/failures.md")]
 pub mod failures {}
+
+#[doc = include_str!("guide/capacity.md")]
+pub mod capacity {}
