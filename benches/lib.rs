@@ -1,6 +1,10 @@
 //! What the benchmarks call, and how they measure.
 
+pub mod figures;
+pub mod load;
+pub mod on_redis;
 pub mod rounds;
+pub mod server;
 
 use std::{
     future::Future,

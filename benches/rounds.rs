@@ -27,7 +27,12 @@ fn time(threads: u32, callers: u32, call: &(dyn Fn(u32) + Sync)) -> f64 {
 }
 
 /// The least, the median and the most.
-fn spread(mut rounds: Vec<f64>) -> [f64; 3] {
+///
+/// # Panics
+///
+/// Without rounds.
+#[must_use]
+pub fn spread(mut rounds: Vec<f64>) -> [f64; 3] {
     rounds.sort_by(f64::total_cmp);
     [rounds[0], rounds[rounds.len() / 2], rounds[rounds.len() - 1]]
 }

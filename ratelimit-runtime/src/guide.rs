@@ -21,3 +21,6 @@ pub mod redis {}
 
 #[doc = include_str!("guide/failures.md")]
 pub mod failures {}
+
+#[doc = include_str!("guide/capacity.md")]
+pub mod capacity {}

@@ -1,0 +1,30 @@
+//! Figures as `benches/compare` collects them.
+
+use crate::rounds::spread;
+
+/// Of two contenders that ran in turn, the ratio of each round; the rounds next to each other met the
+/// same machine.
+#[must_use]
+pub fn ratios(rounds: &[f64], base: &[f64]) -> Vec<f64> {
+    rounds.iter().zip(base).map(|(round, base)| round / base).collect()
+}
+
+/// A figure with its spread.
+///
+/// # Panics
+///
+/// Without rounds.
+#[must_use]
+pub fn figure(rounds: Vec<f64>, digits: usize) -> String {
+    let [least, median, most] = spread(rounds);
+    format!("{median:.digits$} ({least:.digits$}-{most:.digits$})")
+}
+
+/// Prints a line of the table in which `benches/compare` gathers all that have a bar to pass.
+///
+/// # Panics
+///
+/// Without rounds.
+pub fn report(what: &str, rounds: Vec<f64>, bar: &str) {
+    println!("= {what} | {} | {bar}", figure(rounds, 2));
+}

@@ -1,0 +1,62 @@
+//! Annotated functions that decide on a limiter of their own, and how it is connected.
+
+use std::time::Duration;
+
+use ratelimit_runtime::{Limiter, OnStoreError, RateLimitError, rate_limit};
+
+use crate::server::Result;
+
+/// The policy of [`admitted`]: wide enough for what one server can decide.
+pub const ADMITTED: (u64, u32) = (5_000_000, 400);
+
+/// The policy of [`refused`].
+pub const REFUSED: (u64, u32) = (31_622_400_000_000, 2);
+
+/// Limited so wide that each call is admitted.
+///
+/// # Errors
+///
+/// When the store does not decide.
+#[rate_limit(period = "5s", threshold = 400, key = user, limiter = limiter)]
+pub async fn admitted(limiter: &Limiter, user: u32) -> std::result::Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// Limited so narrow that each call is refused, all but a caller's first two.
+///
+/// # Errors
+///
+/// The refusal.
+#[rate_limit(period = "366d", threshold = 2, key = user, limiter = limiter)]
+pub async fn refused(limiter: &Limiter, user: u32) -> std::result::Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// A limiter that remembers so many refusals, and a call that is not decided fails; it stays for as
+/// long as the process.
+///
+/// # Errors
+///
+/// When the server is not there.
+pub async fn limiter(url: &str, deny_cache: usize) -> Result<&'static Limiter> {
+    let builder = Limiter::builder()
+        .deadline(Duration::from_secs(10))
+        .on_store_error(OnStoreError::Deny)
+        .deny_cache(deny_cache);
+    Ok(Box::leak(Box::new(builder.connect(url).await?)))
+}
+
+/// One call, which must be admitted or refused as expected.
+///
+/// # Panics
+///
+/// When the store has not decided.
+pub async fn call(limiter: &Limiter, is_admitted: bool, user: u32) -> bool {
+    let answer =
+        if is_admitted { admitted(limiter, user).await } else { refused(limiter, user).await };
+    match answer {
+        Ok(()) => true,
+        Err(RateLimitError::Exceeded(_)) => false,
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,254 @@
+//! `cargo bench -p ratelimit-benches --bench scripts [-- <threshold>..]`
+//!
+//! What a decision costs a Redis server: microseconds of its processor in `EVALSHA`, as `INFO
+//! commandstats` counts them, of each shipped script and of the plain one in `baseline.lua`, when the
+//! call is admitted and when it is refused. Admitted calls meet a log that is half full and from which
+//! one unit leaves with each call; refused ones a full one.
+//!
+//! Time is simulated, so that all of that holds at every call: `TIME` is called, and another stamp is
+//! used. The scripts run in turn on one server; figures are medians with the lowest and the highest
+//! round, and the median of the ratios to the baseline in the same round.
+
+use ratelimit_benches::{
+    figures::{figure, ratios, report},
+    rounds::spread,
+    server::{Result, Server},
+};
+use redis::Connection;
+
+const ROUNDS: usize = 25;
+const CALLS: u64 = 2_000;
+const HOUR: u64 = 3_600_000_000;
+/// When simulated time begins.
+const START: u64 = 1_700_000_000_000_000;
+
+const TIME: &str = "local time = redis.call('TIME')\n";
+const SIMULATED: &str = "local time = redis.call('TIME')\ntime[1], time[2] = KEYS[2], KEYS[3]\n";
+
+macro_rules! shipped {
+    ($name:literal) => {
+        include_str!(concat!("../ratelimit-runtime/src/store/redis/", $name, ".lua"))
+    };
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Log,
+    Windows,
+    Counters,
+    Buckets,
+}
+
+const SCRIPTS: [(&str, State, &str); 5] = [
+    ("baseline", State::Log, include_str!("baseline.lua")),
+    ("sliding_window", State::Log, shipped!("sliding_window")),
+    ("sliding_counter", State::Counters, shipped!("sliding_counter")),
+    ("fixed_window", State::Windows, shipped!("fixed_window")),
+    ("token_bucket", State::Buckets, shipped!("token_bucket")),
+];
+
+/// A script under a policy; each of its keys is called once in so many steps.
+struct Contender {
+    name: String,
+    state: State,
+    sha: String,
+    /// Periods and thresholds.
+    tiers: Vec<(u64, u64)>,
+    is_admitted: bool,
+    keys: u64,
+    step: u64,
+    now: u64,
+    called: u64,
+    rounds: Vec<f64>,
+}
+
+fn main() -> Result<()> {
+    let wanted: Vec<u64> = std::env::args().filter_map(|it| it.parse().ok()).collect();
+    let server = Server::start(&[])?;
+    for threshold in [3, 100, 1_000, 100_000] {
+        if !wanted.is_empty() && !wanted.contains(&threshold) {
+            continue;
+        }
+        // As many as fit into memory when they are full.
+        let keys = (1_000_000 / threshold).clamp(10, 10_000);
+        let mut cases = Vec::new();
+        for script in SCRIPTS {
+            let most = if threshold == 100 && script.0 != "baseline" { 5 } else { 1 };
+            cases.extend((1..=most).map(|tiers| (script, threshold, tiers, keys)));
+        }
+        println!("\nthreshold {threshold}, {keys} keys");
+        let contenders = run(&server, &cases)?;
+        if threshold == 100 {
+            report_ratios(&contenders);
+        }
+    }
+    if wanted.is_empty() {
+        println!("\nthreshold 3, 100 and 10 000 and 1 000 000 keys");
+        let cases = [100, 10_000, 1_000_000].map(|keys| (SCRIPTS[1], 3, 1, keys));
+        run(&server, &cases)?;
+    }
+    Ok(())
+}
+
+/// A script, a threshold, so many tiers and keys.
+type Case = ((&'static str, State, &'static str), u64, u64, u64);
+
+/// Each case admitted and refused, all in turn, with a line for each.
+fn run(server: &Server, cases: &[Case]) -> Result<Vec<Contender>> {
+    let mut connection = server.connect()?;
+    redis::cmd("FLUSHALL").exec(&mut connection)?;
+    let mut contenders = Vec::new();
+    for case in cases {
+        let (name, _, text) = case.0;
+        assert_eq!(text.matches(TIME).count(), 1, "{name} reads the clock once");
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(text.replace(TIME, SIMULATED));
+        let sha: String = load.query(&mut connection)?;
+        for is_admitted in [true, false] {
+            contenders.push(Contender::new(case, sha.clone(), is_admitted));
+        }
+    }
+    for contender in &contenders {
+        contender.fill(&mut connection)?;
+    }
+    for _ in 0..ROUNDS {
+        for contender in &mut contenders {
+            redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut connection)?;
+            contender.call(&mut connection)?;
+            contender.rounds.push(micros_per_call(&mut connection)?);
+        }
+    }
+    println!("{:26}{:>28}{:>28}", "", "admitted: us, x", "refused: us, x");
+    for both in contenders.chunks(2) {
+        print!("{:26}", both[0].name);
+        for (contender, base) in both.iter().zip(&contenders) {
+            let ratio = spread(ratios(&contender.rounds, &base.rounds))[1];
+            print!("{:>20}{ratio:8.2}", figure(contender.rounds.clone(), 1));
+        }
+        println!();
+    }
+    Ok(contenders)
+}
+
+fn micros_per_call(connection: &mut Connection) -> Result<f64> {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
+    let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+    let figure =
+        line.and_then(|line| line.split(',').find_map(|it| it.strip_prefix("usec_per_call=")));
+    Ok(figure.ok_or("no script was called")?.parse()?)
+}
+
+fn report_ratios(contenders: &[Contender]) {
+    let rounds = |name: &str, is_admitted: bool| {
+        let is = |it: &&Contender| it.name == name && it.is_admitted == is_admitted;
+        contenders.iter().find(is).map_or(&[][..], |it| &it.rounds)
+    };
+    for (name, is_admitted, base, bar) in [
+        ("sliding_window", true, "baseline", "at most 0.85"),
+        ("sliding_window", false, "baseline", "at most 0.65"),
+        ("sliding_window, 3 tiers", true, "sliding_window", "at most 1.6"),
+        ("sliding_window, 3 tiers", false, "sliding_window", "at most 1.6"),
+    ] {
+        let what = if is_admitted { "admitted" } else { "refused" };
+        let ratios = ratios(rounds(name, is_admitted), rounds(base, is_admitted));
+        report(&format!("server time of {name}, {what}, to {base}"), ratios, bar);
+    }
+}
+
+impl Contender {
+    fn new(case: &Case, sha: String, is_admitted: bool) -> Self {
+        let &((name, state, _), threshold, tiers, keys) = case;
+        let live = (threshold / 2).max(1);
+        let step = HOUR / (keys * live);
+        // Further tiers are shorter, so that the log is that of the last.
+        let period = keys * live * step + 1;
+        let tiers: Vec<_> =
+            (0..tiers).rev().map(|it| (period >> it, (threshold >> it).max(1))).collect();
+        let name = match tiers.len() {
+            1 => name.to_owned(),
+            tiers => format!("{name}, {tiers} tiers"),
+        };
+        let (now, called, rounds) = (START, 0, Vec::new());
+        Self { name, state, sha, tiers, is_admitted, keys, step, now, called, rounds }
+    }
+
+    fn key(&self, number: u64) -> String {
+        let caller = number * 2_654_435_761 % self.keys;
+        format!("ratelimit:{}:{}:{}:call/{caller}", self.name, self.is_admitted, self.keys)
+    }
+
+    /// Brings all keys into the state in which they are called.
+    fn fill(&self, connection: &mut Connection) -> Result<()> {
+        if self.state != State::Log && self.is_admitted {
+            // It begins with nothing taken.
+            return Ok(());
+        }
+        for first in (0..self.keys).step_by(100) {
+            let mut pipe = redis::pipe();
+            for number in first..self.keys.min(first + 100) {
+                if self.state == State::Log {
+                    self.add_log(&mut pipe, number);
+                } else {
+                    self.add_call(&mut pipe, number, self.tiers[0].1);
+                }
+            }
+            pipe.exec(connection)?;
+        }
+        Ok(())
+    }
+
+    /// The log that the first call of this number meets.
+    fn add_log(&self, pipe: &mut redis::Pipeline, number: u64) {
+        let (period, threshold) = self.tiers[self.tiers.len() - 1];
+        let (units, apart, first) = if self.is_admitted {
+            ((threshold / 2).max(1), self.keys * self.step, START + number * self.step)
+        } else {
+            (threshold, 1, START)
+        };
+        let log = self.key(number);
+        let stamps: Vec<u64> = (1..=units).map(|unit| first - unit * apart).collect();
+        for stamps in stamps.chunks(500) {
+            let add = pipe.cmd("ZADD").arg(&log);
+            for stamp in stamps {
+                add.arg(stamp).arg(fastrand::u64(..1 << 52));
+            }
+        }
+        pipe.cmd("PEXPIRE").arg(&log).arg(period / 1_000);
+    }
+
+    /// One round: every key as often as the others, in a scattered order.
+    fn call(&mut self, connection: &mut Connection) -> Result<()> {
+        for _ in 0..CALLS / 100 {
+            let mut pipe = redis::pipe();
+            for _ in 0..100 {
+                self.add_call(&mut pipe, self.called, 1);
+                self.called += 1;
+                if self.is_admitted {
+                    self.now += self.step;
+                }
+            }
+            for reply in pipe.query::<Vec<Vec<i64>>>(connection)? {
+                assert_eq!(reply[0] == 1, self.is_admitted, "{}: {reply:?}", self.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_call(&self, pipe: &mut redis::Pipeline, number: u64, cost: u64) {
+        let call = pipe.cmd("EVALSHA").arg(&self.sha).arg(3).arg(self.key(number));
+        call.arg(self.now / 1_000_000).arg(self.now % 1_000_000);
+        match self.state {
+            State::Log => call.arg(fastrand::u64(..1 << 52)).arg(cost).arg(0),
+            State::Windows => call.arg(1).arg(cost),
+            State::Counters | State::Buckets => call.arg(1).arg(cost).arg(0),
+        };
+        for (period, threshold) in &self.tiers {
+            match self.state {
+                State::Log | State::Windows => call.arg(period).arg(threshold),
+                State::Counters => call.arg(period).arg(threshold).arg(1),
+                // A part of a token for each microsecond of the period.
+                State::Buckets => call.arg(period).arg(threshold).arg(period * threshold),
+            };
+        }
+    }
+}
