@@ -39,6 +39,7 @@ mod registry;
 mod rejection;
 mod report;
 mod rules;
+mod site;
 mod store;
 #[cfg(feature = "web")]
 pub mod web;

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Once};
 
-use crate::{policy::Policy, private::Site};
+use crate::{policy::Policy, site::Site};
 
 /// All annotated functions of this program, of all its crates, by name.
 ///

@@ -1,0 +1,69 @@
+//! Why a limiter could not be made.
+
+use std::{error::Error, fmt};
+
+/// Why a limiter could not be connected to its store.
+///
+/// The message says what was wrong and where: the variable or the URL's scheme, the address, the
+/// cause. It never holds a password.
+pub struct ConnectError {
+    /// Where the URL came from, as an operator knows it.
+    pub(crate) origin: &'static str,
+    pub(crate) cause: ConnectFault,
+}
+
+#[derive(Debug)]
+pub(crate) enum ConnectFault {
+    UnknownScheme(String),
+    Malformed(String),
+    Unreachable { addresses: String, cause: String },
+    NotUnicode,
+}
+
+/// The schemes a store's URL may have, for messages.
+pub(crate) const SCHEMES: &str =
+    "memory://, redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://";
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.origin)?;
+        match &self.cause {
+            ConnectFault::UnknownScheme(scheme) => {
+                write!(f, ": unknown scheme `{scheme}`; the URL has to start with {SCHEMES}")
+            }
+            ConnectFault::Malformed(why) => {
+                write!(
+                    f,
+                    ": malformed URL ({why}); write for example redis://127.0.0.1:6379, the schemes are {SCHEMES}"
+                )
+            }
+            ConnectFault::Unreachable { addresses, cause } => {
+                write!(f, ": cannot connect to {addresses}: {cause}")
+            }
+            ConnectFault::NotUnicode => {
+                write!(f, ": not valid UTF-8; the URL has to start with {SCHEMES}")
+            }
+        }
+    }
+}
+
+/// The message: it is what a `main` that returns this error prints.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error for ConnectError {}
+
+/// [`install`](crate::install) was called a second time in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlreadyInstalled;
+
+impl fmt::Display for AlreadyInstalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a rate limiter is already installed in this process")
+    }
+}
+
+impl Error for AlreadyInstalled {}
