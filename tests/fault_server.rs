@@ -155,7 +155,7 @@ async fn a_flushed_database_starts_counts_anew_and_fails_no_call() {
 async fn eviction_makes_room_and_forgets_callers() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
-    limiter.check(&POLICY, "first").await.unwrap();
+    limiter.check(&POLICY, "warm").await.unwrap();
     let bytes = server.figure("used_memory") + 300_000;
     let () = server.command("CONFIG SET maxmemory-policy allkeys-lru");
     let () = server.command(&format!("CONFIG SET maxmemory {bytes}"));
@@ -168,7 +168,13 @@ async fn eviction_makes_room_and_forgets_callers() {
         .with("keys evicted", evicted)
         .print();
     assert!(evicted > 1_000, "{evicted}");
-    assert_eq!(limiter.check(&POLICY, "first").await.unwrap().remaining(), 2);
+    // Which keys go is Redis's choice; of the oldest it is most.
+    let mut forgotten = 0;
+    for caller in 0..500 {
+        let left = limiter.peek_n(&POLICY, caller, 0).await.unwrap().remaining();
+        forgotten += u32::from(left == 3);
+    }
+    assert!(forgotten > 100, "{forgotten}");
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub const DEADLINE: Duration = Duration::from_millis(100);
 
 /// What a busy machine needs to notice that a deadline has passed.
-pub const NOTICED: Duration = Duration::from_millis(100);
+pub const NOTICED: Duration = Duration::from_millis(400);
 
 /// Waits until `ready` returns something, and fails the test if that takes too long.
 pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
