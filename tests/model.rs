@@ -224,6 +224,10 @@ fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimit
     }
 }
 
+/// The time of an embedded limiter when it is made: an hour after its epoch, to which the windows of
+/// a sliding counter are aligned.
+const EPOCH: u64 = 3_600_000_000;
+
 /// Drives an embedded limiter with the schedules of all its cases, on tokio's paused clock.
 async fn judge_embedded(algorithm: Algorithm) {
     let seed = seed();
@@ -231,7 +235,7 @@ async fn judge_embedded(algorithm: Algorithm) {
     let all = cases(algorithm);
     for case in &all {
         let limiter = Limiter::in_memory();
-        let mut schedule = Schedule::forwards(case, 0, rng.fork());
+        let mut schedule = Schedule::forwards(case, EPOCH, rng.fork());
         let mut admissions = HashMap::new();
         for _ in 0..operations_of(case, &all) {
             let before = schedule.now();
