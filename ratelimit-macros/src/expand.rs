@@ -35,7 +35,7 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
 
 /// One block: what is made in it is gone before the body runs.
 fn prologue(policy: &Policy, function: &Function) -> TokenStream {
-    let Policy { cost, max_wait, on_store_error, skip, key, limiter, dry_run, krate, .. } = policy;
+    let Policy { cost, max_wait, on_store_error, skip, key, limiter, krate, .. } = policy;
     let private = quote!(#krate::private);
     // Bindings that no one else can name, and that are no one's constants.
     let call = format_ident!("__ratelimit_call", span = Span::mixed_site());
@@ -55,7 +55,6 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     });
     let check = if late.is_some() { quote!(check_under(&#late_policy)) } else { quote!(check()) };
     let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
-    let dry_run = dry_run.then(|| quote!(#call.dry_run();));
     let cost = cost.as_ref().map(|cost| {
         let units = emit(cost);
         quote_spanned!(cost.expr.span()=> #call.cost(#units);)
@@ -78,12 +77,11 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         let private = spanned(&private, expr.span());
         quote_spanned!(expr.span()=> #private::part(&(#part)).add_to(&mut #call);)
     });
-    let settings: TokenStream = [receiver, dry_run, cost, max_wait, on_store_error, limiter]
+    let settings: TokenStream = [receiver, cost, max_wait, on_store_error, limiter]
         .into_iter()
         .flatten()
         .chain(parts)
         .collect();
-    let mutable = (!settings.is_empty()).then(|| quote!(mut));
 
     // A return type that cannot carry the refusal is reported from the first of these tokens to
     // the last.
@@ -96,7 +94,7 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     // The call is gone before anything is awaited, and most calls are decided by then.
     let prologue = quote! {
         let #checked = {
-            let #mutable #call = #private::Call::new({
+            let mut #call = #private::Call::new({
                 struct Here;
                 static SITE: #private::Site = #private::Site::new::<Here>(#literal, #declaration);
                 #private::submit!(&SITE);

@@ -7,6 +7,10 @@ use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, UnOp};
 
 use crate::args::{list, nearest};
 
+// Beside the rules, for the runtime to read too.
+#[path = "rules/period.rs"]
+mod period;
+
 /// A number, as far as it is known.
 pub(crate) struct Value {
     /// As written.
@@ -44,16 +48,8 @@ impl Value {
     }
 }
 
+/// Microseconds.
 const SECOND: u64 = 1_000_000;
-
-/// The units of a period, in microseconds.
-const UNITS: [(&str, u64); 5] = [
-    ("ms", 1_000),
-    ("s", SECOND),
-    ("m", 60 * SECOND),
-    ("h", 60 * 60 * SECOND),
-    ("d", 24 * 60 * 60 * SECOND),
-];
 
 /// Reads a length of time: a whole number of seconds, a string with units, or an expression.
 pub(crate) fn time(name: &str, expr: Expr) -> syn::Result<Value> {
@@ -61,7 +57,7 @@ pub(crate) fn time(name: &str, expr: Expr) -> syn::Result<Value> {
         None => None,
         Some(Written::Integer(seconds)) => Some(integer(name, seconds)?.saturating_mul(SECOND)),
         Some(Written::Other(Lit::Str(text))) => Some(
-            read_units(&text.value())
+            period::read(&text.value())
                 .map_err(|why| syn::Error::new_spanned(text, format!("`{name}` {why}")))?,
         ),
         Some(Written::Other(Lit::Float(seconds))) => {
@@ -162,81 +158,4 @@ fn integer(name: &str, literal: &LitInt) -> syn::Result<u64> {
 
 fn negative(name: &str, expr: &Expr) -> syn::Error {
     syn::Error::new_spanned(expr, format!("`{name}` cannot be negative"))
-}
-
-/// Reads `"1h 30m"`: whole numbers, each with its unit.
-fn read_units(text: &str) -> Result<u64, String> {
-    const FORM: &str = "is written like `\"500ms\"`, `\"30s\"`, `\"5m\"`, `\"1h 30m\"` or `\"1d\"`";
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return Err(FORM.to_owned());
-    }
-    let mut total: u64 = 0;
-    while !rest.is_empty() {
-        let (number, after) = split_while(rest, |c| c.is_ascii_digit());
-        let (unit, after) = split_while(after.trim_start(), char::is_alphabetic);
-        if number.is_empty() {
-            return Err(if rest.starts_with('-') {
-                "cannot be negative".to_owned()
-            } else {
-                FORM.to_owned()
-            });
-        }
-        let Some((_, micros)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-            let names: Vec<_> = UNITS.iter().map(|(name, _)| *name).collect();
-            return Err(match unit {
-                "" if after.starts_with('.') => "has no fractions; use a smaller unit".to_owned(),
-                "" => format!("needs a unit after `{number}`: {}", list(&names)),
-                unit => format!("has no unit `{unit}`; the units are {}", list(&names)),
-            });
-        };
-        // What does not fit is beyond the longest period, and stays so.
-        let number: u64 = number.parse().unwrap_or(u64::MAX);
-        total = total.saturating_add(number.saturating_mul(*micros));
-        rest = after.trim_start();
-    }
-    Ok(total)
-}
-
-fn split_while(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
-    text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_of_time_are_read() {
-        for (text, micros) in [
-            ("500ms", 500_000),
-            ("30s", 30 * SECOND),
-            ("5m", 300 * SECOND),
-            ("1h 30m", 5_400 * SECOND),
-            ("1h30m", 5_400 * SECOND),
-            (" 2 d ", 172_800 * SECOND),
-            ("0s", 0),
-            ("99999999999999999999999d", u64::MAX),
-        ] {
-            assert_eq!(read_units(text), Ok(micros), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_length_of_time_is_told() {
-        for (text, part) in [
-            ("", "is written like"),
-            ("soon", "is written like"),
-            ("30", "needs a unit after `30`"),
-            ("1h 30", "needs a unit after `30`"),
-            ("30 sec", "has no unit `sec`; the units are `ms`, `s`, `m`, `h` and `d`"),
-            ("1.5s", "has no fractions"),
-            ("-5s", "cannot be negative"),
-            ("5s,", "is written like"),
-            ("5µs", "has no unit `µs`"),
-        ] {
-            let error = read_units(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
-        }
-    }
 }

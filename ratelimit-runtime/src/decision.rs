@@ -105,17 +105,19 @@ impl Decision {
 
 /// Puts a name and units to the numbers a store returned.
 pub(crate) fn decide(policy: &Policy, outcome: &Outcome) -> Result<Decision, Exceeded> {
-    if !outcome.admitted {
-        return Err(exceeded(policy, outcome));
-    }
-    Ok(Decision {
+    if outcome.admitted { Ok(passed(policy, outcome)) } else { Err(exceeded(policy, outcome)) }
+}
+
+/// Puts a name and units to the numbers of a call that passes, be it only rehearsed.
+pub(crate) fn passed(policy: &Policy, outcome: &Outcome) -> Decision {
+    Decision {
         policy: policy.name(),
         tier: policy.tiers()[usize::from(outcome.tier)],
         remaining: outcome.remaining,
         replenish_after: Duration::from_micros(outcome.wait),
         reset_after: Duration::from_micros(outcome.reset),
         charge: None,
-    })
+    }
 }
 
 /// Puts a name and units to the numbers of a refusal.

@@ -114,6 +114,12 @@ impl Remote {
         }
     }
 
+    /// The servers that were asked so far, by name, and why those that are left alone are.
+    pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
+        let states = self.breakers.states().into_iter().enumerate();
+        states.map(|(server, state)| (self.store.name(server), state)).collect()
+    }
+
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.refusals.forget(key);
         self.local.reset(key.subject());
@@ -136,6 +142,26 @@ impl Remote {
         let permit = self.permit(key)?;
         let answer = self.store.refund(key, refund, Instant::now() + self.deadline).await;
         self.settle(permit, answer)
+    }
+
+    /// All fields of a hash on the store, and their values.
+    #[cfg(feature = "overrides")]
+    pub(crate) async fn fields(
+        &self,
+        key: &[u8],
+    ) -> Result<Vec<(String, String)>, UnavailableReason> {
+        self.store.fields(key, Instant::now() + self.deadline).await
+    }
+
+    /// Gives a field of a hash on the store this value, or removes it.
+    #[cfg(feature = "overrides")]
+    pub(crate) async fn set_field(
+        &self,
+        key: &[u8],
+        field: &str,
+        value: Option<&str>,
+    ) -> Result<(), UnavailableReason> {
+        self.store.set_field(key, field, value, Instant::now() + self.deadline).await
     }
 
     /// Leave to ask the server that has the key, unless it is left alone.

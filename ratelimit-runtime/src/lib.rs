@@ -32,6 +32,7 @@ pub mod guide;
 mod key;
 mod limiter;
 mod observe;
+mod overrides;
 mod policy;
 #[doc(hidden)]
 pub mod private;
@@ -51,8 +52,9 @@ pub use error::{
     UnavailableReason,
 };
 pub use fallback::OnStoreError;
-pub use limiter::{CheckRequest, Limiter, LimiterBuilder, URL_VARIABLE, install};
+pub use limiter::{CheckRequest, Limiter, LimiterBuilder, Server, URL_VARIABLE, install};
 pub use observe::observe;
+pub use overrides::{Enforcement, Override, OverrideError, OverrideSource, Overrides};
 pub use policy::{Policy, Tier};
 #[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;

@@ -1,8 +1,11 @@
 //! The limiter: policy + caller -> key -> store -> decision.
 
 mod builder;
+mod environment;
 mod installed;
 mod request;
+#[cfg(feature = "overrides")]
+mod steering;
 
 use std::{
     fmt,
@@ -21,6 +24,7 @@ use crate::{
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
     fallback::{OnStoreError, Remote},
     key::{Key, Subject},
+    overrides::Overrides,
     policy::Policy,
     rules::Algorithm,
     store::{Outcome, Refund, Request, memory::MemoryStore},
@@ -51,6 +55,7 @@ pub struct Limiter {
 
 struct Inner {
     store: Store,
+    overrides: Overrides,
     prefix: Box<str>,
 }
 
@@ -82,9 +87,13 @@ impl Limiter {
     /// A limiter on the store that the environment variable `RATELIMIT_URL` names, in memory if it
     /// is not set.
     ///
+    /// `RATELIMIT_ENFORCEMENT`, one of `on`, `dry_run` and `off`, says what the refusals of all limits
+    /// are worth at the most. With the feature `overrides`, `RATELIMIT_OVERRIDES` holds a document of
+    /// overrides, and `RATELIMIT_OVERRIDES_FILE` names a file of them, which is followed.
+    ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect); the message names the variable.
+    /// As [`connect`](Self::connect), and when an override is wrong; the message names the variable.
     pub async fn from_env() -> Result<Self, ConnectError> {
         Self::builder().from_env().await
     }
@@ -240,6 +249,29 @@ impl Limiter {
         answer
     }
 
+    /// The Redis servers that this limiter has asked so far; none in memory.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// let is_healthy = |limiter: &Limiter| limiter.servers().iter().all(|it| it.failure().is_none());
+    /// assert!(is_healthy(&Limiter::in_memory()));
+    /// ```
+    #[must_use]
+    pub fn servers(&self) -> Vec<Server> {
+        let servers = match &self.inner.store {
+            Store::Memory(_) => Vec::new(),
+            Store::Remote(remote) => remote.servers(),
+        };
+        servers.into_iter().map(|(name, failure)| Server { name, failure }).collect()
+    }
+
+    /// What operators say of this limiter's limits, for all of its clones.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.inner.overrides
+    }
+
     fn key(&self, policy: &Policy, caller: &Caller) -> Key {
         Key::compose(&self.inner.prefix, policy, caller.parts())
     }
@@ -266,6 +298,27 @@ impl Limiter {
                 store.decide(&self.key(policy, caller), request, on_store_error).await
             }
         }
+    }
+}
+
+/// A Redis server of a limiter, as its calls see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    name: String,
+    failure: Option<UnavailableReason>,
+}
+
+impl Server {
+    /// What operators call it: its address, or what the URL says.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why it is left alone for a while, if it is.
+    #[must_use]
+    pub fn failure(&self) -> Option<UnavailableReason> {
+        self.failure
     }
 }
 

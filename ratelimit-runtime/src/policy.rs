@@ -171,6 +171,18 @@ impl Policy {
         self
     }
 
+    /// The same limit with other tiers, at least one.
+    pub(crate) fn with_tiers(self, tiers: &[(Duration, u32)]) -> Self {
+        let bare = Self {
+            tiers: [Tier::NONE; MAX_TIERS],
+            count: 0,
+            longest_period: 0,
+            largest_threshold: 0,
+            ..self
+        };
+        tiers.iter().fold(bare, |policy, (period, threshold)| policy.tier(*period, *threshold))
+    }
+
     /// The same limit under the name of another.
     pub(crate) fn named_as(mut self, other: &Self) -> Self {
         self.name = other.name;

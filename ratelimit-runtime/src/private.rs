@@ -19,6 +19,7 @@ use crate::{
     key::Subject,
     limiter::{Limiter, Terms, installed},
     observe,
+    overrides::{Enforcement, Steered},
     policy::Policy,
     report::Begun,
     site::Resolved,
@@ -60,7 +61,7 @@ impl Call {
             receiver: None,
             max_wait: Duration::ZERO,
             on_store_error: None,
-            dry_run: false,
+            dry_run: site.declaration.dry_run,
         }
     }
 
@@ -89,11 +90,6 @@ impl Call {
         self.on_store_error = Some(on_store_error);
     }
 
-    /// Has the call decided and recorded, but never refused.
-    pub fn dry_run(&mut self) {
-        self.dry_run = true;
-    }
-
     fn add_optional(&mut self, value: Option<&impl KeyPart>) {
         match value {
             Some(value) => self.caller.push(value),
@@ -102,7 +98,7 @@ impl Call {
     }
 
     /// Decides the call, or says what to wait for.
-    pub fn check(&self) -> Checked {
+    pub fn check(&mut self) -> Checked {
         let resolved = self.resolved();
         // The policy's literals were judged by the compiler.
         let judged = match self.cost {
@@ -113,7 +109,7 @@ impl Call {
     }
 
     /// Decides the call under a policy that it brings, whatever name that has.
-    pub fn check_under(&self, policy: &Policy) -> Checked {
+    pub fn check_under(&mut self, policy: &Policy) -> Checked {
         let resolved = self.resolved();
         let policy = policy.named_as(&resolved.policy);
         self.decide(resolved, &policy, policy.validate_with(self.cost))
@@ -124,7 +120,7 @@ impl Call {
     }
 
     fn decide(
-        &self,
+        &mut self,
         resolved: &'static Resolved,
         policy: &Policy,
         judged: Result<(), InvalidPolicy>,
@@ -132,6 +128,18 @@ impl Call {
         if let Err(invalid) = judged {
             return Checked::Decided(self.refuse(invalid.into()));
         }
+        let cost = self.cost.unwrap_or(1);
+        match self.decider().overrides().steer(policy, cost, self.dry_run) {
+            None => self.decide_under(resolved, policy),
+            Some(Steered { enforcement: Enforcement::Off, .. }) => Checked::Decided(Ok(())),
+            Some(Steered { policy, enforcement }) => {
+                self.dry_run = enforcement == Enforcement::DryRun;
+                self.decide_under(resolved, &policy)
+            }
+        }
+    }
+
+    fn decide_under(&self, resolved: &'static Resolved, policy: &Policy) -> Checked {
         let Some(store) = self.decider().memory().filter(|_| self.terms().max_wait.is_zero())
         else {
             return Checked::Undecided(Box::pin(self.clone().answer(resolved, *policy)));
@@ -201,9 +209,8 @@ impl Call {
     }
 
     fn terms(&self) -> Terms {
-        // A dry run lets every call pass, and so lets none wait.
-        let max_wait = if self.dry_run { Duration::ZERO } else { self.max_wait };
-        Terms { max_wait, on_store_error: self.on_store_error }
+        let terms = Terms { max_wait: self.max_wait, on_store_error: self.on_store_error };
+        terms.rehearsed(self.dry_run)
     }
 
     /// Who is counted: the parts of the key, or who is found `around` them.

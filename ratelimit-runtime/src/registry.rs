@@ -2,7 +2,11 @@
 
 use std::{fmt, sync::Once};
 
-use crate::{policy::Policy, site::Site};
+use crate::{
+    overrides::{Fault, Override},
+    policy::Policy,
+    site::Site,
+};
 
 /// All annotated functions of this program, of all its crates, by name.
 ///
@@ -98,6 +102,14 @@ impl RegisteredPolicy {
     #[must_use]
     pub fn key(&self) -> &'static [&'static str] {
         self.site.declaration.key
+    }
+
+    /// Whether an override fits, as far as the numbers are known.
+    pub(crate) fn judge(&self, what: &Override) -> Result<(), Fault> {
+        match self.policy() {
+            Some(policy) => what.apply(policy, self.cost().parse().ok()).map(drop),
+            None => what.judge_late(&self.policy),
+        }
     }
 
     /// Whether calls are decided and recorded, but never refused.

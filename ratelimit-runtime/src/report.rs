@@ -1,8 +1,12 @@
 //! What operators see of decisions: an event for each at debug, and, with the feature `metrics`, how
 //! many there were. Both name the policy, never who called.
 
+#[cfg(any(feature = "metrics", feature = "dashboard"))]
+mod by_name;
 #[cfg(feature = "metrics")]
 mod numbers;
+#[cfg(feature = "dashboard")]
+pub(crate) mod tally;
 
 use std::time::Duration;
 
@@ -23,7 +27,7 @@ impl Begun {
     /// Now, if somebody listens: otherwise it costs a look at an atomic.
     #[inline]
     pub(crate) fn now() -> Self {
-        let is_seen = cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG);
+        let is_seen = cfg!(feature = "metrics") || is_tallied() || tracing::enabled!(Level::DEBUG);
         Self(is_seen.then(Instant::now))
     }
 
@@ -47,9 +51,17 @@ impl Begun {
     }
 }
 
+#[inline]
+fn is_tallied() -> bool {
+    #[cfg(feature = "dashboard")]
+    return tally::is_kept();
+    #[cfg(not(feature = "dashboard"))]
+    false
+}
+
 /// What a call got.
-#[derive(Clone, Copy)]
-enum Answer {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
     Admitted,
     Refused,
     /// A dry run admitted it.
@@ -59,11 +71,11 @@ enum Answer {
 }
 
 impl Answer {
-    #[cfg(feature = "metrics")]
-    const ALL: [Self; 4] =
+    #[cfg(any(feature = "metrics", feature = "dashboard"))]
+    pub(crate) const ALL: [Self; 4] =
         [Self::Admitted, Self::Refused, Self::WouldHaveRefused, Self::Unavailable];
 
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
             Self::Refused => "refused",
@@ -88,6 +100,8 @@ fn tell(
     };
     #[cfg(feature = "metrics")]
     numbers::decided(policy.name(), outcome, source);
+    #[cfg(feature = "dashboard")]
+    tally::decided(policy, outcome, source, answer.as_ref().ok());
     let (outcome, source) = (outcome.as_str(), source.as_str());
     let algorithm = policy.algorithm().as_str();
     match answer {

@@ -63,7 +63,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    #[cfg(feature = "metrics")]
+    #[cfg(any(feature = "metrics", feature = "dashboard"))]
     pub(crate) const ALL: [Self; 4] = [Self::Store, Self::Refusals, Self::Fallback, Self::Nobody];
 
     pub(crate) fn as_str(self) -> &'static str {

@@ -7,7 +7,7 @@ use std::{error::Error, fmt};
 /// The message says what was wrong and where: the variable or the URL's scheme, the address, the
 /// cause. It never holds a password.
 pub struct ConnectError {
-    /// Where the URL came from, as an operator knows it.
+    /// Where the URL, or what else is wrong, came from, as an operator knows it.
     pub(crate) origin: &'static str,
     pub(crate) cause: ConnectFault,
 }
@@ -16,8 +16,13 @@ pub struct ConnectError {
 pub(crate) enum ConnectFault {
     UnknownScheme(String),
     Malformed(String),
-    Unreachable { addresses: String, cause: String },
+    Unreachable {
+        addresses: String,
+        cause: String,
+    },
     NotUnicode,
+    /// What it says of limits is wrong.
+    Override(String),
 }
 
 /// The schemes a store's URL may have, for messages.
@@ -40,9 +45,8 @@ impl fmt::Display for ConnectError {
             ConnectFault::Unreachable { addresses, cause } => {
                 write!(f, ": cannot connect to {addresses}: {cause}")
             }
-            ConnectFault::NotUnicode => {
-                write!(f, ": not valid UTF-8; the URL has to start with {SCHEMES}")
-            }
+            ConnectFault::NotUnicode => f.write_str(": not valid UTF-8"),
+            ConnectFault::Override(why) => write!(f, ": {why}"),
         }
     }
 }

@@ -34,6 +34,12 @@ impl Breakers {
         Ok(Permit { breaker, server, is_probe })
     }
 
+    /// Why each server that was asked is left alone, if it is, by its number.
+    pub(super) fn states(&self) -> Vec<Option<UnavailableReason>> {
+        let known = self.of_servers.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|breaker| breaker.open().as_ref().map(|open| open.reason)).collect()
+    }
+
     fn of(&self, server: usize) -> Arc<Breaker> {
         let known = self.of_servers.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(breaker) = known.get(server) {

@@ -2,10 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Inner, Limiter, Store};
+use super::{Inner, Limiter, Store, environment};
 use crate::{
     error::{ConnectError, ConnectFault},
     fallback::{OnStoreError, Remote, Settings},
+    overrides::Overrides,
     store::{
         memory::MemoryStore,
         redis::{OpenError, RedisStore, Tls},
@@ -205,14 +206,16 @@ impl LimiterBuilder {
     ///
     /// As [`Limiter::from_env`].
     pub async fn from_env(self) -> Result<Limiter, ConnectError> {
-        let failed = |cause| ConnectError { origin: URL_VARIABLE, cause };
-        let url = match std::env::var(URL_VARIABLE) {
-            Ok(url) => url,
-            Err(std::env::VarError::NotPresent) => return Ok(self.in_memory()),
-            Err(std::env::VarError::NotUnicode(_)) => return Err(failed(ConnectFault::NotUnicode)),
+        let store = match environment::variable(URL_VARIABLE)? {
+            Some(url) => {
+                let failed = |cause| ConnectError { origin: URL_VARIABLE, cause };
+                self.open(&url).await.map_err(failed)?
+            }
+            None => self.memory(),
         };
-        let store = self.open(&url).await.map_err(failed)?;
-        Ok(self.build(store))
+        let limiter = self.build(store);
+        environment::override_limits(&limiter)?;
+        Ok(limiter)
     }
 
     async fn open(&self, url: &str) -> Result<Store, ConnectFault> {
@@ -231,7 +234,9 @@ impl LimiterBuilder {
     }
 
     fn build(self, store: Store) -> Limiter {
-        Limiter { inner: Arc::new(Inner { store, prefix: self.prefix }) }
+        Limiter {
+            inner: Arc::new(Inner { store, overrides: Overrides::default(), prefix: self.prefix }),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     error::{InvalidPolicy, RateLimitError, UnavailableReason},
     fallback::OnStoreError,
     key,
+    overrides::Enforcement,
     policy::Policy,
     report::Begun,
     rules::{Algorithm, PolicyFault},
@@ -53,6 +54,13 @@ pub(crate) struct Terms {
     pub(crate) max_wait: Duration,
     /// The limiter's own setting, if not said otherwise.
     pub(crate) on_store_error: Option<OnStoreError>,
+}
+
+impl Terms {
+    /// A rehearsal lets every call pass, and so lets none wait.
+    pub(crate) fn rehearsed(self, is_rehearsed: bool) -> Self {
+        if is_rehearsed { Self { max_wait: Duration::ZERO, ..self } } else { self }
+    }
 }
 
 impl<'a> CheckRequest<'a> {
@@ -112,17 +120,34 @@ impl<'a> CheckRequest<'a> {
         if let Some(fault) = fault {
             return Err(InvalidPolicy::new(policy.name(), fault).into());
         }
+        let steered = limiter.overrides().steer(policy, cost, false);
+        let (policy, enforcement) = match &steered {
+            Some(steered) => (&steered.policy, steered.enforcement),
+            None => (policy, Enforcement::On),
+        };
         let request = Request { policy, cost, record: true, id };
+        if enforcement == Enforcement::Off {
+            return Ok(decision::passed(policy, &Outcome::unlimited(request)));
+        }
+        let is_rehearsed = enforcement == Enforcement::DryRun;
         let begun = Begun::now();
-        let outcome = limiter.decide_on(&caller, request, terms).await;
-        begun.decided(policy, &outcome, false);
-        let outcome = unavailable(policy, outcome)?;
-        let charge = Charge::new(caller, request, &outcome);
-        Ok(decision::decide(policy, &outcome)?.with_charge(charge))
+        let outcome = limiter.decide_on(&caller, request, terms.rehearsed(is_rehearsed)).await;
+        begun.decided(policy, &outcome, is_rehearsed);
+        match unavailable(policy, outcome) {
+            Ok(outcome) if outcome.admitted => {
+                let charge = Charge::new(caller, request, &outcome);
+                Ok(decision::passed(policy, &outcome).with_charge(charge))
+            }
+            Ok(outcome) if is_rehearsed => Ok(decision::passed(policy, &outcome)),
+            Ok(outcome) => Err(decision::exceeded(policy, &outcome).into()),
+            Err(_) if is_rehearsed => Ok(decision::passed(policy, &Outcome::unlimited(request))),
+            Err(error) => Err(error),
+        }
     }
 
     /// The answer that [`check`](Self::check) would give now, without waiting; nothing is consumed.
-    /// With a cost of 0 it tells what is left.
+    /// With a cost of 0 it tells what is left. What [`Overrides`](crate::Overrides) say of
+    /// enforcement does not show in it: it tells what the limit counts.
     ///
     /// # Errors
     ///
@@ -130,6 +155,8 @@ impl<'a> CheckRequest<'a> {
     pub async fn peek(self) -> Result<Decision, RateLimitError> {
         let Self { limiter, policy, caller, cost, terms, .. } = self;
         policy.validate_with((cost > 0).then_some(cost))?;
+        let steered = limiter.overrides().steer(policy, cost, false);
+        let policy = steered.as_ref().map_or(policy, |steered| &steered.policy);
         let request = Request { policy, cost, record: false, id: None };
         let outcome = limiter.decide(&caller, request, terms.on_store_error).await;
         let outcome = unavailable(policy, outcome)?;

@@ -1,26 +1,22 @@
 //! Decisions and the store in numbers, for the exporter that the program has installed. As many
 //! series as there are policies, outcomes and servers, and none for a caller.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::time::Duration;
 
 use metrics::{Counter, Histogram, Unit};
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::Answer;
+use super::{Answer, by_name::ByName};
 use crate::store::Source;
 
 /// Of one policy, by answer and source. A series is there from its first decision on.
 #[derive(Default)]
 struct Decisions([[OnceCell<Counter>; Source::ALL.len()]; Answer::ALL.len()]);
 
-static DECISIONS: Lazy<RwLock<HashMap<&'static str, Arc<Decisions>>>> = Lazy::new(RwLock::default);
+static DECISIONS: Lazy<ByName<Decisions>> = Lazy::new(ByName::default);
 
 pub(super) fn decided(policy: &'static str, answer: Answer, source: Source) {
-    let decisions = of(policy);
+    let decisions = DECISIONS.of(policy);
     let counter = decisions.0[answer as usize][source as usize].get_or_init(|| {
         metrics::describe_counter!(
             "ratelimit_decisions_total",
@@ -34,16 +30,6 @@ pub(super) fn decided(policy: &'static str, answer: Answer, source: Source) {
         )
     });
     counter.increment(1);
-}
-
-fn of(policy: &'static str) -> Arc<Decisions> {
-    let known = DECISIONS.read().unwrap_or_else(PoisonError::into_inner);
-    if let Some(decisions) = known.get(policy) {
-        return Arc::clone(decisions);
-    }
-    drop(known);
-    let mut known = DECISIONS.write().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(known.entry(policy).or_default())
 }
 
 pub(super) fn asked(is_answered: bool, took: Duration) {

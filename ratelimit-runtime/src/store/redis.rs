@@ -4,6 +4,8 @@ mod cluster;
 mod connection;
 mod connector;
 mod failure;
+#[cfg(feature = "overrides")]
+mod fields;
 mod node;
 mod script;
 mod tls;
@@ -93,7 +95,7 @@ impl RedisStore {
     pub(crate) fn server(&self, key: &Key) -> usize {
         match &self.servers {
             Servers::One(_) => 0,
-            Servers::Cluster(cluster) => cluster.number(key),
+            Servers::Cluster(cluster) => cluster.number(key.as_bytes()),
         }
     }
 
@@ -131,7 +133,7 @@ impl RedisStore {
         for unit in refund.mark..refund.mark + u64::from(refund.cost) {
             zrem.arg(unit);
         }
-        self.send(key, deadline, REPEATABLE, |_| zrem.clone()).await?;
+        self.send(key.as_bytes(), deadline, REPEATABLE, |_| zrem.clone()).await?;
         Ok(())
     }
 
@@ -141,7 +143,8 @@ impl RedisStore {
         call: &Call<'_>,
         deadline: Instant,
     ) -> Result<Value, UnavailableReason> {
-        self.send(key, deadline, call.is_repeatable(), |attempt| call.command(attempt)).await
+        self.send(key.as_bytes(), deadline, call.is_repeatable(), |attempt| call.command(attempt))
+            .await
     }
 
     pub(crate) async fn reset(
@@ -151,7 +154,7 @@ impl RedisStore {
     ) -> Result<(), UnavailableReason> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(key.as_bytes());
-        self.send(key, deadline, REPEATABLE, |_| unlink.clone()).await?;
+        self.send(key.as_bytes(), deadline, REPEATABLE, |_| unlink.clone()).await?;
         Ok(())
     }
 
@@ -162,7 +165,7 @@ impl RedisStore {
     /// call under way, if the command then charges the call no second time.
     async fn send(
         &self,
-        key: &Key,
+        key: &[u8],
         deadline: Instant,
         is_repeatable: bool,
         command: impl Fn(Attempt) -> Cmd,
@@ -213,7 +216,7 @@ impl Servers {
     }
 
     /// The server that has the key.
-    async fn of(&self, key: &Key, deadline: Instant) -> Result<Arc<Node>, UnavailableReason> {
+    async fn of(&self, key: &[u8], deadline: Instant) -> Result<Arc<Node>, UnavailableReason> {
         match self {
             Self::One(node) => Ok(Arc::clone(node)),
             Self::Cluster(cluster) => match cluster.node(key) {

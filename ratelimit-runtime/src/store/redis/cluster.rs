@@ -29,7 +29,7 @@ use super::{
     node::Node,
     url::Target,
 };
-use crate::{error::UnavailableReason, key::Key};
+use crate::error::UnavailableReason;
 
 /// How long one node may take to tell which slots are where.
 const TELL: Duration = Duration::from_millis(500);
@@ -88,8 +88,8 @@ impl Cluster {
 
     /// The number of the node that has the key, as far as is known: small, and another node's
     /// only after the first has left.
-    pub(super) fn number(&self, key: &Key) -> usize {
-        match self.map.slots[usize::from(slot(key.as_bytes()))].load(Ordering::Relaxed) {
+    pub(super) fn number(&self, key: &[u8]) -> usize {
+        match self.map.slots[usize::from(slot(key))].load(Ordering::Relaxed) {
             NOBODY => 0,
             number => number.into(),
         }
@@ -102,14 +102,14 @@ impl Cluster {
     }
 
     /// The node that has the key, if it is known.
-    pub(super) fn node(&self, key: &Key) -> Option<Arc<Node>> {
-        self.map.node(slot(key.as_bytes()))
+    pub(super) fn node(&self, key: &[u8]) -> Option<Arc<Node>> {
+        self.map.node(slot(key))
     }
 
     /// The node that has the key, after the map has been learned.
     pub(super) async fn learn_node(
         &self,
-        key: &Key,
+        key: &[u8],
         deadline: Instant,
     ) -> Result<Arc<Node>, UnavailableReason> {
         let mut rounds = self.map.rounds.subscribe();
@@ -122,13 +122,13 @@ impl Cluster {
 
     /// The node at an address that a node `asked` has told. Where the key is moved for good, its
     /// slot is known to be there from now on.
-    pub(super) fn at(&self, mut told: Address, asked: &Node, moved: Option<&Key>) -> Arc<Node> {
+    pub(super) fn at(&self, mut told: Address, asked: &Node, moved: Option<&[u8]>) -> Arc<Node> {
         if told.host.is_empty() {
             host(asked.name()).clone_into(&mut told.host);
         }
         let (number, node) = self.map.join(&told);
         if let Some(key) = moved {
-            let slot = usize::from(slot(key.as_bytes()));
+            let slot = usize::from(slot(key));
             self.map.slots[slot].store(number, Ordering::Relaxed);
             self.outdated();
         }

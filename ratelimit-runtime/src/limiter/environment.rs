@@ -1,0 +1,77 @@
+//! What the environment says of limits.
+
+use std::env::{self, VarError};
+
+use super::Limiter;
+use crate::{
+    error::{ConnectError, ConnectFault},
+    overrides::{Enforcement, Layer, OverrideSource},
+};
+
+/// What the refusals of all limits are worth at the most.
+const ENFORCEMENT: &str = "RATELIMIT_ENFORCEMENT";
+
+/// A document of overrides.
+const OVERRIDES: &str = "RATELIMIT_OVERRIDES";
+
+/// The path of a file with such a document.
+const OVERRIDES_FILE: &str = "RATELIMIT_OVERRIDES_FILE";
+
+/// The value of a variable, if it is set to something.
+pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectError> {
+    match env::var(name) {
+        Ok(value) if value.trim().is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => {
+            Err(ConnectError { origin: name, cause: ConnectFault::NotUnicode })
+        }
+    }
+}
+
+/// Has the overrides in the environment hold.
+pub(super) fn override_limits(limiter: &Limiter) -> Result<(), ConnectError> {
+    let mut layer = Layer::default();
+    if let Some(text) = variable(OVERRIDES)? {
+        layer = read(&text)?;
+    }
+    if let Some(word) = variable(ENFORCEMENT)? {
+        let unknown = || refused(ENFORCEMENT, format!("`{word}` is none of on, dry_run and off"));
+        layer.enforcement = Some(Enforcement::parse(word.trim()).ok_or_else(unknown)?);
+    }
+    let replaced = limiter.overrides().replace(OverrideSource::Environment, layer);
+    replaced.map_err(|error| refused(OVERRIDES, error.to_string()))?;
+    if let Some(path) = variable(OVERRIDES_FILE)? {
+        follow(limiter, path)?;
+    }
+    Ok(())
+}
+
+fn refused(origin: &'static str, why: impl Into<String>) -> ConnectError {
+    ConnectError { origin, cause: ConnectFault::Override(why.into()) }
+}
+
+#[cfg(feature = "overrides")]
+fn read(text: &str) -> Result<Layer, ConnectError> {
+    crate::overrides::document::read(text).map_err(|fault| refused(OVERRIDES, fault.to_string()))
+}
+
+#[cfg(feature = "overrides")]
+fn follow(limiter: &Limiter, path: String) -> Result<(), ConnectError> {
+    limiter.follow_overrides_file(path).map_err(|error| refused(OVERRIDES_FILE, error.to_string()))
+}
+
+/// What would have no effect is refused: an operator relies on it.
+#[cfg(not(feature = "overrides"))]
+fn read(_: &str) -> Result<Layer, ConnectError> {
+    Err(refused(OVERRIDES, NOT_BUILT_IN))
+}
+
+#[cfg(not(feature = "overrides"))]
+fn follow(_: &Limiter, _: String) -> Result<(), ConnectError> {
+    Err(refused(OVERRIDES_FILE, NOT_BUILT_IN))
+}
+
+#[cfg(not(feature = "overrides"))]
+const NOT_BUILT_IN: &str =
+    "this program is built without the feature `overrides` of `ratelimit-runtime`";

@@ -1,0 +1,248 @@
+//! Overrides from outside the program: a file, the environment, a hash on Redis.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use super::{Inner, Limiter, Store};
+use crate::{
+    error::UnavailableReason,
+    fallback::Remote,
+    overrides::{Fault, Layer, Override, OverrideError, OverrideSource, document, judge},
+};
+
+/// How often files and hashes are looked at: what is said there holds everywhere within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(400);
+
+/// What the hash's key is called after the limiter's prefix.
+const HASH: &str = "overrides";
+
+/// The field of the hash that speaks of all limits. No function is called so.
+const ALL_LIMITS: &str = "*";
+
+impl Limiter {
+    /// Has the overrides in a file hold, which is TOML, or JSON if it starts with a brace, and
+    /// follows it: what is written there later holds within a second, in whole or, if something in
+    /// it is wrong, not at all; that is logged at `warn`, as is a file that can no longer be read.
+    ///
+    /// ```toml
+    /// enforcement = "on"           # of all limits; "off" is the kill switch
+    ///
+    /// [limits."app::reply"]
+    /// period = "30s"
+    /// threshold = 10
+    /// enforcement = "dry_run"
+    ///
+    /// [limits.mail]                # a limit of several tiers
+    /// tiers = [{ period = "1m", threshold = 2 }, { period = "1h", threshold = 10 }]
+    ///
+    /// [limits]
+    /// search = "off"               # short for { enforcement = "off" }
+    /// ```
+    ///
+    /// The file is followed until the limiter and its clones are gone.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError`] when the file cannot be read, or something in it is wrong; then it is not
+    /// followed.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn follow_overrides_file(&self, path: impl Into<PathBuf>) -> Result<(), OverrideError> {
+        let mut file = OverridesFile { path: path.into(), text: String::new() };
+        file.look(self)?;
+        let limiter = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            let mut fault = None;
+            while let Some(limiter) = next_look(&limiter).await {
+                // So small a file is read in less time than it takes to hand the work over.
+                let found = file.look(&limiter).err();
+                if let Some(error) = found.as_ref().filter(|_| found != fault) {
+                    tracing::warn!(%error, "refused overrides; those of before still hold");
+                }
+                fault = found;
+            }
+        });
+        Ok(())
+    }
+
+    /// Has the overrides in a hash on the limiter's Redis hold, and follows it: what any process
+    /// writes there holds in all that follow it within a second.
+    ///
+    /// The hash is `ratelimit:overrides`, or another [prefix](crate::LimiterBuilder::prefix) in
+    /// place of `ratelimit:`. Its fields are the limits' names, or `*` for all limits; its values are
+    /// JSON objects as in [files](Self::follow_overrides_file), or only a word for the enforcement:
+    ///
+    /// ```text
+    /// HSET ratelimit:overrides app::reply '{"threshold": 10, "period": "30s"}'
+    /// HSET ratelimit:overrides search dry_run
+    /// HSET ratelimit:overrides * off
+    /// HDEL ratelimit:overrides search
+    /// ```
+    ///
+    /// Of a limit whose value is wrong, what was said before holds on; that is logged at `warn`.
+    /// While Redis does not answer, all of it does. Each process asks two or three times a second;
+    /// its user needs `+hgetall` on this key.
+    ///
+    /// It returns after the first look, also when that found no Redis, and follows until the limiter
+    /// and its clones are gone.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError`] when the limiter is in memory.
+    pub async fn follow_overrides(&self) -> Result<(), OverrideError> {
+        let mut hash = OverridesHash::default();
+        hash.look(self.remote()?, self).await;
+        let limiter = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            while let Some(limiter) = next_look(&limiter).await {
+                if let Ok(remote) = limiter.remote() {
+                    hash.look(remote, &limiter).await;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Writes what shall hold for a limit to the hash that the fleet
+    /// [follows](Self::follow_overrides), or takes it from there.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError`] when an annotated function of this name would have a limit that breaks a
+    /// rule, the limiter is in memory, or Redis does not do it within the deadline.
+    pub async fn publish_override(
+        &self,
+        name: &str,
+        what: Option<&Override>,
+    ) -> Result<(), OverrideError> {
+        if let Some(what) = what {
+            judge(name, what).map_err(|fault| OverrideError::of(name, fault))?;
+        }
+        self.publish(name, what.map(document::write_one)).await
+    }
+
+    /// Writes what the refusals of all limits are worth at the most to the hash that the fleet
+    /// [follows](Self::follow_overrides), or takes it from there.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError`] when the limiter is in memory, or Redis does not do it within the deadline.
+    pub async fn publish_enforcement(
+        &self,
+        enforcement: Option<crate::Enforcement>,
+    ) -> Result<(), OverrideError> {
+        self.publish(ALL_LIMITS, enforcement.map(|it| it.to_string())).await
+    }
+
+    async fn publish(&self, field: &str, value: Option<String>) -> Result<(), OverrideError> {
+        let key = self.overrides_key();
+        let written = self.remote()?.set_field(key.as_bytes(), field, value.as_deref()).await;
+        written.map_err(|reason| Fault::Unavailable(reason).into())
+    }
+
+    fn overrides_key(&self) -> String {
+        format!("{}{HASH}", self.inner.prefix)
+    }
+
+    fn remote(&self) -> Result<&Remote, OverrideError> {
+        match &self.inner.store {
+            Store::Remote(remote) => Ok(remote),
+            Store::Memory(_) => Err(Fault::NoRedis.into()),
+        }
+    }
+}
+
+/// The limiter, after a while, if it is still in use.
+async fn next_look(limiter: &Weak<Inner>) -> Option<Limiter> {
+    tokio::time::sleep(LOOK_EVERY).await;
+    limiter.upgrade().map(|inner| Limiter { inner })
+}
+
+/// A file of overrides, and what it said.
+struct OverridesFile {
+    path: PathBuf,
+    text: String,
+}
+
+impl OverridesFile {
+    fn look(&mut self, limiter: &Limiter) -> Result<(), OverrideError> {
+        let origin = self.path.display().to_string();
+        let at_origin = |error: OverrideError| error.at(&origin);
+        let text = std::fs::read_to_string(&self.path)
+            .map_err(|error| at_origin(Fault::Unreadable(error.to_string()).into()))?;
+        if text != self.text {
+            let layer = document::read(&text).map_err(|fault| at_origin(fault.into()))?;
+            limiter.overrides().replace(OverrideSource::File, layer).map_err(at_origin)?;
+            self.text = text;
+        }
+        Ok(())
+    }
+}
+
+/// The hash of overrides: what was wrong in it, by the fields, so that each is told once.
+#[derive(Default)]
+struct OverridesHash {
+    refused: BTreeMap<String, String>,
+    is_lost: bool,
+}
+
+impl OverridesHash {
+    async fn look(&mut self, remote: &Remote, limiter: &Limiter) {
+        match remote.fields(limiter.overrides_key().as_bytes()).await {
+            Ok(fields) => {
+                self.is_lost = false;
+                self.take(fields, limiter);
+            }
+            Err(reason) => self.lose(reason),
+        }
+    }
+
+    fn lose(&mut self, reason: UnavailableReason) {
+        if !self.is_lost {
+            tracing::warn!(%reason, "cannot look for overrides on Redis; those of before still hold");
+        }
+        self.is_lost = true;
+    }
+
+    /// Has the fields hold, and of a wrong one what it said before.
+    fn take(&mut self, fields: Vec<(String, String)>, limiter: &Limiter) {
+        let before = limiter.overrides().layer(OverrideSource::Redis);
+        let mut layer = Layer::default();
+        let mut refused = BTreeMap::new();
+        for (field, value) in fields {
+            let Err(error) = read_field(&mut layer, &field, &value) else { continue };
+            if field == ALL_LIMITS {
+                layer.enforcement = before.enforcement;
+            } else if let Some(what) = before.limits.get(&field) {
+                layer.limits.insert(field.clone(), what.clone());
+            }
+            if self.refused.get(&field) != Some(&value) {
+                let error = error.at(limiter.overrides_key());
+                tracing::warn!(%error, "refused an override; the one of before still holds");
+            }
+            refused.insert(field, value);
+        }
+        self.refused = refused;
+        if let Err(error) = limiter.overrides().replace(OverrideSource::Redis, layer) {
+            tracing::warn!(%error, "refused overrides; those of before still hold");
+        }
+    }
+}
+
+fn read_field(layer: &mut Layer, field: &str, value: &str) -> Result<(), OverrideError> {
+    let fault = |fault| OverrideError::of(field, fault);
+    let what = document::read_one(value).map_err(fault)?;
+    if field == ALL_LIMITS {
+        layer.enforcement = Some(what.only_enforcement().map_err(fault)?);
+    } else {
+        judge(field, &what).map_err(fault)?;
+        layer.limits.insert(field.to_owned(), what);
+    }
+    Ok(())
+}

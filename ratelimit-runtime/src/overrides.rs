@@ -1,0 +1,294 @@
+//! What operators say of limits, by their names, while the program runs.
+
+#[cfg(feature = "overrides")]
+pub(crate) mod document;
+mod error;
+mod quota;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+pub(crate) use self::error::Fault;
+pub use self::{error::OverrideError, quota::Override};
+use crate::{policy::Policy, registry};
+
+/// What a limit's refusals are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Enforcement {
+    /// Refused calls are refused.
+    On,
+    /// Calls are decided, recorded and reported, but never refused.
+    DryRun,
+    /// Calls pass, and nothing is decided or recorded.
+    Off,
+}
+
+impl Enforcement {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::On, Self::DryRun, Self::Off];
+
+    /// The word for it in documents, in the environment and on Redis: `on`, `dry_run` or `off`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::DryRun => "dry_run",
+            Self::Off => "off",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|it| it.as_str() == word)
+    }
+}
+
+impl fmt::Display for Enforcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where an override comes from. What a later one of these says of a limit holds before what an
+/// earlier one says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum OverrideSource {
+    /// The program itself: [`Overrides::set`].
+    Program,
+    /// The file that [`Limiter::follow_overrides_file`](crate::Limiter) names.
+    File,
+    /// The environment.
+    Environment,
+    /// The hash on Redis that a fleet follows.
+    Redis,
+}
+
+impl OverrideSource {
+    const ALL: [Self; 4] = [Self::Program, Self::File, Self::Environment, Self::Redis];
+}
+
+impl fmt::Display for OverrideSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Program => "the program",
+            Self::File => "the file of overrides",
+            Self::Environment => "the environment",
+            Self::Redis => "the overrides on Redis",
+        })
+    }
+}
+
+/// All that one source says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layer {
+    /// Of all limits.
+    pub(crate) enforcement: Option<Enforcement>,
+    pub(crate) limits: BTreeMap<String, Override>,
+}
+
+/// The overrides of a limiter: what holds for its limits instead of what is written in the source.
+///
+/// ```
+/// use ratelimit_runtime::{Enforcement, Limiter, Override, Policy};
+/// # use std::time::Duration;
+///
+/// const REPLY: Policy = Policy::sliding_window("reply", Duration::from_secs(60), 1);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::in_memory();
+/// limiter.check(&REPLY, "harry").await?;
+/// assert!(limiter.check(&REPLY, "harry").await.is_err());
+///
+/// // Harry has been counted, and goes on with that.
+/// limiter.overrides().set("reply", Override::new().threshold(3))?;
+/// assert_eq!(limiter.check(&REPLY, "harry").await?.remaining(), 1);
+///
+/// // Nothing is refused any more.
+/// limiter.overrides().enforce(Some(Enforcement::Off));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+pub struct Overrides {
+    /// Something is said: a look at this is all that a call costs otherwise.
+    speak: AtomicBool,
+    said: RwLock<Said>,
+}
+
+/// What the sources say, each for itself.
+#[derive(Default)]
+struct Said {
+    layers: [Layer; OverrideSource::ALL.len()],
+    /// The limits whose override did not fit a call, once each.
+    warned: BTreeSet<&'static str>,
+}
+
+/// What holds for a call.
+pub(crate) struct Steered {
+    pub(crate) policy: Policy,
+    pub(crate) enforcement: Enforcement,
+}
+
+impl Overrides {
+    /// Says from now on what holds for the limit of this name, in place of what the program has
+    /// said of it before.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError`] when an annotated function of this name would have a limit that breaks a
+    /// rule; what was said before stays.
+    pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
+        let mut layer = self.layer(OverrideSource::Program);
+        layer.limits.insert(name.to_owned(), what);
+        self.replace(OverrideSource::Program, layer)
+    }
+
+    /// Takes back what the program has said of a limit.
+    pub fn remove(&self, name: &str) {
+        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
+        said.layers[OverrideSource::Program as usize].limits.remove(name);
+        self.speak.store(said.speak(), Ordering::Relaxed);
+    }
+
+    /// Says of all limits what their refusals are worth at most, or takes that back. With
+    /// [`Enforcement::Off`] nothing is limited any more.
+    ///
+    /// [`Enforcement::On`] changes no limit; it holds before what an earlier
+    /// [source](OverrideSource) says of all limits.
+    pub fn enforce(&self, enforcement: Option<Enforcement>) {
+        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
+        said.layers[OverrideSource::Program as usize].enforcement = enforcement;
+        self.speak.store(said.speak(), Ordering::Relaxed);
+    }
+
+    /// What all refusals are worth at most, and who says so.
+    #[must_use]
+    pub fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
+        self.read(Said::enforcement)
+    }
+
+    /// All overrides that hold, by the limits' names. One of them may be what two sources say: one
+    /// of the numbers, one of the enforcement.
+    #[must_use]
+    pub fn list(&self) -> BTreeMap<String, Override> {
+        self.read(|said| {
+            let names = said.layers.iter().flat_map(|layer| layer.limits.keys());
+            names.map(|name| (name.clone(), said.of(name))).collect()
+        })
+    }
+
+    /// The highest source that says something of this limit.
+    #[must_use]
+    pub fn source(&self, name: &str) -> Option<OverrideSource> {
+        let mut sources = OverrideSource::ALL.into_iter().rev();
+        self.read(|said| {
+            sources.find(|source| said.layers[*source as usize].limits.contains_key(name))
+        })
+    }
+
+    /// What holds for a call under `policy`, if anything else than what is written.
+    #[inline]
+    pub(crate) fn steer(&self, policy: &Policy, cost: u32, dry_run: bool) -> Option<Steered> {
+        self.speak.load(Ordering::Relaxed).then(|| self.look_up(policy, cost, dry_run))
+    }
+
+    #[cold]
+    fn look_up(&self, policy: &Policy, cost: u32, dry_run: bool) -> Steered {
+        let (of_all, of_this) = self.read(|said| (said.enforcement(), said.of(policy.name())));
+        let written = if dry_run { Enforcement::DryRun } else { Enforcement::On };
+        let enforcement = of_this.given_enforcement().unwrap_or(written);
+        let enforcement = of_all.map_or(enforcement, |(most, _)| enforcement.max(most));
+        let policy = of_this.apply(policy, (cost > 0).then_some(cost)).unwrap_or_else(|fault| {
+            self.warn_once(policy, &fault);
+            *policy
+        });
+        Steered { policy, enforcement }
+    }
+
+    /// An override fits the limits that are known when it is said; the values of a call may still
+    /// make it one that it does not fit.
+    fn warn_once(&self, policy: &Policy, fault: &Fault) {
+        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
+        if said.warned.insert(policy.name()) {
+            tracing::warn!(
+                policy = policy.name(),
+                %fault,
+                "an override does not fit a call, which is decided as is written in the source"
+            );
+        }
+    }
+
+    /// Puts a layer in the place of what its source has said before, unless a limit would break a
+    /// rule.
+    pub(crate) fn replace(
+        &self,
+        source: OverrideSource,
+        layer: Layer,
+    ) -> Result<(), OverrideError> {
+        for (name, what) in &layer.limits {
+            judge(name, what).map_err(|fault| OverrideError::of(name, fault))?;
+        }
+        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
+        if said.layers[source as usize] != layer {
+            tracing::info!(%source, overrides = ?layer, "other overrides of limits hold now");
+            said.layers[source as usize] = layer;
+            said.warned.clear();
+            self.speak.store(said.speak(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What this source says.
+    pub(crate) fn layer(&self, source: OverrideSource) -> Layer {
+        self.read(|said| said.layers[source as usize].clone())
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Said) -> T) -> T {
+        look(&self.said.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overrides")
+            .field("enforcement", &self.enforcement())
+            .field("limits", &self.list())
+            .finish()
+    }
+}
+
+impl Said {
+    fn speak(&self) -> bool {
+        self.layers.iter().any(|layer| *layer != Layer::default())
+    }
+
+    /// The highest source's word on all limits.
+    fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
+        OverrideSource::ALL.into_iter().rev().find_map(|source| {
+            self.layers[source as usize].enforcement.map(|enforcement| (enforcement, source))
+        })
+    }
+
+    /// What holds for a limit: the highest source's enforcement, and the highest source's numbers.
+    fn of(&self, name: &str) -> Override {
+        let said = self.layers.iter().filter_map(|layer| layer.limits.get(name));
+        said.fold(Override::new(), |lower, higher| higher.clone().over(lower))
+    }
+}
+
+/// Whether an override fits all limits of this name that the program is known to have.
+pub(crate) fn judge(name: &str, what: &Override) -> Result<(), Fault> {
+    let mut is_known = false;
+    for limit in registry::policies().into_iter().filter(|limit| limit.name() == name) {
+        is_known = true;
+        limit.judge(what)?;
+    }
+    if is_known { Ok(()) } else { what.judge_alone() }
+}

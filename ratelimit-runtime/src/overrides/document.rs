@@ -1,0 +1,307 @@
+//! Overrides as they are written: whole documents in TOML or JSON, and single ones in JSON.
+//!
+//! ```toml
+//! enforcement = "on"                # of all limits
+//!
+//! [limits."app::reply"]
+//! period = "30s"
+//! threshold = 10
+//!
+//! [limits]
+//! search = "dry_run"                # short for { enforcement = "dry_run" }
+//! ```
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor, value::MapAccessDeserializer},
+};
+
+use super::{Enforcement, Fault, Layer, Override};
+
+// The words for lengths of time are those of the attribute.
+#[path = "../rules/period.rs"]
+mod period;
+
+/// Reads a document: JSON if it starts with a brace, else TOML.
+pub(crate) fn read(text: &str) -> Result<Layer, Fault> {
+    let document: Document = if text.trim_start().starts_with('{') {
+        serde_json::from_str(text).map_err(unreadable)?
+    } else {
+        toml::from_str(text).map_err(unreadable)?
+    };
+    let limits = document.limits.into_iter().map(|(name, what)| (name, what.into())).collect();
+    Ok(Layer { enforcement: document.enforcement, limits })
+}
+
+/// Reads what is said of one limit: an object of JSON, or only a word for its enforcement.
+pub(crate) fn read_one(text: &str) -> Result<Override, Fault> {
+    if let Some(enforcement) = Enforcement::parse(text.trim()) {
+        return Ok(Override::new().enforcement(enforcement));
+    }
+    if !text.trim_start().starts_with('{') {
+        return Err(Fault::Unreadable(format!(
+            "`{}` is none of on, dry_run and off, and no object such as {{\"threshold\": 10}}",
+            text.trim()
+        )));
+    }
+    serde_json::from_str::<Written>(text).map(Into::into).map_err(unreadable)
+}
+
+/// The object of JSON that [`read_one`] reads as this override.
+pub(crate) fn write_one(what: &Override) -> String {
+    // What has only numbers and words in it can be written.
+    serde_json::to_string(what).unwrap_or_default()
+}
+
+fn unreadable(error: impl fmt::Display) -> Fault {
+    Fault::Unreadable(error.to_string().trim_end().to_owned())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    enforcement: Option<Enforcement>,
+    #[serde(default)]
+    limits: BTreeMap<String, Written>,
+}
+
+/// What is said of one limit.
+struct Written(Table);
+
+#[derive(Deserialize, Serialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    enforcement: Option<Enforcement>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    period: Option<Period>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    threshold: Option<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tiers: Vec<WrittenTier>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    burst: Option<u32>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenTier {
+    period: Period,
+    threshold: u32,
+}
+
+struct Period(Duration);
+
+impl From<Written> for Override {
+    fn from(Written(table): Written) -> Self {
+        let Table { enforcement, period, threshold, tiers, burst } = table;
+        let mut what = Self::new();
+        what.enforcement = enforcement;
+        what.quota.period = period.map(|Period(period)| period);
+        what.quota.threshold = threshold;
+        what.quota.tiers = tiers.into_iter().map(|tier| (tier.period.0, tier.threshold)).collect();
+        what.quota.burst = burst;
+        what
+    }
+}
+
+impl Serialize for Override {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let tier = |(period, threshold): &_| WrittenTier {
+            period: Period(*period),
+            threshold: *threshold,
+        };
+        let quota = &self.quota;
+        let table = Table {
+            enforcement: self.enforcement,
+            period: quota.period.map(Period),
+            threshold: quota.threshold,
+            tiers: quota.tiers.iter().map(tier).collect(),
+            burst: quota.burst,
+        };
+        table.serialize(serializer)
+    }
+}
+
+/// A table, or a word for its enforcement.
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TableOrWord;
+
+        impl<'de> Visitor<'de> for TableOrWord {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table such as { threshold = 10 }, or \"on\", \"dry_run\" or \"off\"")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Written, E> {
+                let enforcement = Some(enforcement(word)?);
+                Ok(Written(Table { enforcement, ..Table::default() }))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Written, A::Error> {
+                Table::deserialize(MapAccessDeserializer::new(map)).map(Written)
+            }
+        }
+
+        deserializer.deserialize_any(TableOrWord)
+    }
+}
+
+fn enforcement<E: de::Error>(word: &str) -> Result<Enforcement, E> {
+    Enforcement::parse(word).ok_or_else(|| E::unknown_variant(word, &["on", "dry_run", "off"]))
+}
+
+impl<'de> Deserialize<'de> for Enforcement {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        enforcement(&word)
+    }
+}
+
+impl Serialize for Enforcement {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A whole number of seconds, or a text with units.
+impl<'de> Deserialize<'de> for Period {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SecondsOrText;
+
+        impl Visitor<'_> for SecondsOrText {
+            type Value = Period;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number of seconds, or a string such as \"500ms\"")
+            }
+
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Period, E> {
+                Ok(Period(Duration::from_secs(seconds)))
+            }
+
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Period, E> {
+                let seconds =
+                    u64::try_from(seconds).map_err(|_| E::custom("`period` cannot be negative"))?;
+                self.visit_u64(seconds)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Period, E> {
+                let micros =
+                    period::read(text).map_err(|why| E::custom(format_args!("`period` {why}")))?;
+                Ok(Period(Duration::from_micros(micros)))
+            }
+        }
+
+        deserializer.deserialize_any(SecondsOrText)
+    }
+}
+
+/// Rounded up to a millisecond: there is no smaller unit.
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(period) = self;
+        if period.subsec_nanos() == 0 {
+            return serializer.serialize_u64(period.as_secs());
+        }
+        let millis = period.as_nanos().div_ceil(1_000_000);
+        serializer.collect_str(&format_args!("{millis}ms"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_read_in_toml_and_in_json() {
+        let toml = read(
+            r#"
+            enforcement = "on"
+
+            [limits]
+            search = "dry_run"
+
+            [limits."app::reply"]
+            period = "1m 30s"
+            threshold = 10
+            enforcement = "off"
+
+            [limits.mail]
+            tiers = [{ period = 60, threshold = 2 }, { period = "1h", threshold = 10 }]
+
+            [limits.paced]
+            burst = 3
+            "#,
+        );
+        let json = read(
+            r#"{
+                "enforcement": "on",
+                "limits": {
+                    "search": { "enforcement": "dry_run" },
+                    "app::reply": { "period": 90, "threshold": 10, "enforcement": "off" },
+                    "mail": { "tiers": [
+                        { "period": "1m", "threshold": 2 }, { "period": 3600, "threshold": 10 }
+                    ] },
+                    "paced": { "burst": 3 }
+                }
+            }"#,
+        );
+        let toml = toml.unwrap();
+        assert_eq!(json, Ok(toml.clone()));
+        assert_eq!(toml.enforcement, Some(Enforcement::On));
+        let seconds = Duration::from_secs;
+        let expected = [
+            (
+                "app::reply",
+                Override::new().period(seconds(90)).threshold(10).enforcement(Enforcement::Off),
+            ),
+            ("mail", Override::new().tier(seconds(60), 2).tier(seconds(3600), 10)),
+            ("paced", Override::new().burst(3)),
+            ("search", Override::new().enforcement(Enforcement::DryRun)),
+        ];
+        let limits: Vec<_> =
+            toml.limits.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
+        assert_eq!(limits, expected);
+        assert_eq!(read(""), Ok(Layer::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_place() {
+        for (text, parts) in [
+            ("[limits.reply]\nthreshold = -1", ["line 2", "-1"]),
+            ("[limits.reply]\nthreshhold = 1", ["line 2", "unknown field `threshhold`"]),
+            ("[limits.reply]\nperiod = \"30\"", ["line 2", "`period` needs a unit after `30`"]),
+            ("[limits.reply]\nperiod = -30", ["line 2", "`period` cannot be negative"]),
+            ("[limits.reply]\nperiod = 1.5", ["line 2", "a whole number of seconds"]),
+            ("[limits]\nreply = 5", ["line 2", "a table such as { threshold = 10 }"]),
+            ("[limits]\nreply = \"dry-run\"", ["line 2", "unknown variant `dry-run`"]),
+            ("limit = 1", ["line 1", "unknown field `limit`"]),
+            ("[limits.reply", ["line 1", "TOML parse error"]),
+            ("{\n\"limits\": {\"reply\": {\"threshold\": 5000000000}}}", ["line 2", "u32"]),
+        ] {
+            let message = read(text).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn one_override_is_written_as_it_is_read() {
+        for what in [
+            Override::new(),
+            Override::new().enforcement(Enforcement::DryRun),
+            Override::new().period(Duration::from_millis(1_500)).threshold(2),
+            Override::new().tier(Duration::from_secs(1), 2).tier(Duration::from_secs(60), 9),
+            Override::new().burst(7),
+        ] {
+            assert_eq!(read_one(&write_one(&what)), Ok(what));
+        }
+        assert_eq!(read_one(" off\n"), Ok(Override::new().enforcement(Enforcement::Off)));
+        let message = read_one("of").unwrap_err().to_string();
+        assert!(message.starts_with("`of` is none of on, dry_run and off"), "{message}");
+    }
+}
