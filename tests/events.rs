@@ -102,6 +102,31 @@ async fn a_decision_in_memory_is_one_event() {
 }
 
 #[tokio::test]
+async fn callers_are_told_apart_by_a_digest_where_that_is_asked_for() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let with_secret = |secret: &str| Limiter::builder().caller_digest(secret).in_memory();
+    let (limiter, same, other) =
+        (with_secret("secret"), with_secret("secret"), with_secret("another"));
+    for (limiter, user) in
+        [(&limiter, "alice"), (&same, "alice"), (&limiter, "bob"), (&other, "alice")]
+    {
+        greet(limiter, user).await.unwrap();
+    }
+    let digests: Vec<_> = lines
+        .decisions()
+        .iter()
+        .map(|line| line.split_once(" caller=\"").unwrap().1.split('"').next().unwrap().to_owned())
+        .collect();
+    // printf '\0\0\0\0\0\0\0\6secret/alice' | sha256sum | head -c 16
+    assert_eq!(digests[0], "e36e33ff45a5a1cf");
+    assert_eq!(digests[1], digests[0]);
+    assert_ne!(digests[2], digests[0]);
+    assert_ne!(digests[3], digests[0]);
+    assert!(!format!("{:?}", Limiter::builder().caller_digest("secret")).contains("secret"));
+}
+
+#[tokio::test]
 async fn who_decided_is_told() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.clone());

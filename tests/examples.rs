@@ -94,6 +94,22 @@ fn only_failed_logins_count() {
 }
 
 #[test]
+fn a_limit_is_steered_in_one_process_and_in_a_fleet() {
+    let steered = [
+        "as written: 2 in 60 s                       2 of 10 pass",
+        "5 in 60 s, two of them are taken            3 of 10 pass",
+        "a dry run                                  10 of 10 pass",
+        "invalid override of rate limit `reply`: `threshold` must be at least 1",
+        "as written again, and dry runs count        0 of 10 pass",
+    ];
+    assert_eq!(lines(&example("overrides").output().unwrap()), steered);
+    let redis = RedisServer::start();
+    let output = example("overrides").env("RATELIMIT_URL", redis.url()).output().unwrap();
+    let in_a_fleet = "the kill switch of the fleet               10 of 10 pass";
+    assert_eq!(lines(&output), [&steered[..], &[in_a_fleet]].concat());
+}
+
+#[test]
 fn outbound_calls_wait_for_their_places() {
     let output = lines(&example("outbound").output().unwrap());
     let served = output.iter().filter(|line| line.ends_with("served")).count();

@@ -29,6 +29,7 @@ async fn a_scrape_over_http_tells_how_many_were_admitted_and_refused() {
     let expected = [
         ("ratelimit_decisions_total{policy=\"hello\",outcome=\"admitted\",source=\"store\"}", "2"),
         ("ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",source=\"store\"}", "3"),
+        ("ratelimit_memory_keys", "1"),
     ];
     assert_eq!(
         samples(&page),
@@ -74,6 +75,17 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     let up = format!("ratelimit_store_up{{server=\"Redis at {}\"}}", server.url().split_off(8));
     assert_eq!(told[&up], "0", "{page}");
     assert!(!page.contains("alice") && !page.contains("bob"), "{page}");
+
+    assert_eq!(told.get("ratelimit_memory_keys"), None, "{page}");
+    let in_memory = Limiter::in_memory();
+    for caller in 0..7 {
+        in_memory.check(&POLICY, caller).await.unwrap();
+    }
+    assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "7");
+    in_memory.reset(&POLICY, 3).await.unwrap();
+    assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "6");
+    drop(in_memory);
+    assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "0");
 
     server.restart();
     until("Redis", async || denying.check(&POLICY, "carol").await.ok()).await;

@@ -16,6 +16,10 @@ pub mod migration {}
 #[doc = include_str!("guide/operating.md")]
 pub mod operating {}
 
+#[cfg(feature = "overrides")]
+#[doc = include_str!("guide/steering.md")]
+pub mod steering {}
+
 #[doc = include_str!("guide/redis.md")]
 pub mod redis {}
 

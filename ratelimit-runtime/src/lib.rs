@@ -12,6 +12,7 @@
 //! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
 //! - [`observe`] shows the decisions of annotated functions to the code around them.
 //! - [`policies`] lists the limits of the whole program.
+//! - [`Overrides`] say what holds instead of what is written, while the program runs.
 //! - [`FromRejection`] makes the error the function's return value.
 #![cfg_attr(
     feature = "web",

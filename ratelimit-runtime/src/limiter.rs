@@ -23,7 +23,7 @@ use crate::{
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
     fallback::{OnStoreError, Remote},
-    key::{Key, Subject},
+    key::{self, Key, Subject},
     overrides::Overrides,
     policy::Policy,
     rules::Algorithm,
@@ -57,6 +57,8 @@ struct Inner {
     store: Store,
     overrides: Overrides,
     prefix: Box<str>,
+    /// What makes the callers' pseudonyms; without it they have none.
+    secret: Option<Box<str>>,
 }
 
 enum Store {
@@ -274,6 +276,12 @@ impl Limiter {
 
     fn key(&self, policy: &Policy, caller: &Caller) -> Key {
         Key::compose(&self.inner.prefix, policy, caller.parts())
+    }
+
+    /// What a caller is called in events.
+    pub(crate) fn pseudonym(&self, caller: &Caller) -> Option<String> {
+        let secret = self.inner.secret.as_ref()?;
+        Some(key::pseudonym(secret, caller.parts()))
     }
 
     /// The store, if it is in memory and answers at once.

@@ -153,7 +153,7 @@ impl Call {
         } else {
             store.decide_unseen(subject, request)
         };
-        begun.decided(policy, &outcome, self.dry_run);
+        begun.decided(policy, &outcome, self.dry_run, || self.decider().pseudonym(caller));
         if passes_unseen(&outcome) {
             return Checked::Decided(Ok(()));
         }
@@ -165,7 +165,7 @@ impl Call {
         let mut around = None;
         let caller = self.caller(resolved, &policy, &mut around);
         let outcome = self.decider().decide_on(caller, self.request(&policy), self.terms()).await;
-        begun.decided(&policy, &outcome, self.dry_run);
+        begun.decided(&policy, &outcome, self.dry_run, || self.decider().pseudonym(caller));
         if passes_unseen(&outcome) {
             return Ok(());
         }

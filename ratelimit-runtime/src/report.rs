@@ -37,16 +37,17 @@ impl Begun {
         self.0.is_some()
     }
 
-    /// Tells what came of the call.
+    /// Tells what came of the call, and what the one who `caller` is shall be called, if anything.
     #[inline]
     pub(crate) fn decided(
         self,
         policy: &Policy,
         outcome: &Result<Outcome, UnavailableReason>,
         is_rehearsed: bool,
+        caller: impl FnOnce() -> Option<String>,
     ) {
         if let Some(begun) = self.0 {
-            tell(policy, outcome, is_rehearsed, begun.elapsed());
+            tell(policy, outcome, is_rehearsed, caller, begun.elapsed());
         }
     }
 }
@@ -89,6 +90,7 @@ fn tell(
     policy: &Policy,
     answer: &Result<Outcome, UnavailableReason>,
     is_rehearsed: bool,
+    caller: impl FnOnce() -> Option<String>,
     elapsed: Duration,
 ) {
     let (outcome, source) = match answer {
@@ -102,12 +104,16 @@ fn tell(
     numbers::decided(policy.name(), outcome, source);
     #[cfg(feature = "dashboard")]
     tally::decided(policy, outcome, source, answer.as_ref().ok());
-    let (outcome, source) = (outcome.as_str(), source.as_str());
+    if !tracing::enabled!(Level::DEBUG) {
+        return;
+    }
+    let (outcome, source, caller) = (outcome.as_str(), source.as_str(), caller());
     let algorithm = policy.algorithm().as_str();
     match answer {
         Ok(decided) => tracing::debug!(
             policy = policy.name(),
             algorithm,
+            caller,
             tier = decided.tier,
             outcome,
             remaining = decided.remaining,
@@ -119,6 +125,7 @@ fn tell(
         Err(reason) => tracing::debug!(
             policy = policy.name(),
             algorithm,
+            caller,
             outcome,
             %reason,
             source,
@@ -133,6 +140,14 @@ pub(crate) fn asked<T>(answer: &Result<T, UnavailableReason>, sent: Instant) {
     #[cfg(feature = "metrics")]
     numbers::asked(answer.is_ok(), sent.elapsed());
     let _ = (answer, sent);
+}
+
+/// A store in memory holds so many keys more, or fewer.
+#[inline]
+pub(crate) fn keys_held(more: i64) {
+    #[cfg(feature = "metrics")]
+    numbers::keys_held(more);
+    let _ = more;
 }
 
 /// A server is left alone, or answers again.

@@ -1,6 +1,6 @@
 //! How a limiter is made: its settings, and the store that a URL names.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{Inner, Limiter, Store, environment};
 use crate::{
@@ -20,10 +20,11 @@ pub const URL_VARIABLE: &str = "RATELIMIT_URL";
 const URL_ARGUMENT: &str = "rate limit store URL";
 
 /// Settings of a [`Limiter`], and the ways to make one with them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until one of its last three methods makes the limiter"]
 pub struct LimiterBuilder {
     prefix: Box<str>,
+    secret: Option<Box<str>>,
     settings: Settings,
     tls: Tls,
 }
@@ -32,6 +33,7 @@ impl LimiterBuilder {
     pub(super) fn new() -> Self {
         Self {
             prefix: "ratelimit:".into(),
+            secret: None,
             settings: Settings {
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
@@ -107,6 +109,23 @@ impl LimiterBuilder {
     /// ```
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.settings.max_keys = max_keys;
+        self
+    }
+
+    /// Has events of decisions tell callers apart without naming them: their field `caller` is a
+    /// digest of who calls, made with this secret. By default events say nothing of callers.
+    ///
+    /// Who knows the secret can find out whether a digest is that of a certain caller; without it
+    /// no one can. The same secret gives the same digests in all processes.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// let secret = std::env::var("CALLER_DIGEST_SECRET").unwrap_or_else(|_| "for tests".into());
+    /// let limiter = Limiter::builder().caller_digest(secret).in_memory();
+    /// ```
+    pub fn caller_digest(mut self, secret: impl Into<Box<str>>) -> Self {
+        self.secret = Some(secret.into());
         self
     }
 
@@ -235,8 +254,24 @@ impl LimiterBuilder {
 
     fn build(self, store: Store) -> Limiter {
         Limiter {
-            inner: Arc::new(Inner { store, overrides: Overrides::default(), prefix: self.prefix }),
+            inner: Arc::new(Inner {
+                store,
+                overrides: Overrides::default(),
+                prefix: self.prefix,
+                secret: self.secret,
+            }),
         }
+    }
+}
+
+/// Without the secret.
+impl fmt::Debug for LimiterBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimiterBuilder")
+            .field("prefix", &self.prefix)
+            .field("settings", &self.settings)
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
     }
 }
 

@@ -132,7 +132,7 @@ impl<'a> CheckRequest<'a> {
         let is_rehearsed = enforcement == Enforcement::DryRun;
         let begun = Begun::now();
         let outcome = limiter.decide_on(&caller, request, terms.rehearsed(is_rehearsed)).await;
-        begun.decided(policy, &outcome, is_rehearsed);
+        begun.decided(policy, &outcome, is_rehearsed, || limiter.pseudonym(&caller));
         match unavailable(policy, outcome) {
             Ok(outcome) if outcome.admitted => {
                 let charge = Charge::new(caller, request, &outcome);

@@ -1,7 +1,10 @@
 //! Decisions and the store in numbers, for the exporter that the program has installed. As many
 //! series as there are policies, outcomes and servers, and none for a caller.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use metrics::{Counter, Histogram, Unit};
 use once_cell::sync::{Lazy, OnceCell};
@@ -44,6 +47,18 @@ pub(super) fn asked(is_answered: bool, took: Duration) {
         metrics::histogram!("ratelimit_store_duration_seconds", "result" => result)
     });
     times.record(took);
+}
+
+/// Keys come and go before there is an exporter too: it is told how many there are.
+pub(super) fn keys_held(more: i64) {
+    static HELD: AtomicI64 = AtomicI64::new(0);
+    metrics::describe_gauge!(
+        "ratelimit_memory_keys",
+        "Callers that limits in this process's memory are counting"
+    );
+    let held = HELD.fetch_add(more, Ordering::Relaxed) + more;
+    #[expect(clippy::cast_precision_loss, reason = "so many keys fit no memory")]
+    metrics::gauge!("ratelimit_memory_keys").set(held as f64);
 }
 
 pub(super) fn server_is_up(server: &str, is_up: bool) {

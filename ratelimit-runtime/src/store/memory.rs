@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use self::shard::{Shard, Slot};
 use super::{Outcome, Refund, Request};
-use crate::{error::UnavailableReason, key::Subject};
+use crate::{error::UnavailableReason, key::Subject, report};
 
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
 const FEWEST_SHARDS: usize = 256;
@@ -134,12 +134,12 @@ impl MemoryStore {
 
     /// Keeps a new slot, if there is room for it.
     fn take_in(&self, place: &Place, shard: &mut Shard, now: u64, hash: u64, slot: Slot) -> bool {
-        let collected = shard.collect_some(now, &self.hasher);
-        self.keys.fetch_sub(collected, Ordering::Relaxed);
+        self.forget(shard.collect_some(now, &self.hasher));
         let vacant = |keys| (keys < self.max_keys).then_some(keys + 1);
         if self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, vacant).is_err() {
             return false;
         }
+        report::keys_held(1);
         // The first key of an empty shard makes it due; until then nothing in it is.
         let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
         place.due.store(due.min(slot.expires), Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl MemoryStore {
             let (collected, due) = shard.collect_all(now, &self.hasher);
             place.due.store(due, Ordering::Relaxed);
             if collected > 0 {
-                self.keys.fetch_sub(collected, Ordering::Relaxed);
+                self.forget(collected);
                 return true;
             }
             if passed_over > MOST_PASSED_OVER {
@@ -174,7 +174,15 @@ impl MemoryStore {
     pub(crate) fn reset(&self, subject: Subject<'_>) {
         let hash = self.hash(subject);
         if self.place(hash).lock().remove(hash, subject, &self.hasher) {
-            self.keys.fetch_sub(1, Ordering::Relaxed);
+            self.forget(1);
+        }
+    }
+
+    /// So many keys are held no longer.
+    fn forget(&self, keys: usize) {
+        if keys > 0 {
+            self.keys.fetch_sub(keys, Ordering::Relaxed);
+            report::keys_held(-i64::try_from(keys).unwrap_or(i64::MAX));
         }
     }
 
@@ -198,6 +206,12 @@ impl MemoryStore {
     fn now(&self) -> u64 {
         let passed = self.epoch.elapsed();
         passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros())
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        self.forget(self.keys.load(Ordering::Relaxed));
     }
 }
 

@@ -1,0 +1,55 @@
+//! `cargo run --example overrides`
+//!
+//! Steers a limit while the program runs. On `RATELIMIT_URL`, if that is set, it does so through a
+//! hash on Redis, for every process that follows it.
+
+use std::{error::Error, time::Duration};
+
+use ratelimit_runtime::{
+    Enforcement, Limiter, Override, RateLimitError, URL_VARIABLE, install, rate_limit,
+};
+
+#[rate_limit(name = "reply", period = 60, threshold = 2, key = user)]
+async fn reply(user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// Calls ten times, and tells how many calls passed.
+async fn call_ten_times(what_holds: &str) {
+    let mut passed = 0;
+    for _ in 0..10 {
+        passed += u32::from(reply("harry").await.is_ok());
+    }
+    println!("{what_holds:42} {passed:2} of 10 pass");
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limiter = Limiter::from_env().await?;
+    install(limiter.clone())?;
+    call_ten_times("as written: 2 in 60 s").await;
+
+    // In this process:
+    limiter.overrides().set("reply", Override::new().threshold(5))?;
+    call_ten_times("5 in 60 s, two of them are taken").await;
+    limiter.overrides().set("reply", Override::new().enforcement(Enforcement::DryRun))?;
+    call_ten_times("a dry run").await;
+
+    let wrong = limiter.overrides().set("reply", Override::new().threshold(0));
+    println!("{}", wrong.expect_err("a threshold of 0 would admit nobody"));
+
+    limiter.overrides().remove("reply");
+    call_ten_times("as written again, and dry runs count").await;
+
+    // In all processes of a fleet; this one follows it, too.
+    if std::env::var(URL_VARIABLE).is_ok() {
+        limiter.follow_overrides().await?;
+        limiter.publish_enforcement(Some(Enforcement::Off)).await?;
+        while limiter.overrides().enforcement().is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        call_ten_times("the kill switch of the fleet").await;
+        limiter.publish_enforcement(None).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! What operators say of a limit holds at once, keeps the callers' history, and is never half wrong.
+
+use std::time::Duration;
+
+use harness::{Watch, exceeded, on_each_store};
+use ratelimit_runtime::{
+    Enforcement, Limiter, Override, OverrideSource, Policy, RateLimitError, rate_limit,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[rate_limit(name = "reply", period = 60, threshold = 2, key = user, limiter = limiter)]
+async fn reply(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(name = "rehearsed", period = 60, threshold = 1, key = user, limiter = limiter, dry_run)]
+async fn rehearsed(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(
+    name = "mail",
+    tier(period = "1m", threshold = 1),
+    tier(period = "1h", threshold = 5),
+    key = user,
+    limiter = limiter
+)]
+async fn mail(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(name = "export", period = 60, threshold = 10, cost = 5, key = user, limiter = limiter)]
+async fn export(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(name = "search", period = 60, threshold = plan, key = user, limiter = limiter)]
+async fn search(limiter: &Limiter, plan: u32, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(name = "upload", period = 60, threshold = 9, cost = size, key = user, limiter = limiter)]
+async fn upload(limiter: &Limiter, size: u32, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// How many of ten calls pass.
+async fn admitted(call: impl AsyncFn() -> Result<(), RateLimitError>) -> usize {
+    let mut admitted = 0;
+    for _ in 0..10 {
+        admitted += usize::from(call().await.is_ok());
+    }
+    admitted
+}
+
+#[tokio::test]
+async fn other_numbers_hold_for_the_next_call_and_until_they_are_taken_back() {
+    on_each_store(async |limiter| {
+        let overrides = limiter.overrides();
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 2);
+        overrides.set("reply", Override::new().threshold(5)).unwrap();
+        // The two calls of before count.
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 3);
+        assert_eq!(exceeded(reply(limiter, "alice").await).threshold(), 5);
+        overrides.set("reply", Override::new().threshold(1).period(MINUTE * 60)).unwrap();
+        let refused = exceeded(reply(limiter, "alice").await);
+        assert_eq!((refused.threshold(), refused.period()), (1, MINUTE * 60));
+        assert!(refused.retry_after() > MINUTE * 59, "{:?}", refused.retry_after());
+        overrides.remove("reply");
+        assert_eq!(exceeded(reply(limiter, "alice").await).threshold(), 2);
+        assert_eq!(admitted(async || reply(limiter, "bob").await).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_algorithm_goes_on_with_what_it_has_counted() {
+    let constructors = [
+        Policy::sliding_window,
+        Policy::sliding_counter,
+        Policy::fixed_window,
+        Policy::token_bucket,
+    ];
+    on_each_store(async |limiter| {
+        for policy in constructors.map(|new| new("by hand", MINUTE * 60, 4)) {
+            let algorithm = policy.algorithm();
+            let check = async || limiter.check(&policy, "alice").await.map(drop);
+            assert_eq!(admitted(check).await, 4, "{algorithm:?}");
+            limiter.overrides().set("by hand", Override::new().threshold(6)).unwrap();
+            // A bucket that is larger now is not fuller.
+            let expected =
+                if policy == Policy::token_bucket("by hand", MINUTE * 60, 4) { 0 } else { 2 };
+            assert_eq!(admitted(check).await, expected, "{algorithm:?}");
+            limiter.overrides().set("by hand", Override::new().threshold(3)).unwrap();
+            assert_eq!(admitted(check).await, 0, "{algorithm:?}");
+            limiter.overrides().remove("by hand");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_burst_is_the_new_size_of_a_bucket() {
+    let policy = Policy::token_bucket("bucket", MINUTE * 60, 4);
+    on_each_store(async |limiter| {
+        limiter.overrides().set("bucket", Override::new().burst(2)).unwrap();
+        let check = async || limiter.check(&policy, "alice").await.map(drop);
+        assert_eq!(admitted(check).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tiers_are_replaced_together() {
+    on_each_store(async |limiter| {
+        let tiers = Override::new().tier(MINUTE, 3).tier(MINUTE * 60, 4).tier(MINUTE * 120, 7);
+        limiter.overrides().set("mail", tiers).unwrap();
+        assert_eq!(admitted(async || mail(limiter, "alice").await).await, 3);
+        limiter.overrides().set("mail", Override::new().tier(MINUTE, 5)).unwrap();
+        assert_eq!(admitted(async || mail(limiter, "alice").await).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_limit_is_rehearsed_switched_off_and_on_again() {
+    on_each_store(async |limiter| {
+        let overrides = limiter.overrides();
+        let enforce = |name: &str, enforcement| {
+            overrides.set(name, Override::new().enforcement(enforcement)).unwrap();
+        };
+        let key_is_counted = async |limiter: &Limiter| {
+            let policy = Policy::sliding_window("reply", MINUTE, 2);
+            limiter.peek_n(&policy, "alice", 0).await.unwrap().remaining()
+        };
+        enforce("reply", Enforcement::Off);
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
+        overrides.remove("reply");
+        assert_eq!(key_is_counted(limiter).await, 2);
+        enforce("reply", Enforcement::DryRun);
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
+        assert_eq!(key_is_counted(limiter).await, 0);
+        enforce("reply", Enforcement::On);
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 0);
+
+        // What is written as a dry run is enforced.
+        assert_eq!(admitted(async || rehearsed(limiter, "alice").await).await, 10);
+        enforce("rehearsed", Enforcement::On);
+        assert_eq!(admitted(async || rehearsed(limiter, "alice").await).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_kill_switch_lets_everything_pass_and_refuses_nothing_more_than_is_written() {
+    on_each_store(async |limiter| {
+        let policy = Policy::sliding_window("by hand", MINUTE, 1);
+        let overrides = limiter.overrides();
+        overrides.set("reply", Override::new().enforcement(Enforcement::On)).unwrap();
+        overrides.enforce(Some(Enforcement::Off));
+        assert_eq!(overrides.enforcement(), Some((Enforcement::Off, OverrideSource::Program)));
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
+        let by_hand = async || limiter.check(&policy, "alice").await.map(drop);
+        assert_eq!(admitted(by_hand).await, 10);
+
+        overrides.enforce(Some(Enforcement::DryRun));
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
+        assert_eq!(admitted(by_hand).await, 10);
+
+        overrides.enforce(Some(Enforcement::On));
+        assert_eq!(admitted(async || reply(limiter, "alice").await).await, 0);
+        assert_eq!(admitted(by_hand).await, 0);
+        assert_eq!(admitted(async || rehearsed(limiter, "alice").await).await, 10);
+        overrides.enforce(None);
+        assert_eq!(overrides.enforcement(), None);
+        assert_eq!(admitted(async || reply(limiter, "bob").await).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_rehearsed_check_tells_what_is_left_and_nothing_can_be_given_back_of_a_refusal() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::sliding_window("by hand", MINUTE, 1);
+    limiter.overrides().set("by hand", Override::new().enforcement(Enforcement::DryRun)).unwrap();
+    let admitted = limiter.check(&policy, "alice").await.unwrap();
+    let passed = limiter.check(&policy, "alice").await.unwrap();
+    assert_eq!((passed.remaining(), passed.threshold()), (0, 1));
+    assert!(passed.replenish_after() > MINUTE / 2);
+    limiter.refund(&passed).await.unwrap();
+    assert_eq!(limiter.peek_n(&policy, "alice", 0).await.unwrap().remaining(), 0);
+    limiter.refund(&admitted).await.unwrap();
+    assert_eq!(limiter.peek_n(&policy, "alice", 0).await.unwrap().remaining(), 1);
+}
+
+#[tokio::test]
+async fn an_override_that_makes_a_wrong_limit_is_refused_and_the_old_one_stays() {
+    let limiter = Limiter::in_memory();
+    let overrides = limiter.overrides();
+    overrides.set("reply", Override::new().threshold(1)).unwrap();
+    for (name, wrong, message) in [
+        ("reply", Override::new().threshold(0), "`threshold` must be at least 1"),
+        (
+            "reply",
+            Override::new().threshold(100_001),
+            "`threshold` must be at most 100000, but is 100001: `sliding_window` keeps an entry for \
+             every admitted call; `sliding_counter` counts any number in constant space",
+        ),
+        (
+            "reply",
+            Override::new().period(Duration::from_micros(999)),
+            "`period` must be at least 1 ms, but is 999 µs",
+        ),
+        (
+            "reply",
+            Override::new().burst(3),
+            "`burst` is the size of a `token_bucket`; a `sliding_window` has none",
+        ),
+        (
+            "mail",
+            Override::new().threshold(3),
+            "the limit has 2 tiers; give all that shall hold as `tiers`",
+        ),
+        (
+            "mail",
+            Override::new().threshold(3).tier(MINUTE, 2),
+            "`tiers` replace `period` and `threshold`; give one",
+        ),
+        (
+            "mail",
+            Override::new().tier(MINUTE, 2).tier(MINUTE, 2),
+            "this tier is given twice; remove one of them",
+        ),
+        (
+            "export",
+            Override::new().threshold(4),
+            "`cost` is 5, which can never pass a threshold of 4",
+        ),
+        ("search", Override::new().threshold(0), "`threshold` must be at least 1"),
+        (
+            "search",
+            Override::new().burst(2),
+            "`burst` is the size of a `token_bucket`; a \
+             `sliding_window` has none",
+        ),
+        ("by hand", Override::new().threshold(0), "`threshold` must be at least 1"),
+    ] {
+        let error = overrides.set(name, wrong).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("invalid override of rate limit `{name}`: {message}")
+        );
+        assert_eq!(error.limit(), Some(name));
+    }
+    assert_eq!(admitted(async || reply(&limiter, "alice").await).await, 1);
+    let held: Vec<_> = overrides.list().into_iter().collect();
+    assert_eq!(held, [("reply".to_owned(), Override::new().threshold(1))]);
+    assert_eq!(overrides.source("reply"), Some(OverrideSource::Program));
+    assert_eq!(overrides.source("mail"), None);
+}
+
+#[tokio::test]
+async fn a_limit_that_its_calls_bring_is_overridden_too() {
+    let limiter = Limiter::in_memory();
+    assert_eq!(admitted(async || export(&limiter, "alice").await).await, 2);
+    limiter.overrides().set("search", Override::new().threshold(1)).unwrap();
+    assert_eq!(admitted(async || search(&limiter, 5, "alice").await).await, 1);
+}
+
+#[tokio::test]
+async fn a_call_that_an_override_does_not_fit_is_decided_as_is_written_and_that_is_told_once() {
+    let watch = Watch::start();
+    let limiter = Limiter::in_memory();
+    limiter.overrides().set("upload", Override::new().threshold(3)).unwrap();
+    assert!(upload(&limiter, 4, "alice").await.is_ok());
+    assert_eq!(exceeded(upload(&limiter, 6, "alice").await).threshold(), 9);
+    assert_eq!(exceeded(upload(&limiter, 1, "alice").await).threshold(), 3);
+    let told = "`cost` is 4, which can never pass a threshold of 3";
+    assert_eq!(watch.count(told), 1, "{}", watch.text());
+    assert_eq!(watch.count("does not fit a call"), 1, "{}", watch.text());
+}
