@@ -11,17 +11,14 @@ const SHARED: Policy = Policy::sliding_window("shared", Duration::from_secs(3600
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let limiter = match env::args().nth(1) {
-        Some(url) => {
-            let limiter = Limiter::connect(&url).await?;
-            limiter.follow_overrides().await?;
-            limiter
-        }
-        None => {
-            let limiter = Limiter::from_env().await?;
-            limiter.overrides().set(SHARED.name(), Override::new().threshold(3))?;
-            limiter
-        }
+    let limiter = if let Some(url) = env::args().nth(1) {
+        let limiter = Limiter::connect(&url).await?;
+        limiter.follow_overrides().await?;
+        limiter
+    } else {
+        let limiter = Limiter::from_env().await?;
+        limiter.overrides().set(SHARED.name(), Override::new().threshold(3))?;
+        limiter
     };
     let mut printed = String::new();
     loop {

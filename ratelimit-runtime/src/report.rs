@@ -19,7 +19,7 @@ use crate::{
     store::{Outcome, Source},
 };
 
-/// When a call that somebody wants to see was begun.
+/// When a call was begun that somebody wants to see more of than to count it.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun(Option<Instant>);
 
@@ -27,11 +27,11 @@ impl Begun {
     /// Now, if somebody listens: otherwise it costs a look at an atomic.
     #[inline]
     pub(crate) fn now() -> Self {
-        let is_seen = cfg!(feature = "metrics") || is_tallied() || tracing::enabled!(Level::DEBUG);
+        let is_seen = is_tallied() || tracing::enabled!(Level::DEBUG);
         Self(is_seen.then(Instant::now))
     }
 
-    /// Whether somebody listens.
+    /// Whether somebody listens. Who only counts calls asks for no more than the answer.
     #[inline]
     pub(crate) fn is_seen(self) -> bool {
         self.0.is_some()
@@ -46,8 +46,8 @@ impl Begun {
         is_rehearsed: bool,
         caller: impl FnOnce() -> Option<String>,
     ) {
-        if let Some(begun) = self.0 {
-            tell(policy, outcome, is_rehearsed, caller, begun.elapsed());
+        if cfg!(feature = "metrics") || self.is_seen() {
+            tell(policy, outcome, is_rehearsed, caller, self.0);
         }
     }
 }
@@ -91,7 +91,7 @@ fn tell(
     answer: &Result<Outcome, UnavailableReason>,
     is_rehearsed: bool,
     caller: impl FnOnce() -> Option<String>,
-    elapsed: Duration,
+    begun: Option<Instant>,
 ) {
     let (outcome, source) = match answer {
         Ok(outcome) if outcome.admitted => (Answer::Admitted, outcome.source),
@@ -104,11 +104,10 @@ fn tell(
     numbers::decided(policy.name(), outcome, source);
     #[cfg(feature = "dashboard")]
     tally::decided(policy, outcome, source, answer.as_ref().ok());
-    if !tracing::enabled!(Level::DEBUG) {
-        return;
-    }
-    let (outcome, source, caller) = (outcome.as_str(), source.as_str(), caller());
+    let Some(elapsed) = begun.map(|begun| begun.elapsed()) else { return };
+    let (outcome, source) = (outcome.as_str(), source.as_str());
     let algorithm = policy.algorithm().as_str();
+    let caller = tracing::enabled!(Level::DEBUG).then(caller).flatten();
     match answer {
         Ok(decided) => tracing::debug!(
             policy = policy.name(),
