@@ -1,6 +1,6 @@
 //! The examples run as their first lines say, and do what they say.
 
-use std::process::Output;
+use std::{collections::BTreeSet, process::Output};
 
 use harness::{RedisServer, Running, example};
 
@@ -107,6 +107,39 @@ fn a_limit_is_steered_in_one_process_and_in_a_fleet() {
     let output = example("overrides").env("RATELIMIT_URL", redis.url()).output().unwrap();
     let in_a_fleet = "the kill switch of the fleet               10 of 10 pass";
     assert_eq!(lines(&output), [&steered[..], &[in_a_fleet]].concat());
+}
+
+#[test]
+fn a_plan_is_a_threshold_and_another_plan_goes_on_with_the_count() {
+    assert_eq!(
+        lines(&example("plans").output().unwrap()),
+        [
+            "search: sliding_window, by user.plan.searches_an_hour(), key (user.id)",
+            "on the free plan     2 of 8",
+            "the same, now paying 3 of 8",
+            "another who pays     5 of 8",
+            "one of the house     8 of 8",
+        ]
+    );
+}
+
+#[test]
+fn the_index_lists_every_example() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
+    let index = std::fs::read_to_string(format!("{directory}/README.md")).unwrap();
+    let listed: BTreeSet<_> = index
+        .lines()
+        .filter_map(|line| line.strip_prefix("| [")?.split(']').next())
+        .map(str::to_owned)
+        .collect();
+    let there: BTreeSet<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .filter_map(|entry| {
+            entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned)
+        })
+        .filter(|name| name != "build")
+        .collect();
+    assert_eq!(listed, there);
 }
 
 #[test]

@@ -1,7 +1,13 @@
 //! What is to be known beyond the items of this crate, a page for each question.
 
+#[doc = include_str!("guide/pipeline.md")]
+pub mod pipeline {}
+
 #[doc = include_str!("guide/algorithms.md")]
 pub mod algorithms {}
+
+#[doc = include_str!("guide/identity.md")]
+pub mod identity {}
 
 #[doc = include_str!("guide/security.md")]
 pub mod security {}
@@ -28,3 +34,6 @@ pub mod failures {}
 
 #[doc = include_str!("guide/capacity.md")]
 pub mod capacity {}
+
+#[doc = include_str!("guide/comparison.md")]
+pub mod comparison {}

@@ -21,9 +21,11 @@
 //!
 //! # Further on
 //!
-//! The pages of the [`guide`]: which [algorithm](guide::algorithms), how to [test](guide::testing) limits
-//! without sleeping, [security](guide::security), [operating](guide::operating), setting up [Redis](guide::redis), what happens when it
-//! [fails](guide::failures).
+//! The pages of the [`guide`]: how a call is [decided](guide::pipeline), which [algorithm](guide::algorithms), with
+//! tiers and plans, [who is counted](guide::identity), also behind proxies, how to [test](guide::testing) limits without
+//! sleeping, [security](guide::security), [operating](guide::operating) limits and changing them while they hold, setting
+//! up [Redis](guide::redis), what happens when it [fails](guide::failures), what it [costs](guide::capacity), and what
+//! [others](guide::comparison) do better.
 
 pub mod caller;
 mod decision;

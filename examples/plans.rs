@@ -1,0 +1,58 @@
+//! `cargo run --example plans`
+//!
+//! Each user has as many searches an hour as the plan says, counted under one name: who changes the
+//! plan goes on with what is counted. A list of all limits of the program comes first.
+
+use ratelimit_runtime::{RateLimitError, policies, rate_limit};
+
+#[derive(Clone, Copy)]
+enum Plan {
+    Free,
+    Paid,
+    Internal,
+}
+
+impl Plan {
+    fn searches_an_hour(self) -> u32 {
+        match self {
+            Self::Free => 2,
+            Self::Paid | Self::Internal => 5,
+        }
+    }
+}
+
+struct User {
+    id: u64,
+    plan: Plan,
+}
+
+#[rate_limit(
+    name = "search",
+    period = "1h",
+    threshold = user.plan.searches_an_hour(),
+    key = user.id,
+    skip = matches!(user.plan, Plan::Internal)
+)]
+async fn search(user: &User, words: &str) -> Result<String, RateLimitError> {
+    Ok(format!("what there is of {words}"))
+}
+
+/// Searches eight times, and tells how often something was found.
+async fn search_eight_times(who: &str, user: &User) {
+    let mut found = 0;
+    for _ in 0..8 {
+        found += u32::from(search(user, "tea").await.is_ok());
+    }
+    println!("{who:20} {found} of 8");
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    for policy in policies() {
+        println!("{policy}");
+    }
+    search_eight_times("on the free plan", &User { id: 1, plan: Plan::Free }).await;
+    search_eight_times("the same, now paying", &User { id: 1, plan: Plan::Paid }).await;
+    search_eight_times("another who pays", &User { id: 2, plan: Plan::Paid }).await;
+    search_eight_times("one of the house", &User { id: 3, plan: Plan::Internal }).await;
+}
