@@ -37,3 +37,8 @@ pub mod capacity {}
 
 #[doc = include_str!("guide/comparison.md")]
 pub mod comparison {}
+
+// Its examples are tried as those of the English one are.
+#[cfg(doctest)]
+#[doc = include_str!("../README.zh-CN.md")]
+mod readme_in_chinese {}
