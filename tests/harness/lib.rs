@@ -4,6 +4,7 @@
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
 
+mod browser;
 mod certificates;
 mod clock;
 mod cluster;
@@ -29,6 +30,7 @@ use ratelimit_runtime::{
 };
 
 pub use self::{
+    browser::Browser,
     certificates::{Authority, Identity},
     clock::Clock,
     cluster::Cluster,
