@@ -68,8 +68,9 @@ function told(quota, what) {
   const facts = what === 'reset' ? [['done', 'a new beginning', 'done']] : [];
   if (quota.remaining === undefined) return facts;
   facts.push(
-    ['left', `${quota.remaining} of ${quota.threshold} per ${period(quota.period)}`, 'left'],
+    ['left', `${quota.remaining}`, 'left'],
+    ['limit', `${quota.threshold} per ${period(quota.period)}`, 'limit'],
     ['next call', wait(quota.next) === 'now' ? 'free now' : `free in ${wait(quota.next)}`, 'next'],
-    ['all back', wait(quota.reset) === 'now' ? 'is' : `in ${wait(quota.reset)}`, 'reset']);
+    ['all back', wait(quota.reset) === 'now' ? 'now' : `in ${wait(quota.reset)}`, 'reset']);
   return facts;
 }

@@ -48,7 +48,8 @@ function told(said) {
   const written = said.written ? numbers(said.written)
     : said.late.length > 0 ? `by ${said.late.join(', ')}, for each call` : 'not known yet';
   facts.push(['as written', written]);
-  if (said.now) facts.push([said.written ? 'holds now' : 'latest call', numbers(said.now)]);
+  if (said.now && !said.written) facts.push(['latest call', numbers(said.now)]);
+  else if (said.now && numbers(said.now) !== written) facts.push(['holds now', numbers(said.now)]);
   if (said.fault) facts.push(['the override does not fit', said.fault]);
   facts.push(['enforcement', `${ENFORCEMENT[said.enforcement]}, says ${said.enforced_by}`]);
   for (const { by, what } of said.overrides) facts.push([`override by ${by}`, overridden(what)]);
@@ -96,6 +97,9 @@ function actions(name) {
   const target = element('p', { class: 'hint' });
   const answer = element('p', { class: 'answer', 'aria-live': 'polite' });
   const run = doing(answer);
+  let isNew = true;
+  // The form begins anew with what holds once the service has said so.
+  let isStale = true;
   const buttons = ENFORCEMENTS.map(([word, label]) => element('button', {
     type: 'button', 'data-enforce': word, 'aria-pressed': 'false',
     onclick: () => run('enforcement', { limit: name, enforcement: word }),
@@ -104,21 +108,20 @@ function actions(name) {
     type: 'button', 'data-enforce': 'written',
     onclick: () => run('enforcement', { limit: name, enforcement: null }),
   }, 'As written');
-  const numbersForm = renumber(name, run);
   const takeBack = element('button', {
     type: 'button', 'data-take-back': true,
-    onclick: async () => { if (await run('override', { limit: name })) numbersForm.fill(); },
+    onclick: async () => { if (await run('override', { limit: name })) isStale = true; },
   }, 'Take the override back');
+  const numbersForm = renumber(name, run, takeBack);
   const heading = id('heading');
   const place = element('div', { class: 'acts' },
     element('section', { class: 'card', 'aria-labelledby': heading },
       element('h3', { id: heading }, 'Override'), target,
       element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforcement' }, ...buttons, asWritten),
-      numbersForm.place, element('div', { class: 'buttons' }, takeBack), answer),
+      numbersForm.place, answer),
   );
   const caller = callerForm(name);
   place.append(caller.place);
-  let first = true;
   return {
     place,
     describe(said, view) {
@@ -130,17 +133,16 @@ function actions(name) {
       }
       takeBack.disabled = !said.overrides.some(({ by }) => by === view.target);
       numbersForm.describe(said);
-      if (first) {
-        caller.describe(said);
-        numbersForm.fill();
-      }
-      first = false;
+      if (isNew) caller.describe(said);
+      if (isStale) numbersForm.fill();
+      isNew = false;
+      isStale = false;
     },
   };
 }
 
 /** The form for period, threshold and burst, or for several tiers. */
-function renumber(name, run) {
+function renumber(name, run, takeBack) {
   let said = null;
   const rows = element('div', { class: 'tiers' });
   const burst = element('input', { id: id('burst'), name: 'burst', inputmode: 'numeric', size: 6, autocomplete: 'off' });
@@ -161,8 +163,10 @@ function renumber(name, run) {
     return made;
   };
   const add = element('button', { type: 'button', class: 'quiet', onclick: () => rows.append(tier('', '')) }, 'Add a tier');
-  const place = element('form', { class: 'numbers', novalidate: true }, rows, burstField,
-    element('div', { class: 'buttons' }, element('button', { type: 'submit' }, 'Apply numbers'), add));
+  const place = element('form', { class: 'numbers', novalidate: true },
+    element('div', { class: 'tier' }, rows, burstField),
+    element('div', { class: 'buttons' },
+      element('button', { type: 'submit', class: 'primary' }, 'Apply numbers'), add, takeBack));
   // Numbers are sent as numbers; what is none is for the service to refuse in its words.
   const number = (text) => (/^\d+$/.test(text.trim()) ? Number(text) : text.trim());
   const span = (text) => (/^\d+$/.test(text.trim()) ? Number(text) : text.trim());

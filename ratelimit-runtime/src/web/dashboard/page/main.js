@@ -283,7 +283,8 @@ if (!mayAct) document.querySelectorAll('[data-act]').forEach((it) => it.remove()
 const THEMES = ['auto', 'light', 'dark'];
 function paint(theme) {
   document.documentElement.dataset.theme = theme;
-  say(at('theme'), `Colours: ${theme}`);
+  say(at('theme'), `◐ ${theme}`);
+  at('theme').setAttribute('aria-label', `Colours: ${theme}`);
   overview.redraw();
   limits.forEach((limit) => {
     limit.detail?.redraw();

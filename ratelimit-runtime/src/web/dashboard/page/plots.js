@@ -5,8 +5,9 @@
 import { element, say } from './elements.js';
 import { rate } from './format.js';
 
-/** How many seconds are shown; as many as the service keeps. */
+/** How many seconds are shown at most, as many as the service keeps; and at least. */
 export const SHOWN = 300;
+const LEAST_SHOWN = 60;
 
 /** What is counted, in the order in which samples tell it. */
 export const COUNTS = [
@@ -42,12 +43,12 @@ function plot(place, height, series, range, values, told) {
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
     scales: {
-      x: { time: true, range: (_, __, max) => [(max ?? 0) - SHOWN + 1, max ?? 1] },
+      x: { time: true, range: (_, min, max) => [Math.min(min ?? 0, (max ?? 1) - LEAST_SHOWN), max ?? 1] },
       y: { range: (_, __, max) => range(max) },
     },
     series: [{}, ...series],
     axes: [
-      axis({ size: 24, space: 90, values: (_, ticks) => ticks.map((at) => clock.format(at * 1000)) }),
+      axis({ size: 24, space: 80, values: (_, ticks) => ticks.map((at) => clock.format(at * 1000)) }),
       axis({ size: 44, space: 28, values: (_, ticks) => ticks.map(values) }),
     ],
     hooks: { setCursor: [(it) => told?.(it.cursor.idx)] },
@@ -103,7 +104,9 @@ export function ratePlot(place, legend, height) {
     ...drawn,
     show(times, counts) {
       shown = [times, ...counts];
-      drawn.show(shown);
+      // What never happened is no line on the floor.
+      const happened = (list) => (list.some((value) => value > 0) ? list : list.map(() => null));
+      drawn.show([times, counts[0], ...counts.slice(1).map(happened)]);
       tell();
     },
   };

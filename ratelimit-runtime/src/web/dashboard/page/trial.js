@@ -14,7 +14,7 @@ const ALGORITHMS = [
 /** How much of the axis is behind now, and how much before it, in periods. */
 const BEHIND = 1.5;
 const AHEAD = 0.5;
-const HIGH = 84;
+const HIGH = 80;
 const GRAIN = 8;
 const ROWS = 8;
 const MOST_ENTRIES = 400;
@@ -143,15 +143,16 @@ function lane([name, title, rule]) {
   const next = svg('line', { class: 'next', y1: 4, y2: HIGH - 16 });
   const dots = svg('g', {});
   chart.append(band, floor, edge, nowLine, next, dots, ...labels);
-  const summary = element('p', { class: 'summary' });
+  const summary = element('span', { class: 'summary' });
   const free = element('strong', { class: 'free' });
   const left = element('span', { class: 'left' });
   const meter = element('span', { class: 'meter', 'aria-hidden': 'true' }, element('span', { class: 'fill' }));
   const place = element('section', { class: 'panel lane', 'data-algorithm': name, 'aria-label': title },
     element('div', { class: 'lanehead' },
       element('div', {}, element('h3', {}, title), element('p', { class: 'hint' }, rule)),
-      element('div', { class: 'state' }, free, element('span', { class: 'leftline' }, meter, left))),
-    chart, summary);
+      element('div', { class: 'state' }, free,
+        element('div', { class: 'leftline' }, summary, meter, left))),
+    chart);
 
   let entries = [];
   let answered = null;
