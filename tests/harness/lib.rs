@@ -9,6 +9,7 @@ mod certificates;
 mod clock;
 mod cluster;
 mod history;
+mod lines;
 mod load;
 pub mod model;
 mod outage;
@@ -35,6 +36,7 @@ pub use self::{
     clock::Clock,
     cluster::Cluster,
     history::{Call, History, Log, Outcome, Promise},
+    lines::Lines,
     load::{Load, wall_clock},
     outage::outage,
     programs::{Running, example},

@@ -63,7 +63,8 @@ pub(super) async fn enforce(
         said.remove("enforcement");
         said.extend(enforcement.map(|it| ("enforcement".to_owned(), it.as_str().into())));
     };
-    dashboard.change(&limit, &format!("enforcement {what}"), change).await
+    let speaks = |it: &Override| it.given_enforcement().is_some();
+    dashboard.change(&limit, &format!("enforcement {what}"), change, speaks).await
 }
 
 pub(super) async fn renumber(
@@ -84,7 +85,7 @@ pub(super) async fn renumber(
         said.retain(|name, _| !NUMBERS.contains(&name.as_str()));
         said.extend(numbers);
     };
-    dashboard.change(&limit, &what, change).await
+    dashboard.change(&limit, &what, change, Override::gives_numbers).await
 }
 
 pub(super) async fn take_back(
@@ -92,7 +93,7 @@ pub(super) async fn take_back(
     body: Bytes,
 ) -> Result<Response, Failed> {
     let TakeBack { limit } = read(&body)?;
-    dashboard.change(&limit, "override taken back", Map::clear).await
+    dashboard.change(&limit, "override taken back", Map::clear, |_| true).await
 }
 
 pub(super) async fn enforce_all(
@@ -115,12 +116,14 @@ pub(super) async fn enforce_all(
 }
 
 impl Dashboard {
-    /// Changes what is said of a limit where actions have their effect.
+    /// Changes what is said of a limit where actions have their effect. Another source that
+    /// `speaks` of the same may hold before that.
     async fn change(
         &self,
         name: &str,
         action: &str,
         change: impl FnOnce(&mut Map<String, Value>),
+        speaks: impl Fn(&Override) -> bool,
     ) -> Result<Response, Failed> {
         let name = self.find(name).ok_or_else(unknown)?.name;
         let _acting = self.acting.lock().await;
@@ -156,18 +159,10 @@ impl Dashboard {
         }
         tracing::info!(policy = name, action, %target, "an operator acted on a rate limit");
         let higher = higher(target).find(|source| {
-            let layer = limiter.overrides().layer(*source);
-            let says = layer.limits.get(name);
-            says.is_some_and(|it| what.as_ref().is_none_or(|what| hides(it, what)))
+            limiter.overrides().layer(*source).limits.get(name).is_some_and(&speaks)
         });
         Ok(done(target, higher))
     }
-}
-
-/// Whether of what the lower one says something does not hold.
-fn hides(higher: &Override, lower: &Override) -> bool {
-    (higher.given_enforcement().is_some() && lower.given_enforcement().is_some())
-        || (higher.gives_numbers() && lower.gives_numbers())
 }
 
 /// The sources whose word holds before what this one says.

@@ -113,7 +113,7 @@ impl Samples {
         let span = history.taken.map_or(0, |taken| (now - taken).as_millis());
         let mut limits = BTreeMap::new();
         for (name, tally) in tally::all() {
-            let seen = tally.take_seen();
+            let seen = tally.seen();
             let counts = Counts::of(&tally);
             let before = history.before.entry(name).or_default();
             let since = counts.since(before.counts);
