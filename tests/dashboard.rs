@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use axum::{
     Router,
-    http::{StatusCode, request::Parts},
+    http::{HeaderValue, StatusCode, request::Parts},
     response::IntoResponse,
 };
 use harness::{Lines, RedisServer, until};
@@ -37,7 +37,7 @@ const ACTIONS: [&str; 7] =
     ["enforcement", "numbers", "override", "all", "caller", "reset", "trial"];
 
 fn authorize(request: &Parts) -> Access {
-    match request.headers.get("x-operator").map(|value| value.as_bytes()) {
+    match request.headers.get("x-operator").map(HeaderValue::as_bytes) {
         Some(b"act") => Access::Act,
         Some(b"view") => Access::View,
         Some(_) => Access::Instead((StatusCode::UNAUTHORIZED, "who are you?").into_response()),

@@ -430,6 +430,9 @@ async fn all_of_it_is_done_without_a_pointer() {
     is_clean(&browser, &service).await;
 }
 
+/// A name that would be more than a name, were it not shown as text.
+const NASTY: &str = "<img src=x onerror=alert(1)>";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_may_only_look_is_shown_nothing_to_act_with() {
     let service = Service::start(|| Access::View).await;
@@ -440,7 +443,6 @@ async fn whoever_may_only_look_is_shown_nothing_to_act_with() {
     let acting = "document.querySelectorAll('[data-act], .acts, .more button, #trial').length";
     assert_eq!(browser.value(acting).await, 0);
     // The names of limits are text, whatever is in them.
-    const NASTY: &str = "<img src=x onerror=alert(1)>";
     let nasty = Policy::sliding_window(NASTY, Duration::from_secs(60), 1);
     service.limiter.check(&nasty, 1).await.unwrap();
     until_said(&browser, "#rows li:first-child .name", NASTY).await;

@@ -1,4 +1,4 @@
-//! A real browser without a window, driven by its WebDriver.
+//! A real browser without a window, driven by its driver.
 
 use std::{
     fs,

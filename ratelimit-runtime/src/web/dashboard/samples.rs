@@ -114,7 +114,7 @@ impl Samples {
         let mut limits = BTreeMap::new();
         for (name, tally) in tally::all() {
             let seen = tally.seen();
-            let counts = Counts::of(&tally);
+            let counts = Counts::of(tally);
             let before = history.before.entry(name).or_default();
             let since = counts.since(before.counts);
             let renumbered_now = is_renumbered(name);

@@ -6,12 +6,12 @@
 use std::{fmt::Write, hint::black_box};
 
 use ::axum::http::request::Parts;
-use http::{HeaderMap, HeaderName, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 
 use super::Failed;
 
 const COOKIE: &str = "ratelimit-token";
-const FIELD: HeaderName = HeaderName::from_static("x-ratelimit-token");
+const FIELD: &str = "x-ratelimit-token";
 const BYTES: usize = 32;
 
 /// The token that the request's cookie has, or a new one.
@@ -57,8 +57,8 @@ fn came_by_https(parts: &Parts) -> bool {
 /// Whether an action is one that the page sends.
 pub(super) fn check(parts: &Parts) -> Result<(), Failed> {
     let headers = &parts.headers;
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let media = text(header::CONTENT_TYPE).and_then(|value| value.split(';').next());
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let media = text(header::CONTENT_TYPE.as_str()).and_then(|value| value.split(';').next());
     if !media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
         return Err(Failed::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an action is JSON"));
     }
@@ -133,7 +133,7 @@ mod tests {
         let cookie = format!("{COOKIE}={token}");
         let several = format!("session=1; {COOKIE}={}; {COOKIE}={token}", "5b".repeat(BYTES));
         let json = ("content-type", "application/json");
-        let sent = (FIELD.as_str(), token.as_str());
+        let sent = (FIELD, token.as_str());
         let with = |more: &[(&'static str, &'static str)]| {
             let mut fields = vec![json, sent, ("cookie", &cookie)];
             fields.extend(more);
@@ -153,11 +153,8 @@ mod tests {
         assert_eq!(status(&[json, sent, ("cookie", &several)]), None);
         assert_eq!(status(&[json, sent]), Some(403));
         assert_eq!(status(&[json, ("cookie", &cookie)]), Some(403));
-        assert_eq!(status(&[json, (FIELD.as_str(), &token[2..]), ("cookie", &cookie)]), Some(403));
-        assert_eq!(
-            status(&[json, (FIELD.as_str(), ""), ("cookie", "ratelimit-token=")]),
-            Some(403)
-        );
+        assert_eq!(status(&[json, (FIELD, &token[2..]), ("cookie", &cookie)]), Some(403));
+        assert_eq!(status(&[json, (FIELD, ""), ("cookie", "ratelimit-token=")]), Some(403));
         assert_eq!(status(&[sent, ("cookie", &cookie)]), Some(415));
         assert_eq!(status(&[("content-type", "text/plain"), sent, ("cookie", &cookie)]), Some(415));
     }
