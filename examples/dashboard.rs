@@ -136,28 +136,28 @@ async fn call_all_the_time(limiter: Limiter) {
                 let _ = search(1).await;
             }
         }
-        if often(0.5) {
+        if often(0.22) {
             let _ = login(["acme", "globex"][fastrand::usize(..2)], fastrand::u32(..3)).await;
         }
         if often(0.8) || (rush && step % 2 == 0) {
             let _ = webhook(fastrand::u32(..4)).await;
         }
-        if often(0.35) {
+        if often(0.14) {
             let _ = send_mail(fastrand::u32(..5)).await;
         }
-        if often(0.25) {
+        if often(0.12) {
             let customer = fastrand::u32(..4);
             let plan = if customer == 0 { 500 } else { 120 };
-            let _ = export(customer, plan, fastrand::u32(1..20)).await;
+            let _ = export(customer, plan, fastrand::u32(1..12)).await;
         }
-        if often(1.0) {
+        if often(0.6) {
             let _ = suggest(fastrand::u32(..3)).await;
         }
-        if often(0.3) {
+        if often(0.13) {
             let caller = ["alice", "bob", "carol"][fastrand::usize(..3)];
             let _ = ratelimit_runtime::caller::scope(caller, reply()).await;
         }
-        if often(0.12) {
+        if often(0.04) {
             let _ = limiter.check(&UPLOAD, fastrand::u32(..3)).await;
         }
     }

@@ -34,15 +34,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     browser.screenshot(&folder.join("light.png")).await;
 
     browser.prefer("prefers-color-scheme", "dark").await;
-    browser.resize(1280, 1240).await;
+    browser.resize(1280, 1480).await;
     browser.page.find(Locator::Css("[data-limit=webhook] .row")).await?.click().await?;
     browser.until("document.querySelector('.more canvas') !== null").await;
-    browser.value("document.querySelector('[data-limit=webhook]').scrollIntoView()").await;
-    browser.value("window.scrollBy(0, -60)").await;
     let caller = browser.page.find(Locator::Css(".caller [name=part]")).await?;
     caller.send_keys("1").await?;
     browser.page.find(Locator::Css(".caller [type=submit]")).await?.click().await?;
     browser.until("document.querySelector('.caller + .answer [data-is=left]') !== null").await;
+    browser.value("window.scrollTo(0, 0)").await;
     browser.screenshot(&folder.join("dark.png")).await;
 
     browser.prefer("prefers-color-scheme", "light").await;

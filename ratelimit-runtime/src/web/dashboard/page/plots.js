@@ -95,7 +95,7 @@ export function ratePlot(place, legend, height) {
   }));
   const drawn = plot(place, height, series,
     (max) => [0, Math.max(1, (max ?? 0) * 1.15)],
-    (value) => (value < 1 && value > 0 ? value.toFixed(1) : rate(value)),
+    (value) => (value < 10 ? String(Number(value.toFixed(2))) : rate(value)),
     (at) => {
       pointed = at ?? null;
       tell();

@@ -14,7 +14,7 @@ const ALGORITHMS = [
 /** How much of the axis is behind now, and how much before it, in periods. */
 const BEHIND = 1.5;
 const AHEAD = 0.5;
-const HIGH = 80;
+const HIGH = 88;
 const GRAIN = 8;
 const ROWS = 8;
 const MOST_ENTRIES = 400;
@@ -97,7 +97,7 @@ export function trial(place) {
   setInterval(() => {
     const now = performance.now();
     if (runs && !asks && lanes.some((it) => it.isFilling(now))) call(0);
-  }, 500);
+  }, 250);
   (function move() {
     if (runs) draw();
     if (still.matches) setTimeout(move, 1000);
@@ -214,13 +214,14 @@ function lane([name, title, rule]) {
         entry.shape.classList.toggle('gone', isGone);
       }
       const wanted = answered ? answered.at + answered.next : 0;
-      const isFree = !answered || wanted <= now;
+      const isFree = !answered || answered.next === 0;
       put(next, isFree ? -10 : x(wanted));
       labels[0].setAttribute('x', x(now - period));
       labels[1].setAttribute('x', x(now));
-      labels[2].setAttribute('x', isFree || x(wanted) - x(now) < 30 ? -99 : Math.min(x(wanted), width - 14));
+      say(labels[2], x(wanted) > width - 14 ? 'next →' : 'next');
+      labels[2].setAttribute('x', isFree || x(wanted) - x(now) < 30 ? -99 : Math.min(x(wanted), width - 20));
       if (!answered) return;
-      say(free, isFree ? 'free now' : `free in ${wait(wanted - now)}`);
+      say(free, isFree ? 'free now' : `free in ${wait(Math.max(wanted - now, 100))}`);
       free.classList.toggle('closed', !isFree);
       say(left, `${answered.remaining} of ${answered.threshold} left`);
       meter.firstChild.style.width = `${Math.min(100, (answered.remaining / answered.threshold) * 100)}%`;
