@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     browser.screenshot(&folder.join("light.png")).await;
 
     browser.prefer("prefers-color-scheme", "dark").await;
-    browser.resize(1280, 1480).await;
+    browser.resize(1280, 1540).await;
     browser.page.find(Locator::Css("[data-limit=webhook] .row")).await?.click().await?;
     browser.until("document.querySelector('.more canvas') !== null").await;
     let caller = browser.page.find(Locator::Css(".caller [name=part]")).await?;

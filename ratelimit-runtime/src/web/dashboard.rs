@@ -71,7 +71,8 @@
 //!
 //! One process: behind a balancer each replica has a page of its own, which names the process; send
 //! a session's requests to the same one to follow it. Calls are counted for the page from the
-//! moment the router is made, by limits' names, of all limiters of the process.
+//! moment the router is made, by limits' names, of all limiters of the process; each decision then
+//! takes a lock of its limit's for a moment.
 //!
 //! A graceful shutdown waits for open event streams as for any response: at most ten seconds.
 

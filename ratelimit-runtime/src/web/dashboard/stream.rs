@@ -48,7 +48,9 @@ pub(super) async fn events(
     let (sender, receiver) = mpsc::channel(4);
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(number);
     tokio::spawn(feed(dashboard, last, sender, place));
-    Ok(Sse::new(Events(receiver)).keep_alive(KeepAlive::new()).into_response())
+    let events = Sse::new(Events(receiver)).keep_alive(KeepAlive::new());
+    // Proxies that collect responses before they pass them on are told not to.
+    Ok(([("x-accel-buffering", "no")], events).into_response())
 }
 
 /// Sends what is new until the page is gone or the time is over.
