@@ -29,6 +29,17 @@ async fn paced(limiter: &Limiter, tenant: u32) -> Result<(), RateLimitError> {
     Ok(())
 }
 
+#[rate_limit(
+    name = "several",
+    tier(period = "1m", threshold = 2),
+    tier(period = "1h", threshold = 5),
+    key = (tenant, user),
+    limiter = limiter
+)]
+async fn several(limiter: &Limiter, tenant: &str, user: Option<u32>) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
 /// A service with limits, its page, and calls that do not end.
 struct Service {
     limiter: Limiter,
@@ -264,12 +275,25 @@ async fn a_burst_is_refused_from_the_sixth_call_on_by_each_algorithm() {
     click(&browser, "#one").await;
     until_said(&browser, "[role=status].answer", "the threshold is between 1 and 50").await;
 
-    // Who would rather have no motion has none.
-    let moves = format!(
-        "document.querySelector('{lane} .now') !== null && matchMedia('(prefers-reduced-motion: reduce)').matches"
+    // Who would rather have no motion sees it go on by the second, and not by the frame.
+    fill(&browser, ".controls div:nth-of-type(1) input", "5").await;
+    fill(&browser, ".controls div:nth-of-type(2) input", "60").await;
+    click(&browser, "#anew").await;
+    click(&browser, "#burst").await;
+    until_said(&browser, &format!("{lane} .summary"), "5 admitted, 3 refused").await;
+    let watch = format!(
+        "void new MutationObserver(() => {{ window.moves += 1; }})\
+         .observe(document.querySelector('{lane} .entry'), {{ attributeFilter: ['transform'] }})"
     );
+    browser.value(&watch).await;
+    let moves_of_two_seconds = "await new Promise(tell => { window.moves = 0; \
+                                setTimeout(() => tell(window.moves), 2000); })";
+    browser.value("window.moves = 0").await;
+    browser.until("window.moves > 10").await;
     browser.prefer("prefers-reduced-motion", "reduce").await;
-    browser.until(&moves).await;
+    browser.until("matchMedia('(prefers-reduced-motion: reduce)').matches").await;
+    let moves = browser.value(moves_of_two_seconds).await.as_u64().unwrap();
+    assert!((1..=6).contains(&moves), "{moves}");
     let errors = browser.log("browser").await;
     assert!(errors.iter().all(|it| it["message"].as_str().unwrap().contains("422")), "{errors:?}");
 }
@@ -348,6 +372,46 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
                   it.textContent = 'window.inlined = true'; document.body.append(it); \
                   return window.inlined === true; })()";
     assert_eq!(browser.value(inline).await, false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_tiers_and_several_parts_have_a_field_each() {
+    let service = Service::start(|| Access::Act).await;
+    for _ in 0..2 {
+        several(&service.limiter, "acme", None).await.unwrap();
+    }
+    let browser = open(&service).await;
+    click(&browser, "[data-limit=several] .row").await;
+    let labels = "[...document.querySelectorAll('.part label')].map(it => it.textContent)";
+    assert_eq!(browser.value(labels).await, json!(["tenant", "user"]));
+    fill(&browser, ".part:nth-child(1) input", "acme").await;
+    fill(&browser, ".part:nth-child(2) input", "7").await;
+    click(&browser, ".caller [type=submit]").await;
+    until_said(&browser, "[data-is=left]", "2").await;
+    click(&browser, ".part:nth-child(2) option[value=none]").await;
+    click(&browser, ".caller [type=submit]").await;
+    until_said(&browser, "[data-is=left]", "0").await;
+    // As of a trait's default method, whose first part is the type.
+    click(&browser, ".caller .buttons button:last-child").await;
+    fill(&browser, ".part:nth-child(3) input", "more").await;
+    click(&browser, ".caller [type=submit]").await;
+    until_said(&browser, "[data-is=left]", "2").await;
+
+    let tiers = "[...document.querySelectorAll('.tiers input')].map(it => it.value)";
+    assert_eq!(browser.value(tiers).await, json!(["2", "1m", "5", "1h"]));
+    fill(&browser, ".tiers > :nth-child(1) [name=threshold]", "3").await;
+    click(&browser, ".numbers .buttons :nth-child(2)").await;
+    fill(&browser, ".tiers > :nth-child(3) [name=threshold]", "9").await;
+    fill(&browser, ".tiers > :nth-child(3) [name=period]", "1d").await;
+    click(&browser, ".numbers [type=submit]").await;
+    until_said(&browser, "[data-limit=several] .said", "3 per 1m, 5 per 1h, 9 per 1d").await;
+    until_said(&browser, ".card .answer", "it holds in this process").await;
+    let seconds = Duration::from_secs;
+    let expected =
+        Override::new().tier(seconds(60), 3).tier(seconds(3_600), 5).tier(seconds(86_400), 9);
+    assert_eq!(service.limiter.overrides().list()["several"], expected);
+    several(&service.limiter, "acme", None).await.unwrap();
+    is_clean(&browser, &service).await;
 }
 
 /// Goes on by the tabulator until this matches what has the focus.

@@ -93,9 +93,13 @@ export function trial(place) {
     for (const it of lanes) it.draw(now, period);
   }
 
-  // What is left is asked for while it changes, so that it is the service's word.
+  // What is left is asked for while it changes, so that it is the service's word; each second where
+  // nothing is to move.
+  let turn = 0;
   setInterval(() => {
     const now = performance.now();
+    turn += 1;
+    if (still.matches && turn % 4 !== 0) return;
     if (runs && !asks && lanes.some((it) => it.isFilling(now))) call(0);
   }, 250);
   (function move() {
