@@ -627,22 +627,26 @@ async fn samples_tell_what_redis_did_not_decide() {
         let _ = bob.check().await;
     }
     let (mut counts, mut failure) = ([0_u64; 6], Value::Null);
-    while counts.iter().sum::<u64>() < 34 || failure.is_null() {
-        match events.any().await {
-            Some((name, view)) if name == "limits" => {
-                failure = view["servers"][0]["failure"].clone();
-            }
-            Some((_, samples)) => {
-                for sample in samples.as_array().unwrap() {
-                    let seen = sample["limits"]["lost"]["counts"].as_array();
-                    for (sum, count) in counts.iter_mut().zip(seen.into_iter().flatten()) {
-                        *sum += count.as_u64().unwrap();
+    let counting = async {
+        while counts.iter().sum::<u64>() < 34 || failure.is_null() {
+            match events.any().await {
+                Some((name, view)) if name == "limits" => {
+                    failure = view["servers"][0]["failure"].clone();
+                }
+                Some((_, samples)) => {
+                    for sample in samples.as_array().unwrap() {
+                        let seen = sample["limits"]["lost"]["counts"].as_array();
+                        for (sum, count) in counts.iter_mut().zip(seen.into_iter().flatten()) {
+                            *sum += count.as_u64().unwrap();
+                        }
                     }
                 }
+                None => events = operator.events().await,
             }
-            None => events = operator.events().await,
         }
-    }
+    };
+    let counted = tokio::time::timeout(MINUTE, counting).await;
+    assert!(counted.is_ok(), "{counts:?}, {failure}");
     let [admitted, refused, repeated, rehearsed, degraded, undecided] = counts;
     // Alice: one, one that Redis refused, two that it was not asked for. Bob: one by the process
     // alone, nine that it refused, and ten that it was not to decide.
