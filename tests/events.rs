@@ -1,62 +1,15 @@
 //! What an operator who listens at debug sees of a decision: the policy and the outcome, and no one.
 
-use std::{
-    fmt::{self, Write as _},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
-use harness::RedisServer;
+use harness::{Lines, RedisServer};
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
 
-/// Writes down the runtime's events, a line each.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl Lines {
-    /// Those of decisions so far, without the time they took.
-    fn decisions(&self) -> Vec<String> {
-        let lines = self.0.lock().unwrap();
-        let decided = lines.iter().filter(|line| line.contains("decided"));
-        decided.map(|line| line.split(" elapsed=").next().unwrap().to_owned()).collect()
-    }
-}
-
-struct Words(String);
-
-impl Visit for Words {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        write!(self.0, " {field}={value:?}").unwrap();
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("ratelimit_runtime")
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut words = Words(event.metadata().level().to_string());
-        event.record(&mut words);
-        self.0.lock().unwrap().push(words.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
+/// Those of decisions so far, without the time they took.
+fn decisions(lines: &Lines) -> Vec<String> {
+    let lines = lines.all();
+    let decided = lines.iter().filter(|line| line.contains("decided"));
+    decided.map(|line| line.split(" elapsed=").next().unwrap().to_owned()).collect()
 }
 
 #[rate_limit(name = "greet", period = 60, threshold = 1, key = user, limiter = limiter)]
@@ -89,7 +42,7 @@ async fn a_decision_in_memory_is_one_event() {
         )
     };
     assert_eq!(
-        lines.decisions(),
+        decisions(&lines),
         [
             event("greet", "sliding_window", "admitted", 0, "60s"),
             event("greet", "sliding_window", "refused", 0, "60s"),
@@ -98,7 +51,7 @@ async fn a_decision_in_memory_is_one_event() {
             event("by-hand", "token_bucket", "admitted", 2, "333.334ms"),
         ]
     );
-    assert!(!lines.0.lock().unwrap().iter().any(|line| line.contains("secret-name")));
+    assert!(!lines.all().iter().any(|line| line.contains("secret-name")));
 }
 
 #[tokio::test]
@@ -113,8 +66,7 @@ async fn callers_are_told_apart_by_a_digest_where_that_is_asked_for() {
     {
         greet(limiter, user).await.unwrap();
     }
-    let digests: Vec<_> = lines
-        .decisions()
+    let digests: Vec<_> = decisions(&lines)
         .iter()
         .map(|line| line.split_once(" caller=\"").unwrap().1.split('"').next().unwrap().to_owned())
         .collect();
@@ -143,8 +95,7 @@ async fn who_decided_is_told() {
     greet(&local, "bob").await.unwrap();
     greet(&denying, "bob").await.unwrap_err();
     greet(&allowing, "bob").await.unwrap();
-    let told: Vec<_> = lines
-        .decisions()
+    let told: Vec<_> = decisions(&lines)
         .iter()
         .map(|line| {
             let word = |name: &str| {

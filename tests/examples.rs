@@ -195,6 +195,26 @@ fn the_algorithms_differ_in_when_the_quota_comes_back() {
     );
 }
 
+#[tokio::test]
+async fn the_page_for_operators_is_for_those_on_this_machine() {
+    let service = Running::start(example("dashboard").arg("127.0.0.1:0"));
+    let url = service.first_line().strip_prefix("listening on ").expect("the address");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let page = client.get(url).send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    assert!(page.text().await.unwrap().contains("<title>Rate limits</title>"));
+    // A site whose name is made to lead here.
+    let foreign = client.get(url).header("host", "evil.example:80").send().await.unwrap();
+    assert_eq!(foreign.status(), 403);
+    let reply = url.replace("/ops/limits/", "/reply");
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        let asked = client.get(&reply).header("x-user", "dora").send().await.unwrap();
+        statuses.push(asked.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+}
+
 #[test]
 fn a_wrong_url_is_told_by_its_variable_and_never_with_its_password() {
     let output = example("hello").env("RATELIMIT_URL", "http://me:secret@host/").output().unwrap();

@@ -70,7 +70,7 @@ pub enum OverrideSource {
 }
 
 impl OverrideSource {
-    const ALL: [Self; 4] = [Self::Program, Self::File, Self::Environment, Self::Redis];
+    pub(crate) const ALL: [Self; 4] = [Self::Program, Self::File, Self::Environment, Self::Redis];
 }
 
 impl fmt::Display for OverrideSource {
@@ -120,6 +120,9 @@ pub struct Overrides {
     /// Something is said: a look at this is all that a call costs otherwise.
     speak: AtomicBool,
     said: RwLock<Said>,
+    /// The hash on Redis is followed.
+    #[cfg(feature = "overrides")]
+    follow_redis: AtomicBool,
 }
 
 /// What the sources say, each for itself.
@@ -243,6 +246,18 @@ impl Overrides {
             self.speak.store(said.speak(), Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// From now on what the hash on Redis says holds.
+    #[cfg(feature = "overrides")]
+    pub(crate) fn follow_redis(&self) {
+        self.follow_redis.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what the hash on Redis says holds.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn follows_redis(&self) -> bool {
+        self.follow_redis.load(Ordering::Relaxed)
     }
 
     /// What this source says.

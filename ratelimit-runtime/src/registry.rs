@@ -104,6 +104,12 @@ impl RegisteredPolicy {
         self.site.declaration.key
     }
 
+    /// The policy as far as it is known without a call: what a call brings is 0.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn declared(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Whether an override fits, as far as the numbers are known.
     pub(crate) fn judge(&self, what: &Override) -> Result<(), Fault> {
         match self.policy() {

@@ -18,6 +18,10 @@
     doc = "- [`actix`] has a refusal as its response, and a middleware."
 )]
 #![cfg_attr(feature = "tonic", doc = "- [`tonic`] has a refusal as its status.")]
+#![cfg_attr(
+    feature = "dashboard",
+    doc = "- [`dashboard`] is a page for operators: what all limits do now, and how to change it."
+)]
 
 mod address;
 mod headers;
@@ -28,6 +32,8 @@ mod problem;
 pub mod actix;
 #[cfg(feature = "axum")]
 pub mod axum;
+#[cfg(feature = "dashboard")]
+pub mod dashboard;
 #[cfg(feature = "tonic")]
 pub mod tonic;
 #[cfg(feature = "tower")]

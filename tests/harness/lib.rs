@@ -4,10 +4,12 @@
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
 
+mod browser;
 mod certificates;
 mod clock;
 mod cluster;
 mod history;
+mod lines;
 mod load;
 pub mod model;
 mod outage;
@@ -29,10 +31,12 @@ use ratelimit_runtime::{
 };
 
 pub use self::{
+    browser::Browser,
     certificates::{Authority, Identity},
     clock::Clock,
     cluster::Cluster,
     history::{Call, History, Log, Outcome, Promise},
+    lines::Lines,
     load::{Load, wall_clock},
     outage::outage,
     programs::{Running, example},

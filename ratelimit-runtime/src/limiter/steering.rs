@@ -98,6 +98,7 @@ impl Limiter {
     pub async fn follow_overrides(&self) -> Result<(), OverrideError> {
         let mut hash = OverridesHash::default();
         hash.look(self.remote()?, self).await;
+        self.overrides().follow_redis();
         let limiter = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
             while let Some(limiter) = next_look(&limiter).await {
@@ -138,6 +139,18 @@ impl Limiter {
         enforcement: Option<crate::Enforcement>,
     ) -> Result<(), OverrideError> {
         self.publish(ALL_LIMITS, enforcement.map(|it| it.to_string())).await
+    }
+
+    /// What the hash says of a limit right now, if it can be read.
+    #[cfg(feature = "dashboard")]
+    pub(crate) async fn published_override(
+        &self,
+        name: &str,
+    ) -> Result<Option<Override>, OverrideError> {
+        let fields = self.remote()?.fields(self.overrides_key().as_bytes()).await;
+        let fields = fields.map_err(|reason| OverrideError::from(Fault::Unavailable(reason)))?;
+        let value = fields.into_iter().find_map(|(field, value)| (field == name).then_some(value));
+        Ok(value.and_then(|value| document::read_one(&value).ok()))
     }
 
     async fn publish(&self, field: &str, value: Option<String>) -> Result<(), OverrideError> {

@@ -93,6 +93,12 @@ impl Override {
         }
     }
 
+    /// Whether it says anything of the numbers.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn gives_numbers(&self) -> bool {
+        self.quota != Quota::default()
+    }
+
     /// This one, and of what it does not say the other.
     pub(super) fn over(self, lower: Self) -> Self {
         let quota = if self.quota == Quota::default() { lower.quota } else { self.quota };

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use once_cell::sync::Lazy;
+use tokio::time::Instant;
 
 use super::{Answer, by_name::ByName};
 use crate::{
@@ -15,22 +16,48 @@ use crate::{
 
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 static TALLIES: Lazy<ByName<Tally>> = Lazy::new(ByName::default);
+static BEGINNING: Lazy<Instant> = Lazy::new(Instant::now);
 
 /// The calls of one policy since tallies are kept.
 #[derive(Default)]
 pub(crate) struct Tally {
     calls: [[AtomicU64; Source::ALL.len()]; Answer::ALL.len()],
-    seen: Mutex<Seen>,
+    latest: Mutex<Latest>,
+}
+
+/// What the latest calls told, kept so that each of several readers finds it.
+#[derive(Default)]
+struct Latest {
+    policy: Option<Policy>,
+    second: u64,
+    least_left: Option<f64>,
+    /// The same, of the second before.
+    least_before: Option<f64>,
 }
 
 /// What the latest calls told.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct Seen {
     /// The limit that the latest call was decided by.
     pub(crate) policy: Option<Policy>,
-    /// The smallest share of a limit's units that was left to any caller, since it was last looked
-    /// at: 0 is none, 1 is all.
+    /// The smallest share of a limit's units that was left to any caller, in this second and the
+    /// one before: 0 is none, 1 is all.
     pub(crate) least_left: Option<f64>,
+}
+
+impl Latest {
+    /// The seconds that are over are forgotten, but for one.
+    fn go_on(&mut self) {
+        let second = BEGINNING.elapsed().as_secs();
+        if second != self.second {
+            self.least_before = self.least_left.take().filter(|_| second == self.second + 1);
+            self.second = second;
+        }
+    }
+}
+
+fn least(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(f64::min)
 }
 
 impl Tally {
@@ -39,11 +66,12 @@ impl Tally {
         self.calls[answer as usize][source as usize].load(Ordering::Relaxed)
     }
 
-    /// What the latest calls told; begins anew.
-    pub(crate) fn take_seen(&self) -> Seen {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let policy = seen.policy;
-        std::mem::replace(&mut *seen, Seen { policy, least_left: None })
+    /// What the latest calls told.
+    pub(crate) fn seen(&self) -> Seen {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.go_on();
+        let least_left = least(latest.least_left, latest.least_before);
+        Seen { policy: latest.policy, least_left }
     }
 }
 
@@ -73,11 +101,10 @@ pub(super) fn decided(policy: &Policy, answer: Answer, source: Source, outcome: 
         let most = policy.given_burst().unwrap_or(tier.threshold());
         f64::from(outcome.remaining) / f64::from(most.max(1))
     });
-    let mut seen = tally.seen.lock().unwrap_or_else(PoisonError::into_inner);
-    if seen.policy != Some(*policy) {
-        seen.policy = Some(*policy);
+    let mut latest = tally.latest.lock().unwrap_or_else(PoisonError::into_inner);
+    latest.go_on();
+    if latest.policy != Some(*policy) {
+        latest.policy = Some(*policy);
     }
-    if let Some(left) = left {
-        seen.least_left = Some(seen.least_left.map_or(left, |least| least.min(left)));
-    }
+    latest.least_left = least(latest.least_left, left);
 }

@@ -1,0 +1,164 @@
+//! `cargo run --example dashboard`
+//!
+//! The page for operators on <http://127.0.0.1:3000/ops/limits/>, over a service with some limits of
+//! each algorithm and made-up customers that call them. Whoever asks from this machine may look and
+//! act, and nobody else may do anything; a real service asks who is logged in.
+//!
+//! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/reply` is answered five times in ten seconds.
+//! Have the page switch `reply` to a dry run, and it is answered always.
+//!
+//! Another address: `cargo run --example dashboard 127.0.0.1:8080`
+//! On Redis, where what is changed holds for all processes:
+//! `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example dashboard`
+
+use std::{env, error::Error, net::SocketAddr, time::Duration};
+
+use axum::{
+    Router,
+    extract::ConnectInfo,
+    http::{StatusCode, header::HOST, request::Parts},
+    routing::get,
+};
+use ratelimit_runtime::{
+    Limiter, Policy, RateLimitError, URL_VARIABLE, install, rate_limit,
+    web::{
+        dashboard::{self, Access},
+        tower::{GateLayer, Identity, IdentityLayer},
+    },
+};
+use tokio::net::TcpListener;
+
+type Limited<T> = Result<T, RateLimitError>;
+
+/// A limit of the caller that the layer finds.
+#[rate_limit(name = "reply", period = "10s", threshold = 5)]
+async fn reply() -> Limited<&'static str> {
+    Ok("hello\n")
+}
+
+/// A large threshold, in constant space.
+#[rate_limit(name = "search", algorithm = sliding_counter, period = "10s", threshold = 60, key = customer)]
+async fn search(customer: u32) -> Limited<()> {
+    let _ = customer;
+    Ok(())
+}
+
+#[rate_limit(name = "login", algorithm = fixed_window, period = "20s", threshold = 8, key = (tenant, account))]
+async fn login(tenant: &str, account: u32) -> Limited<()> {
+    let _ = (tenant, account);
+    Ok(())
+}
+
+/// Evenly spaced, with some room for bursts.
+#[rate_limit(name = "webhook", algorithm = token_bucket, period = "1s", threshold = 4, burst = 12, key = customer)]
+async fn webhook(customer: u32) -> Limited<()> {
+    let _ = customer;
+    Ok(())
+}
+
+/// Several windows, decided together.
+#[rate_limit(
+    name = "mail",
+    tier(period = "5s", threshold = 3),
+    tier(period = "1m", threshold = 12),
+    key = customer
+)]
+async fn send_mail(customer: u32) -> Limited<()> {
+    let _ = customer;
+    Ok(())
+}
+
+/// As the customer's plan has it.
+#[rate_limit(name = "export", period = "1m", threshold = plan, key = customer, cost = rows)]
+async fn export(customer: u32, plan: u32, rows: u32) -> Limited<()> {
+    let _ = (customer, plan, rows);
+    Ok(())
+}
+
+/// A new limit, watched before it refuses anyone.
+#[rate_limit(name = "suggest", period = "5s", threshold = 12, key = customer, dry_run)]
+async fn suggest(customer: u32) -> Limited<()> {
+    let _ = customer;
+    Ok(())
+}
+
+/// Counted by a gate in front of the handler.
+const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(10), 2);
+
+/// Who asks from this machine, under its own name: a site whose name is made to lead here asks
+/// under that.
+fn authorize(request: &Parts) -> Access {
+    let peer = request.extensions.get::<ConnectInfo<SocketAddr>>();
+    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_local = matches!(name, "127.0.0.1" | "localhost" | "[::1]");
+    match peer {
+        Some(ConnectInfo(peer)) if peer.ip().is_loopback() && is_local => Access::Act,
+        _ => Access::Denied,
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limiter = Limiter::from_env().await?;
+    if env::var_os(URL_VARIABLE).is_some_and(|url| url != "memory://") {
+        limiter.follow_overrides().await?;
+    }
+    install(limiter.clone())?;
+    let router = Router::new()
+        .route("/reply", get(reply))
+        .route("/upload", get(async || StatusCode::NO_CONTENT).layer(GateLayer::new(UPLOAD)))
+        .layer(IdentityLayer::new(Identity::header("x-user")))
+        .nest_service("/ops/limits", dashboard::router(limiter.clone(), authorize));
+    tokio::spawn(call_all_the_time(limiter));
+
+    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}/ops/limits/", listener.local_addr()?);
+    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}
+
+/// Made-up customers: a tide that comes and goes, and a rush now and then.
+async fn call_all_the_time(limiter: Limiter) {
+    let mut clock = tokio::time::interval(Duration::from_millis(50));
+    for step in 0_u32.. {
+        clock.tick().await;
+        let tide = 0.5 + 0.4 * (f64::from(step) / 700.0).sin();
+        let rush = step % 900 > 760;
+        let often = |share: f64| fastrand::f64() < share * tide;
+        // What is refused is what the page is to show.
+        if often(1.0) {
+            let _ = search(fastrand::u32(..6)).await;
+        }
+        if rush {
+            for _ in 0..6 {
+                let _ = search(1).await;
+            }
+        }
+        if often(0.22) {
+            let _ = login(["acme", "globex"][fastrand::usize(..2)], fastrand::u32(..3)).await;
+        }
+        if often(0.8) || (rush && step % 2 == 0) {
+            let _ = webhook(fastrand::u32(..4)).await;
+        }
+        if often(0.14) {
+            let _ = send_mail(fastrand::u32(..5)).await;
+        }
+        if often(0.12) {
+            let customer = fastrand::u32(..4);
+            let plan = if customer == 0 { 500 } else { 120 };
+            let _ = export(customer, plan, fastrand::u32(1..12)).await;
+        }
+        if often(0.6) {
+            let _ = suggest(fastrand::u32(..3)).await;
+        }
+        if often(0.13) {
+            let caller = ["alice", "bob", "carol"][fastrand::usize(..3)];
+            let _ = ratelimit_runtime::caller::scope(caller, reply()).await;
+        }
+        if often(0.04) {
+            let _ = limiter.check(&UPLOAD, fastrand::u32(..3)).await;
+        }
+    }
+}

@@ -1,0 +1,38 @@
+// What the page asks of the service it is in.
+
+const token = document.querySelector('meta[name=token]').content;
+
+/** Has something done; throws an error that says in words why it was not. */
+export async function act(what, body) {
+  let response;
+  try {
+    response = await fetch(what, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-ratelimit-token': token },
+      body: JSON.stringify(body),
+    });
+  } catch {
+    throw new Error('the service does not answer');
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error ?? `the service answers ${response.status}`);
+  return answer;
+}
+
+/**
+ * Listens to what the service tells. The service ends each stream after a while; the browser asks
+ * anew, and is told what it has missed.
+ */
+export function listen({ limits, history, samples, lost }) {
+  const events = new EventSource('events');
+  const on = (name, tell) => events.addEventListener(name, (event) => tell(JSON.parse(event.data)));
+  on('limits', limits);
+  on('history', history);
+  on('samples', samples);
+  events.addEventListener('error', () => {
+    // Otherwise the browser is about to ask again by itself.
+    if (events.readyState !== EventSource.CLOSED) return;
+    lost();
+    setTimeout(() => listen({ limits, history, samples, lost }), 3000);
+  });
+}

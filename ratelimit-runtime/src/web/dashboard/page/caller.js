@@ -1,0 +1,76 @@
+// One caller of one limit, as an operator names it: looked up, or given a new beginning.
+
+import { act } from './api.js';
+import { element, id, say } from './elements.js';
+import { period, wait } from './format.js';
+
+const KINDS = [['text', 'is'], ['none', 'is None'], ['shared', 'no caller (all share it)']];
+
+export function callerForm(name) {
+  const parts = element('div', { class: 'parts' });
+  const answer = element('div', { class: 'answer', 'aria-live': 'polite' });
+  const hint = element('p', { class: 'hint' });
+  const heading = id('heading');
+
+  const part = (label) => {
+    const text = element('input', { id: id('part'), name: 'part', autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false' });
+    const kind = element('select', { 'aria-label': `What ${label} is` },
+      ...KINDS.map(([value, words]) => element('option', { value }, words)));
+    kind.addEventListener('change', () => { text.disabled = kind.value !== 'text'; });
+    const made = element('div', { class: 'part' },
+      element('label', { for: text.id }, label), kind, text,
+      element('button', {
+        type: 'button', class: 'quiet', 'aria-label': `Remove ${label}`,
+        onclick: () => {
+          if (parts.children.length > 1) made.remove();
+        },
+      }, '−'));
+    return made;
+  };
+  const named = () => [...parts.children].map((it) => {
+    const kind = it.querySelector('select').value;
+    return kind === 'text' ? { text: it.querySelector('input').value } : kind;
+  });
+  const ask = async (what) => {
+    answer.classList.remove('bad');
+    try {
+      const quota = await act(what, { limit: name, caller: named() });
+      answer.replaceChildren(element('dl', { class: 'facts' }, ...told(quota, what).flatMap(
+        ([term, text, kind]) => [element('dt', {}, term), element('dd', { 'data-is': kind }, text)])));
+    } catch (error) {
+      answer.classList.add('bad');
+      say(answer, error.message);
+    }
+  };
+  const form = element('form', { class: 'caller' }, parts,
+    element('div', { class: 'buttons' },
+      element('button', { type: 'submit' }, 'Look up'),
+      element('button', { type: 'button', class: 'danger', 'data-reset': true, onclick: () => ask('reset') }, 'Reset'),
+      element('button', { type: 'button', class: 'quiet', onclick: () => parts.append(part(`Part ${parts.children.length + 1}`)) }, 'Add a part')));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    ask('caller');
+  });
+  return {
+    place: element('section', { class: 'card', 'aria-labelledby': heading },
+      element('h3', { id: heading }, 'One caller'), hint, form, answer),
+    describe(said) {
+      const key = said.key ?? [];
+      parts.replaceChildren(...(key.length > 0 ? key : ['Caller']).map(part));
+      say(hint, key.length > 1
+        ? 'The key has several parts, in the order of the source. Of a trait’s default method the type comes first.'
+        : 'As the key’s value is written out. Of a trait’s default method the type is a first part.');
+    },
+  };
+}
+
+function told(quota, what) {
+  const facts = what === 'reset' ? [['done', 'a new beginning', 'done']] : [];
+  if (quota.remaining === undefined) return facts;
+  facts.push(
+    ['left', `${quota.remaining}`, 'left'],
+    ['limit', `${quota.threshold} per ${period(quota.period)}`, 'limit'],
+    ['next call', wait(quota.next) === 'now' ? 'free now' : `free in ${wait(quota.next)}`, 'next'],
+    ['all back', wait(quota.reset) === 'now' ? 'now' : `in ${wait(quota.reset)}`, 'reset']);
+  return facts;
+}

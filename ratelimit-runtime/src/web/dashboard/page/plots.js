@@ -1,0 +1,161 @@
+// Plots of the last minutes, by uPlot, and the small ones in the list.
+
+/* global uPlot */
+
+import { element, say } from './elements.js';
+import { rate } from './format.js';
+
+/** How many seconds are shown at most, as many as the service keeps; and at least. */
+export const SHOWN = 300;
+const LEAST_SHOWN = 60;
+
+/** What is counted, in the order in which samples tell it. */
+export const COUNTS = [
+  { name: 'admitted', label: 'admitted', dash: [] },
+  { name: 'refused', label: 'refused', dash: [] },
+  { name: 'repeated', label: 'refused locally', dash: [6, 3] },
+  { name: 'rehearsed', label: 'would have refused', dash: [2, 3] },
+  { name: 'degraded', label: 'without the store', dash: [8, 3, 2, 3] },
+  { name: 'undecided', label: 'not decided', dash: [4, 4] },
+];
+
+const color = (name) =>
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+const FONT = '11px system-ui, sans-serif';
+
+const axis = (more) => ({
+  stroke: () => color('muted'),
+  font: FONT,
+  grid: { stroke: () => color('line'), width: 1 },
+  ticks: { show: false },
+  ...more,
+});
+
+const clock = new Intl.DateTimeFormat(undefined, {
+  hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
+});
+
+function plot(place, height, series, range, values, told) {
+  const options = {
+    width: Math.max(place.clientWidth, 200),
+    height,
+    legend: { show: false },
+    cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
+    scales: {
+      x: { time: true, range: (_, min, max) => [Math.min(min ?? 0, (max ?? 1) - LEAST_SHOWN), max ?? 1] },
+      y: { range: (_, __, max) => range(max) },
+    },
+    series: [{}, ...series],
+    axes: [
+      axis({ size: 24, space: 80, values: (_, ticks) => ticks.map((at) => clock.format(at * 1000)) }),
+      axis({ size: 44, space: 28, values: (_, ticks) => ticks.map(values) }),
+    ],
+    hooks: { setCursor: [(it) => told?.(it.cursor.idx)] },
+  };
+  const drawn = new uPlot(options, [[], ...series.map(() => [])], place);
+  const watch = new ResizeObserver(() => {
+    if (place.clientWidth > 0 && place.clientWidth !== drawn.width) {
+      drawn.setSize({ width: place.clientWidth, height });
+    }
+  });
+  watch.observe(place);
+  return {
+    show: (data) => drawn.setData(data),
+    redraw: () => drawn.redraw(false),
+    end() {
+      watch.disconnect();
+      drawn.destroy();
+    },
+  };
+}
+
+/** Calls per second, with a legend that tells the latest numbers, or those under the pointer. */
+export function ratePlot(place, legend, height) {
+  let shown = null;
+  let pointed = null;
+  const values = COUNTS.map(({ name, label }) => {
+    const value = element('span', { class: 'value' }, '0');
+    legend.append(element('span', { class: 'tile', 'data-count': name },
+      element('span', { class: `swatch ${name}`, 'aria-hidden': 'true' }),
+      element('span', { class: 'label' }, label), value));
+    return value;
+  });
+  const tell = () => {
+    if (!shown) return;
+    const at = pointed ?? shown[0].length - 1;
+    values.forEach((value, count) => say(value, rate(shown[count + 1][at] ?? 0)));
+  };
+  const series = COUNTS.map(({ name, dash }) => ({
+    stroke: () => color(name),
+    fill: name === 'admitted' ? () => color('admitted-area') : undefined,
+    width: name === 'admitted' || name === 'refused' ? 1.75 : 1.5,
+    dash,
+    points: { show: false },
+  }));
+  const drawn = plot(place, height, series,
+    (max) => [0, Math.max(1, (max ?? 0) * 1.15)],
+    (value) => (value < 10 ? String(Number(value.toFixed(2))) : rate(value)),
+    (at) => {
+      pointed = at ?? null;
+      tell();
+    });
+  return {
+    ...drawn,
+    show(times, counts) {
+      shown = [times, ...counts];
+      // What never happened is no line on the floor.
+      const happened = (list) => (list.some((value) => value > 0) ? list : list.map(() => null));
+      drawn.show([times, counts[0], ...counts.slice(1).map(happened)]);
+      tell();
+    },
+  };
+}
+
+/** The smallest share that was left. */
+export function sharePlot(place, height) {
+  const series = [{
+    stroke: () => color('left'),
+    fill: () => color('left-area'),
+    width: 1.5,
+    spanGaps: false,
+    paths: uPlot.paths.stepped({ align: -1 }),
+    points: { size: 4, stroke: () => color('left'), fill: () => color('left') },
+  }];
+  const drawn = plot(place, height, series, () => [0, 1], (value) => `${Math.round(value * 100)} %`);
+  return { ...drawn, show: (times, left) => drawn.show([times, left]) };
+}
+
+/** The last minute of one limit, a bar each second: admitted, and refused on top of them. */
+export function spark(canvas, series) {
+  const scale = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (width === 0) return;
+  if (canvas.width !== Math.round(width * scale)) {
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+  }
+  const pen = canvas.getContext('2d');
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  const last = series[0].slice(-60);
+  const from = series[0].length - last.length;
+  const rows = last.map((admitted, index) => {
+    const at = (count) => series[count][from + index];
+    return [['admitted', admitted], ['refused', at(1) + at(2)], ['rehearsed', at(3)], ['undecided', at(5)]];
+  });
+  const most = Math.max(1, ...rows.map((row) => row.reduce((sum, [, value]) => sum + value, 0)));
+  const step = width / 60;
+  rows.forEach((row, index) => {
+    const x = width - (rows.length - index) * step;
+    let y = height;
+    for (const [name, value] of row) {
+      const tall = (value / most) * (height - 1);
+      pen.fillStyle = color(name);
+      pen.fillRect(x, y - tall, Math.max(step - 0.75, 0.75), tall);
+      y -= tall;
+    }
+  });
+  pen.fillStyle = color('line');
+  pen.fillRect(0, height - 1, width, 1);
+}

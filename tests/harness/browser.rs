@@ -1,0 +1,186 @@
+//! A real browser without a window, driven by its driver.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+};
+
+use fantoccini::{Client, ClientBuilder, wd::WebDriverCompatibleCommand};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use super::{PATIENCE, free_port, until, wait_for};
+
+/// A browser with a page, a profile and a driver of its own, which are gone when it is dropped.
+#[derive(Debug)]
+pub struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    /// The page, by `fantoccini`.
+    pub page: Client,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Starts Chromium by a `chromedriver` on a free port.
+    pub async fn start() -> Self {
+        let profile = TempDir::new().expect("a directory for the browser");
+        let (mut driver, port) = (0..10).find_map(|_| launch()).expect("chromedriver starts");
+        let page = connect(port, &profile).await;
+        let Ok(page) = page else {
+            let _ = driver.kill();
+            let _ = driver.wait();
+            panic!("chromium does not start: {page:?}");
+        };
+        let session = page.session_id().await.ok().flatten().expect("a session has an id");
+        Self { driver, port, session, page, _profile: profile }
+    }
+
+    /// Gives the page this size, scroll bars included.
+    pub async fn resize(&self, width: u32, height: u32) {
+        // A window has a least width; what is shown in it has none.
+        let metrics = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false,
+        });
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    /// Says what the page is told that its user prefers, such as `prefers-color-scheme`.
+    pub async fn prefer(&self, feature: &str, value: &str) {
+        let features = json!({ "features": [{ "name": feature, "value": value }] });
+        self.devtools("Emulation.setEmulatedMedia", features).await;
+    }
+
+    /// Sends a command of Chromium's own protocol.
+    pub async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        let command = DevTools(json!({ "cmd": command, "params": parameters }));
+        self.page.issue_cmd(command).await.expect("the browser does it")
+    }
+
+    /// What the page has logged since this was last asked, errors of scripts included; or, of
+    /// `performance`, what it has asked the network for.
+    pub async fn log(&self, kind: &'static str) -> Vec<Value> {
+        let entries = self.page.issue_cmd(Log(kind)).await.expect("the browser has logs");
+        entries.as_array().cloned().unwrap_or_default()
+    }
+
+    /// Evaluates an expression in the page.
+    pub async fn value(&self, expression: &str) -> Value {
+        let script = format!("return ({expression});");
+        self.page.execute(&script, Vec::new()).await.expect(expression)
+    }
+
+    /// Waits until an expression in the page is true.
+    pub async fn until(&self, expression: &str) {
+        until(expression, async || (self.value(expression).await == true).then_some(())).await;
+    }
+
+    /// Writes what is seen to a file.
+    pub async fn screenshot(&self, path: &std::path::Path) {
+        let image = self.page.screenshot().await.expect("a screenshot");
+        fs::write(path, image).expect("a file for the screenshot");
+    }
+}
+
+/// A driver that listens, unless another process has taken its port.
+fn launch() -> Option<(Child, u16)> {
+    let port = free_port();
+    let mut driver = Command::new("chromedriver")
+        .arg(format!("--port={port}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("chromedriver is there; tests/run installs it");
+    let listens = wait_for("chromedriver", || {
+        if driver.try_wait().expect("the driver's state").is_some() {
+            return Some(false);
+        }
+        TcpStream::connect(("127.0.0.1", port)).ok().map(|_| true)
+    });
+    listens.then_some((driver, port))
+}
+
+async fn connect(
+    port: u16,
+    profile: &TempDir,
+) -> Result<Client, fantoccini::error::NewSessionError> {
+    let arguments = [
+        "--headless=new",
+        // Where tests run as root there is no other way.
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--hide-scrollbars",
+        "--force-device-scale-factor=1",
+    ];
+    let mut arguments: Vec<_> = arguments.map(str::to_owned).into();
+    arguments.push(format!("--user-data-dir={}", profile.path().display()));
+    let capabilities = json!({
+        "goog:chromeOptions": { "args": arguments },
+        "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
+    });
+    let capabilities: Map<String, Value> = capabilities.as_object().cloned().unwrap_or_default();
+    let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
+    builder.capabilities(capabilities);
+    builder.connect(&format!("http://127.0.0.1:{port}")).await
+}
+
+impl Drop for Browser {
+    /// Also when the test has failed: the driver ends its browser, and then itself is ended.
+    fn drop(&mut self) {
+        if let Ok(mut driver) = TcpStream::connect(("127.0.0.1", self.port)) {
+            let _ = driver.set_read_timeout(Some(PATIENCE));
+            let request = format!(
+                "DELETE /session/{} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n",
+                self.session
+            );
+            let _ = driver.write_all(request.as_bytes());
+            let _ = driver.read(&mut [0; 64]);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// A command of chromedriver's own.
+#[derive(Debug)]
+struct DevTools(Value);
+
+impl WebDriverCompatibleCommand for DevTools {
+    fn endpoint(
+        &self,
+        base: &url::Url,
+        session: Option<&str>,
+    ) -> Result<url::Url, url::ParseError> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(self.0.to_string()))
+    }
+}
+
+#[derive(Debug)]
+struct Log(&'static str);
+
+impl WebDriverCompatibleCommand for Log {
+    fn endpoint(
+        &self,
+        base: &url::Url,
+        session: Option<&str>,
+    ) -> Result<url::Url, url::ParseError> {
+        base.join(&format!("session/{}/se/log", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(json!({ "type": self.0 }).to_string()))
+    }
+}
