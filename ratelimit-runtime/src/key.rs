@@ -8,6 +8,8 @@
 //! absent part, `%shared` for calls without a caller, `%sha256-..` for a part too long to be
 //! written out.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod text;
 
 use std::fmt::{self, Write};

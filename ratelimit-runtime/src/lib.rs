@@ -31,6 +31,8 @@ pub mod caller;
 mod decision;
 mod error;
 mod fallback;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod guide;
 mod key;
 mod limiter;
