@@ -47,6 +47,7 @@ mod report;
 mod rules;
 mod site;
 mod store;
+mod sync;
 #[cfg(feature = "web")]
 pub mod web;
 
