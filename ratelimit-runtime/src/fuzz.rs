@@ -10,6 +10,12 @@ pub fn key(bytes: &[u8]) {
     crate::key::fuzz::holds(bytes);
 }
 
+/// What stands in documents of overrides obeys the rules of policies, or is an error.
+#[cfg(feature = "overrides")]
+pub fn overrides(text: &str) {
+    crate::overrides::fuzz::holds(text);
+}
+
 /// What a server replies is an answer or an error.
 pub fn reply(bytes: &[u8]) {
     crate::store::redis::fuzz::holds(bytes);
@@ -23,5 +29,9 @@ mod tests {
     fn properties_hold_for_the_corpus() {
         corpus::each("key", key);
         corpus::each("reply", reply);
+        #[cfg(feature = "overrides")]
+        corpus::each("overrides", |bytes| {
+            overrides(str::from_utf8(bytes).expect("a corpus of text"));
+        });
     }
 }
