@@ -217,8 +217,10 @@ mod tests {
     async fn five_failures_in_a_row_open_it_and_one_answer_closes_it() {
         let breaker = Breakers::default();
         fail(&breaker, FAILURES - 1);
+        assert_eq!(breaker.states(), [None]);
         breaker.permit(0).unwrap().succeeded(no_name);
         fail(&breaker, FAILURES);
+        assert_eq!(breaker.states(), [Some(LOST)]);
         assert_eq!(breaker.permit(0).err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE).await;
         breaker.permit(0).unwrap().succeeded(no_name);

@@ -322,6 +322,40 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_full_store_takes_new_callers_long_after_the_old_have_expired() {
+        let store = MemoryStore::new(100);
+        for caller in 0..100 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted);
+        }
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        for caller in 100..200 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
+        }
+        assert_eq!(decide(&store, 200, TAKE), Err(UnavailableReason::StoreFull));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_of_a_second_make_room_though_those_of_an_hour_came_after_them() {
+        const LONG: Policy = Policy::sliding_window("long", Duration::from_secs(3_600), 2);
+        let store = MemoryStore::new(2_000);
+        let take_long = |caller: usize| {
+            let caller = Caller::from(caller);
+            let request = Request { policy: &LONG, ..TAKE };
+            store.decide(Subject::new(&LONG, caller.parts()), request)
+        };
+        for caller in 0..1_000 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted);
+        }
+        for caller in 0..1_000 {
+            assert!(take_long(caller).unwrap().admitted);
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for caller in 1_000..2_000 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn every_expired_key_is_found_when_the_store_is_full() {
         let store = MemoryStore::new(10_000);
         for round in 0..3 {
