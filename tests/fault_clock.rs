@@ -123,12 +123,8 @@ async fn a_clock_that_shakes_by_50_ms_moves_a_window_by_no_more() {
     FaultLine::of("clock shaken by 50 ms under 8 tasks")
         .with("callers get", history.answers())
         .print();
-    let promise = |millis: u64| Promise {
-        period: millis * 1_000,
-        threshold: 20,
-        late: 0,
-        losses: Vec::new(),
-    };
+    let promise =
+        |millis: u64| Promise { period: millis * 1_000, threshold: 20, ..Promise::default() };
     assert_eq!(history.undecided(), 0);
     assert_eq!(history.overfull_windows(&promise(800 - 100)), [""; 0]);
     assert_eq!(history.unjust_refusals(&promise(800 + 100)), [""; 0]);

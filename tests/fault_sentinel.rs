@@ -31,8 +31,13 @@ fn is_primary(server: &RedisServer) -> bool {
 
 /// At most the threshold again for a primary that is lost.
 fn assert_bounded(history: &History, lost: u64) {
-    let promise =
-        Promise { period: 60_000_000, threshold: 100, late: 10_000_000, losses: vec![lost] };
+    let promise = Promise {
+        period: 60_000_000,
+        threshold: 100,
+        late: 10_000_000,
+        losses: vec![lost..=lost],
+        ..Promise::default()
+    };
     assert_eq!(history.faults(&promise), [""; 0]);
 }
 

@@ -1,7 +1,10 @@
 //! A limiter under load while somebody disturbs its Redis: what every caller was answered, and what
 //! Redis has recorded, are held against the promise.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
 
 use harness::{
     FaultLine, History, Load, Log, Promise, RedisServer, limiter_on, until_decided, wall_clock,
@@ -14,12 +17,13 @@ const POLICY: Policy = Policy::sliding_window("p", PERIOD, THRESHOLD);
 const CALLERS: u32 = 4;
 const DISTURBED: Duration = Duration::from_secs(5);
 
-fn promise(late: Duration, losses: Vec<u64>) -> Promise {
+fn promise(late: Duration, losses: Vec<RangeInclusive<u64>>) -> Promise {
     Promise {
         period: PERIOD.as_micros().try_into().unwrap(),
         threshold: THRESHOLD as usize,
         late: late.as_micros().try_into().unwrap(),
         losses,
+        ..Promise::default()
     }
 }
 
@@ -86,8 +90,9 @@ async fn a_crash_costs_one_threshold_at_the_most() {
     let fault = "kill -9 and restart again and again for 5 s under 16 tasks";
     let history = disturbed(fault, &mut server, async |server, random| {
         tokio::time::sleep(Duration::from_millis(random.u64(300..900))).await;
+        let from = wall_clock();
         server.kill();
-        losses.push(wall_clock());
+        losses.push(from..=wall_clock());
         tokio::time::sleep(Duration::from_millis(random.u64(..300))).await;
         server.restart();
     })

@@ -8,6 +8,8 @@
 //! absent part, `%shared` for calls without a caller, `%sha256-..` for a part too long to be
 //! written out.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod text;
 
 use std::fmt::{self, Write};
@@ -197,7 +199,10 @@ impl Write for Bytes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashMap, time::Duration};
+    use std::{
+        collections::{HashMap, HashSet},
+        time::Duration,
+    };
 
     use super::*;
 
@@ -253,6 +258,15 @@ mod tests {
                 panic!("{other:?} and {:?} share a key", (name, parts));
             }
         }
+    }
+
+    #[test]
+    fn digests_that_differ_are_exact_in_a_double_with_room_to_count_on() {
+        let digests: HashSet<u64> = (0..1_000).map(|number| digest(&number)).collect();
+        assert_eq!(digests.len(), 1_000);
+        assert!(digests.iter().all(|digest| *digest < 1 << 51));
+        // printf /0 | sha256sum | head -c 16, less the last 13 bits
+        assert_eq!(digest(&0), 0x3648_0dd0_c73e);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub mod caller;
 mod decision;
 mod error;
 mod fallback;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod guide;
 mod key;
 mod limiter;
@@ -45,6 +47,7 @@ mod report;
 mod rules;
 mod site;
 mod store;
+mod sync;
 #[cfg(feature = "web")]
 pub mod web;
 

@@ -3,6 +3,8 @@
 #[cfg(feature = "overrides")]
 pub(crate) mod document;
 mod error;
+#[cfg(all(any(test, fuzzing), feature = "overrides"))]
+pub(crate) mod fuzz;
 mod quota;
 
 use std::{

@@ -332,6 +332,26 @@ mod tests {
     }
 
     #[test]
+    fn as_many_tiers_as_there_may_be_are_all_decided() {
+        let mut policy = Policy::sliding_window("mail", SECOND, 100);
+        for tier in 1..MAX_TIERS.try_into().unwrap() {
+            policy = policy.tier(SECOND * 5_u32.pow(tier), 100 + tier);
+        }
+        assert_eq!(policy.tiers().len(), MAX_TIERS);
+        assert_eq!(policy.validate(), Ok(()));
+    }
+
+    #[test]
+    fn with_other_tiers_it_is_as_if_they_had_been_written() {
+        let written = Policy::sliding_window("mail", MAX, 90).tier(SECOND, 9).count_rejected();
+        let narrow = Policy::sliding_window("mail", SECOND * 2, 5).count_rejected();
+        assert_eq!(written.with_tiers(&[(SECOND * 2, 5)]), narrow);
+        assert_eq!(narrow.with_tiers(&[(MAX, 90), (SECOND, 9)]), written);
+        let bucket = Policy::token_bucket("mail", SECOND, 1).burst(7);
+        assert_eq!(bucket.with_tiers(&[(MAX, 2)]), Policy::token_bucket("mail", MAX, 2).burst(7));
+    }
+
+    #[test]
     fn a_large_log_is_pointed_to_the_counter() {
         let log = Policy::sliding_window("search", SECOND, 1_000_000);
         assert_eq!(
@@ -369,6 +389,10 @@ mod tests {
              this rate, only up to 284; a threshold that divides the period's microseconds has \
              more room"
         );
+        // A token of 2^22 parts, and fewer than 2^53 parts in all.
+        let binary = Policy::token_bucket("p", Duration::from_micros(1 << 22), 1);
+        assert_eq!(binary.burst((1 << 31) - 1).validate(), Ok(()));
+        assert!(binary.burst(1 << 31).validate().is_err());
         assert_eq!(Policy::token_bucket("p", MAX, 100_000).validate(), Ok(()));
         assert_eq!(Policy::token_bucket("p", SECOND, 1_000_000).burst(u32::MAX).validate(), Ok(()));
     }

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -35,7 +36,7 @@ pub enum Outcome {
 }
 
 /// What a limiter promises about a history.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Promise {
     /// The length of a window, in microseconds.
     pub period: u64,
@@ -43,9 +44,12 @@ pub struct Promise {
     pub threshold: usize,
     /// How long after it was given up an undecided call may still be counted, in microseconds.
     pub late: u64,
-    /// When the store lost all it knew: a window that holds such a moment may hold as many calls
-    /// again.
-    pub losses: Vec<u64>,
+    /// When the store lost all it knew, or its clock was set forward: a window that holds a part of
+    /// such a time may hold as many calls again.
+    pub losses: Vec<RangeInclusive<u64>>,
+    /// When its clock was set back, until every caller has been decided anew: for a period from then
+    /// on what has long left a window may count again.
+    pub set_back: Vec<RangeInclusive<u64>>,
 }
 
 /// All calls of some time.
@@ -93,6 +97,12 @@ impl History {
     pub fn new(mut calls: Vec<Call>) -> Self {
         calls.sort_by_key(|call| (call.asked, call.answered));
         Self { calls }
+    }
+
+    /// What still counts later than this: the calls that were not refused, and answered since.
+    pub fn counting_since(&self, since: u64) -> Vec<Call> {
+        let counts = |call: &&Call| call.outcome != Outcome::Refused && call.answered >= since;
+        self.calls.iter().filter(counts).copied().collect()
     }
 
     /// All calls, in the order in which they were asked.
@@ -207,7 +217,9 @@ impl Promise {
         let from = admitted.partition_point(|call| call.asked < first.asked);
         let within = admitted[from..].iter().take_while(|call| call.asked < end);
         let held = within.filter(|call| call.answered < end).count();
-        let lost = self.losses.iter().filter(|at| (first.asked..end).contains(at)).count();
+        let is_within =
+            |lost: &&RangeInclusive<u64>| *lost.start() < end && first.asked <= *lost.end();
+        let lost = self.losses.iter().filter(is_within).count();
         let allowed = self.threshold * (1 + lost);
         (held > allowed).then(|| {
             let Call { caller, asked, .. } = first;
@@ -217,6 +229,12 @@ impl Promise {
 
     /// Whether this call was refused though there were surely too few in its window.
     fn unjust(&self, refused: &Call, counted: &[&Call]) -> Option<String> {
+        let has_an_excuse = |time: &RangeInclusive<u64>| {
+            *time.start() <= refused.answered && refused.asked <= *time.end() + self.period
+        };
+        if self.set_back.iter().any(has_an_excuse) {
+            return None;
+        }
         let since = refused.asked.saturating_sub(self.period);
         let may_count = |call: &&&Call| {
             let late = if call.outcome == Outcome::Admitted { 0 } else { self.late };
@@ -274,7 +292,8 @@ fn assign(spans: &[(u64, u64)], units: &[u64]) -> (Vec<u64>, Vec<u64>) {
 mod tests {
     use super::*;
 
-    const PROMISE: Promise = Promise { period: 100, threshold: 2, late: 0, losses: Vec::new() };
+    const PROMISE: Promise =
+        Promise { period: 100, threshold: 2, late: 0, losses: Vec::new(), set_back: Vec::new() };
     const LOST: Outcome = Outcome::Undecided(UnavailableReason::Disconnected);
 
     /// Calls of one caller: asked, answered, what.
@@ -308,7 +327,7 @@ mod tests {
         assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
         // After a loss as many again, and not one more.
         let calls: Vec<_> = (0..4).map(|n| admitted(1_000 + n, 1_001 + n)).collect();
-        let lost = Promise { losses: vec![1_002], ..PROMISE };
+        let lost = Promise { losses: vec![1_002..=1_002], ..PROMISE };
         assert!(!history(&calls).faults(&PROMISE).is_empty());
         assert_eq!(history(&calls).faults(&lost), [""; 0]);
         let calls: Vec<_> = (0..5).map(|n| admitted(1_000 + n, 1_001 + n)).collect();
@@ -334,6 +353,24 @@ mod tests {
         assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
         let late = Promise { late: 20, ..PROMISE };
         assert_eq!(history(&calls).faults(&late), [""; 0]);
+    }
+
+    #[test]
+    fn a_clock_set_back_explains_refusals_for_a_period_from_then_on() {
+        let calls = [admitted(1_000, 1_010), admitted(1_001, 1_011), refused(1_180, 1_181)];
+        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
+        for (set_back, faults) in [
+            (1_170..=1_175, 0),
+            (1_070..=1_080, 0),
+            (1_181..=1_300, 0),
+            // It was over by then, or came later.
+            (1_070..=1_079, 1),
+            (1_182..=1_300, 1),
+        ] {
+            let set_back = vec![set_back];
+            let promise = Promise { set_back, ..PROMISE };
+            assert_eq!(history(&calls).faults(&promise).len(), faults, "{promise:?}");
+        }
     }
 
     #[test]

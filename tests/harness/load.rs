@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError};
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::task::JoinHandle;
 
 use super::history::{Call, History, Outcome};
@@ -38,13 +38,32 @@ impl Load {
         callers: u32,
         pause: Duration,
     ) -> Self {
+        let limiter = limiter.clone();
+        Self::calling(tasks, callers, pause, move |caller| {
+            let limiter = limiter.clone();
+            async move { limiter.check(&policy, caller).await.map(drop) }
+        })
+    }
+
+    /// The same of a function that is limited, which is called with the number of the caller.
+    pub fn calling<F>(
+        tasks: u32,
+        callers: u32,
+        pause: Duration,
+        function: impl Fn(u32) -> F + Clone + Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), RateLimitError>> + Send,
+    {
         let live = Arc::new(Live::default());
         let call = |task: u32| {
-            let (limiter, live) = (limiter.clone(), Arc::clone(&live));
+            let (function, live) = (function.clone(), Arc::clone(&live));
             tokio::spawn(async move {
                 let mut calls = Vec::new();
                 while !live.is_over.load(Ordering::Relaxed) {
-                    let call = call(&limiter, &policy, task % callers).await;
+                    let (caller, asked) = (task % callers, wall_clock());
+                    let outcome = outcome(&function(caller).await);
+                    let call = Call { caller, asked, answered: wall_clock(), outcome };
                     live.count(call.outcome);
                     calls.push(call);
                     tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
@@ -93,16 +112,9 @@ impl Live {
     }
 }
 
-/// One call, with the times around it.
-async fn call(limiter: &Limiter, policy: &Policy, caller: u32) -> Call {
-    let asked = wall_clock();
-    let answer = limiter.check(policy, caller).await;
-    Call { caller, asked, answered: wall_clock(), outcome: outcome(&answer) }
-}
-
-fn outcome(answer: &Result<Decision, RateLimitError>) -> Outcome {
+fn outcome(answer: &Result<(), RateLimitError>) -> Outcome {
     match answer {
-        Ok(_) => Outcome::Admitted,
+        Ok(()) => Outcome::Admitted,
         Err(RateLimitError::Exceeded(_)) => Outcome::Refused,
         Err(RateLimitError::Unavailable(error)) => Outcome::Undecided(error.reason()),
         Err(error) => panic!("{error}"),

@@ -1,16 +1,23 @@
 //! Leaves a store alone that fails, and looks now and then whether it is back.
 
+#[cfg(all(test, ratelimit_loom))]
+mod schedules;
+
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::{error::UnavailableReason, report};
+use crate::{
+    error::UnavailableReason,
+    report,
+    sync::{
+        Mutex, MutexGuard, RwLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 /// So many failures in a row open the breaker.
 const FAILURES: u32 = 5;
@@ -30,14 +37,14 @@ impl Breakers {
     /// Leave to ask the server with this number, which is small, or, while it is left alone, why.
     pub(super) fn permit(&self, server: usize) -> Result<Permit, UnavailableReason> {
         let breaker = self.of(server);
-        let is_probe = breaker.is_probe()?;
-        Ok(Permit { breaker, server, is_probe })
+        let probe = breaker.probe()?;
+        Ok(Permit { breaker, server, probe })
     }
 
     /// Why each server that was asked is left alone, if it is, by its number.
     pub(super) fn states(&self) -> Vec<Option<UnavailableReason>> {
         let known = self.of_servers.read().unwrap_or_else(PoisonError::into_inner);
-        known.iter().map(|breaker| breaker.open().as_ref().map(|open| open.reason)).collect()
+        known.iter().map(|it| it.state().open.as_ref().map(|open| open.reason)).collect()
     }
 
     fn of(&self, server: usize) -> Arc<Breaker> {
@@ -57,15 +64,24 @@ impl Breakers {
 /// Closed as long as there are fewer failures in a row than [`FAILURES`].
 #[derive(Default)]
 struct Breaker {
+    /// Written under the lock of `state`; readable without it, so that calls take no lock as long as
+    /// all is well.
     failures: AtomicU32,
-    open: Mutex<Option<Open>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Open>,
+    /// How many calls have had leave to look: the number of each.
+    probes: u64,
 }
 
 struct Open {
     pause: Duration,
     probe_at: Instant,
-    /// A call is looking right now.
-    is_probed: bool,
+    /// The call that is looking right now.
+    probe: Option<u64>,
     reason: UnavailableReason,
 }
 
@@ -73,28 +89,34 @@ struct Open {
 pub(super) struct Permit {
     breaker: Arc<Breaker>,
     server: usize,
-    is_probe: bool,
+    /// The number of a call that looks whether the server is back.
+    probe: Option<u64>,
 }
 
 impl Breaker {
-    /// Whether a call that asks now looks whether the server is back; or why none may ask.
-    fn is_probe(&self) -> Result<bool, UnavailableReason> {
+    /// The number of a call that asks now to look whether the server is back; none if there is
+    /// nothing to find out; or why none may ask.
+    fn probe(&self) -> Result<Option<u64>, UnavailableReason> {
         if self.failures.load(Ordering::Relaxed) < FAILURES {
-            return Ok(false);
+            return Ok(None);
         }
-        match &mut *self.open() {
-            Some(open) if open.is_probed || Instant::now() < open.probe_at => Err(open.reason),
+        let State { open, probes } = &mut *self.state();
+        match open {
+            Some(open) if open.probe.is_some() || Instant::now() < open.probe_at => {
+                Err(open.reason)
+            }
             Some(open) => {
-                open.is_probed = true;
-                Ok(true)
+                *probes += 1;
+                open.probe = Some(*probes);
+                Ok(open.probe)
             }
             // Another call has just found the server again.
-            None => Ok(false),
+            None => Ok(None),
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Option<Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,11 +137,13 @@ impl Permit {
 
     /// The server has answered.
     fn succeeded(self, name: impl FnOnce(usize) -> String) {
-        if self.breaker.failures.load(Ordering::Relaxed) == 0 {
+        let failures = &self.breaker.failures;
+        if failures.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.breaker.failures.store(0, Ordering::Relaxed);
-        if self.breaker.open().take().is_some() {
+        let mut state = self.breaker.state();
+        failures.store(0, Ordering::Relaxed);
+        if state.open.take().is_some() {
             let server = name(self.server);
             report::server_is_up(&server, true);
             tracing::info!(server, "the rate limit store answers again");
@@ -128,13 +152,14 @@ impl Permit {
 
     /// The server could not decide.
     fn failed(self, reason: UnavailableReason, name: impl FnOnce(usize) -> String) {
-        let failures = self.breaker.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let mut state = self.breaker.state();
+        let failures = self.breaker.failures.load(Ordering::Relaxed).saturating_add(1);
+        self.breaker.failures.store(failures, Ordering::Relaxed);
         if failures < FAILURES {
             return;
         }
-        let mut open = self.breaker.open();
-        let pause = match &mut *open {
-            Some(open) if !self.is_probe => {
+        let pause = match &mut state.open {
+            Some(open) if self.probe.is_none() || open.probe != self.probe => {
                 // One of those that were under way when it opened.
                 open.reason = reason;
                 return;
@@ -155,17 +180,19 @@ impl Permit {
         // Spread, so that processes that lost it together do not come back together.
         let spread = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         let probe_at = Instant::now() + spread;
-        *open = Some(Open { pause, probe_at, is_probed: false, reason });
+        state.open = Some(Open { pause, probe_at, probe: None, reason });
     }
 }
 
-/// A call that is dropped while it looks lets the next one look.
+/// A call that is dropped while it looks lets the next one look; not one that looked when the server
+/// was lost before.
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.is_probe
-            && let Some(open) = &mut *self.breaker.open()
+        if self.probe.is_some()
+            && let Some(open) = &mut self.breaker.state().open
+            && open.probe == self.probe
         {
-            open.is_probed = false;
+            open.probe = None;
         }
     }
 }
@@ -190,8 +217,10 @@ mod tests {
     async fn five_failures_in_a_row_open_it_and_one_answer_closes_it() {
         let breaker = Breakers::default();
         fail(&breaker, FAILURES - 1);
+        assert_eq!(breaker.states(), [None]);
         breaker.permit(0).unwrap().succeeded(no_name);
         fail(&breaker, FAILURES);
+        assert_eq!(breaker.states(), [Some(LOST)]);
         assert_eq!(breaker.permit(0).err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE).await;
         breaker.permit(0).unwrap().succeeded(no_name);
@@ -213,6 +242,25 @@ mod tests {
         assert_eq!(breaker.permit(0).err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE * 2).await;
         assert!(breaker.permit(0).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_looked_in_an_earlier_outage_lets_nobody_look_in_this_one() {
+        for ends in [drop, |probe: Permit| probe.failed(LOST, no_name)] {
+            let breaker = Breakers::default();
+            let under_way = breaker.permit(0).unwrap();
+            fail(&breaker, FAILURES);
+            tokio::time::advance(FIRST_PAUSE).await;
+            let slow = breaker.permit(0).unwrap();
+            under_way.succeeded(no_name);
+            fail(&breaker, FAILURES);
+            tokio::time::advance(FIRST_PAUSE).await;
+            let probe = breaker.permit(0).unwrap();
+            ends(slow);
+            assert_eq!(breaker.permit(0).err(), Some(LOST));
+            drop(probe);
+            assert!(breaker.permit(0).is_ok());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,11 +6,10 @@
 //! a newer one pushes out an older one. Once in a while one call asks the store all the same, so
 //! that a reset or a refund by another process is seen soon.
 
-use std::{
-    hash::BuildHasher,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+#[cfg(all(test, ratelimit_loom))]
+mod schedules;
+
+use std::{hash::BuildHasher, sync::PoisonError, time::Duration};
 
 use hashbrown::DefaultHashBuilder;
 use tokio::time::Instant;
@@ -19,6 +18,7 @@ use crate::{
     key::Key,
     policy::Policy,
     store::{Outcome, Request, Source},
+    sync::{Mutex, MutexGuard},
 };
 
 pub(super) struct Refusals {

@@ -198,6 +198,14 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn found(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Vec<(Place, PolicyFault)> {
+        found_where(algorithm, tiers, false)
+    }
+
+    fn found_where(
+        algorithm: Algorithm,
+        tiers: &[(u64, u64)],
+        count_rejected: bool,
+    ) -> Vec<(Place, PolicyFault)> {
         let tiers: Vec<_> = tiers
             .iter()
             .map(|&(seconds, threshold)| TierNumbers {
@@ -206,7 +214,7 @@ mod tests {
             })
             .collect();
         let burst = Burst::Threshold;
-        faults(&Numbers { algorithm, tiers: &tiers, burst, cost: None, count_rejected: false })
+        faults(&Numbers { algorithm, tiers: &tiers, burst, cost: None, count_rejected })
     }
 
     fn dead(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Option<usize> {
@@ -244,6 +252,18 @@ mod tests {
         ] {
             assert_eq!(dead(algorithm, &tiers), expected, "{algorithm:?} {tiers:?}");
         }
+    }
+
+    #[test]
+    fn refused_calls_that_are_counted_keep_a_longer_tier_alive() {
+        let found = |tiers| found_where(Algorithm::SlidingWindow, tiers, true);
+        // One a minute is admitted, and any number refused, which fill an hour.
+        assert_eq!(found(&[(60, 1), (3600, 60)]), []);
+        // Within an hour there are no more than in the hour.
+        let dead =
+            [(Place::Tier(0), PolicyFault::DeadTier { period: 3600 * SECOND, threshold: 5 })];
+        assert_eq!(found(&[(60, 5), (3600, 5)]), dead);
+        assert_eq!(found(&[(60, 4), (3600, 5)]), []);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 mod fixed_window;
 mod per_tier;
+#[cfg(all(test, ratelimit_loom))]
+mod schedules;
 mod shard;
 mod sliding_counter;
 mod sliding_window;
@@ -13,20 +15,22 @@ mod stamps;
 mod state;
 mod token_bucket;
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::PoisonError, time::Duration};
 
 use hashbrown::DefaultHashBuilder;
 use tokio::time::Instant;
 
 use self::shard::{Shard, Slot};
 use super::{Outcome, Refund, Request};
-use crate::{error::UnavailableReason, key::Subject, report};
+use crate::{
+    error::UnavailableReason,
+    key::Subject,
+    report,
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
 
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
 const FEWEST_SHARDS: usize = 256;
@@ -63,8 +67,13 @@ struct Place {
 
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize) -> Self {
-        let now = Instant::now();
         let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().max(FEWEST_SHARDS);
+        Self::with_shards(max_keys, shards)
+    }
+
+    /// A store of so many shards, a power of two.
+    fn with_shards(max_keys: usize, shards: usize) -> Self {
+        let now = Instant::now();
         Self {
             shards: (0..shards).map(|_| Place::default()).collect(),
             hasher: DefaultHashBuilder::default(),
@@ -216,7 +225,7 @@ impl Drop for MemoryStore {
 }
 
 impl Place {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shard> {
+    fn lock(&self) -> MutexGuard<'_, Shard> {
         // A panic cannot leave a shard half written: nothing in here calls foreign code.
         self.shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -310,6 +319,40 @@ mod tests {
         reset(&store, 0);
         assert!(decide(&store, 4, TAKE).unwrap().admitted);
         assert_eq!(keys_held(&store), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_store_takes_new_callers_long_after_the_old_have_expired() {
+        let store = MemoryStore::new(100);
+        for caller in 0..100 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted);
+        }
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        for caller in 100..200 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
+        }
+        assert_eq!(decide(&store, 200, TAKE), Err(UnavailableReason::StoreFull));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_of_a_second_make_room_though_those_of_an_hour_came_after_them() {
+        const LONG: Policy = Policy::sliding_window("long", Duration::from_secs(3_600), 2);
+        let store = MemoryStore::new(2_000);
+        let take_long = |caller: usize| {
+            let caller = Caller::from(caller);
+            let request = Request { policy: &LONG, ..TAKE };
+            store.decide(Subject::new(&LONG, caller.parts()), request)
+        };
+        for caller in 0..1_000 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted);
+        }
+        for caller in 0..1_000 {
+            assert!(take_long(caller).unwrap().admitted);
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for caller in 1_000..2_000 {
+            assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

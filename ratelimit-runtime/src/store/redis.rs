@@ -6,6 +6,8 @@ mod connector;
 mod failure;
 #[cfg(feature = "overrides")]
 mod fields;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod node;
 mod script;
 mod tls;

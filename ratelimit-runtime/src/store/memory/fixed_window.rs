@@ -73,3 +73,26 @@ impl Window {
         if open { Self { start, count } } else { Self { start: now, count: 0 } }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    const SECOND: u64 = 1_000_000;
+    const POLICY: Policy = Policy::fixed_window("p", Duration::from_secs(10), 1);
+
+    #[test]
+    fn a_clock_set_back_refuses_for_one_window_at_the_most() {
+        let mut window = FixedWindow::default();
+        let request = Request { policy: &POLICY, cost: 1, record: true, id: None };
+        let mut admits = |now| window.decide(now, request, true).admitted;
+        assert!(admits(1_000 * SECOND));
+        // It is of now from the first call on, also of one that is refused.
+        assert!(!admits(500 * SECOND));
+        assert!(!admits(510 * SECOND - 1));
+        assert!(admits(510 * SECOND));
+    }
+}

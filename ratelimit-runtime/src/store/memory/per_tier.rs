@@ -49,3 +49,23 @@ impl<T> DerefMut for PerTier<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_what_was_put_however_many_there_were_before() {
+        let mut states = PerTier::default();
+        assert_eq!(*states, [0; 0]);
+        for count in [1, 1, 2, 2, 3, 2, 1, 8, 1] {
+            let put: Vec<_> = (0..count).collect();
+            states.put(&put);
+            assert_eq!(*states, *put);
+            for state in states.iter_mut() {
+                *state += 1;
+            }
+            assert_eq!(*states, *(1..=count).collect::<Vec<_>>());
+        }
+    }
+}

@@ -172,3 +172,31 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{caller::Caller, policy::Policy};
+
+    #[test]
+    fn the_index_of_collected_keys_is_given_back_and_the_others_are_found() {
+        const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
+        let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
+        let callers: Vec<_> = (0..10_000).map(Caller::from).collect();
+        let hash_of = |subject: Subject<'_>| hash(&hasher, subject.name, subject.caller);
+        for (number, caller) in callers.iter().enumerate() {
+            let subject = Subject::new(&POLICY, caller.parts());
+            let expires = if number % 100 == 0 { 2 } else { 1 };
+            shard.insert(hash_of(subject), Slot { expires, ..Slot::new(subject) }, &hasher);
+        }
+        assert!(shard.index.capacity() >= 10_000);
+        assert_eq!(shard.collect_all(1, &hasher), (9_900, 2));
+        assert!(shard.index.capacity() < 400, "{}", shard.index.capacity());
+        for (number, caller) in callers.iter().enumerate() {
+            let subject = Subject::new(&POLICY, caller.parts());
+            assert_eq!(shard.find_mut(hash_of(subject), subject).is_some(), number % 100 == 0);
+        }
+    }
+}

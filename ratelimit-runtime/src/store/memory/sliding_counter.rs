@@ -120,3 +120,50 @@ impl Counter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    const SECOND: u64 = 1_000_000;
+    const POLICY: Policy = Policy::sliding_counter("p", Duration::from_secs(10), 4);
+
+    fn take(counter: &mut SlidingCounter, now: u64, cost: u32) -> Outcome {
+        let request = Request { policy: &POLICY, cost, record: true, id: None };
+        counter.decide(now, request, true)
+    }
+
+    #[test]
+    fn units_are_given_back_to_the_window_they_were_counted_in() {
+        let refund = |counter: &mut SlidingCounter, mark| {
+            counter.refund(Refund { policy: &POLICY, cost: 2, mark, id: None });
+        };
+        let mut counter = SlidingCounter::default();
+        let early = take(&mut counter, 105 * SECOND, 2).mark;
+        let late = take(&mut counter, 112 * SECOND, 2).mark;
+        // Of the two before, eight tenths count.
+        assert!(!take(&mut counter, 112 * SECOND, 1).admitted);
+        refund(&mut counter, early);
+        assert!(take(&mut counter, 112 * SECOND, 2).admitted);
+        assert!(!take(&mut counter, 112 * SECOND, 1).admitted);
+        refund(&mut counter, late);
+        assert_eq!(take(&mut counter, 112 * SECOND, 1).remaining, 1);
+        // What has left both windows is given back no more.
+        refund(&mut counter, 95 * SECOND);
+        assert!(take(&mut counter, 112 * SECOND, 1).admitted);
+        assert!(!take(&mut counter, 112 * SECOND, 1).admitted);
+    }
+
+    #[test]
+    fn a_clock_set_back_refuses_for_two_windows_at_the_most() {
+        let mut counter = SlidingCounter::default();
+        assert!(take(&mut counter, 1_000 * SECOND, 4).admitted);
+        // It is of now from the first call on, also of one that is refused.
+        assert!(!take(&mut counter, 500 * SECOND, 1).admitted);
+        assert!(take(&mut counter, 519 * SECOND, 1).admitted);
+        assert!(take(&mut counter, 520 * SECOND, 3).admitted);
+    }
+}

@@ -108,3 +108,26 @@ impl Bucket {
         self.token * u64::from(tokens)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    const SECOND: u64 = 1_000_000;
+    const POLICY: Policy = Policy::token_bucket("p", Duration::from_secs(10), 1);
+
+    #[test]
+    fn a_clock_set_back_refuses_until_the_bucket_has_filled_again() {
+        let mut bucket = TokenBucket::default();
+        let request = Request { policy: &POLICY, cost: 1, record: true, id: None };
+        let mut admits = |now| bucket.decide(now, request, true).admitted;
+        assert!(admits(1_000 * SECOND));
+        // It is of now from the first call on, also of one that is refused.
+        assert!(!admits(500 * SECOND));
+        assert!(!admits(510 * SECOND - 1));
+        assert!(admits(510 * SECOND));
+    }
+}

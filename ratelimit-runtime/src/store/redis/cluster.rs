@@ -4,7 +4,7 @@
 //! sends `ASKING` apart from the command it is for, and has a call wait while another node is
 //! looked for; a limiter must not count twice, and waits for nothing but the node that has the key.
 
-mod slots;
+pub(super) mod slots;
 
 use std::{
     collections::HashMap,

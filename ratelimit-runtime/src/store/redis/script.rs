@@ -138,9 +138,11 @@ impl<'a> Call<'a> {
             else {
                 return None;
             };
+            let tier = u8::try_from(tier).ok()?;
+            self.policy.tiers().get(usize::from(tier))?;
             Some(Outcome {
                 admitted: admitted == 1,
-                tier: tier.try_into().ok()?,
+                tier,
                 remaining: remaining.try_into().ok()?,
                 wait: wait.try_into().ok()?,
                 reset: reset.try_into().ok()?,
@@ -198,7 +200,14 @@ mod tests {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
         };
         assert_eq!(decode(&[1, 0, 1, 0, 0, 7]).unwrap().mark, 7);
-        for reply in [&[1, 0, -1, 0, 0, 7][..], &[1, 0, 1, 0, 0, -7], &[1, 0, 1], &[]] {
+        for reply in [
+            &[1, 0, -1, 0, 0, 7][..],
+            &[1, 0, 1, 0, 0, -7],
+            // The policy has one tier.
+            &[1, 1, 1, 0, 0, 7],
+            &[1, 0, 1],
+            &[],
+        ] {
             assert_eq!(decode(reply), Err(UnavailableReason::StoreError));
         }
         assert_eq!(call.decode(&Value::Nil), Err(UnavailableReason::StoreError));

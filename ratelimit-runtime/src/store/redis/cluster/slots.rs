@@ -31,15 +31,15 @@ fn split_at(bytes: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
 
 /// Adjacent slots, and the primary that has them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Range {
-    pub(super) first: u16,
-    pub(super) last: u16,
-    pub(super) primary: Address,
+pub(in crate::store::redis) struct Range {
+    pub(in crate::store::redis) first: u16,
+    pub(in crate::store::redis) last: u16,
+    pub(in crate::store::redis) primary: Address,
 }
 
 /// Reads the reply of `CLUSTER SLOTS`: `[first, last, [host, port, ..], ..]` for each range, the
 /// primary before its replicas. A node that does not know its own host is where it was `asked`.
-pub(super) fn ranges(reply: &Value, asked: &str) -> Option<Vec<Range>> {
+pub(in crate::store::redis) fn ranges(reply: &Value, asked: &str) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else { return None };
     ranges.iter().map(|reply| range(reply, asked)).collect()
 }

@@ -1,0 +1,88 @@
+//! What holds of remembered refusals however threads meet at them.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    caller::Caller,
+    sync::{each, with},
+};
+
+const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
+const REQUEST: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
+const SECOND: Duration = Duration::from_secs(1);
+
+fn key() -> Key {
+    Key::compose("", &POLICY, Caller::from("alice").parts())
+}
+
+fn refused(wait: Duration) -> Outcome {
+    let wait = u64::try_from(wait.as_micros()).unwrap();
+    let (tier, remaining, source) = (0, 0, Source::Store);
+    Outcome { admitted: false, tier, remaining, wait, reset: wait, mark: 0, source }
+}
+
+fn refusals() -> Arc<Refusals> {
+    Arc::new(Refusals::new(1, 10 * SECOND))
+}
+
+fn wait_at(refusals: &Refusals, now: Instant) -> Option<u64> {
+    refusals.find(&key(), REQUEST, now).map(|outcome| outcome.wait)
+}
+
+#[test]
+fn a_refusal_never_refuses_beyond_its_instant() {
+    each(|| {
+        let (refusals, start) = (refusals(), Instant::now());
+        let [earlier, later] = [(); 2].map(|()| Arc::clone(&refusals));
+        let keep = |refusals: &Refusals, sent, wait| {
+            refusals.keep(&key(), REQUEST, refused(wait), sent);
+        };
+        // The later of the two is over first: something was given back meanwhile.
+        let found = with(
+            [
+                Box::new(move || {
+                    keep(&earlier, start, 3 * SECOND);
+                    None
+                }) as Box<dyn FnOnce() -> Option<u64>>,
+                Box::new(move || {
+                    keep(&later, start + SECOND, SECOND);
+                    None
+                }),
+            ],
+            || wait_at(&refusals, start + SECOND),
+        );
+        assert!(found.iter().flatten().all(|wait| [1_000_000, 2_000_000].contains(wait)));
+        assert!([None, Some(1_000_000)].contains(&wait_at(&refusals, start + 2 * SECOND)));
+        assert_eq!(wait_at(&refusals, start + 3 * SECOND), None);
+    });
+}
+
+#[test]
+fn of_calls_at_once_one_asks_the_store() {
+    each(|| {
+        let (refusals, sent) = (refusals(), Instant::now());
+        refusals.keep(&key(), REQUEST, refused(60 * SECOND), sent);
+        let later = sent + 10 * SECOND;
+        let other = || -> Box<dyn FnOnce() -> Option<u64>> {
+            let refusals = Arc::clone(&refusals);
+            Box::new(move || wait_at(&refusals, later))
+        };
+        let found = with([other(), other()], || wait_at(&refusals, later));
+        assert_eq!(found.iter().filter(|wait| wait.is_none()).count(), 1);
+    });
+}
+
+#[test]
+fn what_is_forgotten_is_found_no_more() {
+    each(|| {
+        let (refusals, now) = (refusals(), Instant::now());
+        refusals.keep(&key(), REQUEST, refused(SECOND), now);
+        let other = Arc::clone(&refusals);
+        with([Box::new(move || wait_at(&other, now)) as Box<dyn FnOnce() -> _>], || {
+            refusals.forget(&key());
+            None
+        });
+        assert_eq!(wait_at(&refusals, now), None);
+    });
+}

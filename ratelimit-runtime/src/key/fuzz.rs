@@ -1,0 +1,155 @@
+//! A key is read back as what it was made of: so no two callers ever share one.
+
+use std::{
+    fmt::{self, Write},
+    time::Duration,
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{Key, MAX_PART, Subject, Text, push_none, push_part, push_shared, push_text};
+use crate::{policy::Policy, rules::Algorithm};
+
+/// Names are the program's own; the most awkward ones will do.
+const NAMES: [&str; 8] = ["f", "", "/", "a/b", "%2F", "app::{{closure}}::f", "f/%none", "Zoë \n"];
+
+/// A part, as it is given to a key and as it is read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    None,
+    Shared,
+    /// Of a text too long to be written out.
+    Digest(String),
+}
+
+/// The first byte chooses the name and the algorithm; then parts that a byte of 0xff separates, of which
+/// one of 0xfe alone is none and one of 0xfd alone is the shared caller.
+pub(crate) fn holds(bytes: &[u8]) {
+    let Some((choice, rest)) = bytes.split_first() else { return };
+    let choice = usize::from(*choice);
+    let name = NAMES[choice % NAMES.len()];
+    let algorithm = Algorithm::ALL[choice / NAMES.len() % Algorithm::ALL.len()];
+    let parts: Vec<_> = match rest {
+        [] => Vec::new(),
+        rest => rest.split(|byte| *byte == 0xff).map(part).collect(),
+    };
+
+    let policy = policy(algorithm, name);
+    let mut text = Text::new();
+    for part in &parts {
+        push(&mut text, part);
+    }
+    let key = Key::compose("ratelimit:", &policy, &text);
+    assert!(key.subject() == Subject::new(&policy, &text));
+    let written = str::from_utf8(key.as_bytes()).expect("a key is text");
+    assert!(!written.contains(is_unwelcome), "{written:?}");
+    let longest = name.len() * 3 + parts.len() * (MAX_PART + 1);
+    assert!(written.len() <= "ratelimit:sliding_counter:".len() + longest, "{written}");
+
+    let expected = parts.into_iter().map(shortened).collect();
+    assert_eq!(read(written), Some((algorithm.as_str(), name.to_owned(), expected)));
+}
+
+fn policy(algorithm: Algorithm, name: &'static str) -> Policy {
+    let new = match algorithm {
+        Algorithm::SlidingWindow => Policy::sliding_window,
+        Algorithm::SlidingCounter => Policy::sliding_counter,
+        Algorithm::FixedWindow => Policy::fixed_window,
+        Algorithm::TokenBucket => Policy::token_bucket,
+    };
+    new(name, Duration::from_secs(1), 1)
+}
+
+fn part(bytes: &[u8]) -> Part {
+    match bytes {
+        [0xfe] => Part::None,
+        [0xfd] => Part::Shared,
+        text => Part::Text(String::from_utf8_lossy(text).into_owned()),
+    }
+}
+
+/// The ways to write a text make one part.
+fn push(text: &mut Text, part: &Part) {
+    match part {
+        Part::Text(value) => {
+            let mut by_piece = text.clone();
+            push_part(&mut by_piece, &InPieces(value));
+            let mut at_once = text.clone();
+            push_text(&mut at_once, value);
+            push_part(text, value);
+            assert!(*text == by_piece && *text == at_once, "{value:?}");
+        }
+        Part::None => push_none(text),
+        Part::Shared => push_shared(text),
+        Part::Digest(_) => unreachable!("nobody gives a digest"),
+    }
+}
+
+/// Displays as the text, in pieces of growing length.
+struct InPieces<'a>(&'a str);
+
+impl fmt::Display for InPieces<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut rest, mut length) = (self.0, 0);
+        while !rest.is_empty() {
+            let at = rest.char_indices().nth(length).map_or(rest.len(), |(at, _)| at);
+            let (piece, after) = rest.split_at(at);
+            f.write_str(piece)?;
+            (rest, length) = (after, length + 1);
+        }
+        Ok(())
+    }
+}
+
+/// What has no place in a key: what `redis-cli` would have to quote, and what chooses a slot.
+fn is_unwelcome(character: char) -> bool {
+    character.is_ascii_control() || [' ', '{', '}'].contains(&character)
+}
+
+fn shortened(part: Part) -> Part {
+    let Part::Text(text) = &part else { return part };
+    let mut escaped = String::new();
+    for character in text.chars() {
+        if is_unwelcome(character) || ['%', '/'].contains(&character) {
+            let _ = write!(escaped, "%{:02X}", u32::from(character));
+        } else {
+            escaped.push(character);
+        }
+    }
+    if escaped.len() <= MAX_PART {
+        return part;
+    }
+    let mut digest = String::new();
+    for byte in Sha256::digest(escaped) {
+        let _ = write!(digest, "{byte:02x}");
+    }
+    Part::Digest(digest)
+}
+
+/// The algorithm, the name and the parts that a key says.
+fn read(key: &str) -> Option<(&str, String, Vec<Part>)> {
+    let (algorithm, rest) = key.strip_prefix("ratelimit:")?.split_once(':')?;
+    let mut pieces = rest.split('/');
+    let name = unescape(pieces.next()?)?;
+    let part = |piece: &str| match piece {
+        "%none" => Some(Part::None),
+        "%shared" => Some(Part::Shared),
+        _ => match piece.strip_prefix("%sha256-") {
+            Some(digest) => Some(Part::Digest(digest.to_owned())),
+            None => unescape(piece).map(Part::Text),
+        },
+    };
+    Some((algorithm, name, pieces.map(part).collect::<Option<_>>()?))
+}
+
+fn unescape(mut text: &str) -> Option<String> {
+    let mut plain = String::new();
+    while let Some((before, after)) = text.split_once('%') {
+        let (digits, rest) = after.split_at_checked(2)?;
+        plain += before;
+        plain.push(u8::from_str_radix(digits, 16).ok()?.into());
+        text = rest;
+    }
+    Some(plain + text)
+}

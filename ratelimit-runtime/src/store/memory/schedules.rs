@@ -1,0 +1,146 @@
+//! What holds of the embedded store however threads meet in it.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    Policy,
+    caller::Caller,
+    sync::{advance, each, with},
+};
+
+const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
+const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
+
+type Answer = Result<bool, UnavailableReason>;
+type Other = Box<dyn FnOnce() -> Answer>;
+
+fn store(max_keys: usize) -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::with_shards(max_keys, 2))
+}
+
+/// A caller whose key is in this shard; `nth` of several.
+fn caller_in(store: &MemoryStore, shard: usize, nth: usize) -> Caller {
+    let is_there = |caller: &Caller| {
+        let place = store.place(store.hash(Subject::new(&POLICY, caller.parts())));
+        std::ptr::eq(place, &raw const store.shards[shard])
+    };
+    (0..).map(Caller::from).filter(is_there).nth(nth).expect("half of all callers are there")
+}
+
+fn take(store: &MemoryStore, caller: &Caller) -> Answer {
+    let outcome = store.decide(Subject::new(&POLICY, caller.parts()), TAKE)?;
+    Ok(outcome.admitted)
+}
+
+fn taking(store: &Arc<MemoryStore>, caller: &Caller) -> Other {
+    let (store, caller) = (Arc::clone(store), caller.clone());
+    Box::new(move || take(&store, &caller))
+}
+
+fn admitted(answers: &[Answer]) -> usize {
+    answers.iter().filter(|answer| **answer == Ok(true)).count()
+}
+
+/// The keys that are held, which are those that are counted.
+fn keys_held(store: &MemoryStore) -> usize {
+    let held = store.shards.iter().map(|place| place.lock().len()).sum();
+    assert_eq!(store.keys.load(Ordering::Relaxed), held);
+    held
+}
+
+#[test]
+fn calls_at_once_are_admitted_up_to_the_threshold_and_no_further() {
+    each(|| {
+        let store = store(10);
+        let alice = caller_in(&store, 0, 0);
+        let others = [taking(&store, &alice), taking(&store, &alice)];
+        let answers = with(others, || take(&store, &alice));
+        assert_eq!(admitted(&answers), 2);
+        assert_eq!(keys_held(&store), 1);
+    });
+}
+
+#[test]
+fn of_new_callers_at_once_no_more_are_taken_in_than_have_room() {
+    each(|| {
+        let store = store(1);
+        let [alice, bob] = [0, 1].map(|shard| caller_in(&store, shard, 0));
+        let answers = with([taking(&store, &alice)], || take(&store, &bob));
+        assert_eq!(admitted(&answers), 1);
+        assert!(answers.contains(&Err(UnavailableReason::StoreFull)));
+        assert_eq!(keys_held(&store), 1);
+    });
+}
+
+#[test]
+fn an_expired_caller_makes_room_for_one_of_those_who_come_at_once() {
+    each(|| {
+        let store = store(1);
+        let old = caller_in(&store, 0, 0);
+        assert_eq!(take(&store, &old), Ok(true));
+        advance(Duration::from_secs(1));
+        let [alice, bob] = [0, 1].map(|shard| caller_in(&store, shard, 1));
+        let answers = with([taking(&store, &alice)], || take(&store, &bob));
+        assert_eq!(admitted(&answers), 1);
+        assert_eq!(keys_held(&store), 1);
+    });
+}
+
+#[test]
+fn a_caller_who_is_known_is_not_forgotten_while_others_make_room() {
+    each(|| {
+        let store = store(2);
+        let [old, known, new] = [0, 1, 2].map(|nth| caller_in(&store, 0, nth));
+        let elsewhere = caller_in(&store, 1, 0);
+        assert_eq!(take(&store, &old), Ok(true));
+        advance(Duration::from_millis(999));
+        assert_eq!(take(&store, &known), Ok(true));
+        assert_eq!(take(&store, &known), Ok(true));
+        advance(Duration::from_millis(1));
+        let others = [taking(&store, &new), taking(&store, &elsewhere)];
+        let answers = with(others, || take(&store, &known));
+        assert_eq!(answers.last(), Some(&Ok(false)));
+        assert_eq!(admitted(&answers), 1);
+        assert_eq!(take(&store, &known), Ok(false));
+        assert_eq!(keys_held(&store), 2);
+    });
+}
+
+#[test]
+fn a_reset_makes_one_threshold_free() {
+    each(|| {
+        let store = store(10);
+        let alice = caller_in(&store, 0, 0);
+        assert_eq!(admitted(&[take(&store, &alice), take(&store, &alice)]), 2);
+        let (of_reset, caller) = (Arc::clone(&store), alice.clone());
+        let reset: Other = Box::new(move || {
+            of_reset.reset(Subject::new(&POLICY, caller.parts()));
+            Ok(false)
+        });
+        let answers = with([reset, taking(&store, &alice)], || take(&store, &alice));
+        let after = [take(&store, &alice), take(&store, &alice)];
+        assert_eq!(admitted(&answers) + admitted(&after), 2);
+        assert_eq!(keys_held(&store), 1);
+    });
+}
+
+#[test]
+fn what_is_given_back_is_taken_once() {
+    each(|| {
+        let store = store(10);
+        let alice = caller_in(&store, 0, 0);
+        let subject = Subject::new(&POLICY, alice.parts());
+        let mark = store.decide(subject, TAKE).unwrap().mark;
+        assert_eq!(take(&store, &alice), Ok(true));
+        let (of_refund, caller) = (Arc::clone(&store), alice.clone());
+        let refund: Other = Box::new(move || {
+            let refund = Refund { policy: &POLICY, cost: 1, mark, id: None };
+            of_refund.refund(Subject::new(&POLICY, caller.parts()), refund);
+            Ok(false)
+        });
+        let answers = with([refund, taking(&store, &alice)], || take(&store, &alice));
+        let after = [take(&store, &alice), take(&store, &alice)];
+        assert_eq!(admitted(&answers) + admitted(&after), 1);
+    });
+}

@@ -1,0 +1,116 @@
+//! How much came of it, and what it took: memory, tasks and open files have to stay where they are.
+
+use std::{collections::BTreeMap, fmt, fs, time::Duration};
+
+use harness::{History, Outcome};
+use tokio::runtime::Handle;
+
+use crate::faults::Server;
+
+/// The fewest samples that say whether memory grows: two for each quarter.
+const FEWEST: usize = 8;
+
+#[derive(Default)]
+pub(crate) struct Figures {
+    /// What callers got, in all.
+    answers: BTreeMap<String, u64>,
+    calls: usize,
+    slowest: Duration,
+    samples: Vec<Sample>,
+}
+
+/// What is held between two sections, when nobody calls.
+#[derive(Clone, Copy)]
+struct Sample {
+    /// The process, in bytes.
+    process: u64,
+    /// Redis, in bytes.
+    redis: u64,
+    /// Those of the limiter, which makes connections anew in the background.
+    tasks: u64,
+    files: u64,
+}
+
+impl Figures {
+    pub(crate) fn take_in(&mut self, history: &History) {
+        for call in history.calls() {
+            let name = match call.outcome {
+                Outcome::Undecided(reason) => format!("{reason:?}"),
+                decided => format!("{decided:?}"),
+            };
+            *self.answers.entry(name).or_default() += 1;
+        }
+        self.calls += history.calls().len();
+        self.slowest = self.slowest.max(history.slowest());
+    }
+
+    /// Looks at the memory, and prints a line.
+    pub(crate) fn sample(&mut self, server: &Server, elapsed: Duration) {
+        let redis = server.redis();
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        let sample = Sample {
+            process: resident(),
+            redis: redis.figure("used_memory"),
+            tasks: tasks.try_into().unwrap_or(u64::MAX),
+            files: open_files(),
+        };
+        let keys: u64 = redis.command("DBSIZE");
+        self.samples.push(sample);
+        println!(
+            "{:>5} s | {} calls | slowest {:?} | resident {:.2} MiB, {tasks} tasks, {} files | \
+             Redis {:.2} MiB, {keys} keys",
+            elapsed.as_secs(),
+            self.calls,
+            self.slowest,
+            mebibytes(sample.process),
+            sample.files,
+            mebibytes(sample.redis),
+        );
+    }
+
+    /// What has grown from the second quarter to the last; the first is for warming up.
+    pub(crate) fn growth(&self) -> Option<String> {
+        if self.samples.len() < FEWEST {
+            return None;
+        }
+        let quarter = self.samples.len() / 4;
+        let early = &self.samples[quarter..2 * quarter];
+        let late = &self.samples[self.samples.len() - quarter..];
+        let grown = |what: &str, figure: fn(&Sample) -> u64, slack: u64| {
+            let most = early.iter().map(figure).max().unwrap_or(0);
+            let least = late.iter().map(figure).min().unwrap_or(0);
+            (least > most + most / 20 + slack).then(|| {
+                format!("{what} grew: {most} at the most early on, {least} at the least now")
+            })
+        };
+        // A twentieth and a mebibyte are an allocator's.
+        grown("the process", |sample| sample.process, 1 << 20)
+            .or_else(|| grown("Redis", |sample| sample.redis, 1 << 20))
+            .or_else(|| grown("the number of tasks", |sample| sample.tasks, 2))
+            .or_else(|| grown("the number of open files", |sample| sample.files, 2))
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let answers: Vec<_> = self.answers.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        write!(f, "{} calls: {}", self.calls, answers.join(", "))
+    }
+}
+
+/// The memory of this process that is in the machine's, where the system tells; it counts pages.
+fn resident() -> u64 {
+    const PAGE: u64 = 4_096;
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * PAGE
+}
+
+/// How many files and sockets this process has open, where the system tells.
+fn open_files() -> u64 {
+    fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().try_into().unwrap_or(u64::MAX))
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people to read")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

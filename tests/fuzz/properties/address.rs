@@ -1,0 +1,111 @@
+//! Whatever stands in forwarding headers, nobody chooses an address that a proxy did not see.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ratelimit_runtime::web::{ClientAddress, ForwardingHeader};
+
+const CLIENT: &str = "203.0.113.9";
+
+/// What is asked, and the lines of the header.
+struct Request<'a> {
+    address: ClientAddress,
+    header: ForwardingHeader,
+    prefix: u8,
+    peer: Option<IpAddr>,
+    lines: Vec<&'a [u8]>,
+}
+
+/// The first line says how: `x` or `f` for the header, the prefix of IPv6, how many proxies or which
+/// networks, and the peer or `-`, as in `x 64 10.0.0.0/8,::1 10.0.0.1`. The others are the header's.
+pub(crate) fn holds(bytes: &[u8]) {
+    let Some(request) = read(bytes) else { return };
+    let Request { address, header, prefix, peer, lines } = &request;
+    let found = address.resolve(*peer, lines.iter().copied());
+    if let Some(found) = found {
+        assert_eq!(found, found.to_canonical());
+        if let IpAddr::V6(found) = found {
+            assert!(found.to_bits().trailing_zeros() >= u32::from(128 - prefix), "{found}");
+        }
+    }
+    // A peer that is believed nothing is the client.
+    let alone = address.resolve(*peer, []);
+    let direct = ClientAddress::peer().ipv6_prefix(*prefix);
+    assert_eq!(direct.resolve(*peer, lines.iter().copied()), alone);
+    assert_eq!(peer.is_some(), alone.is_some());
+
+    a_proxy_is_believed_and_who_stands_before_it_is_not(*header, lines);
+    what_std_reads_is_read_alike(lines);
+    if *header == ForwardingHeader::XForwardedFor && bytes.len() < 4_096 {
+        let joined = lines.join(&b","[..]);
+        let joined = (!lines.is_empty()).then_some(&joined[..]);
+        assert_eq!(address.resolve(*peer, joined), found, "lines are one list");
+    }
+}
+
+fn read(bytes: &[u8]) -> Option<Request<'_>> {
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let mut words = str::from_utf8(lines.next()?).ok()?.split(' ');
+    let header = match words.next()? {
+        "x" => ForwardingHeader::XForwardedFor,
+        "f" => ForwardingHeader::Forwarded,
+        _ => return None,
+    };
+    let prefix = words.next()?.parse::<u8>().ok()?.min(128);
+    let proxies = words.next()?;
+    let address = match proxies.parse() {
+        Ok(hops) => ClientAddress::behind_hops(hops),
+        Err(_) => ClientAddress::behind_proxies(proxies.split(',')).ok()?,
+    };
+    let address = address.header(header).ipv6_prefix(prefix);
+    let peer = match words.next()? {
+        "-" => None,
+        peer => Some(peer.parse().ok()?),
+    };
+    Some(Request { address, header, prefix, peer, lines: lines.collect() })
+}
+
+/// Behind whatever the client has sent, the proxy writes whom it saw.
+fn a_proxy_is_believed_and_who_stands_before_it_is_not(header: ForwardingHeader, sent: &[&[u8]]) {
+    let (proxy, second) = (IpAddr::from([10, 0, 0, 1]), "10.0.0.2");
+    let seen = |address: &str| match header {
+        ForwardingHeader::XForwardedFor => address.to_owned(),
+        ForwardingHeader::Forwarded => format!("for={address};proto=https"),
+    };
+    let by_network = ClientAddress::behind_proxies(["10.0.0.0/8"]).expect("a network");
+    for (address, chain) in [
+        (by_network.clone(), seen(CLIENT)),
+        (by_network.clone(), format!("{}, {}", seen(CLIENT), seen(second))),
+        (ClientAddress::behind_hops(1), seen(CLIENT)),
+        (ClientAddress::behind_hops(2), format!("{}, {}", seen(CLIENT), seen(second))),
+    ] {
+        let address = address.header(header);
+        let client = Some(CLIENT.parse().expect("an address"));
+        let mut lines = sent.to_vec();
+        lines.push(chain.as_bytes());
+        assert_eq!(address.resolve(Some(proxy), lines), client, "a line of its own");
+        let (last, others) = match sent {
+            [others @ .., last] => (*last, others),
+            [] => (&b""[..], sent),
+        };
+        let appended = [last, &b", "[..], chain.as_bytes()].concat();
+        let lines = others.iter().copied().chain([&appended[..]]);
+        assert_eq!(address.resolve(Some(proxy), lines.collect::<Vec<_>>()), client, "appended");
+    }
+    // A stranger is no proxy.
+    let stranger = IpAddr::from([192, 0, 2, 1]);
+    let found = by_network.header(header).resolve(Some(stranger), sent.iter().copied());
+    assert_eq!(found, Some(stranger));
+}
+
+fn what_std_reads_is_read_alike(lines: &[&[u8]]) {
+    let Some(text) = lines.last().and_then(|line| str::from_utf8(line).ok()) else { return };
+    let read = text.trim();
+    let address = read.parse::<IpAddr>().ok();
+    // A socket's scope is no part of an address in these headers.
+    let address = address
+        .or_else(|| Some(read.parse::<SocketAddr>().ok().filter(|_| !read.contains('%'))?.ip()));
+    if let Some(address) = address {
+        let ours = ClientAddress::behind_hops(1).ipv6_prefix(128);
+        assert_eq!(ours.resolve(None, [text.as_bytes()]), Some(address.to_canonical()));
+    }
+}
