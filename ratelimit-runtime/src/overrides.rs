@@ -117,7 +117,6 @@ pub(crate) struct Layer {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Default)]
 pub struct Overrides {
     /// Something is said: a look at this is all that a call costs otherwise.
     speak: AtomicBool,
@@ -142,6 +141,15 @@ pub(crate) struct Steered {
 }
 
 impl Overrides {
+    pub(crate) fn none() -> Self {
+        Self {
+            speak: AtomicBool::new(false),
+            said: RwLock::default(),
+            #[cfg(feature = "overrides")]
+            follow_redis: AtomicBool::new(false),
+        }
+    }
+
     /// Says from now on what holds for the limit of this name, in place of what the program has
     /// said of it before.
     ///

@@ -36,7 +36,6 @@ pub async fn report<T: Display>(
                     plan.threshold,
                 )
                 .tier(::ratelimit_runtime::private::micros(86400000000), 1000);
-            __ratelimit_call.dry_run();
             __ratelimit_call.cost(pages);
             __ratelimit_call.max_wait(::ratelimit_runtime::private::micros(2000000));
             __ratelimit_call.on_store_error(::ratelimit_runtime::OnStoreError::Deny);

@@ -21,7 +21,7 @@ const URL_ARGUMENT: &str = "rate limit store URL";
 
 /// Settings of a [`Limiter`], and the ways to make one with them.
 #[derive(Clone)]
-#[must_use = "a builder does nothing until one of its last three methods makes the limiter"]
+#[must_use = "a builder does nothing until one of its last methods makes the limiter"]
 pub struct LimiterBuilder {
     prefix: Box<str>,
     secret: Option<Box<str>>,
@@ -256,7 +256,7 @@ impl LimiterBuilder {
         Limiter {
             inner: Arc::new(Inner {
                 store,
-                overrides: Overrides::default(),
+                overrides: Overrides::none(),
                 prefix: self.prefix,
                 secret: self.secret,
             }),
