@@ -4,6 +4,7 @@ mod builder;
 mod environment;
 mod installed;
 mod request;
+mod server;
 #[cfg(feature = "overrides")]
 mod steering;
 
@@ -16,6 +17,7 @@ pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
     installed::install,
     request::CheckRequest,
+    server::Server,
 };
 pub(crate) use self::{installed::installed, request::Terms};
 use crate::{
@@ -265,7 +267,7 @@ impl Limiter {
             Store::Memory(_) => Vec::new(),
             Store::Remote(remote) => remote.servers(),
         };
-        servers.into_iter().map(|(name, failure)| Server { name, failure }).collect()
+        servers.into_iter().map(|(name, failure)| Server::new(name, failure)).collect()
     }
 
     /// What operators say of this limiter's limits, for all of its clones.
@@ -306,27 +308,6 @@ impl Limiter {
                 store.decide(&self.key(policy, caller), request, on_store_error).await
             }
         }
-    }
-}
-
-/// A Redis server of a limiter, as its calls see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    name: String,
-    failure: Option<UnavailableReason>,
-}
-
-impl Server {
-    /// What operators call it: its address, or what the URL says.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Why it is left alone for a while, if it is.
-    #[must_use]
-    pub fn failure(&self) -> Option<UnavailableReason> {
-        self.failure
     }
 }
 

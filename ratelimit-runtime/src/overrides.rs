@@ -2,10 +2,12 @@
 
 #[cfg(feature = "overrides")]
 pub(crate) mod document;
+mod enforcement;
 mod error;
 #[cfg(all(any(test, fuzzing), feature = "overrides"))]
 pub(crate) mod fuzz;
 mod quota;
+mod source;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,74 +19,10 @@ use std::{
 };
 
 pub(crate) use self::error::Fault;
-pub use self::{error::OverrideError, quota::Override};
+pub use self::{
+    enforcement::Enforcement, error::OverrideError, quota::Override, source::OverrideSource,
+};
 use crate::{policy::Policy, registry};
-
-/// What a limit's refusals are worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Enforcement {
-    /// Refused calls are refused.
-    On,
-    /// Calls are decided, recorded and reported, but never refused.
-    DryRun,
-    /// Calls pass, and nothing is decided or recorded.
-    Off,
-}
-
-impl Enforcement {
-    /// All of them.
-    pub const ALL: &'static [Self] = &[Self::On, Self::DryRun, Self::Off];
-
-    /// The word for it in documents, in the environment and on Redis: `on`, `dry_run` or `off`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::DryRun => "dry_run",
-            Self::Off => "off",
-        }
-    }
-
-    pub(crate) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|it| it.as_str() == word)
-    }
-}
-
-impl fmt::Display for Enforcement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Where an override comes from. What a later one of these says of a limit holds before what an
-/// earlier one says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum OverrideSource {
-    /// The program itself: [`Overrides::set`].
-    Program,
-    /// The file that [`Limiter::follow_overrides_file`](crate::Limiter) names.
-    File,
-    /// The environment.
-    Environment,
-    /// The hash on Redis that a fleet follows.
-    Redis,
-}
-
-impl OverrideSource {
-    pub(crate) const ALL: [Self; 4] = [Self::Program, Self::File, Self::Environment, Self::Redis];
-}
-
-impl fmt::Display for OverrideSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Program => "the program",
-            Self::File => "the file of overrides",
-            Self::Environment => "the environment",
-            Self::Redis => "the overrides on Redis",
-        })
-    }
-}
 
 /// All that one source says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

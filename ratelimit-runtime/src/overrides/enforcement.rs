@@ -1,0 +1,39 @@
+//! What refusals are worth.
+
+use std::fmt;
+
+/// What a limit's refusals are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Enforcement {
+    /// Refused calls are refused.
+    On,
+    /// Calls are decided, recorded and reported, but never refused.
+    DryRun,
+    /// Calls pass, and nothing is decided or recorded.
+    Off,
+}
+
+impl Enforcement {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[Self::On, Self::DryRun, Self::Off];
+
+    /// The word for it in documents, in the environment and on Redis: `on`, `dry_run` or `off`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::DryRun => "dry_run",
+            Self::Off => "off",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|it| it.as_str() == word)
+    }
+}
+
+impl fmt::Display for Enforcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

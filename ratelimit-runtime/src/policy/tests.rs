@@ -1,0 +1,134 @@
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+fn message(policy: &Policy) -> String {
+    policy.validate().expect_err("the policy breaks a rule").to_string()
+}
+
+#[test]
+fn bounds_are_part_of_what_is_allowed() {
+    for (period, threshold) in
+        [(Duration::from_millis(1), 1), (Duration::from_secs(366 * 24 * 60 * 60), 100_000)]
+    {
+        assert_eq!(Policy::sliding_window("p", period, threshold).validate(), Ok(()));
+    }
+}
+
+#[test]
+fn faults_name_the_policy_and_the_rule() {
+    assert_eq!(
+        message(&Policy::sliding_window("mail", Duration::ZERO, 1)),
+        "invalid rate limit policy `mail`: `period` must be at least 1 ms, but is 0"
+    );
+    assert_eq!(
+        message(&Policy::sliding_window("mail", SECOND, 0)),
+        "invalid rate limit policy `mail`: `threshold` must be at least 1"
+    );
+    assert!(
+        message(&Policy::sliding_window("mail", Duration::MAX, 1)).contains("at most 366 days")
+    );
+    assert!(message(&Policy::sliding_window("mail", SECOND, 100_001)).contains("at most 100000"));
+}
+
+#[test]
+fn tiers_beyond_the_most_are_counted_and_refused() {
+    let mut policy = Policy::sliding_window("mail", SECOND, 100);
+    for tier in 1..10 {
+        policy = policy.tier(SECOND * 5_u32.pow(tier), 100 + tier);
+    }
+    assert_eq!(policy.tiers().len(), MAX_TIERS);
+    assert!(message(&policy).contains("at most 8 tiers"), "{}", message(&policy));
+}
+
+#[test]
+fn as_many_tiers_as_there_may_be_are_all_decided() {
+    let mut policy = Policy::sliding_window("mail", SECOND, 100);
+    for tier in 1..MAX_TIERS.try_into().unwrap() {
+        policy = policy.tier(SECOND * 5_u32.pow(tier), 100 + tier);
+    }
+    assert_eq!(policy.tiers().len(), MAX_TIERS);
+    assert_eq!(policy.validate(), Ok(()));
+}
+
+#[test]
+fn with_other_tiers_it_is_as_if_they_had_been_written() {
+    let written = Policy::sliding_window("mail", MAX, 90).tier(SECOND, 9).count_rejected();
+    let narrow = Policy::sliding_window("mail", SECOND * 2, 5).count_rejected();
+    assert_eq!(written.with_tiers(&[(SECOND * 2, 5)]), narrow);
+    assert_eq!(narrow.with_tiers(&[(MAX, 90), (SECOND, 9)]), written);
+    let bucket = Policy::token_bucket("mail", SECOND, 1).burst(7);
+    assert_eq!(bucket.with_tiers(&[(MAX, 2)]), Policy::token_bucket("mail", MAX, 2).burst(7));
+}
+
+#[test]
+fn a_large_log_is_pointed_to_the_counter() {
+    let log = Policy::sliding_window("search", SECOND, 1_000_000);
+    assert_eq!(
+        message(&log),
+        "invalid rate limit policy `search`: `threshold` must be at most 100000, but is 1000000: \
+         `sliding_window` keeps an entry for every admitted call; `sliding_counter` counts any \
+         number in constant space"
+    );
+    assert_eq!(Policy::sliding_counter("search", MAX, u32::MAX).validate(), Ok(()));
+    assert_eq!(Policy::fixed_window("search", MAX, u32::MAX).validate(), Ok(()));
+}
+
+#[test]
+fn a_burst_belongs_to_one_bucket() {
+    let bucket = Policy::token_bucket("p", SECOND, 10);
+    assert_eq!(bucket.burst(1).validate(), Ok(()));
+    assert!(message(&bucket.burst(0)).ends_with("`burst` must be at least 1"));
+    assert!(message(&bucket.tier(MAX, 20).burst(5)).ends_with(
+        "`burst` is the size of one bucket; with several tiers each is a bucket of its threshold"
+    ));
+    assert!(
+        message(&Policy::fixed_window("p", SECOND, 10).burst(5))
+            .ends_with("`burst` is the size of a `token_bucket`; a `fixed_window` has none")
+    );
+}
+
+#[test]
+fn a_bucket_is_as_large_as_is_counted_exactly() {
+    // 366 days have no divisor in common with 11: a token is as many parts as microseconds.
+    let odd = Policy::token_bucket("p", MAX, 11);
+    assert_eq!(odd.burst(284).validate(), Ok(()));
+    assert_eq!(
+        message(&odd.burst(285)),
+        "invalid rate limit policy `p`: a bucket of 285 tokens cannot be counted exactly at \
+         this rate, only up to 284; a threshold that divides the period's microseconds has \
+         more room"
+    );
+    // A token of 2^22 parts, and fewer than 2^53 parts in all.
+    let binary = Policy::token_bucket("p", Duration::from_micros(1 << 22), 1);
+    assert_eq!(binary.burst((1 << 31) - 1).validate(), Ok(()));
+    assert!(binary.burst(1 << 31).validate().is_err());
+    assert_eq!(Policy::token_bucket("p", MAX, 100_000).validate(), Ok(()));
+    assert_eq!(Policy::token_bucket("p", SECOND, 1_000_000).burst(u32::MAX).validate(), Ok(()));
+}
+
+#[test]
+fn refused_calls_change_nothing_in_a_fixed_window() {
+    assert!(
+        message(&Policy::fixed_window("p", SECOND, 1).count_rejected())
+            .ends_with("a full window stays full until it ends, refused calls change nothing")
+    );
+    assert_eq!(Policy::token_bucket("p", SECOND, 1).count_rejected().validate(), Ok(()));
+}
+
+#[test]
+fn a_cost_has_to_fit_the_burst_and_not_the_rate() {
+    let bucket = Policy::token_bucket("p", SECOND, 2).burst(5);
+    assert_eq!(bucket.validate_with(Some(5)), Ok(()));
+    assert!(bucket.validate_with(Some(6)).unwrap_err().to_string().contains("a burst of 5"));
+    assert!(bucket.burst(1).validate_with(Some(2)).is_err());
+}
+
+#[test]
+fn a_cost_has_to_fit_every_tier() {
+    let policy = Policy::sliding_window("mail", SECOND, 2).tier(SECOND * 60, 3);
+    assert_eq!(policy.validate_with(Some(2)), Ok(()));
+    assert!(policy.validate_with(Some(3)).unwrap_err().to_string().contains("`cost` is 3"));
+    assert!(policy.validate_with(Some(0)).unwrap_err().to_string().contains("at least 1"));
+}

@@ -1,0 +1,153 @@
+use super::*;
+use crate::{Policy, caller::Caller};
+
+const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
+const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
+
+fn decide(
+    store: &MemoryStore,
+    caller: usize,
+    request: Request<'_>,
+) -> Result<Outcome, UnavailableReason> {
+    store.decide(Subject::new(&POLICY, Caller::from(caller).parts()), request)
+}
+
+fn reset(store: &MemoryStore, caller: usize) {
+    store.reset(Subject::new(&POLICY, Caller::from(caller).parts()));
+}
+
+fn keys_held(store: &MemoryStore) -> usize {
+    let held = store.shards.iter().map(|place| place.lock().len()).sum();
+    assert_eq!(store.keys.load(Ordering::Relaxed), held);
+    held
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_keys_are_collected_as_new_ones_come() {
+    let store = MemoryStore::new(1_000_000);
+    let mut most = 0;
+    for round in 0..10 {
+        for caller in 0..10_000 {
+            assert!(decide(&store, round * 10_000 + caller, TAKE).unwrap().admitted);
+        }
+        most = most.max(keys_held(&store));
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert!(most < 20_000, "{most} keys held of 10 000 live ones");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_stands_still_since_before_the_store_was_made_moves_it_too() {
+    let later = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(20));
+        MemoryStore::new(10)
+    });
+    let store = later.join().unwrap();
+    for _ in 0..2 {
+        assert!(decide(&store, 1, TAKE).unwrap().admitted);
+    }
+    assert_eq!(decide(&store, 1, TAKE).unwrap().wait, 1_000_000);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(decide(&store, 1, TAKE).unwrap().admitted);
+}
+
+#[tokio::test]
+async fn looking_leaves_nothing_behind() {
+    let store = MemoryStore::new(1);
+    let look = Request { record: false, ..TAKE };
+    assert!(decide(&store, 1, look).unwrap().admitted);
+    assert_eq!(keys_held(&store), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
+    let store = MemoryStore::new(3);
+    for caller in 0..3 {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted);
+        tokio::time::advance(Duration::from_millis(100)).await;
+    }
+    assert_eq!(decide(&store, 3, TAKE), Err(UnavailableReason::StoreFull));
+    assert!(decide(&store, 3, Request { record: false, ..TAKE }).is_ok());
+    // Callers who are known go on counting.
+    assert_eq!(decide(&store, 0, TAKE).unwrap().remaining, 0);
+    assert!(!decide(&store, 0, TAKE).unwrap().admitted);
+    // The first goes on until 1.3 s, the second is forgotten at 1.1 s and not before.
+    tokio::time::advance(Duration::from_micros(799_999)).await;
+    assert_eq!(decide(&store, 3, TAKE), Err(UnavailableReason::StoreFull));
+    tokio::time::advance(Duration::from_micros(1)).await;
+    assert!(decide(&store, 3, TAKE).unwrap().admitted);
+    assert_eq!(decide(&store, 4, TAKE), Err(UnavailableReason::StoreFull));
+    assert_eq!(decide(&store, 0, TAKE).unwrap().remaining, 0);
+    assert_eq!(keys_held(&store), 3);
+    // A key that is forgotten on demand makes room at once.
+    reset(&store, 0);
+    assert!(decide(&store, 4, TAKE).unwrap().admitted);
+    assert_eq!(keys_held(&store), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_takes_new_callers_long_after_the_old_have_expired() {
+    let store = MemoryStore::new(100);
+    for caller in 0..100 {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted);
+    }
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    for caller in 100..200 {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
+    }
+    assert_eq!(decide(&store, 200, TAKE), Err(UnavailableReason::StoreFull));
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_a_second_make_room_though_those_of_an_hour_came_after_them() {
+    const LONG: Policy = Policy::sliding_window("long", Duration::from_secs(3_600), 2);
+    let store = MemoryStore::new(2_000);
+    let take_long = |caller: usize| {
+        let caller = Caller::from(caller);
+        let request = Request { policy: &LONG, ..TAKE };
+        store.decide(Subject::new(&LONG, caller.parts()), request)
+    };
+    for caller in 0..1_000 {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted);
+    }
+    for caller in 0..1_000 {
+        assert!(take_long(caller).unwrap().admitted);
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    for caller in 1_000..2_000 {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_expired_key_is_found_when_the_store_is_full() {
+    let store = MemoryStore::new(10_000);
+    for round in 0..3 {
+        for caller in 0..10_000 {
+            let caller = round * 10_000 + caller;
+            assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller}");
+        }
+        assert_eq!(decide(&store, 1_000_000, TAKE), Err(UnavailableReason::StoreFull));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
+
+#[test]
+fn threads_at_the_bound_never_pass_it() {
+    let store = MemoryStore::new(1_000);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                for caller in 0..1_000 {
+                    let caller = thread * 500 + caller;
+                    let _ = decide(store, caller, TAKE);
+                    if caller % 3 == 0 {
+                        reset(store, caller);
+                    }
+                }
+            });
+        }
+    });
+    assert!(keys_held(&store) <= 1_000);
+}
