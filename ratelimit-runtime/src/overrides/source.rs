@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverrideSource {
-    /// The program itself: [`Overrides::set`].
+    /// The program itself: [`Overrides::set`](crate::Overrides::set).
     Program,
     /// The file that [`Limiter::follow_overrides_file`](crate::Limiter) names.
     File,
