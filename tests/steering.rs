@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{NOTICED, RedisServer, Watch, until};
+use harness::{Cluster, NOTICED, RedisServer, Watch, limiter_on, until};
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, OverrideSource, Policy, RateLimitError, rate_limit,
+    Enforcement, Limiter, OnStoreError, Override, OverrideSource, Policy, RateLimitError,
+    rate_limit,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -245,6 +246,18 @@ async fn an_override_is_published_to_the_fleet_and_judged_before() {
     here.publish_enforcement(None).await.unwrap();
     until("its end", async || there.overrides().enforcement().is_none().then_some(())).await;
     assert!(server.keys().is_empty(), "{:?}", server.keys());
+}
+
+#[tokio::test]
+async fn a_fleet_on_a_cluster_follows_the_node_that_has_the_hash() {
+    let cluster = Cluster::start();
+    let limiter = async || limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let (here, there) = (limiter().await, limiter().await);
+    there.follow_overrides().await.unwrap();
+    here.publish_override("reply", Some(&Override::new().threshold(8))).await.unwrap();
+    until_threshold(&there, 8).await;
+    here.publish_override("reply", None).await.unwrap();
+    until_threshold(&there, 5).await;
 }
 
 #[tokio::test]
