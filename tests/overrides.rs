@@ -260,6 +260,23 @@ async fn an_override_that_makes_a_wrong_limit_is_refused_and_the_old_one_stays()
     assert_eq!(overrides.source("mail"), None);
 }
 
+#[test]
+fn overrides_that_are_set_at_once_all_hold() {
+    let limiter = Limiter::in_memory();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let overrides = limiter.overrides();
+            scope.spawn(move || {
+                for limit in 0..50 {
+                    let name = format!("limit-{thread}-{limit}");
+                    overrides.set(&name, Override::new().threshold(1)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(limiter.overrides().list().len(), 400);
+}
+
 #[tokio::test]
 async fn a_limit_that_its_calls_bring_is_overridden_too() {
     let limiter = Limiter::in_memory();

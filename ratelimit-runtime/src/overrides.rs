@@ -96,16 +96,18 @@ impl Overrides {
     /// [`OverrideError`] when an annotated function of this name would have a limit that breaks a
     /// rule; what was said before stays.
     pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
-        let mut layer = self.layer(OverrideSource::Program);
-        layer.limits.insert(name.to_owned(), what);
-        self.replace(OverrideSource::Program, layer)
+        judge(name, &what).map_err(|fault| OverrideError::of(name, fault))?;
+        self.change(OverrideSource::Program, |layer| {
+            layer.limits.insert(name.to_owned(), what);
+        });
+        Ok(())
     }
 
     /// Takes back what the program has said of a limit.
     pub fn remove(&self, name: &str) {
-        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
-        said.layers[OverrideSource::Program as usize].limits.remove(name);
-        self.speak.store(said.speak(), Ordering::Relaxed);
+        self.change(OverrideSource::Program, |layer| {
+            layer.limits.remove(name);
+        });
     }
 
     /// Says of all limits what their refusals are worth at most, or takes that back. With
@@ -114,9 +116,7 @@ impl Overrides {
     /// [`Enforcement::On`] changes no limit; it holds before what an earlier
     /// [source](OverrideSource) says of all limits.
     pub fn enforce(&self, enforcement: Option<Enforcement>) {
-        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
-        said.layers[OverrideSource::Program as usize].enforcement = enforcement;
-        self.speak.store(said.speak(), Ordering::Relaxed);
+        self.change(OverrideSource::Program, |layer| layer.enforcement = enforcement);
     }
 
     /// What all refusals are worth at most, and who says so.
@@ -186,14 +186,21 @@ impl Overrides {
         for (name, what) in &layer.limits {
             judge(name, what).map_err(|fault| OverrideError::of(name, fault))?;
         }
+        self.change(source, |before| *before = layer);
+        Ok(())
+    }
+
+    /// Changes what a source says, under one lock: nothing that is said meanwhile is lost.
+    fn change(&self, source: OverrideSource, change: impl FnOnce(&mut Layer)) {
         let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
-        if said.layers[source as usize] != layer {
-            tracing::info!(%source, overrides = ?layer, "other overrides of limits hold now");
-            said.layers[source as usize] = layer;
+        let before = said.layers[source as usize].clone();
+        change(&mut said.layers[source as usize]);
+        let now = &said.layers[source as usize];
+        if *now != before {
+            tracing::info!(%source, overrides = ?now, "other overrides of limits hold now");
             said.warned.clear();
             self.speak.store(said.speak(), Ordering::Relaxed);
         }
-        Ok(())
     }
 
     /// From now on what the hash on Redis says holds.

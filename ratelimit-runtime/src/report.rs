@@ -1,5 +1,6 @@
 //! What operators see of decisions: an event for each at debug, and, with the feature `metrics`, how
-//! many there were. Both name the policy, never who called.
+//! many there were. Both name the policy, and never who called: of that
+//! an event has a digest, if it was asked for.
 
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 mod by_name;
