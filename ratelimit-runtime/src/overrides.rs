@@ -166,8 +166,7 @@ impl Overrides {
     /// An override fits the limits that are known when it is said; the values of a call may still
     /// make it one that it does not fit.
     fn warn_once(&self, policy: &Policy, fault: &Fault) {
-        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
-        if said.warned.insert(policy.name()) {
+        if self.write(|said| said.warned.insert(policy.name())) {
             tracing::warn!(
                 policy = policy.name(),
                 %fault,
@@ -192,14 +191,19 @@ impl Overrides {
 
     /// Changes what a source says, under one lock: nothing that is said meanwhile is lost.
     fn change(&self, source: OverrideSource, change: impl FnOnce(&mut Layer)) {
-        let mut said = self.said.write().unwrap_or_else(PoisonError::into_inner);
-        let before = said.layers[source as usize].clone();
-        change(&mut said.layers[source as usize]);
-        let now = &said.layers[source as usize];
-        if *now != before {
+        let other = self.write(|said| {
+            let before = said.layers[source as usize].clone();
+            change(&mut said.layers[source as usize]);
+            let now = &said.layers[source as usize];
+            let other = (*now != before).then(|| now.clone());
+            if other.is_some() {
+                said.warned.clear();
+                self.speak.store(said.speak(), Ordering::Relaxed);
+            }
+            other
+        });
+        if let Some(now) = other {
             tracing::info!(%source, overrides = ?now, "other overrides of limits hold now");
-            said.warned.clear();
-            self.speak.store(said.speak(), Ordering::Relaxed);
         }
     }
 
@@ -216,12 +220,18 @@ impl Overrides {
     }
 
     /// What this source says.
+    #[cfg(feature = "overrides")]
     pub(crate) fn layer(&self, source: OverrideSource) -> Layer {
         self.read(|said| said.layers[source as usize].clone())
     }
 
     fn read<T>(&self, look: impl FnOnce(&Said) -> T) -> T {
         look(&self.said.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What subscribers are told is told after this, not in it: they may have limits themselves.
+    fn write<T>(&self, change: impl FnOnce(&mut Said) -> T) -> T {
+        change(&mut self.said.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
