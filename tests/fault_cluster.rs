@@ -190,6 +190,39 @@ async fn slots_that_move_under_load_cost_no_call_and_no_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_send_a_call_in_a_circle_are_given_time_to_agree() {
+    let cluster = Cluster::without_replicas();
+    let patient = patient(&cluster.url()).await;
+    let hasty = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let (slot, home) = (cluster.slot(&log_key(0)), cluster.home(&log_key(0)));
+    let other = (home + 1) % 3;
+    // The one says that it is the other's, and the other that it is still the first one's.
+    cluster.tell_owner(home, slot, other);
+
+    let asked = Instant::now();
+    let reason = unavailable(hasty.check(&LOG, 0).await);
+    let given_up = asked.elapsed();
+    // The latter, if a node took long.
+    let expected = [UnavailableReason::NotReady, UnavailableReason::DeadlineExceeded];
+    assert!(expected.contains(&reason), "{reason:?}");
+    assert!(given_up < DEADLINE + NOTICED, "{given_up:?}");
+
+    let call = tokio::spawn(async move { patient.check(&LOG, 0).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!call.is_finished());
+    let agreed = Instant::now();
+    cluster.tell_owner(other, slot, other);
+    call.await.unwrap().unwrap();
+    FaultLine::of("cluster: two nodes that send a call to each other")
+        .with("callers get", format!("{reason:?}"))
+        .after("given up after", given_up)
+        .after("decided, if there is time, when they agree, after", agreed.elapsed())
+        .print();
+    let counted: usize = cluster.nodes[other].command(&format!("ZCARD {}", log_key(0)));
+    assert_eq!(counted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_costs_no_call_and_no_count() {
     let cluster = Cluster::start();
     let limiter = patient(&cluster.url()).await;

@@ -1,6 +1,6 @@
 //! A Redis Cluster.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::RangeInclusive};
 
 use super::{RedisServer, free_port, redis_server::Launch, wait_for};
 
@@ -102,13 +102,18 @@ impl Cluster {
 
     /// Moves a slot with its keys from one primary to another, a key at a time; between any two
     /// steps, `between` may do what it wants.
+    ///
+    /// It ends when all primaries agree on whose the slot is, and since when. The primary that
+    /// takes a slot claims it with a configuration epoch higher than all that it has heard of: had
+    /// it not yet heard of the move before, the word of who had the slot last would count for more,
+    /// and it would give the slot back and drop its keys.
     pub fn migrate(&self, slot: u16, from: usize, to: usize, mut between: impl FnMut()) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
-        let set = |node: &RedisServer, what: &str| {
-            let () = node.command(&format!("CLUSTER SETSLOT {slot} {what}"));
+        let set = |node: &RedisServer, what: &str, whom: usize| {
+            let () = node.command(&format!("CLUSTER SETSLOT {slot} {what} {}", self.ids[whom]));
         };
-        set(target, &format!("IMPORTING {}", self.ids[from]));
-        set(source, &format!("MIGRATING {}", self.ids[to]));
+        set(target, "IMPORTING", from);
+        set(source, "MIGRATING", to);
         between();
         loop {
             let keys: Vec<String> = source.command(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
@@ -117,30 +122,45 @@ impl Cluster {
             let _: String = source.command(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
             between();
         }
-        set(target, &format!("NODE {}", self.ids[to]));
-        set(source, &format!("NODE {}", self.ids[to]));
-        // A message that was under way may still say otherwise.
+        self.tell_owner(to, slot, to);
+        self.tell_owner(from, slot, to);
         wait_for("nodes that agree", || {
-            let differing = |node: &&RedisServer| self.owner(node, slot) != Some(to);
-            let differing: Vec<_> = self.nodes[..3].iter().filter(differing).collect();
-            for node in &differing {
-                set(node, &format!("NODE {}", self.ids[to]));
+            let views: Vec<_> = (0..3).map(|number| self.view(&self.nodes[number])).collect();
+            // A message that was under way may still have said otherwise.
+            for (number, view) in views.iter().enumerate() {
+                if !has(&view[to].1, slot) {
+                    self.tell_owner(number, slot, to);
+                }
             }
-            differing.is_empty().then_some(())
+            (views.iter().all(|view| *view == views[to]) && has(&views[to][to].1, slot))
+                .then_some(())
         });
     }
 
-    /// The number of the node that has this slot, as this node knows.
-    fn owner(&self, node: &RedisServer, slot: u16) -> Option<usize> {
-        let nodes: String = node.command("CLUSTER NODES");
-        let has_slot = |range: &str| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (first.parse(), last.parse());
-            first.is_ok_and(|first: u16| first <= slot) && last.is_ok_and(|last: u16| slot <= last)
-        };
-        let line = nodes.lines().find(|line| line.split(' ').skip(8).any(has_slot))?;
-        self.ids.iter().position(|id| line.starts_with(id))
+    /// Tells one node that the slot is another's, or its own.
+    pub fn tell_owner(&self, node: usize, slot: u16, owner: usize) {
+        let id = &self.ids[owner];
+        let () = self.nodes[node].command(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
     }
+
+    /// The configuration epoch and the slots of each primary, as this node knows them.
+    fn view(&self, node: &RedisServer) -> Vec<(u64, Vec<RangeInclusive<u16>>)> {
+        let nodes: String = node.command("CLUSTER NODES");
+        let of = |id: &String| {
+            let line = nodes.lines().find(|line| line.starts_with(id)).expect("a node knows all");
+            let words: Vec<_> = line.split(' ').collect();
+            let ranges = words[8..].iter().filter_map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                Some(first.parse().ok()?..=last.parse().ok()?)
+            });
+            (words[6].parse().expect("an epoch"), ranges.collect())
+        };
+        self.ids[..3].iter().map(of).collect()
+    }
+}
+
+fn has(ranges: &[RangeInclusive<u16>], slot: u16) -> bool {
+    ranges.iter().any(|range| range.contains(&slot))
 }
 
 /// The slots of each of the three primaries.

@@ -52,8 +52,8 @@ pub enum UnavailableReason {
     /// Redis cannot take writes: it is a replica, perhaps since a failover. The connection is made
     /// anew.
     ReadOnly,
-    /// Redis is not ready: it loads its data, has lost its master or its cluster, or is busy with
-    /// another client's script.
+    /// Redis is not ready: it loads its data, has lost its master or its cluster, is busy with
+    /// another client's script, or is a cluster whose nodes do not yet agree on who has the key.
     NotReady,
     /// Redis refuses to write: it is out of memory, cannot save, or has too few replicas.
     RefusesWrites,
@@ -96,8 +96,8 @@ impl UnavailableReason {
                  after a failover"
             }
             Self::NotReady => {
-                "wait until Redis has loaded its data or has elected a primary; see INFO \
-                 persistence, CLUSTER INFO and SLOWLOG"
+                "wait until Redis has loaded its data, has elected a primary, or has moved a slot; \
+                 see INFO persistence, CLUSTER INFO, CLUSTER NODES and SLOWLOG"
             }
             Self::RefusesWrites => {
                 "see maxmemory and its policy, the last save (INFO persistence), and \

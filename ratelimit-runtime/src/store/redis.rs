@@ -13,7 +13,7 @@ mod script;
 mod tls;
 mod url;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, Value, aio::ConnectionLike};
 use tokio::time::Instant;
@@ -47,8 +47,10 @@ enum Servers {
     Cluster(Cluster),
 }
 
-/// So often a cluster may send a call on to another node.
+/// So often a cluster may send a call on to another node at once; after that with a pause, until
+/// the call's deadline: nodes that send it in a circle have yet to agree on who has the slot.
 const REDIRECTIONS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A command that is sent again as it is: to take something away a second time takes nothing.
 const REPEATABLE: bool = true;
@@ -190,12 +192,14 @@ impl RedisStore {
                     attempt.with_text = true;
                     redirected = Some((node, asking));
                 }
-                (Failure::Moved(to), Servers::Cluster(cluster)) if redirections < REDIRECTIONS => {
+                (Failure::Moved(to), Servers::Cluster(cluster)) => {
                     redirections += 1;
+                    may_go_on(redirections, deadline).await?;
                     redirected = Some((cluster.at(to, &node, Some(key)), false));
                 }
-                (Failure::Ask(to), Servers::Cluster(cluster)) if redirections < REDIRECTIONS => {
+                (Failure::Ask(to), Servers::Cluster(cluster)) => {
                     redirections += 1;
+                    may_go_on(redirections, deadline).await?;
                     redirected = Some((cluster.at(to, &node, None), true));
                 }
                 (failure, _) => {
@@ -228,6 +232,21 @@ impl Servers {
             },
         }
     }
+}
+
+/// Waits until a call that was redirected so often may be sent on, if there is time.
+async fn may_go_on(redirections: u32, deadline: Instant) -> Result<(), UnavailableReason> {
+    if redirections <= REDIRECTIONS {
+        return Ok(());
+    }
+    let next = Instant::now() + PAUSE;
+    // The node needs time to answer, too.
+    if next + PAUSE > deadline {
+        return Err(UnavailableReason::NotReady);
+    }
+    // Rare: on the heap, so that calls need not make room for it.
+    Box::pin(tokio::time::sleep_until(next)).await;
+    Ok(())
 }
 
 /// How a command is sent.
