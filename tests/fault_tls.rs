@@ -2,42 +2,35 @@
 
 use std::time::{Duration, Instant};
 
-use harness::{Authority, DEADLINE, FaultLine, Identity, RedisServer, free_port, until_decided};
+use harness::{
+    Authority, Cluster, DEADLINE, FaultLine, Identity, RedisServer, Sentinels, exceeded, until,
+    until_decided,
+};
 use ratelimit_runtime::{Limiter, LimiterBuilder, OnStoreError, Policy};
+use tokio::{runtime::Handle, task::block_in_place};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 3);
 
-/// A server that shows this certificate, and where its TLS is.
-struct TlsServer {
-    server: RedisServer,
-    port: u16,
+/// A server that shows this certificate.
+fn serve(authority: &Authority, identity: &Identity, asks_clients: bool) -> RedisServer {
+    RedisServer::with_tls(&authority.arguments(identity, asks_clients))
 }
 
-impl TlsServer {
-    fn start(authority: &Authority, identity: &Identity, asks_clients: bool) -> Self {
-        let port = free_port();
-        let file = |path: &std::path::Path| path.to_str().unwrap().to_owned();
-        let server = RedisServer::with(
-            [
-                ["--tls-port", &port.to_string()],
-                ["--tls-cert-file", &file(&identity.certificate_file)],
-                ["--tls-key-file", &file(&identity.key_file)],
-                ["--tls-ca-cert-file", &file(&authority.certificate_file())],
-                ["--tls-auth-clients", if asks_clients { "yes" } else { "no" }],
-            ]
-            .as_flattened(),
-        );
-        Self { server, port }
-    }
-
-    fn url(&self, host: &str) -> String {
-        format!("rediss://{host}:{}", self.port)
-    }
+fn url(server: &RedisServer, host: &str) -> String {
+    format!("rediss://{host}:{}", server.public_port())
 }
 
 fn trusting(authority: &Authority) -> LimiterBuilder {
     let builder = Limiter::builder().deadline(Duration::from_secs(10));
     builder.on_store_error(OnStoreError::Deny).root_certificate(authority.certificate())
+}
+
+/// Asserts that only TLS leads to the server, but for the tests' own commands.
+fn assert_encrypted(server: &RedisServer) {
+    let clients: String = server.command("CLIENT LIST TYPE normal");
+    let from = |port: u16| clients.matches(&format!("laddr=127.0.0.1:{port} ")).count();
+    assert!(from(server.public_port()) > 0, "{clients}");
+    assert_eq!(from(server.port()), 1, "{clients}");
 }
 
 /// Why connecting fails, which it does soon.
@@ -47,7 +40,7 @@ async fn refused(fault: &str, builder: LimiterBuilder, url: &str) -> String {
     let took = asked.elapsed();
     FaultLine::of(&format!("TLS: {fault}")).with("connect says", &error).after("in", took).print();
     assert!(took < Duration::from_millis(1_500), "{took:?}");
-    assert!(error.contains("cannot connect to Redis at 127.0.0.1:"), "{error}");
+    assert!(error.contains("cannot connect to ") && error.contains("127.0.0.1:"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     error
 }
@@ -56,12 +49,11 @@ async fn refused(fault: &str, builder: LimiterBuilder, url: &str) -> String {
 async fn a_server_with_a_trusted_certificate_decides() {
     let authority = Authority::new();
     let identity = authority.identity("server", &["localhost", "127.0.0.1"]);
-    let server = TlsServer::start(&authority, &identity, false);
+    let server = serve(&authority, &identity, false);
     for (host, remaining) in [("localhost", 2), ("127.0.0.1", 1)] {
-        let limiter = trusting(&authority).connect(&server.url(host)).await.unwrap();
+        let limiter = trusting(&authority).connect(&url(&server, host)).await.unwrap();
         assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), remaining);
-        let clients: String = server.server.command("CLIENT LIST TYPE normal");
-        assert!(clients.contains(&format!(":{} ", server.port)), "{clients}");
+        assert_encrypted(&server);
     }
 }
 
@@ -69,11 +61,11 @@ async fn a_server_with_a_trusted_certificate_decides() {
 async fn a_certificate_of_another_authority_is_refused() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let identity = theirs.identity("server", &["127.0.0.1"]);
-    let server = TlsServer::start(&theirs, &identity, false);
-    let error = refused("unknown authority", trusting(&ours), &server.url("127.0.0.1")).await;
+    let server = serve(&theirs, &identity, false);
+    let error = refused("unknown authority", trusting(&ours), &url(&server, "127.0.0.1")).await;
     assert!(error.contains("UnknownIssuer"), "{error}");
     let error =
-        refused("authority of ours only", Limiter::builder(), &server.url("127.0.0.1")).await;
+        refused("authority of ours only", Limiter::builder(), &url(&server, "127.0.0.1")).await;
     assert!(error.contains("UnknownIssuer"), "{error}");
 }
 
@@ -81,9 +73,9 @@ async fn a_certificate_of_another_authority_is_refused() {
 async fn an_expired_certificate_is_refused() {
     let authority = Authority::new();
     let identity = authority.expired_identity("server", &["127.0.0.1"]);
-    let server = TlsServer::start(&authority, &identity, false);
+    let server = serve(&authority, &identity, false);
     let error =
-        refused("certificate expired", trusting(&authority), &server.url("127.0.0.1")).await;
+        refused("certificate expired", trusting(&authority), &url(&server, "127.0.0.1")).await;
     assert!(error.to_lowercase().contains("expired"), "{error}");
 }
 
@@ -91,9 +83,10 @@ async fn an_expired_certificate_is_refused() {
 async fn a_certificate_of_another_host_is_refused() {
     let authority = Authority::new();
     let identity = authority.identity("server", &["redis.example"]);
-    let server = TlsServer::start(&authority, &identity, false);
+    let server = serve(&authority, &identity, false);
     let error =
-        refused("another host's certificate", trusting(&authority), &server.url("127.0.0.1")).await;
+        refused("another host's certificate", trusting(&authority), &url(&server, "127.0.0.1"))
+            .await;
     assert!(error.contains("not valid for name"), "{error}");
 }
 
@@ -101,8 +94,8 @@ async fn a_certificate_of_another_host_is_refused() {
 async fn a_server_that_wants_a_client_certificate_gets_it() {
     let authority = Authority::new();
     let identity = authority.identity("server", &["127.0.0.1"]);
-    let server = TlsServer::start(&authority, &identity, true);
-    let url = server.url("127.0.0.1");
+    let server = serve(&authority, &identity, true);
+    let url = url(&server, "127.0.0.1");
     refused("no client certificate", trusting(&authority), &url).await;
     let client = authority.identity("client", &[]);
     let builder = trusting(&authority).client_certificate(client.certificate, client.key);
@@ -116,10 +109,10 @@ async fn a_server_that_wants_a_client_certificate_gets_it() {
 async fn tls_to_a_port_without_it_and_the_reverse_are_told() {
     let authority = Authority::new();
     let identity = authority.identity("server", &["127.0.0.1"]);
-    let server = TlsServer::start(&authority, &identity, false);
-    let plain = server.server.url().replace("redis://", "rediss://");
+    let server = serve(&authority, &identity, false);
+    let plain = server.url().replace("redis://", "rediss://");
     refused("none on this port", trusting(&authority), &plain).await;
-    let encrypted = server.url("127.0.0.1").replace("rediss://", "redis://");
+    let encrypted = url(&server, "127.0.0.1").replace("rediss://", "redis://");
     refused("port wants it, URL does not", Limiter::builder(), &encrypted).await;
 }
 
@@ -127,15 +120,64 @@ async fn tls_to_a_port_without_it_and_the_reverse_are_told() {
 async fn a_server_that_was_killed_is_found_again() {
     let authority = Authority::new();
     let identity = authority.identity("server", &["127.0.0.1"]);
-    let mut server = TlsServer::start(&authority, &identity, false);
+    let mut server = serve(&authority, &identity, false);
     let limiter = trusting(&authority).deadline(DEADLINE);
-    let limiter = limiter.connect(&server.url("127.0.0.1")).await.unwrap();
+    let limiter = limiter.connect(&url(&server, "127.0.0.1")).await.unwrap();
     limiter.check(&POLICY, "alice").await.unwrap();
-    server.server.kill();
+    server.kill();
     assert!(limiter.check(&POLICY, "alice").await.is_err());
-    server.server.restart();
+    server.restart();
     let healed = Instant::now();
     until_decided(&limiter).await;
     FaultLine::of("TLS: kill -9").after("decided again after", healed.elapsed()).print();
     assert!(healed.elapsed() < Duration::from_secs(2), "{:?}", healed.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_asked_and_followed_over_tls() {
+    let authority = Authority::new();
+    let identity = authority.identity("node", &["127.0.0.1"]);
+    let cluster = Cluster::with_tls(&authority.arguments(&identity, true));
+    refused("a cluster, no client certificate", trusting(&authority), &cluster.url()).await;
+
+    let client = authority.identity("client", &[]);
+    let builder = trusting(&authority).client_certificate(client.certificate, client.key);
+    let limiter = builder.connect(&cluster.url()).await.unwrap();
+    for caller in 0..24 {
+        limiter.check(&POLICY, caller).await.unwrap();
+    }
+    cluster.nodes.iter().for_each(assert_encrypted);
+    // While a slot moves ASK leads to its next node, and then MOVED.
+    let key = "ratelimit:sliding_window:p/0";
+    let (slot, home) = (cluster.slot(key), cluster.home(key));
+    let mut remaining = Vec::new();
+    cluster.migrate(slot, home, (home + 1) % 3, || {
+        let call = || Handle::current().block_on(limiter.check(&POLICY, 0));
+        remaining.push(block_in_place(call).unwrap().remaining());
+    });
+    assert_eq!(remaining, [1, 0]);
+    exceeded(limiter.check(&POLICY, 0).await);
+    cluster.nodes.iter().for_each(assert_encrypted);
+}
+
+#[tokio::test]
+async fn a_primary_is_asked_for_and_followed_over_tls() {
+    let authority = Authority::new();
+    let identity = authority.identity("server", &["127.0.0.1"]);
+    let mut sentinels = Sentinels::with_tls(&authority.arguments(&identity, true));
+    refused("Sentinels, no client certificate", trusting(&authority), &sentinels.url()).await;
+
+    let client = authority.identity("client", &[]);
+    let builder = trusting(&authority).client_certificate(client.certificate, client.key);
+    let limiter = builder.deadline(DEADLINE).connect(&sentinels.url()).await.unwrap();
+    limiter.check(&POLICY, "alice").await.unwrap();
+    assert_encrypted(&sentinels.servers[0]);
+    sentinels.servers[0].kill();
+    let hurt = Instant::now();
+    until("the failover", async || (sentinels.primary() == 1).then_some(())).await;
+    until_decided(&limiter).await;
+    FaultLine::of("TLS: kill -9 of a primary behind Sentinels")
+        .after("decided again after", hurt.elapsed())
+        .print();
+    assert_encrypted(&sentinels.servers[1]);
 }

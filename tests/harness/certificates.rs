@@ -1,6 +1,9 @@
 //! Certificates of the tests' own.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use tempfile::TempDir;
@@ -45,8 +48,23 @@ impl Authority {
     }
 
     /// The file of its own certificate.
-    pub fn certificate_file(&self) -> PathBuf {
+    fn certificate_file(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
+    }
+
+    /// The arguments of a server that shows this certificate, and whose clients need one of the
+    /// authority's if it `asks_clients`.
+    pub fn arguments(&self, identity: &Identity, asks_clients: bool) -> Vec<String> {
+        let file = |path: &Path| path.to_str().expect("a name in UTF-8").to_owned();
+        [
+            ("cert-file", file(&identity.certificate_file)),
+            ("key-file", file(&identity.key_file)),
+            ("ca-cert-file", file(&self.certificate_file())),
+            ("auth-clients", if asks_clients { "yes" } else { "no" }.to_owned()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [format!("--tls-{name}"), value])
+        .collect()
     }
 
     /// A certificate for these host names and addresses; without any, one of a client.

@@ -1,8 +1,12 @@
 //! A Redis Cluster.
 
-use std::{collections::HashSet, ops::RangeInclusive};
+use std::{collections::HashSet, iter, ops::RangeInclusive};
 
-use super::{RedisServer, free_port, redis_server::Launch, wait_for};
+use super::{
+    RedisServer, free_port,
+    redis_server::{Launch, url_of},
+    wait_for,
+};
 
 /// All slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -19,16 +23,22 @@ pub struct Cluster {
 impl Cluster {
     /// Starts three primaries with a replica each.
     pub fn start() -> Self {
-        Self::launch(true)
+        Self::launch(true, &[])
     }
 
     /// Starts three primaries without replicas.
     pub fn without_replicas() -> Self {
-        Self::launch(false)
+        Self::launch(false, &[])
     }
 
-    fn launch(has_replicas: bool) -> Self {
-        let nodes: Vec<_> = (0..if has_replicas { 6 } else { 3 }).map(|_| node()).collect();
+    /// Starts three primaries without replicas that speak TLS with each other and with their
+    /// clients, by these [arguments](crate::Authority::arguments).
+    pub fn with_tls(tls: &[String]) -> Self {
+        Self::launch(false, &[tls, &["--tls-cluster".to_owned(), "yes".to_owned()]].concat())
+    }
+
+    fn launch(has_replicas: bool, tls: &[String]) -> Self {
+        let nodes: Vec<_> = (0..if has_replicas { 6 } else { 3 }).map(|_| node(tls)).collect();
         let ids: Vec<String> = nodes.iter().map(|node| node.command("CLUSTER MYID")).collect();
         let cluster = Self { nodes, ids };
         for (number, node) in cluster.nodes.iter().enumerate() {
@@ -39,7 +49,7 @@ impl Cluster {
             let () =
                 cluster.nodes[number].command(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
         }
-        let first = cluster.nodes[0].port();
+        let first = cluster.nodes[0].public_port();
         for node in &cluster.nodes[1..] {
             let () = node.command(&format!("CLUSTER MEET 127.0.0.1 {first}"));
         }
@@ -79,9 +89,7 @@ impl Cluster {
 
     /// The URL of a limiter on the cluster, which is told of the first three nodes.
     pub fn url(&self) -> String {
-        let nodes = self.nodes[..3].iter();
-        let addresses: Vec<_> = nodes.map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        format!("redis+cluster://{}", addresses.join(","))
+        url_of("cluster", &self.nodes[..3])
     }
 
     /// The slot of a key without braces.
@@ -118,7 +126,7 @@ impl Cluster {
         loop {
             let keys: Vec<String> = source.command(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
             let [key] = &*keys else { break };
-            let port = target.port();
+            let port = target.public_port();
             let _: String = source.command(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
             between();
         }
@@ -172,7 +180,7 @@ fn thirds() -> impl Iterator<Item = std::ops::Range<u16>> {
         .into_iter()
 }
 
-fn node() -> RedisServer {
+fn node(tls: &[String]) -> RedisServer {
     let arguments = [
         ["--cluster-enabled", "yes"],
         ["--cluster-node-timeout", "1000"],
@@ -180,19 +188,9 @@ fn node() -> RedisServer {
         ["--cluster-require-full-coverage", "no"],
         ["--repl-diskless-sync-delay", "0"],
     ];
-    let launch = Launch::Server {
-        arguments: arguments.as_flattened().iter().copied().map(str::to_owned).collect(),
-        environment: Vec::new(),
-    };
-    RedisServer::launch(&launch, || {
-        loop {
-            // Nodes talk to each other on a second port, ten thousand above.
-            let port = free_port();
-            if port < 55_000 {
-                return port;
-            }
-        }
-    })
+    // Nodes talk to each other on a second port, ten thousand above.
+    let port = || iter::repeat_with(free_port).find(|port| *port < 55_000).expect("some are free");
+    RedisServer::launch(&Launch::server(arguments.as_flattened()).with_tls(tls, port), port)
 }
 
 #[cfg(test)]

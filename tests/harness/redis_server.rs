@@ -22,12 +22,37 @@ pub struct RedisServer {
 }
 
 /// How a server is started, beside its port and directory.
-#[derive(Clone, Debug)]
-pub(crate) enum Launch {
-    /// With arguments and environment variables of the test's.
-    Server { arguments: Vec<String>, environment: Vec<(String, String)> },
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Launch {
+    /// Whether it watches others.
+    is_sentinel: bool,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    tls_port: Option<u16>,
+}
+
+impl Launch {
+    /// As a server with further arguments.
+    pub(crate) fn server(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().copied().map(str::to_owned).collect();
+        Self { arguments, ..Self::default() }
+    }
+
     /// As one that watches others.
-    Sentinel,
+    pub(crate) fn sentinel() -> Self {
+        Self { is_sentinel: true, ..Self::default() }
+    }
+
+    /// With TLS on a port of its own, if there are arguments for it.
+    pub(crate) fn with_tls(mut self, tls: &[String], port: impl Fn() -> u16) -> Self {
+        if !tls.is_empty() {
+            let port = port();
+            self.arguments.extend(["--tls-port".to_owned(), port.to_string()]);
+            self.arguments.extend_from_slice(tls);
+            self.tls_port = Some(port);
+        }
+        self
+    }
 }
 
 impl RedisServer {
@@ -43,15 +68,18 @@ impl RedisServer {
 
     /// Starts a server with further arguments and environment variables.
     pub fn with_environment(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let arguments = arguments.iter().copied().map(str::to_owned).collect();
         let environment = environment.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect();
-        Self::launch(&Launch::Server { arguments, environment }, free_port)
+        Self::launch(&Launch { environment, ..Launch::server(arguments) }, free_port)
+    }
+
+    /// Starts a server that speaks TLS too, by these [arguments](crate::Authority::arguments).
+    pub fn with_tls(tls: &[String]) -> Self {
+        Self::launch(&Launch::server(&[]).with_tls(tls, free_port), free_port)
     }
 
     /// Starts a server on this port.
     pub fn start_on(port: u16) -> Self {
-        let launch = Launch::Server { arguments: Vec::new(), environment: Vec::new() };
-        Self::try_start(port, launch).expect("redis-server starts")
+        Self::try_start(port, Launch::server(&[])).expect("redis-server starts")
     }
 
     pub(crate) fn launch(launch: &Launch, port: impl Fn() -> u16) -> Self {
@@ -80,6 +108,11 @@ impl RedisServer {
     /// The port that the server listens on.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port that other programs are told of: that of TLS, if there is one.
+    pub fn public_port(&self) -> u16 {
+        self.launch.tls_port.unwrap_or(self.port)
     }
 
     /// The directory that the server runs in.
@@ -190,24 +223,30 @@ fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
     // Another one may be named: tests/compatibility does.
     let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
     let mut command = Command::new(program);
-    match launch {
-        Launch::Server { arguments, environment } => command
-            .args(["--unixsocket", "redis.sock", "--save", "", "--appendonly", "no"])
-            .args(arguments)
-            .envs(environment.iter().map(|(name, value)| (name, value))),
-        Launch::Sentinel => {
-            // It writes down there what it finds out.
-            let file = directory.join("sentinel.conf");
-            std::fs::write(&file, "").expect("a file for the sentinel");
-            command.arg(file).arg("--sentinel")
-        }
-    };
+    if launch.is_sentinel {
+        // It writes down there what it finds out.
+        let file = directory.join("sentinel.conf");
+        std::fs::write(&file, "").expect("a file for the sentinel");
+        command.arg(file).arg("--sentinel");
+    } else {
+        command.args(["--unixsocket", "redis.sock", "--save", "", "--appendonly", "no"]);
+    }
     command
+        .args(&launch.arguments)
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .current_dir(directory)
         .stdout(Stdio::null())
         .spawn()
         .expect("redis-server is installed (tests/run installs it)")
+}
+
+/// The URL that names these servers together, as `kind` of them.
+pub(crate) fn url_of(kind: &str, servers: &[RedisServer]) -> String {
+    let transport = if servers[0].launch.tls_port.is_some() { "rediss" } else { "redis" };
+    let addresses: Vec<_> =
+        servers.iter().map(|server| format!("127.0.0.1:{}", server.public_port())).collect();
+    format!("{transport}+{kind}://{}", addresses.join(","))
 }
 
 impl Drop for RedisServer {

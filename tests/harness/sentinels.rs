@@ -1,6 +1,10 @@
 //! A primary, its replica, and three sentinels that watch them.
 
-use super::{RedisServer, free_port, redis_server::Launch, wait_for};
+use super::{
+    RedisServer, free_port,
+    redis_server::{Launch, url_of},
+    wait_for,
+};
 
 /// What the sentinels call the primary.
 const NAME: &str = "mymaster";
@@ -18,16 +22,30 @@ pub struct Sentinels {
 impl Sentinels {
     /// Starts all five, and waits until the sentinels know of each other and of the replica.
     pub fn start() -> Self {
-        let at_once = ["--repl-diskless-sync-delay", "0"];
-        let servers = vec![RedisServer::with(&at_once), RedisServer::with(&at_once)];
-        let primary = servers[0].port();
+        Self::with_tls(&[])
+    }
+
+    /// As [`start`](Self::start), where all speak TLS with each other and with their clients, by
+    /// these [arguments](crate::Authority::arguments).
+    pub fn with_tls(tls: &[String]) -> Self {
+        let mut tls = tls.to_owned();
+        if !tls.is_empty() {
+            tls.extend(["--tls-replication".to_owned(), "yes".to_owned()]);
+        }
+        let server = || {
+            let launch = Launch::server(&["--repl-diskless-sync-delay", "0"]);
+            RedisServer::launch(&launch.with_tls(&tls, free_port), free_port)
+        };
+        let servers = vec![server(), server()];
+        let primary = servers[0].public_port();
         let () = servers[1].command(&format!("REPLICAOF 127.0.0.1 {primary}"));
         wait_for("the replica", || {
             let info: String = servers[1].command("INFO replication");
             info.contains("master_link_status:up").then_some(())
         });
         let watch = |_| {
-            let sentinel = RedisServer::launch(&Launch::Sentinel, free_port);
+            let sentinel =
+                RedisServer::launch(&Launch::sentinel().with_tls(&tls, free_port), free_port);
             let () = sentinel.command(&format!("SENTINEL MONITOR {NAME} 127.0.0.1 {primary} 2"));
             let () = sentinel.command(&format!("SENTINEL SET {NAME} down-after-milliseconds 500"));
             let () = sentinel.command(&format!("SENTINEL SET {NAME} failover-timeout 5000"));
@@ -45,9 +63,7 @@ impl Sentinels {
 
     /// The URL of a limiter that asks the sentinels.
     pub fn url(&self) -> String {
-        let addresses: Vec<_> =
-            self.sentinels.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
-        format!("redis+sentinel://{}/{NAME}", addresses.join(","))
+        format!("{}/{NAME}", url_of("sentinel", &self.sentinels))
     }
 
     /// The port of the primary, as the sentinel with this number knows it.
@@ -61,7 +77,10 @@ impl Sentinels {
     /// The number of the server that is the primary, as the first sentinel knows it.
     pub fn primary(&self) -> usize {
         let port = self.primary_port(0);
-        self.servers.iter().position(|server| server.port() == port).expect("one of the servers")
+        self.servers
+            .iter()
+            .position(|server| server.public_port() == port)
+            .expect("one of the servers")
     }
 
     /// Tells the sentinels to replace the primary now.
