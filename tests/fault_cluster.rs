@@ -7,7 +7,7 @@ use harness::{
     Cluster, DEADLINE, FaultLine, History, Load, NOTICED, Outcome, Watch, free_port, limiter_on,
     unavailable, until,
 };
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, UnavailableReason};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, Server, UnavailableReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
@@ -34,6 +34,11 @@ fn caller_of(cluster: &Cluster, shard: usize) -> u32 {
 async fn patient(url: &str) -> Limiter {
     let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
     builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the cluster answers")
+}
+
+/// Whether none of the servers is left alone.
+fn is_well(limiter: &Limiter) -> bool {
+    limiter.servers().iter().all(|server| server.failure().is_none())
 }
 
 /// What callers with, and without, their home in this shard got.
@@ -66,6 +71,9 @@ async fn a_failover_is_followed_and_touches_no_other_shard() {
     let caller = caller_of(&cluster, 0);
     until("the failover", async || limiter.check(&WIDE, caller).await.ok()).await;
     let back = hurt_at.elapsed();
+    // The node that is gone is nobody's trouble any more.
+    until("servers that are well", async || is_well(&limiter).then_some(())).await;
+    assert_eq!(limiter.servers().len(), 3);
     let admitted = load.admitted();
     until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
     let history = load.stop().await;
@@ -151,6 +159,45 @@ async fn a_killed_node_without_a_replica_touches_no_other_shard_and_is_found_aga
     assert!(alone < Duration::from_millis(500), "{alone:?}");
     // A primary that comes back waits before it takes writes.
     assert!(back < Duration::from_secs(8), "{back:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_no_node_has_touches_no_others() {
+    let cluster = Cluster::without_replicas();
+    let (slot, home) = (cluster.slot(&key(0)), cluster.home(&key(0)));
+    for node in &cluster.nodes {
+        let () = node.command(&format!("CLUSTER DELSLOTS {slot}"));
+    }
+    let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let watch = Watch::start();
+    let load = Load::start(&limiter, WIDE, CALLERS, CALLERS, Duration::from_millis(10));
+    until("slots that are left alone", async || (!is_well(&limiter)).then_some(())).await;
+    let servers = limiter.servers();
+    let left_alone: Vec<_> =
+        servers.iter().filter(|it| it.failure().is_some()).map(Server::name).collect();
+    let admitted = load.admitted();
+    until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
+    let () = cluster.nodes[home].command(&format!("CLUSTER ADDSLOTS {slot}"));
+    let given = Instant::now();
+    until("a decision", async || limiter.check(&WIDE, 0).await.ok()).await;
+    let back = given.elapsed();
+    until("servers that are well", async || is_well(&limiter).then_some(())).await;
+    let history = load.stop().await;
+    let calls = history.calls().iter().copied();
+    let (lost, others): (Vec<_>, Vec<_>) = calls.partition(|call| call.caller == 0);
+    let (lost, others) = (History::new(lost), History::new(others));
+    FaultLine::of("cluster: a slot that no node has, 24 tasks")
+        .with("its callers get", lost.answers())
+        .with("others get", others.answers())
+        .with("left alone", left_alone.join(", "))
+        .after("slowest call", history.slowest())
+        .after("decided again after", back)
+        .print();
+    assert_eq!(others.undecided(), 0, "{}", watch.text());
+    assert!(lost.undecided() > 0);
+    assert_eq!(left_alone, ["no node"]);
+    assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
+    assert!(back < Duration::from_secs(3), "{back:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use harness::on_each_store;
-use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError, observe, rate_limit};
+use harness::{DEADLINE, RedisServer, on_each_store, until, until_decided};
+use ratelimit_runtime::{
+    Decision, Limiter, OnStoreError, Policy, RateLimitError, observe, rate_limit,
+};
 use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -119,6 +121,62 @@ async fn an_annotated_call_is_given_back_by_its_observer() {
         assert_eq!(limiter.peek_n(&LOGIN, "alice", 0).await.unwrap().remaining(), expected);
     }
     login(&limiter, "alice", "right").await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_refund_that_is_not_waited_for_can_be_made_again() {
+    let server = RedisServer::start();
+    let limiter = server.limiter().await;
+    let decision = limiter.check_n(&LOG, "alice", 2).await.unwrap();
+    server.signal("STOP");
+    tokio::time::timeout(DEADLINE, limiter.refund(&decision)).await.unwrap_err();
+    server.signal("CONT");
+    limiter.refund(&decision).await.unwrap();
+    assert_eq!(left(&limiter, &LOG).await, 3);
+    // It has been made now.
+    limiter.check_n(&LOG, "alice", 2).await.unwrap();
+    limiter.refund(&decision).await.unwrap();
+    assert_eq!(left(&limiter, &LOG).await, 1);
+}
+
+#[tokio::test]
+async fn a_refund_that_a_lost_store_is_not_asked_for_can_be_made_later() {
+    let server = RedisServer::start();
+    let builder = Limiter::builder().deadline(DEADLINE).on_store_error(OnStoreError::Deny);
+    let limiter = builder.connect(&server.url()).await.unwrap();
+    let mut decisions = Vec::new();
+    for policy in &ALL {
+        decisions.push(limiter.check_n(policy, "alice", 2).await.unwrap());
+    }
+    server.signal("STOP");
+    until("the breaker", async || {
+        let _ = limiter.check(&LOG, "bob").await;
+        limiter.servers()[0].failure().map(drop)
+    })
+    .await;
+    for decision in &decisions {
+        limiter.refund(decision).await.unwrap_err();
+    }
+    server.signal("CONT");
+    until_decided(&limiter).await;
+    for (decision, policy) in decisions.iter().zip(&ALL) {
+        limiter.refund(decision).await.unwrap();
+        assert_eq!(left(&limiter, policy).await, 3, "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_decided_has_nothing_to_give_back() {
+    let server = RedisServer::start();
+    let limiter = server.limiter().await;
+    drop(server);
+    for policy in &ALL {
+        let request = limiter.request(policy, "alice").on_store_error(OnStoreError::Allow);
+        let passed = request.check().await.unwrap();
+        limiter.check_n(policy, "alice", 3).await.unwrap();
+        limiter.refund(&passed).await.unwrap();
+        assert_eq!(left(&limiter, policy).await, 0, "{policy:?}");
+    }
 }
 
 /// Against a list of what was admitted and not given back, over random times, costs and refunds.

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -10,7 +13,7 @@ use crate::{
     caller::Caller,
     error::Exceeded,
     policy::{Policy, Tier},
-    store::{Outcome, Request},
+    store::{Outcome, Request, Source},
 };
 
 /// An admitted call, and what is left after it.
@@ -36,16 +39,38 @@ pub(crate) struct Charge {
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
     pub(crate) mark: u64,
-    pub(crate) is_fallback: bool,
-    pub(crate) given_back: AtomicBool,
+    pub(crate) source: Source,
+    given_back: AtomicBool,
+}
+
+/// The right to give back what a call took, which one has at a time.
+pub(crate) struct Claim<'a> {
+    given_back: &'a AtomicBool,
+    /// Whether another may have it after this one.
+    pub(crate) again: bool,
 }
 
 impl Charge {
     pub(crate) fn new(caller: Caller, request: Request<'_>, outcome: &Outcome) -> Self {
         let Request { policy, cost, id, .. } = request;
-        let (mark, is_fallback) = (outcome.mark, outcome.source.is_fallback());
+        let Outcome { mark, source, .. } = *outcome;
         let given_back = AtomicBool::new(false);
-        Self { caller, policy: *policy, cost, id, mark, is_fallback, given_back }
+        Self { caller, policy: *policy, cost, id, mark, source, given_back }
+    }
+
+    /// The right to give it back, unless it is, or someone else is about to.
+    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
+        let given_back = &self.given_back;
+        let is_free = !given_back.swap(true, Ordering::Relaxed);
+        is_free.then(|| Claim { given_back, again: true })
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if self.again {
+            self.given_back.store(false, Ordering::Relaxed);
+        }
     }
 }
 

@@ -1,17 +1,13 @@
 //! A store that may be slow or gone: how long a call waits for it, when it is left alone, and what
 //! a call gets when it cannot decide.
 
-mod breaker;
 mod refusals;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::{
-    breaker::{Breakers, Permit},
-    refusals::Refusals,
-};
+use self::refusals::Refusals;
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -47,7 +43,6 @@ pub(crate) struct Settings {
 /// A store in another process, with all that makes it safe to ask.
 pub(crate) struct Remote {
     store: RedisStore,
-    breakers: Breakers,
     refusals: Refusals,
     local: MemoryStore,
     deadline: Duration,
@@ -59,7 +54,6 @@ impl Remote {
         let Settings { deadline, on_store_error, max_keys, deny_cache, deny_cache_ttl } = settings;
         Self {
             store,
-            breakers: Breakers::default(),
             refusals: Refusals::new(deny_cache, deny_cache_ttl),
             local: MemoryStore::new(max_keys),
             deadline,
@@ -77,11 +71,11 @@ impl Remote {
         if let Some(refusal) = self.refusals.find(key, request, sent) {
             return Ok(refusal);
         }
-        let answer = match self.permit(key) {
+        let answer = match self.store.permit(key) {
             Ok(permit) => {
                 let answer = self.store.decide(key, request, sent + self.deadline).await;
                 report::asked(&answer, sent);
-                self.settle(permit, answer)
+                permit.settle(answer)
             }
             Err(reason) => Err(reason),
         };
@@ -114,34 +108,53 @@ impl Remote {
         }
     }
 
-    /// The servers that were asked so far, by name, and why those that are left alone are.
+    /// The servers that are known, by name, and why those that are left alone are.
     pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
-        let states = self.breakers.states().into_iter().enumerate();
-        states.map(|(server, state)| (self.store.name(server), state)).collect()
+        self.store.servers()
     }
 
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
-        self.refusals.forget(key);
         self.local.reset(key.subject());
-        let permit = self.permit(key)?;
-        let answer = self.store.reset(key, Instant::now() + self.deadline).await;
-        self.settle(permit, answer)
+        self.changed(key, self.store.reset(key, Instant::now() + self.deadline)).await
     }
 
+    /// Gives back what a call took where it was decided; `sent` is called before it may be done.
     pub(crate) async fn refund(
         &self,
         key: &Key,
         refund: Refund<'_>,
-        is_fallback: bool,
+        source: Source,
+        sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        if is_fallback {
-            self.local.refund(key.subject(), refund);
-            return Ok(());
+        match source {
+            Source::Nobody => Ok(()),
+            Source::Fallback => {
+                self.local.refund(key.subject(), refund);
+                Ok(())
+            }
+            Source::Store | Source::Refusals => {
+                let change = async {
+                    sent();
+                    self.store.refund(key, refund, Instant::now() + self.deadline).await
+                };
+                self.changed(key, change).await
+            }
         }
-        self.refusals.forget(key);
-        let permit = self.permit(key)?;
-        let answer = self.store.refund(key, refund, Instant::now() + self.deadline).await;
-        self.settle(permit, answer)
+    }
+
+    /// Makes a change after which the store may admit what it has refused.
+    async fn changed(
+        &self,
+        key: &Key,
+        change: impl Future<Output = Result<(), UnavailableReason>>,
+    ) -> Result<(), UnavailableReason> {
+        // It may be made, and its answer lost or not waited for.
+        self.refusals.forget(key, Instant::now());
+        let permit = self.store.permit(key)?;
+        let answer = permit.settle(change.await);
+        // Meanwhile calls may have been refused that came before it.
+        self.refusals.forget(key, Instant::now());
+        answer
     }
 
     /// All fields of a hash on the store, and their values.
@@ -162,18 +175,5 @@ impl Remote {
         value: Option<&str>,
     ) -> Result<(), UnavailableReason> {
         self.store.set_field(key, field, value, Instant::now() + self.deadline).await
-    }
-
-    /// Leave to ask the server that has the key, unless it is left alone.
-    fn permit(&self, key: &Key) -> Result<Permit, UnavailableReason> {
-        self.breakers.permit(self.store.server(key))
-    }
-
-    fn settle<T>(
-        &self,
-        permit: Permit,
-        answer: Result<T, UnavailableReason>,
-    ) -> Result<T, UnavailableReason> {
-        permit.settle(answer, |server| self.store.name(server))
     }
 }

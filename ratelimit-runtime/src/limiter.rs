@@ -8,10 +8,7 @@ mod server;
 #[cfg(feature = "overrides")]
 mod steering;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{fmt, sync::Arc};
 
 pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
@@ -226,14 +223,13 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`RateLimitError::Unavailable`] when the store cannot do it within the deadline. Units of a
-    /// sliding window may then be given back again; of the other algorithms they may have been
-    /// given back already, and are not a second time.
+    /// [`RateLimitError::Unavailable`] when the store cannot do it within the deadline. It can then be
+    /// tried again, as after a refund whose future was dropped; of another algorithm than a sliding
+    /// window only if nothing was sent to the store yet, else the units may have been given back
+    /// already, and are not a second time.
     pub async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
         let Some(charge) = decision.charge() else { return Ok(()) };
-        if charge.given_back.swap(true, Ordering::Relaxed) {
-            return Ok(());
-        }
+        let Some(mut claim) = charge.claim() else { return Ok(()) };
         let (policy, caller) = (&charge.policy, &charge.caller);
         let refund = Refund { policy, cost: charge.cost, mark: charge.mark, id: charge.id };
         let answer = match &self.inner.store {
@@ -243,17 +239,17 @@ impl Limiter {
             }
             Store::Remote(store) => {
                 let key = self.key(policy, caller);
-                unavailable(policy, store.refund(&key, refund, charge.is_fallback).await)
+                // A log gives back by name: what is gone is not taken out again.
+                let sent = || claim.again = policy.algorithm() == Algorithm::SlidingWindow;
+                unavailable(policy, store.refund(&key, refund, charge.source, sent).await)
             }
         };
-        // A log gives back by name: what is gone is not taken out again.
-        if answer.is_err() && policy.algorithm() == Algorithm::SlidingWindow {
-            charge.given_back.store(false, Ordering::Relaxed);
-        }
+        claim.again &= answer.is_err();
         answer
     }
 
-    /// The Redis servers that this limiter has asked so far; none in memory.
+    /// The Redis servers that this limiter knows, all nodes of a cluster that have slots; none in
+    /// memory.
     ///
     /// ```
     /// use ratelimit_runtime::Limiter;

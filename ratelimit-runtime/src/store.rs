@@ -74,11 +74,6 @@ impl Source {
             Self::Nobody => "nobody",
         }
     }
-
-    /// Whether the limiter's store knows nothing of the call.
-    pub(crate) fn is_fallback(self) -> bool {
-        matches!(self, Self::Fallback | Self::Nobody)
-    }
 }
 
 impl Outcome {

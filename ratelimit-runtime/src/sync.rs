@@ -3,12 +3,12 @@
 //! what each can have seen of the others.
 
 #[cfg(not(all(test, ratelimit_loom)))]
-pub(crate) use std::sync::{Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 
 #[cfg(all(test, ratelimit_loom))]
 pub(crate) use self::schedules::{advance, each, with};
 #[cfg(all(test, ratelimit_loom))]
-pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, atomic};
+pub(crate) use loom::sync::{Mutex, MutexGuard, atomic};
 
 #[cfg(all(test, ratelimit_loom))]
 mod schedules {

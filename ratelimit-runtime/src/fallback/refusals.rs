@@ -30,8 +30,13 @@ pub(super) struct Refusals {
     ttl: Duration,
 }
 
-/// The oldest comes first.
-type Row = Vec<Refusal>;
+#[derive(Default)]
+struct Row {
+    /// The oldest comes first.
+    refusals: Vec<Refusal>,
+    /// When refusals of one of the keys were last forgotten: what was sent before is not kept.
+    forgotten: Option<Instant>,
+}
 
 /// With room for one alone, two exhausted keys in one row would push out each other at each call.
 const ROOM: usize = 8;
@@ -60,6 +65,7 @@ impl Refusals {
             return None;
         }
         let mut row = self.row(key)?;
+        let row = &mut row.refusals;
         let at = row.iter().position(|it| it.is_of(key, request))?;
         let refusal = &mut row[at];
         let passed = now.saturating_duration_since(refusal.sent).as_micros();
@@ -83,6 +89,10 @@ impl Refusals {
             return;
         }
         if let Some(mut row) = self.row(key) {
+            if row.forgotten.is_some_and(|forgotten| sent <= forgotten) {
+                return;
+            }
+            let row = &mut row.refusals;
             row.retain(|it| !it.is_of(key, request));
             if row.len() == self.room {
                 row.remove(0);
@@ -98,9 +108,11 @@ impl Refusals {
         }
     }
 
-    pub(super) fn forget(&self, key: &Key) {
+    /// Forgets what the store has refused of this key to calls that were sent until now.
+    pub(super) fn forget(&self, key: &Key, now: Instant) {
         if let Some(mut row) = self.row(key) {
-            row.retain(|it| *it.key != *key.as_bytes());
+            row.forgotten = Some(now);
+            row.refusals.retain(|it| *it.key != *key.as_bytes());
         }
     }
 
@@ -184,14 +196,28 @@ mod tests {
             assert_eq!(refusals.find(&key("alice"), other, now), None);
         }
         assert_eq!(refusals.find(&key("bob"), REQUEST, now), None);
-        refusals.forget(&key("bob"));
+        refusals.forget(&key("bob"), now);
         assert!(refusals.find(&key("alice"), REQUEST, now).is_some());
-        refusals.forget(&key("alice"));
+        refusals.forget(&key("alice"), now);
         assert_eq!(refusals.find(&key("alice"), REQUEST, now), None);
         // Room for one: the newer refusal takes it.
         keep();
         refusals.keep(&key("bob"), REQUEST, REFUSED, now);
         assert_eq!(refusals.find(&key("alice"), REQUEST, now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_sent_before_a_reset_is_not_kept_after_it() {
+        let refusals = Refusals::new(16, Duration::from_secs(10));
+        let sent = Instant::now();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let reset = Instant::now();
+        refusals.forget(&key("alice"), reset);
+        refusals.keep(&key("alice"), REQUEST, REFUSED, sent);
+        assert_eq!(refusals.find(&key("alice"), REQUEST, reset), None);
+        let sent = reset + Duration::from_micros(1);
+        refusals.keep(&key("alice"), REQUEST, REFUSED, sent);
+        assert!(refusals.find(&key("alice"), REQUEST, sent).is_some());
     }
 
     #[tokio::test(start_paused = true)]

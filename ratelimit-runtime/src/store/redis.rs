@@ -1,5 +1,6 @@
 //! Redis: one script on one key per caller, one round trip per decision, the server's clock.
 
+mod breaker;
 mod cluster;
 mod connection;
 mod connector;
@@ -18,8 +19,8 @@ use std::{sync::Arc, time::Duration};
 use redis::{Cmd, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
-pub(crate) use self::tls::Tls;
 use self::{
+    breaker::Breaker,
     cluster::Cluster,
     connector::Connector,
     failure::{Failure, describe},
@@ -27,6 +28,7 @@ use self::{
     script::Call,
     url::{Kind, Target},
 };
+pub(crate) use self::{breaker::Permit, tls::Tls};
 use super::{Outcome, Refund, Request};
 use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
 
@@ -94,21 +96,22 @@ impl RedisStore {
         Self { servers: Servers::one(Node::brought(connection)) }
     }
 
-    /// The number of the server that decides this key: what is known of one says nothing of
-    /// another. Numbers are small, and used again when a server has left.
-    pub(crate) fn server(&self, key: &Key) -> usize {
+    /// Leave to ask the server that has the key, or, while it is left alone, why.
+    pub(crate) fn permit(&self, key: &Key) -> Result<Permit, UnavailableReason> {
         match &self.servers {
-            Servers::One(_) => 0,
-            Servers::Cluster(cluster) => cluster.number(key.as_bytes()),
+            Servers::One(node) => node.breaker().permit(),
+            Servers::Cluster(cluster) => cluster.breaker(key.as_bytes()).permit(),
         }
     }
 
-    /// What messages for operators call the server of this number.
-    pub(crate) fn name(&self, server: usize) -> String {
-        match &self.servers {
-            Servers::One(node) => node.name().to_owned(),
-            Servers::Cluster(cluster) => cluster.name(server),
-        }
+    /// The servers that are known, by name, and why those that are left alone are.
+    pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
+        let breakers = match &self.servers {
+            Servers::One(node) => vec![Arc::clone(node.breaker())],
+            Servers::Cluster(cluster) => cluster.breakers(),
+        };
+        let state = |breaker: &Arc<Breaker>| (breaker.server().to_owned(), breaker.failure());
+        breakers.iter().map(state).collect()
     }
 
     pub(crate) async fn decide(

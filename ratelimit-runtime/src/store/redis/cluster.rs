@@ -4,35 +4,22 @@
 //! sends `ASKING` apart from the command it is for, and has a call wait while another node is
 //! looked for; a limiter must not count twice, and waits for nothing but the node that has the key.
 
+mod map;
 pub(super) mod slots;
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
-use tokio::{
-    sync::{Notify, watch},
-    task::JoinHandle,
-    time::Instant,
-};
+use tokio::{task::JoinHandle, time::Instant};
 
-use self::slots::{Range, SLOTS, ranges, slot};
-use super::{
-    connector::Connector,
-    failure::{Address, describe},
-    node::Node,
-    url::Target,
+use self::{
+    map::{Map, host},
+    slots::slot,
 };
+use super::{breaker::Breaker, failure::Address, node::Node, url::Target};
 use crate::error::UnavailableReason;
-
-/// How long one node may take to tell which slots are where.
-const TELL: Duration = Duration::from_millis(500);
 
 /// The pauses between rounds of asking: longer while a node is down that has no successor yet.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -42,28 +29,6 @@ pub(super) struct Cluster {
     map: Arc<Map>,
     task: JoinHandle<()>,
 }
-
-struct Map {
-    /// The number of the node that has the slot.
-    slots: Box<[AtomicU16]>,
-    nodes: RwLock<Vec<Option<Member>>>,
-    /// The addresses in the URL.
-    seeds: Vec<ConnectionInfo>,
-    protocol: Option<ProtocolVersion>,
-    /// The map may be out of date.
-    stale: Notify,
-    /// Rounds of asking that have come to an end.
-    rounds: watch::Sender<u64>,
-}
-
-#[derive(Clone)]
-struct Member {
-    address: Address,
-    node: Arc<Node>,
-}
-
-/// The number of no node.
-const NOBODY: u16 = u16::MAX;
 
 impl Cluster {
     /// Learns the map, and from then on keeps it.
@@ -86,19 +51,18 @@ impl Cluster {
         Self { map, task }
     }
 
-    /// The number of the node that has the key, as far as is known: small, and another node's
-    /// only after the first has left.
-    pub(super) fn number(&self, key: &[u8]) -> usize {
-        match self.map.slots[usize::from(slot(key))].load(Ordering::Relaxed) {
-            NOBODY => 0,
-            number => number.into(),
-        }
+    /// What is known of the node that has the key.
+    pub(super) fn breaker(&self, key: &[u8]) -> Arc<Breaker> {
+        let node = self.node(key);
+        node.map_or_else(|| self.map.nobody(), |node| Arc::clone(node.breaker()))
     }
 
-    /// What messages call the node of this number.
-    pub(super) fn name(&self, number: usize) -> String {
-        let member = self.map.member(number);
-        member.map_or_else(|| "no node".to_owned(), |member| member.node.name().to_owned())
+    /// What is known of the nodes, and, as long as some slots have none, of those slots.
+    pub(super) fn breakers(&self) -> Vec<Arc<Breaker>> {
+        let nobody = self.map.nobody();
+        let members = self.map.members();
+        let breakers = members.iter().map(|member| Arc::clone(member.node.breaker()));
+        breakers.chain(nobody.failure().map(|_| nobody)).collect()
     }
 
     /// The node that has the key, if it is known.
@@ -163,141 +127,4 @@ async fn keep_learning(map: Arc<Map>) {
         map.rounds.send_modify(|rounds| *rounds += 1);
         tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
-}
-
-impl Map {
-    fn new(target: Target) -> Self {
-        Self {
-            slots: (0..SLOTS).map(|_| AtomicU16::new(NOBODY)).collect(),
-            nodes: RwLock::default(),
-            seeds: target.servers,
-            protocol: target.protocol,
-            stale: Notify::new(),
-            rounds: watch::Sender::new(0),
-        }
-    }
-
-    fn member(&self, number: usize) -> Option<Member> {
-        self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(number)?.clone()
-    }
-
-    fn members(&self) -> Vec<Member> {
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
-        nodes.iter().flatten().cloned().collect()
-    }
-
-    fn node(&self, slot: u16) -> Option<Arc<Node>> {
-        let number = self.slots[usize::from(slot)].load(Ordering::Relaxed);
-        Some(self.member(number.into())?.node)
-    }
-
-    fn has_down(&self) -> bool {
-        self.members().iter().any(|member| member.node.is_down())
-    }
-
-    /// The node at the address, which may be new, and its number.
-    fn join(&self, address: &Address) -> (u16, Arc<Node>) {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
-        let known =
-            nodes.iter().position(|it| it.as_ref().is_some_and(|it| it.address == *address));
-        let number = known.unwrap_or_else(|| {
-            let member =
-                Some(Member { address: address.clone(), node: Arc::new(self.connect(address)) });
-            if let Some(free) = nodes.iter().position(Option::is_none) {
-                nodes[free] = member;
-                free
-            } else {
-                nodes.push(member);
-                nodes.len() - 1
-            }
-        });
-        let node = nodes[number].as_ref().map(|member| Arc::clone(&member.node));
-        let number = u16::try_from(number).unwrap_or(NOBODY);
-        (number, node.expect("the node has just been found or made"))
-    }
-
-    fn connect(&self, address: &Address) -> Node {
-        let Address { host, port } = address.clone();
-        let name = format!("{host}:{port}");
-        // As the seeds are connected to.
-        let addr = match self.seeds[0].addr().clone() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        let info = self.seeds[0].clone().set_addr(addr);
-        Node::lazy(Connector::to_server(info, self.protocol), name)
-    }
-
-    /// Asks which slots are where; or says why nobody tells.
-    async fn learn(&self) -> Result<(), String> {
-        let ranges = self.told().await?;
-        self.take_over(&ranges);
-        Ok(())
-    }
-
-    /// What the first node tells that can, asked one after the other.
-    async fn told(&self) -> Result<Vec<Range>, String> {
-        let mut members = self.members();
-        fastrand::shuffle(&mut members);
-        let mut why = "no node is up".to_owned();
-        for member in members.iter().filter(|member| !member.node.is_down()) {
-            match Self::told_by(&member.node).await {
-                Ok(ranges) => return Ok(ranges),
-                Err(reason) => why = reason.to_string(),
-            }
-        }
-        for seed in &self.seeds {
-            // A seed need not be a node: its connection is not kept.
-            let connector = Connector::to_server(seed.clone(), self.protocol);
-            let node = match Node::open(connector, seed.addr().to_string()).await {
-                Ok(node) => node,
-                Err(error) => {
-                    why = describe(&error);
-                    continue;
-                }
-            };
-            match Self::told_by(&node).await {
-                Ok(ranges) => return Ok(ranges),
-                Err(UnavailableReason::StoreError) => {
-                    why = format!("{} is no node of a cluster: write redis://", node.name());
-                }
-                Err(reason) => why = reason.to_string(),
-            }
-        }
-        Err(why)
-    }
-
-    async fn told_by(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
-        let mut command = redis::cmd("CLUSTER");
-        command.arg("SLOTS");
-        let reply = node.send(&command, false, Instant::now() + TELL).await?;
-        let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
-        if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
-    }
-
-    fn take_over(&self, ranges: &[Range]) {
-        let mut numbers = HashMap::new();
-        let mut slots = vec![NOBODY; SLOTS.into()];
-        for Range { first, last, primary } in ranges {
-            let number = *numbers.entry(primary).or_insert_with(|| self.join(primary).0);
-            slots[usize::from(*first)..=usize::from(*last)].fill(number);
-        }
-        for (slot, number) in self.slots.iter().zip(slots) {
-            slot.store(number, Ordering::Relaxed);
-        }
-        // Nodes that have no slots any more are left.
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
-        for node in nodes.iter_mut() {
-            if node.as_ref().is_some_and(|it| !numbers.contains_key(&it.address)) {
-                *node = None;
-            }
-        }
-    }
-}
-
-/// The host in an address.
-fn host(address: &str) -> &str {
-    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

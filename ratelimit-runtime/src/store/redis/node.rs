@@ -1,11 +1,15 @@
 //! One server: its connection, and commands to it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
 use redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
 use super::{
+    breaker::Breaker,
     connection::{Connection, Link},
     connector::Connector,
     failure::{Failure, describe},
@@ -18,8 +22,7 @@ const UNANSWERED: u32 = 3;
 
 pub(super) struct Node {
     line: Line,
-    /// What messages for operators call it.
-    name: String,
+    breaker: Arc<Breaker>,
 }
 
 enum Line {
@@ -43,7 +46,8 @@ impl Node {
     }
 
     fn kept(connection: Connection, name: String) -> Self {
-        Self { line: Line::Kept { connection, unanswered: AtomicU32::new(0) }, name }
+        let line = Line::Kept { connection, unanswered: AtomicU32::new(0) };
+        Self { line, breaker: Breaker::new(name) }
     }
 
     pub(super) fn brought<C>(connection: C) -> Self
@@ -52,12 +56,17 @@ impl Node {
     {
         Self {
             line: Line::Brought(Box::new(connection)),
-            name: "a connection of the program's own".to_owned(),
+            breaker: Breaker::new("a connection of the program's own".to_owned()),
         }
     }
 
+    /// What messages for operators call it.
     pub(super) fn name(&self) -> &str {
-        &self.name
+        self.breaker.server()
+    }
+
+    pub(super) fn breaker(&self) -> &Arc<Breaker> {
+        &self.breaker
     }
 
     /// Whether the last attempt to connect failed.

@@ -1,4 +1,4 @@
-//! Leaves a store alone that fails, and looks now and then whether it is back.
+//! Leaves a server alone that fails, and looks now and then whether it is back.
 
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
@@ -14,7 +14,7 @@ use crate::{
     error::UnavailableReason,
     report,
     sync::{
-        Mutex, MutexGuard, RwLock,
+        Mutex, MutexGuard,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -27,43 +27,12 @@ const FAILURES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
-/// One breaker for each server: what fails on one of a cluster may well work on the others.
-#[derive(Default)]
-pub(super) struct Breakers {
-    of_servers: RwLock<Vec<Arc<Breaker>>>,
-}
-
-impl Breakers {
-    /// Leave to ask the server with this number, which is small, or, while it is left alone, why.
-    pub(super) fn permit(&self, server: usize) -> Result<Permit, UnavailableReason> {
-        let breaker = self.of(server);
-        let probe = breaker.probe()?;
-        Ok(Permit { breaker, server, probe })
-    }
-
-    /// Why each server that was asked is left alone, if it is, by its number.
-    pub(super) fn states(&self) -> Vec<Option<UnavailableReason>> {
-        let known = self.of_servers.read().unwrap_or_else(PoisonError::into_inner);
-        known.iter().map(|it| it.state().open.as_ref().map(|open| open.reason)).collect()
-    }
-
-    fn of(&self, server: usize) -> Arc<Breaker> {
-        let known = self.of_servers.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(breaker) = known.get(server) {
-            return Arc::clone(breaker);
-        }
-        drop(known);
-        let mut known = self.of_servers.write().unwrap_or_else(PoisonError::into_inner);
-        while known.len() <= server {
-            known.push(Arc::default());
-        }
-        Arc::clone(&known[server])
-    }
-}
-
-/// Closed as long as there are fewer failures in a row than [`FAILURES`].
-#[derive(Default)]
-struct Breaker {
+/// What is known of one server: what fails there may well work on another of a cluster.
+///
+/// It is closed as long as there are fewer failures in a row than [`FAILURES`].
+pub(super) struct Breaker {
+    /// What operators call the server.
+    server: String,
     /// Written under the lock of `state`; readable without it, so that calls take no lock as long as
     /// all is well.
     failures: AtomicU32,
@@ -86,14 +55,32 @@ struct Open {
 }
 
 /// Leave to ask a server; says what became of it.
-pub(super) struct Permit {
+pub(crate) struct Permit {
     breaker: Arc<Breaker>,
-    server: usize,
     /// The number of a call that looks whether the server is back.
     probe: Option<u64>,
 }
 
 impl Breaker {
+    pub(super) fn new(server: String) -> Arc<Self> {
+        Arc::new(Self { server, failures: AtomicU32::new(0), state: Mutex::default() })
+    }
+
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Leave to ask the server, or, while it is left alone, why.
+    pub(super) fn permit(self: &Arc<Self>) -> Result<Permit, UnavailableReason> {
+        let probe = self.probe()?;
+        Ok(Permit { breaker: Arc::clone(self), probe })
+    }
+
+    /// Why the server is left alone, if it is.
+    pub(super) fn failure(&self) -> Option<UnavailableReason> {
+        self.state().open.as_ref().map(|open| open.reason)
+    }
+
     /// The number of a call that asks now to look whether the server is back; none if there is
     /// nothing to find out; or why none may ask.
     fn probe(&self) -> Result<Option<u64>, UnavailableReason> {
@@ -118,43 +105,66 @@ impl Breaker {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Tells recorders how it is, until it is still so afterwards. They are told outside of the
+    /// lock: they may want to know of servers themselves.
+    fn tell(&self) {
+        loop {
+            let is_up = self.failure().is_none();
+            report::server_is_up(&self.server, is_up);
+            if self.failure().is_none() == is_up {
+                break;
+            }
+        }
+    }
+}
+
+/// A server that has left, or whose limiter is gone, is nobody's trouble any more.
+impl Drop for Breaker {
+    fn drop(&mut self) {
+        if self.failure().is_some() {
+            report::server_is_up(&self.server, true);
+            tracing::info!(self.server, "a rate limit store that failed is asked no more");
+        }
+    }
 }
 
 impl Permit {
-    /// Passes on what the server answered, and learns from it; `name` tells operators which.
-    pub(super) fn settle<T>(
+    /// Passes on what the server answered, and learns from it.
+    pub(crate) fn settle<T>(
         self,
         answer: Result<T, UnavailableReason>,
-        name: impl FnOnce(usize) -> String,
     ) -> Result<T, UnavailableReason> {
         match answer {
             // A key of another type is not the server's failing.
-            Ok(_) | Err(UnavailableReason::WrongType) => self.succeeded(name),
-            Err(reason) => self.failed(reason, name),
+            Ok(_) | Err(UnavailableReason::WrongType) => self.succeeded(),
+            Err(reason) => self.failed(reason),
         }
         answer
     }
 
     /// The server has answered.
-    fn succeeded(self, name: impl FnOnce(usize) -> String) {
-        let failures = &self.breaker.failures;
-        if failures.load(Ordering::Relaxed) == 0 {
+    fn succeeded(self) {
+        let breaker = &self.breaker;
+        if breaker.failures.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut state = self.breaker.state();
-        failures.store(0, Ordering::Relaxed);
-        if state.open.take().is_some() {
-            let server = name(self.server);
-            report::server_is_up(&server, true);
-            tracing::info!(server, "the rate limit store answers again");
+        let mut state = breaker.state();
+        breaker.failures.store(0, Ordering::Relaxed);
+        let was_open = state.open.take().is_some();
+        drop(state);
+        if was_open {
+            tracing::info!(breaker.server, "the rate limit store answers again");
+            breaker.tell();
         }
     }
 
     /// The server could not decide.
-    fn failed(self, reason: UnavailableReason, name: impl FnOnce(usize) -> String) {
-        let mut state = self.breaker.state();
-        let failures = self.breaker.failures.load(Ordering::Relaxed).saturating_add(1);
-        self.breaker.failures.store(failures, Ordering::Relaxed);
+    fn failed(self, reason: UnavailableReason) {
+        let breaker = &self.breaker;
+        let mut state = breaker.state();
+        let failures = breaker.failures.load(Ordering::Relaxed).saturating_add(1);
+        breaker.failures.store(failures, Ordering::Relaxed);
         if failures < FAILURES {
             return;
         }
@@ -165,22 +175,23 @@ impl Permit {
                 return;
             }
             Some(open) => (open.pause * 2).min(LONGEST_PAUSE),
-            None => {
-                let server = name(self.server);
-                report::server_is_up(&server, false);
-                tracing::warn!(
-                    server,
-                    %reason,
-                    advice = reason.advice(),
-                    "the rate limit store fails and is left alone for a while"
-                );
-                FIRST_PAUSE
-            }
+            None => FIRST_PAUSE,
         };
+        let was_closed = state.open.is_none();
         // Spread, so that processes that lost it together do not come back together.
         let spread = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         let probe_at = Instant::now() + spread;
         state.open = Some(Open { pause, probe_at, probe: None, reason });
+        drop(state);
+        if was_closed {
+            tracing::warn!(
+                breaker.server,
+                %reason,
+                advice = reason.advice(),
+                "the rate limit store fails and is left alone for a while"
+            );
+            breaker.tell();
+        }
     }
 }
 
@@ -201,94 +212,86 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    fn no_name(_: usize) -> String {
-        String::new()
+    fn new() -> Arc<Breaker> {
+        Breaker::new(String::new())
     }
 
     const LOST: UnavailableReason = UnavailableReason::Disconnected;
 
-    fn fail(breaker: &Breakers, times: u32) {
+    fn fail(breaker: &Arc<Breaker>, times: u32) {
         for _ in 0..times {
-            breaker.permit(0).expect("leave to ask").failed(LOST, no_name);
+            breaker.permit().expect("leave to ask").failed(LOST);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn five_failures_in_a_row_open_it_and_one_answer_closes_it() {
-        let breaker = Breakers::default();
+        let breaker = new();
         fail(&breaker, FAILURES - 1);
-        assert_eq!(breaker.states(), [None]);
-        breaker.permit(0).unwrap().succeeded(no_name);
+        assert_eq!(breaker.failure(), None);
+        breaker.permit().unwrap().succeeded();
         fail(&breaker, FAILURES);
-        assert_eq!(breaker.states(), [Some(LOST)]);
-        assert_eq!(breaker.permit(0).err(), Some(LOST));
+        assert_eq!(breaker.failure(), Some(LOST));
+        assert_eq!(breaker.permit().err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE).await;
-        breaker.permit(0).unwrap().succeeded(no_name);
+        breaker.permit().unwrap().succeeded();
         fail(&breaker, FAILURES - 1);
-        assert!(breaker.permit(0).is_ok());
+        assert!(breaker.permit().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_call_at_a_time_looks_whether_the_store_is_back() {
-        let breaker = Breakers::default();
+        let breaker = new();
         fail(&breaker, FAILURES);
         tokio::time::advance(FIRST_PAUSE).await;
-        let probe = breaker.permit(0).unwrap();
-        assert_eq!(breaker.permit(0).err(), Some(LOST));
+        let probe = breaker.permit().unwrap();
+        assert_eq!(breaker.permit().err(), Some(LOST));
         drop(probe);
-        breaker.permit(0).unwrap().failed(LOST, no_name);
+        breaker.permit().unwrap().failed(LOST);
         // Twice the pause now.
         tokio::time::advance(FIRST_PAUSE / 2).await;
-        assert_eq!(breaker.permit(0).err(), Some(LOST));
+        assert_eq!(breaker.permit().err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE * 2).await;
-        assert!(breaker.permit(0).is_ok());
+        assert!(breaker.permit().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_looked_in_an_earlier_outage_lets_nobody_look_in_this_one() {
-        for ends in [drop, |probe: Permit| probe.failed(LOST, no_name)] {
-            let breaker = Breakers::default();
-            let under_way = breaker.permit(0).unwrap();
+        for ends in [drop, |probe: Permit| probe.failed(LOST)] {
+            let breaker = new();
+            let under_way = breaker.permit().unwrap();
             fail(&breaker, FAILURES);
             tokio::time::advance(FIRST_PAUSE).await;
-            let slow = breaker.permit(0).unwrap();
-            under_way.succeeded(no_name);
+            let slow = breaker.permit().unwrap();
+            under_way.succeeded();
             fail(&breaker, FAILURES);
             tokio::time::advance(FIRST_PAUSE).await;
-            let probe = breaker.permit(0).unwrap();
+            let probe = breaker.permit().unwrap();
             ends(slow);
-            assert_eq!(breaker.permit(0).err(), Some(LOST));
+            assert_eq!(breaker.permit().err(), Some(LOST));
             drop(probe);
-            assert!(breaker.permit(0).is_ok());
+            assert!(breaker.permit().is_ok());
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_pause_stays_short_enough_to_find_the_store_within_two_seconds() {
-        let breaker = Breakers::default();
+        let breaker = new();
         fail(&breaker, FAILURES);
         for _ in 0..20 {
             tokio::time::advance(LONGEST_PAUSE).await;
-            breaker.permit(0).expect("a pause of less than a second").failed(LOST, no_name);
+            breaker.permit().expect("a pause of less than a second").failed(LOST);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_calls_under_way_do_not_prolong_the_pause() {
-        let breaker = Breakers::default();
-        let under_way: Vec<_> = (0..64).map(|_| breaker.permit(0).unwrap()).collect();
+        let breaker = new();
+        let under_way: Vec<_> = (0..64).map(|_| breaker.permit().unwrap()).collect();
         for permit in under_way {
-            permit.failed(LOST, no_name);
+            permit.failed(LOST);
         }
         tokio::time::advance(FIRST_PAUSE).await;
-        assert!(breaker.permit(0).is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn servers_do_not_answer_for_each_other() {
-        let breakers = Breakers::default();
-        fail(&breakers, FAILURES);
-        assert!(breakers.permit(0).is_err());
-        assert!(breakers.permit(2).is_ok());
+        assert!(breaker.permit().is_ok());
     }
 }

@@ -5,29 +5,29 @@ use crate::sync::{advance, each, with};
 
 const LOST: UnavailableReason = UnavailableReason::Disconnected;
 
-fn no_name(_: usize) -> String {
-    String::new()
+fn new() -> Arc<Breaker> {
+    Breaker::new(String::new())
 }
 
-fn fail(breakers: &Breakers, times: u32) {
+fn fail(breaker: &Arc<Breaker>, times: u32) {
     for _ in 0..times {
-        breakers.permit(0).expect("leave to ask").failed(LOST, no_name);
+        breaker.permit().expect("leave to ask").failed(LOST);
     }
 }
 
-fn open() -> Arc<Breakers> {
-    let breakers = Arc::new(Breakers::default());
-    fail(&breakers, FAILURES);
-    breakers
+fn open() -> Arc<Breaker> {
+    let breaker = new();
+    fail(&breaker, FAILURES);
+    breaker
 }
 
 /// Nobody is shut out for longer than the longest pause, and what is open is known to be.
-fn assert_well(breakers: &Breakers) {
+fn assert_well(breaker: &Arc<Breaker>) {
     let breaker = breakers.of(0);
     let failures = breaker.failures.load(Ordering::Relaxed);
     assert_eq!(breaker.state().open.is_some(), failures >= FAILURES, "{failures} failures");
     advance(LONGEST_PAUSE);
-    assert!(breakers.permit(0).is_ok());
+    assert!(breaker.permit().is_ok());
 }
 
 /// What a call may do that has leave to look.
@@ -36,15 +36,15 @@ type End = fn(Permit);
 fn dropped(_: Permit) {}
 
 fn failed(permit: Permit) {
-    permit.failed(LOST, no_name);
+    permit.failed(LOST);
 }
 
 fn succeeded(permit: Permit) {
-    permit.succeeded(no_name);
+    permit.succeeded();
 }
 
-fn look(breakers: &Breakers, looking: &Mutex<u32>, end: End) {
-    let Ok(permit) = breakers.permit(0) else { return };
+fn look(breaker: &Arc<Breaker>, looking: &Mutex<u32>, end: End) {
+    let Ok(permit) = breaker.permit() else { return };
     if permit.probe.is_some() {
         *looking.lock().unwrap() += 1;
         // Between the two locks another thread may come.
@@ -56,15 +56,15 @@ fn look(breakers: &Breakers, looking: &Mutex<u32>, end: End) {
 
 fn one_at_a_time(ends: [End; 3]) {
     each(move || {
-        let (breakers, looking) = (open(), Arc::new(Mutex::new(0)));
+        let (breaker, looking) = (open(), Arc::new(Mutex::new(0)));
         advance(FIRST_PAUSE);
         let [first, second, own] = ends;
         let other = |end: End| -> Box<dyn FnOnce()> {
-            let (breakers, looking) = (Arc::clone(&breakers), Arc::clone(&looking));
-            Box::new(move || look(&breakers, &looking, end))
+            let (breaker, looking) = (Arc::clone(&breaker), Arc::clone(&looking));
+            Box::new(move || look(&breaker, &looking, end))
         };
-        with([other(first), other(second)], || look(&breakers, &looking, own));
-        assert_well(&breakers);
+        with([other(first), other(second)], || look(&breaker, &looking, own));
+        assert_well(&breaker);
     });
 }
 
@@ -81,9 +81,9 @@ fn one_call_at_a_time_looks_when_one_finds_the_server() {
 #[test]
 fn an_answer_and_the_failure_that_opens_leave_it_open_or_closed() {
     each(|| {
-        let breakers = Arc::new(Breakers::default());
-        fail(&breakers, FAILURES - 2);
-        let [one, other, own] = [(); 3].map(|()| breakers.permit(0).unwrap());
+        let breaker = new();
+        fail(&breaker, FAILURES - 2);
+        let [one, other, own] = [(); 3].map(|()| breaker.permit().unwrap());
         with(
             [
                 Box::new(move || failed(one)) as Box<dyn FnOnce()>,
@@ -91,31 +91,20 @@ fn an_answer_and_the_failure_that_opens_leave_it_open_or_closed() {
             ],
             || failed(own),
         );
-        assert_well(&breakers);
+        assert_well(&breaker);
     });
 }
 
 #[test]
 fn an_answer_of_a_call_under_way_and_a_probe_leave_it_open_or_closed() {
     each(|| {
-        let breakers = Arc::new(Breakers::default());
-        let under_way = breakers.permit(0).unwrap();
-        fail(&breakers, FAILURES);
+        let breaker = new();
+        let under_way = breaker.permit().unwrap();
+        fail(&breaker, FAILURES);
         advance(FIRST_PAUSE);
-        let probe = breakers.permit(0).unwrap();
+        let probe = breaker.permit().unwrap();
         assert!(probe.probe.is_some());
         with([Box::new(move || succeeded(under_way)) as Box<dyn FnOnce()>], || failed(probe));
-        assert_well(&breakers);
-    });
-}
-
-#[test]
-fn threads_that_meet_a_server_at_once_know_the_same_of_it() {
-    each(|| {
-        let breakers = Arc::new(Breakers::default());
-        let other = Arc::clone(&breakers);
-        let fail = |breakers: &Breakers| failed(breakers.permit(1).unwrap());
-        with([Box::new(move || fail(&other)) as Box<dyn FnOnce()>], || fail(&breakers));
-        assert_eq!(breakers.of(1).failures.load(Ordering::Relaxed), 2);
+        assert_well(&breaker);
     });
 }
