@@ -79,8 +79,13 @@ fn what_is_forgotten_is_found_no_more() {
         let (refusals, now) = (refusals(), Instant::now());
         refusals.keep(&key(), REQUEST, refused(SECOND), now);
         let other = Arc::clone(&refusals);
-        with([Box::new(move || wait_at(&other, now)) as Box<dyn FnOnce() -> _>], || {
-            refusals.forget(&key());
+        // A call that was sent before is refused meanwhile.
+        let late = move || {
+            other.keep(&key(), REQUEST, refused(SECOND), now);
+            wait_at(&other, now)
+        };
+        with([Box::new(late) as Box<dyn FnOnce() -> _>], || {
+            refusals.forget(&key(), now);
             None
         });
         assert_eq!(wait_at(&refusals, now), None);

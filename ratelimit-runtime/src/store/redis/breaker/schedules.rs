@@ -23,7 +23,6 @@ fn open() -> Arc<Breaker> {
 
 /// Nobody is shut out for longer than the longest pause, and what is open is known to be.
 fn assert_well(breaker: &Arc<Breaker>) {
-    let breaker = breakers.of(0);
     let failures = breaker.failures.load(Ordering::Relaxed);
     assert_eq!(breaker.state().open.is_some(), failures >= FAILURES, "{failures} failures");
     advance(LONGEST_PAUSE);
