@@ -26,10 +26,24 @@ pub(super) enum Kind {
 /// The port of a Sentinel whose address names none.
 const SENTINEL_PORT: &str = ":26379";
 
+/// How the client is asked for TLS with any certificate.
+const INSECURE: &str = "#insecure";
+
+/// Parameters that are a login, or a part of one.
+const LOGIN: [&str; 4] = ["user", "pass", "sentinel_username", "sentinel_password"];
+
+/// What is wrong with most logins that make a URL unreadable.
+const ESCAPES: &str = "special characters in a user name or password are percent-encoded, such as `@` \
+     as %40, `/` as %2F, `?` as %3F, `#` as %23";
+
 impl Target {
     pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, OpenError> {
         let malformed = |why: &str| OpenError::Malformed(why.to_owned());
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("it has no scheme"))?;
+        // What stands in front of the mark may be a login whose password has the mark in it.
+        let (scheme, rest) = url
+            .split_once("://")
+            .filter(|(scheme, _)| is_scheme(scheme))
+            .ok_or_else(|| malformed("it has no scheme"))?;
         let unknown = || OpenError::UnknownScheme(scheme.to_owned());
         let (transport, kind) = match scheme.split_once('+') {
             Some(("redis" | "valkey", "unix")) => ("unix", ""),
@@ -42,7 +56,22 @@ impl Target {
         }
         tls.check(transport)?;
 
+        let (rest, fragment) = match rest.strip_suffix(INSECURE) {
+            Some(rest) if Tls::is_encrypted(transport) => (rest, INSECURE),
+            _ => (rest, ""),
+        };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = match rest.split_once('/') {
+            Some((authority, path)) if transport != "unix" => (authority, path),
+            _ => (rest, ""),
+        };
+        // What follows would read a part of the login as something else, and might tell it.
+        let is_in_query = query.contains('@') && transport != "unix" && kind != "sentinel";
+        if rest.contains('#') || query.contains('#') || path.contains('@') || is_in_query {
+            return Err(malformed(ESCAPES));
+        }
+
+        let has_login_in_query = query.contains('@');
         let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let known: &[&str] = match (transport, kind) {
             ("unix", _) => &["protocol", "db", "user", "pass"],
@@ -50,20 +79,22 @@ impl Target {
             _ => &["protocol"],
         };
         if let Some((name, _)) = query.iter().find(|(name, _)| !known.contains(&name.as_ref())) {
+            // It may be what follows a `&` or a `?` in a password.
+            let may_be_secret = has_login_in_query
+                || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+                || query.iter().any(|(name, _)| LOGIN.contains(&name.as_ref()));
             let known = known.join("`, `");
-            return Err(OpenError::Malformed(format!(
-                "unknown parameter `{name}`; allowed are `{known}`"
-            )));
+            return Err(OpenError::Malformed(if may_be_secret {
+                format!("unknown parameter; allowed are `{known}`, and {ESCAPES}")
+            } else {
+                format!("unknown parameter `{name}`; allowed are `{known}`")
+            }));
         }
         let value = |wanted: &str| {
             let found = query.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.clone().into_owned())
         };
 
-        let (authority, path) = match rest.split_once('/') {
-            Some((authority, path)) if transport != "unix" => (authority, path),
-            _ => (rest, ""),
-        };
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (format!("{login}@"), hosts),
             None => (String::new(), authority),
@@ -103,7 +134,7 @@ impl Target {
             let query = query.iter().filter(|(name, _)| !name.starts_with("sentinel_"));
             let query: String =
                 form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
-            server(&format!("{url}?{query}"), tls)
+            server(&format!("{url}?{query}{fragment}"), tls)
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         let protocol = value("protocol").map(|_| servers[0].redis_settings().protocol());
@@ -143,6 +174,10 @@ pub(super) fn tcp_settings() -> TcpSettings {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let settings = settings.set_user_timeout(Duration::from_secs(5));
     settings
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 fn has_port(host: &str) -> bool {
@@ -221,5 +256,80 @@ mod tests {
         );
         assert!(why("redis://a/x").contains("database number"));
         assert!(why("redis+cluster://a:1,").contains("Missing hostname"));
+        assert!(why("unix:///s?timeout=5").contains("unknown parameter `timeout`"));
+    }
+
+    #[test]
+    fn no_message_holds_a_piece_of_a_login() {
+        const LOGINS: [&str; 14] = [
+            "hunter:ab?zebra",
+            "hunter:ab?zebra=okapi",
+            "hunter:ab?protocol=zebra",
+            "hunter:12?zebra",
+            "hunter:ab/zebra",
+            "hunter:12/zebra",
+            "hunter:12/34",
+            "hunter:12#zebra",
+            "hunter:ab#zebra",
+            "hunter:12/?zebra",
+            "hunter:12/#zebra",
+            "hunter:ab?zebra&okapi",
+            ":12?zebra",
+            "zebra#okapi:ab",
+        ];
+        let mut urls = Vec::new();
+        for login in LOGINS {
+            for scheme in ["redis", "rediss", "valkey", "redis+cluster", "redis+sentinel"] {
+                for end in ["host:6379", "host:6379/0", "host/mymaster", "host#insecure"] {
+                    urls.push(format!("{scheme}://{login}@{end}"));
+                }
+            }
+            urls.push(format!("unix://{login}@/run/redis.sock"));
+            urls.push(format!("{login}@host://6379"));
+            urls.push(format!("{login}://@host:6379"));
+        }
+        for url in [
+            "hunter:zebra://okapi@host",
+            "redis:hunter:zebra@host",
+            "memory:hunter:zebra@host://",
+            "redis://hunter:zebra",
+            "redis://:zebra",
+            "redis://hunter:%ff%zebra@host",
+            "redis://%ff%zebra@host",
+            "redis://hunter:zebra@",
+            "redis://hunter:zebra@host:okapi",
+            "redis://hunter:zebra@0.0.0.0",
+            "redis://hunter:zebra@host/okapi",
+            "redis://hunter:zebra@ho st",
+            "redis://hunter:zebra@[::1",
+            "redis+cluster://hunter:zebra@a:1,okapi:zebra@b:x",
+            "redis+sentinel://:ab@host/mymaster?sentinel_password=ab&zebra",
+            "redis+sentinel://:ab@host/mymaster?sentinel_password=ab#zebra",
+            "redis+sentinel://:ab@host/mymaster?sentinel_passwort=zebra@okapi&ab",
+            "unix:///run/redis.sock?user=hunter&pass=ab&zebra=okapi",
+            "unix:///run/redis.sock?user=hunter&pass=ab#zebra",
+        ] {
+            urls.push(url.to_owned());
+        }
+        for url in urls {
+            let why = why(&url);
+            for piece in ["hunter", "zebra", "okapi", "12", "34"] {
+                assert!(!why.contains(piece), "{url}: {why}");
+            }
+        }
+        let escapes = "special characters in a user name or password are percent-encoded";
+        for url in ["redis://me:a?b@host/0", "redis://me:1/b@host", "redis://me:1#b@host"] {
+            assert!(why(url).contains(escapes), "{url}: {}", why(url));
+        }
+    }
+
+    #[test]
+    fn a_login_with_all_its_characters_escaped_is_read() {
+        let target = parse("redis://us%40er:p%3Fa%2Fs%23s%40@host:1/7");
+        let settings = target.servers[0].redis_settings();
+        assert_eq!((settings.username(), settings.password()), (Some("us@er"), Some("p?a/s#s@")));
+        assert_eq!(addresses(&target), ["host:1"]);
+        // No part of a login.
+        assert_eq!(addresses(&parse("unix:///run/redis@main.sock")), ["/run/redis@main.sock"]);
     }
 }
