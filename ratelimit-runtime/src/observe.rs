@@ -181,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_observer_of_all_answers_is_told_all_through_one_of_the_latest() {
-        let (((), inner), outer) = observe(observe_latest(messages(5))).await;
+        let (((), inner), outer) = observe(async { observe_latest(messages(5)).await }).await;
         assert_eq!((inner.len(), outer.len()), (15, 15));
         let (((), inner), outer) = observe_latest(observe(messages(5))).await;
         assert_eq!((inner.len(), outer.len()), (15, 3));
