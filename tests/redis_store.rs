@@ -118,3 +118,24 @@ async fn a_prefix_keeps_limiters_apart() {
     }
     assert_eq!(server.keys(), ["a:sliding_window:p/alice", "b:sliding_window:p/alice"]);
 }
+
+#[tokio::test]
+async fn settings_without_bounds_are_settings() {
+    let server = RedisServer::start();
+    let builder = Limiter::builder()
+        .deadline(Duration::MAX)
+        .deny_cache(usize::MAX)
+        .deny_cache_ttl(Duration::MAX)
+        .max_keys(usize::MAX);
+    let limiter = builder.clone().connect(&server.url()).await.unwrap();
+    for _ in 0..3 {
+        limiter.check(&POLICY, "alice").await.unwrap();
+    }
+    for _ in 0..3 {
+        assert!(matches!(limiter.check(&POLICY, "alice").await, Err(RateLimitError::Exceeded(_))));
+    }
+    limiter.reset(&POLICY, "alice").await.unwrap();
+    let decision = limiter.check(&POLICY, "alice").await.unwrap();
+    limiter.refund(&decision).await.unwrap();
+    assert!(builder.in_memory().check(&POLICY, "alice").await.is_ok());
+}
