@@ -177,7 +177,7 @@ impl LimiterBuilder {
 
     /// A limiter on the store that `url` names, connected in the background: it is there at once,
     /// also while Redis is not, and calls get what [`on_store_error`](Self::on_store_error) says
-    /// until it is.
+    /// until it is. As with [`Limiter::connect`], it ends with the tokio runtime.
     ///
     /// # Errors
     ///
