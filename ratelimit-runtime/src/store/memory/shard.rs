@@ -92,7 +92,7 @@ impl Shard {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.len() == 0
+        self.len() == 0
     }
 
     #[inline]
