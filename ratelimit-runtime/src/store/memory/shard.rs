@@ -252,6 +252,23 @@ mod tests {
         }
     }
     #[test]
+    fn a_key_that_was_called_has_its_block_passed_over_again_and_no_other() {
+        const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
+        let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
+        for number in 0..10 * BLOCK {
+            let caller = Caller::from(number);
+            let subject = Subject::new(&POLICY, caller.parts());
+            let place = hash(&hasher, subject.name, subject.caller);
+            let expires = if number == 100 { 1 } else { 5 };
+            shard.insert(place, Slot { expires, ..Slot::new(subject) }, &hasher);
+        }
+        shard.slots[100].expires = 9;
+        assert_eq!(shard.collect_due(1, &hasher), Sweep { collected: 0, passed_over: BLOCK });
+        assert_eq!(shard.collect_due(4, &hasher), Sweep { collected: 0, passed_over: 0 });
+        assert_eq!(shard.due(), 5);
+    }
+
+    #[test]
     fn what_is_due_is_known_of_every_block_however_keys_come_and_go() {
         const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
         let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
