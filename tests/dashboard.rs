@@ -602,6 +602,13 @@ async fn samples_count_each_call_once_and_go_on_where_a_page_left_off() {
         sample["limits"]["sampled"]["counts"].as_array().cloned().unwrap_or_default()
     });
     assert_eq!(of_it.filter_map(|count| count.as_u64()).sum::<u64>(), 7);
+    // Nor does a number that no sample has end the stream.
+    let (process, _) = strange.last_id.split_once('-').unwrap();
+    for number in [u64::MAX, u64::MAX - 1] {
+        let forged = operator.request(Method::GET, "events").header("x-operator", "view");
+        let forged = forged.header("last-event-id", format!("{process}-{number}"));
+        Events::of(forged.send().await.unwrap()).next("limits").await;
+    }
     // The limit of which no attribute tells.
     let told = operator.told_of("sampled").await;
     assert_eq!(told["written"]["tiers"], json!([{ "period": 60e3, "threshold": 4 }]));

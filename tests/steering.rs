@@ -67,6 +67,38 @@ async fn a_file_holds_in_toml_and_in_json_and_is_followed() {
     until_threshold(&limiter, 5).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_being_written_is_not_taken_for_what_it_says_in_between() {
+    const LOOK: Duration = Duration::from_millis(400);
+    const HALF_A_LOOK: Duration = Duration::from_millis(200);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("limits.toml");
+    fs::write(&path, "enforcement = \"off\"\n[limits.reply]\nthreshold = 7").unwrap();
+    let limiter = Limiter::in_memory();
+    limiter.follow_overrides_file(&path).unwrap();
+    let is_off = || {
+        matches!(limiter.overrides().enforcement(), Some((Enforcement::Off, OverrideSource::File)))
+    };
+    // Looked at once after it was emptied, and once after each of two pieces.
+    for text in ["", "enforcement = \"off\"\n[limits.reply]\n", "enforcement = \"off\"\n[limits.re"]
+    {
+        fs::write(&path, text).unwrap();
+        tokio::time::sleep(if text.is_empty() { LOOK + HALF_A_LOOK / 2 } else { HALF_A_LOOK })
+            .await;
+        assert!(is_off(), "{text}");
+        assert_eq!(limiter.overrides().list()["reply"], Override::new().threshold(7), "{text}");
+    }
+    fs::write(&path, "enforcement = \"off\"\n[limits.reply]\nthreshold = 8").unwrap();
+    tokio::time::sleep(SECOND).await;
+    assert!(is_off());
+    assert_eq!(limiter.overrides().list()["reply"], Override::new().threshold(8));
+    // Emptied for good.
+    fs::write(&path, "").unwrap();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(limiter.overrides().enforcement(), None);
+    assert!(limiter.overrides().list().is_empty());
+}
+
 #[tokio::test]
 async fn a_file_that_is_wrong_from_the_start_is_an_error() {
     let directory = tempfile::tempdir().unwrap();

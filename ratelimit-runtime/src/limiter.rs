@@ -74,13 +74,20 @@ impl Limiter {
         Self::builder().in_memory()
     }
 
-    /// A limiter on the store that `url` names: `memory://`, `redis://[user:password@]host[:port][/db]`
-    /// or `unix:///path/to/socket`.
+    /// A limiter on the store that `url` names: `memory://`, `redis://[user:password@]host[:port][/db]`,
+    /// `unix:///path/to/socket`, `redis+cluster://host[:port],host[:port],..`, or
+    /// `redis+sentinel://host[:port],host[:port],../primary[/db]`. With the feature `tls`, `rediss` in
+    /// place of `redis` is the same over TLS. The page [`guide::redis`](crate::guide::redis) has all of it.
+    ///
+    /// What keeps the connection are tasks of the tokio runtime in which this is called: once that
+    /// has ended, as after a `#[tokio::test]`, calls get what
+    /// [`on_store_error`](LimiterBuilder::on_store_error) says.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] when the URL is malformed or its scheme unknown, or, within a second, when
-    /// the store cannot be reached.
+    /// [`ConnectError`] when the URL is malformed or its scheme unknown, or when the store cannot be
+    /// reached: within a second for one server, within 1.5 s for each address of a cluster that is
+    /// named, and within 4 s, of which the Sentinels have 3, behind Sentinels.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(url).await
     }

@@ -65,9 +65,9 @@ pub struct Overrides {
 }
 
 /// What the sources say, each for itself.
-#[derive(Default)]
-struct Said {
-    layers: [Layer; OverrideSource::ALL.len()],
+#[derive(Clone, Default)]
+pub(crate) struct Said {
+    pub(crate) layers: [Layer; OverrideSource::ALL.len()],
     /// The limits whose override did not fit a call, once each.
     warned: BTreeSet<&'static str>,
 }
@@ -225,6 +225,12 @@ impl Overrides {
         self.read(|said| said.layers[source as usize].clone())
     }
 
+    /// What all sources say at one moment.
+    #[cfg(feature = "dashboard")]
+    pub(crate) fn said(&self) -> Said {
+        self.read(Said::clone)
+    }
+
     fn read<T>(&self, look: impl FnOnce(&Said) -> T) -> T {
         look(&self.said.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -250,14 +256,14 @@ impl Said {
     }
 
     /// The highest source's word on all limits.
-    fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
+    pub(crate) fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
         OverrideSource::ALL.into_iter().rev().find_map(|source| {
             self.layers[source as usize].enforcement.map(|enforcement| (enforcement, source))
         })
     }
 
     /// What holds for a limit: the highest source's enforcement, and the highest source's numbers.
-    fn of(&self, name: &str) -> Override {
+    pub(crate) fn of(&self, name: &str) -> Override {
         let said = self.layers.iter().filter_map(|layer| layer.limits.get(name));
         said.fold(Override::new(), |lower, higher| higher.clone().over(lower))
     }

@@ -16,6 +16,12 @@ use crate::{
 /// The environment variable that [`Limiter::from_env`] reads.
 pub const URL_VARIABLE: &str = "RATELIMIT_URL";
 
+/// The most that a setting may last: sums with it stay moments that a clock can tell.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The most refusals that are remembered; their rows alone take 4 MB.
+const MOST_REFUSALS: usize = 1 << 20;
+
 /// What a URL is called in errors when it came as an argument.
 const URL_ARGUMENT: &str = "rate limit store URL";
 
@@ -51,10 +57,10 @@ impl LimiterBuilder {
         self
     }
 
-    /// How long a call waits for its store at the most; 100 ms by default. A store in memory
-    /// answers at once.
+    /// How long a call waits for its store at the most; 100 ms by default, a year at the most. A
+    /// store in memory answers at once.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.deadline = deadline;
+        self.settings.deadline = deadline.min(LONGEST);
         self
     }
 
@@ -70,16 +76,16 @@ impl LimiterBuilder {
     }
 
     /// How many refusals of Redis are remembered, so that the same call is refused again without
-    /// asking until it could be admitted; 16 384 by default, 0 for none.
+    /// asking until it could be admitted; 16 384 by default, 0 for none, 1 048 576 at the most.
     pub fn deny_cache(mut self, entries: usize) -> Self {
-        self.settings.deny_cache = entries;
+        self.settings.deny_cache = entries.min(MOST_REFUSALS);
         self
     }
 
     /// How long a remembered refusal goes without one call asking Redis again, so that a reset or
-    /// a refund by another process is seen; a second by default.
+    /// a refund by another process is seen; a second by default, a year at the most.
     pub fn deny_cache_ttl(mut self, ttl: Duration) -> Self {
-        self.settings.deny_cache_ttl = ttl;
+        self.settings.deny_cache_ttl = ttl.min(LONGEST);
         self
     }
 
@@ -90,7 +96,9 @@ impl LimiterBuilder {
     /// still counting, a call that needs another key is not decided: its error is
     /// [`Unavailable`](crate::Unavailable) with
     /// [`StoreFull`](crate::UnavailableReason::StoreFull). Callers who are
-    /// known go on as before, and no count is lost.
+    /// known go on as before, and no count is lost. To be sure that all are counting, such a call
+    /// passes over the keys that may have expired, a million at the most, in some ten milliseconds;
+    /// where more keys are held, the next call goes on from there. `usize::MAX` is no bound.
     ///
     /// ```
     /// use std::time::Duration;
@@ -169,7 +177,7 @@ impl LimiterBuilder {
 
     /// A limiter on the store that `url` names, connected in the background: it is there at once,
     /// also while Redis is not, and calls get what [`on_store_error`](Self::on_store_error) says
-    /// until it is.
+    /// until it is. As with [`Limiter::connect`], it ends with the tokio runtime.
     ///
     /// # Errors
     ///

@@ -11,6 +11,12 @@ static EMBEDDED: Lazy<Limiter> = Lazy::new(Limiter::in_memory);
 /// Makes `limiter` the one that annotated functions use when they name none, for the rest of the
 /// process. Until then they are served by an embedded limiter in memory.
 ///
+/// A limiter on Redis has to be made in a tokio runtime that lasts as long as the process, such as
+/// that of `main`. One that a `#[tokio::test]` installs loses its connection with that test's runtime,
+/// and in all later tests calls get what [`on_store_error`](crate::LimiterBuilder::on_store_error)
+/// says: by default each process counts for itself. The page [`guide::testing`](crate::guide::testing)
+/// has what to do instead.
+///
 /// # Errors
 ///
 /// [`AlreadyInstalled`] after the first time.

@@ -17,6 +17,10 @@ use crate::{
 /// How often files and hashes are looked at: what is said there holds everywhere within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
+/// How soon a file that says something else is read again: what is half written then is not taken
+/// for what it says.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
 /// What the hash's key is called after the limiter's prefix.
 const HASH: &str = "overrides";
 
@@ -27,6 +31,10 @@ impl Limiter {
     /// Has the overrides in a file hold, which is TOML, or JSON if it starts with a brace, and
     /// follows it: what is written there later holds within a second, in whole or, if something in
     /// it is wrong, not at all; that is logged at `warn`, as is a file that can no longer be read.
+    ///
+    /// What is written holds once the file reads the same twice, 200 ms apart: one that is emptied
+    /// and then written, or written in pieces, is not taken for what it says in between. To be sure
+    /// of it, write another file and rename it to this one.
     ///
     /// ```toml
     /// enforcement = "on"           # of all limits; "off" is the kill switch
@@ -54,14 +62,23 @@ impl Limiter {
     ///
     /// Outside a tokio runtime.
     pub fn follow_overrides_file(&self, path: impl Into<PathBuf>) -> Result<(), OverrideError> {
-        let mut file = OverridesFile { path: path.into(), text: String::new() };
-        file.look(self)?;
+        let mut file = OverridesFile::new(path.into());
+        file.read()?;
+        file.take(self)?;
         let limiter = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
-            let mut fault = None;
-            while let Some(limiter) = next_look(&limiter).await {
+            let (mut pause, mut fault) = (LOOK_EVERY, None);
+            while let Some(limiter) = next_look(&limiter, pause).await {
+                pause = LOOK_EVERY;
                 // So small a file is read in less time than it takes to hand the work over.
-                let found = file.look(&limiter).err();
+                let found = match file.read() {
+                    Ok(true) => file.take(&limiter).err(),
+                    Ok(false) => {
+                        pause = LOOK_AGAIN;
+                        continue;
+                    }
+                    Err(error) => Some(error),
+                };
                 if let Some(error) = found.as_ref().filter(|_| found != fault) {
                     tracing::warn!(%error, "refused overrides; those of before still hold");
                 }
@@ -101,7 +118,7 @@ impl Limiter {
         self.overrides().follow_redis();
         let limiter = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
-            while let Some(limiter) = next_look(&limiter).await {
+            while let Some(limiter) = next_look(&limiter, LOOK_EVERY).await {
                 if let Ok(remote) = limiter.remote() {
                     hash.look(remote, &limiter).await;
                 }
@@ -172,35 +189,56 @@ impl Limiter {
 }
 
 /// The limiter, after a while, if it is still in use.
-async fn next_look(limiter: &Weak<Inner>) -> Option<Limiter> {
-    tokio::time::sleep(LOOK_EVERY).await;
+async fn next_look(limiter: &Weak<Inner>, pause: Duration) -> Option<Limiter> {
+    tokio::time::sleep(pause).await;
     limiter.upgrade().map(|inner| Limiter { inner })
 }
 
-/// A file of overrides, and what it said.
+/// A file of overrides.
 struct OverridesFile {
     path: PathBuf,
+    /// What it said when it was last read.
     text: String,
+    /// What holds of it.
+    taken: String,
 }
 
 impl OverridesFile {
-    fn look(&mut self, limiter: &Limiter) -> Result<(), OverrideError> {
-        let origin = self.path.display().to_string();
-        let at_origin = |error: OverrideError| error.at(&origin);
+    fn new(path: PathBuf) -> Self {
+        Self { path, text: String::new(), taken: String::new() }
+    }
+
+    /// Reads it, and tells whether it says the same as before.
+    fn read(&mut self) -> Result<bool, OverrideError> {
         let text = std::fs::read_to_string(&self.path)
-            .map_err(|error| at_origin(Fault::Unreadable(error.to_string()).into()))?;
-        if text != self.text {
-            let layer = document::read(&text).map_err(|fault| at_origin(fault.into()))?;
-            limiter.overrides().replace(OverrideSource::File, layer).map_err(at_origin)?;
-            self.text = text;
+            .map_err(|error| self.at_origin(Fault::Unreadable(error.to_string()).into()))?;
+        let is_the_same = text == self.text;
+        self.text = text;
+        Ok(is_the_same)
+    }
+
+    /// Has hold what was read last.
+    fn take(&mut self, limiter: &Limiter) -> Result<(), OverrideError> {
+        if self.text != self.taken {
+            let layer = document::read(&self.text).map_err(|fault| self.at_origin(fault.into()))?;
+            let replaced = limiter.overrides().replace(OverrideSource::File, layer);
+            replaced.map_err(|error| self.at_origin(error))?;
+            self.taken.clone_from(&self.text);
         }
         Ok(())
     }
+
+    fn at_origin(&self, error: OverrideError) -> OverrideError {
+        error.at(self.path.display().to_string())
+    }
 }
 
-/// The hash of overrides: what was wrong in it, by the fields, so that each is told once.
+/// The hash of overrides.
 #[derive(Default)]
 struct OverridesHash {
+    /// What it said last: what is the same is not judged again.
+    fields: Vec<(String, String)>,
+    /// What was wrong in it, by the fields, so that each is told once.
     refused: BTreeMap<String, String>,
     is_lost: bool,
 }
@@ -225,23 +263,27 @@ impl OverridesHash {
 
     /// Has the fields hold, and of a wrong one what it said before.
     fn take(&mut self, fields: Vec<(String, String)>, limiter: &Limiter) {
+        if fields == self.fields {
+            return;
+        }
         let before = limiter.overrides().layer(OverrideSource::Redis);
         let mut layer = Layer::default();
         let mut refused = BTreeMap::new();
-        for (field, value) in fields {
-            let Err(error) = read_field(&mut layer, &field, &value) else { continue };
+        for (field, value) in &fields {
+            let Err(error) = read_field(&mut layer, field, value) else { continue };
             if field == ALL_LIMITS {
                 layer.enforcement = before.enforcement;
-            } else if let Some(what) = before.limits.get(&field) {
+            } else if let Some(what) = before.limits.get(field) {
                 layer.limits.insert(field.clone(), what.clone());
             }
-            if self.refused.get(&field) != Some(&value) {
+            if self.refused.get(field) != Some(value) {
                 let error = error.at(limiter.overrides_key());
                 tracing::warn!(%error, "refused an override; the one of before still holds");
             }
-            refused.insert(field, value);
+            refused.insert(field.clone(), value.clone());
         }
         self.refused = refused;
+        self.fields = fields;
         if let Err(error) = limiter.overrides().replace(OverrideSource::Redis, layer) {
             tracing::warn!(%error, "refused overrides; those of before still hold");
         }

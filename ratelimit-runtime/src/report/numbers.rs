@@ -2,7 +2,10 @@
 //! series as there are policies, outcomes and servers, and none for a caller.
 
 use std::{
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        Once,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -52,20 +55,26 @@ pub(super) fn asked(is_answered: bool, took: Duration) {
 /// Keys come and go before there is an exporter too: it is told how many there are.
 pub(super) fn keys_held(more: i64) {
     static HELD: AtomicI64 = AtomicI64::new(0);
-    metrics::describe_gauge!(
-        "ratelimit_memory_keys",
-        "Callers that limits in this process's memory are counting"
-    );
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!(
+            "ratelimit_memory_keys",
+            "Callers that limits in this process's memory are counting"
+        );
+    });
     let held = HELD.fetch_add(more, Ordering::Relaxed) + more;
     #[expect(clippy::cast_precision_loss, reason = "so many keys fit no memory")]
     metrics::gauge!("ratelimit_memory_keys").set(held as f64);
 }
 
 pub(super) fn server_is_up(server: &str, is_up: bool) {
-    metrics::describe_gauge!(
-        "ratelimit_store_up",
-        "1 when a Redis server answers again, 0 while it is left alone"
-    );
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!(
+            "ratelimit_store_up",
+            "1 when a Redis server answers again, 0 while it is left alone"
+        );
+    });
     let up = metrics::gauge!("ratelimit_store_up", "server" => server.to_owned());
     up.set(if is_up { 1.0 } else { 0.0 });
 }

@@ -37,13 +37,17 @@ use crate::{
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
 const FEWEST_SHARDS: usize = 256;
 
+/// Enough for what fits into a machine, few enough that a bound of `usize::MAX` costs some 8 MB.
+const MOST_SHARDS: usize = 65_536;
+
 /// The keys of a full shard, about: so many have to be hashed anew at once when it grows. With
 /// fewer, a store of some thousand callers would be mostly shards, and the cache full of them.
 const KEYS_PER_SHARD: usize = 4_096;
 
 /// The most keys, about, that one call passes over in search of an expired one when the store is
-/// full; the next call goes on from there.
-const MOST_PASSED_OVER: usize = 2 * KEYS_PER_SHARD;
+/// full, which takes ten milliseconds or so. No key is passed over twice unless it, or one of its
+/// neighbours, has been called meanwhile; what a call has not come to, the next one does.
+const MOST_PASSED_OVER: usize = 1 << 20;
 
 /// How long before it is made the time of a store begins: several tests, each with a clock that
 /// stands still at its own beginning, may share the embedded limiter.
@@ -56,6 +60,8 @@ pub(crate) struct MemoryStore {
     /// The keys held by all shards, never more than `max_keys`.
     keys: AtomicUsize,
     max_keys: usize,
+    /// The shard that room was last looked for in.
+    hand: AtomicUsize,
 }
 
 /// On cache lines of its own: a thread that takes one lock does not disturb those at the next.
@@ -69,8 +75,8 @@ struct Place {
 
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize) -> Self {
-        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two().max(FEWEST_SHARDS);
-        Self::with_shards(max_keys, shards)
+        let shards = (max_keys / KEYS_PER_SHARD).clamp(FEWEST_SHARDS, MOST_SHARDS);
+        Self::with_shards(max_keys, shards.next_power_of_two())
     }
 
     /// A store of so many shards, a power of two.
@@ -82,6 +88,7 @@ impl MemoryStore {
             epoch: now.checked_sub(BEFORE).unwrap_or(now),
             keys: AtomicUsize::new(0),
             max_keys,
+            hand: AtomicUsize::new(0),
         }
     }
 
@@ -116,10 +123,9 @@ impl MemoryStore {
             if let Some(slot) = shard.find_mut(hash, subject) {
                 return Ok(slot.decide(now, request, looks));
             }
-            if let Some(outcome) = self.meet(place, &mut shard, now, hash, subject, request) {
+            if let Some(outcome) = self.meet(place, shard, now, hash, subject, request) {
                 return Ok(outcome);
             }
-            drop(shard);
             if !self.make_room() {
                 return Err(UnavailableReason::StoreFull);
             }
@@ -131,7 +137,7 @@ impl MemoryStore {
     fn meet(
         &self,
         place: &Place,
-        shard: &mut Shard,
+        mut shard: MutexGuard<'_, Shard>,
         now: u64,
         hash: u64,
         subject: Subject<'_>,
@@ -139,18 +145,23 @@ impl MemoryStore {
     ) -> Option<Outcome> {
         let mut slot = Slot::new(subject);
         let outcome = slot.decide(now, request, true);
-        let held = !request.record || self.take_in(place, shard, now, hash, slot);
-        held.then_some(outcome)
+        if !request.record {
+            return Some(outcome);
+        }
+        let collected = shard.collect_some(now, &self.hasher);
+        self.keys.fetch_sub(collected, Ordering::Relaxed);
+        let is_held = self.take_in(place, &mut shard, hash, slot);
+        drop(shard);
+        tell(usize::from(is_held), collected);
+        is_held.then_some(outcome)
     }
 
     /// Keeps a new slot, if there is room for it.
-    fn take_in(&self, place: &Place, shard: &mut Shard, now: u64, hash: u64, slot: Slot) -> bool {
-        self.forget(shard.collect_some(now, &self.hasher));
+    fn take_in(&self, place: &Place, shard: &mut Shard, hash: u64, slot: Slot) -> bool {
         let vacant = |keys| (keys < self.max_keys).then_some(keys + 1);
         if self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, vacant).is_err() {
             return false;
         }
-        report::keys_held(1);
         // The first key of an empty shard makes it due; until then nothing in it is.
         let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
         place.due.store(due.min(slot.expires), Ordering::Relaxed);
@@ -162,19 +173,26 @@ impl MemoryStore {
     #[cold]
     fn make_room(&self) -> bool {
         let (now, mut passed_over) = (self.now(), 0);
-        for place in &self.shards {
+        let first = self.hand.load(Ordering::Relaxed);
+        for step in 0..self.shards.len() {
+            let at = (first + step) & (self.shards.len() - 1);
+            let place = &self.shards[at];
             if place.due.load(Ordering::Relaxed) > now {
                 continue;
             }
             let mut shard = place.lock();
-            passed_over += shard.len();
-            let (collected, due) = shard.collect_all(now, &self.hasher);
-            place.due.store(due, Ordering::Relaxed);
-            if collected > 0 {
-                self.forget(collected);
+            let sweep = shard.collect_due(now, &self.hasher);
+            place.due.store(shard.due(), Ordering::Relaxed);
+            self.keys.fetch_sub(sweep.collected, Ordering::Relaxed);
+            drop(shard);
+            if sweep.collected > 0 {
+                self.hand.store(at, Ordering::Relaxed);
+                tell(0, sweep.collected);
                 return true;
             }
+            passed_over += sweep.passed_over;
             if passed_over > MOST_PASSED_OVER {
+                self.hand.store(at, Ordering::Relaxed);
                 break;
             }
         }
@@ -193,7 +211,7 @@ impl MemoryStore {
     fn forget(&self, keys: usize) {
         if keys > 0 {
             self.keys.fetch_sub(keys, Ordering::Relaxed);
-            report::keys_held(-i64::try_from(keys).unwrap_or(i64::MAX));
+            tell(0, keys);
         }
     }
 
@@ -217,6 +235,15 @@ impl MemoryStore {
     fn now(&self) -> u64 {
         let passed = self.epoch.elapsed();
         passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros())
+    }
+}
+
+/// Reports that so many keys came, and so many went: under no lock, because whoever counts them may
+/// be called through here, and may panic.
+fn tell(came: usize, went: usize) {
+    let number = |keys| i64::try_from(keys).unwrap_or(i64::MAX);
+    if came > 0 || went > 0 {
+        report::keys_held(number(came) - number(went));
     }
 }
 

@@ -53,7 +53,7 @@ use super::{
 use crate::{
     caller::{self, Caller},
     error::RateLimitError,
-    observe,
+    observe::observe_latest,
     rejection::FromRejection,
 };
 
@@ -263,7 +263,7 @@ where
                 }
             };
             let call = async { service.call(request).await };
-            let (response, answers) = observe(caller::scope(caller, call)).await;
+            let (response, answers) = observe_latest(caller::scope(caller, call)).await;
             let response = response?;
             let refused = response.response().extensions().get::<RateLimitError>().cloned();
             let mut response = match refused {

@@ -5,7 +5,10 @@ use std::hash::{BuildHasher, Hasher};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
-use super::{slots::Slots, state::State};
+use super::{
+    slots::{BLOCK, Slots},
+    state::State,
+};
 use crate::{
     key::Subject,
     policy::Name,
@@ -21,6 +24,9 @@ pub(super) struct Shard {
     slots: Slots<Slot>,
     /// Where in `slots` a key is.
     index: HashTable<u32>,
+    /// For each block of `slots`: no key in it expires before this. A call to a known key does not
+    /// touch it, and so it may be long over.
+    due: Vec<u64>,
     /// The next slot that an insertion passes over.
     hand: usize,
 }
@@ -32,6 +38,13 @@ pub(super) struct Slot {
     pub(super) state: State,
     /// From then on the state says no more than an absent one.
     pub(super) expires: u64,
+}
+
+/// What came of a search for expired keys.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sweep {
+    pub(super) collected: usize,
+    pub(super) passed_over: usize,
 }
 
 impl Slot {
@@ -79,7 +92,7 @@ impl Shard {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.slots.len() == 0
+        self.len() == 0
     }
 
     #[inline]
@@ -92,6 +105,10 @@ impl Shard {
     pub(super) fn insert(&mut self, hash: u64, slot: Slot, hasher: &DefaultHashBuilder) {
         // A shard of 2^32 keys does not fit the memory of any machine that has so many keys.
         let at = u32::try_from(self.slots.len()).expect("a shard has fewer than 2^32 keys");
+        match self.due.get_mut(self.slots.len() / BLOCK) {
+            Some(due) => *due = slot.expires.min(*due),
+            None => self.due.push(slot.expires),
+        }
         self.slots.push(slot);
         let slots = &self.slots;
         self.index.insert_unique(hash, at, |at| slots[*at as usize].hash(hasher));
@@ -132,20 +149,50 @@ impl Shard {
         collected
     }
 
-    /// Removes all expired keys; counts them, and tells when the next one expires.
-    pub(super) fn collect_all(&mut self, now: u64, hasher: &DefaultHashBuilder) -> (usize, u64) {
-        let before = self.slots.len();
-        let (mut at, mut due) = (0, u64::MAX);
-        while let Some(slot) = self.slots.get(at) {
+    /// When the next key expires, at the earliest.
+    pub(super) fn due(&self) -> u64 {
+        self.due.iter().copied().min().unwrap_or(u64::MAX)
+    }
+
+    /// Removes all expired keys. A block in which there is none is passed over again only when
+    /// the first of its keys expires.
+    pub(super) fn collect_due(&mut self, now: u64, hasher: &DefaultHashBuilder) -> Sweep {
+        let mut sweep = Sweep { collected: 0, passed_over: 0 };
+        let mut block = 0;
+        while let Some(due) = self.due.get(block) {
+            if *due <= now {
+                self.sweep_block(block, now, hasher, &mut sweep);
+            }
+            block += 1;
+        }
+        self.shrink(hasher);
+        sweep
+    }
+
+    fn sweep_block(
+        &mut self,
+        block: usize,
+        now: u64,
+        hasher: &DefaultHashBuilder,
+        sweep: &mut Sweep,
+    ) {
+        let (mut at, mut due) = (block * BLOCK, u64::MAX);
+        while at < (block + 1) * BLOCK
+            && let Some(slot) = self.slots.get(at)
+        {
+            sweep.passed_over += 1;
             if slot.expires <= now {
+                // The last slot takes its place, and is passed over next.
                 self.remove_at(at, hasher);
+                sweep.collected += 1;
             } else {
                 due = due.min(slot.expires);
                 at += 1;
             }
         }
-        self.shrink(hasher);
-        (before - self.slots.len(), due)
+        if let Some(known) = self.due.get_mut(block) {
+            *known = due;
+        }
     }
 
     fn remove_at(&mut self, at: usize, hasher: &DefaultHashBuilder) {
@@ -154,9 +201,12 @@ impl Shard {
             entry.remove();
         }
         self.slots.swap_remove(at);
+        self.due.truncate(self.slots.len().div_ceil(BLOCK));
         // The last slot has moved here.
         if let Some(moved) = self.slots.get(at) {
             let (hash, from) = (moved.hash(hasher), self.slots.len());
+            let due = &mut self.due[at / BLOCK];
+            *due = moved.expires.min(*due);
             if let Some(place) = self.index.find_mut(hash, |place| *place as usize == from) {
                 *place = u32::try_from(at).unwrap_or(u32::MAX);
             }
@@ -192,11 +242,69 @@ mod tests {
             shard.insert(hash_of(subject), Slot { expires, ..Slot::new(subject) }, &hasher);
         }
         assert!(shard.index.capacity() >= 10_000);
-        assert_eq!(shard.collect_all(1, &hasher), (9_900, 2));
+        let sweep = shard.collect_due(1, &hasher);
+        assert_eq!(sweep, Sweep { collected: 9_900, passed_over: 10_000 });
+        assert_eq!(shard.due(), 2);
         assert!(shard.index.capacity() < 400, "{}", shard.index.capacity());
         for (number, caller) in callers.iter().enumerate() {
             let subject = Subject::new(&POLICY, caller.parts());
             assert_eq!(shard.find_mut(hash_of(subject), subject).is_some(), number % 100 == 0);
+        }
+    }
+    #[test]
+    fn a_key_that_was_called_has_its_block_passed_over_again_and_no_other() {
+        const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
+        let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
+        for number in 0..10 * BLOCK {
+            let caller = Caller::from(number);
+            let subject = Subject::new(&POLICY, caller.parts());
+            let place = hash(&hasher, subject.name, subject.caller);
+            let expires = if number == 100 { 1 } else { 5 };
+            shard.insert(place, Slot { expires, ..Slot::new(subject) }, &hasher);
+        }
+        shard.slots[100].expires = 9;
+        assert_eq!(shard.collect_due(1, &hasher), Sweep { collected: 0, passed_over: BLOCK });
+        assert_eq!(shard.collect_due(4, &hasher), Sweep { collected: 0, passed_over: 0 });
+        assert_eq!(shard.due(), 5);
+    }
+
+    #[test]
+    fn what_is_due_is_known_of_every_block_however_keys_come_and_go() {
+        const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
+        let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut now = 0;
+        for number in 0..20_000 {
+            let caller = Caller::from(number);
+            let subject = Subject::new(&POLICY, caller.parts());
+            let place = hash(&hasher, subject.name, subject.caller);
+            let expires = now + rng.u64(1..300);
+            shard.insert(place, Slot { expires, ..Slot::new(subject) }, &hasher);
+            match rng.u8(..100) {
+                0 => now += rng.u64(..100),
+                1..5 => drop(shard.collect_some(now, &hasher)),
+                5 => {
+                    let live = |shard: &Shard| {
+                        let slots = (0..shard.len()).map(|at| &shard.slots[at]);
+                        slots.filter(|slot| slot.expires > now).count()
+                    };
+                    let held = live(&shard);
+                    shard.collect_due(now, &hasher);
+                    assert_eq!((shard.len(), live(&shard)), (held, held));
+                    assert_eq!(shard.collect_due(now, &hasher).passed_over, 0);
+                }
+                6..50 => {
+                    let at = rng.usize(..shard.len());
+                    shard.remove_at(at, &hasher);
+                }
+                _ if !shard.is_empty() => {
+                    // A call to a known key.
+                    let at = rng.usize(..shard.len());
+                    shard.slots[at].expires += rng.u64(..50);
+                }
+                _ => {}
+            }
+            assert_eq!(shard.due.len(), shard.len().div_ceil(BLOCK));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::{Index, IndexMut};
 
 /// The items of a block.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 
 /// All blocks but the last are full.
 pub(super) struct Slots<T> {

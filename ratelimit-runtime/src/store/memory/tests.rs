@@ -51,6 +51,19 @@ async fn a_clock_that_stands_still_since_before_the_store_was_made_moves_it_too(
     assert!(decide(&store, 1, TAKE).unwrap().admitted);
 }
 
+#[test]
+fn a_store_without_a_bound_is_no_larger_than_it_has_to_be() {
+    for (max_keys, shards) in [
+        (0, 256),
+        (1_000_000, 256),
+        (4_000_000, 1_024),
+        (u32::MAX as usize, 65_536),
+        (usize::MAX, 65_536),
+    ] {
+        assert_eq!(MemoryStore::new(max_keys).shards.len(), shards, "{max_keys}");
+    }
+}
+
 #[tokio::test]
 async fn looking_leaves_nothing_behind() {
     let store = MemoryStore::new(1);
@@ -130,6 +143,104 @@ async fn every_expired_key_is_found_when_the_store_is_full() {
         assert_eq!(decide(&store, 1_000_000, TAKE), Err(UnavailableReason::StoreFull));
         tokio::time::advance(Duration::from_secs(1)).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_key_is_found_though_all_others_have_been_extended() {
+    const KEYS: usize = 40_000;
+    let store = MemoryStore::with_shards(KEYS, 8);
+    for caller in 0..KEYS {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted);
+    }
+    tokio::time::advance(Duration::from_millis(900)).await;
+    // All but those of the last shard go on.
+    let shard_of = |caller: usize| {
+        let caller = Caller::from(caller);
+        let place = store.place(store.hash(Subject::new(&POLICY, caller.parts())));
+        store.shards.iter().position(|it| std::ptr::eq(it, place)).unwrap()
+    };
+    let mut expired = 0;
+    for caller in 0..KEYS {
+        if shard_of(caller) == 7 {
+            expired += 1;
+        } else {
+            decide(&store, caller, TAKE).unwrap();
+        }
+    }
+    tokio::time::advance(Duration::from_millis(100)).await;
+    for caller in KEYS..KEYS + expired {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller} of {expired}");
+    }
+    assert_eq!(decide(&store, KEYS + expired, TAKE), Err(UnavailableReason::StoreFull));
+    assert_eq!(keys_held(&store), KEYS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_full_store_only_what_was_called_since_is_passed_over_again() {
+    const KEYS: usize = 10_000;
+    let store = MemoryStore::with_shards(KEYS, 2);
+    for caller in 0..KEYS {
+        assert!(decide(&store, caller, TAKE).unwrap().admitted);
+    }
+    tokio::time::advance(Duration::from_millis(900)).await;
+    for caller in 0..KEYS {
+        decide(&store, caller, TAKE).unwrap();
+    }
+    tokio::time::advance(Duration::from_millis(100)).await;
+    let is_due = |now| store.shards.iter().any(|place| place.due.load(Ordering::Relaxed) <= now);
+    assert!(is_due(store.now()));
+    assert_eq!(decide(&store, KEYS, TAKE), Err(UnavailableReason::StoreFull));
+    assert!(!is_due(store.now() + 899_999) && is_due(store.now() + 900_000));
+}
+
+/// A recorder is foreign code: it may ask the limiter itself, and it may panic.
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn whoever_is_told_of_keys_finds_no_lock_held_and_may_panic() {
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::Arc,
+    };
+
+    use metrics::{
+        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    };
+
+    struct Foreign(Arc<MemoryStore>);
+
+    impl Recorder for Foreign {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::noop()
+        }
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            assert!(self.0.shards.iter().all(|place| place.shard.try_lock().is_ok()), "locked");
+            panic!("as recorders may");
+        }
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    let store = Arc::new(MemoryStore::with_shards(2, 1));
+    let recorder = Foreign(Arc::clone(&store));
+    let told = |work: &dyn Fn()| {
+        let told = catch_unwind(AssertUnwindSafe(|| metrics::with_local_recorder(&recorder, work)));
+        let panicked = told.expect_err("the recorder is told");
+        assert_eq!(panicked.downcast_ref::<&str>(), Some(&"as recorders may"));
+    };
+    for caller in 0..2 {
+        told(&|| _ = decide(&store, caller, TAKE));
+        assert_eq!(keys_held(&store), caller + 1);
+    }
+    // New ones in place of those that have expired; the first call finds and collects them.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    told(&|| _ = decide(&store, 2, TAKE));
+    assert_eq!(keys_held(&store), 1);
+    told(&|| reset(&store, 2));
+    assert_eq!(keys_held(&store), 0);
 }
 
 #[test]

@@ -110,11 +110,16 @@ pub(super) fn describe(error: &RedisError) -> String {
     if error.kind() == ErrorKind::Parse {
         return "what answers there does not speak Redis's protocol".to_owned();
     }
-    error.detail().map_or_else(
+    let words = error.detail().map_or_else(
         // What follows the words is the client's own classification.
         || error.to_string().split(" - ").next().unwrap_or_default().to_owned(),
         str::to_owned,
-    )
+    );
+    // Of a command that it does not know a server repeats the arguments: those of AUTH are a login.
+    match words.split_once(", with args beginning with") {
+        Some((words, _)) => words.to_owned(),
+        None => words,
+    }
 }
 
 #[cfg(test)]
@@ -126,6 +131,16 @@ mod tests {
             .and_then(redis::Value::extract_error)
             .unwrap_err();
         Failure::of(&error).into()
+    }
+
+    #[test]
+    fn the_arguments_of_an_unknown_command_are_not_told() {
+        let answer =
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'zebra' ";
+        let error = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes())
+            .and_then(redis::Value::extract_error)
+            .unwrap_err();
+        assert_eq!(describe(&error), "unknown command 'HELLO'");
     }
 
     #[test]

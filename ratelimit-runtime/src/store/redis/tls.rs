@@ -21,6 +21,10 @@ pub(crate) struct Tls {
 const ENCRYPTED: [&str; 2] = ["rediss", "valkeys"];
 
 impl Tls {
+    pub(super) fn is_encrypted(transport: &str) -> bool {
+        ENCRYPTED.contains(&transport)
+    }
+
     /// Whether the transport can be used with what is set.
     #[cfg(feature = "tls")]
     pub(super) fn check(&self, transport: &str) -> Result<(), OpenError> {

@@ -1,5 +1,8 @@
 //! What a URL names: one server, a cluster, or the primary that Sentinels know.
 
+#[cfg(test)]
+mod tests;
+
 use redis::{
     ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
@@ -26,10 +29,24 @@ pub(super) enum Kind {
 /// The port of a Sentinel whose address names none.
 const SENTINEL_PORT: &str = ":26379";
 
+/// How the client is asked for TLS with any certificate.
+const INSECURE: &str = "#insecure";
+
+/// Parameters that are a login, or a part of one.
+const LOGIN: [&str; 4] = ["user", "pass", "sentinel_username", "sentinel_password"];
+
+/// What is wrong with most logins that make a URL unreadable.
+const ESCAPES: &str = "special characters in a user name or password are percent-encoded, such as `@` \
+     as %40, `/` as %2F, `?` as %3F, `#` as %23";
+
 impl Target {
     pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, OpenError> {
         let malformed = |why: &str| OpenError::Malformed(why.to_owned());
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("it has no scheme"))?;
+        // What stands in front of the mark may be a login whose password has the mark in it.
+        let (scheme, rest) = url
+            .split_once("://")
+            .filter(|(scheme, _)| is_scheme(scheme))
+            .ok_or_else(|| malformed("it has no scheme"))?;
         let unknown = || OpenError::UnknownScheme(scheme.to_owned());
         let (transport, kind) = match scheme.split_once('+') {
             Some(("redis" | "valkey", "unix")) => ("unix", ""),
@@ -42,7 +59,22 @@ impl Target {
         }
         tls.check(transport)?;
 
+        let (rest, fragment) = match rest.strip_suffix(INSECURE) {
+            Some(rest) if Tls::is_encrypted(transport) => (rest, INSECURE),
+            _ => (rest, ""),
+        };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = match rest.split_once('/') {
+            Some((authority, path)) if transport != "unix" => (authority, path),
+            _ => (rest, ""),
+        };
+        // What follows would read a part of the login as something else, and might tell it.
+        let is_in_query = query.contains('@') && transport != "unix" && kind != "sentinel";
+        if rest.contains('#') || query.contains('#') || path.contains('@') || is_in_query {
+            return Err(malformed(ESCAPES));
+        }
+
+        let has_login_in_query = query.contains('@');
         let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let known: &[&str] = match (transport, kind) {
             ("unix", _) => &["protocol", "db", "user", "pass"],
@@ -50,20 +82,22 @@ impl Target {
             _ => &["protocol"],
         };
         if let Some((name, _)) = query.iter().find(|(name, _)| !known.contains(&name.as_ref())) {
+            // It may be what follows a `&` or a `?` in a password.
+            let may_be_secret = has_login_in_query
+                || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+                || query.iter().any(|(name, _)| LOGIN.contains(&name.as_ref()));
             let known = known.join("`, `");
-            return Err(OpenError::Malformed(format!(
-                "unknown parameter `{name}`; allowed are `{known}`"
-            )));
+            return Err(OpenError::Malformed(if may_be_secret {
+                format!("unknown parameter; allowed are `{known}`, and {ESCAPES}")
+            } else {
+                format!("unknown parameter `{name}`; allowed are `{known}`")
+            }));
         }
         let value = |wanted: &str| {
             let found = query.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.clone().into_owned())
         };
 
-        let (authority, path) = match rest.split_once('/') {
-            Some((authority, path)) if transport != "unix" => (authority, path),
-            _ => (rest, ""),
-        };
         let (login, hosts) = match authority.rsplit_once('@') {
             Some((login, hosts)) => (format!("{login}@"), hosts),
             None => (String::new(), authority),
@@ -103,7 +137,7 @@ impl Target {
             let query = query.iter().filter(|(name, _)| !name.starts_with("sentinel_"));
             let query: String =
                 form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
-            server(&format!("{url}?{query}"), tls)
+            server(&format!("{url}?{query}{fragment}"), tls)
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         let protocol = value("protocol").map(|_| servers[0].redis_settings().protocol());
@@ -145,81 +179,11 @@ pub(super) fn tcp_settings() -> TcpSettings {
     settings
 }
 
+fn is_scheme(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
 fn has_port(host: &str) -> bool {
     let port = host.rsplit_once(':').map_or("", |(_, port)| port);
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(url: &str) -> Target {
-        Target::parse(url, &Tls::default()).unwrap()
-    }
-
-    fn why(url: &str) -> String {
-        match Target::parse(url, &Tls::default()).err() {
-            Some(OpenError::Malformed(why)) => why,
-            Some(OpenError::UnknownScheme(scheme)) => format!("scheme {scheme}"),
-            other => panic!("{url}: {other:?}"),
-        }
-    }
-
-    fn addresses(target: &Target) -> Vec<String> {
-        target.servers.iter().map(|server| server.addr().to_string()).collect()
-    }
-
-    #[test]
-    fn one_server_by_tcp_or_by_its_socket() {
-        let target = parse("redis://user:p%40ss@host:1234/7?protocol=resp3");
-        assert_eq!(addresses(&target), ["host:1234"]);
-        let settings = target.servers[0].redis_settings();
-        assert_eq!((settings.username(), settings.password()), (Some("user"), Some("p@ss")));
-        assert_eq!((settings.db(), target.protocol), (7, Some(ProtocolVersion::RESP3)));
-        for url in ["unix:///run/redis.sock?db=2", "redis+unix:///run/redis.sock?db=2"] {
-            let target = parse(url);
-            assert_eq!(addresses(&target), ["/run/redis.sock"]);
-            assert_eq!(target.servers[0].redis_settings().db(), 2);
-        }
-        assert_eq!(addresses(&parse("valkey://[::1]")), ["::1:6379"]);
-        assert_eq!(parse("redis://host").protocol, None);
-    }
-
-    #[test]
-    fn a_cluster_by_several_of_its_nodes() {
-        let target = parse("redis+cluster://user:secret@a:7000,b:7001,[::1]:7002");
-        assert!(matches!(target.kind, Kind::Cluster));
-        assert_eq!(addresses(&target), ["a:7000", "b:7001", "::1:7002"]);
-        assert!(target.servers.iter().all(|it| it.redis_settings().password() == Some("secret")));
-    }
-
-    #[test]
-    fn a_primary_by_its_sentinels() {
-        let target = parse("redis+sentinel://:secret@a,b:7001/mymaster/3?sentinel_password=s%26");
-        assert_eq!(addresses(&target), ["a:26379", "b:7001"]);
-        assert_eq!(target.servers[0].redis_settings().db(), 3);
-        assert_eq!(target.servers[0].redis_settings().password(), Some("secret"));
-        let Kind::Sentinel { primary, username, password } = target.kind else { panic!() };
-        assert_eq!(
-            (primary.as_str(), username, password.as_deref()),
-            ("mymaster", None, Some("s&"))
-        );
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        assert_eq!(why("localhost:6379"), "it has no scheme");
-        for scheme in ["http", "redis+x", "memory+cluster", "unixs", "rediss+unix"] {
-            assert_eq!(why(&format!("{scheme}://host")), format!("scheme {scheme}"));
-        }
-        assert!(why("redis+sentinel://a:1").contains("name of the primary is missing"));
-        assert!(why("redis+cluster://a:1/2").contains("no databases"));
-        assert!(
-            why("redis://a?timeout=5")
-                .contains("unknown parameter `timeout`; allowed are `protocol`")
-        );
-        assert!(why("redis://a/x").contains("database number"));
-        assert!(why("redis+cluster://a:1,").contains("Missing hostname"));
-    }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Dashboard;
 use crate::{
     limiter::Limiter,
-    overrides::{Enforcement, Override, OverrideSource, Overrides},
+    overrides::{Enforcement, Override, OverrideSource, Said as Sayings},
     policy::Policy,
     registry::{self, RegisteredPolicy},
     report::tally,
@@ -117,14 +117,14 @@ impl Dashboard {
 
     pub(super) fn view(&self) -> View {
         let limiter = &self.limiter;
-        let overrides = limiter.overrides();
+        let overrides = limiter.overrides().said();
         let mut written = BTreeMap::<&str, Vec<RegisteredPolicy>>::new();
         for limit in registry::policies() {
             written.entry(limit.name()).or_default().push(limit);
         }
         let limits = names().into_iter().map(|name| {
             let places = written.remove(name).unwrap_or_default();
-            self.limit(name, &places, overrides)
+            self.limit(name, &places, &overrides)
         });
         let server = |server: crate::Server| Server {
             name: server.name().to_owned(),
@@ -145,15 +145,10 @@ impl Dashboard {
         }
     }
 
-    fn limit(
-        &self,
-        name: &'static str,
-        places: &[RegisteredPolicy],
-        overrides: &Overrides,
-    ) -> Limit {
+    fn limit(&self, name: &'static str, places: &[RegisteredPolicy], overrides: &Sayings) -> Limit {
         let first = places.first();
         let said: Vec<_> = said_of(overrides, name).collect();
-        let all = overrides.list().remove(name).unwrap_or_default();
+        let all = overrides.of(name);
         let latest = self.samples.latest_policy(name);
         let written = match first {
             Some(limit) => limit.policy().copied(),
@@ -202,15 +197,16 @@ pub(super) struct Known {
 }
 
 /// What each source says of a limit, the highest first.
-fn said_of(overrides: &Overrides, name: &str) -> impl Iterator<Item = (OverrideSource, Override)> {
+fn said_of(overrides: &Sayings, name: &str) -> impl Iterator<Item = (OverrideSource, Override)> {
     OverrideSource::ALL.into_iter().rev().filter_map(move |source| {
-        overrides.layer(source).limits.remove(name).map(|what| (source, what))
+        let layer = &overrides.layers[source as usize];
+        layer.limits.get(name).map(|what| (source, what.clone()))
     })
 }
 
 /// What the refusals of a limit are worth, and who says so.
 fn enforcement(
-    overrides: &Overrides,
+    overrides: &Sayings,
     said: &[(OverrideSource, Override)],
     is_dry_run: bool,
 ) -> (Enforcement, String) {

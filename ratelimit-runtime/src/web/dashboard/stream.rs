@@ -71,7 +71,7 @@ async fn feed(
             events.push(Event::default().event("limits").retry(PAUSE).data(&view));
             told = view;
         }
-        let samples = dashboard.samples.from(last.map_or(0, |last| last + 1));
+        let samples = dashboard.samples.from(last.map_or(0, |last| last.saturating_add(1)));
         // Of a page that was away for too long, the gap stays empty.
         let kind = if last.is_none() { "history" } else { "samples" };
         if last.is_none() || !samples.is_empty() {

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     caller::{self, Caller},
     limiter::{Limiter, installed},
-    observe,
+    observe::{self, observe_latest},
     policy::Policy,
     web::{HeaderSyntax, Refusal, identity::SharedFn},
 };
@@ -192,7 +192,7 @@ where
                 return Ok(refuse(error.into()));
             }
             let request = Request::from_parts(head, body);
-            let (response, mut answers) = observe(inner.call(request)).await;
+            let (response, mut answers) = observe_latest(inner.call(request)).await;
             answers.insert(0, answer);
             let mut response = response?;
             write_fields(response.headers_mut(), layer.syntax, &answers);

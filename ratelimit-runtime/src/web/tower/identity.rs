@@ -18,7 +18,7 @@ use super::{
 use crate::{
     caller,
     error::RateLimitError,
-    observe,
+    observe::observe_latest,
     web::{HeaderSyntax, Refusal, identity::SharedFn},
 };
 
@@ -150,7 +150,8 @@ where
         let request = Request::from_parts(head, body);
         Box::pin(async move {
             let Some(caller) = caller else { return inner.call(request).await };
-            let (response, answers) = observe(caller::scope(caller, inner.call(request))).await;
+            let call = caller::scope(caller, inner.call(request));
+            let (response, answers) = observe_latest(call).await;
             let mut response = response?;
             if layer.replaces
                 && let Some(error) = response.extensions().get::<RateLimitError>()

@@ -169,11 +169,10 @@ function renumber(name, run, takeBack) {
       element('button', { type: 'submit', class: 'primary' }, 'Apply numbers'), add, takeBack));
   // Numbers are sent as numbers; what is none is for the service to refuse in its words.
   const number = (text) => (/^\d+$/.test(text.trim()) ? Number(text) : text.trim());
-  const span = (text) => (/^\d+$/.test(text.trim()) ? Number(text) : text.trim());
   place.addEventListener('submit', (event) => {
     event.preventDefault();
     const tiers = [...rows.children].map((it) => ({
-      period: span(it.querySelector('[name=period]').value),
+      period: number(it.querySelector('[name=period]').value),
       threshold: number(it.querySelector('[name=threshold]').value),
     }));
     const wasOne = (said.written ?? said.now)?.tiers.length === 1 || said.late.length > 0;

@@ -197,12 +197,10 @@ function told(next) {
   arrange();
   limits.forEach(describe);
   const failing = next.servers.filter((server) => server.failure);
+  at('store').title = failing[0]?.advice ?? '';
   if (next.store === 'memory') chip(at('store'), 'in memory', '');
   else if (failing.length === 0) chip(at('store'), next.servers.map((server) => server.name).join(', ') || 'Redis', 'good');
-  else {
-    chip(at('store'), failing.map((server) => `${server.name}: ${server.failure}`).join('; '), 'bad');
-    at('store').title = failing[0].advice;
-  }
+  else chip(at('store'), failing.map((server) => `${server.name}: ${server.failure}`).join('; '), 'bad');
   const most = next.enforcement;
   if (most && most.what !== 'on') chip(at('all'), `all limits: ${ENFORCEMENT[most.what]}, says ${most.by}`, 'bad');
   else chip(at('all'), '', '');
