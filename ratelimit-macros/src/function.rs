@@ -89,6 +89,15 @@ impl Function {
                      `#[tokio::main]` and `#[tokio::test]` do, put `#[rate_limit]` above it"
                 ),
             ),
+            Some((_, Body::Boxed(boxed))) => {
+                if let Some(statement) = boxed.runs_too_early() {
+                    errors.at(
+                        statement,
+                        "this would run on refused calls too, because the limit is asked in the \
+                         `async` block: move it into that block",
+                    );
+                }
+            }
             Some(_) => {}
         }
     }
