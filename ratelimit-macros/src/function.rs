@@ -102,6 +102,11 @@ impl Function {
         }
     }
 
+    /// The attributes that are not expanded yet: those below `#[rate_limit]`, and such as stay.
+    pub(crate) fn attributes(&self) -> &[Attribute] {
+        &self.attributes
+    }
+
     /// Whether the function has a `Self` type that the prologue can name.
     pub(crate) fn has_receiver(&self) -> bool {
         self.signature.receiver().is_some()
