@@ -1,5 +1,13 @@
 //! A boxed future, by `#[async_trait]` or by hand, is checked before anything in it runs.
 
+#![allow(
+    clippy::let_and_return,
+    clippy::let_unit_value,
+    clippy::redundant_else,
+    clippy::unused_async,
+    reason = "the futures are written as `#[async_trait]` writes them, or nearly so"
+)]
+
 use std::{
     future::Future,
     pin::Pin,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use harness::{exceeded, on_each_store};
-use ratelimit_runtime::{Limiter, RateLimitError, policies, rate_limit};
+use ratelimit_runtime::{Limiter, RateLimitError, RegisteredPolicy, policies, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 
@@ -49,6 +49,6 @@ async fn the_smaller_limit_leaves_the_larger_its_calls() {
     }
     let refused = exceeded(mail(&limiter, "alice").await);
     assert_eq!((refused.policy(), refused.retry_after()), ("an-hour", Duration::from_secs(3420)));
-    let names: Vec<_> = policies().iter().map(|it| it.name()).collect();
+    let names: Vec<_> = policies().iter().map(RegisteredPolicy::name).collect();
     assert_eq!(names, ["a-minute", "an-hour", "by-tenant", "by-user"]);
 }
