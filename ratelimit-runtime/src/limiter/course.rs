@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
-use super::{Limiter, Terms, unavailable};
+use super::{Limiter, Terms};
 use crate::{
     caller::Caller,
     decision::{self, Charge, Decision},
-    error::{InvalidPolicy, RateLimitError, UnavailableReason},
+    error::{InvalidPolicy, RateLimitError, Unavailable, UnavailableReason},
     key::Subject,
     observe,
     overrides::{Enforcement, Steered},
@@ -60,9 +60,12 @@ impl Limiter {
         steered: &'a mut Option<Steered>,
     ) -> Step<'a> {
         let Asked { policy, cost, id, dry_run, is_judged, is_annotated } = asked;
-        *steered = self.overrides().steer(policy, cost, dry_run);
-        let (policy, enforcement) = match steered {
-            Some(steered) => (&steered.policy, steered.enforcement),
+        let (policy, enforcement) = match self.overrides().steer(policy, cost, dry_run) {
+            // A large value, which is not moved while nothing is overridden.
+            Some(found) => {
+                let Steered { policy, enforcement } = steered.insert(found);
+                (&*policy, *enforcement)
+            }
             None if dry_run => (policy, Enforcement::DryRun),
             None => (policy, Enforcement::On),
         };
@@ -79,6 +82,7 @@ impl Limiter {
     }
 }
 
+#[inline]
 fn judge(request: Request<'_>, is_judged: bool) -> Result<(), InvalidPolicy> {
     let Request { policy, cost, id, .. } = request;
     if !is_judged {
@@ -99,6 +103,7 @@ impl<'a> Course<'a> {
     }
 
     /// The store that answers at once, if the call need not wait.
+    #[inline]
     pub(crate) fn memory(&self, terms: Terms) -> Option<&'a MemoryStore> {
         self.limiter.memory().filter(|_| terms.rehearsed(self.is_rehearsed).max_wait.is_zero())
     }
@@ -148,7 +153,7 @@ impl<'a> Course<'a> {
         outcome: Result<Outcome, UnavailableReason>,
     ) -> Answer {
         let policy = self.policy();
-        match unavailable(policy, outcome) {
+        match outcome {
             Ok(outcome) if outcome.admitted => {
                 let decision = decision::passed(policy, &outcome);
                 if !self.is_looked_at() {
@@ -162,7 +167,7 @@ impl<'a> Course<'a> {
                 Ok(decision)
             }
             Ok(outcome) => self.refuse(decision::exceeded(policy, &outcome).into(), Some(outcome)),
-            Err(error) => self.refuse(error, None),
+            Err(reason) => self.refuse(Unavailable::new(policy.name(), reason).into(), None),
         }
     }
 
