@@ -21,7 +21,7 @@ pub use self::{
     server::Server,
 };
 pub(crate) use self::{
-    course::{Asked, Course, Step},
+    course::{Asked, Course},
     installed::installed,
     request::Terms,
 };

@@ -15,7 +15,8 @@ use crate::{
     caller::{self, Caller},
     error::RateLimitError,
     fallback::OnStoreError,
-    limiter::{Asked, Course, Limiter, Step, Terms, installed},
+    limiter::{Asked, Course, Limiter, Terms, installed},
+    overrides::Enforcement,
     policy::Policy,
     site::Resolved,
     store::Request,
@@ -111,13 +112,13 @@ impl Call {
             is_annotated: true,
         };
         let mut steered = None;
-        let course = match self.decider().begin(asked, &mut steered) {
-            Step::Answered(answer) => return Checked::Decided(answer.map(drop)),
-            Step::Due(course) => course,
-        };
+        let course = self.decider().course(asked, &mut steered);
+        if let Some(answer) = course.undecided() {
+            return Checked::Decided(answer.map(drop));
+        }
         let Some(store) = course.memory(self.terms) else {
-            let (policy, is_rehearsed) = (*course.policy(), course.is_rehearsed);
-            let later = self.clone().decide_later(resolved, policy, is_rehearsed);
+            let (policy, enforcement) = (*course.policy(), course.enforcement);
+            let later = self.clone().decide_later(resolved, policy, enforcement);
             return Checked::Undecided(Box::pin(later));
         };
         let mut around = None;
@@ -129,11 +130,11 @@ impl Call {
         self,
         resolved: &Resolved,
         policy: Policy,
-        is_rehearsed: bool,
+        enforcement: Enforcement,
     ) -> Result<(), RateLimitError> {
         let request = Request { policy: &policy, cost: self.units(), record: true, id: None };
         let limiter = self.decider();
-        let course = Course { limiter, request, is_rehearsed, is_annotated: true };
+        let course = Course { limiter, request, enforcement, is_judged: true, is_annotated: true };
         let mut around = None;
         let caller = self.caller(resolved, &policy, &mut around);
         course.decide(Cow::Borrowed(caller), self.terms).await.map(drop)

@@ -24,29 +24,22 @@ pub(crate) struct Asked<'a> {
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
     pub(crate) dry_run: bool,
-    /// The compiler has judged the policy and the cost.
+    /// The compiler has judged the policy and the cost; there is no id.
     pub(crate) is_judged: bool,
     /// Observers are told the answer, and nobody else gets the decision.
     pub(crate) is_annotated: bool,
 }
 
 /// What a call gets.
-type Answer = Result<Decision, RateLimitError>;
-
-/// What is known of a call before it is decided.
-pub(crate) enum Step<'a> {
-    /// All: nothing has to be decided.
-    Answered(Answer),
-    /// What is to be decided.
-    Due(Course<'a>),
-}
+pub(crate) type Answer = Result<Decision, RateLimitError>;
 
 /// A call under what holds for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Course<'a> {
     pub(crate) limiter: &'a Limiter,
     pub(crate) request: Request<'a>,
-    pub(crate) is_rehearsed: bool,
+    pub(crate) enforcement: Enforcement,
+    pub(crate) is_judged: bool,
     pub(crate) is_annotated: bool,
 }
 
@@ -54,11 +47,11 @@ impl Limiter {
     /// Has overrides speak before anything is judged, so that they reach a limit that breaks a
     /// rule. `steered` is the room for what they make of the policy.
     #[inline]
-    pub(crate) fn begin<'a>(
+    pub(crate) fn course<'a>(
         &'a self,
         asked: Asked<'a>,
         steered: &'a mut Option<Steered>,
-    ) -> Step<'a> {
+    ) -> Course<'a> {
         let Asked { policy, cost, id, dry_run, is_judged, is_annotated } = asked;
         let (policy, enforcement) = match self.overrides().steer(policy, cost, dry_run) {
             // A large value, which is not moved while nothing is overridden.
@@ -70,31 +63,8 @@ impl Limiter {
             None => (policy, Enforcement::On),
         };
         let request = Request { policy, cost, record: true, id };
-        if enforcement == Enforcement::Off {
-            return Step::Answered(Ok(decision::passed(policy, &Outcome::unlimited(request))));
-        }
-        let is_rehearsed = enforcement == Enforcement::DryRun;
-        let course = Course { limiter: self, request, is_rehearsed, is_annotated };
-        match judge(request, is_judged) {
-            Ok(()) => Step::Due(course),
-            Err(invalid) => Step::Answered(course.refuse(invalid.into(), None)),
-        }
+        Course { limiter: self, request, enforcement, is_judged, is_annotated }
     }
-}
-
-#[inline]
-fn judge(request: Request<'_>, is_judged: bool) -> Result<(), InvalidPolicy> {
-    let Request { policy, cost, id, .. } = request;
-    if !is_judged {
-        policy.validate_with(Some(cost))?;
-    }
-    let fault = match policy.algorithm() {
-        _ if id.is_none() => return Ok(()),
-        Algorithm::SlidingWindow if !policy.counts_rejected() => return Ok(()),
-        Algorithm::SlidingWindow => PolicyFault::RequestIdWithCountRejected,
-        algorithm => PolicyFault::RequestIdWithoutLog { algorithm },
-    };
-    Err(InvalidPolicy::new(policy.name(), fault))
 }
 
 impl<'a> Course<'a> {
@@ -102,10 +72,42 @@ impl<'a> Course<'a> {
         self.request.policy
     }
 
+    /// What the call gets without being decided: its limit is off, or breaks a rule.
+    #[inline]
+    pub(crate) fn undecided(&self) -> Option<Answer> {
+        if self.enforcement == Enforcement::Off {
+            return Some(Ok(self.unlimited()));
+        }
+        if self.is_judged {
+            return None;
+        }
+        self.judge().err().map(|invalid| self.refuse(invalid.into(), None))
+    }
+
+    fn judge(&self) -> Result<(), InvalidPolicy> {
+        let Request { policy, cost, id, .. } = self.request;
+        policy.validate_with(Some(cost))?;
+        let fault = match policy.algorithm() {
+            _ if id.is_none() => return Ok(()),
+            Algorithm::SlidingWindow if !policy.counts_rejected() => return Ok(()),
+            Algorithm::SlidingWindow => PolicyFault::RequestIdWithCountRejected,
+            algorithm => PolicyFault::RequestIdWithoutLog { algorithm },
+        };
+        Err(InvalidPolicy::new(policy.name(), fault))
+    }
+
+    fn unlimited(&self) -> Decision {
+        decision::passed(self.policy(), &Outcome::unlimited(self.request))
+    }
+
+    fn is_rehearsed(&self) -> bool {
+        self.enforcement == Enforcement::DryRun
+    }
+
     /// The store that answers at once, if the call need not wait.
     #[inline]
     pub(crate) fn memory(&self, terms: Terms) -> Option<&'a MemoryStore> {
-        self.limiter.memory().filter(|_| terms.rehearsed(self.is_rehearsed).max_wait.is_zero())
+        self.limiter.memory().filter(|_| terms.rehearsed(self.is_rehearsed()).max_wait.is_zero())
     }
 
     /// Decides an annotated call at once.
@@ -117,14 +119,15 @@ impl<'a> Course<'a> {
     ) -> Result<(), RateLimitError> {
         let begun = Begun::now();
         let subject = Subject::new(self.policy(), caller.parts());
-        let outcome = if begun.is_seen() || self.is_looked_at() {
+        let is_observed = observe::is_observed();
+        let outcome = if begun.is_seen() || is_observed {
             store.decide(subject, self.request)
         } else {
             store.decide_unseen(subject, self.request)
         };
         self.report(begun, caller, &outcome);
         // Of an admitted call that no one looks at, nothing has to be made.
-        if matches!(&outcome, Ok(outcome) if outcome.admitted) && !self.is_looked_at() {
+        if matches!(&outcome, Ok(outcome) if outcome.admitted) && !is_observed {
             return Ok(());
         }
         self.conclude(Cow::Borrowed(caller), outcome).map(drop)
@@ -133,7 +136,7 @@ impl<'a> Course<'a> {
     /// Decides the call.
     pub(crate) async fn decide(&self, caller: Cow<'_, Caller>, terms: Terms) -> Answer {
         let begun = Begun::now();
-        let terms = terms.rehearsed(self.is_rehearsed);
+        let terms = terms.rehearsed(self.is_rehearsed());
         let outcome = self.limiter.decide_on(&caller, self.request, terms).await;
         self.report(begun, &caller, &outcome);
         self.conclude(caller, outcome)
@@ -142,7 +145,7 @@ impl<'a> Course<'a> {
     #[inline]
     fn report(&self, begun: Begun, caller: &Caller, outcome: &Result<Outcome, UnavailableReason>) {
         let pseudonym = || self.limiter.pseudonym(caller);
-        begun.decided(self.policy(), outcome, self.is_rehearsed, pseudonym);
+        begun.decided(self.policy(), outcome, self.is_rehearsed(), pseudonym);
     }
 
     /// What is made of the store's answer, and of an admitted call what gives it back, for those
@@ -176,12 +179,14 @@ impl<'a> Course<'a> {
         if self.is_annotated {
             observe::record(|| Err(error.clone()));
         }
-        if !self.is_rehearsed {
+        if !self.is_rehearsed() {
             return Err(error);
         }
         tracing::info!(%error, "dry run: this call would have been refused");
-        let outcome = outcome.unwrap_or_else(|| Outcome::unlimited(self.request));
-        Ok(decision::passed(self.policy(), &outcome))
+        Ok(match outcome {
+            Some(outcome) => decision::passed(self.policy(), &outcome),
+            None => self.unlimited(),
+        })
     }
 
     fn is_looked_at(&self) -> bool {

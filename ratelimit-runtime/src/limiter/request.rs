@@ -4,11 +4,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{
-    Limiter,
-    course::{Asked, Step},
-    unavailable,
-};
+use super::{Limiter, course::Asked, unavailable};
 use crate::{
     caller::Caller,
     decision::{self, Decision},
@@ -112,9 +108,10 @@ impl<'a> CheckRequest<'a> {
         let asked =
             Asked { policy, cost, id, dry_run: false, is_judged: false, is_annotated: false };
         let mut steered = None;
-        match limiter.begin(asked, &mut steered) {
-            Step::Answered(answer) => answer,
-            Step::Due(course) => course.decide(Cow::Owned(caller), terms).await,
+        let course = limiter.course(asked, &mut steered);
+        match course.undecided() {
+            Some(answer) => answer,
+            None => course.decide(Cow::Owned(caller), terms).await,
         }
     }
 
