@@ -4,8 +4,8 @@
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{
-    Block, Expr, ExprAsync, ExprCall, GenericArgument, Local, Pat, PathArguments, ReturnType, Stmt,
-    Type, TypeParamBound,
+    Block, Expr, ExprAsync, ExprBlock, ExprCall, ExprIf, ExprLet, GenericArgument, Local, Pat,
+    Path, PathArguments, ReturnType, Stmt, Type, TypeParamBound,
 };
 
 /// A body that ends in `Box::pin(async move { .. })`.
@@ -14,9 +14,9 @@ pub(crate) struct Boxed {
     before: Vec<Stmt>,
     pin: Expr,
     future: ExprAsync,
-    /// The statement in the future that the prologue goes in front of: the user's own body, behind
-    /// the arguments' bindings.
-    body: usize,
+    /// How many statements of the future stand before the prologue: those that only give the
+    /// arguments the names that the user's body knows them by.
+    bindings: usize,
 }
 
 impl Boxed {
@@ -24,11 +24,15 @@ impl Boxed {
         let mut before = syn::parse::Parser::parse2(Block::parse_within, body.clone()).ok()?;
         let Some(Stmt::Expr(Expr::Call(call), None)) = before.pop() else { return None };
         let ExprCall { func, args, .. } = call;
-        let is_pin =
-            matches!(&*func, Expr::Path(path) if path.path.segments.last()?.ident == "pin");
+        let is_pin = matches!(&*func, Expr::Path(path) if ends_in(&path.path, "pin"));
         let [Expr::Async(future)] = &args.into_iter().collect::<Vec<_>>()[..] else { return None };
-        let body = future.block.stmts.iter().position(is_body).unwrap_or(0);
-        is_pin.then(|| Self { before, pin: *func, future: future.clone(), body })
+        let bindings = future.block.stmts.iter().take_while(|it| is_binding(it)).count();
+        is_pin.then(|| Self { before, pin: *func, future: future.clone(), bindings })
+    }
+
+    /// The first statement that would run on refused calls too.
+    pub(crate) fn runs_too_early(&self) -> Option<&Stmt> {
+        self.before.iter().find(|it| !matches!(it, Stmt::Item(_)) && !is_binding(it))
     }
 
     /// What the future gives, as far as the signature tells.
@@ -51,7 +55,7 @@ impl Boxed {
 
     /// The same tokens, with `self` under the name it has where the prologue goes.
     pub(crate) fn with_self_renamed(&self, tokens: TokenStream) -> TokenStream {
-        let bindings = &self.future.block.stmts[..self.body];
+        let bindings = &self.future.block.stmts[..self.bindings];
         if bindings.iter().any(|statement| binds(statement, "__self")) {
             rename_self(tokens)
         } else {
@@ -60,9 +64,9 @@ impl Boxed {
     }
 
     pub(crate) fn with_prologue(&self, prologue: &TokenStream) -> TokenStream {
-        let Self { before, pin, future, body } = self;
+        let Self { before, pin, future, bindings } = self;
         let ExprAsync { attrs, async_token, capture, block, .. } = future;
-        let (bindings, body) = block.stmts.split_at(*body);
+        let (bindings, body) = block.stmts.split_at(*bindings);
         let mut inner = TokenStream::new();
         block.brace_token.surround(&mut inner, |inner| {
             inner.extend(quote!(#(#bindings)* #prologue #(#body)*));
@@ -71,19 +75,47 @@ impl Boxed {
     }
 }
 
-/// `let __ret: R = { .. };`, `let _: () = { .. };`, or the block alone.
-fn is_body(statement: &Stmt) -> bool {
+/// What `#[async_trait]` writes in front of the body, none of which does anything: `let a = a;`,
+/// `let __self = self;`, `let (a, b) = { let __arg1 = __arg1; __arg1 };`, and
+/// `if let Some(__ret) = None::<R> { .. }`.
+fn is_binding(statement: &Stmt) -> bool {
     match statement {
-        Stmt::Local(Local { init: Some(init), pat: Pat::Type(pat), .. }) => {
-            let is_result = match &*pat.pat {
-                Pat::Ident(name) => name.ident == "__ret",
-                pattern => matches!(pattern, Pat::Wild(_)),
+        Stmt::Local(Local { pat, init: Some(init), .. }) if init.diverge.is_none() => {
+            let value = match &*init.expr {
+                Expr::Block(ExprBlock { block, .. }) => match &block.stmts[..] {
+                    [moves @ .., Stmt::Expr(value, None)] if moves.iter().all(is_binding) => value,
+                    _ => return false,
+                },
+                value => value,
             };
-            is_result && matches!(&*init.expr, Expr::Block(_))
+            let Some(value) = name(value).map(Ident::to_string) else { return false };
+            let is_same = match pat {
+                Pat::Ident(pat) if pat.ident == "__self" => value == "self",
+                Pat::Ident(pat) => pat.ident == value,
+                _ => false,
+            };
+            is_same || value.starts_with("__arg")
         }
-        Stmt::Expr(Expr::Block(_), _) => true,
+        Stmt::Expr(Expr::If(ExprIf { cond, else_branch: None, .. }), _) => {
+            let Expr::Let(ExprLet { pat, expr, .. }) = &**cond else { return false };
+            let (Pat::TupleStruct(pat), Expr::Path(value)) = (&**pat, &**expr) else {
+                return false;
+            };
+            ends_in(&pat.path, "Some") && ends_in(&value.path, "None")
+        }
         _ => false,
     }
+}
+
+fn name(expression: &Expr) -> Option<&Ident> {
+    match expression {
+        Expr::Path(path) => path.path.get_ident(),
+        _ => None,
+    }
+}
+
+fn ends_in(path: &Path, name: &str) -> bool {
+    path.segments.last().is_some_and(|segment| segment.ident == name)
 }
 
 fn binds(statement: &Stmt, name: &str) -> bool {

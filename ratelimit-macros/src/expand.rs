@@ -9,6 +9,7 @@ use crate::{
     errors::Errors,
     function::Function,
     policy::{Policy, Tier},
+    stacked,
     value::Value,
 };
 
@@ -25,12 +26,14 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
         }
     };
     function.judge(&mut errors);
+    let stacked = stacked::judge(policy.name.as_ref(), function.attributes(), &mut errors);
     // The item comes first and always: callers, and tools that complete names in it, go on.
-    match errors.into_tokens() {
+    let function = match errors.into_tokens() {
         // Parameters that only an argument names would be reported as unused.
         Some(errors) => quote!(#[allow(unused)] #function #errors),
         None => function.with_prologue(&prologue(&policy, &function)),
-    }
+    };
+    quote!(#function #stacked)
 }
 
 /// One block: what is made in it is gone before the body runs.

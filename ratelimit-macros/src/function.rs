@@ -89,8 +89,22 @@ impl Function {
                      `#[tokio::main]` and `#[tokio::test]` do, put `#[rate_limit]` above it"
                 ),
             ),
+            Some((_, Body::Boxed(boxed))) => {
+                if let Some(statement) = boxed.runs_too_early() {
+                    errors.at(
+                        statement,
+                        "this would run on refused calls too, because the limit is asked in the \
+                         `async` block: move it into that block",
+                    );
+                }
+            }
             Some(_) => {}
         }
+    }
+
+    /// The attributes that are not expanded yet: those below `#[rate_limit]`, and such as stay.
+    pub(crate) fn attributes(&self) -> &[Attribute] {
+        &self.attributes
     }
 
     /// Whether the function has a `Self` type that the prologue can name.

@@ -13,6 +13,7 @@ mod policy;
 #[allow(dead_code, reason = "shared with the runtime, which uses all of it")]
 #[allow(unreachable_pub, reason = "public in the runtime")]
 mod rules;
+mod stacked;
 mod value;
 
 use proc_macro::TokenStream;

@@ -169,7 +169,7 @@ fn judge_key(key: Expr, errors: &mut Errors) -> Vec<Expr> {
     }
 }
 
-fn judge_name(name: &Expr, errors: &mut Errors) -> Option<LitStr> {
+pub(crate) fn judge_name(name: &Expr, errors: &mut Errors) -> Option<LitStr> {
     match value::ungrouped(name) {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if !text.value().is_empty() => {
             return Some(text.clone());

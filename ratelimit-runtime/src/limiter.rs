@@ -1,6 +1,7 @@
 //! The limiter: policy + caller -> key -> store -> decision.
 
 mod builder;
+mod course;
 mod environment;
 mod installed;
 mod request;
@@ -16,7 +17,11 @@ pub use self::{
     request::CheckRequest,
     server::Server,
 };
-pub(crate) use self::{installed::installed, request::Terms};
+pub(crate) use self::{
+    course::{Asked, Course},
+    installed::installed,
+    request::Terms,
+};
 use crate::{
     caller::Caller,
     decision::Decision,

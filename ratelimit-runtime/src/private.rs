@@ -3,7 +3,7 @@
 
 mod part;
 
-use std::{any::type_name, pin::Pin, time::Duration};
+use std::{any::type_name, borrow::Cow, pin::Pin, time::Duration};
 
 pub use std::{file, line, result::Result::Err};
 
@@ -13,17 +13,13 @@ pub use self::part::{KeyPart, part};
 pub use crate::site::{Declaration, Site};
 use crate::{
     caller::{self, Caller},
-    decision::{self, Charge},
-    error::{InvalidPolicy, RateLimitError, Unavailable, UnavailableReason},
+    error::RateLimitError,
     fallback::OnStoreError,
-    key::Subject,
-    limiter::{Limiter, Terms, installed},
-    observe,
-    overrides::{Enforcement, Steered},
+    limiter::{Asked, Course, Limiter, Terms, installed},
+    overrides::Enforcement,
     policy::Policy,
-    report::Begun,
     site::Resolved,
-    store::{Outcome, Request},
+    store::Request,
 };
 
 /// What has come of a call.
@@ -44,9 +40,7 @@ pub struct Call {
     caller: Caller,
     limiter: Option<Limiter>,
     receiver: Option<&'static str>,
-    max_wait: Duration,
-    on_store_error: Option<OnStoreError>,
-    dry_run: bool,
+    terms: Terms,
 }
 
 impl Call {
@@ -59,9 +53,7 @@ impl Call {
             caller: Caller::without_parts(),
             limiter: None,
             receiver: None,
-            max_wait: Duration::ZERO,
-            on_store_error: None,
-            dry_run: site.declaration.dry_run,
+            terms: Terms::default(),
         }
     }
 
@@ -82,12 +74,12 @@ impl Call {
 
     /// Has the call wait up to this long for its place.
     pub fn max_wait(&mut self, max_wait: Duration) {
-        self.max_wait = max_wait;
+        self.terms.max_wait = max_wait;
     }
 
     /// Says what the call gets when the store cannot decide.
     pub fn on_store_error(&mut self, on_store_error: OnStoreError) {
-        self.on_store_error = Some(on_store_error);
+        self.terms.on_store_error = Some(on_store_error);
     }
 
     fn add_optional(&mut self, value: Option<&impl KeyPart>) {
@@ -99,118 +91,61 @@ impl Call {
 
     /// Decides the call, or says what to wait for.
     pub fn check(&mut self) -> Checked {
-        let resolved = self.resolved();
+        let resolved = self.site.resolved(self.receiver);
         // The policy's literals were judged by the compiler.
-        let judged = match self.cost {
-            Some(cost) => resolved.policy.validate_with(Some(cost)),
-            None => Ok(()),
-        };
-        self.decide(resolved, &resolved.policy, judged)
+        self.decide(resolved, &resolved.policy, self.cost.is_none())
     }
 
     /// Decides the call under a policy that it brings, whatever name that has.
     pub fn check_under(&mut self, policy: &Policy) -> Checked {
-        let resolved = self.resolved();
-        let policy = policy.named_as(&resolved.policy);
-        self.decide(resolved, &policy, policy.validate_with(self.cost))
+        let resolved = self.site.resolved(self.receiver);
+        self.decide(resolved, &policy.named_as(&resolved.policy), false)
     }
 
-    fn resolved(&self) -> &'static Resolved {
-        self.site.resolved(self.receiver)
-    }
-
-    fn decide(
-        &mut self,
-        resolved: &'static Resolved,
-        policy: &Policy,
-        judged: Result<(), InvalidPolicy>,
-    ) -> Checked {
-        if let Err(invalid) = judged {
-            return Checked::Decided(self.refuse(invalid.into()));
-        }
-        let cost = self.cost.unwrap_or(1);
-        match self.decider().overrides().steer(policy, cost, self.dry_run) {
-            None => self.decide_under(resolved, policy),
-            Some(Steered { enforcement: Enforcement::Off, .. }) => Checked::Decided(Ok(())),
-            Some(Steered { policy, enforcement }) => {
-                self.dry_run = enforcement == Enforcement::DryRun;
-                self.decide_under(resolved, &policy)
-            }
-        }
-    }
-
-    fn decide_under(&self, resolved: &'static Resolved, policy: &Policy) -> Checked {
-        let Some(store) = self.decider().memory().filter(|_| self.terms().max_wait.is_zero())
-        else {
-            return Checked::Undecided(Box::pin(self.clone().answer(resolved, *policy)));
+    fn decide(&self, resolved: &'static Resolved, policy: &Policy, is_judged: bool) -> Checked {
+        let asked = Asked {
+            policy,
+            cost: self.units(),
+            id: None,
+            dry_run: self.site.declaration.dry_run,
+            is_judged,
+            is_annotated: true,
         };
-        let begun = Begun::now();
+        let mut steered = None;
+        let course = self.decider().course(asked, &mut steered);
+        if let Some(answer) = course.undecided() {
+            return Checked::Decided(answer.map(drop));
+        }
+        let Some(store) = course.memory(self.terms) else {
+            let (policy, enforcement) = (*course.policy(), course.enforcement);
+            let later = self.clone().decide_later(resolved, policy, enforcement);
+            return Checked::Undecided(Box::pin(later));
+        };
         let mut around = None;
-        let caller = self.caller(resolved, policy, &mut around);
-        let (subject, request) = (Subject::new(policy, caller.parts()), self.request(policy));
-        let outcome = if begun.is_seen() || observe::is_observed() {
-            store.decide(subject, request)
-        } else {
-            store.decide_unseen(subject, request)
-        };
-        begun.decided(policy, &outcome, self.dry_run, || self.decider().pseudonym(caller));
-        if passes_unseen(&outcome) {
-            return Checked::Decided(Ok(()));
-        }
-        Checked::Decided(self.conclude(caller, policy, outcome))
+        let caller = self.caller(resolved, course.policy(), &mut around);
+        Checked::Decided(course.decide_in(store, caller))
     }
 
-    async fn answer(self, resolved: &Resolved, policy: Policy) -> Result<(), RateLimitError> {
-        let begun = Begun::now();
+    async fn decide_later(
+        self,
+        resolved: &Resolved,
+        policy: Policy,
+        enforcement: Enforcement,
+    ) -> Result<(), RateLimitError> {
+        let request = Request { policy: &policy, cost: self.units(), record: true, id: None };
+        let limiter = self.decider();
+        let course = Course { limiter, request, enforcement, is_judged: true, is_annotated: true };
         let mut around = None;
         let caller = self.caller(resolved, &policy, &mut around);
-        let outcome = self.decider().decide_on(caller, self.request(&policy), self.terms()).await;
-        begun.decided(&policy, &outcome, self.dry_run, || self.decider().pseudonym(caller));
-        if passes_unseen(&outcome) {
-            return Ok(());
-        }
-        self.conclude(caller, &policy, outcome)
+        course.decide(Cow::Borrowed(caller), self.terms).await.map(drop)
     }
 
-    /// What is made of an outcome that is not all well, or that someone looks at.
-    fn conclude(
-        &self,
-        caller: &Caller,
-        policy: &Policy,
-        outcome: Result<Outcome, UnavailableReason>,
-    ) -> Result<(), RateLimitError> {
-        match outcome {
-            Ok(outcome) if outcome.admitted => {
-                let charge = Charge::new(caller.clone(), self.request(policy), &outcome);
-                observe::record(|| Ok(decision::decide(policy, &outcome)?.with_charge(charge)));
-                Ok(())
-            }
-            Ok(outcome) => self.refuse(decision::exceeded(policy, &outcome).into()),
-            Err(reason) => self.refuse(Unavailable::new(policy.name(), reason).into()),
-        }
-    }
-
-    /// Refuses the call, unless it is only rehearsed.
-    fn refuse(&self, error: RateLimitError) -> Result<(), RateLimitError> {
-        observe::record(|| Err(error.clone()));
-        if self.dry_run {
-            tracing::info!(%error, "dry run: this call would have been refused");
-            return Ok(());
-        }
-        Err(error)
+    fn units(&self) -> u32 {
+        self.cost.unwrap_or(1)
     }
 
     fn decider(&self) -> &Limiter {
         self.limiter.as_ref().unwrap_or_else(|| installed())
-    }
-
-    fn request<'a>(&self, policy: &'a Policy) -> Request<'a> {
-        Request { policy, cost: self.cost.unwrap_or(1), record: true, id: None }
-    }
-
-    fn terms(&self) -> Terms {
-        let terms = Terms { max_wait: self.max_wait, on_store_error: self.on_store_error };
-        terms.rehearsed(self.dry_run)
     }
 
     /// Who is counted: the parts of the key, or who is found `around` them.
@@ -243,11 +178,6 @@ impl Call {
         }
         caller
     }
-}
-
-/// Of an admitted call that no one looks at, nothing has to be made.
-fn passes_unseen(outcome: &Result<Outcome, UnavailableReason>) -> bool {
-    matches!(outcome, Ok(outcome) if outcome.admitted) && !observe::is_observed()
 }
 
 /// Whether a call is to be checked.

@@ -22,6 +22,8 @@ mod policy;
 #[allow(dead_code, unreachable_pub, reason = "public in the runtime")]
 #[path = "../../ratelimit-macros/src/rules/mod.rs"]
 mod rules;
+#[path = "../../ratelimit-macros/src/stacked.rs"]
+mod stacked;
 #[path = "../../ratelimit-macros/src/value.rs"]
 mod value;
 

@@ -1,20 +1,17 @@
 //! A call with more to say than its policy and its caller.
 
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, fmt, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Limiter, unavailable};
+use super::{Limiter, course::Asked, unavailable};
 use crate::{
     caller::Caller,
-    decision::{self, Charge, Decision},
-    error::{InvalidPolicy, RateLimitError, UnavailableReason},
+    decision::{self, Decision},
+    error::{RateLimitError, UnavailableReason},
     fallback::OnStoreError,
     key,
-    overrides::Enforcement,
     policy::Policy,
-    report::Begun,
-    rules::{Algorithm, PolicyFault},
     store::{Outcome, Request},
 };
 
@@ -78,7 +75,7 @@ impl<'a> CheckRequest<'a> {
     /// again with the same id within its longest period is admitted again for free.
     ///
     /// Ids are those of one caller under one policy. They need a
-    /// [sliding window](Algorithm::SlidingWindow), which alone remembers each call, without
+    /// [sliding window](crate::Algorithm::SlidingWindow), which alone remembers each call, without
     /// [`count_rejected`](Policy::count_rejected).
     pub fn request_id(mut self, id: impl fmt::Display) -> Self {
         self.id = Some(key::digest(&id));
@@ -107,41 +104,14 @@ impl<'a> CheckRequest<'a> {
     ///
     /// As [`Limiter::check`].
     pub async fn check(self) -> Result<Decision, RateLimitError> {
-        self.policy.validate_with(Some(self.cost))?;
         let Self { limiter, policy, caller, cost, id, terms } = self;
-        let fault = match policy.algorithm() {
-            _ if id.is_none() => None,
-            Algorithm::SlidingWindow if policy.counts_rejected() => {
-                Some(PolicyFault::RequestIdWithCountRejected)
-            }
-            Algorithm::SlidingWindow => None,
-            algorithm => Some(PolicyFault::RequestIdWithoutLog { algorithm }),
-        };
-        if let Some(fault) = fault {
-            return Err(InvalidPolicy::new(policy.name(), fault).into());
-        }
-        let steered = limiter.overrides().steer(policy, cost, false);
-        let (policy, enforcement) = match &steered {
-            Some(steered) => (&steered.policy, steered.enforcement),
-            None => (policy, Enforcement::On),
-        };
-        let request = Request { policy, cost, record: true, id };
-        if enforcement == Enforcement::Off {
-            return Ok(decision::passed(policy, &Outcome::unlimited(request)));
-        }
-        let is_rehearsed = enforcement == Enforcement::DryRun;
-        let begun = Begun::now();
-        let outcome = limiter.decide_on(&caller, request, terms.rehearsed(is_rehearsed)).await;
-        begun.decided(policy, &outcome, is_rehearsed, || limiter.pseudonym(&caller));
-        match unavailable(policy, outcome) {
-            Ok(outcome) if outcome.admitted => {
-                let charge = Charge::new(caller, request, &outcome);
-                Ok(decision::passed(policy, &outcome).with_charge(charge))
-            }
-            Ok(outcome) if is_rehearsed => Ok(decision::passed(policy, &outcome)),
-            Ok(outcome) => Err(decision::exceeded(policy, &outcome).into()),
-            Err(_) if is_rehearsed => Ok(decision::passed(policy, &Outcome::unlimited(request))),
-            Err(error) => Err(error),
+        let asked =
+            Asked { policy, cost, id, dry_run: false, is_judged: false, is_annotated: false };
+        let mut steered = None;
+        let course = limiter.course(asked, &mut steered);
+        match course.undecided() {
+            Some(answer) => answer,
+            None => course.decide(Cow::Owned(caller), terms).await,
         }
     }
 
@@ -154,9 +124,9 @@ impl<'a> CheckRequest<'a> {
     /// As [`Limiter::check`].
     pub async fn peek(self) -> Result<Decision, RateLimitError> {
         let Self { limiter, policy, caller, cost, terms, .. } = self;
-        policy.validate_with((cost > 0).then_some(cost))?;
         let steered = limiter.overrides().steer(policy, cost, false);
         let policy = steered.as_ref().map_or(policy, |steered| &steered.policy);
+        policy.validate_with((cost > 0).then_some(cost))?;
         let request = Request { policy, cost, record: false, id: None };
         let outcome = limiter.decide(&caller, request, terms.on_store_error).await;
         let outcome = unavailable(policy, outcome)?;

@@ -1,0 +1,117 @@
+//! What operators say of a limit reaches it also when it breaks a rule.
+
+use std::time::Duration;
+
+use harness::{Watch, exceeded, on_each_store};
+use ratelimit_runtime::{
+    Enforcement, Limiter, Override, Policy, RateLimitError, observe, rate_limit,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[rate_limit(name = "search", period = 60, threshold = plan, key = user, limiter = limiter)]
+async fn search(limiter: &Limiter, plan: u32, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(name = "upload", period = 60, threshold = 9, cost = size, key = user, limiter = limiter)]
+async fn upload(limiter: &Limiter, size: u32, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// The threshold that a deploy has got wrong.
+async fn nothing(limiter: &Limiter) -> Result<(), RateLimitError> {
+    search(limiter, 0, "alice").await
+}
+
+async fn by_hand(limiter: &Limiter) -> Result<(), RateLimitError> {
+    let policy = Policy::sliding_window("by hand", MINUTE, 0);
+    limiter.check(&policy, "alice").await.map(drop)
+}
+
+async fn too_large(limiter: &Limiter) -> Result<(), RateLimitError> {
+    upload(limiter, 12, "alice").await
+}
+
+/// How many of five calls pass.
+async fn admitted(call: impl AsyncFn() -> Result<(), RateLimitError>) -> usize {
+    let mut admitted = 0;
+    for _ in 0..5 {
+        admitted += usize::from(call().await.is_ok());
+    }
+    admitted
+}
+
+fn is_invalid<T>(answer: &Result<T, RateLimitError>) -> bool {
+    matches!(answer, Err(RateLimitError::InvalidPolicy(_)))
+}
+
+#[tokio::test]
+async fn the_kill_switch_and_a_dry_run_reach_a_limit_that_breaks_a_rule() {
+    on_each_store(async |limiter| {
+        let overrides = limiter.overrides();
+        for enforcement in [Enforcement::Off, Enforcement::DryRun] {
+            overrides.enforce(Some(enforcement));
+            nothing(limiter).await.unwrap();
+            too_large(limiter).await.unwrap();
+            by_hand(limiter).await.unwrap();
+            overrides.enforce(None);
+            assert!(is_invalid(&nothing(limiter).await), "{enforcement}");
+            assert!(is_invalid(&too_large(limiter).await), "{enforcement}");
+            assert!(is_invalid(&by_hand(limiter).await), "{enforcement}");
+
+            for name in ["search", "upload", "by hand"] {
+                overrides.set(name, Override::new().enforcement(enforcement)).unwrap();
+            }
+            nothing(limiter).await.unwrap();
+            too_large(limiter).await.unwrap();
+            by_hand(limiter).await.unwrap();
+            for name in ["search", "upload", "by hand"] {
+                overrides.remove(name);
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_override_that_fits_mends_a_limit_that_breaks_a_rule() {
+    on_each_store(async |limiter| {
+        let overrides = limiter.overrides();
+        for (name, threshold) in [("search", 2), ("upload", 24), ("by hand", 2)] {
+            overrides.set(name, Override::new().threshold(threshold)).unwrap();
+        }
+        assert_eq!(admitted(async || nothing(limiter).await).await, 2);
+        assert_eq!(exceeded(nothing(limiter).await).threshold(), 2);
+        assert_eq!(admitted(async || too_large(limiter).await).await, 2);
+        assert_eq!(exceeded(too_large(limiter).await).threshold(), 24);
+        let policy = Policy::sliding_window("by hand", MINUTE, 0);
+        assert_eq!(limiter.peek(&policy, "alice").await.unwrap().remaining(), 1);
+        assert_eq!(admitted(async || by_hand(limiter).await).await, 2);
+
+        // One that does not fit mends nothing: what is written holds, and that is wrong.
+        overrides.set("upload", Override::new().threshold(11)).unwrap();
+        assert!(is_invalid(&too_large(limiter).await));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dry_run_reports_a_limit_that_breaks_a_rule() {
+    let watch = Watch::start();
+    let limiter = Limiter::in_memory();
+    limiter.overrides().enforce(Some(Enforcement::DryRun));
+    let (answer, seen) = observe(nothing(&limiter)).await;
+    assert!(answer.is_ok() && seen.len() == 1 && is_invalid(&seen[0]), "{seen:?}");
+    let passed = limiter.check_n(&Policy::sliding_window("by hand", MINUTE, 1), "alice", 2).await;
+    assert_eq!(passed.unwrap().remaining(), 0);
+    for rule in [
+        "invalid rate limit policy `search`: `threshold` must be at least 1",
+        "invalid rate limit policy `by hand`: `cost` is 2",
+    ] {
+        assert_eq!(watch.count(rule), 1, "{}", watch.text());
+    }
+    // A peek tells of the limit, and not of what its refusals are worth.
+    let policy = Policy::sliding_window("by hand", MINUTE, 0);
+    assert!(is_invalid(&limiter.peek(&policy, "alice").await));
+}

@@ -1,0 +1,76 @@
+//! Limits of one function that would count under one name.
+
+use ratelimit_runtime::{RateLimitError, rate_limit};
+
+type Done = Result<(), RateLimitError>;
+
+#[rate_limit(period = "1m", threshold = 1, key = user)]
+#[rate_limit(period = "1h", threshold = 5, key = user)]
+async fn without_names(user: &str) -> Done {
+    let _ = user;
+    Ok(())
+}
+
+/// The compiler tells apart what an attribute below is called by its path.
+#[rate_limit(name = "mail", key = user)]
+#[doc = "is between them"]
+#[ratelimit_runtime::rate_limit(key = tenant)]
+async fn one_name(user: &str, tenant: &str) -> Done {
+    let _ = (user, tenant);
+    Ok(())
+}
+
+#[rate_limit(key = user)]
+#[rate_limit(name = "tenant", key = tenant)]
+async fn the_other_name(user: &str, tenant: &str) -> Done {
+    let _ = (user, tenant);
+    Ok(())
+}
+
+#[rate_limit(name = "mail", key = user)]
+#[rate_limit(name = r"mail", key = tenant)]
+async fn the_same_name(user: &str, tenant: &str) -> Done {
+    let _ = (user, tenant);
+    Ok(())
+}
+
+#[rate_limit(name = "first")]
+#[rate_limit(name = "second")]
+#[rate_limit(name = "first")]
+async fn two_of_three() -> Done {
+    Ok(())
+}
+
+#[rate_limit(name = "first")]
+#[cfg_attr(not(any()), allow(unused), rate_limit(threshold = 5))]
+async fn configured() -> Done {
+    Ok(())
+}
+
+#[rate_limit]
+#[cfg_attr(all(), cfg_attr(not(any()), rate_limit(name = "second")))]
+async fn configured_twice() -> Done {
+    Ok(())
+}
+
+struct Service;
+
+impl Service {
+    #[rate_limit]
+    #[cfg_attr(not(any()), rate_limit)]
+    async fn method(&self) -> Done {
+        Ok(())
+    }
+}
+
+fn main() {
+    #[rate_limit]
+    #[cfg_attr(not(any()), rate_limit)]
+    async fn nested() -> Done {
+        Ok(())
+    }
+
+    let _ = (without_names("a"), one_name("a", "b"), the_other_name("a", "b"), nested());
+    let _ = (the_same_name("a", "b"), two_of_three(), configured(), configured_twice());
+    let _ = Service.method();
+}
