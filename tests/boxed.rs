@@ -11,7 +11,10 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use ratelimit_runtime::{RateLimitError, rate_limit};
@@ -83,6 +86,16 @@ fn a_condition_that_pays(till: &Till) -> Boxed<'_> {
     })
 }
 
+#[rate_limit(threshold = 1, key = 1)]
+fn clones_before_the_future(till: &Arc<Till>) -> Boxed<'static> {
+    let (other, name) = (Arc::clone(till), "till".to_owned());
+    let till = till.clone();
+    Box::pin(async move {
+        let _ = (other.paid(), name);
+        till.pay().await
+    })
+}
+
 #[rate_limit(threshold = 1, key = till.paid() / 100)]
 fn an_item_before_the_future(till: &Till) -> Boxed<'_> {
     async fn pay(till: &Till) -> Done {
@@ -111,6 +124,14 @@ async fn a_future_boxed_by_hand_does_nothing_on_a_refused_call() {
         call(&till).await.unwrap_err();
         assert_eq!(till.paid(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_future_may_take_clones_with_it() {
+    let till = Arc::new(Till::new());
+    clones_before_the_future(&till).await.unwrap();
+    clones_before_the_future(&till).await.unwrap_err();
+    assert_eq!(till.paid(), 1);
 }
 
 #[async_trait::async_trait]

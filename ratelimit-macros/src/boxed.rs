@@ -32,7 +32,13 @@ impl Boxed {
 
     /// The first statement that would run on refused calls too.
     pub(crate) fn runs_too_early(&self) -> Option<&Stmt> {
-        self.before.iter().find(|it| !matches!(it, Stmt::Item(_)) && !is_binding(it))
+        self.before.iter().find(|it| match it {
+            Stmt::Item(_) => false,
+            Stmt::Local(Local { init: Some(init), .. }) => {
+                !is_binding(it) && (init.diverge.is_some() || !only_copies(&init.expr))
+            }
+            _ => true,
+        })
     }
 
     /// What the future gives, as far as the signature tells.
@@ -102,6 +108,28 @@ fn is_binding(statement: &Stmt) -> bool {
                 return false;
             };
             ends_in(&pat.path, "Some") && ends_in(&value.path, "None")
+        }
+        _ => false,
+    }
+}
+
+/// Whether an expression does no more than name, copy or clone what the future takes with it.
+fn only_copies(expression: &Expr) -> bool {
+    match expression {
+        Expr::Path(_) | Expr::Lit(_) => true,
+        Expr::Field(it) => only_copies(&it.base),
+        Expr::Reference(it) => only_copies(&it.expr),
+        Expr::Paren(it) => only_copies(&it.expr),
+        Expr::Tuple(it) => it.elems.iter().all(only_copies),
+        Expr::MethodCall(it) => {
+            let copies = ["clone", "to_owned", "to_string", "to_vec", "into", "as_ref", "as_str"];
+            it.args.is_empty()
+                && copies.iter().any(|name| it.method == name)
+                && only_copies(&it.receiver)
+        }
+        Expr::Call(it) => {
+            let is_clone = matches!(&*it.func, Expr::Path(path) if ends_in(&path.path, "clone"));
+            is_clone && it.args.iter().all(only_copies)
         }
         _ => false,
     }

@@ -94,7 +94,8 @@ impl Function {
                     errors.at(
                         statement,
                         "this would run on refused calls too, because the limit is asked in the \
-                         `async` block: move it into that block",
+                         `async` block: move it into that block; only what gives the block a name \
+                         or a clone, as `let this = self.clone();`, may stand here",
                     );
                 }
             }
