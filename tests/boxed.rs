@@ -97,6 +97,24 @@ fn clones_before_the_future(till: &Arc<Till>) -> Boxed<'static> {
 }
 
 #[rate_limit(threshold = 1, key = till.paid() / 100)]
+fn another_name_for_it(till: Arc<Till>) -> Boxed<'static> {
+    Box::pin(async move {
+        let other = till;
+        other.pay().await
+    })
+}
+
+impl Till {
+    #[rate_limit(threshold = 1, key = self.paid() / 100)]
+    fn another_name_for_itself(self: Arc<Self>) -> Boxed<'static> {
+        Box::pin(async move {
+            let this = self;
+            this.pay().await
+        })
+    }
+}
+
+#[rate_limit(threshold = 1, key = till.paid() / 100)]
 fn an_item_before_the_future(till: &Till) -> Boxed<'_> {
     async fn pay(till: &Till) -> Done {
         till.pay().await
@@ -132,6 +150,16 @@ async fn a_future_may_take_clones_with_it() {
     clones_before_the_future(&till).await.unwrap();
     clones_before_the_future(&till).await.unwrap_err();
     assert_eq!(till.paid(), 1);
+}
+
+#[tokio::test]
+async fn a_future_may_move_what_its_key_is_made_of() {
+    for call in [another_name_for_it, Till::another_name_for_itself] {
+        let till = Arc::new(Till::new());
+        call(Arc::clone(&till)).await.unwrap();
+        call(Arc::clone(&till)).await.unwrap_err();
+        assert_eq!(till.paid(), 1);
+    }
 }
 
 #[async_trait::async_trait]
