@@ -153,11 +153,12 @@ fn painted(selector: &str) -> String {
 
 /// The colours of texts that stand out too little from a ground that they stand on (WCAG 2, AA).
 const FAINT: &str = "(() => {
-    const style = getComputedStyle(document.documentElement);
+    const sample = document.body.appendChild(document.createElement('i'));
     const light = (name) => {
-        const parts = style.getPropertyValue(`--${name}`).trim().match(/[0-9a-f]{2}/g).slice(0, 3);
+        sample.style.color = `var(--${name})`;
+        const parts = getComputedStyle(sample).color.match(/[0-9.]+/g).slice(0, 3);
         const [r, g, b] = parts.map((part) => {
-            const value = parseInt(part, 16) / 255;
+            const value = part / 255;
             return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
         });
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
@@ -173,6 +174,7 @@ const FAINT: &str = "(() => {
         for (const line of ['admitted', 'repeated', 'degraded', 'undecided', 'left', 'edge', 'focus']) judge(line, ground, 3);
     }
     judge('primary-text', 'accent', 4.5);
+    sample.remove();
     return faint;
 })()";
 

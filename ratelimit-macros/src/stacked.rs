@@ -55,7 +55,9 @@ impl Clashes {
                 [] => self.is_certain = true,
                 conditions => self.when.push(quote!(all(#(#conditions),*))),
             }
-        } else if let (true, Meta::List(list)) = (last.ident == "cfg_attr", below) {
+        } else if last.ident == "cfg_attr"
+            && let Meta::List(list) = below
+        {
             let is_comma =
                 |token: &TokenTree| matches!(token, TokenTree::Punct(it) if it.as_char() == ',');
             let tokens: Vec<_> = list.tokens.clone().into_iter().collect();

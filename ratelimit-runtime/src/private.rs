@@ -108,12 +108,11 @@ impl Call {
             cost: self.units(),
             id: None,
             dry_run: self.site.declaration.dry_run,
-            is_judged,
             is_annotated: true,
         };
         let mut steered = None;
         let course = self.decider().course(asked, &mut steered);
-        if let Some(answer) = course.undecided() {
+        if let Some(answer) = course.undecided(is_judged) {
             return Checked::Decided(answer.map(drop));
         }
         let Some(store) = course.memory(self.terms) else {
@@ -134,7 +133,7 @@ impl Call {
     ) -> Result<(), RateLimitError> {
         let request = Request { policy: &policy, cost: self.units(), record: true, id: None };
         let limiter = self.decider();
-        let course = Course { limiter, request, enforcement, is_judged: true, is_annotated: true };
+        let course = Course { limiter, request, enforcement, is_annotated: true };
         let mut around = None;
         let caller = self.caller(resolved, &policy, &mut around);
         course.decide(Cow::Borrowed(caller), self.terms).await.map(drop)

@@ -95,6 +95,15 @@ pub async fn until_decided(limiter: &Limiter) {
     .await;
 }
 
+/// How many of ten calls pass.
+pub async fn admitted(call: impl AsyncFn() -> Result<(), RateLimitError>) -> usize {
+    let mut admitted = 0;
+    for _ in 0..10 {
+        admitted += usize::from(call().await.is_ok());
+    }
+    admitted
+}
+
 /// Runs the test in memory and on a Redis of its own.
 pub async fn on_each_store(test: impl AsyncFn(&Limiter)) {
     test(&Limiter::in_memory()).await;

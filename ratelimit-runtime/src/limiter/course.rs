@@ -24,8 +24,6 @@ pub(crate) struct Asked<'a> {
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
     pub(crate) dry_run: bool,
-    /// The compiler has judged the policy and the cost; there is no id.
-    pub(crate) is_judged: bool,
     /// Observers are told the answer, and nobody else gets the decision.
     pub(crate) is_annotated: bool,
 }
@@ -39,7 +37,6 @@ pub(crate) struct Course<'a> {
     pub(crate) limiter: &'a Limiter,
     pub(crate) request: Request<'a>,
     pub(crate) enforcement: Enforcement,
-    pub(crate) is_judged: bool,
     pub(crate) is_annotated: bool,
 }
 
@@ -52,7 +49,7 @@ impl Limiter {
         asked: Asked<'a>,
         steered: &'a mut Option<Steered>,
     ) -> Course<'a> {
-        let Asked { policy, cost, id, dry_run, is_judged, is_annotated } = asked;
+        let Asked { policy, cost, id, dry_run, is_annotated } = asked;
         let (policy, enforcement) = match self.overrides().steer(policy, cost, dry_run) {
             // A large value, which is not moved while nothing is overridden.
             Some(found) => {
@@ -63,7 +60,7 @@ impl Limiter {
             None => (policy, Enforcement::On),
         };
         let request = Request { policy, cost, record: true, id };
-        Course { limiter: self, request, enforcement, is_judged, is_annotated }
+        Course { limiter: self, request, enforcement, is_annotated }
     }
 }
 
@@ -72,13 +69,14 @@ impl<'a> Course<'a> {
         self.request.policy
     }
 
-    /// What the call gets without being decided: its limit is off, or breaks a rule.
+    /// What the call gets without being decided: its limit is off, or breaks a rule. None is broken
+    /// of a policy and a cost that the compiler has judged.
     #[inline]
-    pub(crate) fn undecided(&self) -> Option<Answer> {
+    pub(crate) fn undecided(&self, is_judged: bool) -> Option<Answer> {
         if self.enforcement == Enforcement::Off {
             return Some(Ok(self.unlimited()));
         }
-        if self.is_judged {
+        if is_judged {
             return None;
         }
         self.judge().err().map(|invalid| self.refuse(invalid.into(), None))

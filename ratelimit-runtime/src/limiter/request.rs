@@ -105,11 +105,10 @@ impl<'a> CheckRequest<'a> {
     /// As [`Limiter::check`].
     pub async fn check(self) -> Result<Decision, RateLimitError> {
         let Self { limiter, policy, caller, cost, id, terms } = self;
-        let asked =
-            Asked { policy, cost, id, dry_run: false, is_judged: false, is_annotated: false };
+        let asked = Asked { policy, cost, id, dry_run: false, is_annotated: false };
         let mut steered = None;
         let course = limiter.course(asked, &mut steered);
-        match course.undecided() {
+        match course.undecided(false) {
             Some(answer) => answer,
             None => course.decide(Cow::Owned(caller), terms).await,
         }

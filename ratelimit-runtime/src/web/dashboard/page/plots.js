@@ -19,8 +19,13 @@ export const COUNTS = [
   { name: 'undecided', label: 'not decided', dash: [4, 4] },
 ];
 
-const color = (name) =>
-  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+// A canvas takes no variables: an element that is not shown tells what they are now.
+const sample = document.body.appendChild(document.createElement('i'));
+sample.hidden = true;
+const color = (name) => {
+  sample.style.color = `var(--${name})`;
+  return getComputedStyle(sample).color;
+};
 
 const FONT = '11px system-ui, sans-serif';
 

@@ -1,8 +1,8 @@
-//! What operators say of a limit reaches it also when it breaks a rule.
+//! What operators say of limits whose numbers their calls bring, also when those break a rule.
 
 use std::time::Duration;
 
-use harness::{Watch, exceeded, on_each_store};
+use harness::{Watch, admitted, exceeded, on_each_store};
 use ratelimit_runtime::{
     Enforcement, Limiter, Override, Policy, RateLimitError, observe, rate_limit,
 };
@@ -31,15 +31,6 @@ async fn by_hand(limiter: &Limiter) -> Result<(), RateLimitError> {
 
 async fn too_large(limiter: &Limiter) -> Result<(), RateLimitError> {
     upload(limiter, 12, "alice").await
-}
-
-/// How many of five calls pass.
-async fn admitted(call: impl AsyncFn() -> Result<(), RateLimitError>) -> usize {
-    let mut admitted = 0;
-    for _ in 0..5 {
-        admitted += usize::from(call().await.is_ok());
-    }
-    admitted
 }
 
 fn is_invalid<T>(answer: &Result<T, RateLimitError>) -> bool {
@@ -114,4 +105,40 @@ async fn a_dry_run_reports_a_limit_that_breaks_a_rule() {
     // A peek tells of the limit, and not of what its refusals are worth.
     let policy = Policy::sliding_window("by hand", MINUTE, 0);
     assert!(is_invalid(&limiter.peek(&policy, "alice").await));
+}
+
+#[tokio::test]
+async fn a_limit_that_its_calls_bring_is_overridden_too() {
+    let limiter = Limiter::in_memory();
+    limiter.overrides().set("search", Override::new().threshold(1)).unwrap();
+    assert_eq!(admitted(async || search(&limiter, 5, "alice").await).await, 1);
+}
+
+#[test]
+fn an_override_that_no_call_could_have_is_refused() {
+    let limiter = Limiter::in_memory();
+    for (wrong, message) in [
+        (Override::new().threshold(0), "`threshold` must be at least 1"),
+        (
+            Override::new().burst(2),
+            "`burst` is the size of a `token_bucket`; a `sliding_window` has none",
+        ),
+    ] {
+        let error = limiter.overrides().set("search", wrong).unwrap_err();
+        let told = format!("invalid override of rate limit `search`: {message}");
+        assert_eq!((error.to_string(), error.limit()), (told, Some("search")));
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_an_override_does_not_fit_is_decided_as_is_written_and_that_is_told_once() {
+    let watch = Watch::start();
+    let limiter = Limiter::in_memory();
+    limiter.overrides().set("upload", Override::new().threshold(3)).unwrap();
+    assert!(upload(&limiter, 4, "alice").await.is_ok());
+    assert_eq!(exceeded(upload(&limiter, 6, "alice").await).threshold(), 9);
+    assert_eq!(exceeded(upload(&limiter, 1, "alice").await).threshold(), 3);
+    let told = "`cost` is 4, which can never pass a threshold of 3";
+    assert_eq!(watch.count(told), 1, "{}", watch.text());
+    assert_eq!(watch.count("does not fit a call"), 1, "{}", watch.text());
 }
