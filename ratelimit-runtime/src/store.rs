@@ -41,6 +41,9 @@ pub(crate) struct Outcome {
     pub(crate) remaining: u32,
     /// Refused: until the same call is admitted. Admitted: until more than `remaining` can be had.
     pub(crate) wait: u64,
+    /// Refused: until `remaining + 1` units can be had, which for a cost of no more is `wait`.
+    /// Admitted: 0.
+    pub(crate) more: u64,
     /// Until the full quota is back.
     pub(crate) reset: u64,
     /// What the store knows the call by, to give it back: when it was admitted, or, in a log on
@@ -83,6 +86,7 @@ impl Outcome {
         let least = tiers.min_by_key(|(_, tier)| tier.threshold());
         let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
         let remaining = threshold.saturating_sub(request.cost);
-        Self { admitted: true, tier, remaining, wait: 0, reset: 0, mark: 0, source: Source::Nobody }
+        let source = Source::Nobody;
+        Self { admitted: true, tier, remaining, wait: 0, more: 0, reset: 0, mark: 0, source }
     }
 }

@@ -24,6 +24,8 @@ pub struct Answer {
     pub wait: u64,
     /// Until the full quota is back.
     pub reset: u64,
+    /// Refused: until `remaining + 1` units can be had. Admitted: 0.
+    pub more: u64,
 }
 
 /// All callers of one policy.
@@ -136,7 +138,14 @@ impl Model {
         });
         let &(tier, remaining, wait, _) = speaks.expect("a policy has a tier");
         let reset = tiers.iter().map(|(_, _, _, reset)| *reset).max().unwrap_or(0);
-        Answer { admitted, tier, remaining, wait, reset }
+        let units = remaining.saturating_add(1);
+        let until = |index, units| soonest(|wait| self.has_room(state, index, now + wait, units));
+        let more = match units {
+            _ if admitted => 0,
+            _ if units >= cost => wait,
+            _ => (0..self.tiers.len()).map(|index| until(index, units)).max().unwrap_or(0),
+        };
+        Answer { admitted, tier, remaining, wait, reset, more }
     }
 
     fn empty(&self, now: u64) -> State {

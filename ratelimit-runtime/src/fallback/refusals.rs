@@ -147,6 +147,7 @@ mod tests {
         tier: 0,
         remaining: 1,
         wait: 3_000_000,
+        more: 3_000_000,
         reset: 9_000_000,
         mark: 0,
         source: Source::Refusals,

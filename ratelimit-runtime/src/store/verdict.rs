@@ -40,16 +40,23 @@ impl Verdict {
         }
     }
 
-    /// The answer to a call that the store knows by `mark`.
+    /// The answer to a call of this cost that the store knows by `mark`; `until` so many units can
+    /// be had of every tier.
     #[inline]
-    pub(super) fn outcome(self, mark: u64) -> Outcome {
+    pub(super) fn outcome(self, mark: u64, cost: u32, until: impl FnOnce(u32) -> u64) -> Outcome {
         let (tier, remaining, wait) = self.chosen.unwrap_or_default();
+        let more = match remaining.checked_add(1) {
+            _ if self.admitted => 0,
+            Some(units) if units < cost => until(units),
+            _ => wait,
+        };
         Outcome {
             admitted: self.admitted,
             #[expect(clippy::cast_possible_truncation, reason = "there are at most eight tiers")]
             tier: tier as u8,
             remaining,
             wait,
+            more,
             reset: self.reset,
             mark,
             source: Source::Store,

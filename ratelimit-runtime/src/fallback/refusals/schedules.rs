@@ -19,7 +19,7 @@ fn key() -> Key {
 fn refused(wait: Duration) -> Outcome {
     let wait = u64::try_from(wait.as_micros()).unwrap();
     let (tier, remaining, source) = (0, 0, Source::Store);
-    Outcome { admitted: false, tier, remaining, wait, reset: wait, mark: 0, source }
+    Outcome { admitted: false, tier, remaining, wait, more: wait, reset: wait, mark: 0, source }
 }
 
 fn refusals() -> Arc<Refusals> {

@@ -27,14 +27,11 @@ impl FixedWindow {
         let tiers = policy.tiers();
         // A clock that stepped back leaves windows in the future; from here on they are of now.
         let ahead = self.windows.iter().any(|window| window.start > now);
-        let fits = |window: Window, tier: &Tier| {
-            u64::from(window.count) + u64::from(cost) <= u64::from(tier.threshold())
-        };
         let stored: &[Window] = &self.windows;
         let (mut windows, mut admitted) = ([Window::default(); MAX_TIERS], true);
         for (index, (tier, window)) in tiers.iter().zip(&mut windows).enumerate() {
             *window = Window::at(stored.get(index), now, *tier);
-            admitted &= fits(*window, tier);
+            admitted &= window.has_room(*tier, cost);
         }
 
         let mut verdict = Verdict::new(admitted, looks);
@@ -42,16 +39,19 @@ impl FixedWindow {
             if admitted {
                 window.count += cost;
             }
-            let ends = if window.count > 0 { window.start + tier.micros() - now } else { 0 };
+            let ends = window.ends(now, *tier);
             verdict.tier(index, ends, || {
                 let left = tier.threshold().saturating_sub(window.count);
-                (left, if admitted || !fits(*window, tier) { ends } else { 0 })
+                (left, if admitted || !window.has_room(*tier, cost) { ends } else { 0 })
             });
         }
         if record && (admitted || ahead) {
             self.windows.put(&windows[..tiers.len()]);
         }
-        verdict.outcome(now)
+        verdict.outcome(now, cost, |units| {
+            let full = tiers.iter().zip(&windows).filter(|it| !it.1.has_room(*it.0, units));
+            full.map(|(tier, window)| window.ends(now, *tier)).max().unwrap_or(0)
+        })
     }
 
     /// Gives units back to the windows that were open when they were taken, and still are.
@@ -71,6 +71,15 @@ impl Window {
         let start = start.min(now);
         let open = count > 0 && now < start + tier.micros();
         if open { Self { start, count } } else { Self { start: now, count: 0 } }
+    }
+
+    fn has_room(self, tier: Tier, units: u32) -> bool {
+        u64::from(self.count) + u64::from(units) <= u64::from(tier.threshold())
+    }
+
+    /// How long until the window is over, if it is open.
+    fn ends(self, now: u64, tier: Tier) -> u64 {
+        if self.count > 0 { self.start + tier.micros() - now } else { 0 }
     }
 }
 

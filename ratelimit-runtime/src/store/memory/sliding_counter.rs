@@ -52,7 +52,12 @@ impl SlidingCounter {
         if record && (taken || ahead) {
             self.counters.put(&counters[..tiers.len()]);
         }
-        verdict.outcome(now)
+        verdict.outcome(now, cost, |units| {
+            let until = |(tier, counter): (&Tier, &Counter)| {
+                counter.wait(now, *tier, units.min(tier.threshold()))
+            };
+            tiers.iter().zip(&counters).map(until).max().unwrap_or(0)
+        })
     }
 
     /// Gives units back to the windows that they were counted in.

@@ -57,6 +57,8 @@ impl Log {
                 (left, view.wait(*tier, wanted))
             });
         }
+        let until = |units| tiers.iter().map(|tier| view.wait(*tier, units)).max().unwrap_or(0);
+        let outcome = verdict.outcome(charged.unwrap_or(now), cost, until);
         let (own, newest) = (view.own, view.held.newest(0));
         // A clock that stepped back leaves units in the future; from here on they are of now.
         if record && newest > Some(now) {
@@ -69,7 +71,7 @@ impl Log {
                 self.named_mut().push(Named { id, stamp: now });
             }
         }
-        verdict.outcome(charged.unwrap_or(now))
+        outcome
     }
 
     /// When the call of this id was charged, if that still counts.

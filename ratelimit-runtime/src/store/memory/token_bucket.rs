@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use super::per_tier::PerTier;
 use crate::{
-    policy::Bucket,
+    policy::{Bucket, Tier},
     rules::MAX_TIERS,
     store::{Outcome, Refund, Request, verdict::Verdict},
 };
@@ -47,10 +47,9 @@ impl TokenBucket {
             if taken {
                 level.parts = level.parts.saturating_sub(bucket.of(cost));
             }
-            let parts = level.parts;
-            let until = |wanted: u64| wanted.saturating_sub(parts).div_ceil(bucket.refill);
+            let until = |wanted: u64| level.until(bucket, wanted);
             verdict.tier(index, until(bucket.full), || {
-                let left = parts / bucket.token;
+                let left = level.parts / bucket.token;
                 let wanted = if admitted { (left + 1) * bucket.token } else { bucket.of(cost) };
                 let left = u32::try_from(left).unwrap_or(u32::MAX);
                 (left, until(wanted.min(bucket.full)))
@@ -60,7 +59,13 @@ impl TokenBucket {
             self.updated = now;
             self.levels.put(&levels[..tiers.len()]);
         }
-        verdict.outcome(now)
+        verdict.outcome(now, cost, |units| {
+            let until = |(tier, level): (&Tier, &Level)| {
+                let bucket = policy.bucket(*tier);
+                level.until(bucket, bucket.of(units).min(bucket.full))
+            };
+            tiers.iter().zip(&levels).map(until).max().unwrap_or(0)
+        })
     }
 
     /// Gives tokens back, as many as there is room for.
@@ -87,6 +92,11 @@ impl Level {
     fn at(stored: Option<&Self>, bucket: Bucket, elapsed: u64) -> Self {
         let parts = stored.map_or(bucket.full, |stored| stored.parts(bucket, elapsed));
         Self { parts, token: NonZeroU64::new(bucket.token).unwrap_or(NonZeroU64::MIN) }
+    }
+
+    /// How long until so many parts are in the bucket.
+    fn until(self, bucket: Bucket, wanted: u64) -> u64 {
+        wanted.saturating_sub(self.parts).div_ceil(bucket.refill)
     }
 
     fn parts(self, bucket: Bucket, elapsed: u64) -> u64 {

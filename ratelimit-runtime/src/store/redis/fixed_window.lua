@@ -6,10 +6,11 @@
 -- ARGV[2]        cost: the units the call takes (0 only to look), or gives back
 -- ARGV[3], [4]   a tier's period in microseconds and its threshold
 -- ARGV[5], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
---                the units left in it, microseconds until the call is admitted (or, admitted,
---                until more than `remaining` can be had), microseconds until the full quota is
---                back, and the microsecond of the decision; nothing when units are given back
+-- Returns        {admitted, tier, remaining, wait, reset, more, now}: 1 or 0, the index of the tier
+--                spoken of, the units left in it, microseconds until the call is admitted (or,
+--                admitted, until more than `remaining` can be had), until the full quota is back,
+--                and, refused, until `remaining` + 1 units can be had, and the microsecond of the
+--                decision; nothing when units are given back
 --
 -- Rule: a call is admitted if and only if for every tier the units in its open window plus the
 -- call's cost are at most the threshold. A window is open from its first unit for one period.
@@ -78,9 +79,19 @@ for i = 3, #ARGV, 2 do
   windows[#windows + 1] = string.format('%.0f %.0f', starts[i], count)
 end
 
+local more = admitted and 0 or wait
+if not admitted and cost > remaining + 1 then
+  more = 0
+  for i = 3, #ARGV, 2 do
+    if counts[i] + remaining + 1 > tonumber(ARGV[i + 1]) then
+      more = math.max(more, starts[i] + tonumber(ARGV[i]) - now)
+    end
+  end
+end
+
 if take and (admitted or ahead) then
   local ttl = math.floor(reset / 1000) + 999
   redis.call('SET', key, table.concat(windows, ' '), 'PX', ttl)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, now }
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now }

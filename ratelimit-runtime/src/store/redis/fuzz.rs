@@ -48,8 +48,9 @@ fn decision_is_told(policy: &Policy, reply: &Value) {
         i64::from(outcome.remaining),
         i64::try_from(outcome.wait).expect("a number of the reply"),
         i64::try_from(outcome.reset).expect("a number of the reply"),
+        i64::try_from(outcome.more).expect("a number of the reply"),
     ];
-    assert_eq!(numbers[1..5], told.map(Value::Int));
+    assert_eq!(numbers[1..6], told.map(Value::Int));
     assert_eq!(outcome.admitted, numbers[0] == Value::Int(1));
     match decide(policy, &outcome) {
         Ok(decision) => assert!(policy.tiers().iter().any(|it| it.period() == decision.period())),

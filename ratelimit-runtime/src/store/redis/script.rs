@@ -25,19 +25,19 @@ struct Script {
 
 static SLIDING_WINDOW: Script = Script {
     text: include_str!("sliding_window.lua"),
-    sha1: "0c443df32980fa40aecd9770afe600c0e14cf8c1",
+    sha1: "e1f3012de9073eab96bb41264405de9afdc37c14",
 };
 static SLIDING_COUNTER: Script = Script {
     text: include_str!("sliding_counter.lua"),
-    sha1: "0521b11b8558a00b4e68c17be7626904a6443211",
+    sha1: "6588ad7ee11d47b25ae79f6ec44e8a64df262e4e",
 };
 static FIXED_WINDOW: Script = Script {
     text: include_str!("fixed_window.lua"),
-    sha1: "3961b19608b04fa93c6ac8765b63d6b9d2beabf4",
+    sha1: "f25538d94fb8a6bb245b8667d42275271ff702bf",
 };
 static TOKEN_BUCKET: Script = Script {
     text: include_str!("token_bucket.lua"),
-    sha1: "19caa1fde4f3753e285642b7e6e9740fe6aa7206",
+    sha1: "140feb3fb8cf4601aade6be10da55dd98b81ca60",
 };
 
 impl Script {
@@ -134,6 +134,7 @@ impl<'a> Call<'a> {
                 Value::Int(remaining),
                 Value::Int(wait),
                 Value::Int(reset),
+                Value::Int(more),
             ] = *numbers
             else {
                 return None;
@@ -145,6 +146,7 @@ impl<'a> Call<'a> {
                 tier,
                 remaining: remaining.try_into().ok()?,
                 wait: wait.try_into().ok()?,
+                more: more.try_into().ok()?,
                 reset: reset.try_into().ok()?,
                 // A log goes by the name it was given, the others by the time they tell.
                 mark: match now {
@@ -199,13 +201,14 @@ mod tests {
         let decode = |reply: &[i64]| {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
         };
-        assert_eq!(decode(&[1, 0, 1, 0, 0, 7]).unwrap().mark, 7);
+        assert_eq!(decode(&[1, 0, 1, 0, 0, 0, 7]).unwrap().mark, 7);
         for reply in [
-            &[1, 0, -1, 0, 0, 7][..],
-            &[1, 0, 1, 0, 0, -7],
+            &[1, 0, -1, 0, 0, 0, 7][..],
+            &[1, 0, 1, 0, 0, -1, 7],
+            &[1, 0, 1, 0, 0, 0, -7],
             // The policy has one tier.
-            &[1, 1, 1, 0, 0, 7],
-            &[1, 0, 1],
+            &[1, 1, 1, 0, 0, 0, 7],
+            &[1, 0, 1, 0, 0],
             &[],
         ] {
             assert_eq!(decode(reply), Err(UnavailableReason::StoreError));

@@ -9,10 +9,11 @@
 -- ARGV[4] .. [6] a tier's period in microseconds, its threshold, and the microseconds of a tick:
 --                the fewest with which threshold * (period in ticks) is at most 2^53
 -- ARGV[7], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
---                the units left in it, microseconds until the call is admitted (or, admitted,
---                until more than `remaining` can be had), microseconds until the full quota is
---                back, and the microsecond of the decision; nothing when units are given back
+-- Returns        {admitted, tier, remaining, wait, reset, more, now}: 1 or 0, the index of the tier
+--                spoken of, the units left in it, microseconds until the call is admitted (or,
+--                admitted, until more than `remaining` can be had), until the full quota is back,
+--                and, refused, until `remaining` + 1 units can be had, and the microsecond of the
+--                decision; nothing when units are given back
 --
 -- Rule: a call is admitted if and only if for every tier previous * (time left in the current
 -- window) / period + current + cost is at most the threshold. All products are exact.
@@ -135,9 +136,18 @@ for index, counter in ipairs(counters) do
     string.format('%.0f %.0f %.0f', counter.start, counter.previous, counter.current)
 end
 
+local more = admitted and 0 or wait
+if not admitted and cost > remaining + 1 then
+  more = 0
+  for _, counter in ipairs(counters) do
+    local units = math.min(remaining + 1, counter.threshold)
+    more = math.max(more, until_free(counter, used(counter), units))
+  end
+end
+
 if take and (taken or ahead) then
   local ttl = math.floor(reset / 1000) + 999
   redis.call('SET', key, table.concat(windows, ' '), 'PX', ttl)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, now }
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now }

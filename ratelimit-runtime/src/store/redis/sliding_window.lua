@@ -8,9 +8,10 @@
 --                before, which is then admitted and not charged again; otherwise 0
 -- ARGV[4], [5]   a tier's period in microseconds and its threshold
 -- ARGV[6], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
---                the units left in it, microseconds until the call is admitted (or, admitted,
---                until more than `remaining` can be had), microseconds until the full quota is back
+-- Returns        {admitted, tier, remaining, wait, reset, more}: 1 or 0, the index of the tier spoken
+--                of, the units left in it, microseconds until the call is admitted (or, admitted,
+--                until more than `remaining` can be had), until the full quota is back, and,
+--                refused, until `remaining` + 1 units can be had
 --
 -- Rule: a call is admitted if and only if for every tier the units in (now - period, now] plus its
 -- cost are at most the threshold. All tiers are charged, or none.
@@ -124,6 +125,19 @@ elseif own > 0 then
   call('PEXPIRE', log, ttl)
 end
 
+-- How long until the tier at `i`, in which so many units live, has room for these.
+local function until_free(i, live, units)
+  local period, threshold = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  if units > threshold or live + units <= threshold then
+    return 0
+  end
+  -- The unit that has to leave, counted from the newest: in the log, or one of the call's own.
+  local unit = threshold - units + 1
+  local held = unit > ahead and unit - virtual or unit
+  local is_own = is_alone or unit > ahead and held <= ahead
+  return is_own and period or stamp(-held) + period - now
+end
+
 if not admitted and own == 0 then
   -- The unit is known already that has to leave.
   remaining = 0
@@ -144,20 +158,22 @@ else
     if virtual > 0 then
       live = math.min(live, largest)
     end
+    lives[i] = live
     local left = math.max(threshold - live, 0)
     if not tier or not admitted or left <= remaining then
-      local wanted, leaves = admitted and left + 1 or cost, 0
-      if wanted <= threshold and live + wanted > threshold then
-        -- The unit that has to leave, counted from the newest: in the log, or one of the call's own.
-        local unit = threshold - wanted + 1
-        local held = unit > ahead and unit - virtual or unit
-        local is_own = is_alone or unit > ahead and held <= ahead
-        leaves = is_own and period or stamp(-held) + period - now
-      end
+      local leaves = until_free(i, live, admitted and left + 1 or cost)
       if not tier or admitted and left < remaining or leaves > wait then
         tier, remaining, wait = i, left, leaves
       end
     end
+  end
+end
+
+local more = admitted and 0 or wait
+if not admitted and cost > remaining + 1 then
+  more = 0
+  for i = 4, #ARGV, 2 do
+    more = math.max(more, until_free(i, lives[i] or card, remaining + 1))
   end
 end
 
@@ -167,4 +183,4 @@ if own == 0 then
   reset = math.max(last + longest - now, 0)
 end
 
-return { admitted and 1 or 0, (tier - 4) / 2, remaining, wait, reset }
+return { admitted and 1 or 0, (tier - 4) / 2, remaining, wait, reset, more }

@@ -9,10 +9,11 @@
 -- ARGV[4] .. [6] a tier's parts of one token, parts refilled each microsecond, parts of a full
 --                bucket: whole numbers below 2^53
 -- ARGV[7], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset}: 1 or 0, the index of the tier spoken of,
---                the units left in it, microseconds until the call is admitted (or, admitted,
---                until more than `remaining` can be had), microseconds until the full quota is
---                back, and the microsecond of the decision; nothing when tokens are given back
+-- Returns        {admitted, tier, remaining, wait, reset, more, now}: 1 or 0, the index of the tier
+--                spoken of, the units left in it, microseconds until the call is admitted (or,
+--                admitted, until more than `remaining` can be had), until the full quota is back,
+--                and, refused, until `remaining` + 1 units can be had, and the microsecond of the
+--                decision; nothing when tokens are given back
 --
 -- Rule: a call is admitted if and only if in every bucket there are as many tokens as it costs. A
 -- bucket without a level is full.
@@ -87,10 +88,10 @@ local tier, remaining, wait
 local reset, buckets = 0, { string.format('%.0f', now) }
 for i = 4, #ARGV, 3 do
   local token, refill, full = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  local level = levels[i]
   if taken then
-    level = math.max(level - cost * token, 0)
+    levels[i] = math.max(levels[i] - cost * token, 0)
   end
+  local level = levels[i]
   local left = divide(level, token)
   local wanted = admitted and math.min((left + 1) * token, full) or cost * token
   local leaves = divide_up(math.max(wanted - level, 0), refill)
@@ -102,9 +103,19 @@ for i = 4, #ARGV, 3 do
   buckets[#buckets + 1] = string.format('%.0f %.0f', level, token)
 end
 
+local more = admitted and 0 or wait
+if not admitted and cost > remaining + 1 then
+  more = 0
+  for i = 4, #ARGV, 3 do
+    local token, refill, full = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+    local wanted = math.min((remaining + 1) * token, full)
+    more = math.max(more, divide_up(math.max(wanted - levels[i], 0), refill))
+  end
+end
+
 if take and (taken or updated > now) then
   local ttl = math.floor(reset / 1000) + 999
   redis.call('SET', key, table.concat(buckets, ' '), 'PX', ttl)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, now }
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now }
