@@ -1,4 +1,4 @@
-//! `cargo run --example overrides`
+//! `cargo run --features overrides --example overrides`
 //!
 //! Steers a limit while the program runs. On `RATELIMIT_URL`, if that is set, it does so through a
 //! hash on Redis, for every process that follows it.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, process::Output};
 
-use harness::{RedisServer, Running, example};
+use harness::{EXAMPLES, RedisServer, Running, cargo, example};
 
 fn lines(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{output:?}");
@@ -125,21 +125,40 @@ fn a_plan_is_a_threshold_and_another_plan_goes_on_with_the_count() {
 
 #[test]
 fn the_index_lists_every_example() {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
-    let index = std::fs::read_to_string(format!("{directory}/README.md")).unwrap();
+    let index = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/README.md");
+    let index = std::fs::read_to_string(index).unwrap();
     let listed: BTreeSet<_> = index
         .lines()
         .filter_map(|line| line.strip_prefix("| [")?.split(']').next())
         .map(str::to_owned)
         .collect();
-    let there: BTreeSet<_> = std::fs::read_dir(directory)
-        .unwrap()
-        .filter_map(|entry| {
-            entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned)
-        })
-        .filter(|name| name != "build")
-        .collect();
-    assert_eq!(listed, there);
+    assert_eq!(listed, EXAMPLES.keys().cloned().collect());
+}
+
+#[test]
+fn the_first_line_of_an_example_is_the_command_that_runs_it() {
+    for (name, example) in EXAMPLES.iter() {
+        let source = std::fs::read_to_string(&example.source).unwrap();
+        let options = match (name.as_str(), example.package.as_str()) {
+            ("overrides", "examples") => "--features overrides ".to_owned(),
+            (_, "examples") => String::new(),
+            (_, package) => format!("-p {package} "),
+        };
+        let command = format!("//! `cargo run {options}--example {name}`");
+        assert_eq!(source.lines().next(), Some(command.as_str()));
+    }
+}
+
+#[test]
+fn a_reader_of_the_first_example_builds_no_framework() {
+    let tree = cargo().args(["tree", "--quiet", "--edges", "normal", "--prefix", "none"]).output();
+    let tree = String::from_utf8(tree.unwrap().stdout).unwrap();
+    assert!(tree.contains("ratelimit-runtime "), "{tree}");
+    for framework in ["actix-web ", "axum ", "tonic ", "hyper ", "serde_json "] {
+        assert!(!tree.contains(framework), "{tree}");
+    }
+    let output = cargo().args(["run", "--quiet", "--example", "hello"]).output().unwrap();
+    assert!(lines(&output)[0].contains("memory"), "{output:?}");
 }
 
 #[test]

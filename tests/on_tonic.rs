@@ -1,6 +1,6 @@
 //! A gRPC service under limits, on loopback, asked by real clients.
 
-#[path = "../examples/greeter/mod.rs"]
+#[path = "../examples/tonic/greeter/mod.rs"]
 mod greeter;
 
 use std::{net::SocketAddr, time::Duration};

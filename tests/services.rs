@@ -1,6 +1,6 @@
 //! The example services run as their first lines say, and hold their limits under load.
 
-#[path = "../examples/greeter/mod.rs"]
+#[path = "../examples/tonic/greeter/mod.rs"]
 #[expect(unused_imports, reason = "the server is the example")]
 mod greeter;
 

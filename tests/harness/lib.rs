@@ -39,7 +39,7 @@ pub use self::{
     lines::Lines,
     load::{Load, wall_clock},
     outage::outage,
-    programs::{Running, example},
+    programs::{EXAMPLES, Running, cargo, example},
     proxy::{Network, Proxy},
     redis_server::RedisServer,
     report::{FaultLine, Watch},

@@ -1,10 +1,11 @@
 //! Programs of ours, run as their readers would.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Once,
+    sync::LazyLock,
 };
 
 /// A program of ours that runs until it is dropped.
@@ -37,21 +38,59 @@ impl Drop for Running {
     }
 }
 
-/// Runs an example as a reader would: from the workspace's root, by its documented command.
+/// The workspace.
+static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("it is in a directory").to_owned()
+});
+
+/// An example, built with the features that the tests are built with.
+pub struct Example {
+    /// The package, as `cargo run -p` takes it.
+    pub package: String,
+    /// Its source file.
+    pub source: PathBuf,
+    program: PathBuf,
+}
+
+/// All examples, by their names.
+pub static EXAMPLES: LazyLock<BTreeMap<String, Example>> = LazyLock::new(|| {
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--workspace", "--examples", "--message-format=json"]);
+    build.args(["--features", "examples/overrides"]).stderr(Stdio::inherit());
+    let output = build.output().expect("cargo runs");
+    assert!(output.status.success(), "the examples do not build");
+    output.stdout.lines().filter_map(|line| read_artifact(&line.ok()?)).collect()
+});
+
+/// An example in what `cargo build` prints of each artifact.
+fn read_artifact(line: &str) -> Option<(String, Example)> {
+    let artifact: serde_json::Value = serde_json::from_str(line).ok()?;
+    let target = &artifact["target"];
+    let directory = Path::new(artifact["manifest_path"].as_str()?).parent()?;
+    let package = match directory.strip_prefix(ROOT.join("examples")).ok()?.to_str()? {
+        "" => "examples".to_owned(),
+        framework => format!("examples-{framework}"),
+    };
+    let example = Example {
+        package,
+        source: target["src_path"].as_str()?.into(),
+        program: artifact["executable"].as_str()?.into(),
+    };
+    Some((target["name"].as_str()?.to_owned(), example))
+}
+
+/// Runs an example, from the workspace's root.
 pub fn example(name: &str) -> Command {
-    static BUILD: Once = Once::new();
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    BUILD.call_once(|| {
-        let build = cargo(&root).args(["build", "--quiet", "--examples"]).status();
-        assert!(build.expect("cargo runs").success());
-    });
-    let mut command = cargo(&root);
-    command.args(["run", "--quiet", "--example", name, "--"]);
+    let mut command = Command::new(&EXAMPLES[name].program);
+    command.current_dir(&*ROOT).env_remove("RATELIMIT_URL");
     command
 }
 
-fn cargo(root: &Path) -> Command {
+/// Runs cargo as a reader would, from the workspace's root.
+pub fn cargo() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).env_remove("RATELIMIT_URL");
+    cargo.current_dir(&*ROOT).env_remove("RATELIMIT_URL");
     cargo
 }
+

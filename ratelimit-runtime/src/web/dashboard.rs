@@ -39,7 +39,7 @@
 //!
 //! With `nest_service` the page is at `/ops/limits` and at `/ops/limits/`; with `nest` axum answers
 //! only the former. It can also be the router of a port of its own. All of its URLs are relative.
-//! `cargo run --example dashboard` shows it with traffic.
+//! `cargo run -p examples-axum --example dashboard` shows it with traffic.
 //!
 //! # Who may see it
 //!

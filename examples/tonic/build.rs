@@ -4,7 +4,7 @@
 use tonic_build::manual::{Builder, Method, Service};
 
 fn main() {
-    println!("cargo::rerun-if-changed=../examples/build.rs");
+    println!("cargo::rerun-if-changed=Cargo.toml");
     let say_hello = Method::builder()
         .name("say_hello")
         .route_name("SayHello")

@@ -1,11 +1,11 @@
-//! `cargo run --example axum_hello`
+//! `cargo run -p examples-axum --example axum_hello`
 //!
 //! An HTTP server with one limited handler. Ask it three times within 30 seconds:
 //!
 //! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/hello/sayHi`
 //!
-//! Another address: `cargo run --example axum_hello 127.0.0.1:8080`
-//! Through Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example axum_hello`
+//! Another address: `cargo run -p examples-axum --example axum_hello 127.0.0.1:8080`
+//! Through Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run -p examples-axum --example axum_hello`
 
 use std::{env, error::Error};
 

@@ -1,4 +1,4 @@
-//! `cargo run --example actix_service`
+//! `cargo run -p examples-actix --example actix_service`
 //!
 //! A search for everyone, counted by address or by API key, and mail by several windows:
 //!

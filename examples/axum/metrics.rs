@@ -1,9 +1,9 @@
-//! `cargo run --example metrics`
+//! `cargo run -p examples-axum --example metrics`
 //!
 //! A limited handler, and what Prometheus scrapes of it:
 //! `for i in 1 2 3; do curl -s http://127.0.0.1:3000/; done; curl -s http://127.0.0.1:3000/metrics`
 //! tells `ratelimit_decisions_total{policy="hello",outcome="admitted",source="store"} 2`, and one
-//! that was refused. Another address: `cargo run --example metrics -- 127.0.0.1:0`.
+//! that was refused. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
 
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;

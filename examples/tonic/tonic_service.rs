@@ -1,10 +1,10 @@
-//! `cargo run --example tonic_service`
+//! `cargo run -p examples-tonic --example tonic_service`
 //!
 //! A gRPC service with a limited method, counted by API key or by address. The same program is its
 //! client, which calls three times:
 //!
 //! ```text
-//! $ cargo run --example tonic_service call http://127.0.0.1:50051 key-of-alice
+//! $ cargo run -p examples-tonic --example tonic_service call http://127.0.0.1:50051 key-of-alice
 //! hello, you, Some("\"greet\";r=1;t=30")
 //! hello, you, Some("\"greet\";r=0;t=30")
 //! ResourceExhausted: rate limit `greet` exceeded: at most 2 per 30s, retry after 29.999s

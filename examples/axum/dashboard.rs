@@ -1,4 +1,4 @@
-//! `cargo run --example dashboard`
+//! `cargo run -p examples-axum --example dashboard`
 //!
 //! The page for operators on <http://127.0.0.1:3000/ops/limits/>, over a service with some limits of
 //! each algorithm and made-up customers that call them. Whoever asks from this machine may look and
@@ -7,9 +7,9 @@
 //! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/reply` is answered five times in ten seconds.
 //! Have the page switch `reply` to a dry run, and it is answered always.
 //!
-//! Another address: `cargo run --example dashboard 127.0.0.1:8080`
+//! Another address: `cargo run -p examples-axum --example dashboard 127.0.0.1:8080`
 //! On Redis, where what is changed holds for all processes:
-//! `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example dashboard`
+//! `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run -p examples-axum --example dashboard`
 
 use std::{env, error::Error, net::SocketAddr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! `cargo run --example axum_service`
+//! `cargo run -p examples-axum --example axum_service`
 //!
 //! The limits that services have: a login by address and by account, mail by several windows, an
 //! API by key and plan, uploads before they are read. The service is behind a proxy on this machine,
