@@ -93,4 +93,3 @@ pub fn cargo() -> Command {
     cargo.current_dir(&*ROOT).env_remove("RATELIMIT_URL");
     cargo
 }
-
