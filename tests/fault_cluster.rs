@@ -269,6 +269,47 @@ async fn nodes_that_send_a_call_in_a_circle_are_given_time_to_agree() {
     assert_eq!(counted, 1);
 }
 
+/// Asks for callers whose slot this node sends on to one that is stopped, until the limiter leaves
+/// a server alone; returns all that it leaves alone.
+async fn left_alone(limiter: &Limiter, callers: &[u32]) -> Vec<String> {
+    until("the breaker", async || {
+        for caller in callers {
+            let reason = unavailable(limiter.check(&WIDE, *caller).await);
+            assert_eq!(reason, UnavailableReason::DeadlineExceeded);
+        }
+        (!is_well(limiter)).then_some(())
+    })
+    .await;
+    let servers = limiter.servers();
+    servers.iter().filter(|it| it.failure().is_some()).map(|it| it.name().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_node_that_sends_callers_on_is_not_blamed_for_the_one_that_fails_them() {
+    for moves in ["ASK", "MOVED"] {
+        let cluster = Cluster::without_replicas();
+        let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
+        let mut at_home = (0..).filter(|caller| cluster.home(&key(*caller)) == 0);
+        let moving: Vec<u32> = at_home.by_ref().take(6).collect();
+        let staying = at_home.next().expect("there are callers enough");
+        limiter.check(&WIDE, staying).await.unwrap();
+        for caller in &moving {
+            let slot = cluster.slot(&key(*caller));
+            match moves {
+                "ASK" => cluster.begin_to_migrate(slot, 0, 1),
+                _ => cluster.tell_owner(0, slot, 1),
+            }
+        }
+        cluster.nodes[1].signal("STOP");
+        let left_alone = left_alone(&limiter, &moving).await;
+        FaultLine::of(&format!("cluster: {moves} to a node that is stopped"))
+            .with("left alone", left_alone.join(", "))
+            .print();
+        assert_eq!(left_alone, [format!("127.0.0.1:{}", cluster.nodes[1].public_port())]);
+        limiter.check(&WIDE, staying).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_costs_no_call_and_no_count() {
     let cluster = Cluster::start();

@@ -11,7 +11,6 @@ use self::refusals::Refusals;
 use crate::{
     error::UnavailableReason,
     key::Key,
-    report,
     store::{Outcome, Refund, Request, Source, memory::MemoryStore, redis::RedisStore},
 };
 
@@ -71,15 +70,7 @@ impl Remote {
         if let Some(refusal) = self.refusals.find(key, request, sent) {
             return Ok(refusal);
         }
-        let answer = match self.store.permit(key) {
-            Ok(permit) => {
-                let answer = self.store.decide(key, request, sent + self.deadline).await;
-                report::asked(&answer, sent);
-                permit.settle(answer)
-            }
-            Err(reason) => Err(reason),
-        };
-        match answer {
+        match self.store.decide(key, request, sent + self.deadline).await {
             Ok(outcome) => {
                 self.refusals.keep(key, request, outcome, sent);
                 Ok(outcome)
@@ -133,11 +124,8 @@ impl Remote {
                 Ok(())
             }
             Source::Store | Source::Refusals => {
-                let change = async {
-                    sent();
-                    self.store.refund(key, refund, Instant::now() + self.deadline).await
-                };
-                self.changed(key, change).await
+                let deadline = Instant::now() + self.deadline;
+                self.changed(key, self.store.refund(key, refund, deadline, sent)).await
             }
         }
     }
@@ -150,8 +138,7 @@ impl Remote {
     ) -> Result<(), UnavailableReason> {
         // It may be made, and its answer lost or not waited for.
         self.refusals.forget(key, Instant::now());
-        let permit = self.store.permit(key)?;
-        let answer = permit.settle(change.await);
+        let answer = change.await;
         // Meanwhile calls may have been refused that came before it.
         self.refusals.forget(key, Instant::now());
         answer

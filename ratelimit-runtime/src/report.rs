@@ -136,7 +136,7 @@ fn tell(
 }
 
 /// A server was asked for a decision.
-pub(crate) fn asked<T>(answer: &Result<T, UnavailableReason>, sent: Instant) {
+pub(crate) fn asked<T, E>(answer: &Result<T, E>, sent: Instant) {
     #[cfg(feature = "metrics")]
     numbers::asked(answer.is_ok(), sent.elapsed());
     let _ = (answer, sent);

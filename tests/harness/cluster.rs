@@ -117,11 +117,7 @@ impl Cluster {
     /// and it would give the slot back and drop its keys.
     pub fn migrate(&self, slot: u16, from: usize, to: usize, mut between: impl FnMut()) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
-        let set = |node: &RedisServer, what: &str, whom: usize| {
-            let () = node.command(&format!("CLUSTER SETSLOT {slot} {what} {}", self.ids[whom]));
-        };
-        set(target, "IMPORTING", from);
-        set(source, "MIGRATING", to);
+        self.begin_to_migrate(slot, from, to);
         between();
         loop {
             let keys: Vec<String> = source.command(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
@@ -143,6 +139,17 @@ impl Cluster {
             (views.iter().all(|view| *view == views[to]) && has(&views[to][to].1, slot))
                 .then_some(())
         });
+    }
+
+    /// Begins to move a slot: callers without a key are sent on from the one primary to the other,
+    /// by `ASK`.
+    pub fn begin_to_migrate(&self, slot: u16, from: usize, to: usize) {
+        let set = |node: usize, what: &str, whom: usize| {
+            let id = &self.ids[whom];
+            let () = self.nodes[node].command(&format!("CLUSTER SETSLOT {slot} {what} {id}"));
+        };
+        set(to, "IMPORTING", from);
+        set(from, "MIGRATING", to);
     }
 
     /// Tells one node that the slot is another's, or its own.

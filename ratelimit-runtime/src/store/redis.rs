@@ -19,6 +19,7 @@ use std::{sync::Arc, time::Duration};
 use redis::{Cmd, Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
+pub(crate) use self::tls::Tls;
 use self::{
     breaker::Breaker,
     cluster::Cluster,
@@ -28,9 +29,8 @@ use self::{
     script::Call,
     url::{Kind, Target},
 };
-pub(crate) use self::{breaker::Permit, tls::Tls};
 use super::{Outcome, Refund, Request};
-use crate::{error::UnavailableReason, key::Key, rules::Algorithm};
+use crate::{error::UnavailableReason, key::Key, report, rules::Algorithm};
 
 /// Why no connection could be made.
 #[derive(Debug)]
@@ -96,14 +96,6 @@ impl RedisStore {
         Self { servers: Servers::one(Node::brought(connection)) }
     }
 
-    /// Leave to ask the server that has the key, or, while it is left alone, why.
-    pub(crate) fn permit(&self, key: &Key) -> Result<Permit, UnavailableReason> {
-        match &self.servers {
-            Servers::One(node) => node.breaker().permit(),
-            Servers::Cluster(cluster) => cluster.breaker(key.as_bytes()).permit(),
-        }
-    }
-
     /// The servers that are known, by name, and why those that are left alone are.
     pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
         let breakers = match &self.servers {
@@ -121,26 +113,39 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
         let call = Call::decision(key, request);
-        let reply = self.run(key, &call, deadline).await?;
-        call.decode(&reply)
+        let sent = Instant::now();
+        let answer = self.run(key, &call, deadline, || {}).await;
+        if !matches!(answer, Err(Failure::NotAsked(_))) {
+            report::asked(&answer, sent);
+        }
+        call.decode(&answer?)
     }
 
-    /// Gives back what an admitted call took.
+    /// Gives back what an admitted call took; `sent` is called before it may be done.
     pub(crate) async fn refund(
         &self,
         key: &Key,
         refund: Refund<'_>,
         deadline: Instant,
+        sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
         if refund.policy.algorithm() != Algorithm::SlidingWindow {
-            return self.run(key, &Call::refund(key, refund), deadline).await.map(drop);
+            self.run(key, &Call::refund(key, refund), deadline, sent).await?;
+            return Ok(());
         }
         let mut zrem = redis::cmd("ZREM");
         zrem.arg(key.as_bytes());
         for unit in refund.mark..refund.mark + u64::from(refund.cost) {
             zrem.arg(unit);
         }
-        self.send(key.as_bytes(), deadline, REPEATABLE, |_| zrem.clone()).await?;
+        let mut sent = Some(sent);
+        let command = |_| {
+            if let Some(sent) = sent.take() {
+                sent();
+            }
+            zrem.clone()
+        };
+        self.send(key.as_bytes(), deadline, REPEATABLE, command).await?;
         Ok(())
     }
 
@@ -149,9 +154,16 @@ impl RedisStore {
         key: &Key,
         call: &Call<'_>,
         deadline: Instant,
-    ) -> Result<Value, UnavailableReason> {
-        self.send(key.as_bytes(), deadline, call.is_repeatable(), |attempt| call.command(attempt))
-            .await
+        sent: impl FnOnce(),
+    ) -> Result<Value, Failure> {
+        let mut sent = Some(sent);
+        let command = |attempt| {
+            if let Some(sent) = sent.take() {
+                sent();
+            }
+            call.command(attempt)
+        };
+        self.send(key.as_bytes(), deadline, call.is_repeatable(), command).await
     }
 
     pub(crate) async fn reset(
@@ -169,14 +181,15 @@ impl RedisStore {
     /// the deadline.
     ///
     /// It is sent again where nothing was executed, and once where the connection was lost with the
-    /// call under way, if the command then charges the call no second time.
+    /// call under way, if the command then charges the call no second time. Each sending is recorded
+    /// in the breaker of the server that it went to; of two to one server, the last.
     async fn send(
         &self,
         key: &[u8],
         deadline: Instant,
         is_repeatable: bool,
-        command: impl Fn(Attempt) -> Cmd,
-    ) -> Result<Value, UnavailableReason> {
+        mut command: impl FnMut(Attempt) -> Cmd,
+    ) -> Result<Value, Failure> {
         let mut attempt = Attempt::default();
         let mut redirections = 0;
         let mut redirected = None;
@@ -185,34 +198,47 @@ impl RedisStore {
                 Some(to) => to,
                 None => (self.servers.of(key, deadline).await?, false),
             };
+            let trial = node.breaker().trial().map_err(Failure::NotAsked)?;
             let failure = match node.send(&command(attempt), asking, deadline).await {
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    trial.succeeded();
+                    return Ok(reply);
+                }
                 Err(failure) => failure,
             };
             match (failure, &self.servers) {
                 (Failure::UnknownScript, _) if !attempt.with_text => {
+                    trial.succeeded();
                     // EVAL runs the script and makes it known.
                     attempt.with_text = true;
                     redirected = Some((node, asking));
                 }
                 (Failure::Moved(to), Servers::Cluster(cluster)) => {
+                    trial.succeeded();
                     redirections += 1;
                     may_go_on(redirections, deadline).await?;
                     redirected = Some((cluster.at(to, &node, Some(key)), false));
                 }
                 (Failure::Ask(to), Servers::Cluster(cluster)) => {
+                    trial.succeeded();
                     redirections += 1;
                     may_go_on(redirections, deadline).await?;
                     redirected = Some((cluster.at(to, &node, None), true));
                 }
-                (failure, _) => {
-                    if let Servers::Cluster(cluster) = &self.servers {
+                (failure, servers) => {
+                    if let Servers::Cluster(cluster) = servers {
                         cluster.outdated();
                     }
-                    if attempt.again || !failure.may_be_repeated(is_repeatable) {
-                        return Err(failure.into());
+                    if !attempt.again && failure.may_be_repeated(is_repeatable) {
+                        attempt.again = true;
+                        continue;
                     }
-                    attempt.again = true;
+                    match failure.reason() {
+                        // A key of another type is not the server's failing.
+                        UnavailableReason::WrongType => trial.succeeded(),
+                        reason => trial.failed(reason),
+                    }
+                    return Err(failure);
                 }
             }
         }
@@ -225,7 +251,7 @@ impl Servers {
     }
 
     /// The server that has the key.
-    async fn of(&self, key: &[u8], deadline: Instant) -> Result<Arc<Node>, UnavailableReason> {
+    async fn of(&self, key: &[u8], deadline: Instant) -> Result<Arc<Node>, Failure> {
         match self {
             Self::One(node) => Ok(Arc::clone(node)),
             Self::Cluster(cluster) => match cluster.node(key) {
@@ -238,14 +264,14 @@ impl Servers {
 }
 
 /// Waits until a call that was redirected so often may be sent on, if there is time.
-async fn may_go_on(redirections: u32, deadline: Instant) -> Result<(), UnavailableReason> {
+async fn may_go_on(redirections: u32, deadline: Instant) -> Result<(), Failure> {
     if redirections <= REDIRECTIONS {
         return Ok(());
     }
     let next = Instant::now() + PAUSE;
     // The node needs time to answer, too.
     if next + PAUSE > deadline {
-        return Err(UnavailableReason::NotReady);
+        return Err(UnavailableReason::NotReady.into());
     }
     // Rare: on the heap, so that calls need not make room for it.
     Box::pin(tokio::time::sleep_until(next)).await;

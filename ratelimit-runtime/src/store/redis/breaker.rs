@@ -54,8 +54,9 @@ struct Open {
     reason: UnavailableReason,
 }
 
-/// Leave to ask a server; says what became of it.
-pub(crate) struct Permit {
+/// Permission to send one command to a server; records its result in the breaker. Dropped without
+/// a result, it counts for nothing.
+pub(super) struct Trial {
     breaker: Arc<Breaker>,
     /// The number of a call that looks whether the server is back.
     probe: Option<u64>,
@@ -71,9 +72,9 @@ impl Breaker {
     }
 
     /// Leave to ask the server, or, while it is left alone, why.
-    pub(super) fn permit(self: &Arc<Self>) -> Result<Permit, UnavailableReason> {
+    pub(super) fn trial(self: &Arc<Self>) -> Result<Trial, UnavailableReason> {
         let probe = self.probe()?;
-        Ok(Permit { breaker: Arc::clone(self), probe })
+        Ok(Trial { breaker: Arc::clone(self), probe })
     }
 
     /// Why the server is left alone, if it is.
@@ -129,22 +130,9 @@ impl Drop for Breaker {
     }
 }
 
-impl Permit {
-    /// Passes on what the server answered, and learns from it.
-    pub(crate) fn settle<T>(
-        self,
-        answer: Result<T, UnavailableReason>,
-    ) -> Result<T, UnavailableReason> {
-        match answer {
-            // A key of another type is not the server's failing.
-            Ok(_) | Err(UnavailableReason::WrongType) => self.succeeded(),
-            Err(reason) => self.failed(reason),
-        }
-        answer
-    }
-
-    /// The server has answered.
-    fn succeeded(self) {
+impl Trial {
+    /// Records that the server has answered.
+    pub(super) fn succeeded(self) {
         let breaker = &self.breaker;
         if breaker.failures.load(Ordering::Relaxed) == 0 {
             return;
@@ -159,8 +147,8 @@ impl Permit {
         }
     }
 
-    /// The server could not decide.
-    fn failed(self, reason: UnavailableReason) {
+    /// Records that the server could not do what was asked.
+    pub(super) fn failed(self, reason: UnavailableReason) {
         let breaker = &self.breaker;
         let mut state = breaker.state();
         let failures = breaker.failures.load(Ordering::Relaxed).saturating_add(1);
@@ -197,7 +185,7 @@ impl Permit {
 
 /// A call that is dropped while it looks lets the next one look; not one that looked when the server
 /// was lost before.
-impl Drop for Permit {
+impl Drop for Trial {
     fn drop(&mut self) {
         if self.probe.is_some()
             && let Some(open) = &mut self.breaker.state().open
@@ -220,7 +208,7 @@ mod tests {
 
     fn fail(breaker: &Arc<Breaker>, times: u32) {
         for _ in 0..times {
-            breaker.permit().expect("leave to ask").failed(LOST);
+            breaker.trial().expect("leave to ask").failed(LOST);
         }
     }
 
@@ -229,14 +217,14 @@ mod tests {
         let breaker = new();
         fail(&breaker, FAILURES - 1);
         assert_eq!(breaker.failure(), None);
-        breaker.permit().unwrap().succeeded();
+        breaker.trial().unwrap().succeeded();
         fail(&breaker, FAILURES);
         assert_eq!(breaker.failure(), Some(LOST));
-        assert_eq!(breaker.permit().err(), Some(LOST));
+        assert_eq!(breaker.trial().err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE).await;
-        breaker.permit().unwrap().succeeded();
+        breaker.trial().unwrap().succeeded();
         fail(&breaker, FAILURES - 1);
-        assert!(breaker.permit().is_ok());
+        assert!(breaker.trial().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -244,33 +232,33 @@ mod tests {
         let breaker = new();
         fail(&breaker, FAILURES);
         tokio::time::advance(FIRST_PAUSE).await;
-        let probe = breaker.permit().unwrap();
-        assert_eq!(breaker.permit().err(), Some(LOST));
+        let probe = breaker.trial().unwrap();
+        assert_eq!(breaker.trial().err(), Some(LOST));
         drop(probe);
-        breaker.permit().unwrap().failed(LOST);
+        breaker.trial().unwrap().failed(LOST);
         // Twice the pause now.
         tokio::time::advance(FIRST_PAUSE / 2).await;
-        assert_eq!(breaker.permit().err(), Some(LOST));
+        assert_eq!(breaker.trial().err(), Some(LOST));
         tokio::time::advance(FIRST_PAUSE * 2).await;
-        assert!(breaker.permit().is_ok());
+        assert!(breaker.trial().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_looked_in_an_earlier_outage_lets_nobody_look_in_this_one() {
-        for ends in [drop, |probe: Permit| probe.failed(LOST)] {
+        for ends in [drop, |probe: Trial| probe.failed(LOST)] {
             let breaker = new();
-            let under_way = breaker.permit().unwrap();
+            let under_way = breaker.trial().unwrap();
             fail(&breaker, FAILURES);
             tokio::time::advance(FIRST_PAUSE).await;
-            let slow = breaker.permit().unwrap();
+            let slow = breaker.trial().unwrap();
             under_way.succeeded();
             fail(&breaker, FAILURES);
             tokio::time::advance(FIRST_PAUSE).await;
-            let probe = breaker.permit().unwrap();
+            let probe = breaker.trial().unwrap();
             ends(slow);
-            assert_eq!(breaker.permit().err(), Some(LOST));
+            assert_eq!(breaker.trial().err(), Some(LOST));
             drop(probe);
-            assert!(breaker.permit().is_ok());
+            assert!(breaker.trial().is_ok());
         }
     }
 
@@ -280,18 +268,18 @@ mod tests {
         fail(&breaker, FAILURES);
         for _ in 0..20 {
             tokio::time::advance(LONGEST_PAUSE).await;
-            breaker.permit().expect("a pause of less than a second").failed(LOST);
+            breaker.trial().expect("a pause of less than a second").failed(LOST);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_calls_under_way_do_not_prolong_the_pause() {
         let breaker = new();
-        let under_way: Vec<_> = (0..64).map(|_| breaker.permit().unwrap()).collect();
-        for permit in under_way {
-            permit.failed(LOST);
+        let under_way: Vec<_> = (0..64).map(|_| breaker.trial().unwrap()).collect();
+        for trial in under_way {
+            trial.failed(LOST);
         }
         tokio::time::advance(FIRST_PAUSE).await;
-        assert!(breaker.permit().is_ok());
+        assert!(breaker.trial().is_ok());
     }
 }

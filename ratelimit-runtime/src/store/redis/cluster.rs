@@ -18,7 +18,12 @@ use self::{
     map::{Map, host},
     slots::slot,
 };
-use super::{breaker::Breaker, failure::Address, node::Node, url::Target};
+use super::{
+    breaker::Breaker,
+    failure::{Address, Failure},
+    node::Node,
+    url::Target,
+};
 use crate::error::UnavailableReason;
 
 /// The pauses between rounds of asking: longer while a node is down that has no successor yet.
@@ -51,12 +56,6 @@ impl Cluster {
         Self { map, task }
     }
 
-    /// What is known of the node that has the key.
-    pub(super) fn breaker(&self, key: &[u8]) -> Arc<Breaker> {
-        let node = self.node(key);
-        node.map_or_else(|| self.map.nobody(), |node| Arc::clone(node.breaker()))
-    }
-
     /// What is known of the nodes, and, as long as some slots have none, of those slots.
     pub(super) fn breakers(&self) -> Vec<Arc<Breaker>> {
         let nobody = self.map.nobody();
@@ -70,18 +69,25 @@ impl Cluster {
         self.map.node(slot(key))
     }
 
-    /// The node that has the key, after the map has been learned.
+    /// The node that has the key, after the map has been learned. A slot without a node is charged
+    /// to no node's breaker, but to one of such slots.
     pub(super) async fn learn_node(
         &self,
         key: &[u8],
         deadline: Instant,
-    ) -> Result<Arc<Node>, UnavailableReason> {
+    ) -> Result<Arc<Node>, Failure> {
+        let trial = self.map.nobody().trial().map_err(Failure::NotAsked)?;
         let mut rounds = self.map.rounds.subscribe();
         self.outdated();
-        match tokio::time::timeout_at(deadline, rounds.changed()).await {
+        let learned = match tokio::time::timeout_at(deadline, rounds.changed()).await {
             Ok(_) => self.node(key).ok_or(UnavailableReason::NotReady),
             Err(_) => Err(UnavailableReason::DeadlineExceeded),
+        };
+        match &learned {
+            Ok(_) => trial.succeeded(),
+            Err(reason) => trial.failed(*reason),
         }
+        Ok(learned?)
     }
 
     /// The node at an address that a node `asked` has told. Where the key is moved for good, its

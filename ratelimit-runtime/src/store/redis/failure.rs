@@ -5,6 +5,8 @@ use redis::{ErrorKind, RedisError};
 use crate::error::UnavailableReason;
 
 pub(super) enum Failure {
+    /// The server's breaker is open, for this reason; nothing was sent.
+    NotAsked(UnavailableReason),
     /// The server does not know the script; nothing was executed.
     UnknownScript,
     /// Another node of the cluster has the key, for good or during a move of its slot; nothing was
@@ -38,6 +40,16 @@ impl Failure {
                 UnavailableReason::NotPermitted.into()
             }
             None => Self::Lost,
+        }
+    }
+
+    /// What it is for a call that ends with it.
+    pub(super) fn reason(&self) -> UnavailableReason {
+        match self {
+            Self::NotAsked(reason) | Self::Because(reason) => *reason,
+            Self::Lost => UnavailableReason::Disconnected,
+            Self::Moved(_) | Self::Ask(_) => UnavailableReason::Redirected,
+            Self::UnknownScript => UnavailableReason::StoreError,
         }
     }
 
@@ -96,12 +108,7 @@ impl From<UnavailableReason> for Failure {
 
 impl From<Failure> for UnavailableReason {
     fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Because(reason) => reason,
-            Failure::Lost => Self::Disconnected,
-            Failure::Moved(_) | Failure::Ask(_) => Self::Redirected,
-            Failure::UnknownScript => Self::StoreError,
-        }
+        failure.reason()
     }
 }
 

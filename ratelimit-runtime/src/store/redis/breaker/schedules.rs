@@ -11,7 +11,7 @@ fn new() -> Arc<Breaker> {
 
 fn fail(breaker: &Arc<Breaker>, times: u32) {
     for _ in 0..times {
-        breaker.permit().expect("leave to ask").failed(LOST);
+        breaker.trial().expect("leave to ask").failed(LOST);
     }
 }
 
@@ -26,31 +26,31 @@ fn assert_well(breaker: &Arc<Breaker>) {
     let failures = breaker.failures.load(Ordering::Relaxed);
     assert_eq!(breaker.state().open.is_some(), failures >= FAILURES, "{failures} failures");
     advance(LONGEST_PAUSE);
-    assert!(breaker.permit().is_ok());
+    assert!(breaker.trial().is_ok());
 }
 
 /// What a call may do that has leave to look.
-type End = fn(Permit);
+type End = fn(Trial);
 
-fn dropped(_: Permit) {}
+fn dropped(_: Trial) {}
 
-fn failed(permit: Permit) {
-    permit.failed(LOST);
+fn failed(trial: Trial) {
+    trial.failed(LOST);
 }
 
-fn succeeded(permit: Permit) {
-    permit.succeeded();
+fn succeeded(trial: Trial) {
+    trial.succeeded();
 }
 
 fn look(breaker: &Arc<Breaker>, looking: &Mutex<u32>, end: End) {
-    let Ok(permit) = breaker.permit() else { return };
-    if permit.probe.is_some() {
+    let Ok(trial) = breaker.trial() else { return };
+    if trial.probe.is_some() {
         *looking.lock().unwrap() += 1;
         // Between the two locks another thread may come.
         assert_eq!(*looking.lock().unwrap(), 1, "calls that look at once");
         *looking.lock().unwrap() -= 1;
     }
-    end(permit);
+    end(trial);
 }
 
 fn one_at_a_time(ends: [End; 3]) {
@@ -82,7 +82,7 @@ fn an_answer_and_the_failure_that_opens_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
         fail(&breaker, FAILURES - 2);
-        let [one, other, own] = [(); 3].map(|()| breaker.permit().unwrap());
+        let [one, other, own] = [(); 3].map(|()| breaker.trial().unwrap());
         with(
             [
                 Box::new(move || failed(one)) as Box<dyn FnOnce()>,
@@ -98,10 +98,10 @@ fn an_answer_and_the_failure_that_opens_leave_it_open_or_closed() {
 fn an_answer_of_a_call_under_way_and_a_probe_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
-        let under_way = breaker.permit().unwrap();
+        let under_way = breaker.trial().unwrap();
         fail(&breaker, FAILURES);
         advance(FIRST_PAUSE);
-        let probe = breaker.permit().unwrap();
+        let probe = breaker.trial().unwrap();
         assert!(probe.probe.is_some());
         with([Box::new(move || succeeded(under_way)) as Box<dyn FnOnce()>], || failed(probe));
         assert_well(&breaker);
