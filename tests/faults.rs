@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use harness::{DEADLINE, NOTICED, RedisServer, unavailable};
+use harness::{DEADLINE, FaultLine, NOTICED, Network, Proxy, RedisServer, unavailable};
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason, rate_limit,
 };
@@ -121,6 +121,71 @@ async fn a_stalled_redis_costs_few_calls_the_deadline_and_none_more() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+}
+
+/// A limiter on a connection of ours, and one on a connection that the program brings.
+async fn of_both_kinds(url: &str, deadline: Duration) -> [(Limiter, &'static str); 2] {
+    let builder = Limiter::builder().deadline(deadline).on_store_error(OnStoreError::Deny);
+    let client = redis::Client::open(url).unwrap();
+    let brought = client.get_multiplexed_async_connection().await.unwrap();
+    [
+        (builder.clone().connect(url).await.unwrap(), "a connection of ours"),
+        (builder.redis_connection(brought), "a connection of the program's own"),
+    ]
+}
+
+/// How long a caller waits that gives up before the deadline.
+const HASTY: Duration = Duration::from_millis(10);
+
+#[tokio::test]
+async fn a_stalled_redis_is_left_alone_though_every_caller_gives_up_before_the_deadline() {
+    let server = RedisServer::start();
+    for (limiter, connection) in of_both_kinds(&server.url(), DEADLINE).await {
+        limiter.check(&POLICY, "warm").await.unwrap();
+        server.signal("STOP");
+        let start = Instant::now();
+        let mut given_up = 0;
+        while limiter.servers()[0].failure().is_none() {
+            let call = limiter.check(&POLICY, "alice");
+            given_up += u32::from(tokio::time::timeout(HASTY, call).await.is_err());
+            assert!(start.elapsed() < Duration::from_secs(10), "{given_up} calls were sent");
+        }
+        FaultLine::of(&format!("kill -STOP, callers give up after 10 ms, {connection}"))
+            .with("calls given up", given_up)
+            .after("left alone after", start.elapsed())
+            .print();
+        assert!(given_up >= 5, "{given_up}");
+        // Callers need not give up any more.
+        let told = unavailable(limiter.check(&POLICY, "alice").await);
+        assert_eq!(told, UnavailableReason::DeadlineExceeded);
+
+        server.signal("CONT");
+        let back = Instant::now();
+        harness::until("a decision", async || limiter.check(&POLICY, "bob").await.ok()).await;
+        assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn callers_hastier_than_a_healthy_redis_have_nobody_leave_it_alone() {
+    const PATIENT: Duration = Duration::from_secs(2);
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    for (limiter, connection) in of_both_kinds(&proxy.url(), PATIENT).await {
+        limiter.check(&POLICY, "warm").await.unwrap();
+        proxy.set(Network::Slow { latency: HASTY, jitter: Duration::ZERO });
+        let before = server.calls()["evalsha"];
+        let start = Instant::now();
+        let mut given_up = 0;
+        // Long enough for the first to have been missed, had they been.
+        while given_up < 50 || start.elapsed() < 2 * PATIENT {
+            let call = limiter.check(&POLICY, "alice");
+            given_up += u32::from(tokio::time::timeout(HASTY, call).await.is_err());
+            assert_eq!(limiter.servers()[0].failure(), None, "{connection}: {given_up} given up");
+        }
+        assert!(server.calls()["evalsha"] > before + 20, "they reach Redis");
+        proxy.heal();
+    }
 }
 
 #[tokio::test]

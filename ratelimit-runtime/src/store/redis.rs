@@ -11,6 +11,7 @@ mod fields;
 pub(crate) mod fuzz;
 mod node;
 mod script;
+mod sending;
 mod tls;
 mod url;
 
@@ -27,6 +28,7 @@ use self::{
     failure::{Failure, describe},
     node::Node,
     script::Call,
+    sending::Sending,
     url::{Kind, Target},
 };
 use super::{Outcome, Refund, Request};
@@ -198,47 +200,38 @@ impl RedisStore {
                 Some(to) => to,
                 None => (self.servers.of(key, deadline).await?, false),
             };
-            let trial = node.breaker().trial().map_err(Failure::NotAsked)?;
-            let failure = match node.send(&command(attempt), asking, deadline).await {
-                Ok(reply) => {
-                    trial.succeeded();
-                    return Ok(reply);
-                }
-                Err(failure) => failure,
+            let sending = Sending::new(&node, || command(attempt), asking, deadline);
+            let failed = match sending.map_err(Failure::NotAsked)?.await {
+                Ok(reply) => return Ok(reply),
+                Err(failed) => failed,
             };
-            match (failure, &self.servers) {
+            match (&failed.failure, &self.servers) {
                 (Failure::UnknownScript, _) if !attempt.with_text => {
-                    trial.succeeded();
+                    failed.record();
                     // EVAL runs the script and makes it known.
                     attempt.with_text = true;
                     redirected = Some((node, asking));
                 }
                 (Failure::Moved(to), Servers::Cluster(cluster)) => {
-                    trial.succeeded();
+                    redirected = Some((cluster.at(to, &node, Some(key)), false));
+                    failed.record();
                     redirections += 1;
                     may_go_on(redirections, deadline).await?;
-                    redirected = Some((cluster.at(to, &node, Some(key)), false));
                 }
                 (Failure::Ask(to), Servers::Cluster(cluster)) => {
-                    trial.succeeded();
+                    redirected = Some((cluster.at(to, &node, None), true));
+                    failed.record();
                     redirections += 1;
                     may_go_on(redirections, deadline).await?;
-                    redirected = Some((cluster.at(to, &node, None), true));
                 }
                 (failure, servers) => {
                     if let Servers::Cluster(cluster) = servers {
                         cluster.outdated();
                     }
-                    if !attempt.again && failure.may_be_repeated(is_repeatable) {
-                        attempt.again = true;
-                        continue;
+                    if attempt.again || !failure.may_be_repeated(is_repeatable) {
+                        return Err(failed.recorded());
                     }
-                    match failure.reason() {
-                        // A key of another type is not the server's failing.
-                        UnavailableReason::WrongType => trial.succeeded(),
-                        reason => trial.failed(reason),
-                    }
-                    return Err(failure);
+                    attempt.again = true;
                 }
             }
         }

@@ -92,7 +92,8 @@ impl Cluster {
 
     /// The node at an address that a node `asked` has told. Where the key is moved for good, its
     /// slot is known to be there from now on.
-    pub(super) fn at(&self, mut told: Address, asked: &Node, moved: Option<&[u8]>) -> Arc<Node> {
+    pub(super) fn at(&self, told: &Address, asked: &Node, moved: Option<&[u8]>) -> Arc<Node> {
+        let mut told = told.clone();
         if told.host.is_empty() {
             host(asked.name()).clone_into(&mut told.host);
         }

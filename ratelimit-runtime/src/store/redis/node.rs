@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value, aio::ConnectionLike};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     breaker::Breaker,
@@ -20,9 +20,13 @@ use crate::error::UnavailableReason;
 /// a word is noticed by nothing else.
 const UNANSWERED: u32 = 3;
 
+/// The answers to so many commands are waited for at one time whose callers have given up.
+const GIVEN_UP: usize = 16;
+
 pub(super) struct Node {
     line: Line,
     breaker: Arc<Breaker>,
+    given_up: Arc<Semaphore>,
 }
 
 enum Line {
@@ -46,18 +50,20 @@ impl Node {
     }
 
     fn kept(connection: Connection, name: String) -> Self {
-        let line = Line::Kept { connection, unanswered: AtomicU32::new(0) };
-        Self { line, breaker: Breaker::new(name) }
+        Self::new(Line::Kept { connection, unanswered: AtomicU32::new(0) }, name)
+    }
+
+    fn new(line: Line, name: String) -> Self {
+        let given_up = Arc::new(Semaphore::new(GIVEN_UP));
+        Self { line, breaker: Breaker::new(name), given_up }
     }
 
     pub(super) fn brought<C>(connection: C) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self {
-            line: Line::Brought(Box::new(connection)),
-            breaker: Breaker::new("a connection of the program's own".to_owned()),
-        }
+        let name = "a connection of the program's own".to_owned();
+        Self::new(Line::Brought(Box::new(connection)), name)
     }
 
     /// What messages for operators call it.
@@ -67,6 +73,11 @@ impl Node {
 
     pub(super) fn breaker(&self) -> &Arc<Breaker> {
         &self.breaker
+    }
+
+    /// Room to wait for the answers to commands whose callers have given up.
+    pub(super) fn given_up(&self) -> &Arc<Semaphore> {
+        &self.given_up
     }
 
     /// Whether the last attempt to connect failed.
@@ -110,13 +121,13 @@ impl Node {
             }
         });
         sent.await.unwrap_or_else(|_| {
-            self.gave_up();
+            self.missed();
             Err(UnavailableReason::DeadlineExceeded.into())
         })
     }
 
-    /// A call was given up that got no answer in time.
-    fn gave_up(&self) {
+    /// A command got no answer in time.
+    fn missed(&self) {
         if let Line::Kept { connection, unanswered } = &self.line
             && unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED
         {
