@@ -29,12 +29,21 @@ async fn by_hand(limiter: &Limiter) -> Result<(), RateLimitError> {
     limiter.check(&policy, "alice").await.map(drop)
 }
 
+async fn too_short(limiter: &Limiter) -> Result<(), RateLimitError> {
+    let policy = Policy::sliding_window("too short", Duration::ZERO, 1);
+    limiter.check(&policy, "alice").await.map(drop)
+}
+
 async fn too_large(limiter: &Limiter) -> Result<(), RateLimitError> {
     upload(limiter, 12, "alice").await
 }
 
 fn is_invalid<T>(answer: &Result<T, RateLimitError>) -> bool {
     matches!(answer, Err(RateLimitError::InvalidPolicy(_)))
+}
+
+fn is_too_large<T>(answer: &Result<T, RateLimitError>) -> bool {
+    matches!(answer, Err(RateLimitError::TooLarge(_)))
 }
 
 #[tokio::test]
@@ -46,18 +55,21 @@ async fn the_kill_switch_and_a_dry_run_reach_a_limit_that_breaks_a_rule() {
             nothing(limiter).await.unwrap();
             too_large(limiter).await.unwrap();
             by_hand(limiter).await.unwrap();
+            too_short(limiter).await.unwrap();
             overrides.enforce(None);
-            assert!(is_invalid(&nothing(limiter).await), "{enforcement}");
-            assert!(is_invalid(&too_large(limiter).await), "{enforcement}");
-            assert!(is_invalid(&by_hand(limiter).await), "{enforcement}");
+            assert!(is_too_large(&nothing(limiter).await), "{enforcement}");
+            assert!(is_too_large(&too_large(limiter).await), "{enforcement}");
+            assert!(is_too_large(&by_hand(limiter).await), "{enforcement}");
+            assert!(is_invalid(&too_short(limiter).await), "{enforcement}");
 
-            for name in ["search", "upload", "by hand"] {
+            for name in ["search", "upload", "by hand", "too short"] {
                 overrides.set(name, Override::new().enforcement(enforcement)).unwrap();
             }
             nothing(limiter).await.unwrap();
             too_large(limiter).await.unwrap();
             by_hand(limiter).await.unwrap();
-            for name in ["search", "upload", "by hand"] {
+            too_short(limiter).await.unwrap();
+            for name in ["search", "upload", "by hand", "too short"] {
                 overrides.remove(name);
             }
         }
@@ -80,9 +92,12 @@ async fn an_override_that_fits_mends_a_limit_that_breaks_a_rule() {
         assert_eq!(limiter.peek(&policy, "alice").await.unwrap().remaining(), 1);
         assert_eq!(admitted(async || by_hand(limiter).await).await, 2);
 
-        // One that does not fit mends nothing: what is written holds, and that is wrong.
+        // What holds now refuses a call that does not fit it.
         overrides.set("upload", Override::new().threshold(11)).unwrap();
-        assert!(is_invalid(&too_large(limiter).await));
+        assert!(matches!(
+            too_large(limiter).await,
+            Err(RateLimitError::TooLarge(refused)) if refused.threshold() == 11
+        ));
     })
     .await;
 }
@@ -93,18 +108,20 @@ async fn a_dry_run_reports_a_limit_that_breaks_a_rule() {
     let limiter = Limiter::in_memory();
     limiter.overrides().enforce(Some(Enforcement::DryRun));
     let (answer, seen) = observe(nothing(&limiter)).await;
-    assert!(answer.is_ok() && seen.len() == 1 && is_invalid(&seen[0]), "{seen:?}");
+    assert!(answer.is_ok() && seen.len() == 1 && is_too_large(&seen[0]), "{seen:?}");
+    too_short(&limiter).await.unwrap();
     let passed = limiter.check_n(&Policy::sliding_window("by hand", MINUTE, 1), "alice", 2).await;
     assert_eq!(passed.unwrap().remaining(), 0);
     for rule in [
-        "invalid rate limit policy `search`: `threshold` must be at least 1",
-        "invalid rate limit policy `by hand`: `cost` is 2",
+        "rate limit `search` admits nothing: its threshold is 0",
+        "rate limit `by hand` never admits 2 units at once: at most 1 per 60s",
+        "invalid rate limit policy `too short`: `period` must be at least 1 ms",
     ] {
         assert_eq!(watch.count(rule), 1, "{}", watch.text());
     }
     // A peek tells of the limit, and not of what its refusals are worth.
     let policy = Policy::sliding_window("by hand", MINUTE, 0);
-    assert!(is_invalid(&limiter.peek(&policy, "alice").await));
+    assert!(is_too_large(&limiter.peek(&policy, "alice").await));
 }
 
 #[tokio::test]
@@ -131,14 +148,14 @@ fn an_override_that_no_call_could_have_is_refused() {
 }
 
 #[tokio::test]
-async fn a_call_that_an_override_does_not_fit_is_decided_as_is_written_and_that_is_told_once() {
+async fn an_override_for_other_tiers_changes_no_call_and_that_is_told_once() {
     let watch = Watch::start();
     let limiter = Limiter::in_memory();
-    limiter.overrides().set("upload", Override::new().threshold(3)).unwrap();
-    assert!(upload(&limiter, 4, "alice").await.is_ok());
-    assert_eq!(exceeded(upload(&limiter, 6, "alice").await).threshold(), 9);
-    assert_eq!(exceeded(upload(&limiter, 1, "alice").await).threshold(), 3);
-    let told = "`cost` is 4, which can never pass a threshold of 3";
+    let tiers = Policy::sliding_window("by hand", MINUTE, 1).tier(MINUTE * 60, 5);
+    limiter.overrides().set("by hand", Override::new().threshold(3)).unwrap();
+    limiter.check(&tiers, "alice").await.unwrap();
+    assert_eq!(exceeded(limiter.check(&tiers, "alice").await).threshold(), 1);
+    let told = "the limit has 2 tiers; give all that shall hold as `tiers`";
     assert_eq!(watch.count(told), 1, "{}", watch.text());
     assert_eq!(watch.count("does not fit a call"), 1, "{}", watch.text());
 }

@@ -120,7 +120,12 @@ async fn a_syntax_has_its_fields_and_no_others() {
     assert_eq!(names(HeaderSyntax::Off, &seen), [""; 0]);
     assert_eq!(names(HeaderSyntax::Both, &[]), [""; 0]);
     // There is no quota to tell of.
-    let invalid = answers(&Limiter::in_memory(), &Policy::sliding_window("p", SECOND, 0), 1).await;
+    let too_large =
+        answers(&Limiter::in_memory(), &Policy::sliding_window("p", SECOND, 0), 1).await;
+    assert!(matches!(too_large[0], Err(RateLimitError::TooLarge(_))));
+    assert_eq!(names(HeaderSyntax::Both, &too_large), [""; 0]);
+    let wrong = Policy::sliding_window("p", Duration::ZERO, 1);
+    let invalid = answers(&Limiter::in_memory(), &wrong, 1).await;
     assert!(matches!(invalid[0], Err(RateLimitError::InvalidPolicy(_))));
     assert_eq!(names(HeaderSyntax::Both, &invalid), [""; 0]);
 }
@@ -168,7 +173,24 @@ async fn a_refusal_says_what_kind_it_is() {
     assert_eq!(field(&fields, "cache-control"), "no-store");
     assert_eq!(parsed(&field(&fields, "ratelimit")), [item("reply", &[("r", 0), ("t", 30)])]);
 
-    let invalid = Policy::sliding_window("reply", 30 * SECOND, 0);
+    let too_large = Policy::sliding_window("reply", 30 * SECOND, 0);
+    let seen = answers(&Limiter::in_memory(), &too_large, 1).await;
+    let too_large = Refusal::from(seen[0].clone().unwrap_err());
+    // Clients repeat other refusals by themselves.
+    assert_eq!((too_large.status(), too_large.retry_after()), (422, None));
+    assert_eq!(too_large.fields(HeaderSyntax::Both), [("cache-control", "no-store".to_owned())]);
+    assert_eq!(
+        problem(&too_large),
+        json!({
+            "type": "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html",
+            "title": "Request takes more than its rate limit ever admits",
+            "status": 422,
+            "detail": "rate limit `reply` admits nothing: its threshold is 0",
+            "violated-policies": ["reply"],
+        })
+    );
+
+    let invalid = Policy::sliding_window("reply", Duration::ZERO, 1);
     let seen = answers(&Limiter::in_memory(), &invalid, 1).await;
     let invalid = Refusal::from(seen[0].clone().unwrap_err());
     assert_eq!((invalid.status(), invalid.retry_after()), (500, None));

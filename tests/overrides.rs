@@ -82,6 +82,30 @@ async fn each_algorithm_goes_on_with_what_it_has_counted() {
 }
 
 #[tokio::test]
+async fn nothing_is_left_to_a_caller_above_a_lowered_limit() {
+    let constructors = [
+        Policy::sliding_window,
+        Policy::sliding_counter,
+        Policy::fixed_window,
+        Policy::token_bucket,
+    ];
+    on_each_store(async |limiter| {
+        for policy in constructors.map(|new| new("lowered", MINUTE * 60, 9)) {
+            let algorithm = policy.algorithm();
+            limiter.check_n(&policy, "alice", 7).await.unwrap();
+            limiter.overrides().set("lowered", Override::new().threshold(3)).unwrap();
+            let left = limiter.peek_n(&policy, "alice", 0).await.map(|left| left.remaining());
+            // A bucket has two tokens, which it keeps.
+            let expected =
+                if policy == Policy::token_bucket("lowered", MINUTE * 60, 9) { 2 } else { 0 };
+            assert_eq!(left, Ok(expected), "{algorithm:?}");
+            limiter.overrides().remove("lowered");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_burst_is_the_new_size_of_a_bucket() {
     let policy = Policy::token_bucket("bucket", MINUTE * 60, 4);
     on_each_store(async |limiter| {

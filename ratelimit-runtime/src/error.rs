@@ -1,6 +1,7 @@
 //! Why a call did not get through, and why a limiter could not be made.
 
 mod connect;
+mod too_large;
 mod unavailable;
 
 use std::{error::Error, fmt, time::Duration};
@@ -8,6 +9,7 @@ use std::{error::Error, fmt, time::Duration};
 pub(crate) use self::connect::ConnectFault;
 pub use self::{
     connect::{AlreadyInstalled, ConnectError},
+    too_large::TooLarge,
     unavailable::{Unavailable, UnavailableReason},
 };
 use crate::{policy::Tier, rules::PolicyFault};
@@ -21,6 +23,8 @@ use crate::{policy::Tier, rules::PolicyFault};
 pub enum RateLimitError {
     /// The limit is reached; the call may be repeated after [`Exceeded::retry_after`].
     Exceeded(Exceeded),
+    /// The limit can never admit the call: its cost is above a threshold, or a threshold is 0.
+    TooLarge(TooLarge),
     /// The store could not decide in time.
     Unavailable(Unavailable),
     /// The policy, as the call's values made it, breaks a rule.
@@ -31,6 +35,7 @@ impl fmt::Display for RateLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exceeded(error) => error.fmt(f),
+            Self::TooLarge(error) => error.fmt(f),
             Self::Unavailable(error) => error.fmt(f),
             Self::InvalidPolicy(error) => error.fmt(f),
         }
@@ -42,6 +47,12 @@ impl Error for RateLimitError {}
 impl From<Exceeded> for RateLimitError {
     fn from(error: Exceeded) -> Self {
         Self::Exceeded(error)
+    }
+}
+
+impl From<TooLarge> for RateLimitError {
+    fn from(error: TooLarge) -> Self {
+        Self::TooLarge(error)
     }
 }
 

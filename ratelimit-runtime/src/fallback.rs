@@ -118,7 +118,7 @@ impl Remote {
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
         match source {
-            Source::Nobody => Ok(()),
+            Source::Nobody | Source::Limiter => Ok(()),
             Source::Fallback => {
                 self.local.refund(key.subject(), refund);
                 Ok(())

@@ -54,7 +54,7 @@ pub mod web;
 pub use caller::Caller;
 pub use decision::Decision;
 pub use error::{
-    AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, Unavailable,
+    AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, TooLarge, Unavailable,
     UnavailableReason,
 };
 pub use fallback::OnStoreError;

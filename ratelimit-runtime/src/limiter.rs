@@ -9,6 +9,7 @@ mod server;
 #[cfg(feature = "overrides")]
 mod steering;
 mod undo;
+mod wait;
 
 use std::{fmt, sync::Arc};
 
@@ -121,6 +122,7 @@ impl Limiter {
     /// # Errors
     ///
     /// [`RateLimitError::Exceeded`] when the limit is reached, which consumes nothing;
+    /// [`RateLimitError::TooLarge`] when the limit can never admit the call;
     /// [`RateLimitError::Unavailable`] when the store cannot decide within the deadline;
     /// [`RateLimitError::InvalidPolicy`] when the policy breaks a rule.
     pub async fn check(
@@ -131,12 +133,12 @@ impl Limiter {
         self.request(policy, caller).check().await
     }
 
-    /// Takes `cost` units, all or none.
+    /// Takes `cost` units, all or none. A cost of 0 is admitted and takes nothing.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check); a cost of 0 or above a threshold is an
-    /// [`RateLimitError::InvalidPolicy`].
+    /// As [`check`](Self::check); a cost above a threshold or a burst is
+    /// [`RateLimitError::TooLarge`].
     pub async fn check_n(
         &self,
         policy: &Policy,
@@ -160,7 +162,7 @@ impl Limiter {
     }
 
     /// The answer that [`check_n`](Self::check_n) would give now; nothing is consumed. With a cost
-    /// of 0 it tells what is left.
+    /// of 0 it reports what is left, and is never refused.
     ///
     /// # Errors
     ///

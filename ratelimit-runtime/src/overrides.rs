@@ -18,6 +18,8 @@ use std::{
     },
 };
 
+use tokio::sync::watch;
+
 pub(crate) use self::error::Fault;
 pub use self::{
     enforcement::Enforcement, error::OverrideError, quota::Override, source::OverrideSource,
@@ -59,6 +61,8 @@ pub struct Overrides {
     /// Something is said: a look at this is all that a call costs otherwise.
     speak: AtomicBool,
     said: RwLock<Said>,
+    /// Wakes the calls that wait.
+    changes: watch::Sender<()>,
     /// The hash on Redis is followed.
     #[cfg(feature = "overrides")]
     follow_redis: AtomicBool,
@@ -83,6 +87,7 @@ impl Overrides {
         Self {
             speak: AtomicBool::new(false),
             said: RwLock::default(),
+            changes: watch::Sender::default(),
             #[cfg(feature = "overrides")]
             follow_redis: AtomicBool::new(false),
         }
@@ -146,17 +151,22 @@ impl Overrides {
 
     /// What holds for a call under `policy`, if anything else than what is written.
     #[inline]
-    pub(crate) fn steer(&self, policy: &Policy, cost: u32, dry_run: bool) -> Option<Steered> {
-        self.speak.load(Ordering::Relaxed).then(|| self.look_up(policy, cost, dry_run))
+    pub(crate) fn steer(&self, policy: &Policy, dry_run: bool) -> Option<Steered> {
+        self.speak.load(Ordering::Relaxed).then(|| self.look_up(policy, dry_run))
+    }
+
+    /// Notifies of each change from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     #[cold]
-    fn look_up(&self, policy: &Policy, cost: u32, dry_run: bool) -> Steered {
+    fn look_up(&self, policy: &Policy, dry_run: bool) -> Steered {
         let (of_all, of_this) = self.read(|said| (said.enforcement(), said.of(policy.name())));
         let written = if dry_run { Enforcement::DryRun } else { Enforcement::On };
         let enforcement = of_this.given_enforcement().unwrap_or(written);
         let enforcement = of_all.map_or(enforcement, |(most, _)| enforcement.max(most));
-        let policy = of_this.apply(policy, (cost > 0).then_some(cost)).unwrap_or_else(|fault| {
+        let policy = of_this.apply(policy).unwrap_or_else(|fault| {
             self.warn_once(policy, &fault);
             *policy
         });
@@ -203,6 +213,7 @@ impl Overrides {
             other
         });
         if let Some(now) = other {
+            self.changes.send_replace(());
             tracing::info!(%source, overrides = ?now, "other overrides of limits hold now");
         }
     }

@@ -10,15 +10,16 @@ use std::time::Duration;
 pub use self::tier::Tier;
 pub(crate) use self::{name::Name, tier::Bucket};
 use crate::{
-    error::InvalidPolicy,
-    rules::{self, Algorithm, Burst, MAX_TIERS, Numbers, TierNumbers},
+    error::{InvalidPolicy, RateLimitError, TooLarge},
+    rules::{self, Algorithm, Burst, MAX_TIERS, Numbers, PolicyFault, TierNumbers},
 };
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together.
 ///
 /// A policy is plain data and can be a `const`. It is checked when it is used: what breaks a rule
-/// is answered with [`RateLimitError::InvalidPolicy`](crate::RateLimitError::InvalidPolicy), never
-/// with a panic.
+/// is answered with [`RateLimitError::InvalidPolicy`](crate::RateLimitError::InvalidPolicy), and a
+/// threshold of 0 with [`RateLimitError::TooLarge`](crate::RateLimitError::TooLarge), never with a
+/// panic.
 ///
 /// ```
 /// use std::time::Duration;
@@ -166,6 +167,12 @@ impl Policy {
         self
     }
 
+    /// The same limit, under which refused calls leave no trace.
+    pub(crate) const fn without_count_rejected(mut self) -> Self {
+        self.count_rejected = false;
+        self
+    }
+
     /// The same limit under another name.
     #[must_use]
     pub const fn named(mut self, name: &'static str) -> Self {
@@ -230,12 +237,47 @@ impl Policy {
     /// large to be counted exactly at its rate, refused calls are to be recorded in an
     /// [`Algorithm::FixedWindow`], or a tier can never refuse, because another one always refuses
     /// first.
+    ///
+    /// A limiter that meets a threshold or a burst of 0 refuses the call with
+    /// [`TooLarge`](crate::TooLarge) instead: a plan may have no calls.
     pub fn validate(&self) -> Result<(), InvalidPolicy> {
         self.validate_with(None)
     }
 
-    /// Checks the policy together with what one call wants to take.
+    /// Checks the policy together with what each call takes.
     pub(crate) fn validate_with(&self, cost: Option<u32>) -> Result<(), InvalidPolicy> {
+        match self.faults(cost).first() {
+            Some(fault) => Err(InvalidPolicy::new(self.name(), *fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the rules that do not depend on a call.
+    pub(crate) fn validate_shape(&self) -> Result<(), InvalidPolicy> {
+        match self.faults(None).into_iter().find(|fault| !fault.is_of_a_call()) {
+            Some(fault) => Err(InvalidPolicy::new(self.name(), fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a call of this cost can be decided.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPolicy` when the policy breaks a rule, `TooLarge` when it never admits such a call.
+    pub(crate) fn validate_call(&self, cost: u32) -> Result<(), RateLimitError> {
+        let faults = self.faults((cost > 0).then_some(cost));
+        if let Some(fault) = faults.iter().find(|fault| !fault.is_of_a_call()) {
+            return Err(InvalidPolicy::new(self.name(), *fault).into());
+        }
+        let Some(fault) = faults.first() else { return Ok(()) };
+        let tier = self.tiers().iter().min_by_key(|tier| tier.threshold());
+        let tier = *tier.unwrap_or(&Tier::NONE);
+        Err(TooLarge { policy: self.name(), cost, tier, fault: *fault }.into())
+    }
+
+    /// The rules that are broken, by the policy or by calls of this cost.
+    fn faults(&self, cost: Option<u32>) -> Vec<PolicyFault> {
         // What was asked for beyond the room for it is only counted; one rule says how many fit.
         let mut tiers = [TierNumbers { period: None, threshold: None }; MAX_TIERS + 1];
         for (place, tier) in tiers.iter_mut().zip(self.tiers()) {
@@ -251,10 +293,7 @@ impl Policy {
             cost: cost.map(u64::from),
             count_rejected: self.count_rejected,
         };
-        match rules::faults(&numbers).first() {
-            Some((_, fault)) => Err(InvalidPolicy::new(self.name(), *fault)),
-            None => Ok(()),
-        }
+        rules::faults(&numbers).into_iter().map(|(_, fault)| fault).collect()
     }
 
     /// The longest of the tiers' periods.

@@ -15,11 +15,9 @@ use crate::{
     caller::{self, Caller},
     error::RateLimitError,
     fallback::OnStoreError,
-    limiter::{Asked, Course, Limiter, Terms, installed},
-    overrides::Enforcement,
+    limiter::{Asked, Limiter, Terms, installed},
     policy::Policy,
     site::Resolved,
-    store::Request,
 };
 
 /// What has come of a call.
@@ -103,24 +101,17 @@ impl Call {
     }
 
     fn decide(&self, resolved: &'static Resolved, policy: &Policy, is_judged: bool) -> Checked {
-        let asked = Asked {
-            policy,
-            cost: self.units(),
-            id: None,
-            dry_run: self.site.declaration.dry_run,
-            is_annotated: true,
-        };
-        let mut steered = None;
-        let course = self.decider().course(asked, &mut steered);
-        if let Some(answer) = course.undecided(is_judged) {
+        let (mut steered, mut around) = (None, None);
+        let limiter = self.decider();
+        let course = limiter.course(self.asked(policy), &mut steered);
+        let pseudonym = || limiter.pseudonym(self.caller(resolved, course.policy(), &mut None));
+        if let Some(answer) = course.undecided(is_judged, pseudonym) {
             return Checked::Decided(answer.map(drop));
         }
         let Some(store) = course.memory(self.terms) else {
-            let (policy, enforcement) = (*course.policy(), course.enforcement);
-            let later = self.clone().decide_later(resolved, policy, enforcement);
+            let later = self.clone().decide_later(resolved, *policy, is_judged);
             return Checked::Undecided(Box::pin(later));
         };
-        let mut around = None;
         let caller = self.caller(resolved, course.policy(), &mut around);
         Checked::Decided(course.decide_in(store, caller))
     }
@@ -129,18 +120,22 @@ impl Call {
         self,
         resolved: &Resolved,
         policy: Policy,
-        enforcement: Enforcement,
+        is_judged: bool,
     ) -> Result<(), RateLimitError> {
-        let request = Request { policy: &policy, cost: self.units(), record: true, id: None };
-        let limiter = self.decider();
-        let course = Course { limiter, request, enforcement, is_annotated: true };
-        let mut around = None;
-        let caller = self.caller(resolved, &policy, &mut around);
-        course.decide(Cow::Borrowed(caller), self.terms).await.map(drop)
+        let (asked, mut around) = (self.asked(&policy), None);
+        let caller = Cow::Borrowed(self.caller(resolved, &policy, &mut around));
+        self.decider().decide_call(asked, is_judged, caller, self.terms).await.map(drop)
     }
 
-    fn units(&self) -> u32 {
-        self.cost.unwrap_or(1)
+    #[inline]
+    fn asked<'a>(&self, policy: &'a Policy) -> Asked<'a> {
+        Asked {
+            policy,
+            cost: self.cost.unwrap_or(1),
+            id: None,
+            dry_run: self.site.declaration.dry_run,
+            is_annotated: true,
+        }
     }
 
     fn decider(&self) -> &Limiter {

@@ -113,7 +113,7 @@ impl RegisteredPolicy {
     /// Whether an override fits, as far as the numbers are known.
     pub(crate) fn judge(&self, what: &Override) -> Result<(), Fault> {
         match self.policy() {
-            Some(policy) => what.apply(policy, self.cost().parse().ok()).map(drop),
+            Some(policy) => what.judge(policy, self.cost().parse().ok()).map(drop),
             None => what.judge_late(&self.policy),
         }
     }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use crate::{
-    error::UnavailableReason,
+    error::{RateLimitError, UnavailableReason},
     policy::Policy,
     store::{Outcome, Source},
 };
@@ -53,6 +53,36 @@ impl Begun {
     }
 }
 
+impl Begun {
+    /// Tells of a call that was refused by the limit's numbers alone.
+    #[cold]
+    pub(crate) fn turned_away(
+        self,
+        policy: &Policy,
+        error: &RateLimitError,
+        is_rehearsed: bool,
+        caller: impl FnOnce() -> Option<String>,
+    ) {
+        let answer = match error {
+            _ if is_rehearsed => Answer::WouldHaveRefused,
+            RateLimitError::InvalidPolicy(_) => Answer::InvalidPolicy,
+            _ => Answer::TooLarge,
+        };
+        count(policy, answer, Source::Limiter, None);
+        let Some(elapsed) = self.0.map(|begun| begun.elapsed()) else { return };
+        tracing::debug!(
+            policy = policy.name(),
+            algorithm = policy.algorithm().as_str(),
+            caller = tracing::enabled!(Level::DEBUG).then(caller).flatten(),
+            outcome = answer.as_str(),
+            reason = %error,
+            source = Source::Limiter.as_str(),
+            ?elapsed,
+            "rate limit not decided"
+        );
+    }
+}
+
 #[inline]
 fn is_tallied() -> bool {
     #[cfg(feature = "dashboard")]
@@ -70,12 +100,22 @@ pub(crate) enum Answer {
     WouldHaveRefused,
     /// Not decided.
     Unavailable,
+    /// The limit can never admit it.
+    TooLarge,
+    /// The limit breaks a rule.
+    InvalidPolicy,
 }
 
 impl Answer {
     #[cfg(any(feature = "metrics", feature = "dashboard"))]
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Admitted, Self::Refused, Self::WouldHaveRefused, Self::Unavailable];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Admitted,
+        Self::Refused,
+        Self::WouldHaveRefused,
+        Self::Unavailable,
+        Self::TooLarge,
+        Self::InvalidPolicy,
+    ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -83,8 +123,18 @@ impl Answer {
             Self::Refused => "refused",
             Self::WouldHaveRefused => "would_have_refused",
             Self::Unavailable => "unavailable",
+            Self::TooLarge => "too_large",
+            Self::InvalidPolicy => "invalid_policy",
         }
     }
+}
+
+fn count(policy: &Policy, answer: Answer, source: Source, outcome: Option<&Outcome>) {
+    #[cfg(feature = "metrics")]
+    numbers::decided(policy.name(), answer, source);
+    #[cfg(feature = "dashboard")]
+    tally::decided(policy, answer, source, outcome);
+    let _ = (policy, answer, source, outcome);
 }
 
 fn tell(
@@ -101,10 +151,7 @@ fn tell(
         Err(_) if is_rehearsed => (Answer::WouldHaveRefused, Source::Nobody),
         Err(_) => (Answer::Unavailable, Source::Nobody),
     };
-    #[cfg(feature = "metrics")]
-    numbers::decided(policy.name(), outcome, source);
-    #[cfg(feature = "dashboard")]
-    tally::decided(policy, outcome, source, answer.as_ref().ok());
+    count(policy, outcome, source, answer.as_ref().ok());
     let Some(elapsed) = begun.map(|begun| begun.elapsed()) else { return };
     let (outcome, source) = (outcome.as_str(), source.as_str());
     let algorithm = policy.algorithm().as_str();

@@ -63,11 +63,14 @@ pub(crate) enum Source {
     Fallback,
     /// Nobody, because the limiter's store could not.
     Nobody,
+    /// The limiter, by the limit's numbers alone.
+    Limiter,
 }
 
 impl Source {
     #[cfg(any(feature = "metrics", feature = "dashboard"))]
-    pub(crate) const ALL: [Self; 4] = [Self::Store, Self::Refusals, Self::Fallback, Self::Nobody];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Store, Self::Refusals, Self::Fallback, Self::Nobody, Self::Limiter];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -75,6 +78,7 @@ impl Source {
             Self::Refusals => "refusals",
             Self::Fallback => "fallback",
             Self::Nobody => "nobody",
+            Self::Limiter => "limiter",
         }
     }
 }
@@ -85,7 +89,8 @@ impl Outcome {
         let tiers = (0..).zip(request.policy.tiers());
         let least = tiers.min_by_key(|(_, tier)| tier.threshold());
         let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
-        let remaining = threshold.saturating_sub(request.cost);
+        let most = request.policy.given_burst().unwrap_or(threshold);
+        let remaining = most.saturating_sub(request.cost);
         let source = Source::Nobody;
         Self { admitted: true, tier, remaining, wait: 0, more: 0, reset: 0, mark: 0, source }
     }

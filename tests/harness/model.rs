@@ -80,8 +80,9 @@ impl Model {
     pub fn decide(&mut self, caller: usize, now: u64, cost: u32, record: bool) -> Answer {
         let written = self.callers.get(&caller).cloned().unwrap_or_else(|| self.empty(now));
         let mut before = self.seen_at(&written, now);
-        let is_admitted =
-            |state: &State| (0..self.tiers.len()).all(|tier| self.has_room(state, tier, now, cost));
+        let is_admitted = |state: &State| {
+            cost == 0 || (0..self.tiers.len()).all(|tier| self.has_room(state, tier, now, cost))
+        };
         let mut admitted = is_admitted(&before);
         let mended = if admitted { None } else { self.mended(&before, now) };
         let is_mended = mended.is_some() || is_ahead(&written, &self.tiers, now);

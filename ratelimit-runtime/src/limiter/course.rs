@@ -14,7 +14,7 @@ use crate::{
     policy::Policy,
     report::Begun,
     rules::{Algorithm, PolicyFault},
-    store::{Outcome, Request, memory::MemoryStore},
+    store::{Outcome, Request, Source, memory::MemoryStore},
 };
 
 /// What a call asks, as it is written.
@@ -50,7 +50,7 @@ impl Limiter {
         steered: &'a mut Option<Steered>,
     ) -> Course<'a> {
         let Asked { policy, cost, id, dry_run, is_annotated } = asked;
-        let (policy, enforcement) = match self.overrides().steer(policy, cost, dry_run) {
+        let (policy, enforcement) = match self.overrides().steer(policy, dry_run) {
             // A large value, which is not moved while nothing is overridden.
             Some(found) => {
                 let Steered { policy, enforcement } = steered.insert(found);
@@ -59,7 +59,8 @@ impl Limiter {
             None if dry_run => (policy, Enforcement::DryRun),
             None => (policy, Enforcement::On),
         };
-        let request = Request { policy, cost, record: true, id };
+        // A call of nothing takes nothing.
+        let request = Request { policy, cost, record: cost > 0, id };
         Course { limiter: self, request, enforcement, is_annotated }
     }
 }
@@ -69,43 +70,57 @@ impl<'a> Course<'a> {
         self.request.policy
     }
 
-    /// What the call gets without being decided: its limit is off, or breaks a rule. None is broken
-    /// of a policy and a cost that the compiler has judged.
+    /// Returns the answer of a call that no store has to decide: its limit is off, breaks a rule, or
+    /// never admits it. None of this is true of a policy and a cost that the compiler has judged.
     #[inline]
-    pub(crate) fn undecided(&self, is_judged: bool) -> Option<Answer> {
+    pub(crate) fn undecided(
+        &self,
+        is_judged: bool,
+        pseudonym: impl FnOnce() -> Option<String>,
+    ) -> Option<Answer> {
         if self.enforcement == Enforcement::Off {
             return Some(Ok(self.unlimited()));
         }
         if is_judged {
             return None;
         }
-        self.judge().err().map(|invalid| self.refuse(invalid.into(), None))
+        let Err(error) = self.judge() else { return None };
+        let begun = Begun::now();
+        if self.request.cost == 0 && matches!(error, RateLimitError::TooLarge(_)) {
+            // Nothing fits a limit of 0 but nothing.
+            let outcome = Outcome { source: Source::Limiter, ..Outcome::unlimited(self.request) };
+            begun.decided(self.policy(), &Ok(outcome), self.is_rehearsed(), pseudonym);
+            return Some(Ok(self.pass(&outcome, None)));
+        }
+        begun.turned_away(self.policy(), &error, self.is_rehearsed(), pseudonym);
+        Some(self.refuse(error, None))
     }
 
-    fn judge(&self) -> Result<(), InvalidPolicy> {
+    fn judge(&self) -> Result<(), RateLimitError> {
         let Request { policy, cost, id, .. } = self.request;
-        policy.validate_with(Some(cost))?;
         let fault = match policy.algorithm() {
-            _ if id.is_none() => return Ok(()),
-            Algorithm::SlidingWindow if !policy.counts_rejected() => return Ok(()),
+            _ if id.is_none() => return policy.validate_call(cost),
+            Algorithm::SlidingWindow if !policy.counts_rejected() => {
+                return policy.validate_call(cost);
+            }
             Algorithm::SlidingWindow => PolicyFault::RequestIdWithCountRejected,
             algorithm => PolicyFault::RequestIdWithoutLog { algorithm },
         };
-        Err(InvalidPolicy::new(policy.name(), fault))
+        Err(InvalidPolicy::new(policy.name(), fault).into())
     }
 
     fn unlimited(&self) -> Decision {
         decision::passed(self.policy(), &Outcome::unlimited(self.request))
     }
 
-    fn is_rehearsed(&self) -> bool {
+    pub(crate) fn is_rehearsed(&self) -> bool {
         self.enforcement == Enforcement::DryRun
     }
 
-    /// The store that answers at once, if the call need not wait.
+    /// The store that answers at once, if the call does not wait: a dry run does not.
     #[inline]
     pub(crate) fn memory(&self, terms: Terms) -> Option<&'a MemoryStore> {
-        self.limiter.memory().filter(|_| terms.rehearsed(self.is_rehearsed()).max_wait.is_zero())
+        self.limiter.memory().filter(|_| terms.max_wait.is_zero() || self.is_rehearsed())
     }
 
     /// Decides an annotated call at once.
@@ -131,11 +146,13 @@ impl<'a> Course<'a> {
         self.conclude(Cow::Borrowed(caller), outcome).map(drop)
     }
 
-    /// Decides the call.
-    pub(crate) async fn decide(&self, caller: Cow<'_, Caller>, terms: Terms) -> Answer {
-        let begun = Begun::now();
-        let terms = terms.rehearsed(self.is_rehearsed());
-        let outcome = self.limiter.decide_on(&caller, self.request, terms).await;
+    /// Reports the store's answer, and makes the call's of it.
+    pub(super) fn finish(
+        &self,
+        begun: Begun,
+        caller: Cow<'_, Caller>,
+        outcome: Result<Outcome, UnavailableReason>,
+    ) -> Answer {
         self.report(begun, &caller, &outcome);
         self.conclude(caller, outcome)
     }
@@ -155,21 +172,26 @@ impl<'a> Course<'a> {
     ) -> Answer {
         let policy = self.policy();
         match outcome {
-            Ok(outcome) if outcome.admitted => {
-                let decision = decision::passed(policy, &outcome);
-                if !self.is_looked_at() {
-                    return Ok(decision);
-                }
-                let charge = Charge::new(caller.into_owned(), self.request, &outcome);
-                let decision = decision.with_charge(charge);
-                if self.is_annotated {
-                    observe::record(|| Ok(decision.clone()));
-                }
-                Ok(decision)
-            }
+            Ok(outcome) if outcome.admitted => Ok(self.pass(&outcome, Some(caller))),
             Ok(outcome) => self.refuse(decision::exceeded(policy, &outcome).into(), Some(outcome)),
             Err(reason) => self.refuse(Unavailable::new(policy.name(), reason).into(), None),
         }
+    }
+
+    /// Makes the decision of an admitted call, with what gives it back if it took something.
+    fn pass(&self, outcome: &Outcome, caller: Option<Cow<'_, Caller>>) -> Decision {
+        let mut decision = decision::passed(self.policy(), outcome);
+        if !self.is_looked_at() {
+            return decision;
+        }
+        if let Some(caller) = caller.filter(|_| self.request.record) {
+            let charge = Charge::new(caller.into_owned(), self.request, outcome);
+            decision = decision.with_charge(charge);
+        }
+        if self.is_annotated {
+            observe::record(|| Ok(decision.clone()));
+        }
+        decision
     }
 
     /// Refuses the call, unless it is only rehearsed: then it passes, with what the store said.

@@ -2,13 +2,11 @@
 
 use std::{borrow::Cow, fmt, time::Duration};
 
-use tokio::time::Instant;
-
 use super::{Limiter, course::Asked, unavailable};
 use crate::{
     caller::Caller,
     decision::{self, Decision},
-    error::{RateLimitError, UnavailableReason},
+    error::RateLimitError,
     fallback::OnStoreError,
     key,
     policy::Policy,
@@ -53,19 +51,13 @@ pub(crate) struct Terms {
     pub(crate) on_store_error: Option<OnStoreError>,
 }
 
-impl Terms {
-    /// A rehearsal lets every call pass, and so lets none wait.
-    pub(crate) fn rehearsed(self, is_rehearsed: bool) -> Self {
-        if is_rehearsed { Self { max_wait: Duration::ZERO, ..self } } else { self }
-    }
-}
-
 impl<'a> CheckRequest<'a> {
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Caller) -> Self {
         Self { limiter, policy, caller, cost: 1, id: None, terms: Terms::default() }
     }
 
-    /// The units that the call takes, all or none; 1 if not said otherwise.
+    /// The units that the call takes, all or none; 1 by default. A call of 0 units is admitted and
+    /// takes nothing.
     pub fn cost(mut self, cost: u32) -> Self {
         self.cost = cost;
         self
@@ -86,6 +78,9 @@ impl<'a> CheckRequest<'a> {
     ///
     /// The call sleeps until the limit would admit it, and asks again. It is refused at once when
     /// that would take longer than is left. Dropping the future while it waits costs nothing.
+    ///
+    /// Under [`count_rejected`](Policy::count_rejected) one refusal is recorded, when the call gives
+    /// up. [Overrides](crate::Overrides) reach a waiting call at once.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.terms.max_wait = max_wait;
         self
@@ -106,16 +101,11 @@ impl<'a> CheckRequest<'a> {
     pub async fn check(self) -> Result<Decision, RateLimitError> {
         let Self { limiter, policy, caller, cost, id, terms } = self;
         let asked = Asked { policy, cost, id, dry_run: false, is_annotated: false };
-        let mut steered = None;
-        let course = limiter.course(asked, &mut steered);
-        match course.undecided(false) {
-            Some(answer) => answer,
-            None => course.decide(Cow::Owned(caller), terms).await,
-        }
+        limiter.decide_call(asked, false, Cow::Owned(caller), terms).await
     }
 
     /// The answer that [`check`](Self::check) would give now, without waiting; nothing is consumed.
-    /// With a cost of 0 it tells what is left. What [`Overrides`](crate::Overrides) say of
+    /// With a cost of 0 it reports what is left, and is never refused. What [`Overrides`](crate::Overrides) say of
     /// enforcement does not show in it: it tells what the limit counts.
     ///
     /// # Errors
@@ -123,38 +113,19 @@ impl<'a> CheckRequest<'a> {
     /// As [`Limiter::check`].
     pub async fn peek(self) -> Result<Decision, RateLimitError> {
         let Self { limiter, policy, caller, cost, terms, .. } = self;
-        let steered = limiter.overrides().steer(policy, cost, false);
+        let steered = limiter.overrides().steer(policy, false);
         let policy = steered.as_ref().map_or(policy, |steered| &steered.policy);
-        policy.validate_with((cost > 0).then_some(cost))?;
         let request = Request { policy, cost, record: false, id: None };
+        match policy.validate_call(cost) {
+            // Of nothing, nothing is left.
+            Err(RateLimitError::TooLarge(_)) if cost == 0 => {
+                return Ok(decision::passed(policy, &Outcome::unlimited(request)));
+            }
+            judged => judged?,
+        }
         let outcome = limiter.decide(&caller, request, terms.on_store_error).await;
         let outcome = unavailable(policy, outcome)?;
         Ok(decision::decide(policy, &outcome)?)
-    }
-}
-
-impl Limiter {
-    /// Decides a call whose policy has been validated, again after each refusal whose wait fits.
-    pub(crate) async fn decide_on(
-        &self,
-        caller: &Caller,
-        request: Request<'_>,
-        terms: Terms,
-    ) -> Result<Outcome, UnavailableReason> {
-        let mut outcome = self.decide(caller, request, terms.on_store_error).await?;
-        if terms.max_wait.is_zero() {
-            return Ok(outcome);
-        }
-        let start = Instant::now();
-        while !outcome.admitted {
-            let wait = Duration::from_micros(outcome.wait);
-            if start.elapsed() + wait > terms.max_wait {
-                break;
-            }
-            tokio::time::sleep(wait).await;
-            outcome = self.decide(caller, request, terms.on_store_error).await?;
-        }
-        Ok(outcome)
     }
 }
 

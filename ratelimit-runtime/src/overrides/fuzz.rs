@@ -33,7 +33,7 @@ fn make_policies(what: &Override) {
     let _ = what.judge_alone();
     for policy in &POLICIES {
         let _ = what.judge_late(policy);
-        if let Ok(steered) = what.apply(policy, Some(1)) {
+        if let Ok(steered) = what.judge(policy, Some(1)) {
             assert_eq!(steered.validate(), Ok(()));
             // The callers' history is found under the same key.
             assert_eq!(steered.name(), policy.name());

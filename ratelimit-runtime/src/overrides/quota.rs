@@ -105,8 +105,9 @@ impl Override {
         Self { enforcement: self.enforcement.or(lower.enforcement), quota }
     }
 
-    /// The policy that this makes of the one that is written, for a call of this cost.
-    pub(crate) fn apply(&self, written: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
+    /// The policy that this makes of the one that is written. A call that it never admits is refused
+    /// by it, and is no fault of the override.
+    pub(crate) fn apply(&self, written: &Policy) -> Result<Policy, Fault> {
         if self.quota == Quota::default() {
             return Ok(*written);
         }
@@ -125,8 +126,18 @@ impl Override {
         if let Some(burst) = burst {
             policy = policy.burst(*burst);
         }
-        policy.validate_with(cost).map_err(|invalid| Fault::Policy(invalid.fault()))?;
+        policy.validate_shape().map_err(|invalid| Fault::Policy(invalid.fault()))?;
         Ok(policy)
+    }
+
+    /// Whether it makes a policy of the one that is written that obeys all rules, also with calls of
+    /// this cost.
+    pub(crate) fn judge(&self, written: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
+        let policy = self.apply(written)?;
+        match policy.validate_with(cost) {
+            Err(invalid) if self.quota != Quota::default() => Err(Fault::Policy(invalid.fault())),
+            _ => Ok(policy),
+        }
     }
 
     /// Whether this could fit some policy of one tier.
@@ -146,6 +157,6 @@ impl Override {
             // What is left is for a call to find.
             _ => return Ok(()),
         };
-        self.apply(&policy, None).map(drop)
+        self.judge(&policy, None).map(drop)
     }
 }

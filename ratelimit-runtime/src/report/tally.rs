@@ -103,7 +103,8 @@ pub(super) fn decided(policy: &Policy, answer: Answer, source: Source, outcome: 
     });
     let mut latest = tally.latest.lock().unwrap_or_else(PoisonError::into_inner);
     latest.go_on();
-    if latest.policy != Some(*policy) {
+    // One that breaks a rule decides nothing.
+    if answer != Answer::InvalidPolicy && latest.policy != Some(*policy) {
         latest.policy = Some(*policy);
     }
     latest.least_left = least(latest.least_left, left);

@@ -80,6 +80,20 @@ pub enum PolicyFault {
     RequestIdWithCountRejected,
 }
 
+impl PolicyFault {
+    /// Returns `true` if only calls of the policy are at fault, which it can never admit.
+    pub(crate) fn is_of_a_call(self) -> bool {
+        matches!(
+            self,
+            Self::ThresholdZero
+                | Self::BurstZero
+                | Self::CostZero
+                | Self::CostOverThreshold { .. }
+                | Self::CostOverBurst { .. }
+        )
+    }
+}
+
 impl fmt::Display for PolicyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

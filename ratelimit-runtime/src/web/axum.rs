@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{error::RateLimitError, rejection::FromRejection};
 
-/// 429, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
+/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
 /// [`HeaderSyntax`]; see [`Refusal`].
 impl IntoResponse for RateLimitError {
     fn into_response(self) -> Response {

@@ -8,6 +8,11 @@ use crate::error::RateLimitError;
 /// The content type of [`Refusal::problem`].
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
+/// The problem type of a request that takes more than its limit ever admits; it leads to the
+/// documentation.
+const TOO_LARGE: &str =
+    "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html";
+
 /// Why a request is not served.
 ///
 /// Its parts make a response: [`status`](Self::status), [`fields`](Self::fields), and
@@ -28,12 +33,16 @@ impl From<RateLimitError> for Refusal {
 }
 
 impl Refusal {
-    /// The HTTP status: 429 for a limit that is reached, 503 when the store could not decide, 500
-    /// for a policy that breaks a rule, 400 without an identity.
+    /// The HTTP status: 429 for a limit that is reached, 422 for a request that its limit can never
+    /// admit, 503 when the store could not decide, 500 for a policy that breaks a rule, 400 without
+    /// an identity.
+    ///
+    /// Common clients repeat requests after 408, 413, 429 and 5xx by themselves, and not after 422.
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
             Self::Limit(RateLimitError::Exceeded(_)) => 429,
+            Self::Limit(RateLimitError::TooLarge(_)) => 422,
             Self::Limit(RateLimitError::Unavailable(_)) => 503,
             Self::Limit(RateLimitError::InvalidPolicy(_)) => 500,
             Self::NoIdentity => 400,
@@ -66,8 +75,8 @@ impl Refusal {
 
     /// Problem details (RFC 9457): a JSON object, whose content type is [`PROBLEM_JSON`].
     ///
-    /// For a limit that is reached, `violated-policies` holds the policy's name as the header
-    /// fields have it.
+    /// For a limit that is reached or can never admit the request, `violated-policies` holds the
+    /// policy's name as the header fields have it.
     #[must_use]
     pub fn problem(&self) -> String {
         let (kind, title) = match self {
@@ -75,6 +84,9 @@ impl Refusal {
                 "https://iana.org/assignments/http-problem-types#quota-exceeded",
                 "Request cannot be satisfied as assigned quota has been exceeded",
             ),
+            Self::Limit(RateLimitError::TooLarge(_)) => {
+                (TOO_LARGE, "Request takes more than its rate limit ever admits")
+            }
             Self::Limit(RateLimitError::Unavailable(_)) => (
                 "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
                 "Request cannot be satisfied due to temporary server capacity constraints",
@@ -93,9 +105,14 @@ impl Refusal {
             Self::Limit(error) => push_json(&mut body, &error.to_string()),
             Self::NoIdentity => push_json(&mut body, "the request does not say who is calling"),
         }
-        if let Self::Limit(RateLimitError::Exceeded(exceeded)) = self {
+        let violated = match self {
+            Self::Limit(RateLimitError::Exceeded(error)) => Some(error.policy()),
+            Self::Limit(RateLimitError::TooLarge(error)) => Some(error.policy()),
+            _ => None,
+        };
+        if let Some(policy) = violated {
             body.push_str(",\"violated-policies\":[");
-            push_json(&mut body, &wire_name(exceeded.policy()));
+            push_json(&mut body, &wire_name(policy));
             body.push(']');
         }
         body.push('}');

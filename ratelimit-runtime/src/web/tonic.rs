@@ -25,8 +25,8 @@ use super::problem::Refusal;
 use crate::error::RateLimitError;
 
 /// `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose
-/// subject is the policy's name; `UNAVAILABLE` when the store could not decide, `INTERNAL` for a
-/// policy that breaks a rule.
+/// subject is the policy's name; `FAILED_PRECONDITION` for a call that its limit can never admit;
+/// `UNAVAILABLE` when the store could not decide, `INTERNAL` for a policy that breaks a rule.
 impl From<RateLimitError> for Status {
     fn from(error: RateLimitError) -> Self {
         let message = error.to_string();
@@ -36,6 +36,7 @@ impl From<RateLimitError> for Status {
                 details.add_quota_failure_violation(exceeded.policy(), &message);
                 Self::with_error_details(Code::ResourceExhausted, message, details)
             }
+            RateLimitError::TooLarge(_) => Self::failed_precondition(message),
             RateLimitError::Unavailable(_) => Self::unavailable(message),
             RateLimitError::InvalidPolicy(_) => Self::internal(message),
         }

@@ -31,7 +31,7 @@ impl FixedWindow {
         let (mut windows, mut admitted) = ([Window::default(); MAX_TIERS], true);
         for (index, (tier, window)) in tiers.iter().zip(&mut windows).enumerate() {
             *window = Window::at(stored.get(index), now, *tier);
-            admitted &= window.has_room(*tier, cost);
+            admitted &= cost == 0 || window.has_room(*tier, cost);
         }
 
         let mut verdict = Verdict::new(admitted, looks);

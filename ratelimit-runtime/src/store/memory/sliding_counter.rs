@@ -32,7 +32,7 @@ impl SlidingCounter {
         for (index, (tier, counter)) in tiers.iter().zip(&mut counters).enumerate() {
             let last = stored.get(index).copied().unwrap_or_default();
             *counter = last.at(now, *tier);
-            admitted &= counter.has_room(now, *tier, cost);
+            admitted &= cost == 0 || counter.has_room(now, *tier, cost);
             // A window of the future, left by a clock that stepped back, is one of now from here on.
             ahead |= last.start > counter.start;
         }

@@ -43,7 +43,7 @@ impl Log {
         let charged = id.and_then(|id| self.charged(id, now, longest));
         let mut view = View { held: self.stamps().ring(), now, own: 0, keep };
         let has_room = |tier: &Tier| cost <= tier.threshold() && view.wait(*tier, cost) == 0;
-        let admitted = charged.is_some() || tiers.iter().all(has_room);
+        let admitted = cost == 0 || charged.is_some() || tiers.iter().all(has_room);
         if charged.is_none() && (admitted || policy.counts_rejected()) {
             view.own = cost as usize;
         }

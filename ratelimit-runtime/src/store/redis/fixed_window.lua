@@ -13,7 +13,8 @@
 --                decision; nothing when units are given back
 --
 -- Rule: a call is admitted if and only if for every tier the units in its open window plus the
--- call's cost are at most the threshold. A window is open from its first unit for one period.
+-- call's cost are at most the threshold. A call of nothing is admitted. A window is open from its
+-- first unit for one period.
 
 local key, take, cost = KEYS[1], ARGV[1] == '1', tonumber(ARGV[2])
 
@@ -57,7 +58,7 @@ for i = 3, #ARGV, 2 do
     start, count = now, 0
   end
   starts[i], counts[i] = start, count
-  admitted = admitted and count + cost <= tonumber(ARGV[i + 1])
+  admitted = admitted and (cost == 0 or count + cost <= tonumber(ARGV[i + 1]))
 end
 
 local tier, remaining, wait

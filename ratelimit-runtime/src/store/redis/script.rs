@@ -25,15 +25,15 @@ struct Script {
 
 static SLIDING_WINDOW: Script = Script {
     text: include_str!("sliding_window.lua"),
-    sha1: "e1f3012de9073eab96bb41264405de9afdc37c14",
+    sha1: "8c3d33a40fc64dde4d8e1720dacce2fa0005b5db",
 };
 static SLIDING_COUNTER: Script = Script {
     text: include_str!("sliding_counter.lua"),
-    sha1: "6588ad7ee11d47b25ae79f6ec44e8a64df262e4e",
+    sha1: "c8dc7b22b32137651542d8385016b47d2e546d96",
 };
 static FIXED_WINDOW: Script = Script {
     text: include_str!("fixed_window.lua"),
-    sha1: "f25538d94fb8a6bb245b8667d42275271ff702bf",
+    sha1: "aad5b8ec12724f87318f911fd01f0baf3d8c1bad",
 };
 static TOKEN_BUCKET: Script = Script {
     text: include_str!("token_bucket.lua"),

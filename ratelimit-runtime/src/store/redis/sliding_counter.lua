@@ -16,7 +16,8 @@
 --                decision; nothing when units are given back
 --
 -- Rule: a call is admitted if and only if for every tier previous * (time left in the current
--- window) / period + current + cost is at most the threshold. All products are exact.
+-- window) / period + current + cost is at most the threshold. A call of nothing is admitted. All
+-- products are exact.
 
 local key, take, cost, count_rejected = KEYS[1], ARGV[1] == '1', tonumber(ARGV[2]), ARGV[3] == '1'
 
@@ -111,7 +112,7 @@ for i = 4, #ARGV, 3 do
   }
   -- A window of the future, left by a clock that stepped back, is one of now from here on.
   ahead = ahead or start > counter.start
-  admitted = admitted and used(counter) + cost <= threshold
+  admitted = admitted and (cost == 0 or used(counter) + cost <= threshold)
   counters[index + 1] = counter
 end
 local taken = admitted or count_rejected

@@ -14,7 +14,7 @@
 --                refused, until `remaining` + 1 units can be had
 --
 -- Rule: a call is admitted if and only if for every tier the units in (now - period, now] plus its
--- cost are at most the threshold. All tiers are charged, or none.
+-- cost are at most the threshold. All tiers are charged, or none. A call of nothing is admitted.
 
 local call, ARGV = redis.call, ARGV
 local log, id, cost, mode = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -62,7 +62,7 @@ repeat
     if admitted and period < longest then
       lives[i] = call('ZCOUNT', log, now - period + 1, '+inf')
     end
-    if (lives[i] or card) + cost > threshold then
+    if cost > 0 and (lives[i] or card) + cost > threshold then
       local leaves = stamp(cost - threshold - 1) + period - now
       if leaves > 0 and (admitted or leaves >= wait) then
         admitted, tier, wait = false, i, leaves

@@ -122,7 +122,7 @@ fn not_called() -> Failed {
 
 fn not_told(error: &RateLimitError) -> Failed {
     let status = match error {
-        RateLimitError::InvalidPolicy(_) => StatusCode::CONFLICT,
+        RateLimitError::InvalidPolicy(_) | RateLimitError::TooLarge(_) => StatusCode::CONFLICT,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     Failed::new(status, error.to_string())

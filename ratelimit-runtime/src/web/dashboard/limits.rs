@@ -155,7 +155,7 @@ impl Dashboard {
             None => self.samples.written_policy(name),
         };
         let (now, fault) = match &written {
-            Some(written) => match all.apply(written, None) {
+            Some(written) => match all.apply(written) {
                 Ok(policy) => (Some(policy), None),
                 Err(fault) => (Some(*written), Some(fault.to_string())),
             },

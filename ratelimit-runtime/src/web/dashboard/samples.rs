@@ -83,13 +83,14 @@ impl Counts {
             Answer::ALL.into_iter().map(|answer| from(answer, &[Source::Fallback])).sum();
         Self([
             from(Answer::Admitted, &Source::ALL),
-            from(Answer::Refused, &[Source::Store, Source::Fallback, Source::Nobody]),
+            from(Answer::Refused, &[Source::Store, Source::Fallback, Source::Nobody])
+                + from(Answer::TooLarge, &Source::ALL),
             from(Answer::Refused, &[Source::Refusals]),
             from(Answer::WouldHaveRefused, &Source::ALL),
             by_fallback
                 + from(Answer::Admitted, &[Source::Nobody])
                 + from(Answer::WouldHaveRefused, &[Source::Nobody]),
-            from(Answer::Unavailable, &Source::ALL),
+            from(Answer::Unavailable, &Source::ALL) + from(Answer::InvalidPolicy, &Source::ALL),
         ])
     }
 

@@ -1,0 +1,95 @@
+//! A call that its limit could never admit.
+
+use std::{error::Error, fmt, time::Duration};
+
+use crate::{policy::Tier, rules::PolicyFault};
+
+/// A call that its limit can never admit, however long it waits: its cost is larger than a threshold
+/// or a burst, or one of these is 0.
+///
+/// Such numbers come from clients and from plans, and are no failure of the service. Repeating the
+/// call does not help, so there is no wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+///
+/// const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 5);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let limiter = Limiter::in_memory();
+/// let Err(RateLimitError::TooLarge(refused)) = limiter.check_n(&MAIL, "alice", 6).await else {
+///     panic!("six units never fit");
+/// };
+/// assert_eq!((refused.cost(), refused.threshold()), (6, 5));
+/// assert_eq!(refused.to_string(), "rate limit `mail` never admits 6 units at once: at most 5 per 60s");
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    pub(crate) policy: &'static str,
+    pub(crate) cost: u32,
+    pub(crate) tier: Tier,
+    pub(crate) fault: PolicyFault,
+}
+
+impl TooLarge {
+    /// The name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// The units that the call wanted to take.
+    #[must_use]
+    pub fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// The smallest of the limit's thresholds, with overrides applied.
+    #[must_use]
+    pub fn threshold(&self) -> u32 {
+        self.tier.threshold()
+    }
+
+    /// The period of that threshold.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.tier.period()
+    }
+
+    /// The rule that the call breaks: in an attribute's literals it is a compile error.
+    #[must_use]
+    pub fn fault(&self) -> PolicyFault {
+        self.fault
+    }
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, cost, .. } = self;
+        match self.fault {
+            PolicyFault::ThresholdZero => {
+                write!(f, "rate limit `{policy}` admits nothing: its threshold is 0")
+            }
+            PolicyFault::BurstZero => {
+                write!(f, "rate limit `{policy}` admits nothing: its burst is 0")
+            }
+            PolicyFault::CostOverBurst { burst, .. } => {
+                write!(
+                    f,
+                    "rate limit `{policy}` never admits {cost} units at once: its burst is {burst}"
+                )
+            }
+            _ => write!(
+                f,
+                "rate limit `{policy}` never admits {cost} units at once: at most {} per {:?}",
+                self.threshold(),
+                self.period(),
+            ),
+        }
+    }
+}
+
+impl Error for TooLarge {}

@@ -1,0 +1,185 @@
+//! A call that waits for its place is not refused before it gives up, and what operators change
+//! meanwhile reaches it at once.
+
+use std::time::Duration;
+
+use harness::{RedisServer, on_each_store};
+use ratelimit_runtime::{
+    Decision, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, rate_limit,
+};
+use tokio::{task::JoinHandle, time::Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+type Answer = Result<Decision, RateLimitError>;
+
+fn wait_for(
+    limiter: &Limiter,
+    policy: Policy,
+    cost: u32,
+    max_wait: Duration,
+) -> JoinHandle<Answer> {
+    let limiter = limiter.clone();
+    tokio::spawn(async move {
+        limiter.request(&policy, "alice").cost(cost).max_wait(max_wait).check().await
+    })
+}
+
+/// Calls that come one after the other, each before the one of before has its place.
+async fn all_get_their_place(limiter: &Limiter, policy: Policy) {
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(wait_for(limiter, policy, 1, policy.tiers()[0].period() * 20));
+        tokio::time::sleep(policy.tiers()[0].period() / 3).await;
+    }
+    for call in calls {
+        assert!(call.await.unwrap().is_ok(), "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_under_a_penalty_do_not_starve_one_another() {
+    for policy in [
+        Policy::sliding_window("log", SECOND, 1).count_rejected(),
+        Policy::sliding_counter("counter", SECOND, 1).count_rejected(),
+        Policy::token_bucket("bucket", SECOND, 1).count_rejected(),
+    ] {
+        all_get_their_place(&Limiter::in_memory(), policy).await;
+    }
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_redis_under_a_penalty_do_not_starve_one_another() {
+    let period = Duration::from_millis(600);
+    let server = RedisServer::start();
+    let limiter = patient(&server).await;
+    all_get_their_place(&limiter, Policy::sliding_window("log", period, 1).count_rejected()).await;
+}
+
+/// A limiter whose calls are decided by Redis however busy the machine is.
+async fn patient(server: &RedisServer) -> Limiter {
+    let builder = Limiter::builder().deadline(MINUTE).on_store_error(OnStoreError::Deny);
+    builder.connect(&server.url()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_call_that_gives_up_is_one_refusal() {
+    const POLICY: Policy = Policy::sliding_window("penalty", HOUR, 9).count_rejected();
+    on_each_store(async |limiter| {
+        limiter.check_n(&POLICY, "alice", 8).await.unwrap();
+        let refused = wait_for(limiter, POLICY, 2, SECOND).await.unwrap();
+        assert!(matches!(refused, Err(RateLimitError::Exceeded(_))), "{refused:?}");
+        // What the refusal has recorded fills the log.
+        assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_records_its_refusal_when_it_gives_up_and_not_before() {
+    const POLICY: Policy = Policy::token_bucket("bucket", MINUTE, 6).count_rejected();
+    let limiter = Limiter::in_memory();
+    limiter.check_n(&POLICY, "alice", 4).await.unwrap();
+    // A token comes back every ten seconds, which is when this call would be admitted.
+    let waiting = wait_for(&limiter, POLICY, 3, SECOND * 15);
+    tokio::time::sleep(SECOND * 5).await;
+    assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 2);
+    // Overtaken: it would have to wait for longer than it may.
+    limiter.check_n(&POLICY, "alice", 2).await.unwrap();
+    assert!(waiting.await.unwrap().is_err());
+    // The token of these ten seconds is gone.
+    assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 0);
+}
+
+/// Fills the limit, and starts a call that has to wait for most of an hour.
+async fn one_waits(limiter: &Limiter, policy: Policy, cost: u32) -> JoinHandle<Answer> {
+    limiter.check_n(&policy, "alice", 4).await.unwrap();
+    let call = wait_for(limiter, policy, cost, HOUR);
+    tokio::time::sleep(SECOND / 2).await;
+    assert!(!call.is_finished());
+    call
+}
+
+async fn soon(call: JoinHandle<Answer>) -> Answer {
+    tokio::time::timeout(MINUTE / 2, call).await.expect("the change reaches the call").unwrap()
+}
+
+#[tokio::test]
+async fn what_operators_change_reaches_a_call_that_waits() {
+    const POLICY: Policy = Policy::sliding_window("reply", HOUR, 4);
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), patient(&server).await] {
+        let overrides = limiter.overrides();
+        // The kill switch, of all limits and of one.
+        let call = one_waits(&limiter, POLICY, 1).await;
+        overrides.enforce(Some(Enforcement::Off));
+        soon(call).await.unwrap();
+        overrides.enforce(None);
+        limiter.reset(&POLICY, "alice").await.unwrap();
+
+        for enforcement in [Enforcement::Off, Enforcement::DryRun] {
+            let call = one_waits(&limiter, POLICY, 1).await;
+            overrides.set("reply", Override::new().enforcement(enforcement)).unwrap();
+            soon(call).await.unwrap();
+            overrides.remove("reply");
+            limiter.reset(&POLICY, "alice").await.unwrap();
+        }
+
+        // More room.
+        let call = one_waits(&limiter, POLICY, 2).await;
+        overrides.set("reply", Override::new().threshold(6)).unwrap();
+        assert_eq!(soon(call).await.unwrap().threshold(), 6);
+        overrides.remove("reply");
+        limiter.reset(&POLICY, "alice").await.unwrap();
+
+        // A wait that is too long now.
+        let call = one_waits(&limiter, POLICY, 1).await;
+        overrides.set("reply", Override::new().period(HOUR * 2)).unwrap();
+        let Err(RateLimitError::Exceeded(refused)) = soon(call).await else {
+            panic!("it cannot be admitted within its hour");
+        };
+        assert_eq!(refused.period(), HOUR * 2);
+        overrides.remove("reply");
+        limiter.reset(&POLICY, "alice").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_operators_change_elsewhere_leaves_a_call_waiting() {
+    const POLICY: Policy = Policy::sliding_window("reply", MINUTE, 4);
+    let limiter = Limiter::in_memory();
+    let start = Instant::now();
+    let call = one_waits(&limiter, POLICY, 1).await;
+    limiter.overrides().set("other", Override::new().threshold(6)).unwrap();
+    limiter.overrides().enforce(Some(Enforcement::On));
+    tokio::time::sleep(SECOND).await;
+    assert!(!call.is_finished());
+    call.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), MINUTE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotated_call_that_waits_passes_when_its_limit_is_switched_off() {
+    #[rate_limit(
+        name = "outbound",
+        threshold = 1,
+        period = "1h",
+        max_wait = "1h",
+        key = 1,
+        limiter = limiter
+    )]
+    async fn outbound(limiter: Limiter) -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    let limiter = Limiter::in_memory();
+    let start = Instant::now();
+    outbound(limiter.clone()).await.unwrap();
+    let waiting = tokio::spawn(outbound(limiter.clone()));
+    tokio::time::sleep(SECOND).await;
+    limiter.overrides().enforce(Some(Enforcement::Off));
+    waiting.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), SECOND);
+}
