@@ -1,4 +1,15 @@
 //! Handlers as they are written in real services: all of them compile without a warning, and run.
+#![deny(
+    warnings,
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery,
+    unused,
+    future_incompatible,
+    rust_2018_idioms,
+    missing_docs
+)]
+#![allow(clippy::redundant_pub_crate, reason = "`unreachable_pub` asks for the contrary")]
 
 use std::{
     collections::HashMap, fmt::Display, future::Future, pin::Pin, sync::Arc, time::Duration,
@@ -48,21 +59,36 @@ mod on_axum {
         limiter: Limiter,
     }
 
-    /// An extractor destructured in the signature, which the key names.
-    #[axum::debug_handler]
-    #[rate_limit(threshold = 1, key = user)]
-    async fn by_path(Path(user): Path<u64>) -> Result<String, AppError> {
-        Ok(format!("user {user}"))
-    }
+    /// Handlers that axum checks as well.
+    mod checked {
+        #![allow(
+            unused_braces,
+            clippy::diverging_sub_expression,
+            clippy::unused_async,
+            reason = "the copies of a handler that axum makes for its checks"
+        )]
 
-    /// The attributes in the other order; the limiter from the state.
-    #[rate_limit(threshold = 1, key = query.get("user"), limiter = limiter)]
-    #[axum::debug_handler(state = AppState)]
-    async fn by_query(
-        State(limiter): State<Limiter>,
-        Query(query): Query<HashMap<String, String>>,
-    ) -> Result<impl IntoResponse, AppError> {
-        Ok((StatusCode::CREATED, format!("{}", query.len())))
+        use super::{
+            AppError, AppState, HashMap, IntoResponse, Limiter, Path, Query, State, StatusCode,
+            rate_limit,
+        };
+
+        /// An extractor destructured in the signature, which the key names.
+        #[axum::debug_handler]
+        #[rate_limit(threshold = 1, key = user)]
+        pub(super) async fn by_path(Path(user): Path<u64>) -> Result<String, AppError> {
+            Ok(format!("user {user}"))
+        }
+
+        /// The attributes in the other order; the limiter from the state.
+        #[rate_limit(threshold = 1, key = query.get("user"), limiter = limiter)]
+        #[axum::debug_handler(state = AppState)]
+        pub(super) async fn by_query(
+            State(limiter): State<Limiter>,
+            Query(query): Query<HashMap<String, String>>,
+        ) -> Result<impl IntoResponse, AppError> {
+            Ok((StatusCode::CREATED, format!("{}", query.len())))
+        }
     }
 
     #[rate_limit(period = "1h", threshold = 1, key = order["item"])]
@@ -77,8 +103,8 @@ mod on_axum {
     #[tokio::test]
     async fn axum_handlers_are_limited() {
         let router = Router::new()
-            .route("/user/{user}", get(by_path))
-            .route("/query", get(by_query))
+            .route("/user/{user}", get(checked::by_path))
+            .route("/query", get(checked::by_query))
             .route("/order", post(by_body))
             .with_state(AppState { limiter: Limiter::in_memory() });
         let order = |item: u32| {

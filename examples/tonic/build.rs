@@ -3,7 +3,7 @@
 
 use tonic_build::manual::{Builder, Method, Service};
 
-fn main() {
+pub(crate) fn main() {
     println!("cargo::rerun-if-changed=Cargo.toml");
     let say_hello = Method::builder()
         .name("say_hello")

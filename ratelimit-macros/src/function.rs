@@ -145,7 +145,7 @@ impl Function {
             brace.surround(&mut tokens, |tokens| match body {
                 Body::Plain(body) => {
                     tokens.extend(prologue.clone());
-                    brace.surround(tokens, |inner| inner.extend(body.clone()));
+                    inner_block(brace).surround(tokens, |inner| inner.extend(body.clone()));
                 }
                 Body::Boxed(boxed) => tokens.extend(boxed.with_prologue(prologue)),
             });
@@ -159,6 +159,12 @@ impl ToTokens for Function {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         self.with_prologue(&TokenStream::new()).to_tokens(tokens);
     }
+}
+
+/// Braces where the user's stand, but from an expansion: around a body on one line the user's own
+/// would be reported as unnecessary, and `cargo fix` would remove those of the function.
+fn inner_block(brace: &Brace) -> Brace {
+    Brace(Span::mixed_site().located_at(brace.span.join()))
 }
 
 fn outer(attribute: Attribute) -> Attribute {

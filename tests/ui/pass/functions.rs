@@ -1,6 +1,17 @@
 //! Functions of every kind compile without a warning.
-#![deny(warnings, missing_docs, unused_qualifications, clippy::all, clippy::pedantic)]
+#![deny(
+    warnings,
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery,
+    unused,
+    future_incompatible,
+    rust_2018_idioms,
+    missing_docs,
+    unused_qualifications
+)]
 #![allow(clippy::missing_errors_doc, reason = "they are all alike here")]
+#![allow(clippy::redundant_pub_crate, reason = "`unreachable_pub` asks for the contrary")]
 
 use std::{fmt::Display, sync::Arc};
 
@@ -140,7 +151,7 @@ mod hygiene {
     {
         use ::std::result::Result::Ok;
         #[allow(dead_code, non_snake_case)]
-        fn Err() {}
+        const fn Err() {}
         #[allow(dead_code)]
         struct Result;
         let _ = Here;
