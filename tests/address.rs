@@ -16,7 +16,7 @@ fn resolve(address: &ClientAddress, peer: &str, lines: &[&str]) -> String {
     address.resolve(Some(ip(peer)), lines).expect("there is a peer").to_string()
 }
 
-/// Behind proxies in `10.0.0.0/8` and at `2001:db8:ffff::1`.
+/// Behind proxies in `10.0.0.0/8`, which is wide, and at `2001:db8:ffff::1`.
 fn behind_proxies() -> ClientAddress {
     ClientAddress::behind_proxies(["10.0.0.0/8", "2001:db8:ffff::1"]).unwrap()
 }
@@ -159,6 +159,28 @@ fn the_network_of_an_ipv6_address_counts() {
 }
 
 #[test]
+fn clients_behind_nat64_and_6to4_are_their_ipv4_addresses() {
+    for (client, expected) in [
+        ("64:ff9b::203.0.113.9", "203.0.113.9"),
+        ("64:ff9b::203.0.113.10", "203.0.113.10"),
+        ("2002:cb00:7109::1", "203.0.113.9"),
+        ("2002:cb00:7109:ffff::1", "203.0.113.9"),
+        ("2002:cb00:710a::1", "203.0.113.10"),
+        // Near to both, but neither.
+        ("64:ff9b:1::203.0.113.9", "64:ff9b:1::"),
+        ("64:ff9b::1:203.0.113.9", "64:ff9b::"),
+        ("2003:cb00:7109:1::1", "2003:cb00:7109:1::"),
+    ] {
+        assert_eq!(resolve(&ClientAddress::peer(), client, &[]), expected);
+        assert_eq!(resolve(&behind_proxies(), PROXY, &[client]), expected);
+    }
+    // Nobody is a proxy by what its address embeds.
+    for peer in ["64:ff9b::10.0.0.1", "2002:0a00:0001::1"] {
+        assert_eq!(resolve(&behind_proxies(), peer, &["203.0.113.9"]), PROXY);
+    }
+}
+
+#[test]
 fn networks_are_addresses_or_cidr() {
     for right in ["10.0.0.0/8", "10.1.2.3/8", "10.0.0.1", "::1", "2001:db8::/32", "0.0.0.0/0"] {
         assert!(ClientAddress::behind_proxies([right]).is_ok(), "{right}");
@@ -231,8 +253,8 @@ proptest! {
 
     #[test]
     fn one_ipv6_network_is_one_client(network in any::<u64>(), a in any::<u64>(), b in any::<u64>()) {
-        // Not the network of mapped addresses, which are IPv4.
-        prop_assume!(network != 0);
+        // Not the networks of embedded addresses, which are IPv4.
+        prop_assume!(![0, 0x64_ff9b << 32].contains(&network) && network >> 48 != 0x2002);
         let of = |host: u64| {
             let address = Ipv6Addr::from_bits(u128::from(network) << 64 | u128::from(host));
             ClientAddress::peer().resolve(Some(address.into()), [])

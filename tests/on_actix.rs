@@ -16,8 +16,8 @@ use harness::RedisServer;
 use ratelimit_runtime::{
     Limiter, OnStoreError, RateLimitError, rate_limit,
     web::{
-        ClientAddress, HeaderSyntax, Missing, Refusal,
-        actix::{Identity, IdentityMiddleware, paths, preflight},
+        ClientAddress, HeaderSyntax, Refusal,
+        actix::{Identity, IdentityMiddleware, paths},
     },
 };
 
@@ -125,7 +125,13 @@ async fn an_admitted_and_a_refused_request() {
     }
     let listed = client().get(server.url("/several")).header("x-user", "alice");
     let listed = listed.send().await.unwrap();
-    assert_eq!(listed.headers()["ratelimit"], r#""actix several";r=4;t=30, "actix inner";r=4;t=1"#);
+    // Not that of an explicit key.
+    assert_eq!(listed.headers()["ratelimit"], r#""actix several";r=4;t=30"#);
+    let with_all = Server::start(by_user().explicit_keys(true), Limiter::in_memory());
+    let listed = client().get(with_all.url("/several")).header("x-user", "bob");
+    let listed = listed.send().await.unwrap();
+    let told = listed.headers()["ratelimit"].to_str().unwrap();
+    assert!(told.starts_with(r#""actix several";r=4;t=30, "actix inner";r="#), "{told}");
 }
 
 #[tokio::test]
@@ -148,13 +154,36 @@ async fn clients_are_known_by_address_behind_proxies() {
 }
 
 #[tokio::test]
+async fn a_malformed_identity_header_is_refused_and_makes_no_second_quota() {
+    let identity = Identity::header("x-api-key").or(Identity::peer());
+    let server = Server::start(IdentityMiddleware::new(identity), Limiter::in_memory());
+    let ask = async |keys: &[&[u8]]| {
+        let mut request = client().post(server.url("/own"));
+        for key in keys {
+            request = request.header("x-api-key", *key);
+        }
+        request.send().await.unwrap()
+    };
+    assert_eq!(ask(&[b"mine"]).await.status(), 200);
+    assert_eq!(ask(&[b"mine"]).await.status(), 429);
+    for malformed in [&[&b"mine"[..], b"mine"][..], &[b"mine", b""], &[b""], &[b"\xff"]] {
+        let refused = ask(malformed).await;
+        assert_eq!(refused.status(), 400, "{malformed:?}");
+        assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    }
+    assert_eq!(ask(&[]).await.status(), 200);
+    assert_eq!(ask(&[]).await.status(), 429);
+}
+
+#[tokio::test]
 async fn a_store_that_cannot_decide_is_a_503() {
     let mut redis = RedisServer::start();
     let builder = Limiter::builder().on_store_error(OnStoreError::Deny);
     let limiter = builder.connect(&redis.url()).await.unwrap();
     redis.kill();
     let server = Server::start(by_user(), limiter);
-    let response = client().post(server.url("/own")).send().await.unwrap();
+    let request = client().post(server.url("/own")).header("x-user", "alice");
+    let response = request.send().await.unwrap();
     assert_eq!(response.status(), 503);
     let problem: serde_json::Value = response.json().await.unwrap();
     assert_eq!(
@@ -164,21 +193,19 @@ async fn a_store_that_cannot_decide_is_a_503() {
 }
 
 #[actix_web::test]
-async fn preflights_and_health_checks_are_left_out() {
-    let identity = IdentityMiddleware::new(Identity::peer().on_missing(Missing::Reject))
-        .skip(|request| preflight(request) || paths(["/healthz"])(request));
+async fn health_checks_are_left_out_and_what_looks_like_a_preflight_is_not() {
+    let identity = IdentityMiddleware::new(Identity::peer()).skip(paths(["/healthz"]));
     let any = || actix_web::web::to(|| async { "ok" });
     let app = App::new().wrap(identity).route("/", any()).route("/healthz", any());
     let app = test::init_service(app).await;
-    let options = || TestRequest::with_uri("/").method(actix_web::http::Method::OPTIONS);
-    let preflight = options()
+    let preflight = TestRequest::with_uri("/")
+        .method(actix_web::http::Method::OPTIONS)
         .insert_header(("origin", "https://a.example"))
         .insert_header(("access-control-request-method", "POST"));
     for (request, expected) in [
-        (preflight, 200),
         (TestRequest::with_uri("/healthz"), 200),
         // These have no peer.
-        (options(), 400),
+        (preflight, 400),
         (TestRequest::with_uri("/"), 400),
         (TestRequest::with_uri("/").peer_addr(([192, 0, 2, 1], 1).into()), 200),
     ] {
@@ -223,7 +250,7 @@ async fn responses_to_refused_requests_can_be_replaced() {
         let status = if busy { StatusCode::IM_A_TEAPOT } else { StatusCode::UNAUTHORIZED };
         HttpResponse::build(status).body("come back later")
     };
-    let identity = Identity::header("x-user").on_missing(Missing::Reject);
+    let identity = Identity::header("x-user");
     let app = App::new()
         .app_data(Data::new(Limiter::in_memory()))
         .wrap(IdentityMiddleware::new(identity).headers(HeaderSyntax::Legacy).respond(say_so))

@@ -17,7 +17,7 @@ use harness::RedisServer;
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, rate_limit,
     web::{
-        ClientAddress, HeaderSyntax, Missing, Refusal,
+        ClientAddress, HeaderSyntax, Malformed, Missing, Refusal,
         tower::{GateLayer, Identity, IdentityLayer},
     },
 };
@@ -106,7 +106,7 @@ async fn forged_headers_do_not_make_another_client() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn all_limits_of_a_request_are_listed() {
     #[rate_limit(name = "outer", period = 60, threshold = 3)]
     async fn outer() -> Limited<&'static str> {
@@ -124,7 +124,13 @@ async fn all_limits_of_a_request_are_listed() {
 
     const GATE: Policy = Policy::sliding_window("gate", MINUTE, 3);
     let router = Router::new().route("/", get(outer)).layer(GateLayer::new(GATE));
+    // Without those of explicit keys, unless they are asked for.
     let with_identity = router.clone().layer(by_user());
+    let response = ask(&with_identity, request("/", "one")).await;
+    let policies = header(&response, "ratelimit-policy");
+    assert_eq!(policies, Some(r#""gate";q=3;w=60, "outer";q=3;w=60"#));
+    let with_identity = router.clone().layer(by_user().explicit_keys(true));
+    tokio::time::advance(MINUTE).await;
     let response = ask(&with_identity, request("/", "all")).await;
     assert_eq!(
         header(&response, "ratelimit-policy"),
@@ -165,7 +171,8 @@ async fn a_store_that_cannot_decide_is_a_503() {
         .layer(by_user());
     let address = serve(router).await;
     for path in ["/attribute", "/gate"] {
-        let response = client().get(format!("http://{address}{path}")).send().await.unwrap();
+        let request = client().get(format!("http://{address}{path}")).header("x-user", "alice");
+        let response = request.send().await.unwrap();
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["cache-control"], "no-store");
         for field in ["retry-after", "ratelimit", "ratelimit-policy"] {
@@ -209,30 +216,34 @@ async fn callers_are_told_by_key_principal_or_address() {
         lines.iter().fold(request, add).body(Body::empty()).unwrap()
     };
 
-    // What is empty, unreadable or ambiguous is missing, and what is missing is counted together.
-    let shared = router(Identity::header("Key"));
+    // What is missing or malformed is refused.
+    let required = router(Identity::header("Key"));
     for (lines, expected) in [
         (&["a"][..], 200),
         (&["a"], 429),
         (&["b"], 200),
-        (&[], 200),
-        (&[], 429),
-        (&[""], 429),
-        (&["a", "c"], 429),
+        (&[], 400),
+        (&[""], 400),
+        (&["a", "c"], 400),
         (&["%shared"], 200),
         (&["ü"], 200),
         (&["ä"], 200),
     ] {
+        let response = ask(&required, with(lines)).await;
+        assert_eq!(response.status(), expected, "{lines:?}");
+        if expected == 400 {
+            assert_eq!(header(&response, "content-type"), Some("application/problem+json"));
+            assert_eq!(header(&response, "cache-control"), Some("no-store"));
+        }
+    }
+    // Or all such requests share one quota, which is nobody's by name.
+    let shared = Identity::plain_header("key").on_missing(Missing::Shared);
+    let shared = router(shared.on_malformed(Malformed::Shared));
+    for (lines, expected) in
+        [(&[][..], 200), (&[""], 429), (&["a", "a"], 429), (&["%shared"], 200), (&["a"], 200)]
+    {
         assert_eq!(ask(&shared, with(lines)).await.status(), expected, "{lines:?}");
     }
-    let required = router(Identity::header("key").on_missing(Missing::Reject));
-    for lines in [&[][..], &[""], &["a", "a"]] {
-        let refused = ask(&required, with(lines)).await;
-        assert_eq!(refused.status(), 400, "{lines:?}");
-        assert_eq!(header(&refused, "content-type"), Some("application/problem+json"));
-        assert_eq!(header(&refused, "cache-control"), Some("no-store"));
-    }
-    assert_eq!(ask(&required, with(&["a"])).await.status(), 200);
 
     // A key that reads like an address is not that address.
     let either = router(Identity::header("key").or(Identity::peer()));
@@ -269,7 +280,7 @@ async fn responses_to_refused_requests_can_be_replaced() {
     }
 
     const ONE: Policy = Policy::sliding_window("hooked gate", MINUTE, 1);
-    let identity = Identity::header("x-user").on_missing(Missing::Reject);
+    let identity = Identity::header("x-user");
     let router = Router::new()
         .route("/attribute", get(hello))
         .route("/gate", get(|| async { "hello" }).layer(GateLayer::new(ONE).respond(say_so)))

@@ -14,7 +14,7 @@ use harness::RedisServer;
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, rate_limit,
     web::{
-        self, Missing,
+        self,
         tower::{GateLayer, Identity, IdentityLayer},
     },
 };
@@ -109,14 +109,33 @@ async fn the_peer_is_the_caller_where_no_key_is_given() {
     greet(&mut one, None).await.unwrap();
     greet(&mut other, None).await.unwrap();
     assert_eq!(greet(&mut one, None).await.unwrap_err().code(), Code::ResourceExhausted);
-    let peer = ratelimit_runtime::Caller::from("or").and("127.0.0.1");
+    let peer = ratelimit_runtime::Caller::alternative("127.0.0.1");
     assert_eq!(limiter.peek_n(&WIDE, peer, 0).await.unwrap().remaining(), 997);
     greet(&mut one, Some("127.0.0.1")).await.unwrap();
 }
 
 #[tokio::test]
+async fn a_malformed_identity_header_is_refused_and_makes_no_second_quota() {
+    let identity = Identity::header("x-api-key").or(Identity::peer());
+    let mut client = connect(serve(identity, Limiter::in_memory(), WIDE).await).await;
+    for expected in [Code::Ok, Code::Ok, Code::ResourceExhausted] {
+        let answer = greet(&mut client, Some("mine")).await;
+        assert_eq!(answer.err().map_or(Code::Ok, |status| status.code()), expected);
+    }
+    for malformed in [&["mine", "mine"][..], &["mine", ""], &[""]] {
+        let mut request = Request::new(HelloRequest { name: "you".to_owned() });
+        for key in malformed {
+            request.metadata_mut().append("x-api-key", key.parse().unwrap());
+        }
+        let refused = client.say_hello(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{malformed:?}");
+    }
+    greet(&mut client, None).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_gate_refuses_with_a_status_too() {
-    let identity = Identity::header("x-api-key").on_missing(Missing::Reject);
+    let identity = Identity::header("x-api-key");
     let mut client = connect(serve(identity, Limiter::in_memory(), NARROW).await).await;
     greet(&mut client, Some("a")).await.unwrap();
     let refused = greet(&mut client, Some("a")).await.unwrap_err();

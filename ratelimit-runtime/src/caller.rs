@@ -34,6 +34,44 @@ impl Caller {
         self
     }
 
+    /// The caller of one part that stands in the store's keys as its SHA-256: the caller of
+    /// `Identity::header`.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Caller;
+    ///
+    /// assert_ne!(Caller::digest("sk-live-4711"), Caller::from("sk-live-4711"));
+    /// ```
+    #[must_use]
+    pub fn digest(part: impl fmt::Display) -> Self {
+        let mut caller = Self::without_parts();
+        caller.push_digest(&part);
+        caller
+    }
+
+    /// `caller` as the second source of an identity finds it, behind `Identity::or`; of the third
+    /// source, its alternative in turn.
+    #[must_use]
+    pub fn alternative(caller: impl Into<Self>) -> Self {
+        caller.into().marked()
+    }
+
+    /// This caller behind the mark of an alternative source.
+    pub(crate) fn marked(self) -> Self {
+        let mut caller = Self::without_parts();
+        caller.push_or();
+        caller.append(&self);
+        caller
+    }
+
+    pub(crate) fn push_or(&mut self) {
+        key::push_or(&mut self.parts);
+    }
+
+    pub(crate) fn push_digest(&mut self, part: &(impl fmt::Display + ?Sized)) {
+        key::push_digest(&mut self.parts, part);
+    }
+
     pub(crate) fn without_parts() -> Self {
         Self { parts: Text::new() }
     }

@@ -5,8 +5,8 @@
 //! counts. Braces are escaped too, so that no caller chooses its slot in a Redis Cluster.
 //!
 //! After `%` stand two upper-case hex digits, or a word that no text escapes to: `%none` for an
-//! absent part, `%shared` for calls without a caller, `%sha256-..` for a part too long to be
-//! written out.
+//! absent part, `%shared` for calls without a caller, `%or` before a caller that an alternative
+//! source found, `%sha256-..` for a part that is secret or too long to be written out.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -86,6 +86,19 @@ pub(crate) fn push_text(parts: &mut Text, text: &str) {
     if !parts.append_part(text.as_bytes(), is_special) {
         push_part(parts, text);
     }
+}
+
+/// Appends the digest of the escaped text of `value`, however short that is.
+pub(crate) fn push_digest(parts: &mut Text, value: &(impl fmt::Display + ?Sized)) {
+    let mut part = PartWriter::new(parts);
+    part.digest = Some(Sha256::new());
+    let _ = write!(part, "{value}");
+    part.finish();
+}
+
+/// Appends the part that marks the callers of an alternative source, which no text equals.
+pub(crate) fn push_or(parts: &mut Text) {
+    parts.append(b"/%or");
 }
 
 /// Appends the part that stands for "no value", which no text equals.
@@ -270,15 +283,42 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_shared_parts_are_no_text() {
-        let (mut none, mut shared) = (Text::new(), Text::new());
+    fn absent_and_shared_parts_and_marks_are_no_text() {
+        let (mut none, mut shared, mut or) = (Text::new(), Text::new(), Text::new());
         push_none(&mut none);
         push_shared(&mut shared);
-        for text in ["", "none", "shared", "%none", "%shared"] {
+        push_or(&mut or);
+        for text in ["", "none", "shared", "or", "%none", "%shared", "%or"] {
             let mut written = Text::new();
             push_part(&mut written, text);
-            assert!(written != none && written != shared);
+            assert!(written != none && written != shared && written != or);
         }
+    }
+
+    #[test]
+    fn a_digest_is_that_of_the_text_and_no_text_equals_it() {
+        let digest = |text: &str| {
+            let mut digest = Text::new();
+            push_digest(&mut digest, text);
+            String::from_utf8(digest.to_vec()).unwrap()
+        };
+        // printf '' | sha256sum, printf 'a' | sha256sum
+        assert_eq!(
+            digest(""),
+            "/%sha256-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+        assert_eq!(
+            digest("a"),
+            "/%sha256-ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+        );
+        let mut written = Text::new();
+        push_part(&mut written, &digest("a")[1..]);
+        assert_ne!(&*written, digest("a").as_bytes());
+        // One text has one digest, also where it is too long to be written out.
+        let long = "x".repeat(MAX_PART + 1);
+        let mut written = Text::new();
+        push_part(&mut written, &long);
+        assert_eq!(&*written, digest(&long).as_bytes());
     }
 
     #[test]

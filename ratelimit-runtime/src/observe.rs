@@ -9,7 +9,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::task::futures::TaskLocalFuture;
 
-use crate::{decision::Decision, error::RateLimitError};
+use crate::{caller::Caller, decision::Decision, error::RateLimitError};
 
 type Answer = Result<Decision, RateLimitError>;
 
@@ -17,18 +17,35 @@ tokio::task_local! {
     static ANSWERS: RefCell<Answers>;
 }
 
-/// What an observer is told.
+/// The answers that an observer has got.
 struct Answers {
-    list: Vec<Answer>,
-    /// Of several answers of one policy, only the last.
-    only_latest: bool,
+    list: Vec<Observed>,
+    audience: Option<Audience>,
+    /// Without an audience, and inside such an observer, each answer counts.
+    keeps_all: bool,
 }
 
-/// Runs `future`, and tells with its output what the limits of the annotated functions in it
-/// answered, in that order.
+/// An answer, and the caller it is about; none if it is about no quota.
+#[derive(Clone)]
+struct Observed {
+    caller: Option<Caller>,
+    answer: Answer,
+}
+
+/// The one to whom a layer shows answers.
+#[cfg_attr(not(any(feature = "tower", feature = "actix")), allow(dead_code, reason = "for layers"))]
+pub(crate) struct Audience {
+    /// The caller of the request.
+    pub(crate) caller: Caller,
+    /// Answers about other callers are shown as well.
+    pub(crate) explicit_keys: bool,
+}
+
+/// Runs `future`, and returns with its output the answers of all checks in it, those of annotated
+/// functions and those by hand, in that order.
 ///
 /// An annotated function returns its own type; this is how the code around it learns how much is
-/// left. Tasks that the future spawns are not covered. An observer around this one is told the same
+/// left. Tasks that the future spawns are not covered. An observer around this one gets the same
 /// answers.
 ///
 /// All answers are kept until the future is ready: of one that serves a stream for hours, observe
@@ -52,18 +69,18 @@ struct Answers {
 pub fn observe<F: Future>(
     future: F,
 ) -> impl Future<Output = (F::Output, Vec<Result<Decision, RateLimitError>>)> {
-    Observe::new(future, false)
+    Observe::new(future, None)
 }
 
-/// As [`observe`], but of each policy only the last answer that is about a quota and the last that is
-/// not, in the place of the first: no more than there are policies, however often a client has them
-/// asked. Inside an observer of all answers, all.
+/// As [`observe`], but with the answers for an audience only, and of each policy only the last one
+/// that is about a quota, in the place of the first. There are no more of them than policies, however
+/// often a client has them asked. Inside an observer of all answers, all.
 #[cfg(any(feature = "tower", feature = "actix"))]
-pub(crate) fn observe_latest<F: Future>(
+pub(crate) fn observe_for<F: Future>(
+    audience: Audience,
     future: F,
 ) -> impl Future<Output = (F::Output, Vec<Result<Decision, RateLimitError>>)> {
-    let all_are_wanted = ANSWERS.try_with(|answers| !answers.borrow().only_latest);
-    Observe::new(future, !all_are_wanted.unwrap_or(false))
+    Observe::new(future, Some(audience))
 }
 
 pin_project! {
@@ -75,8 +92,10 @@ pin_project! {
 }
 
 impl<F: Future> Observe<F> {
-    fn new(future: F, only_latest: bool) -> Self {
-        let answers = Answers { list: Vec::new(), only_latest };
+    fn new(future: F, audience: Option<Audience>) -> Self {
+        let outer_keeps_all = || ANSWERS.try_with(|outer| outer.borrow().keeps_all);
+        let keeps_all = audience.is_none() || outer_keeps_all().unwrap_or(false);
+        let answers = Answers { list: Vec::new(), audience, keeps_all };
         Self { future: ANSWERS.scope(RefCell::new(answers), future) }
     }
 }
@@ -87,26 +106,51 @@ impl<F: Future> Future for Observe<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut future = self.project().future;
         let output = ready!(future.as_mut().poll(context));
-        let answers = future.take_value().map(|answers| answers.into_inner().list);
-        let answers = answers.unwrap_or_default();
-        for answer in &answers {
-            record(|| answer.clone());
-        }
+        let answers =
+            future.take_value().map_or_else(Vec::new, |answers| answers.into_inner().end());
         Poll::Ready((output, answers))
     }
 }
 
 impl Answers {
-    fn add(&mut self, answer: Answer) {
-        let known = |it: &&mut Answer| self.only_latest && subject(it) == subject(&answer);
-        match self.list.iter_mut().find(known) {
-            Some(known) => *known = answer,
-            None => self.list.push(answer),
+    /// Adds an answer. For an audience, a further answer of one subject replaces the one before.
+    fn add(&mut self, observed: Observed) {
+        let is_known = |audience: &Audience, it: &Observed| {
+            subject(&it.answer) == subject(&observed.answer)
+                && audience.is_told(it) == audience.is_told(&observed)
+        };
+        let known = match &self.audience {
+            Some(audience) if !self.keeps_all => {
+                self.list.iter_mut().find(|it| is_known(audience, it))
+            }
+            _ => None,
+        };
+        match known {
+            Some(known) => *known = observed,
+            None => self.list.push(observed),
         }
+    }
+
+    /// The answers for this observer; all of them also go to the observer around it.
+    fn end(self) -> Vec<Answer> {
+        let Self { list, audience, .. } = self;
+        let _ = ANSWERS.try_with(|outer| {
+            let mut outer = outer.borrow_mut();
+            list.iter().for_each(|it| outer.add(it.clone()));
+        });
+        let told = |it: &Observed| audience.as_ref().is_none_or(|audience| audience.is_told(it));
+        list.into_iter().filter(told).map(|it| it.answer).collect()
     }
 }
 
-/// The policy that an answer is of, and whether it is about a quota.
+impl Audience {
+    fn is_told(&self, observed: &Observed) -> bool {
+        let Some(caller) = &observed.caller else { return false };
+        self.explicit_keys || *caller == self.caller
+    }
+}
+
+/// The policy of an answer, and `true` if the answer is about a quota.
 fn subject(answer: &Answer) -> (&'static str, bool) {
     match answer {
         Ok(decision) => (decision.policy(), true),
@@ -117,15 +161,18 @@ fn subject(answer: &Answer) -> (&'static str, bool) {
     }
 }
 
-/// Whether there is an observer.
+/// Returns `true` if there is an observer.
 pub(crate) fn is_observed() -> bool {
     ANSWERS.try_with(|_| ()).is_ok()
 }
 
-/// Tells an observer, if there is one, the answer.
-pub(crate) fn record(answer: impl FnOnce() -> Result<Decision, RateLimitError>) {
+/// Records an answer, and the caller whose quota it is about, for the observer, if there is one.
+pub(crate) fn record(observed: impl FnOnce() -> (Option<Caller>, Answer)) {
     // Without an observer there is nothing to record.
-    let _ = ANSWERS.try_with(|answers| answers.borrow_mut().add(answer()));
+    let _ = ANSWERS.try_with(|answers| {
+        let (caller, answer) = observed();
+        answers.borrow_mut().add(Observed { caller, answer });
+    });
 }
 
 #[cfg(all(test, any(feature = "tower", feature = "actix")))]
@@ -144,11 +191,15 @@ mod tests {
         let lost = crate::error::Unavailable::new("c", UnavailableReason::Disconnected);
         for _ in 0..count {
             for policy in [&A, &B] {
-                let answer = limiter.check(policy, "alice").await;
-                record(|| answer);
+                let _ = limiter.check(policy, "alice").await;
             }
-            record(|| Err(lost.clone().into()));
+            record(|| (None, Err(lost.clone().into())));
         }
+    }
+
+    /// Shows answers to a request's caller.
+    fn to(caller: &str) -> Audience {
+        Audience { caller: caller.into(), explicit_keys: false }
     }
 
     fn policies(answers: &[Answer]) -> Vec<&'static str> {
@@ -157,35 +208,39 @@ mod tests {
 
     #[tokio::test]
     async fn of_many_answers_the_latest_of_each_policy_are_kept_in_the_order_of_the_first() {
-        let ((), answers) = observe_latest(messages(1_000)).await;
-        assert_eq!(policies(&answers), ["a", "b", "c"]);
+        let ((), answers) = observe_for(to("alice"), messages(1_000)).await;
+        assert_eq!(policies(&answers), ["a", "b"]);
         assert!(answers.iter().all(Result::is_err));
-        let ((), answers) = observe_latest(messages(4)).await;
+        let ((), answers) = observe_for(to("alice"), messages(4)).await;
         assert!(answers[0].is_err());
         assert_eq!(answers[1].as_ref().unwrap().remaining(), 6);
     }
 
     #[tokio::test]
-    async fn an_answer_without_a_quota_takes_no_quota_from_the_list() {
-        let quota = Limiter::in_memory().check(&A, "alice").await;
-        let lost =
-            || Err(crate::error::Unavailable::new("a", UnavailableReason::Disconnected).into());
-        let work = async {
-            record(lost);
-            record(|| quota.clone());
-            record(lost);
+    async fn an_answer_about_another_caller_is_not_shown_and_replaces_none() {
+        let limiter = Limiter::in_memory();
+        let work = || async {
+            let _ = limiter.check(&A, "alice").await;
+            let _ = limiter.check_n(&A, "bob", 3).await;
         };
-        let ((), answers) = observe_latest(work).await;
-        assert_eq!(answers.len(), 2);
-        assert_eq!(answers[1].as_ref().unwrap().remaining(), 2);
+        let ((), answers) = observe_for(to("alice"), work()).await;
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].as_ref().unwrap().remaining(), 2);
+        let ((), answers) = observe_for(to("carol"), work()).await;
+        assert!(answers.is_empty());
+        let all = Audience { explicit_keys: true, ..to("carol") };
+        let ((), answers) = observe_for(all, work()).await;
+        assert_eq!(policies(&answers), ["a"]);
+        assert!(answers[0].is_err());
     }
 
     #[tokio::test]
-    async fn an_observer_of_all_answers_is_told_all_through_one_of_the_latest() {
-        let (((), inner), outer) = observe(async { observe_latest(messages(5)).await }).await;
-        assert_eq!((inner.len(), outer.len()), (15, 15));
-        let (((), inner), outer) = observe_latest(observe(messages(5))).await;
-        assert_eq!((inner.len(), outer.len()), (15, 3));
-        assert_eq!(policies(&outer), ["a", "b", "c"]);
+    async fn an_observer_of_all_answers_gets_all_through_one_for_an_audience() {
+        let (((), inner), outer) =
+            observe(async { observe_for(to("alice"), messages(5)).await }).await;
+        assert_eq!((inner.len(), outer.len()), (10, 15));
+        let (((), inner), outer) = observe_for(to("alice"), observe(messages(5))).await;
+        assert_eq!((inner.len(), outer.len()), (15, 2));
+        assert_eq!(policies(&outer), ["a", "b"]);
     }
 }

@@ -135,6 +135,7 @@ impl Call {
             id: None,
             dry_run: self.site.declaration.dry_run,
             is_annotated: true,
+            observed_as: None,
         }
     }
 

@@ -7,7 +7,10 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{Key, MAX_PART, Subject, Text, push_none, push_part, push_shared, push_text};
+use super::{
+    Key, MAX_PART, Subject, Text, push_digest, push_none, push_or, push_part, push_shared,
+    push_text,
+};
 use crate::{policy::Policy, rules::Algorithm};
 
 /// Names are the program's own; the most awkward ones will do.
@@ -19,7 +22,11 @@ enum Part {
     Text(String),
     None,
     Shared,
-    /// Of a text too long to be written out.
+    /// The mark of an alternative source.
+    Or,
+    /// A text to be written as its digest.
+    Secret(String),
+    /// Of a secret, or of a text too long to be written out.
     Digest(String),
 }
 
@@ -65,6 +72,8 @@ fn part(bytes: &[u8]) -> Part {
     match bytes {
         [0xfe] => Part::None,
         [0xfd] => Part::Shared,
+        [0xfc] => Part::Or,
+        [0xfb, text @ ..] => Part::Secret(String::from_utf8_lossy(text).into_owned()),
         text => Part::Text(String::from_utf8_lossy(text).into_owned()),
     }
 }
@@ -82,6 +91,13 @@ fn push(text: &mut Text, part: &Part) {
         }
         Part::None => push_none(text),
         Part::Shared => push_shared(text),
+        Part::Or => push_or(text),
+        Part::Secret(value) => {
+            let mut by_piece = text.clone();
+            push_digest(&mut by_piece, &InPieces(value));
+            push_digest(text, value);
+            assert!(*text == by_piece, "{value:?}");
+        }
         Part::Digest(_) => unreachable!("nobody gives a digest"),
     }
 }
@@ -108,7 +124,7 @@ fn is_unwelcome(character: char) -> bool {
 }
 
 fn shortened(part: Part) -> Part {
-    let Part::Text(text) = &part else { return part };
+    let (Part::Text(text) | Part::Secret(text)) = &part else { return part };
     let mut escaped = String::new();
     for character in text.chars() {
         if is_unwelcome(character) || ['%', '/'].contains(&character) {
@@ -117,7 +133,7 @@ fn shortened(part: Part) -> Part {
             escaped.push(character);
         }
     }
-    if escaped.len() <= MAX_PART {
+    if escaped.len() <= MAX_PART && matches!(part, Part::Text(_)) {
         return part;
     }
     let mut digest = String::new();
@@ -135,6 +151,7 @@ fn read(key: &str) -> Option<(&str, String, Vec<Part>)> {
     let part = |piece: &str| match piece {
         "%none" => Some(Part::None),
         "%shared" => Some(Part::Shared),
+        "%or" => Some(Part::Or),
         _ => match piece.strip_prefix("%sha256-") {
             Some(digest) => Some(Part::Digest(digest.to_owned())),
             None => unescape(piece).map(Part::Text),

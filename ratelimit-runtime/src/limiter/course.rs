@@ -24,8 +24,10 @@ pub(crate) struct Asked<'a> {
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
     pub(crate) dry_run: bool,
-    /// Observers are told the answer, and nobody else gets the decision.
+    /// Nobody but observers gets the decision.
     pub(crate) is_annotated: bool,
+    /// Observers take the answer for this caller's; for that of the call's own if none.
+    pub(crate) observed_as: Option<&'a Caller>,
 }
 
 /// What a call gets.
@@ -38,6 +40,7 @@ pub(crate) struct Course<'a> {
     pub(crate) request: Request<'a>,
     pub(crate) enforcement: Enforcement,
     pub(crate) is_annotated: bool,
+    observed_as: Option<&'a Caller>,
 }
 
 impl Limiter {
@@ -49,7 +52,7 @@ impl Limiter {
         asked: Asked<'a>,
         steered: &'a mut Option<Steered>,
     ) -> Course<'a> {
-        let Asked { policy, cost, id, dry_run, is_annotated } = asked;
+        let Asked { policy, cost, id, dry_run, is_annotated, observed_as } = asked;
         let (policy, enforcement) = match self.overrides().steer(policy, dry_run) {
             // A large value, which is not moved while nothing is overridden.
             Some(found) => {
@@ -61,7 +64,7 @@ impl Limiter {
         };
         // A call of nothing takes nothing.
         let request = Request { policy, cost, record: cost > 0, id };
-        Course { limiter: self, request, enforcement, is_annotated }
+        Course { limiter: self, request, enforcement, is_annotated, observed_as }
     }
 }
 
@@ -93,7 +96,7 @@ impl<'a> Course<'a> {
             return Some(Ok(self.pass(&outcome, None)));
         }
         begun.turned_away(self.policy(), &error, self.is_rehearsed(), pseudonym);
-        Some(self.refuse(error, None))
+        Some(self.refuse(None, error, None))
     }
 
     fn judge(&self) -> Result<(), RateLimitError> {
@@ -173,8 +176,11 @@ impl<'a> Course<'a> {
         let policy = self.policy();
         match outcome {
             Ok(outcome) if outcome.admitted => Ok(self.pass(&outcome, Some(caller))),
-            Ok(outcome) => self.refuse(decision::exceeded(policy, &outcome).into(), Some(outcome)),
-            Err(reason) => self.refuse(Unavailable::new(policy.name(), reason).into(), None),
+            Ok(outcome) => {
+                let error = decision::exceeded(policy, &outcome).into();
+                self.refuse(Some(&caller), error, Some(outcome))
+            }
+            Err(reason) => self.refuse(None, Unavailable::new(policy.name(), reason).into(), None),
         }
     }
 
@@ -184,21 +190,25 @@ impl<'a> Course<'a> {
         if !self.is_looked_at() {
             return decision;
         }
+        let is_observed = observe::is_observed();
+        let observed_as = caller.as_deref().filter(|_| is_observed).map(|it| self.observed_as(it));
         if let Some(caller) = caller.filter(|_| self.request.record) {
             let charge = Charge::new(caller.into_owned(), self.request, outcome);
             decision = decision.with_charge(charge);
         }
-        if self.is_annotated {
-            observe::record(|| Ok(decision.clone()));
-        }
+        observe::record(|| (observed_as, Ok(decision.clone())));
         decision
     }
 
-    /// Refuses the call, unless it is only rehearsed: then it passes, with what the store said.
-    fn refuse(&self, error: RateLimitError, outcome: Option<Outcome>) -> Answer {
-        if self.is_annotated {
-            observe::record(|| Err(error.clone()));
-        }
+    /// Refuses the call, unless it is only rehearsed: then it passes, with what the store said. The
+    /// error is about the quota of `caller`, if any.
+    fn refuse(
+        &self,
+        caller: Option<&Caller>,
+        error: RateLimitError,
+        outcome: Option<Outcome>,
+    ) -> Answer {
+        observe::record(|| (caller.map(|caller| self.observed_as(caller)), Err(error.clone())));
         if !self.is_rehearsed() {
             return Err(error);
         }
@@ -207,6 +217,10 @@ impl<'a> Course<'a> {
             Some(outcome) => decision::passed(self.policy(), &outcome),
             None => self.unlimited(),
         })
+    }
+
+    fn observed_as(&self, caller: &Caller) -> Caller {
+        self.observed_as.unwrap_or(caller).clone()
     }
 
     fn is_looked_at(&self) -> bool {

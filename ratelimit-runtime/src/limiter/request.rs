@@ -41,6 +41,7 @@ pub struct CheckRequest<'a> {
     cost: u32,
     id: Option<u64>,
     terms: Terms,
+    observed_as: Option<Caller>,
 }
 
 /// What a call makes of a refusal, and of a store that cannot decide.
@@ -53,7 +54,15 @@ pub(crate) struct Terms {
 
 impl<'a> CheckRequest<'a> {
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Caller) -> Self {
-        Self { limiter, policy, caller, cost: 1, id: None, terms: Terms::default() }
+        Self {
+            limiter,
+            policy,
+            caller,
+            cost: 1,
+            id: None,
+            terms: Terms::default(),
+            observed_as: None,
+        }
     }
 
     /// The units that the call takes, all or none; 1 by default. A call of 0 units is admitted and
@@ -63,12 +72,22 @@ impl<'a> CheckRequest<'a> {
         self
     }
 
+    /// Has observers take the answer for `caller`'s.
+    #[cfg(feature = "tower")]
+    pub(crate) fn observed_as(mut self, caller: Caller) -> Self {
+        self.observed_as = Some(caller);
+        self
+    }
+
     /// Names the call, so that deciding it again charges it once: an admitted call that is checked
     /// again with the same id within its longest period is admitted again for free.
     ///
     /// Ids are those of one caller under one policy. They need a
     /// [sliding window](crate::Algorithm::SlidingWindow), which alone remembers each call, without
     /// [`count_rejected`](Policy::count_rejected).
+    ///
+    /// Take ids from the program, never from the client: with an id that it chooses, such as a header
+    /// `idempotency-key`, a client repeats one id and is charged for one call however many it makes.
     pub fn request_id(mut self, id: impl fmt::Display) -> Self {
         self.id = Some(key::digest(&id));
         self
@@ -99,8 +118,9 @@ impl<'a> CheckRequest<'a> {
     ///
     /// As [`Limiter::check`].
     pub async fn check(self) -> Result<Decision, RateLimitError> {
-        let Self { limiter, policy, caller, cost, id, terms } = self;
-        let asked = Asked { policy, cost, id, dry_run: false, is_annotated: false };
+        let Self { limiter, policy, caller, cost, id, terms, observed_as } = self;
+        let observed_as = observed_as.as_ref();
+        let asked = Asked { policy, cost, id, dry_run: false, is_annotated: false, observed_as };
         limiter.decide_call(asked, false, Cow::Owned(caller), terms).await
     }
 

@@ -40,8 +40,8 @@ use actix_web::{
     body::{EitherBody, MessageBody},
     dev::{Service, ServiceRequest, ServiceResponse, Transform},
     http::{
-        Method, StatusCode,
-        header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+        StatusCode,
+        header::{CONTENT_TYPE, HeaderName, HeaderValue},
     },
 };
 
@@ -53,7 +53,7 @@ use super::{
 use crate::{
     caller::{self, Caller},
     error::RateLimitError,
-    observe::observe_latest,
+    observe::{Audience, observe_for},
     rejection::FromRejection,
 };
 
@@ -108,33 +108,28 @@ fn complete(mut response: HttpResponse, refusal: &Refusal, syntax: HeaderSyntax)
     response
 }
 
-/// Whether a request is a CORS preflight: an `OPTIONS` that names an origin and a method. For
-/// [`IdentityMiddleware::skip`], where no CORS middleware further out answers them.
-#[must_use]
-pub fn preflight(request: &ServiceRequest) -> bool {
-    request.method() == Method::OPTIONS
-        && request.headers().contains_key("origin")
-        && request.headers().contains_key("access-control-request-method")
-}
-
 /// Whether a request is for one of `paths`, exactly. For [`IdentityMiddleware::skip`].
 pub fn paths<const N: usize>(paths: [&'static str; N]) -> impl Fn(&ServiceRequest) -> bool + Clone {
     move |request| paths.contains(&request.path())
 }
 
-/// Sets the ambient caller from the request, and puts on the response what the limits answered that
-/// were asked while it was made.
+/// Sets the ambient caller from the request, and lists on the response what is left to that caller.
 ///
-/// All of them are listed, on admitted responses as on refusals. They replace fields of other
-/// limits that the response has. What is asked after the response has been returned, while its body
-/// streams, or in a task that was spawned, is not covered; nor is the ambient caller set there.
+/// Listed are the limits of annotated functions and of checks by hand, on admitted responses as on
+/// refusals. They replace fields of other limits that the response has. A limit that counted somebody
+/// else, by an explicit key, is not listed: its numbers are not the client's to know. A refusal always
+/// names its own limit.
+///
+/// What is asked after the response has been returned, while its body streams, or in a task that was
+/// spawned, is not covered; nor is the ambient caller set there.
 ///
 /// The last middleware that `App::wrap` adds is the outermost: wrap with CORS and authentication
-/// after this one.
+/// after this one. CORS then answers preflights, and none reaches a limit.
 #[derive(Clone)]
 pub struct IdentityMiddleware {
     identity: Identity,
     syntax: HeaderSyntax,
+    explicit_keys: bool,
     skip: Option<SharedFn<ServiceRequest, bool>>,
     respond: Option<SharedFn<Refusal, HttpResponse>>,
 }
@@ -143,7 +138,13 @@ impl IdentityMiddleware {
     /// A middleware that finds callers by `identity`.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
-        Self { identity, syntax: HeaderSyntax::default(), skip: None, respond: None }
+        Self {
+            identity,
+            syntax: HeaderSyntax::default(),
+            explicit_keys: false,
+            skip: None,
+            respond: None,
+        }
     }
 
     /// In which header fields responses tell what is left.
@@ -153,7 +154,18 @@ impl IdentityMiddleware {
         self
     }
 
-    /// Passes on requests for which `skip` is true, without a caller and without header fields.
+    /// Also lists the limits of other callers than the request's, those with an explicit key; they are
+    /// not listed by default. Only where no client can name another's key: the fields of a login
+    /// would show everyone how often an account was tried.
+    #[must_use]
+    pub fn explicit_keys(mut self, are_listed: bool) -> Self {
+        self.explicit_keys = are_listed;
+        self
+    }
+
+    /// Passes on requests for which `skip` is true, without a caller and without header fields. What
+    /// the client writes, such as a header or a method, must not be what decides: its limits would be
+    /// skipped at its word. Paths are safe, because they choose the handler.
     #[must_use]
     pub fn skip(mut self, skip: impl Fn(&ServiceRequest) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(skip));
@@ -183,19 +195,21 @@ impl IdentityMiddleware {
         }
     }
 
-    /// Has the fields tell of these answers, and of nothing else.
-    fn write_fields(
+    /// Replaces the fields of a response by those of the answers, and of the refusal that made it.
+    fn write_fields<B>(
         &self,
-        headers: &mut HeaderMap,
-        answers: &[Result<crate::Decision, RateLimitError>],
+        response: &mut HttpResponse<B>,
+        mut answers: Vec<Result<crate::Decision, RateLimitError>>,
     ) {
+        answers.extend(response.extensions().get::<RateLimitError>().cloned().map(Err));
         if answers.is_empty() {
             return;
         }
+        let headers = response.headers_mut();
         for name in HeaderSyntax::ALL_FIELDS {
             headers.remove(name);
         }
-        for (name, value) in self.syntax.fields(answers) {
+        for (name, value) in self.syntax.fields(&answers) {
             if let Ok(value) = HeaderValue::try_from(value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
@@ -262,8 +276,10 @@ where
                     return Ok(request.into_response(response).map_into_right_body());
                 }
             };
+            let explicit_keys = middleware.explicit_keys;
+            let audience = Audience { caller: caller.clone(), explicit_keys };
             let call = async { service.call(request).await };
-            let (response, answers) = observe_latest(caller::scope(caller, call)).await;
+            let (response, answers) = observe_for(audience, caller::scope(caller, call)).await;
             let response = response?;
             let refused = response.response().extensions().get::<RateLimitError>().cloned();
             let mut response = match refused {
@@ -273,7 +289,7 @@ where
                 }
                 _ => response.map_into_left_body(),
             };
-            middleware.write_fields(response.headers_mut(), &answers);
+            middleware.write_fields(response.response_mut(), answers);
             Ok(response)
         })
     }

@@ -4,7 +4,7 @@ use std::{
     error::Error,
     fmt,
     iter::Rev,
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -21,15 +21,17 @@ const MAX_BYTES: usize = 8 * 1024;
 /// wrote is believed. All lines of the one chosen header are read from right to left, since each
 /// proxy appends what it saw. Where that is no address, the walk stops at the last proxy known.
 ///
-/// Addresses are canonical: an IPv4 address mapped into IPv6 is the IPv4 address, and of an IPv6
-/// address only the network counts, /64 unless set otherwise, because one client has at least that
-/// many addresses.
+/// Addresses are canonical. Of an IPv6 address only the network counts, /64 unless set otherwise,
+/// because one client has at least that many addresses. An address that embeds the client's IPv4
+/// address counts as that: mapped (`::ffff:0:0/96`), translated by NAT64 (`64:ff9b::/96`), or 6to4
+/// (`2002::/16`).
 ///
 /// ```
 /// use std::net::IpAddr;
 /// use ratelimit_runtime::web::ClientAddress;
 ///
-/// let address = ClientAddress::behind_proxies(["10.0.0.0/8"]).unwrap();
+/// // The proxies and nothing else: a neighbour in a trusted network chooses its address.
+/// let address = ClientAddress::behind_proxies(["10.0.0.1", "10.0.0.2"]).unwrap();
 /// let proxy: IpAddr = "10.0.0.1".parse().unwrap();
 /// // The client wrote the first address, and the proxy appended the second.
 /// let lines = [&b"198.51.100.7, 203.0.113.9"[..]];
@@ -86,6 +88,9 @@ impl ClientAddress {
     /// notation: the rightmost address that is in none of them. A peer in none of them is the
     /// client itself.
     ///
+    /// Every host in `networks` is believed. List the proxies' own addresses or their subnet, not
+    /// the private network that other services and their users are in as well.
+    ///
     /// # Errors
     ///
     /// [`InvalidNetwork`] names the first one that is neither.
@@ -114,7 +119,8 @@ impl ClientAddress {
         self
     }
 
-    /// How many leading bits of an IPv6 address count; 64 by default, and no more than 128.
+    /// How many leading bits of an IPv6 address count; 64 by default, and no more than 128. An
+    /// embedded IPv4 address counts as a whole.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
@@ -152,6 +158,11 @@ impl ClientAddress {
         client.map(|address| network_of(address, self.ipv6_prefix))
     }
 
+    /// Returns `true` if a header is read for this peer.
+    pub(super) fn reads_header(&self, peer: Option<IpAddr>) -> bool {
+        self.is_proxy(peer.map(|peer| peer.to_canonical()), 0)
+    }
+
     fn is_proxy(&self, address: Option<IpAddr>, hops: usize) -> bool {
         match &self.proxies {
             Proxies::Hops(count) => hops < *count,
@@ -176,14 +187,25 @@ fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
     Ok(mapped.map_or(network, IpNet::V4))
 }
 
+/// The network that counts as one client. Proxies are recognized before this, so that no embedded
+/// address is taken for a proxy's.
 fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
-            Ipv6Addr::from_bits(address.to_bits() & mask).into()
-        }
+    let IpAddr::V6(address) = address else { return address };
+    if let Some(embedded) = embedded_ipv4(address) {
+        return embedded.into();
     }
+    let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+    Ipv6Addr::from_bits(address.to_bits() & mask).into()
+}
+
+/// The IPv4 address of a client that NAT64 (RFC 6052) or 6to4 (RFC 3056) translates. All clients of
+/// a NAT64 have one /64, and one client of 6to4 has 2^16 of them.
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let (high, low) = match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => (high, low),
+        _ => return None,
+    };
+    Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
 }
 
 /// The entries of all lines, right to left.
@@ -292,7 +314,7 @@ impl fmt::Display for InvalidNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is neither an address nor a network in CIDR notation, such as 10.0.0.0/8",
+            "`{}` is neither an address nor a network in CIDR notation, such as 10.0.0.0/28",
             self.0
         )
     }

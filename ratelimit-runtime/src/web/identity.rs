@@ -17,23 +17,38 @@ use crate::caller::Caller;
 /// The frameworks' modules have this type for their requests: `web::tower::Identity` and
 /// `web::actix::Identity`.
 ///
-/// A request that does not say who is calling is counted together with all others that do not
-/// ([`Missing::Shared`]), which is logged at `warn` once, or is refused ([`Missing::Reject`]); it
-/// never goes uncounted.
+/// A request without an identity is refused, unless [`on_missing`](Self::on_missing) is set. A
+/// malformed identity is never a missing one: no other source is asked, and the request is refused,
+/// unless [`on_malformed`](Self::on_malformed) is set. No request goes uncounted.
 pub struct Identity<R> {
     sources: Vec<Source<R>>,
     missing: Missing,
+    malformed: Malformed,
     warned: Arc<AtomicBool>,
 }
 
-/// What becomes of a request that does not say who is calling.
+/// The treatment of a request without an identity.
+///
+/// Refusing is the default, because a shared quota is one that any stranger can use up for all the
+/// others. It also shows at the first request that a server does not pass on the peer's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Missing {
-    /// It is counted for one caller that all such requests share.
-    #[default]
+    /// The request is counted for one caller that all such requests share.
     Shared,
-    /// It is refused with [`Refusal::NoIdentity`].
+    /// The request is refused with [`Refusal::NoIdentity`].
+    #[default]
     Reject,
+}
+
+/// The treatment of a request whose identity is malformed: its header is repeated, empty, or not
+/// UTF-8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// The request is refused with [`Refusal::MalformedIdentity`].
+    #[default]
+    Reject,
+    /// The request is counted for the one caller that requests without an identity share.
+    Shared,
 }
 
 /// A function that a user gave, shared by clones.
@@ -41,8 +56,21 @@ pub(super) type SharedFn<A, T> = Arc<dyn Fn(&A) -> T + Send + Sync>;
 
 enum Source<R> {
     Address(ClientAddress),
-    Header(Box<str>),
+    Header { name: Box<str>, is_plain: bool },
     Custom(SharedFn<R, Option<Caller>>),
+}
+
+/// The finding of one source.
+enum Found {
+    Caller(Caller),
+    Missing,
+    Malformed,
+}
+
+impl From<Option<Caller>> for Found {
+    fn from(caller: Option<Caller>) -> Self {
+        caller.map_or(Self::Missing, Self::Caller)
+    }
 }
 
 /// What an identity reads of a request, whatever its framework.
@@ -75,16 +103,25 @@ impl<R: RequestView + 'static> Identity<R> {
         Self::from_source(Source::Address(address))
     }
 
-    /// The value of a header, such as an API key. It says who is calling only once it has been
-    /// authenticated: otherwise whoever makes up a value has a quota of its own.
+    /// The value of a header, such as an API key, as its SHA-256. It identifies a caller only once it
+    /// has been authenticated: otherwise whoever makes up a value has a quota of its own.
     ///
-    /// The value stands in the store's keys: of a secret, count an id or a digest instead, with
-    /// [`from_fn`](Self::from_fn).
+    /// The value itself reaches neither the store nor a log. [`Caller::digest`] makes the same
+    /// caller. A digest does not hide values that can be guessed, such as names.
     ///
-    /// A header that is empty, not UTF-8, or given more than once counts as missing.
+    /// A header that is repeated, empty, or not UTF-8 is malformed.
     #[must_use]
     pub fn header(name: &str) -> Self {
-        Self::from_source(Source::Header(name.to_ascii_lowercase().into()))
+        let name = name.to_ascii_lowercase().into();
+        Self::from_source(Source::Header { name, is_plain: false })
+    }
+
+    /// As [`header`](Self::header), but the value is readable in the store's keys: for names, never
+    /// for secrets.
+    #[must_use]
+    pub fn plain_header(name: &str) -> Self {
+        let name = name.to_ascii_lowercase().into();
+        Self::from_source(Source::Header { name, is_plain: true })
     }
 
     /// What an authentication layer further out left in the request's extensions: the text of the
@@ -100,25 +137,36 @@ impl<R: RequestView + 'static> Identity<R> {
     /// # #[cfg(feature = "tower")] {
     /// use ratelimit_runtime::{Caller, web::tower::Identity};
     ///
-    /// /// A tenant, from its host name.
-    /// let tenant = Identity::from_fn(|request: &http::request::Parts| {
-    ///     let host = request.headers.get("host")?.to_str().ok()?;
-    ///     Some(Caller::from(host.split('.').next()?))
+    /// /// Left by the layer that has authenticated the request.
+    /// #[derive(Clone)]
+    /// struct Claims { tenant: String, user: u64 }
+    ///
+    /// let identity = Identity::from_fn(|request: &http::request::Parts| {
+    ///     let claims = request.extensions.get::<Claims>()?;
+    ///     Some(Caller::from(&claims.tenant).and(claims.user))
     /// });
     /// # }
     /// ```
+    ///
+    /// Headers are the client's own words, `Host` included: a function that counts by one gives a new
+    /// quota for each value.
     pub fn from_fn(find: impl Fn(&R) -> Option<Caller> + Send + Sync + 'static) -> Self {
         Self::from_source(Source::Custom(Arc::new(find)))
     }
 
     fn from_source(source: Source<R>) -> Self {
-        Self { sources: vec![source], missing: Missing::default(), warned: Arc::default() }
+        Self {
+            sources: vec![source],
+            missing: Missing::default(),
+            malformed: Malformed::default(),
+            warned: Arc::default(),
+        }
     }
 
-    /// Where this identity is missing, `other` says who is calling.
+    /// Falls back to `other` where this identity is missing, but not where it is malformed.
     ///
-    /// The callers that `other` finds are marked in the key with a part `or`: nobody becomes one of
-    /// them by what a header says.
+    /// The callers that `other` finds are marked, as by [`Caller::alternative`]: no text in a header
+    /// equals one of them.
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
@@ -133,10 +181,17 @@ impl<R: RequestView + 'static> Identity<R> {
         self
     }
 
-    /// What becomes of a request that does not say who is calling; [`Missing::Shared`] by default.
+    /// Sets the treatment of requests without an identity; [`Missing::Reject`] by default.
     #[must_use]
     pub fn on_missing(mut self, missing: Missing) -> Self {
         self.missing = missing;
+        self
+    }
+
+    /// Sets the treatment of malformed identities; [`Malformed::Reject`] by default.
+    #[must_use]
+    pub fn on_malformed(mut self, malformed: Malformed) -> Self {
+        self.malformed = malformed;
         self
     }
 
@@ -144,47 +199,73 @@ impl<R: RequestView + 'static> Identity<R> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoIdentity`], if that is what [`on_missing`](Self::on_missing) says.
+    /// [`Refusal::NoIdentity`] and [`Refusal::MalformedIdentity`], unless
+    /// [`on_missing`](Self::on_missing) or [`on_malformed`](Self::on_malformed) has such requests
+    /// share a quota.
     pub fn caller(&self, request: &R) -> Result<Caller, Refusal> {
         for (place, source) in self.sources.iter().enumerate() {
-            if let Some(found) = source.find(request) {
-                let mut caller = Caller::without_parts();
-                for _ in 0..place {
-                    caller.push("or");
-                }
-                caller.append(&found);
-                return Ok(caller);
+            match source.find(request) {
+                Found::Caller(caller) => return Ok((0..place).fold(caller, |it, _| it.marked())),
+                Found::Malformed => return self.malformed(),
+                Found::Missing => {}
             }
         }
+        self.missing()
+    }
+
+    fn missing(&self) -> Result<Caller, Refusal> {
+        let is_first = !self.warned.swap(true, Ordering::Relaxed);
         match self.missing {
-            Missing::Reject => Err(Refusal::NoIdentity),
+            Missing::Reject => {
+                if is_first {
+                    tracing::warn!("a request without an identity was refused, as all such are");
+                }
+                Err(Refusal::NoIdentity)
+            }
             Missing::Shared => {
-                if !self.warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        "a request does not say who is calling: all such requests share their limits"
-                    );
+                if is_first {
+                    tracing::warn!("a request without an identity: all such share their limits");
                 }
                 Ok(Caller::shared())
             }
         }
     }
+
+    fn malformed(&self) -> Result<Caller, Refusal> {
+        match self.malformed {
+            Malformed::Reject => Err(Refusal::MalformedIdentity),
+            Malformed::Shared => Ok(Caller::shared()),
+        }
+    }
 }
 
 impl<R: RequestView> Source<R> {
-    fn find(&self, request: &R) -> Option<Caller> {
+    fn find(&self, request: &R) -> Found {
         match self {
             Self::Address(address) => {
-                let lines = request.header_lines(address.header_name());
-                address.resolve(request.peer(), lines).map(Caller::from)
+                let lines = || request.header_lines(address.header_name());
+                match address.resolve(request.peer(), lines()) {
+                    Some(client) => Found::Caller(client.into()),
+                    None if address.reads_header(request.peer()) && lines().next().is_some() => {
+                        Found::Malformed
+                    }
+                    None => Found::Missing,
+                }
             }
-            Self::Header(name) => {
-                let mut lines = request.header_lines(name);
-                let value = lines.next().filter(|_| lines.next().is_none())?;
-                let text = str::from_utf8(value).ok().map(str::trim)?;
-                (!text.is_empty()).then(|| Caller::from(text))
-            }
-            Self::Custom(find) => find(request),
+            Self::Header { name, is_plain } => header(request.header_lines(name), *is_plain),
+            Self::Custom(find) => find(request).into(),
         }
+    }
+}
+
+/// The caller that the only line of a header names.
+fn header<'a>(mut lines: impl Iterator<Item = &'a [u8]>, is_plain: bool) -> Found {
+    let Some(line) = lines.next() else { return Found::Missing };
+    match str::from_utf8(line).map(str::trim) {
+        Ok(text) if !text.is_empty() && lines.next().is_none() => {
+            Found::Caller(if is_plain { Caller::from(text) } else { Caller::digest(text) })
+        }
+        _ => Found::Malformed,
     }
 }
 
@@ -193,6 +274,7 @@ impl<R> Clone for Identity<R> {
         Self {
             sources: self.sources.clone(),
             missing: self.missing,
+            malformed: self.malformed,
             warned: Arc::clone(&self.warned),
         }
     }
@@ -202,7 +284,9 @@ impl<R> Clone for Source<R> {
     fn clone(&self) -> Self {
         match self {
             Self::Address(address) => Self::Address(address.clone()),
-            Self::Header(name) => Self::Header(name.clone()),
+            Self::Header { name, is_plain } => {
+                Self::Header { name: name.clone(), is_plain: *is_plain }
+            }
             Self::Custom(find) => Self::Custom(Arc::clone(find)),
         }
     }
@@ -210,6 +294,9 @@ impl<R> Clone for Source<R> {
 
 impl<R> fmt::Debug for Identity<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("missing", &self.missing).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("missing", &self.missing)
+            .field("malformed", &self.malformed)
+            .finish_non_exhaustive()
     }
 }

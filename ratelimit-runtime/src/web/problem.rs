@@ -13,6 +13,13 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 const TOO_LARGE: &str =
     "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html";
 
+/// The detail of [`Refusal::NoIdentity`].
+pub(super) const NO_IDENTITY: &str = "the request does not say who is calling";
+
+/// The detail of [`Refusal::MalformedIdentity`].
+pub(super) const MALFORMED_IDENTITY: &str =
+    "the header that identifies the caller is repeated, empty, or not UTF-8";
+
 /// Why a request is not served.
 ///
 /// Its parts make a response: [`status`](Self::status), [`fields`](Self::fields), and
@@ -24,6 +31,8 @@ pub enum Refusal {
     Limit(RateLimitError),
     /// It does not say who is calling, and that is required.
     NoIdentity,
+    /// The header that identifies its caller is repeated, empty, or not UTF-8.
+    MalformedIdentity,
 }
 
 impl From<RateLimitError> for Refusal {
@@ -35,7 +44,7 @@ impl From<RateLimitError> for Refusal {
 impl Refusal {
     /// The HTTP status: 429 for a limit that is reached, 422 for a request that its limit can never
     /// admit, 503 when the store could not decide, 500 for a policy that breaks a rule, 400 without
-    /// an identity.
+    /// a well-formed identity.
     ///
     /// Common clients repeat requests after 408, 413, 429 and 5xx by themselves, and not after 422.
     #[must_use]
@@ -45,7 +54,7 @@ impl Refusal {
             Self::Limit(RateLimitError::TooLarge(_)) => 422,
             Self::Limit(RateLimitError::Unavailable(_)) => 503,
             Self::Limit(RateLimitError::InvalidPolicy(_)) => 500,
-            Self::NoIdentity => 400,
+            Self::NoIdentity | Self::MalformedIdentity => 400,
         }
     }
 
@@ -94,7 +103,7 @@ impl Refusal {
             Self::Limit(RateLimitError::InvalidPolicy(_)) => {
                 ("about:blank", "Internal Server Error")
             }
-            Self::NoIdentity => ("about:blank", "Bad Request"),
+            Self::NoIdentity | Self::MalformedIdentity => ("about:blank", "Bad Request"),
         };
         let mut body = String::from("{\"type\":");
         push_json(&mut body, kind);
@@ -103,7 +112,8 @@ impl Refusal {
         let _ = write!(body, ",\"status\":{},\"detail\":", self.status());
         match self {
             Self::Limit(error) => push_json(&mut body, &error.to_string()),
-            Self::NoIdentity => push_json(&mut body, "the request does not say who is calling"),
+            Self::NoIdentity => push_json(&mut body, NO_IDENTITY),
+            Self::MalformedIdentity => push_json(&mut body, MALFORMED_IDENTITY),
         }
         let violated = match self {
             Self::Limit(RateLimitError::Exceeded(error)) => Some(error.policy()),

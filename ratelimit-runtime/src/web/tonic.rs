@@ -21,7 +21,7 @@ use ::tonic::{Code, Status, body::Body, transport::server::TcpConnectInfo};
 use http::{Extensions, Response};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::problem::Refusal;
+use super::problem::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal};
 use crate::error::RateLimitError;
 
 /// `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose
@@ -43,14 +43,13 @@ impl From<RateLimitError> for Status {
     }
 }
 
-/// `INVALID_ARGUMENT` for a request that does not say who is calling.
+/// `INVALID_ARGUMENT` for a request without a well-formed identity.
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Limit(error) => error.into(),
-            Refusal::NoIdentity => {
-                Self::invalid_argument("the request does not say who is calling")
-            }
+            Refusal::NoIdentity => Self::invalid_argument(NO_IDENTITY),
+            Refusal::MalformedIdentity => Self::invalid_argument(MALFORMED_IDENTITY),
         }
     }
 }

@@ -16,8 +16,8 @@
 //! `Router::layer` and `ServerBuilder::layer` wrap what is there, so the last one added comes
 //! first; in a `tower::ServiceBuilder` it is the other way round. From the outside in:
 //!
-//! 1. Cross-origin handling, such as `tower_http::cors::CorsLayer`, so that preflights are answered
-//!    without a limit and refusals can be read by scripts. Have it expose `ratelimit`,
+//! 1. Cross-origin handling, such as `tower_http::cors::CorsLayer`. It answers preflights itself, so
+//!    that none reaches a limit, and lets scripts read refusals. Have it expose `ratelimit`,
 //!    `ratelimit-policy` and `retry-after`.
 //! 2. Authentication, if [`Identity::extension`](super::Identity::extension) is to find whom it
 //!    authenticated.
@@ -25,8 +25,8 @@
 //! 4. [`GateLayer`]s.
 //!
 //! Health checks are left out by adding their routes after the layers, or with
-//! `.skip(tower::paths(["/healthz"]))`; preflights that no other layer answers, with
-//! `.skip(tower::preflight)`.
+//! `.skip(tower::paths(["/healthz"]))`. There is no such predicate for preflights: a client that sends
+//! what looks like one would reach handlers of `any` method uncounted.
 
 mod gate;
 mod identity;
@@ -34,7 +34,7 @@ mod service;
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request::Parts};
+use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
 
 use super::{
     headers::HeaderSyntax,
@@ -57,15 +57,6 @@ pub type Identity = super::Identity<Parts>;
 /// the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
-
-/// Whether a request is a CORS preflight: an `OPTIONS` that names an origin and a method. For
-/// `skip`; a client that claims to be one gets no further than a handler of `OPTIONS`.
-#[must_use]
-pub fn preflight(request: &Parts) -> bool {
-    request.method == Method::OPTIONS
-        && request.headers.contains_key("origin")
-        && request.headers.contains_key("access-control-request-method")
-}
 
 /// Whether a request is for one of `paths`, exactly as the layer sees them: inside axum's `nest`
 /// without its prefix. For `skip`.
@@ -128,19 +119,23 @@ pub(super) fn refuse<B>(
     response
 }
 
-/// Has the fields tell of these answers, and of nothing else.
-fn write_fields(
-    headers: &mut HeaderMap,
+/// Replaces the fields of a response by those of the answers, and of the refusal that made it.
+///
+/// A refusal is visible, and so are its limit and its wait, also those of an explicit key.
+fn write_fields<B>(
+    response: &mut Response<B>,
     syntax: HeaderSyntax,
-    answers: &[Result<Decision, RateLimitError>],
+    mut answers: Vec<Result<Decision, RateLimitError>>,
 ) {
+    answers.extend(response.extensions().get::<RateLimitError>().cloned().map(Err));
     if answers.is_empty() {
         return;
     }
+    let headers = response.headers_mut();
     for name in HeaderSyntax::ALL_FIELDS {
         headers.remove(name);
     }
-    for (name, value) in syntax.fields(answers) {
+    for (name, value) in syntax.fields(&answers) {
         headers.extend(header_value(value).map(|value| (HeaderName::from_static(name), value)));
     }
 }

@@ -20,8 +20,9 @@ use super::{
 };
 use crate::{
     caller::{self, Caller},
+    error::RateLimitError,
     limiter::{Limiter, installed},
-    observe::{self, observe_latest},
+    observe::{Audience, observe_for},
     policy::Policy,
     web::{HeaderSyntax, Refusal, identity::SharedFn},
 };
@@ -36,11 +37,11 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use ratelimit_runtime::{Policy, web::tower::{GateLayer, preflight}};
+/// use ratelimit_runtime::{Policy, web::tower::{GateLayer, paths}};
 ///
 /// const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(3600), 20);
 ///
-/// let gate = GateLayer::new(UPLOAD).skip(preflight);
+/// let gate = GateLayer::new(UPLOAD).skip(paths(["/healthz"]));
 /// ```
 #[derive(Clone)]
 pub struct GateLayer<H = ProblemJson> {
@@ -93,7 +94,8 @@ impl<H> GateLayer<H> {
         self
     }
 
-    /// Passes on requests for which `skip` is true, uncounted.
+    /// Passes on requests for which `skip` is true, uncounted. What the client writes, such as a header
+    /// or a method, must not be what decides: the gate would be open at its word.
     #[must_use]
     pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(skip));
@@ -186,16 +188,20 @@ where
                 Err(refusal) => return Ok(refuse(refusal)),
             };
             let limiter = layer.limiter.as_ref().unwrap_or_else(|| installed());
-            let answer = limiter.check(&layer.policy, caller).await;
-            observe::record(|| answer.clone());
-            if let Err(error) = answer {
-                return Ok(refuse(error.into()));
-            }
-            let request = Request::from_parts(head, body);
-            let (response, mut answers) = observe_latest(inner.call(request)).await;
-            answers.insert(0, answer);
-            let mut response = response?;
-            write_fields(response.headers_mut(), layer.syntax, &answers);
+            // An identity of the gate's own is the request's as well: its client may see the numbers.
+            let client = caller::current().unwrap_or_else(Caller::shared);
+            let audience = Audience { caller: client.clone(), explicit_keys: false };
+            let check = limiter.request(&layer.policy, caller).observed_as(client);
+            let checked = async {
+                check.check().await?;
+                Ok::<_, RateLimitError>(inner.call(Request::from_parts(head, body)).await)
+            };
+            let (checked, answers) = observe_for(audience, checked).await;
+            let mut response = match checked {
+                Ok(response) => response?,
+                Err(error) => return Ok(refuse(error.into())),
+            };
+            write_fields(&mut response, layer.syntax, answers);
             Ok(response)
         })
     }

@@ -18,28 +18,31 @@ use super::{
 use crate::{
     caller,
     error::RateLimitError,
-    observe::observe_latest,
+    observe::{Audience, observe_for},
     web::{HeaderSyntax, Refusal, identity::SharedFn},
 };
 
-/// Sets the ambient caller from the request, and puts on the response what the limits answered that
-/// were asked while it was made.
+/// Sets the ambient caller from the request, and lists on the response what is left to that caller.
 ///
-/// All of them are listed: those of annotated functions and of [`GateLayer`](super::GateLayer)s
-/// further in, on admitted responses as on refusals. They replace fields of other limits that the
-/// response has. What is asked after the response has been returned, while its body streams, or in
-/// a task that was spawned, is not covered; nor is the ambient caller set there.
+/// Listed are the limits of annotated functions, of checks by hand and of
+/// [`GateLayer`](super::GateLayer)s further in, on admitted responses as on refusals. They replace
+/// fields of other limits that the response has. A limit that counted somebody else, by an explicit
+/// key, is not listed: its numbers are not the client's to know. A refusal always names its own limit.
+///
+/// What is asked after the response has been returned, while its body streams, or in a task that was
+/// spawned, is not covered; nor is the ambient caller set there.
 ///
 /// ```
 /// use ratelimit_runtime::web::{ClientAddress, tower::{Identity, IdentityLayer}};
 ///
-/// let client = ClientAddress::behind_proxies(["10.0.0.0/8"]).unwrap();
+/// let client = ClientAddress::behind_proxies(["10.0.0.1", "10.0.0.2"]).unwrap();
 /// let layer = IdentityLayer::new(Identity::address(client));
 /// ```
 #[derive(Clone)]
 pub struct IdentityLayer<H = ProblemJson> {
     identity: Identity,
     syntax: HeaderSyntax,
+    explicit_keys: bool,
     skip: Option<SharedFn<Parts, bool>>,
     responder: H,
     /// Whether the responder speaks for the limits of handlers as well.
@@ -53,6 +56,7 @@ impl IdentityLayer {
         Self {
             identity,
             syntax: HeaderSyntax::default(),
+            explicit_keys: false,
             skip: None,
             responder: ProblemJson,
             replaces: false,
@@ -68,7 +72,18 @@ impl<H> IdentityLayer<H> {
         self
     }
 
-    /// Passes on requests for which `skip` is true, without a caller and without header fields.
+    /// Also lists the limits of other callers than the request's, those with an explicit key; they are
+    /// not listed by default. Only where no client can name another's key: the fields of a login
+    /// would show everyone how often an account was tried.
+    #[must_use]
+    pub fn explicit_keys(mut self, are_listed: bool) -> Self {
+        self.explicit_keys = are_listed;
+        self
+    }
+
+    /// Passes on requests for which `skip` is true, without a caller and without header fields. What
+    /// the client writes, such as a header or a method, must not be what decides: its limits would be
+    /// skipped at its word. Paths are safe, because they choose the handler.
     #[must_use]
     pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(skip));
@@ -83,8 +98,8 @@ impl<H> IdentityLayer<H> {
     where
         F: Fn(&Refusal) -> Response<B>,
     {
-        let Self { identity, syntax, skip, .. } = self;
-        IdentityLayer { identity, syntax, skip, responder: respond, replaces: true }
+        let Self { identity, syntax, explicit_keys, skip, .. } = self;
+        IdentityLayer { identity, syntax, explicit_keys, skip, responder: respond, replaces: true }
     }
 
     fn skips(&self, request: &Parts) -> bool {
@@ -150,8 +165,10 @@ where
         let request = Request::from_parts(head, body);
         Box::pin(async move {
             let Some(caller) = caller else { return inner.call(request).await };
+            let explicit_keys = layer.explicit_keys;
+            let audience = Audience { caller: caller.clone(), explicit_keys };
             let call = caller::scope(caller, inner.call(request));
-            let (response, answers) = observe_latest(call).await;
+            let (response, answers) = observe_for(audience, call).await;
             let mut response = response?;
             if layer.replaces
                 && let Some(error) = response.extensions().get::<RateLimitError>()
@@ -159,7 +176,7 @@ where
                 let refusal = Refusal::Limit(error.clone());
                 response = refuse(&layer.responder, &refusal, layer.syntax);
             }
-            write_fields(response.headers_mut(), layer.syntax, &answers);
+            write_fields(&mut response, layer.syntax, answers);
             Ok(response)
         })
     }
