@@ -108,7 +108,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let router = Router::new()
         .route("/reply", get(reply))
         .route("/upload", get(async || StatusCode::NO_CONTENT).layer(GateLayer::new(UPLOAD)))
-        .layer(IdentityLayer::new(Identity::header("x-user")))
+        .layer(IdentityLayer::new(Identity::plain_header("x-user")))
         .nest_service("/ops/limits", dashboard::router(limiter.clone(), authorize));
     tokio::spawn(call_all_the_time(limiter));
 

@@ -5,7 +5,7 @@
 //!   trusted proxies ([`ClientAddress`]), a header, an authenticated principal, or a function. A
 //!   layer sets it as the ambient caller, for which annotated functions without a `key` are
 //!   counted.
-//! - [`HeaderSyntax`] makes the header fields that tell how much is left, on admitted responses too.
+//! - [`HeaderSyntax`] makes the header fields with what is left to the caller, on admitted responses too.
 //! - [`Refusal`] makes the response to a request that is not served: 429 with `Retry-After` when a
 //!   limit is reached, 503 when the store could not decide.
 #![cfg_attr(

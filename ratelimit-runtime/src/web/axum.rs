@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! Without `into_make_service_with_connect_info` axum does not tell the peer's address, and all
-//! requests would share their limits; a warning says so.
+//! Without `into_make_service_with_connect_info` axum does not pass on the peer's address, and every
+//! request is refused with 400; a warning is logged.
 
 use std::net::SocketAddr;
 
