@@ -20,7 +20,8 @@ tokio::task_local! {
 /// The answers that an observer has got.
 struct Answers {
     list: Vec<Observed>,
-    audience: Option<Audience>,
+    /// On the heap, because it would make every observed future larger.
+    audience: Option<Box<Audience>>,
     /// Without an audience, and inside such an observer, each answer counts.
     keeps_all: bool,
 }
@@ -80,7 +81,7 @@ pub(crate) fn observe_for<F: Future>(
     audience: Audience,
     future: F,
 ) -> impl Future<Output = (F::Output, Vec<Result<Decision, RateLimitError>>)> {
-    Observe::new(future, Some(audience))
+    Observe::new(future, Some(Box::new(audience)))
 }
 
 pin_project! {
@@ -92,7 +93,7 @@ pin_project! {
 }
 
 impl<F: Future> Observe<F> {
-    fn new(future: F, audience: Option<Audience>) -> Self {
+    fn new(future: F, audience: Option<Box<Audience>>) -> Self {
         let outer_keeps_all = || ANSWERS.try_with(|outer| outer.borrow().keeps_all);
         let keeps_all = audience.is_none() || outer_keeps_all().unwrap_or(false);
         let answers = Answers { list: Vec::new(), audience, keeps_all };
