@@ -137,7 +137,9 @@ impl Answers {
         let Self { list, audience, .. } = self;
         let _ = ANSWERS.try_with(|outer| {
             let mut outer = outer.borrow_mut();
-            list.iter().for_each(|it| outer.add(it.clone()));
+            for it in &list {
+                outer.add(it.clone());
+            }
         });
         let told = |it: &Observed| audience.as_ref().is_none_or(|audience| audience.is_told(it));
         list.into_iter().filter(told).map(|it| it.answer).collect()

@@ -201,11 +201,12 @@ fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
 /// The IPv4 address of a client that NAT64 (RFC 6052) or 6to4 (RFC 3056) translates. All clients of
 /// a NAT64 have one /64, and one client of 6to4 has 2^16 of them.
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let (high, low) = match address.segments() {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => (high, low),
-        _ => return None,
-    };
-    Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        _ => None,
+    }
 }
 
 /// The entries of all lines, right to left.
