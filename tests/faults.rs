@@ -238,25 +238,6 @@ async fn a_remembered_refusal_ends_with_its_wait_and_a_foreign_reset_is_seen() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_was_closed_is_made_anew() {
-    let server = RedisServer::start();
-    let limiter = limiter(&server, OnStoreError::Local).await;
-    limiter.check(&POLICY, "alice").await.unwrap();
-    let _: i64 = server.command("CLIENT KILL TYPE normal SKIPME yes");
-    harness::wait_for("the end of the connection", || {
-        let clients: String = server.command("CLIENT LIST TYPE normal");
-        (clients.lines().count() == 1).then_some(())
-    });
-    // The first call may find the old connection; from then on Redis decides.
-    let _ = limiter.check(&POLICY, "bob").await;
-    let start = Instant::now();
-    while server.command::<i64>("EXISTS ratelimit:sliding_window:p/carol") == 0 {
-        let _ = limiter.check(&POLICY, "carol").await;
-        assert!(start.elapsed() < Duration::from_secs(2));
-    }
-}
-
-#[tokio::test]
 async fn a_server_that_refuses_to_write_is_an_outage_and_its_end_is_seen() {
     let server = RedisServer::start();
     let limiter = limiter(&server, OnStoreError::Deny).await;

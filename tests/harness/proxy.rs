@@ -40,6 +40,10 @@ pub enum Network {
     Swallows,
     /// Connections that are open now swallow for good; new ones work.
     Forgets,
+    /// Connections that are open now are closed, in an orderly manner; new ones work.
+    Ends,
+    /// Connections that are open now are reset; new ones work.
+    Resets,
     /// After so many further bytes of replies one connection is reset; then it is whole again.
     ResetsAfter(usize),
     /// The server's direction is closed in an orderly manner, the client's stays open.
@@ -97,6 +101,11 @@ impl Proxy {
             });
         });
         Self { port, shared, network, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// The port that the proxy listens on.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The URL that leads through the proxy.
@@ -240,6 +249,8 @@ async fn carry(
                     while from.read(&mut buffer).await? > 0 {}
                     return Ok(End::Closed);
                 }
+                Ok(()) if matches!(*network.borrow(), Network::Ends) => return Ok(End::Closed),
+                Ok(()) if matches!(*network.borrow(), Network::Resets) => return Ok(End::Reset),
                 Ok(()) => continue,
                 Err(_) => return Ok(End::Closed),
             },
@@ -328,6 +339,17 @@ mod tests {
 
         connection = connect(&proxy).unwrap();
         proxy.set(Network::ResetsAfter(2));
+        let error = ping(&mut connection).unwrap_err();
+        assert!(error.to_string().contains("reset"), "{error}");
+        connection = connect(&proxy).unwrap();
+        ping(&mut connection).unwrap();
+
+        proxy.set(Network::Ends);
+        assert!(ping(&mut connection).unwrap_err().is_connection_dropped());
+        connection = connect(&proxy).unwrap();
+        ping(&mut connection).unwrap();
+
+        proxy.set(Network::Resets);
         let error = ping(&mut connection).unwrap_err();
         assert!(error.to_string().contains("reset"), "{error}");
         connection = connect(&proxy).unwrap();

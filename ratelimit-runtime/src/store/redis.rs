@@ -4,6 +4,7 @@ mod breaker;
 mod cluster;
 mod connection;
 mod connector;
+mod dial;
 mod failure;
 #[cfg(feature = "overrides")]
 mod fields;
@@ -12,6 +13,7 @@ pub(crate) mod fuzz;
 mod node;
 mod script;
 mod sending;
+mod stream;
 mod tls;
 mod url;
 
@@ -67,7 +69,7 @@ impl RedisStore {
         let opened = match target.kind {
             Kind::Cluster => Cluster::open(target).await.map(Servers::Cluster),
             Kind::Single | Kind::Sentinel { .. } => {
-                let connector = Connector::to_target(&target, tls)?;
+                let connector = Connector::to_target(&target)?;
                 let node = Node::open(connector, addresses.clone()).await;
                 node.map(Servers::one).map_err(|error| describe(&error))
             }
@@ -84,7 +86,7 @@ impl RedisStore {
         let servers = if matches!(target.kind, Kind::Cluster) {
             Servers::Cluster(Cluster::lazy(target))
         } else {
-            let connector = Connector::to_target(&target, tls)?;
+            let connector = Connector::to_target(&target)?;
             Servers::one(Node::lazy(connector, target.addresses()))
         };
         Ok(Self { servers })

@@ -1,7 +1,7 @@
 //! One multiplexed connection, shared by all calls, and made anew when it is lost.
 //!
 //! A task of its own makes the connection, one attempt at a time and with pauses between failed
-//! ones; calls take what is there. Nothing is sent twice.
+//! ones, and again as soon as it ends; calls take what is there. Nothing is sent twice.
 
 use std::{
     sync::{
@@ -15,11 +15,13 @@ use redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
+    time::Instant,
 };
 
 use super::{
-    connector::Connector,
+    connector::{Connected, Connector},
     failure::{Failure, describe},
+    stream::Writes,
 };
 use crate::error::UnavailableReason;
 
@@ -29,6 +31,9 @@ const FIRST: u64 = 1;
 /// The pauses between attempts that fail.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A link that ends unused after less than this was of no use: the attempt failed.
+const BRIEF: Duration = Duration::from_millis(100);
 
 pub(super) struct Connection {
     state: watch::Receiver<State>,
@@ -50,6 +55,35 @@ enum State {
 pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     number: u64,
+    writes: Writes,
+    _driver: Arc<Driver>,
+}
+
+/// Carries the bytes of a link, for as long as anybody has it.
+struct Driver(JoinHandle<()>);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Link {
+    /// Begins to use a connection. It is lost as soon as it has ended, also while nobody uses it.
+    fn new(connected: Connected, number: u64, lost: &Arc<Lost>) -> Self {
+        let Connected { connection, driver, writes } = connected;
+        let lost = Arc::clone(lost);
+        let driver = tokio::spawn(async move {
+            driver.await;
+            lost.lose(number);
+        });
+        Self { connection, number, writes, _driver: Arc::new(Driver(driver)) }
+    }
+
+    /// How often something was written to it: as often as before, nothing was.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes.count()
+    }
 }
 
 /// The last link that is not to be used any more.
@@ -74,8 +108,7 @@ impl Connection {
     /// Connects, and from then on keeps connected.
     pub(super) async fn open(mut connector: Connector) -> RedisResult<Self> {
         let lost = Arc::new(Lost::default());
-        let connection = connect(&mut connector, &lost, FIRST).await?;
-        let first = State::Ready(Link { connection, number: FIRST });
+        let first = State::Ready(connect(&mut connector, &lost, FIRST).await?);
         Ok(Self::start(connector, first, lost))
     }
 
@@ -141,40 +174,66 @@ impl Drop for Connection {
 
 async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, lost: Arc<Lost>) {
     let mut pause = FIRST_PAUSE;
-    let mut number = if matches!(&*state.borrow(), State::Ready(_)) { FIRST } else { 0 };
+    let mut used = Used::of(&state.borrow());
+    let mut number = used.as_ref().map_or(0, |used| used.number);
     loop {
         // A link that is in use stays until it is said to be lost.
         while lost.is_in_use(number) {
             lost.notify.notified().await;
         }
-        if !matches!(&*state.borrow(), State::Failed(_)) {
-            state.send_replace(State::Connecting);
-        }
-        match connect(&mut connector, &lost, number + 1).await {
-            Ok(connection) => {
-                number += 1;
+        let reason = if used.take().is_some_and(|link| link.was_of_no_use()) {
+            UnavailableReason::Disconnected
+        } else {
+            if !matches!(&*state.borrow(), State::Failed(_)) {
                 pause = FIRST_PAUSE;
-                state.send_replace(State::Ready(Link { connection, number }));
+                state.send_replace(State::Connecting);
             }
-            Err(error) => {
-                tracing::debug!(error = %describe(&error), "cannot connect to the rate limit store");
-                state.send_replace(State::Failed(Failure::of(&error).into()));
-                // Spread, so that processes that lost it together do not come back together.
-                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+            match connect(&mut connector, &lost, number + 1).await {
+                Ok(link) => {
+                    number += 1;
+                    let ready = State::Ready(link);
+                    used = Used::of(&ready);
+                    state.send_replace(ready);
+                    continue;
+                }
+                Err(error) => {
+                    tracing::debug!(error = %describe(&error), "cannot connect to the rate limit store");
+                    Failure::of(&error).into()
+                }
             }
-        }
+        };
+        state.send_replace(State::Failed(reason));
+        // Spread, so that processes that lost it together do not come back together.
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Makes the link of this number, which says itself when it is lost.
-async fn connect(
-    connector: &mut Connector,
-    lost: &Arc<Lost>,
+/// What became of a link.
+struct Used {
     number: u64,
-) -> RedisResult<MultiplexedConnection> {
-    let lost = Arc::clone(lost);
+    writes: Writes,
+    /// How often something had been written to it when it was made.
+    before: u64,
+    since: Instant,
+}
+
+impl Used {
+    fn of(state: &State) -> Option<Self> {
+        let State::Ready(link) = state else { return None };
+        let (number, writes) = (link.number, link.writes.clone());
+        Some(Self { number, before: writes.count(), writes, since: Instant::now() })
+    }
+
+    /// Whether it ended so soon, and with nothing sent, that the server did not let it live.
+    fn was_of_no_use(&self) -> bool {
+        self.writes.count() == self.before && self.since.elapsed() < BRIEF
+    }
+}
+
+/// Makes the link of this number.
+async fn connect(connector: &mut Connector, lost: &Arc<Lost>, number: u64) -> RedisResult<Link> {
     // On the heap: what the client does to connect is deep, and need not be part of each caller's
     // future.
-    Box::pin(connector.connect(move || lost.lose(number))).await
+    Ok(Link::new(Box::pin(connector.connect()).await?, number, lost))
 }

@@ -1,17 +1,19 @@
 //! How a connection is made: to one server, or to the primary that Sentinels know.
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion,
-    PushInfo, PushKind, RedisError, RedisResult, TlsMode,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError,
+    RedisResult, TlsMode,
     aio::MultiplexedConnection,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
 
 use super::{
     OpenError, Tls,
+    dial::dial,
     failure::describe,
+    stream::{Counted, Writes},
     url::{Kind, Target, tcp_settings},
 };
 
@@ -25,6 +27,7 @@ const SENTINELS: Duration = Duration::from_secs(3);
 pub(super) struct Connector {
     source: Source,
     protocol: Option<ProtocolVersion>,
+    tls: Tls,
 }
 
 enum Source {
@@ -33,29 +36,29 @@ enum Source {
 }
 
 impl Connector {
-    pub(super) fn to_server(info: ConnectionInfo, protocol: Option<ProtocolVersion>) -> Self {
-        Self { source: Source::Server(Box::new(info)), protocol }
+    pub(super) fn to_server(
+        info: ConnectionInfo,
+        protocol: Option<ProtocolVersion>,
+        tls: Tls,
+    ) -> Self {
+        Self { source: Source::Server(Box::new(info)), protocol, tls }
     }
 
     /// To the only server of the target, or to its primary.
-    pub(super) fn to_target(target: &Target, tls: &Tls) -> Result<Self, OpenError> {
+    pub(super) fn to_target(target: &Target) -> Result<Self, OpenError> {
         let source = match &target.kind {
             Kind::Sentinel { primary, username, password } => {
-                let client =
-                    sentinels(target, primary, tls, username.as_deref(), password.as_deref());
+                let client = sentinels(target, primary, username.as_deref(), password.as_deref());
                 let client = client.map_err(|error| OpenError::Malformed(describe(&error)))?;
                 Source::Sentinels(Box::new(client))
             }
             Kind::Single | Kind::Cluster => Source::Server(Box::new(target.servers[0].clone())),
         };
-        Ok(Self { source, protocol: target.protocol })
+        Ok(Self { source, protocol: target.protocol, tls: target.tls.clone() })
     }
 
-    /// Connects; `ended` is called when the connection is at its end, where the protocol tells.
-    pub(super) async fn connect(
-        &mut self,
-        ended: impl Fn() + Clone + Send + Sync + 'static,
-    ) -> RedisResult<MultiplexedConnection> {
+    /// Connects.
+    pub(super) async fn connect(&mut self) -> RedisResult<Connected> {
         let info = match &mut self.source {
             Source::Server(info) => (**info).clone(),
             Source::Sentinels(client) => {
@@ -64,13 +67,12 @@ impl Connector {
             }
         };
         if let Some(protocol) = self.protocol {
-            return open(info, protocol, ended).await;
+            return open(&info, &self.tls, protocol).await;
         }
-        // RESP3 tells at once when an idle connection ends.
-        match open(info.clone(), ProtocolVersion::RESP3, ended.clone()).await {
+        match open(&info, &self.tls, ProtocolVersion::RESP3).await {
             Err(error) if is_unknown(&error) => {
                 self.protocol = Some(ProtocolVersion::RESP2);
-                open(info, ProtocolVersion::RESP2, ended).await
+                open(&info, &self.tls, ProtocolVersion::RESP2).await
             }
             connected => connected,
         }
@@ -84,28 +86,31 @@ fn is_unknown(error: &RedisError) -> bool {
         || describe(error).to_ascii_lowercase().starts_with("unknown command")
 }
 
+/// A connection that has just been made.
+pub(super) struct Connected {
+    pub(super) connection: MultiplexedConnection,
+    /// Carries its bytes, and is done when the connection has ended.
+    pub(super) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(super) writes: Writes,
+}
+
 async fn open(
-    info: ConnectionInfo,
+    info: &ConnectionInfo,
+    tls: &Tls,
     protocol: ProtocolVersion,
-    ended: impl Fn() + Send + Sync + 'static,
-) -> RedisResult<MultiplexedConnection> {
+) -> RedisResult<Connected> {
     let settings = info.redis_settings().clone().set_protocol(protocol);
     let is_encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-    let client = Client::open(info.set_redis_settings(settings))?;
     // A call waits no longer than the limiter's deadline; the connection itself does not count.
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let config = match protocol {
-        ProtocolVersion::RESP2 => config,
-        _ => config.set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                ended();
-            }
-            Ok::<_, redis::aio::SendError>(())
-        }),
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let writes = Writes::default();
+    let work = async {
+        let stream = Counted::new(dial(info, tls).await?, writes.clone());
+        MultiplexedConnection::new_with_config(&settings, stream, config).await
     };
     let hint = if is_encrypted { " (does the port speak TLS?)" } else { "" };
-    within(SERVER, hint, client.get_multiplexed_async_connection_with_config(&config)).await
+    let (connection, driver) = within(SERVER, hint, work).await?;
+    Ok(Connected { connection, driver: Box::pin(driver), writes })
 }
 
 async fn within<T>(
@@ -122,7 +127,6 @@ async fn within<T>(
 fn sentinels(
     target: &Target,
     primary: &str,
-    tls: &Tls,
     username: Option<&str>,
     password: Option<&str>,
 ) -> RedisResult<SentinelClient> {
@@ -147,7 +151,7 @@ fn sentinels(
     }
     if let ConnectionAddr::TcpTls { insecure, .. } = target.servers[0].addr() {
         let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
-        builder = with_tls(builder.set_client_to_redis_tls_mode(mode), tls);
+        builder = with_tls(builder.set_client_to_redis_tls_mode(mode), &target.tls);
     }
     builder.build()
 }

@@ -98,22 +98,29 @@ impl Node {
     ) -> Result<Value, Failure> {
         let sent = tokio::time::timeout_at(deadline, async {
             match &self.line {
-                Line::Kept { connection, unanswered } => {
+                Line::Kept { connection, unanswered } => loop {
                     let mut link = connection.get().await?;
+                    let writes = link.writes();
                     let answer = if asking {
                         Box::pin(ask(&mut link, command)).await
                     } else {
                         link.connection.send_packed_command(command).await
                     };
                     unanswered.store(0, Ordering::Relaxed);
-                    answer.and_then(Value::extract_error).map_err(|error| {
-                        let failure = explained(&error);
-                        if failure.is_of_the_connection() || error.is_unrecoverable_error() {
-                            connection.replace(&link);
-                        }
-                        failure
-                    })
-                }
+                    let error = match answer.and_then(Value::extract_error) {
+                        Ok(reply) => return Ok(reply),
+                        Err(error) => error,
+                    };
+                    let failure = explained(&error);
+                    if failure.is_of_the_connection() || error.is_unrecoverable_error() {
+                        connection.replace(&link);
+                    }
+                    // It had been closed before: the command is one for the next connection.
+                    let was_sent = link.writes() > writes;
+                    if was_sent || !matches!(failure, Failure::Lost) {
+                        return Err(failure);
+                    }
+                },
                 Line::Brought(own) => {
                     let answer = own.send(command).await.and_then(Value::extract_error);
                     answer.map_err(|error| explained(&error))

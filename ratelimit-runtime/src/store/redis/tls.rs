@@ -1,12 +1,26 @@
 //! Certificates of an encrypted connection.
 
+#[cfg(feature = "tls")]
+use std::{io, sync::Arc};
+
 use redis::ConnectionInfo;
 #[cfg(feature = "tls")]
 use redis::{Client, ClientTlsConfig, TlsCertificates};
+#[cfg(feature = "tls")]
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+#[cfg(feature = "tls")]
+use tokio::net::TcpStream;
+#[cfg(feature = "tls")]
+use tokio_rustls::TlsConnector;
 
 use super::OpenError;
 #[cfg(feature = "tls")]
 use super::failure::describe;
+#[cfg(feature = "tls")]
+use super::{dial::Stream, stream::Prompt};
 
 /// Whom to trust, and who we are; by default the system's authorities, and nobody.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +99,56 @@ impl Tls {
         let client = Client::build_with_tls(info, self.certificates())
             .map_err(|error| OpenError::Malformed(format!("certificates: {}", describe(&error))))?;
         Ok(client.get_connection_info().clone())
+    }
+}
+
+/// How a connection to one host is encrypted.
+#[cfg(feature = "tls")]
+pub(super) struct Encryption {
+    connector: TlsConnector,
+    host: ServerName<'static>,
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    pub(super) fn encryption(&self, host: &str, insecure: bool) -> io::Result<Encryption> {
+        if insecure {
+            let why = "certificates are always checked: write no `#insecure`, and set \
+                       root_certificate to trust one of your own";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(Arc::new(self.config()?));
+        Ok(Encryption { connector, host })
+    }
+
+    fn config(&self) -> io::Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        match &self.root_certificate {
+            Some(pem) => roots.add_parsable_certificates(certificates(&pem.0)?),
+            // Read for each connection: they are replaced while programs run.
+            None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+        };
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let Some((certificate, key)) = &self.client_certificate else {
+            return Ok(config.with_no_client_auth());
+        };
+        let key = PrivateKeyDer::from_pem_slice(&key.0).map_err(io::Error::other)?;
+        let chain = certificates(&certificate.0)?;
+        config.with_client_auth_cert(chain, key).map_err(io::Error::other)
+    }
+}
+
+#[cfg(feature = "tls")]
+fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(io::Error::other)
+}
+
+#[cfg(feature = "tls")]
+impl Encryption {
+    /// Agrees with the server on it.
+    pub(super) async fn over(self, socket: Prompt<TcpStream>) -> io::Result<Stream> {
+        Ok(Box::new(self.connector.connect(self.host, socket).await?))
     }
 }
 

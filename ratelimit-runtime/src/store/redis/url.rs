@@ -18,6 +18,7 @@ pub(super) struct Target {
     pub(super) servers: Vec<ConnectionInfo>,
     /// Of the servers, if the URL says so.
     pub(super) protocol: Option<ProtocolVersion>,
+    pub(super) tls: Tls,
 }
 
 pub(super) enum Kind {
@@ -141,7 +142,7 @@ impl Target {
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         let protocol = value("protocol").map(|_| servers[0].redis_settings().protocol());
-        Ok(Self { kind, servers, protocol })
+        Ok(Self { kind, servers, protocol, tls: tls.clone() })
     }
 
     /// The addresses, for messages.

@@ -20,6 +20,7 @@ use super::slots::{Range, SLOTS, ranges};
 use crate::{
     error::UnavailableReason,
     store::redis::{
+        Tls,
         breaker::Breaker,
         connector::Connector,
         failure::{Address, describe},
@@ -40,6 +41,7 @@ pub(super) struct Map {
     /// The addresses in the URL.
     seeds: Vec<ConnectionInfo>,
     protocol: Option<ProtocolVersion>,
+    tls: Tls,
     /// The map may be out of date.
     pub(super) stale: Notify,
     /// Rounds of asking that have come to an end.
@@ -63,6 +65,7 @@ impl Map {
             nobody: RwLock::new(no_node()),
             seeds: target.servers,
             protocol: target.protocol,
+            tls: target.tls,
             stale: Notify::new(),
             rounds: watch::Sender::new(0),
         }
@@ -122,7 +125,7 @@ impl Map {
             _ => ConnectionAddr::Tcp(host, port),
         };
         let info = self.seeds[0].clone().set_addr(addr);
-        Node::lazy(Connector::to_server(info, self.protocol), name)
+        Node::lazy(Connector::to_server(info, self.protocol, self.tls.clone()), name)
     }
 
     /// Asks which slots are where; or says why nobody tells.
@@ -145,7 +148,7 @@ impl Map {
         }
         for seed in &self.seeds {
             // A seed need not be a node: its connection is not kept.
-            let connector = Connector::to_server(seed.clone(), self.protocol);
+            let connector = Connector::to_server(seed.clone(), self.protocol, self.tls.clone());
             let node = match Node::open(connector, seed.addr().to_string()).await {
                 Ok(node) => node,
                 Err(error) => {
