@@ -1,0 +1,205 @@
+//! Refusals of Redis that a process remembers: how few commands a flood costs, and how soon a change
+//! by another process is seen.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use harness::{NOTICED, RedisServer, exceeded};
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A limiter of another process, as far as Redis can see.
+async fn limiter(server: &RedisServer) -> Limiter {
+    server.limiter().await
+}
+
+/// The commands that decide calls, sent while `flood` runs; the calls that were admitted; the time
+/// that it took.
+async fn flood(
+    server: &RedisServer,
+    calls: usize,
+    mut call: impl AsyncFnMut() -> Result<(), RateLimitError>,
+) -> (u64, u64, Duration) {
+    let before = server.calls()["evalsha"];
+    let (start, mut admitted) = (Instant::now(), 0);
+    for _ in 0..calls {
+        match call().await {
+            Ok(()) => admitted += 1,
+            Err(RateLimitError::Exceeded(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    (server.calls()["evalsha"] - before, admitted, start.elapsed())
+}
+
+/// One command a second, one for the first refusal, and those that admitted.
+fn assert_few(what: &str, (commands, admitted, took): (u64, u64, Duration)) {
+    assert!(
+        commands <= 2 + admitted + took.as_secs(),
+        "{what}: {commands} commands for {admitted} admitted calls in {took:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_another_process_gives_back_counts_in_full_as_soon_as_it_is_seen() {
+    let server = RedisServer::start();
+    let (here, elsewhere) = (limiter(&server).await, limiter(&server).await);
+    for policy in [
+        Policy::sliding_window("log", DAY, 5),
+        Policy::sliding_counter("counter", DAY, 5),
+        Policy::fixed_window("window", DAY, 5),
+        Policy::token_bucket("bucket", DAY, 5),
+    ] {
+        for change in ["reset", "refund", "DEL", "FLUSHALL"] {
+            let taken = elsewhere.check_n(&policy, "alice", 5).await.unwrap();
+            let refused = exceeded(here.check(&policy, "alice").await);
+            assert!(refused.retry_after() > MINUTE);
+            match change {
+                "reset" => elsewhere.reset(&policy, "alice").await.unwrap(),
+                "refund" => elsewhere.refund(&taken).await.unwrap(),
+                "DEL" => server.command(&format!("DEL {}", server.keys()[0])),
+                command => server.command(command),
+            }
+            let start = Instant::now();
+            while here.check(&policy, "alice").await.is_err() {
+                tokio::task::yield_now().await;
+            }
+            assert!(start.elapsed() < Duration::from_secs(1) + NOTICED, "{:?}", start.elapsed());
+            for unit in 2..=5 {
+                let again = here.check(&policy, "alice").await;
+                assert!(again.is_ok(), "{policy:?} after {change}, unit {unit}: {again:?}");
+            }
+            elsewhere.reset(&policy, "alice").await.unwrap();
+            here.reset(&policy, "alice").await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn part_of_a_quota_given_back_elsewhere_is_seen_whatever_the_costs() {
+    let server = RedisServer::start();
+    let (here, elsewhere) = (limiter(&server).await, limiter(&server).await);
+    let policy = Policy::sliding_window("p", DAY, 100);
+    let taken = elsewhere.check_n(&policy, "alice", 30).await.unwrap();
+    elsewhere.check_n(&policy, "alice", 70).await.unwrap();
+    for cost in [1, 20, 50] {
+        exceeded(here.check_n(&policy, "alice", cost).await);
+    }
+    elsewhere.refund(&taken).await.unwrap();
+    // Calls that are refused all the same ask at their times, and so show that 30 units are free.
+    let start = Instant::now();
+    let mut admitted = 0;
+    while admitted < 30 {
+        exceeded(here.check_n(&policy, "alice", 50).await);
+        admitted += u32::from(here.check(&policy, "alice").await.is_ok());
+        assert!(start.elapsed() < Duration::from_secs(1) + 2 * NOTICED, "{admitted} admitted");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_varying_costs_reaches_redis_once_a_second() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server).await;
+    for policy in [
+        Policy::sliding_window("log", DAY, 1_000),
+        Policy::sliding_counter("counter", DAY, 1_000),
+        Policy::fixed_window("window", DAY, 1_000),
+        Policy::token_bucket("bucket", DAY, 60),
+        Policy::sliding_window("tiers", DAY, 1_000).tier(2 * DAY, 1_500),
+    ] {
+        let most = policy.tiers()[0].threshold();
+        limiter.check_n(&policy, "alice", most - 7).await.unwrap();
+        let mut rng = Rng::with_seed(7);
+        let figures = flood(&server, 20_000, async || {
+            limiter.check_n(&policy, "alice", rng.u32(1..=30)).await.map(drop)
+        });
+        assert_few(policy.name(), figures.await);
+        limiter.reset(&policy, "alice").await.unwrap();
+        limiter.check_n(&policy, "alice", most).await.unwrap();
+        let mut costs = (1..=30).rev().cycle();
+        let figures = flood(&server, 20_000, async || {
+            limiter.check_n(&policy, "alice", costs.next().unwrap()).await.map(drop)
+        });
+        assert_few(policy.name(), figures.await);
+    }
+}
+
+#[tokio::test]
+async fn a_flood_under_thresholds_of_its_own_reaches_redis_once_a_second() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server).await;
+    for of in [Policy::sliding_window, Policy::fixed_window] {
+        let plan = |threshold| of("plan", DAY, threshold);
+        limiter.check_n(&plan(1_000), "alice", 1_000).await.unwrap();
+        let mut rng = Rng::with_seed(7);
+        let figures = flood(&server, 20_000, async || {
+            let threshold = rng.u32(1..=1_000);
+            limiter.check_n(&plan(threshold), "alice", rng.u32(1..=threshold)).await.map(drop)
+        });
+        assert_few("thresholds", figures.await);
+        // One that is raised above what is known is asked for.
+        assert!(limiter.check(&plan(1_001), "alice").await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_asks() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server).await;
+    let policy = Policy::sliding_window("p", HOUR, 3);
+    limiter.check_n(&policy, "alice", 3).await.unwrap();
+    let figures = flood(&server, 2_000, async || {
+        let request = limiter.request(&policy, "alice").max_wait(MINUTE);
+        request.check().await.map(drop)
+    });
+    assert_few("max_wait", figures.await);
+
+    // What is given back elsewhere serves a call that would have waited, also within the second.
+    let brief = Policy::sliding_window("brief", MINUTE, 3);
+    limiter.check_n(&brief, "alice", 3).await.unwrap();
+    exceeded(limiter.check(&brief, "alice").await);
+    let () = server.command("FLUSHALL");
+    let waits = limiter.request(&brief, "alice").max_wait(HOUR).check();
+    tokio::time::timeout(Duration::from_secs(15), waits).await.expect("a place at once").unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_from_memory_is_never_longer_than_redis_has_it() {
+    let server = RedisServer::start();
+    let (here, elsewhere) = (limiter(&server).await, limiter(&server).await);
+    let policy = Policy::sliding_window("p", MINUTE, 100);
+    for units in [10, 40, 30, 20] {
+        elsewhere.check_n(&policy, "alice", units).await.unwrap();
+    }
+    let mut rng = Rng::with_seed(7);
+    for _ in 0..500 {
+        let (cost, start) = (rng.u32(1..=100), Instant::now());
+        let told = exceeded(here.check_n(&policy, "alice", cost).await);
+        let asked = exceeded(elsewhere.peek_n(&policy, "alice", cost).await);
+        // Redis was asked later, when less of the wait was left.
+        let longest = asked.retry_after() + start.elapsed() + Duration::from_millis(1);
+        assert!(told.retry_after() <= longest, "{cost}: {told} / {asked}");
+        assert_eq!(told.remaining(), 0);
+    }
+}
+
+#[tokio::test]
+async fn no_refusal_outlives_the_override_or_the_kill_switch_that_it_came_from() {
+    use ratelimit_runtime::{Enforcement, Override};
+
+    let server = RedisServer::start();
+    let limiter = limiter(&server).await;
+    let policy = Policy::sliding_window("p", MINUTE, 100);
+    limiter.check_n(&policy, "alice", 10).await.unwrap();
+    let lowered = Override::new().threshold(5).period(HOUR);
+    limiter.overrides().set("p", lowered).unwrap();
+    let refused = exceeded(limiter.check(&policy, "alice").await);
+    assert!(refused.retry_after() > MINUTE);
+    limiter.overrides().set("p", Override::new().enforcement(Enforcement::Off)).unwrap();
+    assert!(limiter.check(&policy, "alice").await.is_ok());
+    limiter.overrides().remove("p");
+    assert!(limiter.check(&policy, "alice").await.is_ok());
+}
