@@ -1,8 +1,8 @@
 //! `cargo bench -p ratelimit-benches --bench flood`
 //!
-//! A flood on one exhausted key, with the settings that a limiter has unless told otherwise: the
-//! commands that reach Redis in a second, and the nanoseconds of a refusal beside those of the
-//! embedded store.
+//! A flood on one exhausted key, with the settings that a limiter has by default: the commands that
+//! reach Redis in a second, for calls of one cost and of varying costs, and the nanoseconds of a
+//! refusal beside those of the embedded store.
 
 use std::{
     hint::black_box,
@@ -14,7 +14,7 @@ use ratelimit_benches::{
     on_redis::refused,
     server::{Result, Server},
 };
-use ratelimit_runtime::Limiter;
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::runtime::Builder;
 
 const ROUNDS: usize = 9;
@@ -22,8 +22,59 @@ const LENGTH: Duration = Duration::from_millis(500);
 /// How long commands are counted.
 const COUNTED: Duration = Duration::from_secs(10);
 
+/// Units come back all the time, as of 1 000 a minute, and a flood is used to them after two periods.
+const TRICKLE: Policy = Policy::sliding_window("trickle", Duration::from_secs(6), 100);
+const CALLS_A_SECOND: u32 = 1_000;
+
 fn main() -> Result<()> {
     let server = Server::start(&[])?;
+    of_one_cost(&server)?;
+    let mut random = fastrand::Rng::with_seed(7);
+    of_costs(&server, "10", || 10)?;
+    of_costs(&server, "1-30 at random", || random.u32(1..=30))?;
+    let mut falling = (1..=30).rev().cycle();
+    of_costs(&server, "30, 29, .. 1", || falling.next().unwrap_or(1))?;
+    let mut random = fastrand::Rng::with_seed(7);
+    of_costs(&server, "2-50 at random", || random.u32(2..=50))
+}
+
+/// The commands of a flood whose calls have these costs.
+fn of_costs(server: &Server, name: &str, mut cost: impl FnMut() -> u32) -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let limiter = runtime.block_on(Limiter::connect(&server.url()))?;
+    let mut flood = async |length: Duration| {
+        let mut pace = tokio::time::interval(Duration::from_secs(1) / CALLS_A_SECOND);
+        let (start, mut calls, mut admitted) = (Instant::now(), 0_u32, 0_u32);
+        while start.elapsed() < length {
+            pace.tick().await;
+            calls += 1;
+            match limiter.check_n(&TRICKLE, name, cost()).await {
+                Ok(_) => admitted += 1,
+                Err(RateLimitError::Exceeded(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((calls, admitted))
+    };
+    runtime.block_on(flood(2 * TRICKLE.tiers()[0].period()))?;
+    server.command::<()>(&["CONFIG", "RESETSTAT"])?;
+    let (calls, admitted) = runtime.block_on(flood(COUNTED))?;
+    let of = |figure: f64| figure / COUNTED.as_secs_f64();
+    let commands = of(decisions(server)?);
+    let (calls, admitted) = (of(calls.into()), of(admitted.into()));
+    println!("\ncosts {name}: {calls:.0} calls/s, {admitted:.1} admitted, {commands:.1} commands");
+    report(&format!("flood, costs {name}: commands/s"), vec![commands], "at most 5");
+    Ok(())
+}
+
+/// The commands that decided calls since the statistics were reset.
+fn decisions(server: &Server) -> Result<f64> {
+    let stats: String = server.command(&["INFO", "commandstats"])?;
+    let calls = stats.lines().find_map(|it| it.strip_prefix("cmdstat_evalsha:calls="));
+    Ok(calls.and_then(|it| it.split(',').next()).map_or(Ok(0.), str::parse)?)
+}
+
+fn of_one_cost(server: &Server) -> Result<()> {
     for workers in [1, 2] {
         let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
         let url = server.url();
@@ -55,11 +106,8 @@ fn main() -> Result<()> {
         flood(&in_memory, LENGTH);
         server.command::<()>(&["CONFIG", "RESETSTAT"])?;
         flood(&on_redis, COUNTED);
-        let stats: String = server.command(&["INFO", "commandstats"])?;
-        let calls = stats.lines().find_map(|it| it.strip_prefix("cmdstat_evalsha:calls="));
-        let calls: f64 = calls.and_then(|it| it.split(',').next()).map_or(Ok(0.), str::parse)?;
         // The first of them begins the first second.
-        let commands = vec![(calls - 1.) / COUNTED.as_secs_f64()];
+        let commands = vec![(decisions(server)? - 1.) / COUNTED.as_secs_f64()];
         let (mut remote, mut memory) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             remote.push(flood(&on_redis, LENGTH));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::refusals::Refusals;
+use self::refusals::{Refusals, Trip};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -64,15 +64,17 @@ impl Remote {
         &self,
         key: &Key,
         request: Request<'_>,
+        max_wait: Duration,
         on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
         let sent = Instant::now();
-        if let Some(refusal) = self.refusals.find(key, request, sent) {
+        if let Some(refusal) = self.refusals.find(key, request, max_wait, sent) {
             return Ok(refusal);
         }
         match self.store.decide(key, request, sent + self.deadline).await {
             Ok(outcome) => {
-                self.refusals.keep(key, request, outcome, sent);
+                let trip = Trip { sent, answered: Instant::now() };
+                self.refusals.keep(key, request, outcome, trip);
                 Ok(outcome)
             }
             // Not the store's failing, and no reason to count elsewhere.

@@ -28,7 +28,7 @@ use crate::{
     caller::Caller,
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
-    fallback::{OnStoreError, Remote},
+    fallback::Remote,
     key::{self, Key, Subject},
     overrides::Overrides,
     policy::Policy,
@@ -233,13 +233,14 @@ impl Limiter {
         &self,
         caller: &Caller,
         request: Request<'_>,
-        on_store_error: Option<OnStoreError>,
+        terms: Terms,
     ) -> Result<Outcome, UnavailableReason> {
         let policy = request.policy;
         match &self.inner.store {
             Store::Memory(store) => store.decide(Subject::new(policy, caller.parts()), request),
             Store::Remote(store) => {
-                store.decide(&self.key(policy, caller), request, on_store_error).await
+                let Terms { max_wait, on_store_error } = terms;
+                store.decide(&self.key(policy, caller), request, max_wait, on_store_error).await
             }
         }
     }

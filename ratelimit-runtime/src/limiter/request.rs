@@ -52,6 +52,17 @@ pub(crate) struct Terms {
     pub(crate) on_store_error: Option<OnStoreError>,
 }
 
+impl Terms {
+    pub(super) fn without_wait(self) -> Self {
+        Self { max_wait: Duration::ZERO, ..self }
+    }
+
+    /// The terms of a call that has waited so long.
+    pub(super) fn less(self, waited: Duration) -> Self {
+        Self { max_wait: self.max_wait.saturating_sub(waited), ..self }
+    }
+}
+
 impl<'a> CheckRequest<'a> {
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Caller) -> Self {
         Self {
@@ -143,7 +154,7 @@ impl<'a> CheckRequest<'a> {
             }
             judged => judged?,
         }
-        let outcome = limiter.decide(&caller, request, terms.on_store_error).await;
+        let outcome = limiter.decide(&caller, request, terms).await;
         let outcome = unavailable(policy, outcome)?;
         Ok(decision::decide(policy, &outcome)?)
     }

@@ -38,10 +38,11 @@ impl Limiter {
             }
             // A dry run lets every call pass, and so lets none wait.
             let Some(changes) = changes.as_mut().filter(|_| !course.is_rehearsed()) else {
-                let outcome = self.decide(&caller, course.request, terms.on_store_error).await;
+                let outcome = self.decide(&caller, course.request, terms.without_wait()).await;
                 return course.finish(begun, caller, outcome);
             };
-            let outcome = course.attempt(&caller, terms).await;
+            let left = terms.less(start.as_ref().map_or(Duration::ZERO, Instant::elapsed));
+            let outcome = course.attempt(&caller, left).await;
             let waited = start.get_or_insert_with(Instant::now).elapsed();
             let wait = wait_of(&outcome).filter(|wait| waited + *wait <= terms.max_wait);
             let Some(wait) = wait else {
@@ -59,7 +60,7 @@ impl Course<'_> {
     async fn attempt(&self, caller: &Caller, terms: Terms) -> Result<Outcome, UnavailableReason> {
         let lenient = self.policy().without_count_rejected();
         let request = Request { policy: &lenient, ..self.request };
-        self.limiter.decide(caller, request, terms.on_store_error).await
+        self.limiter.decide(caller, request, terms).await
     }
 
     /// Has the refusal recorded that the call's attempts were not, where refusals are.
@@ -71,7 +72,7 @@ impl Course<'_> {
     ) -> Result<Outcome, UnavailableReason> {
         match outcome {
             Ok(refused) if !refused.admitted && self.policy().counts_rejected() => {
-                self.limiter.decide(caller, self.request, terms.on_store_error).await
+                self.limiter.decide(caller, self.request, terms.without_wait()).await
             }
             other => other,
         }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     caller::Caller,
+    store::Source,
     sync::{each, with},
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
 const REQUEST: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
 const SECOND: Duration = Duration::from_secs(1);
+const MICRO: Duration = Duration::from_micros(1);
 
 fn key() -> Key {
     Key::compose("", &POLICY, Caller::from("alice").parts())
@@ -22,12 +24,21 @@ fn refused(wait: Duration) -> Outcome {
     Outcome { admitted: false, tier, remaining, wait, more: wait, reset: wait, mark: 0, source }
 }
 
+fn admitted(remaining: u32) -> Outcome {
+    Outcome { admitted: true, remaining, ..refused(SECOND) }
+}
+
+/// Of a call that was answered at once.
+fn at(sent: Instant) -> Trip {
+    Trip { sent, answered: sent }
+}
+
 fn refusals() -> Arc<Refusals> {
     Arc::new(Refusals::new(1, 10 * SECOND))
 }
 
 fn wait_at(refusals: &Refusals, now: Instant) -> Option<u64> {
-    refusals.find(&key(), REQUEST, now).map(|outcome| outcome.wait)
+    refusals.find(&key(), REQUEST, Duration::ZERO, now).map(|outcome| outcome.wait)
 }
 
 #[test]
@@ -36,7 +47,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
         let (refusals, start) = (refusals(), Instant::now());
         let [earlier, later] = [(); 2].map(|()| Arc::clone(&refusals));
         let keep = |refusals: &Refusals, sent, wait| {
-            refusals.keep(&key(), REQUEST, refused(wait), sent);
+            refusals.keep(&key(), REQUEST, refused(wait), at(sent));
         };
         // The later of the two is over first: something was given back meanwhile.
         let found = with(
@@ -53,8 +64,9 @@ fn a_refusal_never_refuses_beyond_its_instant() {
             || wait_at(&refusals, start + SECOND),
         );
         assert!(found.iter().flatten().all(|wait| [1_000_000, 2_000_000].contains(wait)));
-        assert!([None, Some(1_000_000)].contains(&wait_at(&refusals, start + 2 * SECOND)));
-        assert_eq!(wait_at(&refusals, start + 3 * SECOND), None);
+        // Whichever answer came first, the later call's is what holds.
+        assert_eq!(wait_at(&refusals, start + 2 * SECOND - MICRO), Some(1));
+        assert_eq!(wait_at(&refusals, start + 2 * SECOND), None);
     });
 }
 
@@ -62,7 +74,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
 fn of_calls_at_once_one_asks_the_store() {
     each(|| {
         let (refusals, sent) = (refusals(), Instant::now());
-        refusals.keep(&key(), REQUEST, refused(60 * SECOND), sent);
+        refusals.keep(&key(), REQUEST, refused(60 * SECOND), at(sent));
         let later = sent + 10 * SECOND;
         let other = || -> Box<dyn FnOnce() -> Option<u64>> {
             let refusals = Arc::clone(&refusals);
@@ -77,11 +89,11 @@ fn of_calls_at_once_one_asks_the_store() {
 fn what_is_forgotten_is_found_no_more() {
     each(|| {
         let (refusals, now) = (refusals(), Instant::now());
-        refusals.keep(&key(), REQUEST, refused(SECOND), now);
+        refusals.keep(&key(), REQUEST, refused(SECOND), at(now));
         let other = Arc::clone(&refusals);
         // A call that was sent before is refused meanwhile.
         let late = move || {
-            other.keep(&key(), REQUEST, refused(SECOND), now);
+            other.keep(&key(), REQUEST, refused(SECOND), at(now));
             wait_at(&other, now)
         };
         with([Box::new(late) as Box<dyn FnOnce() -> _>], || {
@@ -89,5 +101,31 @@ fn what_is_forgotten_is_found_no_more() {
             None
         });
         assert_eq!(wait_at(&refusals, now), None);
+    });
+}
+
+#[test]
+fn an_admitted_call_ends_what_was_refused_before() {
+    each(|| {
+        let (refusals, start) = (refusals(), Instant::now());
+        refusals.keep(&key(), REQUEST, refused(60 * SECOND), at(start));
+        let later = start + SECOND;
+        let others = [
+            (refused(60 * SECOND), Trip { sent: start, answered: later }),
+            (admitted(4), Trip { sent: later, answered: later }),
+        ];
+        let others = others.map(|(outcome, trip)| -> Box<dyn FnOnce() -> Option<u64>> {
+            let refusals = Arc::clone(&refusals);
+            Box::new(move || {
+                refusals.keep(&key(), REQUEST, outcome, trip);
+                wait_at(&refusals, later)
+            })
+        });
+        with(others, || wait_at(&refusals, later));
+        assert_eq!(wait_at(&refusals, later), None);
+        // One that was refused after it is kept.
+        let sent = later + MICRO;
+        refusals.keep(&key(), REQUEST, refused(SECOND), at(sent));
+        assert_eq!(wait_at(&refusals, sent), Some(1_000_000));
     });
 }

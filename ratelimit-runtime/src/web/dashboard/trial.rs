@@ -13,7 +13,7 @@ use super::{Dashboard, Failed, actions, json};
 use crate::{
     caller::Caller,
     error::UnavailableReason,
-    limiter::Limiter,
+    limiter::{Limiter, Terms},
     policy::Policy,
     rules::Algorithm,
     store::{Outcome, Request},
@@ -104,7 +104,9 @@ impl Trial {
     async fn call(&self, policy: &Policy, asked: &Question) -> Result<Answer, UnavailableReason> {
         let caller = Caller::from(&asked.name);
         let ask = async |cost, record| -> Result<Outcome, UnavailableReason> {
-            self.0.decide(&caller, Request { policy, cost, record, id: None }, None).await
+            self.0
+                .decide(&caller, Request { policy, cost, record, id: None }, Terms::default())
+                .await
         };
         let mut admitted = Vec::new();
         for _ in 0..asked.calls {
