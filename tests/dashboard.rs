@@ -365,6 +365,24 @@ async fn a_caller_is_looked_up_and_reset_and_never_named() {
 }
 
 #[tokio::test]
+async fn a_caller_above_a_lowered_limit_is_looked_up() {
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), server.limiter().await] {
+        let operator = Operator::of(&limiter).await;
+        for _ in 0..3 {
+            greet(&limiter, "acme", Some("alice")).await.unwrap();
+        }
+        limiter.overrides().set("greet", Override::new().threshold(1)).unwrap();
+        let caller = json!([{ "text": "acme" }, { "text": "alice" }]);
+        let question = json!({ "limit": "greet", "caller": caller });
+        let (status, told) = operator.act("caller", question).await;
+        assert_eq!((status, &told["remaining"]), (200, &json!(0)), "{told}");
+        assert_eq!(told["threshold"], json!(1), "{told}");
+        assert!(told["next"].as_f64().unwrap() > 0.0, "{told}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_looked_up_is_told_in_words() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;

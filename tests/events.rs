@@ -115,3 +115,65 @@ async fn who_decided_is_told() {
     ];
     assert_eq!(told, expected.map(|(outcome, source)| (outcome.to_owned(), source.to_owned())));
 }
+
+#[tokio::test]
+async fn a_policy_that_breaks_a_rule_is_an_event_a_call_and_an_error_once() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let limiter = Limiter::in_memory();
+    for policy in [
+        Policy::sliding_window("wrong", Duration::ZERO, 1),
+        Policy::sliding_window("wrong too", Duration::from_secs(60), 100_001),
+    ] {
+        for _ in 0..3 {
+            limiter.check(&policy, "secret-name").await.unwrap_err();
+        }
+    }
+    let event = "DEBUG message=rate limit not decided policy=\"wrong\" algorithm=\"sliding_window\" \
+                 outcome=\"invalid_policy\" reason=invalid rate limit policy `wrong`: `period` must be \
+                 at least 1 ms, but is 0 source=\"limiter\"";
+    let told = lines.all();
+    assert_eq!(decisions(&lines).iter().filter(|line| *line == event).count(), 3, "{told:?}");
+    let errors: Vec<_> = told.iter().filter(|line| line.starts_with("ERROR")).collect();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(
+        errors[0].contains("policy=\"wrong\" rule=`period` must be at least 1 ms"),
+        "{errors:?}"
+    );
+    assert!(errors[1].contains("policy=\"wrong too\" rule=`threshold` must be"), "{errors:?}");
+    assert!(!told.iter().any(|line| line.contains("secret-name")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_is_logged_once_a_minute_with_the_calls_since() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let limiter = Limiter::in_memory();
+    let told = || -> Vec<String> {
+        let lines = lines.all().into_iter().filter(|line| line.contains("dry run"));
+        lines.map(|line| line.split(" latest=").next().unwrap().to_owned()).collect()
+    };
+    let line = |policy: &str, calls: u32| {
+        let message = "INFO message=dry run: calls would have been refused";
+        format!("{message} policy=\"{policy}\" calls={calls}")
+    };
+    for _ in 0..1_000 {
+        rehearsed(&limiter, "alice").await.unwrap();
+    }
+    assert_eq!(told(), [line("rehearsed", 1)]);
+    tokio::time::advance(Duration::from_secs(59)).await;
+    rehearsed(&limiter, "alice").await.unwrap();
+    assert_eq!(told().len(), 1);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    // Admitted again, and then refused for the thousandth time since.
+    rehearsed(&limiter, "alice").await.unwrap();
+    assert_eq!(told().len(), 1);
+    rehearsed(&limiter, "alice").await.unwrap();
+    assert_eq!(told(), [line("rehearsed", 1), line("rehearsed", 1_000)]);
+    // Another limit is another line.
+    limiter.overrides().enforce(Some(ratelimit_runtime::Enforcement::DryRun));
+    for _ in 0..3 {
+        greet(&limiter, "alice").await.unwrap();
+    }
+    assert_eq!(told()[2..], [line("greet", 1)]);
+}

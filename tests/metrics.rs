@@ -44,7 +44,8 @@ async fn rehearsed(limiter: &Limiter) -> Result<(), RateLimitError> {
 
 #[tokio::test]
 async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
-    const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 1);
+    const MINUTE: Duration = Duration::from_secs(60);
+    const POLICY: Policy = Policy::sliding_window("p", MINUTE, 1);
     let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
     let mut server = RedisServer::start();
     let limiter = server.limiter().await;
@@ -58,6 +59,14 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     for _ in 0..10 {
         denying.check(&POLICY, "bob").await.unwrap_err();
     }
+    for policy in [
+        Policy::sliding_window("too large", MINUTE, 2),
+        Policy::sliding_window("invalid", Duration::ZERO, 3),
+    ] {
+        for _ in 0..2 {
+            limiter.check_n(&policy, "alice", 3).await.unwrap_err();
+        }
+    }
     let page = prometheus.render();
     let told = samples(&page);
     let decisions = |policy: &str, outcome: &str, source: &str| {
@@ -68,6 +77,8 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     assert_eq!(decisions("p", "refused", "store"), Some("1"), "{page}");
     assert_eq!(decisions("p", "refused", "refusals"), Some("2"), "{page}");
     assert_eq!(decisions("p", "unavailable", "nobody"), Some("10"), "{page}");
+    assert_eq!(decisions("too large", "too_large", "limiter"), Some("2"), "{page}");
+    assert_eq!(decisions("invalid", "invalid_policy", "limiter"), Some("2"), "{page}");
     assert_eq!(decisions("rehearsed", "admitted", "store"), Some("1"), "{page}");
     assert_eq!(decisions("rehearsed", "would_have_refused", "store"), Some("1"), "{page}");
     assert_eq!(decisions("rehearsed", "would_have_refused", "refusals"), Some("2"), "{page}");

@@ -160,6 +160,17 @@ async fn a_store_that_cannot_decide_is_unavailable() {
 }
 
 #[tokio::test]
+async fn a_call_that_can_never_pass_is_a_failed_precondition() {
+    const NOTHING: Policy = Policy::sliding_window("nothing", Duration::from_secs(60), 0);
+    let mut client = connect(serve(Identity::peer(), Limiter::in_memory(), NOTHING).await).await;
+    let refused = greet(&mut client, None).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.message(), "rate limit `nothing` admits nothing: its threshold is 0");
+    assert!(refused.get_details_retry_info().is_none());
+    assert!(refused.metadata().get("retry-after").is_none());
+}
+
+#[tokio::test]
 async fn concurrent_calls_get_exactly_the_threshold() {
     let limiter = Limiter::in_memory();
     let gate = Policy::sliding_window("hundred", Duration::from_secs(600), 100);

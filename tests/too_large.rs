@@ -190,3 +190,35 @@ async fn a_lowered_limit_decides_also_for_calls_that_no_longer_fit_it() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn one_call_takes_no_more_from_a_log_than_redis_writes_in_a_moment() {
+    const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
+    on_each_store(async |limiter| {
+        let refused = too_large(limiter.check_n(&LOG, "alice", 1_001).await);
+        assert_eq!(refused.fault(), PolicyFault::CostTooLarge { cost: 1_001, largest: 1_000 });
+        assert_eq!(
+            refused.to_string(),
+            "rate limit `log` never admits 1001 units at once: a sliding window takes at most 1000 \
+             in one call"
+        );
+        assert_eq!(too_large(limiter.peek_n(&LOG, "alice", 100_000).await).cost(), 100_000);
+        assert_eq!(limiter.check_n(&LOG, "alice", 1_000).await.unwrap().remaining(), 99_000);
+        // The threshold is told of where it is the smaller bound.
+        let small = Policy::sliding_window("small", MINUTE, 1_000);
+        let refused = too_large(limiter.check_n(&small, "alice", 1_001).await);
+        assert_eq!(
+            refused.fault(),
+            PolicyFault::CostOverThreshold { cost: 1_001, threshold: 1_000 }
+        );
+        // Others keep no entries.
+        for other in [
+            Policy::sliding_counter("other", MINUTE, 100_000),
+            Policy::fixed_window("other", MINUTE, 100_000),
+            Policy::token_bucket("other", MINUTE, 100_000),
+        ] {
+            limiter.check_n(&other, "alice", 100_000).await.unwrap();
+        }
+    })
+    .await;
+}

@@ -4,6 +4,7 @@ mod builder;
 mod course;
 mod environment;
 mod installed;
+mod notices;
 mod request;
 mod server;
 #[cfg(feature = "overrides")]
@@ -13,6 +14,7 @@ mod wait;
 
 use std::{fmt, sync::Arc};
 
+use self::notices::Notices;
 pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
     installed::install,
@@ -61,6 +63,7 @@ pub struct Limiter {
 struct Inner {
     store: Store,
     overrides: Overrides,
+    notices: Notices,
     prefix: Box<str>,
     /// What makes the callers' pseudonyms; without it they have none.
     secret: Option<Box<str>>,

@@ -17,6 +17,9 @@ const LONGEST: u64 = 366 * DAY;
 /// Different callers of one policy.
 const CALLERS: usize = 3;
 
+/// The most units that a limiter takes from a log in one call.
+const LARGEST_LOG_COST: u32 = 1_000;
+
 /// The seed of a run: `MODEL_SEED`, or another one each time.
 pub fn seed() -> u64 {
     match env::var("MODEL_SEED") {
@@ -129,9 +132,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Calls from `start` on, forwards.
+    /// Calls from `start` on, forwards, that a limiter decides.
     pub fn forwards(case: &Case, start: u64, rng: Rng) -> Self {
-        Self::new(case, start, rng)
+        let mut schedule = Self::new(case, start, rng);
+        if case.policy.algorithm() == Algorithm::SlidingWindow {
+            schedule.largest_cost = schedule.largest_cost.min(LARGEST_LOG_COST);
+        }
+        schedule
     }
 
     /// Calls from `start` on, with a clock that steps back now and then and stays within what a
@@ -203,6 +210,8 @@ impl Schedule {
         let now = if self.backwards { now } else { now.max(self.now) };
         let record = self.rng.u32(..100) < 85;
         let cost = cost.unwrap_or_else(|| match self.rng.u32(..10) {
+            // Else a large log would never be full.
+            0..6 if self.largest_cost == LARGEST_LOG_COST => LARGEST_LOG_COST,
             0..6 => 1,
             6..8 => self.rng.u32(1..=self.largest_cost.min(5)),
             8 if !record => 0,

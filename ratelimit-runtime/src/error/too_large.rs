@@ -5,7 +5,8 @@ use std::{error::Error, fmt, time::Duration};
 use crate::{policy::Tier, rules::PolicyFault};
 
 /// A call that its limit can never admit, however long it waits: its cost is larger than a threshold
-/// or a burst, or one of these is 0.
+/// or a burst, or than the 1 000 units that one call takes from a
+/// [sliding window](crate::Algorithm::SlidingWindow), or a threshold or burst is 0.
 ///
 /// Such numbers come from clients and from plans, and are no failure of the service. Repeating the
 /// call does not help, so there is no wait.
@@ -82,6 +83,11 @@ impl fmt::Display for TooLarge {
                     "rate limit `{policy}` never admits {cost} units at once: its burst is {burst}"
                 )
             }
+            PolicyFault::CostTooLarge { largest, .. } => write!(
+                f,
+                "rate limit `{policy}` never admits {cost} units at once: a sliding window takes at \
+                 most {largest} in one call"
+            ),
             _ => write!(
                 f,
                 "rate limit `{policy}` never admits {cost} units at once: at most {} per {:?}",

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Inner, Limiter, Store, environment};
+use super::{Inner, Limiter, Notices, Store, environment};
 use crate::{
     error::{ConnectError, ConnectFault},
     fallback::{OnStoreError, Remote, Settings},
@@ -265,6 +265,7 @@ impl LimiterBuilder {
             inner: Arc::new(Inner {
                 store,
                 overrides: Overrides::none(),
+                notices: Notices::default(),
                 prefix: self.prefix,
                 secret: self.secret,
             }),

@@ -96,6 +96,9 @@ impl<'a> Course<'a> {
             return Some(Ok(self.pass(&outcome, None)));
         }
         begun.turned_away(self.policy(), &error, self.is_rehearsed(), pseudonym);
+        if let RateLimitError::InvalidPolicy(invalid) = &error {
+            self.limiter.inner.notices.invalid_policy(invalid);
+        }
         Some(self.refuse(None, error, None))
     }
 
@@ -212,7 +215,7 @@ impl<'a> Course<'a> {
         if !self.is_rehearsed() {
             return Err(error);
         }
-        tracing::info!(%error, "dry run: this call would have been refused");
+        self.limiter.inner.notices.would_have_refused(self.policy().name(), &error);
         Ok(match outcome {
             Some(outcome) => decision::passed(self.policy(), &outcome),
             None => self.unlimited(),

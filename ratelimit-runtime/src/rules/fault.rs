@@ -71,6 +71,13 @@ pub enum PolicyFault {
         /// The size of the bucket, in tokens.
         burst: u64,
     },
+    /// A call costs more than a sliding window, which keeps an entry for each unit, takes at once.
+    CostTooLarge {
+        /// The cost.
+        cost: u64,
+        /// The largest cost of one call.
+        largest: u64,
+    },
     /// A request id is given to an algorithm that does not remember each call.
     RequestIdWithoutLog {
         /// The algorithm.
@@ -90,6 +97,7 @@ impl PolicyFault {
                 | Self::CostZero
                 | Self::CostOverThreshold { .. }
                 | Self::CostOverBurst { .. }
+                | Self::CostTooLarge { .. }
         )
     }
 }
@@ -150,6 +158,11 @@ impl fmt::Display for PolicyFault {
             Self::CostOverBurst { cost, burst } => {
                 write!(f, "`cost` is {cost}, which can never pass a burst of {burst}")
             }
+            Self::CostTooLarge { cost, largest } => write!(
+                f,
+                "`cost` must be at most {largest} on a `sliding_window`, but is {cost}: it keeps an \
+                 entry for every unit; `token_bucket` and `sliding_counter` take any cost at once"
+            ),
             Self::RequestIdWithoutLog { algorithm } => {
                 let algorithm = algorithm.as_str();
                 write!(

@@ -18,6 +18,11 @@ const MAX_PERIOD: u64 = 366 * 24 * 60 * 60 * 1_000_000;
 /// The largest threshold of an exact log, which keeps an entry per admitted unit.
 const MAX_LOG: u64 = 100_000;
 
+/// The most units that one call takes from an exact log: so many entries keep a Redis server, which
+/// does one thing at a time, for a little more than a millisecond; 2 000 keep it for more than two,
+/// and 100 000 for half a second.
+const MAX_LOG_COST: u64 = 1_000;
+
 /// The largest whole number up to which a double is exact: Lua on Redis has no other numbers.
 pub(crate) const EXACT: u64 = 1 << 53;
 
@@ -178,8 +183,12 @@ fn cost_fault(numbers: &Numbers<'_>) -> Option<PolicyFault> {
         }
         _ => {
             let thresholds = numbers.tiers.iter().filter_map(|tier| tier.threshold);
-            let threshold = thresholds.filter(|it| (1..cost).contains(it)).min()?;
-            Some(PolicyFault::CostOverThreshold { cost, threshold })
+            let is_log = numbers.algorithm == Algorithm::SlidingWindow;
+            match thresholds.filter(|it| (1..cost).contains(it)).min() {
+                Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
+                None => (is_log && cost > MAX_LOG_COST)
+                    .then_some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST }),
+            }
         }
     }
 }
