@@ -35,6 +35,7 @@ pub(crate) struct Settings {
     pub(crate) deadline: Duration,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) max_keys: usize,
+    pub(crate) max_bytes: usize,
     pub(crate) deny_cache: usize,
     pub(crate) deny_cache_ttl: Duration,
 }
@@ -50,11 +51,11 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn new(store: RedisStore, settings: Settings) -> Self {
-        let Settings { deadline, on_store_error, max_keys, deny_cache, deny_cache_ttl } = settings;
+        let Settings { deadline, on_store_error, deny_cache, deny_cache_ttl, .. } = settings;
         Self {
             store,
             refusals: Refusals::new(deny_cache, deny_cache_ttl),
-            local: MemoryStore::new(max_keys),
+            local: MemoryStore::new(settings.max_keys, settings.max_bytes),
             deadline,
             on_store_error,
         }

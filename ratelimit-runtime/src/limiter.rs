@@ -62,6 +62,7 @@ pub struct Limiter {
 
 struct Inner {
     store: Store,
+    on_store_error: OnStoreError,
     overrides: Overrides,
     notices: Notices,
     prefix: Box<str>,
@@ -231,6 +232,21 @@ impl Limiter {
         }
     }
 
+    /// The answer to a call for which the store in memory has no room. There is no other store to
+    /// count in.
+    #[cold]
+    pub(crate) fn without_room(
+        &self,
+        request: Request<'_>,
+        on_store_error: Option<OnStoreError>,
+        reason: UnavailableReason,
+    ) -> Result<Outcome, UnavailableReason> {
+        match on_store_error.unwrap_or(self.inner.on_store_error) {
+            OnStoreError::Allow => Ok(Outcome::unlimited(request)),
+            OnStoreError::Local | OnStoreError::Deny => Err(reason),
+        }
+    }
+
     /// Decides a call whose policy has been validated.
     pub(crate) async fn decide(
         &self,
@@ -240,7 +256,10 @@ impl Limiter {
     ) -> Result<Outcome, UnavailableReason> {
         let policy = request.policy;
         match &self.inner.store {
-            Store::Memory(store) => store.decide(Subject::new(policy, caller.parts()), request),
+            Store::Memory(store) => {
+                let outcome = store.decide(Subject::new(policy, caller.parts()), request);
+                outcome.or_else(|reason| self.without_room(request, on_store_error, reason))
+            }
             Store::Remote(store) => {
                 let Terms { max_wait, on_store_error } = terms;
                 store.decide(&self.key(policy, caller), request, max_wait, on_store_error).await

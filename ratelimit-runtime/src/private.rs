@@ -113,7 +113,7 @@ impl Call {
             return Checked::Undecided(Box::pin(later));
         };
         let caller = self.caller(resolved, course.policy(), &mut around);
-        Checked::Decided(course.decide_in(store, caller))
+        Checked::Decided(course.decide_in(store, caller, self.terms))
     }
 
     async fn decide_later(

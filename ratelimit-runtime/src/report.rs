@@ -189,12 +189,31 @@ pub(crate) fn asked<T, E>(answer: &Result<T, E>, sent: Instant) {
     let _ = (answer, sent);
 }
 
-/// A store in memory holds so many keys more, or fewer.
+/// The stores in memory hold so many keys and bytes more, or fewer.
 #[inline]
-pub(crate) fn keys_held(more: i64) {
+pub(crate) fn memory_held(keys: i64, bytes: i64) {
     #[cfg(feature = "metrics")]
-    numbers::keys_held(more);
-    let _ = more;
+    {
+        numbers::keys_held(keys);
+        numbers::bytes_held(bytes);
+    }
+    let _ = (keys, bytes);
+}
+
+/// A call of the limit, which holds so much of a store in memory, found no room there; an event
+/// only if it is the first in a while.
+pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, bytes: usize) {
+    #[cfg(feature = "metrics")]
+    numbers::memory_full(policy);
+    if is_first {
+        tracing::warn!(
+            policy,
+            keys,
+            bytes,
+            advice = UnavailableReason::StoreFull.advice(),
+            "rate limit store in memory full, new callers of this limit are not counted"
+        );
+    }
 }
 
 /// A server is left alone, or answers again.

@@ -46,8 +46,9 @@ pub enum UnavailableReason {
     /// The key holds a value of another type: something else writes under the limiter's prefix.
     /// The value is left as it is.
     WrongType,
-    /// The store in memory holds as many live keys as it may, see
-    /// [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys), and the call needs another.
+    /// The store in memory has no room for what the call needs: it is full, or the limit has its
+    /// share of it, see [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys) and
+    /// [`max_bytes`](crate::LimiterBuilder::max_bytes).
     StoreFull,
     /// Redis cannot take writes: it is a replica, perhaps since a failover. The connection is made
     /// anew.
@@ -90,7 +91,10 @@ impl UnavailableReason {
                 "find what else writes keys under the limiter's prefix, and give the limiter \
                  another prefix"
             }
-            Self::StoreFull => "raise max_keys, or limit by something that has fewer values",
+            Self::StoreFull => {
+                "raise max_keys and max_bytes, or limit by something that has fewer values; see \
+                 ratelimit_memory_keys and ratelimit_memory_bytes for which of the two is full"
+            },
             Self::ReadOnly => {
                 "let the URL lead to the primary: redis+sentinel:// and redis+cluster:// find it \
                  after a failover"

@@ -19,7 +19,7 @@ pub const URL_VARIABLE: &str = "RATELIMIT_URL";
 /// The most that a setting may last: sums with it stay moments that a clock can tell.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The most refusals that are remembered; their rows alone take 4 MB.
+/// The most refusals that are remembered; their rows alone take 6.3 MB.
 const MOST_REFUSALS: usize = 1 << 20;
 
 /// What a URL is called in errors when it came as an argument.
@@ -44,6 +44,7 @@ impl LimiterBuilder {
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
                 max_keys: 1_000_000,
+                max_bytes: 256 << 20,
                 deny_cache: 16_384,
                 deny_cache_ttl: Duration::from_secs(1),
             },
@@ -64,7 +65,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// What a call gets when Redis cannot decide it within the deadline; [`OnStoreError::Local`] by
+    /// What a call gets when Redis cannot decide it within the deadline, or when it needs room in
+    /// the store of this process and that is [full](Self::max_keys); [`OnStoreError::Local`] by
     /// default. A call can say otherwise, with `on_store_error` in the attribute.
     ///
     /// While Redis fails, calls do not each wait for it: after five failures in a row it is left
@@ -89,34 +91,58 @@ impl LimiterBuilder {
         self
     }
 
-    /// How many keys, a policy and a caller each, a store in memory holds at the most; 1 000 000
-    /// by default. Redis has bounds of its own.
+    /// The most keys, a policy and a caller each, that the store in this process holds; 1 000 000
+    /// by default. `usize::MAX` is no bound. Redis has bounds of its own; there the setting is that
+    /// of the store that [`OnStoreError::Local`] counts in.
     ///
-    /// Keys whose quota is back in full are forgotten as new ones come. When as many as this are
-    /// still counting, a call that needs another key is not decided: its error is
-    /// [`Unavailable`](crate::Unavailable) with
-    /// [`StoreFull`](crate::UnavailableReason::StoreFull). Callers who are
-    /// known go on as before, and no count is lost. To be sure that all are counting, such a call
-    /// passes over the keys that may have expired, a million at the most, in some ten milliseconds;
-    /// where more keys are held, the next call goes on from there. `usize::MAX` is no bound.
+    /// Keys whose quota is back in full are forgotten as new ones come; no other key ever is. While
+    /// the store is full, callers who are known go on counting. A new one gets what
+    /// [`on_store_error`](Self::on_store_error) decides: with [`OnStoreError::Allow`] it passes
+    /// uncounted, otherwise its error is [`Unavailable`](crate::Unavailable) with
+    /// [`StoreFull`](crate::UnavailableReason::StoreFull).
+    ///
+    /// **Shares.** A limit, which is a policy's name, takes in a new key only while it holds at most
+    /// three times as many as would still be free. One limit alone fills three quarters of the
+    /// store. Of `n` limits that are flooded, each fills `3 / (3n + 1)`. Every other limit finds
+    /// room.
+    ///
+    /// A call that finds the store full searches for expired keys, some 260 000 at the most, which
+    /// takes up to some milliseconds. The next call continues where it stopped.
     ///
     /// ```
     /// use std::time::Duration;
     /// use ratelimit_runtime::{Limiter, Policy, RateLimitError, UnavailableReason};
     ///
-    /// const P: Policy = Policy::token_bucket("p", Duration::from_secs(60), 3);
+    /// const LOGIN: Policy = Policy::token_bucket("login", Duration::from_secs(60), 3);
+    /// const API: Policy = Policy::token_bucket("api", Duration::from_secs(60), 3);
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// let limiter = Limiter::builder().max_keys(1).in_memory();
-    /// assert!(limiter.check(&P, "alice").await.is_ok());
-    /// let full = limiter.check(&P, "bob").await.unwrap_err();
+    /// let limiter = Limiter::builder().max_keys(4).in_memory();
+    /// for name in ["a", "b", "c"] {
+    ///     assert!(limiter.check(&LOGIN, name).await.is_ok());
+    /// }
+    /// let full = limiter.check(&LOGIN, "d").await.unwrap_err();
     /// assert!(matches!(full, RateLimitError::Unavailable(e) if e.reason() == UnavailableReason::StoreFull));
-    /// assert!(limiter.check(&P, "alice").await.is_ok());
+    /// assert!(limiter.check(&LOGIN, "a").await.is_ok());
+    /// assert!(limiter.check(&API, "d").await.is_ok());
     /// # }
     /// ```
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.settings.max_keys = max_keys;
+        self
+    }
+
+    /// The most bytes of memory that the keys of the store in this process take; 256 MiB by default.
+    /// `usize::MAX` is no bound.
+    ///
+    /// A key takes 93 bytes, and a caller of more than 16 bytes its length. A sliding window adds 8
+    /// bytes for each unit of which it has to keep the time, once these are more than three:
+    /// a threshold of 1 000 takes up to 8 kB for each caller. Limits have shares of the bytes as of
+    /// the keys, see [`max_keys`](Self::max_keys). A known caller also finds the store full when its
+    /// window has to grow beyond them.
+    pub fn max_bytes(mut self, max_bytes: usize) -> Self {
+        self.settings.max_bytes = max_bytes;
         self
     }
 
@@ -253,7 +279,7 @@ impl LimiterBuilder {
     }
 
     fn memory(&self) -> Store {
-        Store::Memory(MemoryStore::new(self.settings.max_keys))
+        Store::Memory(MemoryStore::new(self.settings.max_keys, self.settings.max_bytes))
     }
 
     fn remote(&self, store: RedisStore) -> Store {
@@ -264,6 +290,7 @@ impl LimiterBuilder {
         Limiter {
             inner: Arc::new(Inner {
                 store,
+                on_store_error: self.settings.on_store_error,
                 overrides: Overrides::none(),
                 notices: Notices::default(),
                 prefix: self.prefix,

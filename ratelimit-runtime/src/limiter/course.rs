@@ -135,6 +135,7 @@ impl<'a> Course<'a> {
         &self,
         store: &MemoryStore,
         caller: &Caller,
+        terms: Terms,
     ) -> Result<(), RateLimitError> {
         let begun = Begun::now();
         let subject = Subject::new(self.policy(), caller.parts());
@@ -144,6 +145,9 @@ impl<'a> Course<'a> {
         } else {
             store.decide_unseen(subject, self.request)
         };
+        let on_store_error = terms.on_store_error;
+        let outcome = outcome
+            .or_else(|reason| self.limiter.without_room(self.request, on_store_error, reason));
         self.report(begun, caller, &outcome);
         // Of an admitted call that no one looks at, nothing has to be made.
         if matches!(&outcome, Ok(outcome) if outcome.admitted) && !is_observed {

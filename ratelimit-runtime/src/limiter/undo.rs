@@ -3,7 +3,8 @@
 use super::{Limiter, Store, unavailable};
 use crate::{
     caller::Caller, decision::Decision, error::RateLimitError, key::Subject, policy::Policy,
-    rules::Algorithm, store::Refund,
+    rules::Algorithm,
+    store::{Refund, Source},
 };
 
 impl Limiter {
@@ -68,6 +69,8 @@ impl Limiter {
         let (policy, caller) = (&charge.policy, &charge.caller);
         let refund = Refund { policy, cost: charge.cost, mark: charge.mark, id: charge.id };
         let answer = match &self.inner.store {
+            // Passed uncounted, for want of room.
+            Store::Memory(_) if charge.source == Source::Nobody => Ok(()),
             Store::Memory(store) => {
                 store.refund(Subject::new(policy, caller.parts()), refund);
                 Ok(())

@@ -67,6 +67,32 @@ pub(super) fn keys_held(more: i64) {
     metrics::gauge!("ratelimit_memory_keys").set(held as f64);
 }
 
+pub(super) fn bytes_held(more: i64) {
+    static HELD: AtomicI64 = AtomicI64::new(0);
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!(
+            "ratelimit_memory_bytes",
+            Unit::Bytes,
+            "Memory of the callers that limits in this process's memory are counting"
+        );
+    });
+    let held = HELD.fetch_add(more, Ordering::Relaxed) + more;
+    #[expect(clippy::cast_precision_loss, reason = "so many bytes fit no memory")]
+    metrics::gauge!("ratelimit_memory_bytes").set(held as f64);
+}
+
+pub(super) fn memory_full(policy: &'static str) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_counter!(
+            "ratelimit_memory_full_total",
+            "Calls that could not be counted because the store in memory is full"
+        );
+    });
+    metrics::counter!("ratelimit_memory_full_total", "policy" => policy).increment(1);
+}
+
 pub(super) fn server_is_up(server: &str, is_up: bool) {
     static DESCRIBED: Once = Once::new();
     DESCRIBED.call_once(|| {

@@ -3,7 +3,9 @@
 //! Keys are spread over shards, each behind a mutex. A decision takes one lock, reads the clock
 //! inside it (so that stamps are recorded in the order they were taken) and never awaits.
 
+mod clock;
 mod fixed_window;
+mod ledger;
 mod per_tier;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
@@ -17,12 +19,16 @@ mod state;
 mod tests;
 mod token_bucket;
 
-use std::{sync::PoisonError, time::Duration};
+use std::sync::PoisonError;
 
 use hashbrown::DefaultHashBuilder;
-use tokio::time::Instant;
 
-use self::shard::{Shard, Slot};
+use self::{
+    clock::Clock,
+    ledger::{Gone, Holding, Ledger},
+    shard::{Shard, Slot, Sweep},
+    state::NeedsRoom,
+};
 use super::{Outcome, Refund, Request};
 use crate::{
     error::UnavailableReason,
@@ -44,22 +50,20 @@ const MOST_SHARDS: usize = 65_536;
 /// fewer, a store of some thousand callers would be mostly shards, and the cache full of them.
 const KEYS_PER_SHARD: usize = 4_096;
 
-/// The most keys, about, that one call passes over in search of an expired one when the store is
-/// full, which takes ten milliseconds or so. No key is passed over twice unless it, or one of its
+/// The most keys, about, that one call passes over in search of expired ones when the store is
+/// full, which takes some milliseconds. No key is passed over twice unless it, or one of its
 /// neighbours, has been called meanwhile; what a call has not come to, the next one does.
-const MOST_PASSED_OVER: usize = 1 << 20;
+const MOST_PASSED_OVER: usize = 1 << 18;
 
-/// How long before it is made the time of a store begins: several tests, each with a clock that
-/// stands still at its own beginning, may share the embedded limiter.
-const BEFORE: Duration = Duration::from_secs(3_600);
+/// To collect a key takes as long as to pass over so many.
+const PASSED_OVER_FOR_ONE: usize = 8;
 
 pub(crate) struct MemoryStore {
     shards: Box<[Place]>,
     hasher: DefaultHashBuilder,
-    epoch: Instant,
-    /// The keys held by all shards, never more than `max_keys`.
-    keys: AtomicUsize,
-    max_keys: usize,
+    clock: Clock,
+    /// Locked by itself or under the lock of one shard.
+    ledger: Mutex<Ledger>,
     /// The shard that room was last looked for in.
     hand: AtomicUsize,
 }
@@ -74,20 +78,18 @@ struct Place {
 }
 
 impl MemoryStore {
-    pub(crate) fn new(max_keys: usize) -> Self {
+    pub(crate) fn new(max_keys: usize, max_bytes: usize) -> Self {
         let shards = (max_keys / KEYS_PER_SHARD).clamp(FEWEST_SHARDS, MOST_SHARDS);
-        Self::with_shards(max_keys, shards.next_power_of_two())
+        Self::with_shards(max_keys, max_bytes, shards.next_power_of_two())
     }
 
     /// A store of so many shards, a power of two.
-    fn with_shards(max_keys: usize, shards: usize) -> Self {
-        let now = Instant::now();
+    fn with_shards(max_keys: usize, max_bytes: usize, shards: usize) -> Self {
         Self {
             shards: (0..shards).map(|_| Place::default()).collect(),
             hasher: DefaultHashBuilder::default(),
-            epoch: now.checked_sub(BEFORE).unwrap_or(now),
-            keys: AtomicUsize::new(0),
-            max_keys,
+            clock: Clock::new(),
+            ledger: Mutex::new(Ledger::new(Holding { keys: max_keys, bytes: max_bytes })),
             hand: AtomicUsize::new(0),
         }
     }
@@ -116,23 +118,50 @@ impl MemoryStore {
         looks: bool,
     ) -> Result<Outcome, UnavailableReason> {
         let hash = self.hash(subject);
+        let mut left = MOST_PASSED_OVER;
         loop {
             let place = self.place(hash);
             let mut shard = place.lock();
-            let now = self.now();
-            if let Some(slot) = shard.find_mut(hash, subject) {
-                return Ok(slot.decide(now, request, looks));
-            }
-            if let Some(outcome) = self.meet(place, shard, now, hash, subject, request) {
-                return Ok(outcome);
-            }
-            if !self.make_room() {
-                return Err(UnavailableReason::StoreFull);
+            let now = self.clock.now();
+            let decided = match shard.find_mut(hash, subject) {
+                Some(slot) => match slot.decide(now, request, looks, 0) {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(NeedsRoom { bytes }) => self.grow(shard, bytes, now, hash, subject, request),
+                },
+                None => self.meet(place, shard, now, hash, subject, request),
+            };
+            match decided {
+                Ok(outcome) => return Ok(outcome),
+                Err(more) if self.make_room(subject, more, &mut left) => {}
+                Err(_) => return Err(self.full(subject, now)),
             }
         }
     }
 
-    /// Decides the first call of a key, and keeps its slot; nothing is decided if there is no room.
+    /// Decides a call of a known key whose state needs so many bytes more. If there is no room,
+    /// nothing is decided, and the error is what it needs.
+    #[cold]
+    fn grow(
+        &self,
+        mut shard: MutexGuard<'_, Shard>,
+        bytes: usize,
+        now: u64,
+        hash: u64,
+        subject: Subject<'_>,
+        request: Request<'_>,
+    ) -> Result<Outcome, Holding> {
+        let more = Holding { keys: 0, bytes };
+        let slot = shard.find_mut(hash, subject).filter(|_| self.ledger().take(subject.name.text(), more));
+        let outcome = slot.and_then(|slot| slot.decide(now, request, true, bytes).ok());
+        drop(shard);
+        if outcome.is_some() {
+            tell(more, Holding::default());
+        }
+        outcome.ok_or(more)
+    }
+
+    /// Decides the first call of a key, and keeps its slot. If there is no room, nothing is
+    /// decided, and the error is what it needs.
     #[inline(never)]
     fn meet(
         &self,
@@ -142,37 +171,41 @@ impl MemoryStore {
         hash: u64,
         subject: Subject<'_>,
         request: Request<'_>,
-    ) -> Option<Outcome> {
+    ) -> Result<Outcome, Holding> {
         let mut slot = Slot::new(subject);
-        let outcome = slot.decide(now, request, true);
-        if !request.record {
-            return Some(outcome);
+        let mut decided = slot.decide(now, request, true, 0);
+        let growth = match decided {
+            Ok(outcome) if !request.record => return Ok(outcome),
+            Ok(_) => 0,
+            Err(NeedsRoom { bytes }) => bytes,
+        };
+        let more = Holding { keys: 1, bytes: slot.bytes() + growth };
+        let gone = shard.collect_some(now, &self.hasher);
+        let mut ledger = self.ledger();
+        ledger.give_back(&gone);
+        let is_taken = ledger.take(subject.name.text(), more);
+        drop(ledger);
+        if !is_taken {
+            drop(shard);
+            tell(Holding::default(), gone.total());
+            return Err(more);
         }
-        let collected = shard.collect_some(now, &self.hasher);
-        self.keys.fetch_sub(collected, Ordering::Relaxed);
-        let is_held = self.take_in(place, &mut shard, hash, slot);
-        drop(shard);
-        tell(usize::from(is_held), collected);
-        is_held.then_some(outcome)
-    }
-
-    /// Keeps a new slot, if there is room for it.
-    fn take_in(&self, place: &Place, shard: &mut Shard, hash: u64, slot: Slot) -> bool {
-        let vacant = |keys| (keys < self.max_keys).then_some(keys + 1);
-        if self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, vacant).is_err() {
-            return false;
+        if decided.is_err() {
+            decided = slot.decide(now, request, true, growth);
         }
         // The first key of an empty shard makes it due; until then nothing in it is.
         let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
         place.due.store(due.min(slot.expires), Ordering::Relaxed);
         shard.insert(hash, slot, &self.hasher);
-        true
+        drop(shard);
+        tell(more, gone.total());
+        Ok(decided.expect("the slot has the room that it needs"))
     }
 
-    /// Collects expired keys until there are fewer than the bound, or enough were passed over.
+    /// Collects expired keys until the limit may take this much more, or enough were passed over.
     #[cold]
-    fn make_room(&self) -> bool {
-        let (now, mut passed_over) = (self.now(), 0);
+    fn make_room(&self, subject: Subject<'_>, more: Holding, left: &mut usize) -> bool {
+        let now = self.clock.now();
         let first = self.hand.load(Ordering::Relaxed);
         for step in 0..self.shards.len() {
             let at = (first + step) & (self.shards.len() - 1);
@@ -181,38 +214,43 @@ impl MemoryStore {
                 continue;
             }
             let mut shard = place.lock();
-            let sweep = shard.collect_due(now, &self.hasher);
+            let Sweep { gone, passed_over } = shard.collect_due(now, &self.hasher);
             place.due.store(shard.due(), Ordering::Relaxed);
-            self.keys.fetch_sub(sweep.collected, Ordering::Relaxed);
             drop(shard);
-            if sweep.collected > 0 {
+            let mut ledger = self.ledger();
+            ledger.give_back(&gone);
+            let has_room = ledger.has_room(subject.name.text(), more);
+            drop(ledger);
+            tell(Holding::default(), gone.total());
+            *left = left.saturating_sub(passed_over + PASSED_OVER_FOR_ONE * gone.total().keys);
+            if has_room || *left == 0 {
                 self.hand.store(at, Ordering::Relaxed);
-                tell(0, sweep.collected);
-                return true;
-            }
-            passed_over += sweep.passed_over;
-            if passed_over > MOST_PASSED_OVER {
-                self.hand.store(at, Ordering::Relaxed);
-                break;
+                return has_room;
             }
         }
         // Another call may have made room meanwhile.
-        self.keys.load(Ordering::Relaxed) < self.max_keys
+        self.ledger().has_room(subject.name.text(), more)
+    }
+
+    /// Reports that a call found no room.
+    fn full(&self, subject: Subject<'_>, now: u64) -> UnavailableReason {
+        let mut ledger = self.ledger();
+        let is_first = ledger.record_full(subject.name.text(), now);
+        let held = ledger.held_by(subject.name.text());
+        drop(ledger);
+        report::memory_full(subject.name.text(), is_first, held.keys, held.bytes);
+        UnavailableReason::StoreFull
     }
 
     pub(crate) fn reset(&self, subject: Subject<'_>) {
         let hash = self.hash(subject);
-        if self.place(hash).lock().remove(hash, subject, &self.hasher) {
-            self.forget(1);
-        }
+        let gone = self.place(hash).lock().remove(hash, subject, &self.hasher);
+        self.ledger().give_back(&gone);
+        tell(Holding::default(), gone.total());
     }
 
-    /// So many keys are held no longer.
-    fn forget(&self, keys: usize) {
-        if keys > 0 {
-            self.keys.fetch_sub(keys, Ordering::Relaxed);
-            tell(0, keys);
-        }
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn refund(&self, subject: Subject<'_>, refund: Refund<'_>) {
@@ -230,26 +268,24 @@ impl MemoryStore {
         // The map takes its bits from both ends of the hash; the shard comes from the middle.
         &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
     }
-
-    /// Microseconds since the store was made.
-    fn now(&self) -> u64 {
-        let passed = self.epoch.elapsed();
-        passed.as_secs() * 1_000_000 + u64::from(passed.subsec_micros())
-    }
 }
 
-/// Reports that so many keys came, and so many went: under no lock, because whoever counts them may
-/// be called through here, and may panic.
-fn tell(came: usize, went: usize) {
-    let number = |keys| i64::try_from(keys).unwrap_or(i64::MAX);
-    if came > 0 || went > 0 {
-        report::keys_held(number(came) - number(went));
+/// Reports that so much was taken, and so much given back: under no lock, because whoever counts it
+/// may be called through here, and may panic.
+fn tell(taken: Holding, given_back: Holding) {
+    if taken != given_back {
+        let number = |held| i64::try_from(held).unwrap_or(i64::MAX);
+        report::memory_held(
+            number(taken.keys) - number(given_back.keys),
+            number(taken.bytes) - number(given_back.bytes),
+        );
     }
 }
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        self.forget(self.keys.load(Ordering::Relaxed));
+        let held = self.ledger().held();
+        tell(Holding::default(), held);
     }
 }
 

@@ -54,6 +54,16 @@ impl FixedWindow {
         })
     }
 
+    /// The bytes that it takes more on the heap to record a call of so many tiers.
+    #[inline]
+    pub(super) fn growth(&self, tiers: usize) -> usize {
+        self.windows.growth(tiers)
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.windows.heap_bytes()
+    }
+
     /// Gives units back to the windows that were open when they were taken, and still are.
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
         for window in self.windows.iter_mut() {

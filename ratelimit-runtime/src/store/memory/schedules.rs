@@ -1,6 +1,6 @@
 //! What holds of the embedded store however threads meet in it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
@@ -15,8 +15,9 @@ const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: 
 type Answer = Result<bool, UnavailableReason>;
 type Other = Box<dyn FnOnce() -> Answer>;
 
-fn store(max_keys: usize) -> Arc<MemoryStore> {
-    Arc::new(MemoryStore::with_shards(max_keys, 2))
+/// A store in which one limit has room for so many keys.
+fn store(keys: usize) -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, 2))
 }
 
 /// A caller whose key is in this shard; `nth` of several.
@@ -45,7 +46,7 @@ fn admitted(answers: &[Answer]) -> usize {
 /// The keys that are held, which are those that are counted.
 fn keys_held(store: &MemoryStore) -> usize {
     let held = store.shards.iter().map(|place| place.lock().len()).sum();
-    assert_eq!(store.keys.load(Ordering::Relaxed), held);
+    assert_eq!(store.ledger().held().keys, held);
     held
 }
 

@@ -6,8 +6,9 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
 use super::{
+    ledger::Gone,
     slots::{BLOCK, Slots},
-    state::State,
+    state::{NeedsRoom, State},
 };
 use crate::{
     key::Subject,
@@ -18,6 +19,10 @@ use crate::{
 /// The keys that each insertion passes over in search of expired ones. Half of the list at the
 /// most is expired when every new key passes over more than two.
 const PASSED_OVER: usize = 4;
+
+/// The memory of a key that has nothing on the heap: its slot, and its part of the index, which is
+/// at the least 7/16 full until it shrinks, and of the lists of blocks.
+const KEY_BYTES: usize = size_of::<Slot>() + 13;
 
 #[derive(Default)]
 pub(super) struct Shard {
@@ -41,9 +46,9 @@ pub(super) struct Slot {
 }
 
 /// What came of a search for expired keys.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Sweep {
-    pub(super) collected: usize,
+    pub(super) gone: Gone,
     pub(super) passed_over: usize,
 }
 
@@ -54,13 +59,26 @@ impl Slot {
         Self { name: name.text(), caller, state: State::new(algorithm), expires: 0 }
     }
 
+    /// Decides a call. Nothing is recorded of one that needs more than `room` bytes for it.
     #[inline]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
-        let outcome = self.state.decide(now, request, looks);
+    pub(super) fn decide(
+        &mut self,
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+        room: usize,
+    ) -> Result<Outcome, NeedsRoom> {
+        let outcome = self.state.decide(now, request, looks, room)?;
         if request.record {
             self.expires = self.expires.max(now + outcome.reset);
         }
-        outcome
+        Ok(outcome)
+    }
+
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let caller = if self.caller.spilled() { self.caller.capacity() } else { 0 };
+        KEY_BYTES + caller + self.state.heap_bytes()
     }
 
     #[inline]
@@ -91,6 +109,12 @@ impl Shard {
         self.slots.len()
     }
 
+    /// The memory of all keys.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        (0..self.len()).map(|at| self.slots[at].bytes()).sum()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -114,24 +138,24 @@ impl Shard {
         self.index.insert_unique(hash, at, |at| slots[*at as usize].hash(hasher));
     }
 
-    /// Removes a key, and says whether it was there.
+    /// Removes a key, if it is there.
     pub(super) fn remove(
         &mut self,
         hash: u64,
         subject: Subject<'_>,
         hasher: &DefaultHashBuilder,
-    ) -> bool {
-        let slots = &self.slots;
+    ) -> Gone {
+        let (slots, mut gone) = (&self.slots, Gone::default());
         let found = self.index.find(hash, |at| slots[*at as usize].is(subject)).copied();
         if let Some(at) = found {
-            self.remove_at(at as usize, hasher);
+            self.remove_at(at as usize, hasher, &mut gone);
         }
-        found.is_some()
+        gone
     }
 
-    /// Passes over the next few keys, removes the expired ones and counts them.
-    pub(super) fn collect_some(&mut self, now: u64, hasher: &DefaultHashBuilder) -> usize {
-        let mut collected = 0;
+    /// Passes over the next few keys, and removes the expired ones.
+    pub(super) fn collect_some(&mut self, now: u64, hasher: &DefaultHashBuilder) -> Gone {
+        let mut gone = Gone::default();
         for _ in 0..PASSED_OVER.min(self.slots.len()) {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
@@ -139,14 +163,13 @@ impl Shard {
             match self.slots.get(self.hand) {
                 Some(slot) if slot.expires <= now => {
                     // The last slot takes its place, and is passed over next.
-                    self.remove_at(self.hand, hasher);
-                    collected += 1;
+                    self.remove_at(self.hand, hasher, &mut gone);
                 }
                 _ => self.hand += 1,
             }
         }
         self.shrink(hasher);
-        collected
+        gone
     }
 
     /// When the next key expires, at the earliest.
@@ -157,7 +180,7 @@ impl Shard {
     /// Removes all expired keys. A block in which there is none is passed over again only when
     /// the first of its keys expires.
     pub(super) fn collect_due(&mut self, now: u64, hasher: &DefaultHashBuilder) -> Sweep {
-        let mut sweep = Sweep { collected: 0, passed_over: 0 };
+        let mut sweep = Sweep::default();
         let mut block = 0;
         while let Some(due) = self.due.get(block) {
             if *due <= now {
@@ -183,8 +206,7 @@ impl Shard {
             sweep.passed_over += 1;
             if slot.expires <= now {
                 // The last slot takes its place, and is passed over next.
-                self.remove_at(at, hasher);
-                sweep.collected += 1;
+                self.remove_at(at, hasher, &mut sweep.gone);
             } else {
                 due = due.min(slot.expires);
                 at += 1;
@@ -195,8 +217,10 @@ impl Shard {
         }
     }
 
-    fn remove_at(&mut self, at: usize, hasher: &DefaultHashBuilder) {
-        let hash = self.slots[at].hash(hasher);
+    fn remove_at(&mut self, at: usize, hasher: &DefaultHashBuilder, gone: &mut Gone) {
+        let slot = &self.slots[at];
+        gone.add(slot.name, slot.bytes());
+        let hash = slot.hash(hasher);
         if let Ok(entry) = self.index.find_entry(hash, |place| *place as usize == at) {
             entry.remove();
         }
@@ -230,6 +254,11 @@ mod tests {
     use super::*;
     use crate::{caller::Caller, policy::Policy};
 
+    /// The keys that were collected, and those that were passed over.
+    fn counts(sweep: &Sweep) -> (usize, usize) {
+        (sweep.gone.total().keys, sweep.passed_over)
+    }
+
     #[test]
     fn the_index_of_collected_keys_is_given_back_and_the_others_are_found() {
         const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
@@ -243,7 +272,7 @@ mod tests {
         }
         assert!(shard.index.capacity() >= 10_000);
         let sweep = shard.collect_due(1, &hasher);
-        assert_eq!(sweep, Sweep { collected: 9_900, passed_over: 10_000 });
+        assert_eq!(counts(&sweep), (9_900, 10_000));
         assert_eq!(shard.due(), 2);
         assert!(shard.index.capacity() < 400, "{}", shard.index.capacity());
         for (number, caller) in callers.iter().enumerate() {
@@ -251,6 +280,7 @@ mod tests {
             assert_eq!(shard.find_mut(hash_of(subject), subject).is_some(), number % 100 == 0);
         }
     }
+
     #[test]
     fn a_key_that_was_called_has_its_block_passed_over_again_and_no_other() {
         const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
@@ -263,8 +293,8 @@ mod tests {
             shard.insert(place, Slot { expires, ..Slot::new(subject) }, &hasher);
         }
         shard.slots[100].expires = 9;
-        assert_eq!(shard.collect_due(1, &hasher), Sweep { collected: 0, passed_over: BLOCK });
-        assert_eq!(shard.collect_due(4, &hasher), Sweep { collected: 0, passed_over: 0 });
+        assert_eq!(counts(&shard.collect_due(1, &hasher)), (0, BLOCK));
+        assert_eq!(counts(&shard.collect_due(4, &hasher)), (0, 0));
         assert_eq!(shard.due(), 5);
     }
 
@@ -295,7 +325,7 @@ mod tests {
                 }
                 6..50 => {
                     let at = rng.usize(..shard.len());
-                    shard.remove_at(at, &hasher);
+                    shard.remove_at(at, &hasher, &mut Gone::default());
                 }
                 _ if !shard.is_empty() => {
                     // A call to a known key.

@@ -60,6 +60,16 @@ impl SlidingCounter {
         })
     }
 
+    /// The bytes that it takes more on the heap to record a call of so many tiers.
+    #[inline]
+    pub(super) fn growth(&self, tiers: usize) -> usize {
+        self.counters.growth(tiers)
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.counters.heap_bytes()
+    }
+
     /// Gives units back to the windows that they were counted in.
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
         let Refund { policy, cost, mark, .. } = refund;

@@ -1,6 +1,9 @@
 //! The exact log in plain Rust: the same rule as `store/redis/sliding_window.lua`.
 
-use super::stamps::{Ring, Stamps};
+use super::{
+    stamps::{Ring, Stamps},
+    state::NeedsRoom,
+};
 use crate::{
     policy::Tier,
     store::{Outcome, Refund, Request, verdict::Verdict},
@@ -19,6 +22,14 @@ pub(super) struct Named {
     stamp: u64,
 }
 
+/// The calls that there is room for with the first of them.
+const NAMES: usize = 4;
+
+/// The memory of a log with room for so many calls by name, but for its stamps'.
+const fn both_bytes(names: usize) -> usize {
+    size_of::<(Stamps, Vec<Named>)>() + names * size_of::<Named>()
+}
+
 /// The log as it is once the call's own units are recorded.
 struct View<'a> {
     held: Ring<'a>,
@@ -35,8 +46,15 @@ impl Default for Log {
 }
 
 impl Log {
+    /// Decides a call. Nothing is recorded of one that needs more than `room` bytes for it.
     #[inline(never)]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
+    pub(super) fn decide(
+        &mut self,
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+        room: usize,
+    ) -> Result<Outcome, NeedsRoom> {
         let Request { policy, cost, record, id } = request;
         let tiers = policy.tiers();
         let (keep, longest) = (policy.largest_threshold() as usize, policy.longest_period());
@@ -65,18 +83,42 @@ impl Log {
             self.stamps_mut().clamp(now);
         }
         if record && own > 0 {
+            NeedsRoom::unless_fits(self.growth(own, keep, id), room)?;
             // Only the newest units decide: what is older than the threshold's worth goes.
             self.stamps_mut().add(now, own, keep);
             if let Some(id) = id {
-                self.named_mut().push(Named { id, stamp: now });
+                self.name(Named { id, stamp: now });
             }
         }
-        outcome
+        Ok(outcome)
+    }
+
+    /// The bytes that it takes more on the heap to record a call of so many units.
+    #[inline]
+    fn growth(&self, own: usize, keep: usize, id: Option<u64>) -> usize {
+        let stamps = self.stamps().growth(own, keep);
+        match self {
+            _ if id.is_none() => stamps,
+            Self::Plain(_) => stamps + both_bytes(NAMES),
+            Self::Named(both) if both.1.len() == both.1.capacity() => {
+                stamps + both.1.len() * size_of::<Named>()
+            }
+            Self::Named(_) => stamps,
+        }
+    }
+
+    /// The memory that it has on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Plain(stamps) => stamps.heap_bytes(),
+            Self::Named(both) => both.0.heap_bytes() + both_bytes(both.1.capacity()),
+        }
     }
 
     /// When the call of this id was charged, if that still counts.
     fn charged(&mut self, id: u64, now: u64, longest: u64) -> Option<u64> {
-        let named = self.named_mut();
+        let Self::Named(both) = self else { return None };
+        let named = &mut both.1;
         named.retain(|call| call.stamp + longest > now);
         named.iter().find(|call| call.id == id).map(|call| call.stamp)
     }
@@ -86,9 +128,9 @@ impl Log {
         let Refund { cost, mark, id, .. } = refund;
         if let Some(id) = id {
             // One call of several decisions: what one of them has given back is gone.
-            let named = self.named_mut();
-            let Some(at) = named.iter().position(|call| call.id == id) else { return };
-            named.swap_remove(at);
+            let Self::Named(both) = self else { return };
+            let Some(at) = both.1.iter().position(|call| call.id == id) else { return };
+            both.1.swap_remove(at);
         }
         let stamps = self.stamps_mut();
         let end = stamps.ring().partition_point(|stamp| *stamp <= mark);
@@ -110,13 +152,20 @@ impl Log {
         }
     }
 
-    fn named_mut(&mut self) -> &mut Vec<Named> {
-        if let Self::Plain(stamps) = self {
-            *self = Self::Named(Box::new((std::mem::take(stamps), Vec::new())));
-        }
+    /// Records a call by its id; the room doubles as needed.
+    fn name(&mut self, call: Named) {
         match self {
-            Self::Named(both) => &mut both.1,
-            Self::Plain(_) => unreachable!("it was named just before"),
+            Self::Plain(stamps) => {
+                let mut named = Vec::with_capacity(NAMES);
+                named.push(call);
+                *self = Self::Named(Box::new((std::mem::take(stamps), named)));
+            }
+            Self::Named(both) => {
+                if both.1.len() == both.1.capacity() {
+                    both.1.reserve_exact(both.1.len());
+                }
+                both.1.push(call);
+            }
         }
     }
 }
@@ -164,10 +213,11 @@ mod tests {
     use crate::policy::Policy;
 
     const SECOND: u64 = 1_000_000;
+    const MANY: usize = usize::MAX;
 
     fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, u8, u32, u64, u64) {
         let Outcome { admitted, tier, remaining, wait, reset, .. } =
-            log.decide(now, Request { policy, cost, record: true, id: None }, true);
+            log.decide(now, Request { policy, cost, record: true, id: None }, true, MANY).unwrap();
         (admitted, tier, remaining, wait, reset)
     }
 
@@ -237,7 +287,7 @@ mod tests {
         take(&mut log, &policy, 100 * SECOND, 1);
         take(&mut log, &policy, 105 * SECOND, 1);
         let look = Request { policy: &policy, cost: 1, record: false, id: None };
-        assert_eq!(log.decide(50 * SECOND, look, true).wait, 10 * SECOND);
+        assert_eq!(log.decide(50 * SECOND, look, true, 0).unwrap().wait, 10 * SECOND);
         assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);
         assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);
         assert_eq!(stamps(&log), [50 * SECOND, 50 * SECOND]);

@@ -93,6 +93,26 @@ impl Stamps {
         self.turn_to(self.ring().first, held + times);
     }
 
+    /// The bytes that it takes more on the heap to add so many, of which the newest `keep` stay.
+    #[inline]
+    pub(super) fn growth(&self, times: usize, keep: usize) -> usize {
+        let Ring { count, places, .. } = self.ring();
+        let needed = (count + times).min(keep);
+        if needed <= places.len() {
+            return 0;
+        }
+        size_of::<u64>() * grown(places.len(), needed, keep) - self.heap_bytes()
+    }
+
+    /// The memory that it has on the heap.
+    #[inline]
+    pub(super) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Few { .. } => 0,
+            Self::Many { places, .. } => size_of_val::<[u64]>(places),
+        }
+    }
+
     /// Removes those from `start` on, up to `end`.
     pub(super) fn remove(&mut self, start: usize, end: usize) {
         let Ring { first, count, .. } = self.ring();
@@ -111,7 +131,7 @@ impl Stamps {
         if needed <= capacity {
             return;
         }
-        let capacity = (capacity * 2).min(keep).max(needed);
+        let capacity = grown(capacity, needed, keep);
         let mut places = Vec::with_capacity(capacity);
         places.extend((0..ring.count).filter_map(|index| ring.get(index)));
         places.resize(capacity, 0);
@@ -135,6 +155,11 @@ impl Stamps {
             Self::Many { first, count, .. } => (*first, *count) = (units(place), units(length)),
         }
     }
+}
+
+/// So many places there are once as many as there were do not suffice.
+fn grown(capacity: usize, needed: usize, keep: usize) -> usize {
+    (capacity * 2).min(keep).max(needed)
 }
 
 /// No log is longer than the largest threshold.
@@ -170,7 +195,9 @@ mod tests {
                     }
                     _ => {
                         let times = rng.usize(..=keep + 1);
+                        let heap_bytes = stamps.heap_bytes() + stamps.growth(times, keep);
                         stamps.add(now, times, keep);
+                        assert_eq!(stamps.heap_bytes(), heap_bytes);
                         queue.extend(std::iter::repeat_n(now, times));
                         queue.drain(..queue.len().saturating_sub(keep));
                     }

@@ -9,6 +9,20 @@ use crate::{
     store::{Outcome, Refund, Request},
 };
 
+/// A call is recorded only if the state may take so many more bytes of memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NeedsRoom {
+    pub(super) bytes: usize,
+}
+
+impl NeedsRoom {
+    /// Nothing, if this many bytes are no more than there is room for.
+    #[inline]
+    pub(super) fn unless_fits(bytes: usize, room: usize) -> Result<(), Self> {
+        if bytes > room { Err(Self { bytes }) } else { Ok(()) }
+    }
+}
+
 /// One of each algorithm's.
 pub(super) enum State {
     SlidingWindow(Log),
@@ -36,13 +50,38 @@ impl State {
         }
     }
 
+    /// Decides a call. Nothing is recorded of one that needs more than `room` bytes for it.
     #[inline]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
+    pub(super) fn decide(
+        &mut self,
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+        room: usize,
+    ) -> Result<Outcome, NeedsRoom> {
+        let tiers = if request.record { request.policy.tiers().len() } else { 0 };
+        let fits = |growth| NeedsRoom::unless_fits(growth, room);
         match self {
-            Self::SlidingWindow(log) => log.decide(now, request, looks),
-            Self::SlidingCounter(counter) => counter.decide(now, request, looks),
-            Self::FixedWindow(window) => window.decide(now, request, looks),
-            Self::TokenBucket(bucket) => bucket.decide(now, request, looks),
+            Self::SlidingWindow(log) => log.decide(now, request, looks, room),
+            Self::SlidingCounter(counter) => {
+                fits(counter.growth(tiers)).map(|()| counter.decide(now, request, looks))
+            }
+            Self::FixedWindow(window) => {
+                fits(window.growth(tiers)).map(|()| window.decide(now, request, looks))
+            }
+            Self::TokenBucket(bucket) => {
+                fits(bucket.growth(tiers)).map(|()| bucket.decide(now, request, looks))
+            }
+        }
+    }
+
+    /// The memory that it has on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::SlidingWindow(log) => log.heap_bytes(),
+            Self::SlidingCounter(counter) => counter.heap_bytes(),
+            Self::FixedWindow(window) => window.heap_bytes(),
+            Self::TokenBucket(bucket) => bucket.heap_bytes(),
         }
     }
 
@@ -83,13 +122,13 @@ mod tests {
                     now += rng.u64(..1_000_000);
                     let cost = rng.u32(1..=5);
                     let request = Request { policy, cost, record: true, id: None };
-                    let outcome = state.decide(now, request, true);
+                    let outcome = state.decide(now, request, true, usize::MAX).unwrap();
                     if outcome.admitted {
                         assert_eq!(outcome.more, 0);
                         continue;
                     }
                     let cost = cost.min(outcome.remaining + 1);
-                    let look = state.decide(now, Request { cost, record: false, ..request }, true);
+                    let look = state.decide(now, Request { cost, record: false, ..request }, true, 0).unwrap();
                     assert_eq!(outcome.more, look.wait, "{policy:?}");
                     others += u32::from(outcome.more != outcome.wait);
                 }

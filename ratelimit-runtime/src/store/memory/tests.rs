@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::{Policy, caller::Caller};
 
@@ -16,15 +18,31 @@ fn reset(store: &MemoryStore, caller: usize) {
     store.reset(Subject::new(&POLICY, Caller::from(caller).parts()));
 }
 
+/// A store in which one limit has room for so many keys.
+fn store(keys: usize) -> MemoryStore {
+    MemoryStore::new((4 * keys).div_ceil(3), usize::MAX)
+}
+
+/// A store of few shards in which one limit has room for so many keys.
+fn store_of(shards: usize, keys: usize) -> MemoryStore {
+    MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, shards)
+}
+
+/// The keys that are held, which are those in the ledger.
 fn keys_held(store: &MemoryStore) -> usize {
-    let held = store.shards.iter().map(|place| place.lock().len()).sum();
-    assert_eq!(store.keys.load(Ordering::Relaxed), held);
-    held
+    let mut held = Holding::default();
+    for place in &store.shards {
+        let shard = place.lock();
+        held.keys += shard.len();
+        held.bytes += shard.bytes();
+    }
+    assert_eq!(store.ledger().held(), held);
+    held.keys
 }
 
 #[tokio::test(start_paused = true)]
 async fn idle_keys_are_collected_as_new_ones_come() {
-    let store = MemoryStore::new(1_000_000);
+    let store = store(1_000_000);
     let mut most = 0;
     for round in 0..10 {
         for caller in 0..10_000 {
@@ -40,7 +58,7 @@ async fn idle_keys_are_collected_as_new_ones_come() {
 async fn a_clock_that_stands_still_since_before_the_store_was_made_moves_it_too() {
     let later = std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(20));
-        MemoryStore::new(10)
+        store(10)
     });
     let store = later.join().unwrap();
     for _ in 0..2 {
@@ -60,13 +78,13 @@ fn a_store_without_a_bound_is_no_larger_than_it_has_to_be() {
         (u32::MAX as usize, 65_536),
         (usize::MAX, 65_536),
     ] {
-        assert_eq!(MemoryStore::new(max_keys).shards.len(), shards, "{max_keys}");
+        assert_eq!(MemoryStore::new(max_keys, usize::MAX).shards.len(), shards, "{max_keys}");
     }
 }
 
 #[tokio::test]
 async fn looking_leaves_nothing_behind() {
-    let store = MemoryStore::new(1);
+    let store = store(1);
     let look = Request { record: false, ..TAKE };
     assert!(decide(&store, 1, look).unwrap().admitted);
     assert_eq!(keys_held(&store), 0);
@@ -74,7 +92,7 @@ async fn looking_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
-    let store = MemoryStore::new(3);
+    let store = store(3);
     for caller in 0..3 {
         assert!(decide(&store, caller, TAKE).unwrap().admitted);
         tokio::time::advance(Duration::from_millis(100)).await;
@@ -100,7 +118,7 @@ async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_store_takes_new_callers_long_after_the_old_have_expired() {
-    let store = MemoryStore::new(100);
+    let store = store(100);
     for caller in 0..100 {
         assert!(decide(&store, caller, TAKE).unwrap().admitted);
     }
@@ -114,7 +132,8 @@ async fn a_full_store_takes_new_callers_long_after_the_old_have_expired() {
 #[tokio::test(start_paused = true)]
 async fn callers_of_a_second_make_room_though_those_of_an_hour_came_after_them() {
     const LONG: Policy = Policy::sliding_window("long", Duration::from_secs(3_600), 2);
-    let store = MemoryStore::new(2_000);
+    // Each of the two has room for a thousand.
+    let store = MemoryStore::new(2_333, usize::MAX);
     let take_long = |caller: usize| {
         let caller = Caller::from(caller);
         let request = Request { policy: &LONG, ..TAKE };
@@ -134,7 +153,7 @@ async fn callers_of_a_second_make_room_though_those_of_an_hour_came_after_them()
 
 #[tokio::test(start_paused = true)]
 async fn every_expired_key_is_found_when_the_store_is_full() {
-    let store = MemoryStore::new(10_000);
+    let store = store(10_000);
     for round in 0..3 {
         for caller in 0..10_000 {
             let caller = round * 10_000 + caller;
@@ -148,7 +167,7 @@ async fn every_expired_key_is_found_when_the_store_is_full() {
 #[tokio::test(start_paused = true)]
 async fn an_expired_key_is_found_though_all_others_have_been_extended() {
     const KEYS: usize = 40_000;
-    let store = MemoryStore::with_shards(KEYS, 8);
+    let store = store_of(8, KEYS);
     for caller in 0..KEYS {
         assert!(decide(&store, caller, TAKE).unwrap().admitted);
     }
@@ -178,7 +197,7 @@ async fn an_expired_key_is_found_though_all_others_have_been_extended() {
 #[tokio::test(start_paused = true)]
 async fn of_a_full_store_only_what_was_called_since_is_passed_over_again() {
     const KEYS: usize = 10_000;
-    let store = MemoryStore::with_shards(KEYS, 2);
+    let store = store_of(2, KEYS);
     for caller in 0..KEYS {
         assert!(decide(&store, caller, TAKE).unwrap().admitted);
     }
@@ -188,9 +207,9 @@ async fn of_a_full_store_only_what_was_called_since_is_passed_over_again() {
     }
     tokio::time::advance(Duration::from_millis(100)).await;
     let is_due = |now| store.shards.iter().any(|place| place.due.load(Ordering::Relaxed) <= now);
-    assert!(is_due(store.now()));
+    assert!(is_due(store.clock.now()));
     assert_eq!(decide(&store, KEYS, TAKE), Err(UnavailableReason::StoreFull));
-    assert!(!is_due(store.now() + 899_999) && is_due(store.now() + 900_000));
+    assert!(!is_due(store.clock.now() + 899_999) && is_due(store.clock.now() + 900_000));
 }
 
 /// A recorder is foreign code: it may ask the limiter itself, and it may panic.
@@ -224,7 +243,7 @@ async fn whoever_is_told_of_keys_finds_no_lock_held_and_may_panic() {
         }
     }
 
-    let store = Arc::new(MemoryStore::with_shards(2, 1));
+    let store = Arc::new(store_of(1, 2));
     let recorder = Foreign(Arc::clone(&store));
     let told = |work: &dyn Fn()| {
         let told = catch_unwind(AssertUnwindSafe(|| metrics::with_local_recorder(&recorder, work)));
@@ -245,7 +264,7 @@ async fn whoever_is_told_of_keys_finds_no_lock_held_and_may_panic() {
 
 #[test]
 fn threads_at_the_bound_never_pass_it() {
-    let store = MemoryStore::new(1_000);
+    let store = store(1_000);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let store = &store;

@@ -68,6 +68,16 @@ impl TokenBucket {
         })
     }
 
+    /// The bytes that it takes more on the heap to record a call of so many tiers.
+    #[inline]
+    pub(super) fn growth(&self, tiers: usize) -> usize {
+        self.levels.growth(tiers)
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.levels.heap_bytes()
+    }
+
     /// Gives tokens back, as many as there is room for.
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
         let Refund { policy, cost, .. } = refund;
