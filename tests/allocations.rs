@@ -93,6 +93,57 @@ fn settings_take_nothing() {
 }
 
 #[test]
+fn large_costs_hold_no_more_memory_than_a_limiter_may_take() {
+    const BULK: Policy = Policy::sliding_window("bulk", Duration::from_secs(3_600), 100_000);
+    let mut counted = 0;
+    let held = measure(|| {
+        let limiter = Limiter::in_memory();
+        for caller in 0..500 {
+            counted += i32::from(now(limiter.check_n(&BULK, caller, 100_000)).is_ok());
+        }
+        std::mem::forget(limiter);
+    });
+    // One limit may take three quarters of the 256 MiB.
+    assert!((200..300).contains(&counted), "{counted}");
+    assert!(held.bytes_current < 200 << 20, "{}", held.bytes_current);
+    assert!(held.bytes_max < 210 << 20, "{}", held.bytes_max);
+}
+
+#[test]
+fn memory_is_reckoned_as_it_is_held() {
+    const BOUND: usize = 6 << 20;
+    const DAY: Duration = Duration::from_secs(86_400);
+    let policies = [
+        Policy::sliding_window("log", DAY, 100),
+        Policy::sliding_window("ids", DAY, 50),
+        Policy::token_bucket("tiers", DAY, 9).tier(2 * DAY, 12).tier(3 * DAY, 15),
+        Policy::fixed_window("window", DAY, 3),
+        Policy::sliding_counter("counter", DAY, 3),
+    ];
+    let mut full = 0;
+    let held = measure(|| {
+        let limiter = Limiter::builder().max_bytes(BOUND).in_memory();
+        for round in 0..6 {
+            for caller in 0..10_000_u32 {
+                for policy in &policies {
+                    // Some have room in place, some do not.
+                    let name = "x".repeat(usize::try_from(caller % 60).unwrap());
+                    let call = limiter.request(policy, format!("{name}{caller}"));
+                    let call = if policy.name() == "ids" { call.request_id(round) } else { call };
+                    let answer = now(call.cost(1 + caller % 3).check());
+                    full += i32::from(matches!(answer, Err(RateLimitError::Unavailable(_))));
+                }
+            }
+        }
+        std::mem::forget(limiter);
+    });
+    assert!(full > 10_000, "{full}");
+    let (held, bound) = (usize::try_from(held.bytes_current).unwrap(), BOUND);
+    // Five limits leave a sixteenth. The shards take what they take.
+    assert!((bound / 16 * 14..bound / 16 * 15 + (1 << 20)).contains(&held), "{held} of {bound}");
+}
+
+#[test]
 fn by_hand_a_call_takes_what_gives_it_back() {
     const POLICY: Policy = Policy::token_bucket("p", Duration::from_secs(60), 100);
     let limiter = Limiter::in_memory();

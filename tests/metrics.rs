@@ -29,6 +29,7 @@ async fn a_scrape_over_http_tells_how_many_were_admitted_and_refused() {
     let expected = [
         ("ratelimit_decisions_total{policy=\"hello\",outcome=\"admitted\",source=\"store\"}", "2"),
         ("ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",source=\"store\"}", "3"),
+        ("ratelimit_memory_bytes", "93"),
         ("ratelimit_memory_keys", "1"),
     ];
     assert_eq!(

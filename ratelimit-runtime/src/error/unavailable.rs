@@ -94,7 +94,7 @@ impl UnavailableReason {
             Self::StoreFull => {
                 "raise max_keys and max_bytes, or limit by something that has fewer values; see \
                  ratelimit_memory_keys and ratelimit_memory_bytes for which of the two is full"
-            },
+            }
             Self::ReadOnly => {
                 "let the URL lead to the primary: redis+sentinel:// and redis+cluster:// find it \
                  after a failover"

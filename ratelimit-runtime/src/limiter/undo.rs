@@ -2,7 +2,11 @@
 
 use super::{Limiter, Store, unavailable};
 use crate::{
-    caller::Caller, decision::Decision, error::RateLimitError, key::Subject, policy::Policy,
+    caller::Caller,
+    decision::Decision,
+    error::RateLimitError,
+    key::Subject,
+    policy::Policy,
     rules::Algorithm,
     store::{Refund, Source},
 };

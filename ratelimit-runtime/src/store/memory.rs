@@ -25,7 +25,7 @@ use hashbrown::DefaultHashBuilder;
 
 use self::{
     clock::Clock,
-    ledger::{Gone, Holding, Ledger},
+    ledger::{Holding, Ledger},
     shard::{Shard, Slot, Sweep},
     state::NeedsRoom,
 };
@@ -126,7 +126,9 @@ impl MemoryStore {
             let decided = match shard.find_mut(hash, subject) {
                 Some(slot) => match slot.decide(now, request, looks, 0) {
                     Ok(outcome) => return Ok(outcome),
-                    Err(NeedsRoom { bytes }) => self.grow(shard, bytes, now, hash, subject, request),
+                    Err(NeedsRoom { bytes }) => {
+                        self.grow(shard, bytes, now, hash, subject, request)
+                    }
                 },
                 None => self.meet(place, shard, now, hash, subject, request),
             };
@@ -150,14 +152,16 @@ impl MemoryStore {
         subject: Subject<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, Holding> {
-        let more = Holding { keys: 0, bytes };
-        let slot = shard.find_mut(hash, subject).filter(|_| self.ledger().take(subject.name.text(), more));
-        let outcome = slot.and_then(|slot| slot.decide(now, request, true, bytes).ok());
+        let (limit, more) = (subject.name.text(), Holding { keys: 0, bytes });
+        let slot = shard.find_mut(hash, subject).filter(|_| self.ledger().take(limit, more));
+        let Some(slot) = slot else { return Err(more) };
+        let before = slot.bytes();
+        let outcome = slot.decide(now, request, true, bytes);
+        let grown = Holding { keys: 0, bytes: slot.bytes() - before };
+        self.settle(limit, more, grown);
         drop(shard);
-        if outcome.is_some() {
-            tell(more, Holding::default());
-        }
-        outcome.ok_or(more)
+        tell(grown, Holding::default());
+        outcome.map_err(|_| more)
     }
 
     /// Decides the first call of a key, and keeps its slot. If there is no room, nothing is
@@ -179,27 +183,38 @@ impl MemoryStore {
             Ok(_) => 0,
             Err(NeedsRoom { bytes }) => bytes,
         };
-        let more = Holding { keys: 1, bytes: slot.bytes() + growth };
+        let (limit, more) =
+            (subject.name.text(), Holding { keys: 1, bytes: slot.bytes() + growth });
         let gone = shard.collect_some(now, &self.hasher);
         let mut ledger = self.ledger();
         ledger.give_back(&gone);
-        let is_taken = ledger.take(subject.name.text(), more);
+        let is_taken = ledger.take(limit, more);
         drop(ledger);
         if !is_taken {
             drop(shard);
             tell(Holding::default(), gone.total());
             return Err(more);
         }
-        if decided.is_err() {
+        if growth > 0 {
             decided = slot.decide(now, request, true, growth);
         }
+        let taken = Holding { keys: 1, bytes: slot.bytes() };
+        self.settle(limit, more, taken);
         // The first key of an empty shard makes it due; until then nothing in it is.
         let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
         place.due.store(due.min(slot.expires), Ordering::Relaxed);
         shard.insert(hash, slot, &self.hasher);
         drop(shard);
-        tell(more, gone.total());
-        Ok(decided.expect("the slot has the room that it needs"))
+        tell(taken, gone.total());
+        decided.map_err(|_| more)
+    }
+
+    /// Gives back the bytes that a call could have needed, and did not.
+    fn settle(&self, limit: &'static str, granted: Holding, taken: Holding) {
+        if taken.bytes < granted.bytes {
+            let bytes = granted.bytes - taken.bytes;
+            self.ledger().give(limit, Holding { keys: 0, bytes });
+        }
     }
 
     /// Collects expired keys until the limit may take this much more, or enough were passed over.

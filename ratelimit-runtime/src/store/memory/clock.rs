@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time at which a store is made, about 71 years: one store may be used under several clocks,
-/// such as those that stand still in tests, and some of them may be far behind the first.
-const EPOCH: u64 = 1 << 51;
+/// The time at which a store is made, 70 years: one store may be used under several clocks, such as
+/// those that stand still in tests, and some of them may be far behind the first. In whole days,
+/// so that aligned windows of usual periods start with the store.
+const EPOCH: u64 = 70 * 365 * 24 * 3_600 * 1_000_000;
 
 /// Short of a microsecond by as little as there is.
 const ALMOST_ONE: Duration = Duration::from_nanos(999);

@@ -99,9 +99,14 @@ impl Ledger {
 
     pub(super) fn give_back(&mut self, gone: &Gone) {
         for (limit, held) in &gone.0 {
-            self.held.subtract(*held);
-            self.limits.entry(limit).or_default().held.subtract(*held);
+            self.give(limit, *held);
         }
+    }
+
+    /// Gives back what the limit does not hold any more.
+    pub(super) fn give(&mut self, limit: &'static str, less: Holding) {
+        self.held.subtract(less);
+        self.limits.entry(limit).or_default().held.subtract(less);
     }
 
     /// Records that a call of the limit found no room. Returns `true` if it is the first in a
@@ -147,7 +152,9 @@ mod tests {
             // The next one has three quarters of what is left.
             assert_eq!(fill(&mut ledger, &["b"]), [2_437]);
             let mut gone = Gone::default();
-            ["a", "b"].map(|name| (0..ledger.held_by(name).keys).for_each(|_| gone.add(name, 10)));
+            for name in ["a", "b"] {
+                (0..ledger.held_by(name).keys).for_each(|_| gone.add(name, 10));
+            }
             ledger.give_back(&gone);
             assert_eq!(ledger.held(), Holding::default());
             let shares = fill(&mut ledger, &NAMES[..4]);

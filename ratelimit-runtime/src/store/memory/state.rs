@@ -128,7 +128,9 @@ mod tests {
                         continue;
                     }
                     let cost = cost.min(outcome.remaining + 1);
-                    let look = state.decide(now, Request { cost, record: false, ..request }, true, 0).unwrap();
+                    let look = state
+                        .decide(now, Request { cost, record: false, ..request }, true, 0)
+                        .unwrap();
                     assert_eq!(outcome.more, look.wait, "{policy:?}");
                     others += u32::from(outcome.more != outcome.wait);
                 }

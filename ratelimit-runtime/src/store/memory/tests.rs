@@ -281,3 +281,55 @@ fn threads_at_the_bound_never_pass_it() {
     });
     assert!(keys_held(&store) <= 1_000);
 }
+
+/// Of every algorithm and of one to three tiers, as overrides make them: what a state takes of the
+/// heap changes in each of the ways that there are.
+#[tokio::test(start_paused = true)]
+async fn the_ledger_is_what_is_held_however_keys_come_grow_and_go() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut rng = fastrand::Rng::with_seed(7);
+    let store = MemoryStore::with_shards(300, 40_000, 4);
+    let (mut full, mut least, mut grown) = (0, usize::MAX, 0);
+    for _ in 0..50_000 {
+        let make = rng.choice([
+            Policy::sliding_window as fn(&'static str, Duration, u32) -> Policy,
+            Policy::sliding_counter,
+            Policy::fixed_window,
+            Policy::token_bucket,
+        ]);
+        let name = rng.choice(["a", "b", "c"]).unwrap();
+        let mut policy = make.unwrap()(name, 9 * SECOND, 60);
+        for tier in 0..rng.u32(..3) {
+            policy = policy.tier((20 + 10 * tier) * SECOND, 70 + 10 * tier);
+        }
+        let caller = Caller::from("x".repeat(rng.usize(..60)));
+        let subject = Subject::new(&policy, caller.parts());
+        let is_log = policy.algorithm() == crate::Algorithm::SlidingWindow;
+        let id = Some(rng.u64(..9)).filter(|_| is_log && rng.bool());
+        let (cost, record) = (rng.u32(1..30), rng.u8(..9) > 0);
+        let before = store.ledger().held();
+        match store.decide(subject, Request { policy: &policy, cost, record, id }) {
+            Ok(outcome) if outcome.admitted && record && rng.u8(..4) == 0 => {
+                store.refund(subject, Refund { policy: &policy, cost, mark: outcome.mark, id });
+            }
+            Ok(_) => {}
+            Err(reason) => {
+                assert_eq!(reason, UnavailableReason::StoreFull);
+                full += 1;
+            }
+        }
+        let after = store.ledger().held();
+        grown += usize::from(after.keys == before.keys && after.bytes > before.bytes);
+        if rng.u8(..50) == 0 {
+            store.reset(subject);
+        }
+        if rng.u8(..99) == 0 {
+            tokio::time::advance(SECOND * rng.u32(..9)).await;
+            keys_held(&store);
+        }
+        least = least.min(40_000 - after.bytes);
+    }
+    keys_held(&store);
+    assert!(full > 1_000 && grown > 1_000, "{full} {grown}");
+    assert!(least < 10_000, "{least}");
+}
