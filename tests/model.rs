@@ -227,9 +227,9 @@ fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimit
     }
 }
 
-/// The time of an embedded limiter when it is made: an hour after its epoch, to which the windows of
+/// The time of an embedded limiter when it is made: 70 years after its epoch, to which the windows of
 /// a sliding counter are aligned.
-const EPOCH: u64 = 3_600_000_000;
+const EPOCH: u64 = 70 * 365 * 24 * 3_600 * 1_000_000;
 
 /// Drives an embedded limiter with the schedules of all its cases, on tokio's paused clock.
 async fn judge_embedded(algorithm: Algorithm) {
