@@ -30,7 +30,7 @@ use crate::{
     caller::Caller,
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
-    fallback::Remote,
+    fallback::{OnStoreError, Remote},
     key::{self, Key, Subject},
     overrides::Overrides,
     policy::Policy,
@@ -258,7 +258,7 @@ impl Limiter {
         match &self.inner.store {
             Store::Memory(store) => {
                 let outcome = store.decide(Subject::new(policy, caller.parts()), request);
-                outcome.or_else(|reason| self.without_room(request, on_store_error, reason))
+                outcome.or_else(|reason| self.without_room(request, terms.on_store_error, reason))
             }
             Store::Remote(store) => {
                 let Terms { max_wait, on_store_error } = terms;

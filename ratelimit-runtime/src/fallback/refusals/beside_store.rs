@@ -64,7 +64,7 @@ struct Figures {
 impl World {
     fn new(policies: Vec<Policy>, seed: u64) -> Self {
         Self {
-            store: MemoryStore::new(100),
+            store: MemoryStore::new(100, usize::MAX),
             refusals: Refusals::new(8, TTL),
             policies,
             flights: Vec::new(),
