@@ -110,6 +110,11 @@ impl RegisteredPolicy {
         &self.policy
     }
 
+    /// Returns `true` if calls of both are counted together under different limits.
+    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+        self.name() == other.name() && (self.policy != other.policy || self.late() != other.late())
+    }
+
     /// Whether an override fits, as far as the numbers are known.
     pub(crate) fn judge(&self, what: &Override) -> Result<(), Fault> {
         match self.policy() {
@@ -171,8 +176,7 @@ pub fn conflicts() -> Vec<(RegisteredPolicy, RegisteredPolicy)> {
     let policies = policies();
     let pairs = policies.windows(2).filter(|pair| {
         let [first, second] = pair else { return false };
-        first.name() == second.name()
-            && (first.policy != second.policy || first.late() != second.late())
+        first.conflicts_with(second)
     });
     pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect()
 }

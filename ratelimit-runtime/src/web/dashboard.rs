@@ -41,6 +41,22 @@
 //! only the former. It can also be the router of a port of its own. All of its URLs are relative.
 //! `cargo run -p examples-axum --example dashboard` shows it with traffic.
 //!
+//! # Where it is served
+//!
+//! Under IP addresses and the names of this machine (`localhost`), and under other names once they are
+//! named: a site that has its own name lead here (DNS rebinding) is refused with 421.
+//!
+//! ```no_run
+//! # use axum::{Router, http::request::Parts};
+//! # use ratelimit_runtime::{Limiter, web::dashboard::{self, Access}};
+//! # fn authorize(_: &Parts) -> Access { Access::Denied }
+//! # fn router(limiter: Limiter) -> Router {
+//! dashboard::builder(limiter, authorize).hosts(["ops.example.org"]).router()
+//! # }
+//! ```
+//!
+//! Behind a proxy that changes `Host`, name both: the one it sends, and the one in the browser.
+//!
 //! # Who may see it
 //!
 //! There is no page without a hook that says, for each request, what its sender may do: nothing,
@@ -51,18 +67,20 @@
 //!
 //! # What it protects against
 //!
-//! - Requests that another site has a browser send: an action is a `POST` of JSON with a token that
-//!   is random, in a cookie (`SameSite=Strict`, `HttpOnly`) and in the page, and equal in both;
-//!   and `Sec-Fetch-Site`, or else `Origin`, must not speak against it. Nothing of this is kept by
-//!   the process, and so any replica behind a balancer accepts it.
+//! - Requests that another site has a browser send: `Host` is a name that is served, and `Origin`,
+//!   where it is sent, is the page's. An action is a `POST` of JSON, `Sec-Fetch-Site` does not speak
+//!   against it, and it has the page's token: an HMAC of the session, which is random and in a cookie
+//!   (`SameSite=Strict`, `HttpOnly`), under a secret of the process. Replicas behind a balancer accept
+//!   each other's tokens if they are given the same [`secret`](DashboardBuilder::secret).
 //! - Scripts: the `Content-Security-Policy` allows the page's own files and nothing inline, and
 //!   names of limits and texts of errors are only ever put into the page as text. It cannot be
 //!   framed, and loads nothing from anywhere else.
 //! - A caller that is looked up is sent in a body, never in a URL, and is neither logged nor
 //!   answered. Actions are logged at `info` with the limit and what was done; a span that a layer
 //!   further out has entered adds who did it.
-//! - Memory and connections: the history is that of five minutes, bodies are of at most 16 KiB, at
-//!   most 64 pages are served events, and what is tried out is counted for at most 256 keys.
+//! - Memory and connections: the history is that of five minutes, bodies are of at most 16 KiB, a
+//!   viewer has at most 8 event streams and all have at most 256, and what is tried out is counted for
+//!   at most 256 keys.
 //!
 //! TLS is the service's affair; the cookie is `Secure` when the request says that it came by https,
 //! itself or by `X-Forwarded-Proto` or `Forwarded`.
@@ -79,14 +97,17 @@
 mod access;
 mod actions;
 mod callers;
+mod hosts;
 mod limits;
 mod page;
 mod samples;
 mod stream;
 mod token;
 mod trial;
+mod viewers;
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -102,14 +123,11 @@ use ::axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 
 pub use self::access::Access;
-use self::{samples::Samples, trial::Trial};
+use self::{hosts::Hosts, samples::Samples, token::Secret, trial::Trial, viewers::Viewers};
 use crate::{limiter::Limiter, report::tally};
-
-/// The most pages that are served events at once.
-const MOST_STREAMS: usize = 64;
 
 /// The largest body of an action.
 const MOST_BYTES: usize = 16 * 1024;
@@ -117,48 +135,110 @@ const MOST_BYTES: usize = 16 * 1024;
 /// How far apart samples are.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
-/// The page for the limits of `limiter`, for those whom `authorize` lets in.
-///
-/// `authorize` is asked for every request, before anything else is looked at. Calls are counted for
-/// the page from now on; the samples are taken by a task that ends when the router and its clones
-/// are gone. Outside a tokio runtime it starts with the first request.
+/// The page for the limits of `limiter`, for those whom `authorize` lets in: the
+/// [`builder`]'s with nothing set.
 pub fn router<A>(limiter: Limiter, authorize: A) -> Router
 where
     A: Fn(&Parts) -> Access + Send + Sync + 'static,
 {
-    tally::keep();
-    let dashboard = Arc::new(Dashboard {
+    builder(limiter, authorize).router()
+}
+
+/// Settings of the page for the limits of `limiter`, for those whom `authorize` lets in.
+///
+/// `authorize` is asked for every request to a host that is served, before anything else is looked at.
+pub fn builder<A>(limiter: Limiter, authorize: A) -> DashboardBuilder
+where
+    A: Fn(&Parts) -> Access + Send + Sync + 'static,
+{
+    DashboardBuilder {
         limiter,
         authorize: Box::new(authorize),
-        samples: Samples::default(),
-        streams: Arc::new(Semaphore::new(MOST_STREAMS)),
-        acting: Mutex::new(()),
-        trial: Trial::default(),
-        is_sampling: AtomicBool::new(false),
-    });
-    if tokio::runtime::Handle::try_current().is_ok() {
-        dashboard.start_sampling();
+        hosts: Hosts::default(),
+        secret: Secret::default(),
     }
-    page::routes()
-        .route("/events", get(stream::events))
-        .route("/enforcement", post(actions::enforce))
-        .route("/numbers", post(actions::renumber))
-        .route("/override", post(actions::take_back))
-        .route("/all", post(actions::enforce_all))
-        .route("/caller", post(callers::look_up))
-        .route("/reset", post(callers::reset))
-        .route("/trial", post(trial::call))
-        .layer(DefaultBodyLimit::max(MOST_BYTES))
-        .layer(middleware::from_fn_with_state(Arc::clone(&dashboard), access::guard))
-        .with_state(dashboard)
+}
+
+/// Settings of the page; made by [`builder`].
+#[must_use = "a builder does nothing until `router` makes the page"]
+pub struct DashboardBuilder {
+    limiter: Limiter,
+    authorize: Hook,
+    hosts: Hosts,
+    secret: Secret,
+}
+
+type Hook = Box<dyn Fn(&Parts) -> Access + Send + Sync>;
+
+impl DashboardBuilder {
+    /// Serves the page under these host names as well, without ports. IP addresses, `localhost` and
+    /// names that end in `.localhost` are always served.
+    pub fn hosts(mut self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.hosts.add(names);
+        self
+    }
+
+    /// Makes the tokens of actions with this secret, so that all processes with the same one accept
+    /// them. By default each process has a random one. Take at least 32 random characters.
+    pub fn secret(mut self, secret: impl AsRef<str>) -> Self {
+        self.secret = Secret::shared(secret.as_ref());
+        self
+    }
+
+    /// The page.
+    ///
+    /// Calls are counted for it from now on; the samples are taken by a task that ends when the router
+    /// and its clones are gone. Outside a tokio runtime it starts with the first request.
+    pub fn router(self) -> Router {
+        let Self { limiter, authorize, hosts, secret } = self;
+        tally::keep();
+        let dashboard = Arc::new(Dashboard {
+            limiter,
+            authorize,
+            hosts,
+            secret,
+            samples: Samples::default(),
+            viewers: Arc::default(),
+            acting: Mutex::new(()),
+            trial: Trial::default(),
+            is_sampling: AtomicBool::new(false),
+        });
+        if tokio::runtime::Handle::try_current().is_ok() {
+            dashboard.start_sampling();
+        }
+        page::routes()
+            .route("/events", get(stream::events))
+            .route("/enforcement", post(actions::enforce))
+            .route("/numbers", post(actions::renumber))
+            .route("/override", post(actions::take_back))
+            .route("/all", post(actions::enforce_all))
+            .route("/caller", post(callers::look_up))
+            .route("/reset", post(callers::reset))
+            .route("/trial", post(trial::call))
+            .layer(DefaultBodyLimit::max(MOST_BYTES))
+            .layer(middleware::from_fn_with_state(Arc::clone(&dashboard), access::guard))
+            .with_state(dashboard)
+    }
+}
+
+/// Shows neither the hook nor the secret.
+impl fmt::Debug for DashboardBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DashboardBuilder")
+            .field("limiter", &self.limiter)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What all requests share.
 struct Dashboard {
     limiter: Limiter,
-    authorize: Box<dyn Fn(&Parts) -> Access + Send + Sync>,
+    authorize: Hook,
+    hosts: Hosts,
+    secret: Secret,
     samples: Samples,
-    streams: Arc<Semaphore>,
+    viewers: Arc<Viewers>,
     /// An override is read, changed and written by one request at a time.
     acting: Mutex<()>,
     trial: Trial,

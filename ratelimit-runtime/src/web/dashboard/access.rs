@@ -7,9 +7,9 @@ use ::axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header, request::Parts};
 
-use super::{Dashboard, Failed, token};
+use super::{Dashboard, Failed};
 
 /// What the sender of a request may do with the page.
 #[derive(Debug)]
@@ -53,27 +53,36 @@ pub(super) async fn guard(
 ) -> Response {
     dashboard.start_sampling();
     let (parts, body) = request.into_parts();
-    let access = (dashboard.authorize)(&parts);
-    let may_act = matches!(access, Access::Act);
-    let refusal = match access {
-        Access::Denied => Some(refused("you may not see this page")),
-        Access::Instead(response) => Some(response),
-        Access::View | Access::Act if parts.method.is_safe() => None,
-        Access::View => Some(refused("you may look at limits, but not act on them")),
-        Access::Act => token::check(&parts).err().map(IntoResponse::into_response),
-    };
-    let mut response = if let Some(refusal) = refusal {
-        refusal
-    } else {
-        let mut request = Request::from_parts(parts, body);
-        request.extensions_mut().insert(MayAct(may_act));
-        next.run(request).await
+    let mut response = match dashboard.admit(&parts) {
+        Err(refusal) => refusal,
+        Ok(may_act) => {
+            let mut request = Request::from_parts(parts, body);
+            request.extensions_mut().insert(may_act);
+            next.run(request).await
+        }
     };
     for (name, value) in FIELDS {
         // The hook's own response may say otherwise.
         response.headers_mut().entry(name).or_insert(value);
     }
     response
+}
+
+impl Dashboard {
+    fn admit(&self, parts: &Parts) -> Result<MayAct, Response> {
+        self.hosts.check(parts).map_err(IntoResponse::into_response)?;
+        match (self.authorize)(parts) {
+            Access::Denied => Err(refused("you may not see this page")),
+            Access::Instead(response) => Err(response),
+            Access::View if parts.method.is_safe() => Ok(MayAct(false)),
+            Access::View => Err(refused("you may look at limits, but not act on them")),
+            Access::Act if parts.method.is_safe() => Ok(MayAct(true)),
+            Access::Act => match self.secret.check(parts) {
+                Ok(()) => Ok(MayAct(true)),
+                Err(failed) => Err(failed.into_response()),
+            },
+        }
+    }
 }
 
 fn refused(why: &str) -> Response {

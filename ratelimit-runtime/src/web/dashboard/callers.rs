@@ -33,6 +33,10 @@ enum Part {
     None,
     /// The part that stands for all calls without a caller.
     Shared,
+    /// The mark of callers whom an alternative source of an identity found.
+    Or,
+    /// A text that stands in keys as its digest, such as a header's value.
+    Digest(String),
 }
 
 /// What a caller has. Times are in milliseconds.
@@ -84,6 +88,8 @@ impl Dashboard {
                 Part::Text(text) => caller.push(text),
                 Part::None => caller.push_none(),
                 Part::Shared => caller.append(&Caller::shared()),
+                Part::Or => caller.push_or(),
+                Part::Digest(text) => caller.push_digest(text),
             }
         }
         Ok((known, caller))

@@ -171,7 +171,7 @@ impl Dashboard {
             cost: first.map_or("", RegisteredPolicy::cost),
             key: first.map(RegisteredPolicy::key),
             places: places.iter().map(|it| format!("{}:{}", it.file(), it.line())).collect(),
-            is_in_conflict: places.windows(2).any(|two| two[0].to_string() != two[1].to_string()),
+            is_in_conflict: places.windows(2).any(|two| two[0].conflicts_with(&two[1])),
             counts_rejected: policy.is_some_and(|policy| policy.counts_rejected()),
             // With an expression in it, no numbers are written.
             written: written.as_ref().map(Numbers::of),

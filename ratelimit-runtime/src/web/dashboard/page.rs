@@ -40,18 +40,24 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 }
 
 async fn page(
-    State(_): State<Arc<Dashboard>>,
+    State(dashboard): State<Arc<Dashboard>>,
     Extension(MayAct(may_act)): Extension<MayAct>,
     OriginalUri(uri): OriginalUri,
     request: Request,
 ) -> Result<Response, Failed> {
     let (parts, _) = request.into_parts();
-    let token = token::of(&parts.headers)?;
+    let session = match token::session(&parts.headers) {
+        // Other tabs go on with theirs.
+        Some(session) => session.to_owned(),
+        None => token::new_session()?,
+    };
+    // Who only looks needs none.
+    let token = if may_act { dashboard.secret.token(&session)? } else { String::new() };
     let text = PAGE
         .replace("{{base}}", &base(uri.path()))
         .replace("{{token}}", &token)
         .replace("{{access}}", if may_act { "act" } else { "view" });
-    let cookie = token::cookie(&token, &parts);
+    let cookie = token::cookie(&session, &parts);
     let fields = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
         (header::SET_COOKIE, cookie),

@@ -19,12 +19,9 @@ use ::axum::{
 use futures_core::Stream;
 use http::StatusCode;
 use once_cell::sync::Lazy;
-use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc},
-    time::Instant,
-};
+use tokio::{sync::mpsc, time::Instant};
 
-use super::{Dashboard, Failed};
+use super::{Dashboard, Failed, token, viewers::Place};
 
 /// After this long the page asks anew: a server that shuts down waits no longer for it, and whoever
 /// may no longer see it is turned away.
@@ -40,10 +37,10 @@ pub(super) async fn events(
     State(dashboard): State<Arc<Dashboard>>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let place = Arc::clone(&dashboard.streams).try_acquire_owned().map_err(|_| {
-        let why = "as many pages are open as there may be; close one";
-        Failed::new(StatusCode::SERVICE_UNAVAILABLE, why)
-    })?;
+    let Some(session) = token::session(&headers) else {
+        return Err(Failed::new(StatusCode::FORBIDDEN, "events are for the page; load it first"));
+    };
+    let place = dashboard.viewers.enter(session)?;
     // Few, so that a page which does not read holds up only itself.
     let (sender, receiver) = mpsc::channel(4);
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(number);
@@ -58,7 +55,7 @@ async fn feed(
     dashboard: Arc<Dashboard>,
     mut last: Option<u64>,
     sender: mpsc::Sender<Event>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 ) {
     let end = Instant::now() + LIFETIME;
     let mut latest = dashboard.samples.subscribe();

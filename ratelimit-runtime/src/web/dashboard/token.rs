@@ -1,45 +1,104 @@
 //! The token that tells the page's own requests from those that another site has a browser send.
 //!
-//! It is in a cookie, which other sites cannot read or set, and in the page, whose script sends it
-//! in a header field: a request has to bring both, and equal. No process has to remember it.
+//! A session is random, in a cookie that scripts cannot read. Its token is in the page, whose script
+//! sends it in a header field: the session's HMAC under a secret of the process. Whoever plants a
+//! cookie in a browser does not know its token.
 
 use std::{fmt::Write, hint::black_box};
 
 use ::axum::http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
+use once_cell::sync::OnceCell;
+use sha2::{Digest, Sha256};
 
 use super::Failed;
 
-const COOKIE: &str = "ratelimit-token";
+const COOKIE: &str = "ratelimit-session";
 const FIELD: &str = "x-ratelimit-token";
 const BYTES: usize = 32;
 
-/// The token that the request's cookie has, or a new one.
-pub(super) fn of(headers: &HeaderMap) -> Result<String, Failed> {
-    match cookies(headers).next() {
-        // Other tabs go on with theirs.
-        Some(token) => Ok(token.to_owned()),
-        None => random(),
+/// What tokens are made with.
+#[derive(Default)]
+pub(super) struct Secret(OnceCell<[u8; BYTES]>);
+
+impl Secret {
+    /// The same for all processes that are given the same text.
+    pub(super) fn shared(text: &str) -> Self {
+        Self(OnceCell::with_value(Sha256::digest(text).into()))
+    }
+
+    /// The token of a session.
+    pub(super) fn token(&self, session: &str) -> Result<String, Failed> {
+        let key = self.0.get_or_try_init(random)?;
+        Ok(hex(&hmac(key, session.as_bytes())))
+    }
+
+    /// Returns an error unless the page sends this action.
+    pub(super) fn check(&self, parts: &Parts) -> Result<(), Failed> {
+        let headers = &parts.headers;
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let media = text(header::CONTENT_TYPE.as_str()).and_then(|value| value.split(';').next());
+        if !media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
+            return Err(Failed::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an action is JSON"));
+        }
+        // Browsers leave it out where there is no TLS; then there is the origin.
+        if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin") {
+            return Err(Failed::new(StatusCode::FORBIDDEN, "the request comes from another site"));
+        }
+        let sent = text(FIELD).unwrap_or_default();
+        for session in sessions(headers) {
+            if is_equal(&self.token(session)?, sent) {
+                return Ok(());
+            }
+        }
+        Err(Failed::new(
+            StatusCode::FORBIDDEN,
+            "the request does not have the token of the page; load the page again",
+        ))
     }
 }
 
-fn random() -> Result<String, Failed> {
+/// HMAC-SHA-256 (RFC 2104).
+fn hmac(key: &[u8; BYTES], message: &[u8]) -> [u8; BYTES] {
+    let pad = |byte: u8| {
+        let mut block = [byte; 64];
+        block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+        block
+    };
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
+    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+}
+
+/// The session that the request's cookie has.
+pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
+    sessions(headers).next()
+}
+
+pub(super) fn new_session() -> Result<String, Failed> {
+    random().map(|bytes| hex(&bytes))
+}
+
+fn random() -> Result<[u8; BYTES], Failed> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| {
         tracing::warn!(%error, "the system has no random numbers for a token");
         Failed::new(StatusCode::INTERNAL_SERVER_ERROR, "no token could be made")
     })?;
-    Ok(bytes.iter().fold(String::new(), |mut token, byte| {
-        let _ = write!(token, "{byte:02x}");
-        token
-    }))
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The value of `Set-Cookie`. Without a `Path` the cookie is for the page's folder as the browser
 /// knows it, also behind a proxy that maps the path to another.
-pub(super) fn cookie(token: &str, parts: &Parts) -> String {
+pub(super) fn cookie(session: &str, parts: &Parts) -> String {
     let secure = if came_by_https(parts) { "; Secure" } else { "" };
-    format!("{COOKIE}={token}; HttpOnly; SameSite=Strict{secure}")
+    format!("{COOKIE}={session}; HttpOnly; SameSite=Strict{secure}")
 }
 
 /// A sender that lies about this only harms itself.
@@ -54,58 +113,16 @@ fn came_by_https(parts: &Parts) -> bool {
         || says("forwarded", "proto=\"https\"")
 }
 
-/// Whether an action is one that the page sends.
-pub(super) fn check(parts: &Parts) -> Result<(), Failed> {
-    let headers = &parts.headers;
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let media = text(header::CONTENT_TYPE.as_str()).and_then(|value| value.split(';').next());
-    if !media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
-        return Err(Failed::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an action is JSON"));
-    }
-    let is_own = match (headers.get("sec-fetch-site"), headers.get(header::ORIGIN)) {
-        (Some(site), _) => site == "same-origin",
-        // Browsers leave the former out where there is no TLS.
-        (None, Some(_)) => is_own_origin(parts),
-        // No browser.
-        (None, None) => true,
-    };
-    if !is_own {
-        return Err(Failed::new(StatusCode::FORBIDDEN, "the request comes from another site"));
-    }
-    let sent = text(FIELD).unwrap_or_default();
-    if cookies(headers).any(|token| is_equal(token, sent)) {
-        return Ok(());
-    }
-    Err(Failed::new(
-        StatusCode::FORBIDDEN,
-        "the request does not have the token of the page; load the page again",
-    ))
-}
-
-/// Whether the origin is the host that was asked, as the browser or a proxy says.
-fn is_own_origin(parts: &Parts) -> bool {
-    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let origin = text("origin").and_then(|origin| origin.split_once("://"));
-    let asked = [
-        text("host"),
-        text("x-forwarded-host"),
-        parts.uri.authority().map(http::uri::Authority::as_str),
-    ];
-    origin.is_some_and(|(_, host)| {
-        asked.into_iter().flatten().any(|asked| asked.eq_ignore_ascii_case(host))
-    })
-}
-
-/// The well-formed tokens in the request's cookies.
-fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// The well-formed sessions in the request's cookies.
+fn sessions(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     lines
         .flat_map(|line| line.split(';'))
         .filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
-        .filter(|token| token.len() == 2 * BYTES && token.bytes().all(|it| it.is_ascii_hexdigit()))
+        .filter(|text| text.len() == 2 * BYTES && text.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 
-/// In a time that does not tell how much of it is.
+/// Compares in a time that does not depend on where the texts differ.
 fn is_equal(token: &str, sent: &str) -> bool {
     let pairs = token.bytes().zip(sent.bytes());
     let differs = pairs.fold(0, |differs, (one, other)| black_box(differs | (one ^ other)));
@@ -118,57 +135,70 @@ mod tests {
 
     use super::*;
 
-    fn status(fields: &[(&str, &str)]) -> Option<u16> {
+    fn status(secret: &Secret, fields: &[(&str, &str)]) -> Option<u16> {
         let mut request = Request::post("/reset");
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        check(&parts).err().map(|Failed(status, _)| status.as_u16())
+        secret.check(&parts).err().map(|Failed(status, _)| status.as_u16())
     }
 
     #[test]
-    fn a_request_needs_the_token_twice_and_no_other_site() {
-        let token = "5a".repeat(BYTES);
-        let cookie = format!("{COOKIE}={token}");
-        let several = format!("session=1; {COOKIE}={}; {COOKIE}={token}", "5b".repeat(BYTES));
+    fn a_request_needs_the_token_of_its_session_and_no_other_site() {
+        let secret = Secret::default();
+        let session = "5a".repeat(BYTES);
+        let token = secret.token(&session).ok().unwrap();
+        let cookie = format!("{COOKIE}={session}");
+        let several = format!("session=1; {COOKIE}={}; {COOKIE}={session}", "5b".repeat(BYTES));
         let json = ("content-type", "application/json");
         let sent = (FIELD, token.as_str());
         let with = |more: &[(&'static str, &'static str)]| {
             let mut fields = vec![json, sent, ("cookie", &cookie)];
             fields.extend(more);
-            status(&fields)
+            status(&secret, &fields)
         };
         assert_eq!(with(&[]), None);
         assert_eq!(with(&[("sec-fetch-site", "same-origin")]), None);
-        assert_eq!(with(&[("host", "ops:8080"), ("origin", "http://ops:8080")]), None);
-        assert_eq!(
-            with(&[("host", "a"), ("x-forwarded-host", "ops"), ("origin", "https://ops")]),
-            None
-        );
         assert_eq!(with(&[("sec-fetch-site", "cross-site")]), Some(403));
         assert_eq!(with(&[("sec-fetch-site", "same-site")]), Some(403));
-        assert_eq!(with(&[("host", "ops"), ("origin", "https://evil.example")]), Some(403));
-        assert_eq!(with(&[("host", "ops"), ("origin", "null")]), Some(403));
-        assert_eq!(status(&[json, sent, ("cookie", &several)]), None);
-        assert_eq!(status(&[json, sent]), Some(403));
-        assert_eq!(status(&[json, ("cookie", &cookie)]), Some(403));
-        assert_eq!(status(&[json, (FIELD, &token[2..]), ("cookie", &cookie)]), Some(403));
-        assert_eq!(status(&[json, (FIELD, ""), ("cookie", "ratelimit-token=")]), Some(403));
-        assert_eq!(status(&[sent, ("cookie", &cookie)]), Some(415));
-        assert_eq!(status(&[("content-type", "text/plain"), sent, ("cookie", &cookie)]), Some(415));
+        let check = |fields: &[(&str, &str)]| status(&secret, fields);
+        assert_eq!(check(&[json, sent, ("cookie", &several)]), None);
+        assert_eq!(check(&[json, sent]), Some(403));
+        assert_eq!(check(&[json, ("cookie", &cookie)]), Some(403));
+        assert_eq!(check(&[json, (FIELD, &session), ("cookie", &cookie)]), Some(403));
+        assert_eq!(check(&[json, (FIELD, &token[2..]), ("cookie", &cookie)]), Some(403));
+        assert_eq!(check(&[json, (FIELD, ""), ("cookie", "ratelimit-session=")]), Some(403));
+        assert_eq!(check(&[sent, ("cookie", &cookie)]), Some(415));
+        assert_eq!(check(&[("content-type", "text/plain"), sent, ("cookie", &cookie)]), Some(415));
+        // Another process accepts it if it has the same secret.
+        assert_eq!(status(&Secret::default(), &[json, sent, ("cookie", &cookie)]), Some(403));
+        let (one, other) = (Secret::shared("secret"), Secret::shared("secret"));
+        assert_eq!(one.token(&session).ok(), other.token(&session).ok());
+        assert_ne!(one.token(&session).ok(), Secret::shared("other").token(&session).ok());
     }
 
     #[test]
-    fn tokens_are_random_and_kept() {
-        let none = HeaderMap::new();
-        let (one, other) = (of(&none).ok().unwrap(), of(&none).ok().unwrap());
+    fn the_code_is_that_of_the_standard() {
+        // RFC 4231, test case 1; shorter keys end in zeros.
+        let mut key = [0; BYTES];
+        key[..20].fill(0x0b);
+        assert_eq!(
+            hex(&hmac(&key, b"Hi There")),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
+        );
+    }
+
+    #[test]
+    fn sessions_are_random_and_kept() {
+        let (one, other) = (new_session().ok().unwrap(), new_session().ok().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.len(), 2 * BYTES);
         let mut headers = HeaderMap::new();
+        assert_eq!(session(&headers), None);
         headers.insert("cookie", format!("a=b; {COOKIE}={one}").parse().unwrap());
-        assert_eq!(of(&headers).ok(), Some(one.clone()));
+        assert_eq!(session(&headers), Some(one.as_str()));
         headers.insert("cookie", format!("{COOKIE}=\"><script>").parse().unwrap());
-        assert_ne!(of(&headers).ok(), Some(one));
+        assert_eq!(session(&headers), None);
     }
 }

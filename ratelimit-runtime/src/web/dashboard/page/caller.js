@@ -4,7 +4,10 @@ import { act } from './api.js';
 import { element, id, say } from './elements.js';
 import { period, wait } from './format.js';
 
-const KINDS = [['text', 'is'], ['none', 'is None'], ['shared', 'no caller (all share it)']];
+const KINDS = [['text', 'is'], ['digest', 'is, as a digest (a header)'], ['none', 'is None'],
+  ['shared', 'no caller (all share it)'], ['or', 'found by an alternative source']];
+// Those that come with a text.
+const TEXTS = ['text', 'digest'];
 
 export function callerForm(name) {
   const parts = element('div', { class: 'parts' });
@@ -16,7 +19,7 @@ export function callerForm(name) {
     const text = element('input', { id: id('part'), name: 'part', autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false' });
     const kind = element('select', { 'aria-label': `What ${label} is` },
       ...KINDS.map(([value, words]) => element('option', { value }, words)));
-    kind.addEventListener('change', () => { text.disabled = kind.value !== 'text'; });
+    kind.addEventListener('change', () => { text.disabled = !TEXTS.includes(kind.value); });
     const made = element('div', { class: 'part' },
       element('label', { for: text.id }, label), kind, text,
       element('button', {
@@ -29,7 +32,7 @@ export function callerForm(name) {
   };
   const named = () => [...parts.children].map((it) => {
     const kind = it.querySelector('select').value;
-    return kind === 'text' ? { text: it.querySelector('input').value } : kind;
+    return TEXTS.includes(kind) ? { [kind]: it.querySelector('input').value } : kind;
   });
   const ask = async (what) => {
     answer.classList.remove('bad');

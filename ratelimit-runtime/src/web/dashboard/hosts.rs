@@ -1,0 +1,126 @@
+//! The host names that the page is served under.
+//!
+//! A site can have its own name lead to an address in this network (DNS rebinding). Its scripts are
+//! then of the page's origin, read all of it, and are let in by a hook that judges by the peer. They
+//! cannot choose the `Host` that the browser sends.
+
+use std::net::IpAddr;
+
+use ::axum::http::request::Parts;
+use http::{HeaderMap, StatusCode, header, uri::Authority};
+
+use super::Failed;
+
+/// Names that are served besides those that lead to this machine everywhere.
+#[derive(Debug, Default)]
+pub(super) struct Hosts(Vec<Box<str>>);
+
+impl Hosts {
+    pub(super) fn add(&mut self, names: impl IntoIterator<Item = impl AsRef<str>>) {
+        self.0.extend(names.into_iter().map(|name| name.as_ref().trim_end_matches('.').into()));
+    }
+
+    /// Returns an error if the request asks for a name that is not served, or comes from a page of
+    /// another origin.
+    pub(super) fn check(&self, parts: &Parts) -> Result<(), Failed> {
+        let asked: Option<Vec<Authority>> = asked(parts).collect();
+        let asked =
+            asked.filter(|asked| !asked.is_empty() && asked.iter().all(|it| self.serves(it)));
+        let Some(asked) = asked else {
+            let why =
+                "the page is not served under this host name; have its builder name it in `hosts`";
+            return Err(Failed::new(StatusCode::MISDIRECTED_REQUEST, why));
+        };
+        if parts.headers.get_all(header::ORIGIN).iter().all(|origin| {
+            let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+            let origin = origin.and_then(|(_, authority)| authority.parse().ok());
+            origin.is_some_and(|origin| asked.contains(&origin) || self.names(&origin))
+        }) {
+            return Ok(());
+        }
+        Err(Failed::new(StatusCode::FORBIDDEN, "the request comes from another site"))
+    }
+
+    fn serves(&self, asked: &Authority) -> bool {
+        if asked.as_str().contains('@') {
+            return false;
+        }
+        let host = host(asked).to_ascii_lowercase();
+        // No name stands between a browser and an address.
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        address.unwrap_or(&host).parse::<IpAddr>().is_ok()
+            || host == "localhost"
+            || host.ends_with(".localhost")
+            || self.names(asked)
+    }
+
+    fn names(&self, asked: &Authority) -> bool {
+        self.0.iter().any(|name| name.eq_ignore_ascii_case(host(asked)))
+    }
+}
+
+fn host(authority: &Authority) -> &str {
+    authority.host().trim_end_matches('.')
+}
+
+/// All that say which host is asked, none where one of them cannot be read.
+fn asked(parts: &Parts) -> impl Iterator<Item = Option<Authority>> {
+    let fields = |headers: &HeaderMap| {
+        let lines = headers.get_all(header::HOST).iter();
+        lines.map(|host| host.to_str().ok()?.parse().ok()).collect::<Vec<_>>()
+    };
+    // Where HTTP/2 has it.
+    let target = parts.uri.authority().cloned();
+    fields(&parts.headers).into_iter().chain(target.map(Some))
+}
+
+#[cfg(test)]
+mod tests {
+    use ::axum::http::Request;
+
+    use super::*;
+
+    fn status(names: &[&str], uri: &str, fields: &[(&str, &str)]) -> Option<u16> {
+        let mut request = Request::get(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let mut hosts = Hosts::default();
+        hosts.add(names);
+        hosts.check(&parts).err().map(|Failed(status, _)| status.as_u16())
+    }
+
+    #[test]
+    fn a_name_is_served_if_it_leads_here_everywhere_or_was_named() {
+        for host in ["localhost", "LOCALHOST.:80", "a.localhost", "[::1]:8080", "10.0.0.7:1"] {
+            assert_eq!(status(&[], "/", &[("host", host)]), None, "{host}");
+        }
+        for host in ["ops.example", "localhost.example", "127.1", "", "a@localhost:x", "[::1"] {
+            assert_eq!(status(&[], "/", &[("host", host)]), Some(421), "{host}");
+        }
+        let names = ["Ops.example.", "backend"];
+        for host in ["ops.example", "OPS.EXAMPLE:8443", "backend"] {
+            assert_eq!(status(&names, "/", &[("host", host)]), None, "{host}");
+        }
+        assert_eq!(status(&names, "/", &[("host", "a.ops.example")]), Some(421));
+        assert_eq!(status(&[], "/", &[]), Some(421));
+        // All that is said has to be right.
+        assert_eq!(status(&[], "http://localhost/", &[]), None);
+        assert_eq!(status(&[], "http://evil.example/", &[("host", "localhost")]), Some(421));
+        assert_eq!(status(&[], "http://localhost/", &[("host", "evil.example")]), Some(421));
+        assert_eq!(status(&[], "/", &[("host", "localhost"), ("host", "evil")]), Some(421));
+    }
+
+    #[test]
+    fn a_page_of_another_origin_is_refused() {
+        let origin = |origin| status(&["ops"], "/", &[("host", "localhost:1"), ("origin", origin)]);
+        assert_eq!(origin("http://localhost:1"), None);
+        assert_eq!(origin("https://LOCALHOST:1"), None);
+        // A proxy in front has it asked for under a name of its own.
+        assert_eq!(origin("https://ops"), None);
+        for other in ["http://localhost:2", "http://127.0.0.1:1", "https://evil", "null", "", "x"] {
+            assert_eq!(origin(other), Some(403), "{other}");
+        }
+    }
+}
