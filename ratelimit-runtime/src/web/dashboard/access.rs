@@ -54,10 +54,11 @@ pub(super) async fn guard(
     dashboard.start_sampling();
     let (parts, body) = request.into_parts();
     let mut response = match dashboard.admit(&parts) {
-        Err(refusal) => refusal,
-        Ok(may_act) => {
+        Err(failed) => failed.into_response(),
+        Ok(Access::Instead(response)) => response,
+        Ok(access) => {
             let mut request = Request::from_parts(parts, body);
-            request.extensions_mut().insert(may_act);
+            request.extensions_mut().insert(MayAct(matches!(access, Access::Act)));
             next.run(request).await
         }
     };
@@ -69,22 +70,24 @@ pub(super) async fn guard(
 }
 
 impl Dashboard {
-    fn admit(&self, parts: &Parts) -> Result<MayAct, Response> {
-        self.hosts.check(parts).map_err(IntoResponse::into_response)?;
-        match (self.authorize)(parts) {
+    /// Returns what the sender may do with the page, or why the request gets no further.
+    fn admit(&self, parts: &Parts) -> Result<Access, Failed> {
+        self.hosts.check(parts)?;
+        let access = (self.authorize)(parts);
+        match access {
             Access::Denied => Err(refused("you may not see this page")),
-            Access::Instead(response) => Err(response),
-            Access::View if parts.method.is_safe() => Ok(MayAct(false)),
-            Access::View => Err(refused("you may look at limits, but not act on them")),
-            Access::Act if parts.method.is_safe() => Ok(MayAct(true)),
-            Access::Act => match self.secret.check(parts) {
-                Ok(()) => Ok(MayAct(true)),
-                Err(failed) => Err(failed.into_response()),
-            },
+            Access::View if !parts.method.is_safe() => {
+                Err(refused("you may look at limits, but not act on them"))
+            }
+            Access::Act if !parts.method.is_safe() => {
+                self.secret.check(parts)?;
+                Ok(access)
+            }
+            access => Ok(access),
         }
     }
 }
 
-fn refused(why: &str) -> Response {
-    Failed::new(StatusCode::FORBIDDEN, why).into_response()
+fn refused(why: &str) -> Failed {
+    Failed::new(StatusCode::FORBIDDEN, why)
 }
