@@ -10,6 +10,7 @@ use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const LOGIN: Policy = Policy::sliding_window("login", MINUTE, 3);
 
 /// A limiter of another process, as far as Redis can see.
 async fn limiter(server: &RedisServer) -> Limiter {
@@ -41,6 +42,49 @@ fn assert_few(what: &str, (commands, admitted, took): (u64, u64, Duration)) {
         commands <= 2 + admitted + took.as_secs(),
         "{what}: {commands} commands for {admitted} admitted calls in {took:?}"
     );
+}
+
+#[tokio::test]
+async fn a_flood_on_an_exhausted_key_reaches_redis_once_a_second() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server).await;
+    limiter.check_n(&LOGIN, "alice", 3).await.unwrap();
+    let start = Instant::now();
+    let figures = flood(&server, 10_000, async || {
+        let passed = start.elapsed();
+        let refused = exceeded(limiter.check(&LOGIN, "alice").await);
+        assert!(refused.retry_after() + passed <= MINUTE + Duration::from_millis(1));
+        Err(refused.into())
+    });
+    assert_few("one cost", figures.await);
+    // One's own reset is seen at once.
+    limiter.reset(&LOGIN, "alice").await.unwrap();
+    assert_eq!(limiter.check(&LOGIN, "alice").await.unwrap().remaining(), 2);
+}
+
+#[tokio::test]
+async fn a_remembered_refusal_ends_with_its_wait_and_a_foreign_reset_is_seen() {
+    let server = RedisServer::start();
+    let builder = Limiter::builder().deadline(Duration::from_secs(10));
+    let limiter = builder.clone().connect(&server.url()).await.unwrap();
+    let brief = Policy::sliding_window("brief", Duration::from_millis(150), 1);
+    for _ in 0..3 {
+        let start = Instant::now();
+        while limiter.check(&brief, "alice").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        assert!(start.elapsed() < Duration::from_millis(150) + NOTICED);
+    }
+
+    let soon = builder.deny_cache_ttl(Duration::from_millis(100));
+    let soon = soon.connect(&server.url()).await.unwrap();
+    while soon.check(&LOGIN, "alice").await.is_ok() {}
+    let () = server.command("DEL ratelimit:sliding_window:login/alice");
+    let start = Instant::now();
+    while soon.check(&LOGIN, "alice").await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert!(start.elapsed() < Duration::from_millis(100) + NOTICED, "{:?}", start.elapsed());
 }
 
 #[tokio::test]

@@ -103,8 +103,11 @@ impl Exceeded {
         self.remaining
     }
 
-    /// The exact time, in microseconds, after which the same call is admitted if no other comes
+    /// The time, in whole microseconds, after which the same call is admitted if no other comes
     /// before it.
+    ///
+    /// It is exact where the store has refused this call, and never too long. A refusal that this
+    /// process repeats may give less for a call of another cost than Redis has refused.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after

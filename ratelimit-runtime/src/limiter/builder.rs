@@ -19,7 +19,7 @@ pub const URL_VARIABLE: &str = "RATELIMIT_URL";
 /// The most that a setting may last: sums with it stay moments that a clock can tell.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The most refusals that are remembered; their rows alone take 6.3 MB.
+/// The most exhausted callers that are remembered; their rows alone take 6.3 MB.
 const MOST_REFUSALS: usize = 1 << 20;
 
 /// What a URL is called in errors when it came as an argument.
@@ -77,15 +77,21 @@ impl LimiterBuilder {
         self
     }
 
-    /// How many refusals of Redis are remembered, so that the same call is refused again without
-    /// asking until it could be admitted; 16 384 by default, 0 for none, 1 048 576 at the most.
+    /// The number of exhausted callers whose refusals are repeated without asking Redis, until the
+    /// call could be admitted; 16 384 by default, 0 for none, 1 048 576 at the most. Each takes at most
+    /// 1 KiB and the length of its key.
+    ///
+    /// For each of them a process sends Redis at most one command a second, one more at each end of a
+    /// wait, and the calls that are admitted, whatever their costs. The page
+    /// [`guide::capacity`](crate::guide::capacity#an-exhausted-caller) has the details, and the calls that
+    /// ask each time.
     pub fn deny_cache(mut self, entries: usize) -> Self {
         self.settings.deny_cache = entries.min(MOST_REFUSALS);
         self
     }
 
-    /// How long a remembered refusal goes without one call asking Redis again, so that a reset or
-    /// a refund by another process is seen; a second by default, a year at the most.
+    /// The age from which a remembered refusal is not repeated before one call has asked Redis again,
+    /// so that a reset or a refund by another process is seen; a second by default, a year at the most.
     pub fn deny_cache_ttl(mut self, ttl: Duration) -> Self {
         self.settings.deny_cache_ttl = ttl.min(LONGEST);
         self
