@@ -153,7 +153,7 @@ impl Remote {
         &self,
         key: &[u8],
     ) -> Result<Vec<(String, String)>, UnavailableReason> {
-        self.store.fields(key, Instant::now() + self.deadline).await
+        self.store.fields(key, self.deadline).await
     }
 
     /// Gives a field of a hash on the store this value, or removes it.
@@ -164,6 +164,6 @@ impl Remote {
         field: &str,
         value: Option<&str>,
     ) -> Result<(), UnavailableReason> {
-        self.store.set_field(key, field, value, Instant::now() + self.deadline).await
+        self.store.set_field(key, field, value, self.deadline).await
     }
 }

@@ -63,6 +63,9 @@ pub enum UnavailableReason {
     /// Redis is a node of a cluster that does not have the key, and the limiter was not told of a
     /// cluster.
     Redirected,
+    /// The hash of overrides has more than 10 000 fields, or 4 MB, and is not read. Of a hash of 4 MB
+    /// and more, that holds for half a minute.
+    OverridesTooLarge,
     /// The store answered with an error.
     StoreError,
 }
@@ -112,6 +115,10 @@ impl UnavailableReason {
                  lists (ACL LOG tells which was missing), or mend its password"
             }
             Self::Redirected => "write redis+cluster:// in place of redis://",
+            Self::OverridesTooLarge => {
+                "take fields out of the hash of overrides (HSCAN shows them): it needs one for each \
+                 limit that is overridden"
+            }
             Self::StoreError => "see what Redis answers: it is logged at debug",
         }
     }
@@ -129,6 +136,9 @@ impl fmt::Display for UnavailableReason {
             Self::RefusesWrites => "the store refuses to write",
             Self::NotPermitted => "the store's user is not permitted to do what is needed",
             Self::Redirected => "the store is a cluster, and was not said to be one",
+            Self::OverridesTooLarge => {
+                "the hash of overrides has more than 10000 fields or 4 MB, and is not read"
+            }
             Self::StoreError => "the store answered with an error",
         })
     }

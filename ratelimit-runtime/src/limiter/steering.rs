@@ -104,7 +104,7 @@ impl Limiter {
     ///
     /// Of a limit whose value is wrong, what was said before holds on; that is logged at `warn`.
     /// While Redis does not answer, all of it does. Each process asks two or three times a second;
-    /// its user needs `+hgetall` on this key.
+    /// its user needs `+hlen` and `+hgetall` on this key.
     ///
     /// It returns after the first look, also when that found no Redis, and follows until the limiter
     /// and its clones are gone.

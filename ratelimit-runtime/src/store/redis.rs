@@ -10,6 +10,7 @@ mod failure;
 mod fields;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod kept;
 mod node;
 mod script;
 mod sending;
@@ -28,7 +29,7 @@ use self::{
     cluster::Cluster,
     connector::Connector,
     failure::{Failure, describe},
-    node::Node,
+    node::{Lane, Node},
     script::Call,
     sending::Sending,
     url::{Kind, Target},
@@ -46,6 +47,8 @@ pub(crate) enum OpenError {
 
 pub(crate) struct RedisStore {
     servers: Servers,
+    #[cfg(feature = "overrides")]
+    too_large: fields::TooLarge,
 }
 
 enum Servers {
@@ -58,8 +61,8 @@ enum Servers {
 const REDIRECTIONS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A command that is sent again as it is: to take something away a second time takes nothing.
-const REPEATABLE: bool = true;
+/// Of a command that is sent again as it is: to take something away a second time takes nothing.
+const REPEATABLE: Manner = Manner { is_repeatable: true, lane: Lane::Main };
 
 impl RedisStore {
     /// Connects.
@@ -70,12 +73,12 @@ impl RedisStore {
             Kind::Cluster => Cluster::open(target).await.map(Servers::Cluster),
             Kind::Single | Kind::Sentinel { .. } => {
                 let connector = Connector::to_target(&target)?;
-                let node = Node::open(connector, addresses.clone()).await;
+                let node = Node::open(&connector, addresses.clone()).await;
                 node.map(Servers::one).map_err(|error| describe(&error))
             }
         };
         match opened {
-            Ok(servers) => Ok(Self { servers }),
+            Ok(servers) => Ok(Self::on(servers)),
             Err(cause) => Err(OpenError::Unreachable { addresses, cause }),
         }
     }
@@ -87,9 +90,9 @@ impl RedisStore {
             Servers::Cluster(Cluster::lazy(target))
         } else {
             let connector = Connector::to_target(&target)?;
-            Servers::one(Node::lazy(connector, target.addresses()))
+            Servers::one(Node::lazy(&connector, target.addresses()))
         };
-        Ok(Self { servers })
+        Ok(Self::on(servers))
     }
 
     /// On a connection of the program's own.
@@ -97,7 +100,15 @@ impl RedisStore {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self { servers: Servers::one(Node::brought(connection)) }
+        Self::on(Servers::one(Node::brought(connection)))
+    }
+
+    fn on(servers: Servers) -> Self {
+        Self {
+            servers,
+            #[cfg(feature = "overrides")]
+            too_large: fields::TooLarge::default(),
+        }
     }
 
     /// The servers that are known, by name, and why those that are left alone are.
@@ -167,7 +178,8 @@ impl RedisStore {
             }
             call.command(attempt)
         };
-        self.send(key.as_bytes(), deadline, call.is_repeatable(), command).await
+        let manner = Manner { is_repeatable: call.is_repeatable(), lane: Lane::Main };
+        self.send(key.as_bytes(), deadline, manner, command).await
     }
 
     pub(crate) async fn reset(
@@ -191,7 +203,7 @@ impl RedisStore {
         &self,
         key: &[u8],
         deadline: Instant,
-        is_repeatable: bool,
+        manner: Manner,
         mut command: impl FnMut(Attempt) -> Cmd,
     ) -> Result<Value, Failure> {
         let mut attempt = Attempt::default();
@@ -202,7 +214,7 @@ impl RedisStore {
                 Some(to) => to,
                 None => (self.servers.of(key, deadline).await?, false),
             };
-            let sending = Sending::new(&node, || command(attempt), asking, deadline);
+            let sending = Sending::new(&node, || command(attempt), asking, manner.lane, deadline);
             let failed = match sending.map_err(Failure::NotAsked)?.await {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
@@ -230,7 +242,7 @@ impl RedisStore {
                     if let Servers::Cluster(cluster) = servers {
                         cluster.outdated();
                     }
-                    if attempt.again || !failure.may_be_repeated(is_repeatable) {
+                    if attempt.again || !failure.may_be_repeated(manner.is_repeatable) {
                         return Err(failed.recorded());
                     }
                     attempt.again = true;
@@ -274,6 +286,14 @@ async fn may_go_on(redirections: u32, deadline: Instant) -> Result<(), Failure> 
 }
 
 /// How a command is sent.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// To execute it a second time changes nothing.
+    is_repeatable: bool,
+    lane: Lane,
+}
+
+/// How it is sent this time.
 #[derive(Clone, Copy, Default)]
 struct Attempt {
     /// The server does not know the script.

@@ -21,7 +21,7 @@ use tokio::{
 use super::{
     connector::{Connected, Connector},
     failure::{Failure, describe},
-    stream::Writes,
+    stream::Traffic,
 };
 use crate::error::UnavailableReason;
 
@@ -55,7 +55,7 @@ enum State {
 pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     number: u64,
-    writes: Writes,
+    traffic: Traffic,
     _driver: Arc<Driver>,
 }
 
@@ -71,18 +71,23 @@ impl Drop for Driver {
 impl Link {
     /// Begins to use a connection. It is lost as soon as it has ended, also while nobody uses it.
     fn new(connected: Connected, number: u64, lost: &Arc<Lost>) -> Self {
-        let Connected { connection, driver, writes } = connected;
+        let Connected { connection, driver, traffic } = connected;
         let lost = Arc::clone(lost);
         let driver = tokio::spawn(async move {
             driver.await;
             lost.lose(number);
         });
-        Self { connection, number, writes, _driver: Arc::new(Driver(driver)) }
+        Self { connection, number, traffic, _driver: Arc::new(Driver(driver)) }
     }
 
     /// How often something was written to it: as often as before, nothing was.
     pub(super) fn writes(&self) -> u64 {
-        self.writes.count()
+        self.traffic.writes()
+    }
+
+    /// Whether it has ended because a reply was longer than may be read.
+    pub(super) fn is_cut(&self) -> bool {
+        self.traffic.is_cut()
     }
 }
 
@@ -212,7 +217,7 @@ async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, l
 /// What became of a link.
 struct Used {
     number: u64,
-    writes: Writes,
+    traffic: Traffic,
     /// How often something had been written to it when it was made.
     before: u64,
     since: Instant,
@@ -221,13 +226,13 @@ struct Used {
 impl Used {
     fn of(state: &State) -> Option<Self> {
         let State::Ready(link) = state else { return None };
-        let (number, writes) = (link.number, link.writes.clone());
-        Some(Self { number, before: writes.count(), writes, since: Instant::now() })
+        let (number, traffic) = (link.number, link.traffic.clone());
+        Some(Self { number, before: traffic.writes(), traffic, since: Instant::now() })
     }
 
     /// Whether it ended so soon, and with nothing sent, that the server did not let it live.
     fn was_of_no_use(&self) -> bool {
-        self.writes.count() == self.before && self.since.elapsed() < BRIEF
+        self.traffic.writes() == self.before && self.since.elapsed() < BRIEF
     }
 }
 

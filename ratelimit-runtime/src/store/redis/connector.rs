@@ -1,6 +1,6 @@
 //! How a connection is made: to one server, or to the primary that Sentinels know.
 
-use std::{pin::Pin, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError,
@@ -8,12 +8,13 @@ use redis::{
     aio::MultiplexedConnection,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
+use tokio::sync::Mutex;
 
 use super::{
     OpenError, Tls,
     dial::dial,
     failure::describe,
-    stream::{Counted, Writes},
+    stream::{Counted, Traffic},
     url::{Kind, Target, tcp_settings},
 };
 
@@ -24,15 +25,19 @@ const SERVER: Duration = Duration::from_secs(1);
 const SENTINELS: Duration = Duration::from_secs(3);
 
 /// Makes connections, one after the other.
+#[derive(Clone)]
 pub(super) struct Connector {
     source: Source,
     protocol: Option<ProtocolVersion>,
     tls: Tls,
+    /// So long may a reply be, in bytes.
+    limit: usize,
 }
 
+#[derive(Clone)]
 enum Source {
     Server(Box<ConnectionInfo>),
-    Sentinels(Box<SentinelClient>),
+    Sentinels(Arc<Mutex<SentinelClient>>),
 }
 
 impl Connector {
@@ -41,7 +46,7 @@ impl Connector {
         protocol: Option<ProtocolVersion>,
         tls: Tls,
     ) -> Self {
-        Self { source: Source::Server(Box::new(info)), protocol, tls }
+        Self { source: Source::Server(Box::new(info)), protocol, tls, limit: usize::MAX }
     }
 
     /// To the only server of the target, or to its primary.
@@ -50,11 +55,17 @@ impl Connector {
             Kind::Sentinel { primary, username, password } => {
                 let client = sentinels(target, primary, username.as_deref(), password.as_deref());
                 let client = client.map_err(|error| OpenError::Malformed(describe(&error)))?;
-                Source::Sentinels(Box::new(client))
+                Source::Sentinels(Arc::new(Mutex::new(client)))
             }
             Kind::Single | Kind::Cluster => Source::Server(Box::new(target.servers[0].clone())),
         };
-        Ok(Self { source, protocol: target.protocol, tls: target.tls.clone() })
+        Ok(Self { source, protocol: target.protocol, tls: target.tls.clone(), limit: usize::MAX })
+    }
+
+    /// To the same server, by connections that end when a reply is longer than so many bytes.
+    #[cfg(feature = "overrides")]
+    pub(super) fn limited(&self, limit: usize) -> Self {
+        Self { limit, ..self.clone() }
     }
 
     /// Connects.
@@ -62,20 +73,41 @@ impl Connector {
         let info = match &mut self.source {
             Source::Server(info) => (**info).clone(),
             Source::Sentinels(client) => {
-                let client = within(SENTINELS, "", client.async_get_client()).await?;
+                let ask = async { client.lock().await.async_get_client().await };
+                let client = within(SENTINELS, "", ask).await?;
                 client.get_connection_info().clone()
             }
         };
         if let Some(protocol) = self.protocol {
-            return open(&info, &self.tls, protocol).await;
+            return self.open(&info, protocol).await;
         }
-        match open(&info, &self.tls, ProtocolVersion::RESP3).await {
+        match self.open(&info, ProtocolVersion::RESP3).await {
             Err(error) if is_unknown(&error) => {
                 self.protocol = Some(ProtocolVersion::RESP2);
-                open(&info, &self.tls, ProtocolVersion::RESP2).await
+                self.open(&info, ProtocolVersion::RESP2).await
             }
             connected => connected,
         }
+    }
+
+    async fn open(
+        &self,
+        info: &ConnectionInfo,
+        protocol: ProtocolVersion,
+    ) -> RedisResult<Connected> {
+        let settings = info.redis_settings().clone().set_protocol(protocol);
+        let is_encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        // A call waits no longer than the limiter's deadline; the connection itself does not count.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let traffic = Traffic::default();
+        let work = async {
+            let stream = dial(info, &self.tls).await?;
+            let stream = Counted::new(stream, traffic.clone(), self.limit);
+            MultiplexedConnection::new_with_config(&settings, stream, config).await
+        };
+        let hint = if is_encrypted { " (does the port speak TLS?)" } else { "" };
+        let (connection, driver) = within(SERVER, hint, work).await?;
+        Ok(Connected { connection, driver: Box::pin(driver), traffic })
     }
 }
 
@@ -91,26 +123,7 @@ pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     /// Carries its bytes, and is done when the connection has ended.
     pub(super) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    pub(super) writes: Writes,
-}
-
-async fn open(
-    info: &ConnectionInfo,
-    tls: &Tls,
-    protocol: ProtocolVersion,
-) -> RedisResult<Connected> {
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    let is_encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-    // A call waits no longer than the limiter's deadline; the connection itself does not count.
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let writes = Writes::default();
-    let work = async {
-        let stream = Counted::new(dial(info, tls).await?, writes.clone());
-        MultiplexedConnection::new_with_config(&settings, stream, config).await
-    };
-    let hint = if is_encrypted { " (does the port speak TLS?)" } else { "" };
-    let (connection, driver) = within(SERVER, hint, work).await?;
-    Ok(Connected { connection, driver: Box::pin(driver), writes })
+    pub(super) traffic: Traffic,
 }
 
 async fn within<T>(

@@ -1,27 +1,31 @@
-//! One server: its connection, and commands to it.
+//! One server: its connections, and commands to it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
-};
+use std::sync::Arc;
+#[cfg(feature = "overrides")]
+use std::{sync::OnceLock, time::Duration};
 
-use redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value, aio::ConnectionLike};
+use redis::{Cmd, RedisError, RedisFuture, RedisResult, Value, aio::ConnectionLike};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     breaker::Breaker,
-    connection::{Connection, Link},
+    connection::Connection,
     connector::Connector,
     failure::{Failure, describe},
+    kept::Kept,
 };
 use crate::error::UnavailableReason;
 
-/// After so many calls without an answer the connection is made anew: a peer that vanished without
-/// a word is noticed by nothing else.
-const UNANSWERED: u32 = 3;
-
 /// The answers to so many commands are waited for at one time whose callers have given up.
 const GIVEN_UP: usize = 16;
+
+/// A reply longer than this, in bytes, is not read to its end where long ones are read.
+#[cfg(feature = "overrides")]
+const LONGEST: usize = 4 << 20;
+
+/// How long the first command for a long reply waits for the connection.
+#[cfg(feature = "overrides")]
+const SIDE_OPENS: Duration = Duration::from_secs(1);
 
 pub(super) struct Node {
     line: Line,
@@ -30,32 +34,66 @@ pub(super) struct Node {
 }
 
 enum Line {
-    /// One that we keep.
+    /// Those that we keep.
     Kept {
-        connection: Connection,
-        /// Calls in a row that got no answer in time.
-        unanswered: AtomicU32,
+        main: Kept,
+        #[cfg(feature = "overrides")]
+        side: Side,
     },
     /// One that the user keeps.
     Brought(Box<dyn Brought>),
 }
 
+/// Which of a server's connections a command goes over.
+#[derive(Clone, Copy)]
+pub(super) enum Lane {
+    /// The one that decides.
+    Main,
+    /// The one for long replies, which no decision waits behind. A connection that the user keeps
+    /// is both.
+    #[cfg(feature = "overrides")]
+    Side,
+}
+
+/// A connection for long replies, made when there is one to be read.
+#[cfg(feature = "overrides")]
+struct Side {
+    connector: Connector,
+    kept: OnceLock<Kept>,
+}
+
+#[cfg(feature = "overrides")]
+impl Side {
+    fn new(connector: &Connector) -> Self {
+        Self { connector: connector.limited(LONGEST), kept: OnceLock::new() }
+    }
+
+    fn get(&self) -> &Kept {
+        self.kept.get_or_init(|| Kept::new(Connection::lazy(self.connector.clone())))
+    }
+}
+
+impl Line {
+    fn kept(connection: Connection, connector: &Connector) -> Self {
+        #[cfg(not(feature = "overrides"))]
+        let _ = connector;
+        Self::Kept {
+            main: Kept::new(connection),
+            #[cfg(feature = "overrides")]
+            side: Side::new(connector),
+        }
+    }
+}
+
 impl Node {
-    pub(super) async fn open(connector: Connector, name: String) -> RedisResult<Self> {
-        Ok(Self::kept(Connection::open(connector).await?, name))
+    pub(super) async fn open(connector: &Connector, name: String) -> RedisResult<Self> {
+        let connection = Connection::open(connector.clone()).await?;
+        Ok(Self::new(Line::kept(connection, connector), name))
     }
 
-    pub(super) fn lazy(connector: Connector, name: String) -> Self {
-        Self::kept(Connection::lazy(connector), name)
-    }
-
-    fn kept(connection: Connection, name: String) -> Self {
-        Self::new(Line::Kept { connection, unanswered: AtomicU32::new(0) }, name)
-    }
-
-    fn new(line: Line, name: String) -> Self {
-        let given_up = Arc::new(Semaphore::new(GIVEN_UP));
-        Self { line, breaker: Breaker::new(name), given_up }
+    pub(super) fn lazy(connector: &Connector, name: String) -> Self {
+        let connection = Connection::lazy(connector.clone());
+        Self::new(Line::kept(connection, connector), name)
     }
 
     pub(super) fn brought<C>(connection: C) -> Self
@@ -64,6 +102,11 @@ impl Node {
     {
         let name = "a connection of the program's own".to_owned();
         Self::new(Line::Brought(Box::new(connection)), name)
+    }
+
+    fn new(line: Line, name: String) -> Self {
+        let given_up = Arc::new(Semaphore::new(GIVEN_UP));
+        Self { line, breaker: Breaker::new(name), given_up }
     }
 
     /// What messages for operators call it.
@@ -83,8 +126,20 @@ impl Node {
     /// Whether the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
         match &self.line {
-            Line::Kept { connection, .. } => connection.is_down(),
+            Line::Kept { main, .. } => main.is_down(),
             Line::Brought(_) => false,
+        }
+    }
+
+    /// Waits for the connection for long replies, if it has not been asked for before and the
+    /// server is not left alone.
+    #[cfg(feature = "overrides")]
+    pub(super) async fn open_side(&self) {
+        if let Line::Kept { side, .. } = &self.line
+            && side.kept.get().is_none()
+            && self.breaker.failure().is_none()
+        {
+            let _ = tokio::time::timeout(SIDE_OPENS, side.get().is_made()).await;
         }
     }
 
@@ -94,71 +149,33 @@ impl Node {
         &self,
         command: &Cmd,
         asking: bool,
+        lane: Lane,
         deadline: Instant,
     ) -> Result<Value, Failure> {
-        let sent = tokio::time::timeout_at(deadline, async {
-            match &self.line {
-                Line::Kept { connection, unanswered } => loop {
-                    let mut link = connection.get().await?;
-                    let writes = link.writes();
-                    let answer = if asking {
-                        Box::pin(ask(&mut link, command)).await
-                    } else {
-                        link.connection.send_packed_command(command).await
-                    };
-                    unanswered.store(0, Ordering::Relaxed);
-                    let error = match answer.and_then(Value::extract_error) {
-                        Ok(reply) => return Ok(reply),
-                        Err(error) => error,
-                    };
-                    let failure = explained(&error);
-                    if failure.is_of_the_connection() || error.is_unrecoverable_error() {
-                        connection.replace(&link);
-                    }
-                    // It had been closed before: the command is one for the next connection.
-                    let was_sent = link.writes() > writes;
-                    if was_sent || !matches!(failure, Failure::Lost) {
-                        return Err(failure);
-                    }
-                },
-                Line::Brought(own) => {
-                    let answer = own.send(command).await.and_then(Value::extract_error);
-                    answer.map_err(|error| explained(&error))
-                }
+        let kept = match (&self.line, lane) {
+            (Line::Kept { main, .. }, Lane::Main) => main,
+            #[cfg(feature = "overrides")]
+            (Line::Kept { side, .. }, Lane::Side) => side.get(),
+            (Line::Brought(own), _) => {
+                let answer = tokio::time::timeout_at(deadline, own.send(command)).await;
+                let answer = answer.map_err(|_| UnavailableReason::DeadlineExceeded)?;
+                return answer.and_then(Value::extract_error).map_err(|error| explained(&error));
             }
-        });
-        sent.await.unwrap_or_else(|_| {
-            self.missed();
+        };
+        tokio::time::timeout_at(deadline, kept.send(command, asking)).await.unwrap_or_else(|_| {
+            kept.missed();
             Err(UnavailableReason::DeadlineExceeded.into())
         })
-    }
-
-    /// A command got no answer in time.
-    fn missed(&self) {
-        if let Line::Kept { connection, unanswered } = &self.line
-            && unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED
-        {
-            unanswered.store(0, Ordering::Relaxed);
-            connection.replace_current();
-        }
     }
 }
 
 /// What the error means; it is logged in the server's words, which messages do not hold.
-fn explained(error: &RedisError) -> Failure {
+pub(super) fn explained(error: &RedisError) -> Failure {
     let failure = Failure::of(error);
     if !matches!(failure, Failure::UnknownScript) {
         tracing::debug!(error = %describe(error), "the rate limit store failed");
     }
     failure
-}
-
-/// Sends both commands as one: between them no other call's may come.
-async fn ask(link: &mut Link, command: &Cmd) -> RedisResult<Value> {
-    let mut pipeline = Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").ignore().add_command(command.clone());
-    let mut replies = link.connection.send_packed_commands(&pipeline, 1, 1).await?;
-    Ok(replies.pop().unwrap_or(Value::Nil))
 }
 
 /// A connection that calls share.

@@ -10,7 +10,11 @@ use std::{
 use redis::{Cmd, Value};
 use tokio::{runtime::Handle, time::Instant};
 
-use super::{breaker::Trial, failure::Failure, node::Node};
+use super::{
+    breaker::Trial,
+    failure::Failure,
+    node::{Lane, Node},
+};
 use crate::error::UnavailableReason;
 
 /// A command under way. Its answer counts whoever waits for it: when the caller gives up, a task
@@ -40,12 +44,13 @@ impl Sending {
         node: &Arc<Node>,
         command: impl FnOnce() -> Cmd,
         asking: bool,
+        lane: Lane,
         deadline: Instant,
     ) -> Result<Self, UnavailableReason> {
         let trial = node.breaker().trial()?;
         let (to, command) = (Arc::clone(node), command());
         let answer = Box::pin(async move {
-            match to.send(&command, asking, deadline).await {
+            match to.send(&command, asking, lane, deadline).await {
                 Ok(reply) => {
                     trial.succeeded();
                     Ok(reply)
@@ -105,8 +110,10 @@ impl Failed {
     /// Records it where the call ends with it.
     pub(super) fn recorded(self) -> Failure {
         match self.failure.reason() {
-            // A key of another type is not the server's failing.
-            UnavailableReason::WrongType => self.trial.succeeded(),
+            // A key of another type, or of such a size, is not the server's failing.
+            UnavailableReason::WrongType | UnavailableReason::OverridesTooLarge => {
+                self.trial.succeeded();
+            }
             reason => self.trial.failed(reason),
         }
         self.failure

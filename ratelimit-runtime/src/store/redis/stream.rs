@@ -1,5 +1,5 @@
-//! A connection's bytes: they are read as soon as they have arrived, and it is known whether any
-//! were written.
+//! A connection's bytes: they are read as soon as they have arrived, and no more than may be, and it is
+//! known whether any were written.
 
 use std::{
     io::{self, Read},
@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
 };
@@ -15,25 +15,40 @@ use std::{
 use redis::io::tcp::socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How often something was written.
+/// What went over a connection.
 #[derive(Clone, Default)]
-pub(super) struct Writes(Arc<AtomicU64>);
+pub(super) struct Traffic(Arc<Counts>);
 
-impl Writes {
-    pub(super) fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+#[derive(Default)]
+struct Counts {
+    writes: AtomicU64,
+    is_cut: AtomicBool,
+}
+
+impl Traffic {
+    /// How often something was written.
+    pub(super) fn writes(&self) -> u64 {
+        self.0.writes.load(Ordering::Acquire)
+    }
+
+    /// Whether the connection was ended because a reply was longer than may be read.
+    pub(super) fn is_cut(&self) -> bool {
+        self.0.is_cut.load(Ordering::Acquire)
     }
 }
 
-/// A stream that counts its writes.
+/// A stream that counts its writes, and ends when more is read without one than may be.
 pub(super) struct Counted<S> {
     stream: S,
-    writes: Writes,
+    traffic: Traffic,
+    /// So many bytes may be read without a write.
+    limit: usize,
+    read: usize,
 }
 
 impl<S> Counted<S> {
-    pub(super) fn new(stream: S, writes: Writes) -> Self {
-        Self { stream, writes }
+    pub(super) fn new(stream: S, traffic: Traffic, limit: usize) -> Self {
+        Self { stream, traffic, limit, read: 0 }
     }
 }
 
@@ -43,7 +58,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.read = self.read.saturating_add(buffer.filled().len() - before);
+        if self.read > self.limit {
+            self.traffic.0.is_cut.store(true, Ordering::Release);
+            return Poll::Ready(Err(io::Error::other("the reply is longer than may be read")));
+        }
+        read
     }
 }
 
@@ -54,7 +76,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         // Before it is tried: what is not counted was not written.
-        self.writes.0.fetch_add(1, Ordering::Release);
+        self.traffic.0.writes.fetch_add(1, Ordering::Release);
+        self.read = 0;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 

@@ -24,7 +24,7 @@ use crate::{
         breaker::Breaker,
         connector::Connector,
         failure::{Address, describe},
-        node::Node,
+        node::{Lane, Node},
         url::Target,
     },
 };
@@ -125,7 +125,7 @@ impl Map {
             _ => ConnectionAddr::Tcp(host, port),
         };
         let info = self.seeds[0].clone().set_addr(addr);
-        Node::lazy(Connector::to_server(info, self.protocol, self.tls.clone()), name)
+        Node::lazy(&Connector::to_server(info, self.protocol, self.tls.clone()), name)
     }
 
     /// Asks which slots are where; or says why nobody tells.
@@ -149,7 +149,7 @@ impl Map {
         for seed in &self.seeds {
             // A seed need not be a node: its connection is not kept.
             let connector = Connector::to_server(seed.clone(), self.protocol, self.tls.clone());
-            let node = match Node::open(connector, seed.addr().to_string()).await {
+            let node = match Node::open(&connector, seed.addr().to_string()).await {
                 Ok(node) => node,
                 Err(error) => {
                     why = describe(&error);
@@ -170,7 +170,7 @@ impl Map {
     async fn told_by(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let reply = node.send(&command, false, Instant::now() + TELL).await?;
+        let reply = node.send(&command, false, Lane::Main, Instant::now() + TELL).await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
     }
