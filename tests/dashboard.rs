@@ -353,6 +353,8 @@ async fn a_caller_is_looked_up_and_reset_and_never_named() {
             ("greet", json!([{ "text": "acme/secret-name" }]), 3),
             ("ambient", json!(["shared"]), 0),
         ] {
+            // An event that another test was the first to meet may be taken for one nobody listens to.
+            tracing::callsite::rebuild_interest_cache();
             let question = json!({ "limit": limit, "caller": caller });
             let (status, told) = operator.act("caller", question.clone()).await;
             assert_eq!((status, &told["remaining"]), (200, &json!(remaining)), "{caller}: {told}");

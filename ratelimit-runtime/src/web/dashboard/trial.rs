@@ -19,8 +19,9 @@ use crate::{
     store::{Outcome, Request},
 };
 
-/// A key for each algorithm and each page that tries them.
-const MOST_KEYS: usize = 64 * Algorithm::ALL.len();
+/// Room for a key for each algorithm and each page that tries them. They are all of one limit, which
+/// takes three quarters of a store.
+const MOST_KEYS: usize = 64 * Algorithm::ALL.len() * 4 / 3;
 const MOST_CALLS: u32 = 100;
 const MOST_THRESHOLD: u32 = 50;
 const MOST_PERIOD: u64 = 60_000;
