@@ -11,6 +11,8 @@ mod boxed;
 mod errors;
 #[path = "../ratelimit-macros/src/expand.rs"]
 mod expand;
+#[path = "../ratelimit-macros/src/fallible.rs"]
+mod fallible;
 #[path = "../ratelimit-macros/src/function.rs"]
 mod function;
 #[path = "../ratelimit-macros/src/policy.rs"]

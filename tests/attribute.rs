@@ -465,6 +465,33 @@ async fn a_cost_takes_as_many_units() {
 }
 
 #[tokio::test]
+async fn units_are_of_any_unsigned_type_and_saturate() {
+    #[rate_limit(threshold = threshold, cost = body.len(), key = 1)]
+    async fn by_length(threshold: u8, body: &str) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(
+        algorithm = token_bucket,
+        threshold = threshold,
+        burst = burst,
+        cost = match plan { "free" => 2, _ => 60_000 },
+        key = 1
+    )]
+    async fn many(threshold: u64, burst: u128, plan: &str) -> Done {
+        Ok(())
+    }
+
+    by_length(10, "seven..").await.unwrap();
+    assert!(is_exceeded(&by_length(10, "four").await));
+    by_length(10, "3..").await.unwrap();
+    // Not a threshold of 0, as `as u32` would make of it.
+    for plan in ["free", "pro"] {
+        many(1 << 32, 70_000, plan).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_skipped_call_is_not_checked_and_not_counted() {
     static EVALUATIONS: AtomicU32 = AtomicU32::new(0);
 

@@ -50,5 +50,33 @@ async fn the_smaller_limit_leaves_the_larger_its_calls() {
     let refused = exceeded(mail(&limiter, "alice").await);
     assert_eq!((refused.policy(), refused.retry_after()), ("an-hour", Duration::from_secs(3420)));
     let names: Vec<_> = policies().iter().map(RegisteredPolicy::name).collect();
-    assert_eq!(names, ["a-minute", "an-hour", "by-tenant", "by-user"]);
+    assert_eq!(names, ["a-minute", "above", "an-hour", "below", "by-tenant", "by-user"]);
+}
+
+/// An attribute of another crate may have the name of ours, and ours another.
+mod renamed {
+    use ratelimit_runtime::rate_limit as limit;
+    use tracing::instrument as rate_limit;
+
+    use super::{Done, exceeded};
+
+    #[limit(name = "above", threshold = 1)]
+    #[rate_limit]
+    async fn above() -> Done {
+        Ok(())
+    }
+
+    #[rate_limit]
+    #[limit(name = "below", threshold = 1)]
+    async fn below() -> Done {
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn an_attribute_of_the_same_name_is_no_limit() {
+        above().await.unwrap();
+        exceeded(above().await);
+        below().await.unwrap();
+        exceeded(below().await);
+    }
 }

@@ -27,6 +27,7 @@ pub(crate) struct Args {
     pub(crate) max_wait: Option<Given<Expr>>,
     pub(crate) count_rejected: Option<Given<()>>,
     pub(crate) dry_run: Option<Given<()>>,
+    pub(crate) fallible: Option<Given<()>>,
     pub(crate) krate: Option<Given<Path>>,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct TierArgs {
     pub(crate) threshold: Option<Given<Expr>>,
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "period",
     "threshold",
     "tier",
@@ -58,6 +59,7 @@ const NAMES: [&str; 15] = [
     "max_wait",
     "count_rejected",
     "dry_run",
+    "fallible",
     "crate",
 ];
 
@@ -127,6 +129,7 @@ impl Args {
             "max_wait" => assign(&mut self.max_wait, name, input, errors),
             "count_rejected" => flag(&mut self.count_rejected, name, input, errors),
             "dry_run" => flag(&mut self.dry_run, name, input, errors),
+            "fallible" => flag(&mut self.fallible, name, input, errors),
             "crate" => assign(&mut self.krate, name, input, errors),
             unknown => Err(unknown_name(unknown, name.span(), &NAMES)),
         }

@@ -1,23 +1,24 @@
 //! What is emitted: the item, and in front of its body one call into the runtime.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use crate::{
     args::Args,
     errors::Errors,
-    function::Function,
+    function::{Function, spanned},
     policy::{Policy, Tier},
     stacked,
-    value::Value,
+    value::{Kind, Value},
 };
 
 pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStream {
     let mut errors = Errors::default();
+    let callsite = stacked::callsite(&arguments);
     let args = Args::parse(arguments, &mut errors);
     let policy = Policy::judge(args, &mut errors);
-    let function = match Function::read(item) {
+    let mut function = match Function::read(item) {
         Ok(function) => function,
         Err(error) => {
             errors.push(error);
@@ -26,37 +27,40 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
         }
     };
     function.judge(&mut errors);
-    let stacked = stacked::judge(policy.name.as_ref(), function.attributes(), &mut errors);
+    stacked::judge(policy.name.as_ref(), item, &mut errors);
+    if let Some(flag) = &policy.fallible {
+        function.make_fallible(flag, &policy.krate, &mut errors);
+    }
     // The item comes first and always: callers, and tools that complete names in it, go on.
-    let function = match errors.into_tokens() {
+    match errors.into_tokens() {
         // Parameters that only an argument names would be reported as unused.
         Some(errors) => quote!(#[allow(unused)] #function #errors),
-        None => function.with_prologue(&prologue(&policy, &function)),
-    };
-    quote!(#function #stacked)
+        None => function.with_prologue(&prologue(&policy, &function, &callsite)),
+    }
 }
 
 /// One block: what is made in it is gone before the body runs.
-fn prologue(policy: &Policy, function: &Function) -> TokenStream {
+///
+/// Everything in it has the one name `it`, which is that of a function first: see
+/// [`stacked::callsite`].
+fn prologue(policy: &Policy, function: &Function, it: &Ident) -> TokenStream {
     let Policy { cost, max_wait, on_store_error, skip, key, limiter, krate, .. } = policy;
     let private = quote!(#krate::private);
-    // Bindings that no one else can name, and that are no one's constants.
-    let call = format_ident!("__ratelimit_call", span = Span::mixed_site());
-    let checked = format_ident!("__ratelimit_checked", span = Span::mixed_site());
-    let answer = format_ident!("__ratelimit_answer", span = Span::mixed_site());
-    let refusal = format_ident!("__ratelimit_refusal", span = Span::mixed_site());
-    let late_policy = format_ident!("__ratelimit_policy", span = Span::mixed_site());
 
     let literal = policy_tokens(policy, |value| value.literal(&private));
-    let emit = |value: &Value| match value.number {
-        Some(_) => value.literal(&private),
-        None => function.localize(&value.expr),
+    let declaration = declaration(policy, &private);
+    let emit = |value: &Value| match (value.number, value.kind) {
+        (Some(_), _) => value.literal(&private),
+        (None, Kind::Time) => function.localize(&value.expr),
+        (None, Kind::Units) => units(&private, value.expr.span(), &function.localize(&value.expr)),
     };
-    let late = (!policy.is_literal()).then(|| {
-        let tokens = policy_tokens(policy, emit);
-        quote!(let #late_policy = #tokens;)
-    });
-    let check = if late.is_some() { quote!(check_under(&#late_policy)) } else { quote!(check()) };
+    let late = (!policy.is_literal()).then(|| policy_tokens(policy, emit));
+    let new = quote!(#private::Call::new(#it()));
+    // A policy that is known only now comes with the call.
+    let (new, call, check) = match late {
+        Some(late) => (quote!((#new, #late)), quote!(#it.0), quote!(check_under(&#it.1))),
+        None => (new, quote!(#it), quote!(check())),
+    };
     let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
     let cost = cost.as_ref().map(|cost| {
         let units = emit(cost);
@@ -78,40 +82,34 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
     let parts = key.iter().map(|expr| {
         let part = function.localize(expr);
         let private = spanned(&private, expr.span());
-        quote_spanned!(expr.span()=> #private::part(&(#part)).add_to(&mut #call);)
+        quote_spanned! {expr.span()=>
+            #private::KeyPart::add_to(#private::part(&(#part)).pick(), &mut #call);
+        }
     });
     let settings: TokenStream = [receiver, cost, max_wait, on_store_error, limiter]
         .into_iter()
         .flatten()
         .chain(parts)
         .collect();
-
-    // A return type that cannot carry the refusal is reported from the first of these tokens to
-    // the last.
-    let (first, last) = function.output_spans();
-    let runtime = spanned(krate, first);
-    let refused = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
-
-    let declaration = declaration(policy, &private);
+    let refused = function.refused(krate, it);
 
     // The call is gone before anything is awaited, and most calls are decided by then.
     let prologue = quote! {
-        let #checked = {
-            let mut #call = #private::Call::new({
-                struct Here;
-                static SITE: #private::Site = #private::Site::new::<Here>(#literal, #declaration);
-                #private::submit!(&SITE);
-                &SITE
-            });
-            #late
+        fn #it() -> &'static #private::Site {
+            static SITE: #private::Site = #private::Site::new(#it, #literal, #declaration);
+            #private::submit!(&SITE);
+            &SITE
+        }
+        let #it = {
+            let mut #it = #new;
             #settings
             #call.#check
         };
-        if let #private::Err(#refusal) = match #checked {
-            #private::Checked::Decided(#answer) => #answer,
-            #private::Checked::Undecided(#answer) => #answer.await,
+        if let #private::Err(#it) = match #it {
+            #private::Checked::Decided(#it) => #it,
+            #private::Checked::Undecided(#it) => #it.await,
         } {
-            return #runtime::#refused;
+            return #refused;
         }
     };
     let condition = skip.as_ref().map(|expr| {
@@ -121,6 +119,12 @@ fn prologue(policy: &Policy, function: &Function) -> TokenStream {
         quote!(if #unless)
     });
     quote!(#condition { #prologue })
+}
+
+/// A number of units of any unsigned type.
+fn units(private: &TokenStream, span: Span, number: &TokenStream) -> TokenStream {
+    let private = spanned(private, span);
+    quote_spanned!(span=> #private::Units::units(#private::number(#number).pick()))
 }
 
 /// What the list of all limits says of the function beside its policy.
@@ -135,6 +139,8 @@ fn declaration(policy: &Policy, private: &TokenStream) -> TokenStream {
         #private::Declaration {
             file: #private::file!(),
             line: #private::line!(),
+            column: #private::column!(),
+            module: #private::module_path!(),
             late: &[#(#late),*],
             cost: #cost,
             key: &[#(#key),*],
@@ -164,12 +170,4 @@ fn policy_tokens(policy: &Policy, emit: impl Fn(&Value) -> TokenStream) -> Token
     });
     let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
     quote!(#krate::Policy::#constructor(#name, #first)#(.tier(#tiers))* #burst #count_rejected)
-}
-
-fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {
-    let respan = |mut token: TokenTree| {
-        token.set_span(span);
-        token
-    };
-    tokens.to_token_stream().into_iter().map(respan).collect()
 }

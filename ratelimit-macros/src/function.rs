@@ -1,15 +1,15 @@
 //! The item: attributes, visibility, signature and body as they were written, and the place where
 //! a prologue goes.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Attribute, ReturnType, Signature, Token, Visibility, braced,
+    Attribute, Path, ReturnType, Signature, Token, Visibility, braced,
     parse::{Parse, ParseStream},
     token::Brace,
 };
 
-use crate::{boxed::Boxed, errors::Errors};
+use crate::{boxed::Boxed, errors::Errors, fallible::Fallible};
 
 pub(crate) struct Function {
     attributes: Vec<Attribute>,
@@ -17,6 +17,7 @@ pub(crate) struct Function {
     signature: Signature,
     body: Option<(Brace, Body)>,
     semicolon: Option<Token![;]>,
+    fallible: Option<Fallible>,
 }
 
 enum Body {
@@ -45,7 +46,7 @@ impl Parse for Function {
         } else {
             None
         };
-        Ok(Self { attributes, visibility, signature, body, semicolon })
+        Ok(Self { attributes, visibility, signature, body, semicolon, fallible: None })
     }
 }
 
@@ -103,9 +104,30 @@ impl Function {
         }
     }
 
-    /// The attributes that are not expanded yet: those below `#[rate_limit]`, and such as stay.
-    pub(crate) fn attributes(&self) -> &[Attribute] {
-        &self.attributes
+    /// Has the function return `Result<Output, RateLimitError>`, as its `flag` asks.
+    pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path, errors: &mut Errors) {
+        if let Some((_, Body::Boxed(_))) = self.body {
+            errors.at(
+                flag,
+                "`fallible` does not reach into a future that is boxed already, as `#[async_trait]` \
+                 and hand-written ones are: write `Result<.., RateLimitError>` in the signature",
+            );
+        } else if self.signature.asyncness.is_some() {
+            let output = &mut self.signature.output;
+            self.fallible = Some(Fallible::new(output, flag, krate));
+        }
+    }
+
+    /// A refusal as the function returns it, reported from the first token of the output to the
+    /// last where the output cannot carry it.
+    pub(crate) fn refused(&self, krate: &Path, refusal: &Ident) -> TokenStream {
+        if self.fallible.is_some() {
+            return quote!(#krate::private::Err(#refusal));
+        }
+        let (first, last) = self.output_spans();
+        let krate = spanned(krate, first);
+        let refused = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
+        quote!(#krate::#refused)
     }
 
     /// Whether the function has a `Self` type that the prologue can name.
@@ -123,7 +145,7 @@ impl Function {
 
     /// Where the user wrote what the function returns: its first token and its last; the name if
     /// it returns nothing.
-    pub(crate) fn output_spans(&self) -> (Span, Span) {
+    fn output_spans(&self) -> (Span, Span) {
         let Signature { output, ident: name, .. } = &self.signature;
         let boxed = matches!(self.body, Some((_, Body::Boxed(_))));
         let future_output = boxed.then(|| Boxed::output(output)).flatten();
@@ -139,13 +161,18 @@ impl Function {
     /// The function with `prologue` in front of its body, which keeps its own block: what it
     /// declares cannot reach the prologue.
     pub(crate) fn with_prologue(&self, prologue: &TokenStream) -> TokenStream {
-        let Self { attributes, visibility, signature, body, semicolon } = self;
+        let Self { attributes, visibility, signature, body, semicolon, fallible } = self;
         let body = body.as_ref().map(|(brace, body)| {
             let mut tokens = TokenStream::new();
             brace.surround(&mut tokens, |tokens| match body {
                 Body::Plain(body) => {
                     tokens.extend(prologue.clone());
-                    inner_block(brace).surround(tokens, |inner| inner.extend(body.clone()));
+                    let mut block = TokenStream::new();
+                    inner_block(brace).surround(&mut block, |inner| inner.extend(body.clone()));
+                    tokens.extend(match fallible {
+                        Some(fallible) => fallible.wrap(&block),
+                        None => block,
+                    });
                 }
                 Body::Boxed(boxed) => tokens.extend(boxed.with_prologue(prologue)),
             });
@@ -169,4 +196,13 @@ fn inner_block(brace: &Brace) -> Brace {
 
 fn outer(attribute: Attribute) -> Attribute {
     Attribute { style: syn::AttrStyle::Outer, ..attribute }
+}
+
+/// The same tokens, each at `span`.
+pub(crate) fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {
+    let respan = |mut token: TokenTree| {
+        token.set_span(span);
+        token
+    };
+    tokens.to_token_stream().into_iter().map(respan).collect()
 }

@@ -8,6 +8,7 @@ mod args;
 mod boxed;
 mod errors;
 mod expand;
+mod fallible;
 mod function;
 mod policy;
 #[allow(dead_code, reason = "shared with the runtime, which uses all of it")]

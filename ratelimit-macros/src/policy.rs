@@ -35,6 +35,8 @@ pub(crate) struct Policy {
     pub(crate) name: Option<LitStr>,
     pub(crate) limiter: Option<Expr>,
     pub(crate) dry_run: bool,
+    /// Where it stands.
+    pub(crate) fallible: Option<Ident>,
     pub(crate) krate: Path,
 }
 
@@ -67,6 +69,7 @@ impl Policy {
             name: args.name.and_then(|name| judge_name(&name.value, errors)),
             limiter: args.limiter.map(|limiter| limiter.value),
             dry_run: args.dry_run.is_some(),
+            fallible: args.fallible.map(|flag| flag.name),
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),

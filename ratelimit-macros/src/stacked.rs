@@ -1,80 +1,78 @@
 //! Several `#[rate_limit]` on one function: none may count under the name of another.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::{quote, quote_spanned};
-use syn::{Attribute, LitStr, Meta};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use syn::{Lit, LitStr};
 
-use crate::{args::Args, errors::Errors, policy};
+use crate::errors::Errors;
 
 const MESSAGE: &str = "two `#[rate_limit]` of one function would count under one name, and disturb \
     each other: for several periods of one caller, write one attribute with a \
     `tier(period = .., threshold = ..)` for each; for different callers, give each attribute a \
     `name = \"..\"` of its own";
 
-/// Judges an attribute of this name together with those below it, which are expanded after it and
-/// do not see it. It returns what has to be emitted for those of which only the compiler knows
-/// whether they are there, `#[cfg_attr(.., rate_limit(..))]`.
-pub(crate) fn judge(
-    name: Option<&LitStr>,
-    attributes: &[Attribute],
-    errors: &mut Errors,
-) -> Option<TokenStream> {
-    let mut clashes =
-        Clashes { name: name.map(LitStr::value), is_certain: false, when: Vec::new() };
-    for attribute in attributes {
-        clashes.find(&attribute.meta, &[]);
+/// The function that a prologue begins with, and the name of its bindings.
+const CALLSITE: &str = "__ratelimit";
+
+/// A name that `arguments` do not contain.
+///
+/// A prologue declares a function of this name before it binds it: a binding may shadow a function,
+/// but not a constant, which no hygiene keeps out of a pattern.
+pub(crate) fn callsite(arguments: &TokenStream) -> Ident {
+    let mut name = CALLSITE.to_owned();
+    while contains(arguments, &name) {
+        name.push('_');
     }
-    let Clashes { is_certain, when, .. } = clashes;
-    if is_certain {
-        errors.push(syn::Error::new(Span::call_site(), MESSAGE));
-        return None;
-    }
-    (!when.is_empty()).then(|| {
-        let error = quote_spanned!(Span::call_site()=> ::core::compile_error! { #MESSAGE });
-        quote!(#[cfg(any(#(#when),*))] #error)
+    Ident::new(&name, Span::mixed_site())
+}
+
+fn contains(tokens: &TokenStream, name: &str) -> bool {
+    tokens.clone().into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == name,
+        TokenTree::Group(group) => contains(&group.stream(), name),
+        _ => false,
     })
 }
 
-struct Clashes {
-    /// That of the attribute above.
-    name: Option<String>,
-    is_certain: bool,
-    /// Under which configurations there is one.
-    when: Vec<TokenStream>,
+/// Judges an attribute by those above it, whatever they are imported as: they are expanded already,
+/// and their prologues stand in the body.
+pub(crate) fn judge(name: Option<&LitStr>, item: &TokenStream, errors: &mut Errors) {
+    let mut above = Vec::new();
+    find_names(item, &mut above);
+    let name = name.map(LitStr::value);
+    if above.iter().any(|above| name.as_ref().is_none_or(|name| above.is_empty() || above == name))
+    {
+        errors.push(syn::Error::new(Span::call_site(), MESSAGE));
+    }
 }
 
-impl Clashes {
-    fn find(&mut self, below: &Meta, conditions: &[TokenStream]) {
-        let Some(last) = below.path().segments.last() else { return };
-        if last.ident == "rate_limit" {
-            let name = name_of(below);
-            if name.is_some() && self.name.is_some() && name != self.name {
-                return;
+/// The names in the prologues among the tokens; empty for the function's path.
+fn find_names(tokens: &TokenStream, names: &mut Vec<String>) {
+    let mut tokens = tokens.clone().into_iter();
+    let mut after_fn = false;
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Ident(ident) => {
+                let is_callsite = after_fn && ident.to_string().starts_with(CALLSITE);
+                after_fn = ident == "fn";
+                if is_callsite {
+                    let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(it) if it.delimiter() == Delimiter::Brace);
+                    names.extend(tokens.find(is_body).as_ref().and_then(first_text));
+                }
             }
-            match conditions {
-                [] => self.is_certain = true,
-                conditions => self.when.push(quote!(all(#(#conditions),*))),
-            }
-        } else if last.ident == "cfg_attr"
-            && let Meta::List(list) = below
-        {
-            let is_comma =
-                |token: &TokenTree| matches!(token, TokenTree::Punct(it) if it.as_char() == ',');
-            let tokens: Vec<_> = list.tokens.clone().into_iter().collect();
-            let mut parts = tokens.split(is_comma).map(|part| part.iter().cloned().collect());
-            let conditions: Vec<_> = conditions.iter().cloned().chain(parts.next()).collect();
-            for below in parts.filter_map(|part| syn::parse2::<Meta>(part).ok()) {
-                self.find(&below, &conditions);
-            }
+            TokenTree::Group(group) => find_names(&group.stream(), names),
+            _ => {}
         }
     }
 }
 
-/// The `name` that an attribute gives, if it is one.
-fn name_of(attribute: &Meta) -> Option<String> {
-    let Meta::List(list) = attribute else { return None };
-    // Its own expansion tells what is wrong in it.
-    let mut unheard = Errors::default();
-    let name = Args::parse(list.tokens.clone(), &mut unheard).name?;
-    policy::judge_name(&name.value, &mut unheard).map(|name| name.value())
+/// The first string literal: a policy begins with its name.
+fn first_text(token: &TokenTree) -> Option<String> {
+    match token {
+        TokenTree::Group(group) => group.stream().into_iter().find_map(|token| first_text(&token)),
+        TokenTree::Literal(literal) => match Lit::new(literal.clone()) {
+            Lit::Str(text) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Value {
     pub(crate) expr: Expr,
     /// The literal's number; microseconds for a length of time.
     pub(crate) number: Option<u64>,
-    kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Clone, Copy)]

@@ -62,6 +62,7 @@ pub use limiter::{CheckRequest, Limiter, LimiterBuilder, Server, URL_VARIABLE, i
 pub use observe::observe;
 pub use overrides::{Enforcement, Override, OverrideError, OverrideSource, Overrides};
 pub use policy::{Policy, Tier};
+pub use private::{KeyPart, Units};
 #[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;
 pub use registry::{RegisteredPolicy, conflicts, policies};

@@ -1,15 +1,24 @@
 //! All that generated code may name. Not part of the public interface: it changes with the
 //! attribute, and the two crates are released together.
 
+mod output;
 mod part;
+mod units;
 
 use std::{any::type_name, borrow::Cow, pin::Pin, time::Duration};
 
-pub use std::{file, line, result::Result::Err};
+pub use std::{
+    column, file, line, module_path,
+    result::Result::{self, Err, Ok},
+};
 
 pub use inventory::submit;
 
-pub use self::part::{KeyPart, part};
+pub use self::{
+    output::{Output, never},
+    part::{KeyPart, part},
+    units::{Units, number},
+};
 pub use crate::site::{Declaration, Site};
 use crate::{
     caller::{self, Caller},
@@ -78,13 +87,6 @@ impl Call {
     /// Says what the call gets when the store cannot decide.
     pub fn on_store_error(&mut self, on_store_error: OnStoreError) {
         self.terms.on_store_error = Some(on_store_error);
-    }
-
-    fn add_optional(&mut self, value: Option<&impl KeyPart>) {
-        match value {
-            Some(value) => self.caller.push(value),
-            None => self.caller.push_none(),
-        }
     }
 
     /// Decides the call, or says what to wait for.

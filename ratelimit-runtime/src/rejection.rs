@@ -5,8 +5,9 @@ use crate::error::RateLimitError;
 /// Return types that can carry a refusal.
 ///
 /// Every `Result<T, E>` with `E: From<RateLimitError>` can: your own error types with such an
-/// impl, `anyhow::Error`, `Box<dyn Error + Send + Sync>`. For another return type, implement this
-/// trait:
+/// impl, `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and with the frameworks' features
+/// `StatusCode` and `(StatusCode, String)`. For any other return type write
+/// [`fallible`](macro@crate::rate_limit#fallible), or implement this trait for a type of your own:
 ///
 /// ```
 /// use ratelimit_runtime::{FromRejection, RateLimitError, rate_limit};
@@ -30,8 +31,9 @@ use crate::error::RateLimitError;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot carry a rate limit's refusal",
     label = "a refused call has to return this type",
-    note = "either return a `Result<T, E>` whose error can be made from the refusal:\n`impl From<ratelimit_runtime::RateLimitError> for E {{ .. }}`",
-    note = "or implement `ratelimit_runtime::FromRejection` for the return type"
+    note = "add `fallible` to the attribute: the function then returns `Result<_, RateLimitError>`, with this value in `Ok`",
+    note = "or return a type that can: `axum::response::Result<T>` or `Response`, `actix_web::Result<T>` or `HttpResponse`, any `Result<T, E>` with `impl From<ratelimit_runtime::RateLimitError> for E {{ .. }}`",
+    note = "or, for a type of your own, implement `ratelimit_runtime::FromRejection`"
 )]
 pub trait FromRejection {
     /// The return value of a call that was refused with `error`.
@@ -44,3 +46,38 @@ impl<T, E: From<RateLimitError>> FromRejection for Result<T, E> {
         Err(error.into())
     }
 }
+
+/// For the status type of a framework.
+#[cfg(any(feature = "tower", feature = "actix"))]
+macro_rules! status {
+    ($status:ty) => {
+        /// The bare status: that of [`Refusal::status`](crate::web::Refusal::status).
+        impl From<RateLimitError> for $status {
+            fn from(error: RateLimitError) -> Self {
+                let status = crate::web::Refusal::from(error).status();
+                Self::from_u16(status).unwrap_or(Self::INTERNAL_SERVER_ERROR)
+            }
+        }
+
+        /// The status and the error's text.
+        impl From<RateLimitError> for ($status, String) {
+            fn from(error: RateLimitError) -> Self {
+                let text = error.to_string();
+                (error.into(), text)
+            }
+        }
+
+        // What the compiler advises on a wrong return type is the same with every feature.
+        #[diagnostic::do_not_recommend]
+        impl FromRejection for $status {
+            fn from_rejection(error: RateLimitError) -> Self {
+                error.into()
+            }
+        }
+    };
+}
+
+#[cfg(feature = "tower")]
+status!(http::StatusCode);
+#[cfg(feature = "actix")]
+status!(actix_web::http::StatusCode);

@@ -1,7 +1,10 @@
 //! One annotated function: what the attribute has written down about it.
 
+mod name;
+
 use std::{
     any::type_name,
+    borrow::Cow,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -28,6 +31,10 @@ pub struct Declaration {
     pub file: &'static str,
     /// The line of the attribute.
     pub line: u32,
+    /// The column of the attribute.
+    pub column: u32,
+    /// The path of the module.
+    pub module: &'static str,
     /// The expressions in the policy that are evaluated for each call.
     pub late: &'static [&'static str],
     /// The cost, as written.
@@ -48,9 +55,9 @@ pub(crate) struct Resolved {
 }
 
 impl Site {
-    /// The function in whose body `Here` is declared.
+    /// The function in whose body the function `_here` is declared.
     #[must_use]
-    pub const fn new<Here>(policy: Policy, declaration: Declaration) -> Self {
+    pub const fn new<Here: Copy>(_here: Here, policy: Policy, declaration: Declaration) -> Self {
         Self {
             inner_path: type_name::<Here>,
             policy,
@@ -74,11 +81,14 @@ impl Site {
         if !self.policy.name().is_empty() {
             return Resolved { policy: self.policy, is_default_method: false };
         }
-        let path = enclosing_function((self.inner_path)());
-        Resolved {
-            policy: self.policy.named(path),
-            is_default_method: receiver.is_some_and(|receiver| is_default_method(path, receiver)),
-        }
+        let is_default_method =
+            receiver.is_some_and(|receiver| is_default_method(&self.path(), receiver));
+        Resolved { policy: self.policy.named(name::of(self)), is_default_method }
+    }
+
+    /// The path of the function, with all functions and types that it is declared in.
+    fn path(&self) -> Cow<'static, str> {
+        name::enclosing_function((self.inner_path)())
     }
 
     pub(crate) fn warn_once_without_caller(&self, policy: &Policy) {
@@ -89,12 +99,6 @@ impl Site {
             );
         }
     }
-}
-
-/// The path of the function in whose body the item of this path is declared.
-fn enclosing_function(inner: &'static str) -> &'static str {
-    let function = inner.rsplit_once("::").map_or(inner, |(function, _)| function);
-    function.trim_end_matches("::{{closure}}")
 }
 
 /// The path of a method names its type (`app::Mailer::send`, `<app::Mailer as app::Send>::send`,
@@ -110,15 +114,6 @@ fn is_default_method(path: &str, receiver: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_function_is_found_around_the_item_in_its_body() {
-        assert_eq!(enclosing_function("app::say_hi::{{closure}}::Here"), "app::say_hi");
-        assert_eq!(
-            enclosing_function("app::outer::{{closure}}::say_hi::Here"),
-            "app::outer::{{closure}}::say_hi"
-        );
-    }
 
     #[test]
     fn only_a_default_method_needs_its_receiver() {

@@ -1,45 +1,48 @@
 impl Service {
     async fn native(&self) -> Result<(), AppError> {
         {
-            let __ratelimit_checked = {
-                let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
-                    struct Here;
-                    static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
-                        Here,
-                    >(
-                        ::ratelimit_runtime::Policy::sliding_window(
-                            "",
-                            ::ratelimit_runtime::private::micros(60000000),
-                            3,
-                        ),
-                        ::ratelimit_runtime::private::Declaration {
-                            file: ::ratelimit_runtime::private::file!(),
-                            line: ::ratelimit_runtime::private::line!(),
-                            late: &[],
-                            cost: "1",
-                            key: &["self . tenant"],
-                            dry_run: false,
-                        },
-                    );
-                    ::ratelimit_runtime::private::submit!(& SITE);
-                    &SITE
-                });
-                __ratelimit_call.receiver::<Self>();
-                ::ratelimit_runtime::private::part(&(self.tenant))
-                    .add_to(&mut __ratelimit_call);
-                __ratelimit_call.check()
+            fn __ratelimit() -> &'static ::ratelimit_runtime::private::Site {
+                static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new(
+                    __ratelimit,
+                    ::ratelimit_runtime::Policy::sliding_window(
+                        "",
+                        ::ratelimit_runtime::private::micros(60000000),
+                        3,
+                    ),
+                    ::ratelimit_runtime::private::Declaration {
+                        file: ::ratelimit_runtime::private::file!(),
+                        line: ::ratelimit_runtime::private::line!(),
+                        column: ::ratelimit_runtime::private::column!(),
+                        module: ::ratelimit_runtime::private::module_path!(),
+                        late: &[],
+                        cost: "1",
+                        key: &["self . tenant"],
+                        dry_run: false,
+                    },
+                );
+                ::ratelimit_runtime::private::submit!(& SITE);
+                &SITE
+            }
+            let __ratelimit = {
+                let mut __ratelimit = ::ratelimit_runtime::private::Call::new(
+                    __ratelimit(),
+                );
+                __ratelimit.receiver::<Self>();
+                ::ratelimit_runtime::private::KeyPart::add_to(
+                    ::ratelimit_runtime::private::part(&(self.tenant)).pick(),
+                    &mut __ratelimit,
+                );
+                __ratelimit.check()
             };
-            if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = match __ratelimit_checked {
-                ::ratelimit_runtime::private::Checked::Decided(__ratelimit_answer) => {
-                    __ratelimit_answer
+            if let ::ratelimit_runtime::private::Err(__ratelimit) = match __ratelimit {
+                ::ratelimit_runtime::private::Checked::Decided(__ratelimit) => {
+                    __ratelimit
                 }
-                ::ratelimit_runtime::private::Checked::Undecided(__ratelimit_answer) => {
-                    __ratelimit_answer.await
+                ::ratelimit_runtime::private::Checked::Undecided(__ratelimit) => {
+                    __ratelimit.await
                 }
             } {
-                return ::ratelimit_runtime::FromRejection::from_rejection(
-                    __ratelimit_refusal,
-                );
+                return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit);
             }
         }
         { Ok(()) }
@@ -67,44 +70,49 @@ impl Service {
             let __self = self;
             let (a, b) = __arg1;
             {
-                let __ratelimit_checked = {
-                    let mut __ratelimit_call = ::ratelimit_runtime::private::Call::new({
-                        struct Here;
-                        static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new::<
-                            Here,
-                        >(
-                            ::ratelimit_runtime::Policy::sliding_window(
-                                "",
-                                ::ratelimit_runtime::private::micros(60000000),
-                                3,
-                            ),
-                            ::ratelimit_runtime::private::Declaration {
-                                file: ::ratelimit_runtime::private::file!(),
-                                line: ::ratelimit_runtime::private::line!(),
-                                late: &[],
-                                cost: "1",
-                                key: &["self . tenant"],
-                                dry_run: false,
-                            },
-                        );
-                        ::ratelimit_runtime::private::submit!(& SITE);
-                        &SITE
-                    });
-                    __ratelimit_call.receiver::<Self>();
-                    ::ratelimit_runtime::private::part(&(__self.tenant))
-                        .add_to(&mut __ratelimit_call);
-                    __ratelimit_call.check()
+                fn __ratelimit() -> &'static ::ratelimit_runtime::private::Site {
+                    static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new(
+                        __ratelimit,
+                        ::ratelimit_runtime::Policy::sliding_window(
+                            "",
+                            ::ratelimit_runtime::private::micros(60000000),
+                            3,
+                        ),
+                        ::ratelimit_runtime::private::Declaration {
+                            file: ::ratelimit_runtime::private::file!(),
+                            line: ::ratelimit_runtime::private::line!(),
+                            column: ::ratelimit_runtime::private::column!(),
+                            module: ::ratelimit_runtime::private::module_path!(),
+                            late: &[],
+                            cost: "1",
+                            key: &["self . tenant"],
+                            dry_run: false,
+                        },
+                    );
+                    ::ratelimit_runtime::private::submit!(& SITE);
+                    &SITE
+                }
+                let __ratelimit = {
+                    let mut __ratelimit = ::ratelimit_runtime::private::Call::new(
+                        __ratelimit(),
+                    );
+                    __ratelimit.receiver::<Self>();
+                    ::ratelimit_runtime::private::KeyPart::add_to(
+                        ::ratelimit_runtime::private::part(&(__self.tenant)).pick(),
+                        &mut __ratelimit,
+                    );
+                    __ratelimit.check()
                 };
-                if let ::ratelimit_runtime::private::Err(__ratelimit_refusal) = match __ratelimit_checked {
-                    ::ratelimit_runtime::private::Checked::Decided(
-                        __ratelimit_answer,
-                    ) => __ratelimit_answer,
-                    ::ratelimit_runtime::private::Checked::Undecided(
-                        __ratelimit_answer,
-                    ) => __ratelimit_answer.await,
+                if let ::ratelimit_runtime::private::Err(__ratelimit) = match __ratelimit {
+                    ::ratelimit_runtime::private::Checked::Decided(__ratelimit) => {
+                        __ratelimit
+                    }
+                    ::ratelimit_runtime::private::Checked::Undecided(__ratelimit) => {
+                        __ratelimit.await
+                    }
                 } {
                     return ::ratelimit_runtime::FromRejection::from_rejection(
-                        __ratelimit_refusal,
+                        __ratelimit,
                     );
                 }
             }

@@ -1,7 +1,7 @@
-//! The parts of a key. Method look-up finds the first `add_to` that fits: for text and whole
-//! numbers, which need no formatting; one `Deref` further for an `Option`, then for a reference to
-//! one, and at last for everything else. The bounds of the last three are on the methods, so that a
-//! value without a `Display` is reported as such and not as a missing method.
+//! The parts of a key. Method look-up finds the first `pick` that fits: for text and whole numbers,
+//! which need no formatting; one `Deref` further for an `Option`, then for a reference to one, and at
+//! last for everything else. None of them has bounds: a value without a `Display` is reported by
+//! [`KeyPart::add_to`], at the value.
 
 use std::{fmt::Display, ops::Deref};
 
@@ -12,16 +12,16 @@ pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
     Part(Optional(Borrowed(Plain(value))))
 }
 
-/// The first place where method look-up finds `add_to`.
+/// The first place where method look-up finds `pick`.
 pub struct Part<'a, T: ?Sized>(Optional<'a, T>);
 
-/// The second place where method look-up finds `add_to`.
+/// The second place where method look-up finds `pick`.
 pub struct Optional<'a, T: ?Sized>(Borrowed<'a, T>);
 
-/// The third place where method look-up finds `add_to`.
+/// The third place where method look-up finds `pick`.
 pub struct Borrowed<'a, T: ?Sized>(Plain<'a, T>);
 
-/// The last place where method look-up finds `add_to`.
+/// The last place where method look-up finds `pick`.
 pub struct Plain<'a, T: ?Sized>(&'a T);
 
 impl<'a, T: ?Sized> Deref for Part<'a, T> {
@@ -49,52 +49,73 @@ impl<'a, T: ?Sized> Deref for Borrowed<'a, T> {
 }
 
 impl<T: Text + ?Sized> Part<'_, T> {
-    /// Adds the value.
-    pub fn add_to(&self, call: &mut Call) {
-        self.0.0.0.0.with_text(|text| call.caller.push_text(text));
+    /// What adds the value.
+    #[expect(clippy::unnecessary_wraps, reason = "one of several of this name")]
+    #[must_use]
+    pub const fn pick(&self) -> Option<&Self> {
+        Some(self)
     }
 }
 
 impl<T> Optional<'_, Option<T>> {
-    /// Adds the value, or a part that no value equals.
-    pub fn add_to(&self, call: &mut Call)
-    where
-        T: KeyPart,
-    {
-        call.add_optional(self.0.0.0.as_ref());
+    /// The value, if there is one.
+    #[must_use]
+    pub const fn pick(&self) -> Option<&T> {
+        self.0.0.0.as_ref()
     }
 }
 
 impl<T> Borrowed<'_, &Option<T>> {
-    /// Adds the value, or a part that no value equals.
-    pub fn add_to(&self, call: &mut Call)
-    where
-        T: KeyPart,
-    {
-        call.add_optional(self.0.0.as_ref());
+    /// The value, if there is one.
+    #[must_use]
+    pub const fn pick(&self) -> Option<&T> {
+        self.0.0.as_ref()
     }
 }
 
-impl<T: ?Sized> Plain<'_, T> {
-    /// Adds the value.
-    pub fn add_to(&self, call: &mut Call)
-    where
-        T: KeyPart,
-    {
-        call.caller.push(self.0);
+impl<'a, T: ?Sized> Plain<'a, T> {
+    /// The value.
+    #[expect(clippy::unnecessary_wraps, reason = "one of several of this name")]
+    #[must_use]
+    pub const fn pick(&self) -> Option<&'a T> {
+        Some(self.0)
     }
 }
 
-/// What can be a part of a key.
+/// A type that can be part of a [`key`](macro@crate::rate_limit#key): every type that implements
+/// `Display`.
+///
+/// The compiler names this trait where `key` is given anything else. Implement `Display`, or name a
+/// field that has it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a rate limit's key",
-    label = "the key is made of the text of this value",
-    note = "a part of the key is anything that implements `Display`, or an `Option` of it; name a field, or write a tuple for several parts"
+    label = "the key is made of the text of this value, and `{Self}` has no `Display`",
+    note = "name a field that has a `Display`, as `user.id`; or implement `std::fmt::Display` for `{Self}`",
+    note = "an `Option` of such a value is a part too, and a tuple makes several parts"
 )]
-pub trait KeyPart: Display {}
+pub trait KeyPart {
+    /// Adds the value, or a part that no value equals.
+    #[doc(hidden)]
+    fn add_to(value: Option<&Self>, call: &mut Call);
+}
 
 #[diagnostic::do_not_recommend]
-impl<T: Display + ?Sized> KeyPart for T {}
+impl<T: Display + ?Sized> KeyPart for T {
+    fn add_to(value: Option<&Self>, call: &mut Call) {
+        match value {
+            Some(value) => call.caller.push(value),
+            None => call.caller.push_none(),
+        }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Text + ?Sized> KeyPart for Part<'_, T> {
+    fn add_to(value: Option<&Self>, call: &mut Call) {
+        let Some(Part(Optional(Borrowed(Plain(value))))) = value else { return };
+        value.with_text(|text| call.caller.push_text(text));
+    }
+}
 
 /// A value whose text is at hand, or made without a formatter: the same that its `Display` writes.
 pub trait Text {

@@ -42,10 +42,20 @@ async fn period_is_no_duration(seconds: u64) -> Done {
 }
 
 #[rate_limit(threshold = calls, cost = units)]
-async fn no_u32(calls: u64, units: usize) -> Done {
+async fn signed(calls: i64, units: isize) -> Done {
     let _ = (calls, units);
     Ok(())
 }
+
+#[rate_limit(algorithm = token_bucket, burst = tokens * 1.5, cost = units)]
+async fn no_integer(tokens: f64, units: &u32) -> Done {
+    let _ = (tokens, units);
+    Ok(())
+}
+
+#[rustfmt::skip]
+#[rate_limit(key = user, cost = units)]
+async fn on_one_line(user: User, units: i32) -> Done { Ok(drop((user, units))) }
 
 #[rate_limit(max_wait = seconds)]
 async fn max_wait_is_no_duration(seconds: u64) -> Done {

@@ -53,6 +53,24 @@ async fn configured_twice() -> Done {
     Ok(())
 }
 
+/// Whatever it is called here.
+mod renamed {
+    use ratelimit_runtime::{RateLimitError, rate_limit as limit};
+
+    #[limit(threshold = 1)]
+    #[limit(threshold = 5)]
+    pub(super) async fn by_import() -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    #[ratelimit_runtime::rate_limit(name = "mail", threshold = 1)]
+    #[doc = "is between them"]
+    #[limit(threshold = 5)]
+    pub(super) async fn by_path() -> Result<(), RateLimitError> {
+        Ok(())
+    }
+}
+
 struct Service;
 
 impl Service {
@@ -72,5 +90,5 @@ fn main() {
 
     let _ = (without_names("a"), one_name("a", "b"), the_other_name("a", "b"), nested());
     let _ = (the_same_name("a", "b"), two_of_three(), configured(), configured_twice());
-    let _ = Service.method();
+    let _ = (Service.method(), renamed::by_import(), renamed::by_path());
 }

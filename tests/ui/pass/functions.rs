@@ -159,6 +159,38 @@ mod hygiene {
     }
 }
 
+/// Constants, statics and types with the names of what the attribute binds: a pattern would be one of
+/// them, and an argument names one.
+#[allow(non_upper_case_globals, non_camel_case_types, dead_code)]
+mod constants {
+    use ratelimit_runtime::{RateLimitError, rate_limit};
+
+    const __ratelimit: u8 = 1;
+    const __ratelimit_call: u8 = 1;
+    static __ratelimit_checked: u8 = 1;
+    struct __ratelimit_answer;
+
+    #[rate_limit(key = (__ratelimit, __ratelimit_call, __ratelimit_checked))]
+    pub(super) async fn named() -> Result<u8, RateLimitError> {
+        let __ratelimit_answer = __ratelimit_answer;
+        Ok(__ratelimit)
+    }
+
+    macro_rules! limited {
+        ($name:ident, $constant:ident) => {
+            const $constant: u32 = 5;
+            const __ratelimit_refusal: u32 = 5;
+
+            #[rate_limit(threshold = $constant, key = $constant)]
+            pub(super) async fn $name() -> Result<u8, RateLimitError> {
+                Ok(__ratelimit)
+            }
+        };
+    }
+
+    limited!(by_macro, __ratelimit_policy);
+}
+
 /// The runtime under another name.
 mod renamed {
     use ratelimit_runtime as limits;
@@ -181,4 +213,5 @@ fn main() {
     drop(reply());
     drop(hygiene::shadowed());
     drop(renamed::by_path());
+    drop((constants::named(), constants::by_macro()));
 }

@@ -1,0 +1,93 @@
+//! A function that is to return `Result<Output, RateLimitError>`: its body in a future of its own,
+//! whose value comes in `Ok`.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::{
+    GenericArgument, Path, PathArguments, ReturnType, Token, Type, TypeInfer, parse_quote,
+    spanned::Spanned,
+};
+
+use crate::function::spanned;
+
+pub(crate) struct Fallible {
+    /// What the body gives.
+    output: Type,
+    flag: Ident,
+    private: TokenStream,
+}
+
+impl Fallible {
+    /// Puts what is written in a `Result`.
+    pub(crate) fn new(written: &mut ReturnType, flag: &Ident, krate: &Path) -> Self {
+        let (arrow, output) = match std::mem::replace(written, ReturnType::Default) {
+            ReturnType::Type(arrow, output) => (arrow, *output),
+            ReturnType::Default => (Token![->](Span::mixed_site()), parse_quote!(())),
+        };
+        let private = quote!(#krate::private);
+        let span = Span::mixed_site().located_at(output.span());
+        let (result, error) = (spanned(&private, span), spanned(krate, span));
+        let result = quote_spanned!(span=> #result::Result<#output, #error::RateLimitError>);
+        *written = ReturnType::Type(arrow, Box::new(Type::Verbatim(result)));
+        Self { output, flag: flag.clone(), private }
+    }
+
+    /// The body's block, as the end of the function.
+    ///
+    /// The return that is never reached has the compiler expect the type that is written, as
+    /// without the attribute.
+    pub(crate) fn wrap(&self, body: &TokenStream) -> TokenStream {
+        let Self { output, flag, private } = self;
+        let (at_flag, at_output) = (flag.span(), output.span());
+        let output = without_impl(output.clone());
+        let never = if matches!(output, Type::Infer(_)) {
+            quote!(#private::never::<#output>())
+        } else {
+            let private = spanned(private, at_flag);
+            quote_spanned!(at_flag=> #private::Output::<#output>::NEVER.not_yet_fallible())
+        };
+        let never = quote_spanned!(at_output=> return #never;);
+        quote! {
+            #private::Ok(async move {
+                if false {
+                    #never
+                }
+                #body
+            }.await)
+        }
+    }
+}
+
+/// The type with `_` for every `impl Trait`, which cannot be named in a body.
+fn without_impl(ty: Type) -> Type {
+    match ty {
+        Type::ImplTrait(ty) => {
+            let underscore_token = Token![_](ty.span());
+            Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token })
+        }
+        Type::Paren(ty) => without_impl(*ty.elem),
+        Type::Group(ty) => without_impl(*ty.elem),
+        Type::Tuple(mut ty) => {
+            for elem in &mut ty.elems {
+                *elem = without_impl(elem.clone());
+            }
+            Type::Tuple(ty)
+        }
+        Type::Array(mut ty) => {
+            *ty.elem = without_impl(*ty.elem);
+            Type::Array(ty)
+        }
+        Type::Path(mut ty) => {
+            for segment in &mut ty.path.segments {
+                let PathArguments::AngleBracketed(list) = &mut segment.arguments else { continue };
+                for argument in &mut list.args {
+                    if let GenericArgument::Type(ty) = argument {
+                        *ty = without_impl(ty.clone());
+                    }
+                }
+            }
+            Type::Path(ty)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,146 @@
+//! The names of functions that were given none: their paths in the source, whatever macro wraps them.
+
+use std::{borrow::Cow, collections::HashMap, ptr, sync::OnceLock};
+
+use super::Site;
+
+/// The name of a function: its path, or what tells it from others of that path.
+pub(super) fn of(site: &Site) -> &'static str {
+    static NAMES: OnceLock<HashMap<usize, &'static str>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        let sites = inventory::iter::<&'static Site>.into_iter().copied();
+        let mut sites: Vec<_> = sites.filter(|site| site.policy.name().is_empty()).collect();
+        sites.sort_by_key(|site| {
+            let place = &site.declaration;
+            (place.file, place.line, place.column, address(site))
+        });
+        let paths = sites.iter().map(|site| (site.path(), site.declaration.module));
+        let names = unique(paths.collect()).into_iter().map(leak);
+        sites.iter().map(|site| address(site)).zip(names).collect()
+    });
+    // A library that was loaded later is not among them.
+    names.get(&address(site)).copied().unwrap_or_else(|| leak(site.path()))
+}
+
+fn address(site: &Site) -> usize {
+    ptr::from_ref(site).addr()
+}
+
+/// Once for each function of the program.
+fn leak(name: Cow<'static, str>) -> &'static str {
+    match name {
+        Cow::Borrowed(name) => name,
+        Cow::Owned(name) => name.leak(),
+    }
+}
+
+/// Names for functions of these paths and modules, in the order of the source: without the type
+/// that a macro wraps a function in, unless two functions would have one name. Those of one path, as
+/// in two blocks of one function, are numbered.
+fn unique(functions: Vec<(Cow<'static, str>, &str)>) -> Vec<Cow<'static, str>> {
+    let mut times = HashMap::new();
+    let short = |(path, module): &(Cow<'static, str>, &str)| match wrapper(path, module) {
+        Some(wrapper) => Cow::Owned(wrapper.to_owned()),
+        None => path.clone(),
+    };
+    let short: Vec<_> = functions.iter().map(short).collect();
+    for name in &short {
+        *times.entry(name.clone()).or_insert(0) += 1;
+    }
+    let names: Vec<_> = functions
+        .into_iter()
+        .zip(short)
+        .map(|((path, _), short)| if times[&short] > 1 { path } else { short })
+        .collect();
+    let mut times: HashMap<Cow<'static, str>, u32> = HashMap::new();
+    names
+        .into_iter()
+        .map(|name| {
+            let times = times.entry(name.clone()).or_insert(0);
+            *times += 1;
+            if *times == 1 { name } else { format!("{name}#{times}").into() }
+        })
+        .collect()
+}
+
+/// The path of the function in whose body the item of this path is declared. Bodies are no part of
+/// it: that of an `async fn` is a closure.
+pub(super) fn enclosing_function(inner: &'static str) -> Cow<'static, str> {
+    const BODY: &str = "::{{closure}}";
+    let function = inner.rsplit_once("::").map_or(inner, |(function, _)| function);
+    let function = function.strip_suffix(BODY).unwrap_or(function);
+    if function.contains(BODY) { function.replace(BODY, "").into() } else { function.into() }
+}
+
+/// The type that a macro has made of a function, and whose path is the function's: of the same name,
+/// with the function in one of its methods (`<app::greet as Route>::register::greet`), or as one
+/// (`app::greet::greet`).
+fn wrapper<'a>(path: &'a str, module: &str) -> Option<&'a str> {
+    let (around, function) = path.rsplit_once("::")?;
+    let wrapper = match around.strip_prefix('<') {
+        // The trait is a part of the path of its own method.
+        Some(_) if around.ends_with('>') => return None,
+        Some(implementation) => implementation.split_once(" as ")?.0,
+        None if around.strip_prefix(module)?.strip_prefix("::")? == function => around,
+        None => return None,
+    };
+    (wrapper.rsplit("::").next() == Some(function)).then_some(wrapper)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_function_is_found_around_the_item_in_its_body() {
+        for (inner, function) in [
+            ("app::say_hi::{{closure}}::here", "app::say_hi"),
+            ("app::say_hi::here", "app::say_hi"),
+            ("app::outer::{{closure}}::say_hi::{{closure}}::here", "app::outer::say_hi"),
+            ("app::outer::{{closure}}::{{closure}}::say_hi::here", "app::outer::say_hi"),
+        ] {
+            assert_eq!(enclosing_function(inner), function);
+        }
+    }
+
+    #[test]
+    fn a_type_that_a_macro_wraps_a_function_in_is_no_part_of_its_name() {
+        for (path, module, name) in [
+            (
+                "<app::todo::list as actix_web::Factory>::register::list",
+                "app::todo",
+                "app::todo::list",
+            ),
+            ("<app::hello as poem::Endpoint>::call::hello", "app", "app::hello"),
+            ("app::hello::hello", "app", "app::hello"),
+        ] {
+            assert_eq!(wrapper(path, module), Some(name));
+        }
+        // A module, a method, functions in other functions, a module in a function.
+        for (path, module) in [
+            ("app::hello::hello", "app::hello"),
+            ("<app::send as app::Send>::send", "app"),
+            ("<app::Mail as app::Send>::send::log", "app"),
+            ("app::outer::inner", "app"),
+            ("app::Mail::send", "app"),
+            ("app::outer::inner::f", "app::inner"),
+            ("hello", "app"),
+        ] {
+            assert_eq!(wrapper(path, module), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn no_two_functions_have_one_name() {
+        let app = |paths: &[&'static str]| {
+            unique(paths.iter().map(|path| (Cow::Borrowed(*path), "app")).collect())
+        };
+        assert_eq!(
+            app(&["app::f", "app::g::f", "app::g::f"]),
+            ["app::f", "app::g::f", "app::g::f#2"]
+        );
+        assert_eq!(app(&["app::f", "app::f::f"]), ["app::f", "app::f::f"]);
+        let wrapped = ["<app::f as A>::a::f", "<app::f as B>::b::f"];
+        assert_eq!(app(&wrapped), wrapped);
+    }
+}
