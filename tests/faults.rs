@@ -216,6 +216,23 @@ async fn callers_hastier_than_a_healthy_redis_have_nobody_leave_it_alone() {
 }
 
 #[tokio::test]
+async fn callers_that_give_up_before_there_is_a_connection_are_not_charged() {
+    let server = RedisServer::start();
+    // The script is known from here on.
+    server.limiter().await.check(&POLICY, "warm").await.unwrap();
+    server.signal("STOP");
+    let builder = Limiter::builder().deadline(Duration::from_secs(60));
+    let limiter = builder.on_store_error(OnStoreError::Deny).connect_lazy(&server.url()).unwrap();
+    for _ in 0..3 {
+        let call = limiter.check(&POLICY, "alice");
+        assert!(tokio::time::timeout(HASTY, call).await.is_err());
+    }
+    server.signal("CONT");
+    harness::until_decided(&limiter).await;
+    assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 3);
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_to_write_is_an_outage_and_its_end_is_seen() {
     let server = RedisServer::start();
     let limiter = limiter(&server, OnStoreError::Deny).await;

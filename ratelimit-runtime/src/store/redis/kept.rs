@@ -1,6 +1,6 @@
 //! Commands over a connection that the limiter keeps.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use redis::{Cmd, Pipeline, RedisResult, Value};
 
@@ -37,10 +37,18 @@ impl Kept {
         self.connection.is_down()
     }
 
-    /// Sends a command, and waits for its reply.
-    pub(super) async fn send(&self, command: &Cmd, asking: bool) -> Result<Value, Failure> {
+    /// Sends a command, which `is_sent` from then on that there is a connection, and waits for its
+    /// reply.
+    pub(super) async fn send(
+        &self,
+        command: &Cmd,
+        asking: bool,
+        is_sent: &AtomicBool,
+    ) -> Result<Value, Failure> {
         loop {
+            is_sent.store(false, Ordering::Relaxed);
             let mut link = self.connection.get().await?;
+            is_sent.store(true, Ordering::Relaxed);
             let writes = link.writes();
             let answer = if asking {
                 Box::pin(ask(&mut link, command)).await
@@ -60,8 +68,8 @@ impl Kept {
                 return Err(UnavailableReason::OverridesTooLarge.into());
             }
             // A connection that had been closed before: the command is one for the next.
-            let was_sent = link.writes() > writes;
-            if was_sent || !matches!(failure, Failure::Lost) {
+            let was_written = link.writes() > writes;
+            if was_written || !matches!(failure, Failure::Lost) {
                 return Err(failure);
             }
         }

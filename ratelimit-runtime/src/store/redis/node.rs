@@ -1,6 +1,9 @@
 //! One server: its connections, and commands to it.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 #[cfg(feature = "overrides")]
 use std::{sync::OnceLock, time::Duration};
 
@@ -143,26 +146,29 @@ impl Node {
         }
     }
 
-    /// Sends a command, and waits for its reply no longer than until the deadline. A command that
-    /// is `asking` is one for a slot that moves to this node.
+    /// Sends a command, which `is_sent` from then on, and waits for its reply no longer than until the
+    /// deadline. A command that is `asking` is one for a slot that moves to this node.
     pub(super) async fn send(
         &self,
         command: &Cmd,
         asking: bool,
         lane: Lane,
         deadline: Instant,
+        is_sent: &AtomicBool,
     ) -> Result<Value, Failure> {
         let kept = match (&self.line, lane) {
             (Line::Kept { main, .. }, Lane::Main) => main,
             #[cfg(feature = "overrides")]
             (Line::Kept { side, .. }, Lane::Side) => side.get(),
             (Line::Brought(own), _) => {
+                is_sent.store(true, Ordering::Relaxed);
                 let answer = tokio::time::timeout_at(deadline, own.send(command)).await;
                 let answer = answer.map_err(|_| UnavailableReason::DeadlineExceeded)?;
                 return answer.and_then(Value::extract_error).map_err(|error| explained(&error));
             }
         };
-        tokio::time::timeout_at(deadline, kept.send(command, asking)).await.unwrap_or_else(|_| {
+        let answer = tokio::time::timeout_at(deadline, kept.send(command, asking, is_sent)).await;
+        answer.unwrap_or_else(|_| {
             kept.missed();
             Err(UnavailableReason::DeadlineExceeded.into())
         })

@@ -3,7 +3,10 @@
 use std::{
     mem,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -17,10 +20,11 @@ use super::{
 };
 use crate::error::UnavailableReason;
 
-/// A command under way. Its answer counts whoever waits for it: when the caller gives up, a task
-/// waits in its place, until the deadline at most.
+/// A command under way. Once it is sent its answer counts, whoever waits for it: when the caller gives
+/// up, a task waits in its place, until the deadline at most.
 pub(super) struct Sending {
     node: Arc<Node>,
+    is_sent: Arc<AtomicBool>,
     state: State,
 }
 
@@ -49,8 +53,10 @@ impl Sending {
     ) -> Result<Self, UnavailableReason> {
         let trial = node.breaker().trial()?;
         let (to, command) = (Arc::clone(node), command());
+        let is_sent = Arc::new(AtomicBool::new(false));
+        let sent = Arc::clone(&is_sent);
         let answer = Box::pin(async move {
-            match to.send(&command, asking, lane, deadline).await {
+            match to.send(&command, asking, lane, deadline, &sent).await {
                 Ok(reply) => {
                     trial.succeeded();
                     Ok(reply)
@@ -58,7 +64,7 @@ impl Sending {
                 Err(failure) => Err(Failed { failure, trial }),
             }
         });
-        Ok(Self { node: Arc::clone(node), state: State::UnderWay(answer) })
+        Ok(Self { node: Arc::clone(node), is_sent, state: State::UnderWay(answer) })
     }
 }
 
@@ -82,8 +88,9 @@ impl Drop for Sending {
         let State::UnderWay(answer) = mem::replace(&mut self.state, State::Answered) else {
             return;
         };
-        // Some of them tell as much of the server as all of them.
-        if let Ok(room) = Arc::clone(self.node.given_up()).try_acquire_owned()
+        // One that is not sent yet need not be; and some tell as much of the server as all of them.
+        if self.is_sent.load(Ordering::Relaxed)
+            && let Ok(room) = Arc::clone(self.node.given_up()).try_acquire_owned()
             && let Ok(runtime) = Handle::try_current()
         {
             runtime.spawn(async move {

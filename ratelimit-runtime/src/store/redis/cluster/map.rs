@@ -5,7 +5,7 @@ use std::{
     mem,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicU16, Ordering},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
     time::Duration,
 };
@@ -170,7 +170,8 @@ impl Map {
     async fn told_by(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let reply = node.send(&command, false, Lane::Main, Instant::now() + TELL).await?;
+        let is_sent = AtomicBool::new(false);
+        let reply = node.send(&command, false, Lane::Main, Instant::now() + TELL, &is_sent).await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
     }
