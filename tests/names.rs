@@ -55,6 +55,31 @@ async fn a_route_of_actix_has_the_name_of_its_function() {
     }
 }
 
+mod checked {
+    use super::{Done, rate_limit};
+
+    #[axum::debug_handler]
+    #[rate_limit(threshold = 1)]
+    pub(super) async fn below() -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(name = "above-the-check", threshold = 1)]
+    #[axum::debug_handler]
+    pub(super) async fn above() -> Done {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn copies_that_axum_makes_for_its_checks_are_not_listed() {
+    assert_eq!(name_of(checked::below).await, "names::checked::below");
+    assert_eq!(name_of(checked::above).await, "above-the-check");
+    let mut names: Vec<_> = policies().iter().map(RegisteredPolicy::name).collect();
+    names.retain(|name| name.contains("check"));
+    assert_eq!(names, ["above-the-check", "names::checked::below"]);
+}
+
 /// As `#[handler]` of several frameworks leaves a function: in a method of a type of its name, and
 /// as a method of one.
 mod handlers {

@@ -42,9 +42,8 @@ use crate::{
 /// may be missing.
 #[must_use]
 pub fn policies() -> Vec<RegisteredPolicy> {
-    let sites = inventory::iter::<&'static Site>.into_iter();
     let mut policies: Vec<_> =
-        sites.map(|site| RegisteredPolicy { site, policy: site.policy() }).collect();
+        Site::all().map(|site| RegisteredPolicy { site, policy: site.policy() }).collect();
     policies.sort_by_key(|it| (it.name(), it.file(), it.line()));
     policies
 }

@@ -67,6 +67,13 @@ impl Site {
         }
     }
 
+    /// All annotated functions of the program, without the copies of them that axum's
+    /// `debug_handler` makes for its checks and never calls.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        let sites = inventory::iter::<&'static Self>.into_iter().copied();
+        sites.filter(|site| !(site.inner_path)().contains("::__axum_macros_check_"))
+    }
+
     /// The policy by its name, as far as it is known without a call.
     pub(crate) fn policy(&self) -> Policy {
         self.resolve(None).policy

@@ -8,8 +8,7 @@ use super::Site;
 pub(super) fn of(site: &Site) -> &'static str {
     static NAMES: OnceLock<HashMap<usize, &'static str>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
-        let sites = inventory::iter::<&'static Site>.into_iter().copied();
-        let mut sites: Vec<_> = sites.filter(|site| site.policy.name().is_empty()).collect();
+        let mut sites: Vec<_> = Site::all().filter(|site| site.policy.name().is_empty()).collect();
         sites.sort_by_key(|site| {
             let place = &site.declaration;
             (place.file, place.line, place.column, address(site))
@@ -18,7 +17,7 @@ pub(super) fn of(site: &Site) -> &'static str {
         let names = unique(paths.collect()).into_iter().map(leak);
         sites.iter().map(|site| address(site)).zip(names).collect()
     });
-    // A library that was loaded later is not among them.
+    // A library that was loaded later is not among them, nor is a copy.
     names.get(&address(site)).copied().unwrap_or_else(|| leak(site.path()))
 }
 
