@@ -39,8 +39,8 @@ struct Step {
     spare: i64,
     /// .. until then, if not longer.
     end: Instant,
-    /// When the call was sent that was refused.
-    sent: Instant,
+    /// Until then what was refused is recent: by the time to live after the call was sent.
+    recent_until: Instant,
     tier: u8,
     /// The first threshold less the units left in the tier.
     used: i64,
@@ -80,7 +80,7 @@ impl Staircase {
         let asks = self.asks_until.is_some_and(|until| now < until);
         let spare = spare(request.policy, request.cost);
         let mut refusing = self.steps.iter().filter(|it| spare <= it.spare);
-        let recent = refusing.clone().filter(|it| asks || now < it.sent + ttl);
+        let recent = refusing.clone().filter(|it| asks || now < it.recent_until);
         let Some(step) = recent.max_by_key(|it| it.end) else {
             if refusing.next().is_some() {
                 self.asks_until = Some(now + ttl);
@@ -136,13 +136,14 @@ impl Staircase {
         trip: Trip,
         ttl: Duration,
     ) {
-        let Trip { sent, .. } = trip;
+        let sent = trip.sent;
+        let recent_until = sent + ttl;
         // Answers may come in another order: the newest is about all costs.
-        if self.steps.iter().any(|it| sent < it.sent) {
+        if self.steps.iter().any(|it| recent_until < it.recent_until) {
             return;
         }
         self.end_asking();
-        self.steps.retain(|it| sent < it.sent + ttl);
+        self.steps.retain(|it| sent < it.recent_until);
         let Outcome { tier, remaining, wait, more, reset, .. } = outcome;
         let used = threshold(request.policy) - i64::from(remaining);
         let at = |micros| sent.checked_add(Duration::from_micros(micros));
@@ -156,7 +157,7 @@ impl Staircase {
                 self.steps.remove(0);
             }
             self.steps.reserve_exact(1);
-            self.steps.push(Step { spare, end, sent, tier, used, full });
+            self.steps.push(Step { spare, end, recent_until, tier, used, full });
         }
     }
 
@@ -181,6 +182,7 @@ fn threshold(policy: &Policy) -> i64 {
 
 /// Rounded up: a call that waits as long is not early.
 fn micros_until(end: Instant, now: Instant) -> u64 {
-    let nanos = end.saturating_duration_since(now).as_nanos();
-    u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX)
+    let left = end.saturating_duration_since(now);
+    let micros = u64::from(left.subsec_nanos().div_ceil(1_000));
+    left.as_secs().saturating_mul(1_000_000).saturating_add(micros)
 }
