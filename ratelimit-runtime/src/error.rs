@@ -1,12 +1,13 @@
 //! Why a call did not get through, and why a limiter could not be made.
 
 mod connect;
+mod one_line;
 mod too_large;
 mod unavailable;
 
 use std::{error::Error, fmt, time::Duration};
 
-pub(crate) use self::connect::ConnectFault;
+pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
 pub use self::{
     connect::{AlreadyInstalled, ConnectError},
     too_large::TooLarge,

@@ -2,6 +2,8 @@
 
 use std::{error::Error, fmt};
 
+use super::OneLine;
+
 /// Why a limiter could not be connected to its store.
 ///
 /// The message says what was wrong and where: the variable or the URL's scheme, the address, the
@@ -31,22 +33,27 @@ pub(crate) const SCHEMES: &str =
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.origin)?;
-        match &self.cause {
-            ConnectFault::UnknownScheme(scheme) => {
+        write!(f, "{}{}", self.origin, OneLine(&self.cause))
+    }
+}
+
+impl fmt::Display for ConnectFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownScheme(scheme) => {
                 write!(f, ": unknown scheme `{scheme}`; the URL has to start with {SCHEMES}")
             }
-            ConnectFault::Malformed(why) => {
+            Self::Malformed(why) => {
                 write!(
                     f,
                     ": malformed URL ({why}); write for example redis://127.0.0.1:6379, the schemes are {SCHEMES}"
                 )
             }
-            ConnectFault::Unreachable { addresses, cause } => {
+            Self::Unreachable { addresses, cause } => {
                 write!(f, ": cannot connect to {addresses}: {cause}")
             }
-            ConnectFault::NotUnicode => f.write_str(": not valid UTF-8"),
-            ConnectFault::Override(why) => write!(f, ": {why}"),
+            Self::NotUnicode => f.write_str(": not valid UTF-8"),
+            Self::Override(why) => write!(f, ": {why}"),
         }
     }
 }

@@ -1,12 +1,16 @@
 //! Overrides from outside the program: a file, the environment, a hash on Redis.
 
+mod file;
+
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
     path::PathBuf,
     sync::{Arc, Weak},
     time::Duration,
 };
 
+use self::file::OverridesFile;
 use super::{Inner, Limiter, Store};
 use crate::{
     error::UnavailableReason,
@@ -51,7 +55,8 @@ impl Limiter {
     /// search = "off"               # short for { enforcement = "off" }
     /// ```
     ///
-    /// The file is followed until the limiter and its clones are gone.
+    /// The file is a regular one of at most 1 MiB. It is followed until the limiter and its clones are
+    /// gone. Each fault is logged once, until what is read is right again.
     ///
     /// # Errors
     ///
@@ -63,28 +68,8 @@ impl Limiter {
     /// Outside a tokio runtime.
     pub fn follow_overrides_file(&self, path: impl Into<PathBuf>) -> Result<(), OverrideError> {
         let mut file = OverridesFile::new(path.into());
-        file.read()?;
-        file.take(self)?;
-        let limiter = Arc::downgrade(&self.inner);
-        tokio::spawn(async move {
-            let (mut pause, mut fault) = (LOOK_EVERY, None);
-            while let Some(limiter) = next_look(&limiter, pause).await {
-                pause = LOOK_EVERY;
-                // So small a file is read in less time than it takes to hand the work over.
-                let found = match file.read() {
-                    Ok(true) => file.take(&limiter).err(),
-                    Ok(false) => {
-                        pause = LOOK_AGAIN;
-                        continue;
-                    }
-                    Err(error) => Some(error),
-                };
-                if let Some(error) = found.as_ref().filter(|_| found != fault) {
-                    tracing::warn!(%error, "refused overrides; those of before still hold");
-                }
-                fault = found;
-            }
-        });
+        file.begin(self)?;
+        tokio::spawn(file.follow(Arc::downgrade(&self.inner)));
         Ok(())
     }
 
@@ -104,7 +89,8 @@ impl Limiter {
     ///
     /// Of a limit whose value is wrong, what was said before holds on; that is logged at `warn`.
     /// While Redis does not answer, all of it does. Each process asks two or three times a second;
-    /// its user needs `+hlen` and `+hgetall` on this key.
+    /// its user needs `+hlen` and `+hgetall`, and this key to read: `%R~ratelimit:overrides`, from
+    /// Redis 7 on.
     ///
     /// It returns after the first look, also when that found no Redis, and follows until the limiter
     /// and its clones are gone.
@@ -194,42 +180,19 @@ async fn next_look(limiter: &Weak<Inner>, pause: Duration) -> Option<Limiter> {
     limiter.upgrade().map(|inner| Limiter { inner })
 }
 
-/// A file of overrides.
-struct OverridesFile {
-    path: PathBuf,
-    /// What it said when it was last read.
-    text: String,
-    /// What holds of it.
-    taken: String,
-}
+/// Faults that were logged, each once until what is read is right again.
+#[derive(Default)]
+struct Logged(BTreeSet<String>);
 
-impl OverridesFile {
-    fn new(path: PathBuf) -> Self {
-        Self { path, text: String::new(), taken: String::new() }
-    }
+impl Logged {
+    /// The most faults that are remembered.
+    const MOST: usize = 64;
 
-    /// Reads it, and tells whether it says the same as before.
-    fn read(&mut self) -> Result<bool, OverrideError> {
-        let text = std::fs::read_to_string(&self.path)
-            .map_err(|error| self.at_origin(Fault::Unreadable(error.to_string()).into()))?;
-        let is_the_same = text == self.text;
-        self.text = text;
-        Ok(is_the_same)
-    }
-
-    /// Has hold what was read last.
-    fn take(&mut self, limiter: &Limiter) -> Result<(), OverrideError> {
-        if self.text != self.taken {
-            let layer = document::read(&self.text).map_err(|fault| self.at_origin(fault.into()))?;
-            let replaced = limiter.overrides().replace(OverrideSource::File, layer);
-            replaced.map_err(|error| self.at_origin(error))?;
-            self.taken.clone_from(&self.text);
+    fn is_new(&mut self, fault: &impl fmt::Display) -> bool {
+        if self.0.len() == Self::MOST {
+            self.0.clear();
         }
-        Ok(())
-    }
-
-    fn at_origin(&self, error: OverrideError) -> OverrideError {
-        error.at(self.path.display().to_string())
+        self.0.insert(fault.to_string())
     }
 }
 
@@ -238,16 +201,17 @@ impl OverridesFile {
 struct OverridesHash {
     /// What it said last: what is the same is not judged again.
     fields: Vec<(String, String)>,
-    /// What was wrong in it, by the fields, so that each is told once.
-    refused: BTreeMap<String, String>,
-    is_lost: bool,
+    /// What was wrong in it, by the fields, so that each is logged once until the field is right.
+    refused: BTreeMap<String, Logged>,
+    /// Why it could not be read, until it is.
+    lost: Logged,
 }
 
 impl OverridesHash {
     async fn look(&mut self, remote: &Remote, limiter: &Limiter) {
         match remote.fields(limiter.overrides_key().as_bytes()).await {
             Ok(fields) => {
-                self.is_lost = false;
+                self.lost = Logged::default();
                 self.take(fields, limiter);
             }
             Err(reason) => self.lose(reason),
@@ -255,10 +219,9 @@ impl OverridesHash {
     }
 
     fn lose(&mut self, reason: UnavailableReason) {
-        if !self.is_lost {
+        if self.lost.is_new(&reason) {
             tracing::warn!(%reason, "cannot look for overrides on Redis; those of before still hold");
         }
-        self.is_lost = true;
     }
 
     /// Has the fields hold, and of a wrong one what it said before.
@@ -276,11 +239,12 @@ impl OverridesHash {
             } else if let Some(what) = before.limits.get(field) {
                 layer.limits.insert(field.clone(), what.clone());
             }
-            if self.refused.get(field) != Some(value) {
-                let error = error.at(limiter.overrides_key());
+            let mut logged = self.refused.remove(field).unwrap_or_default();
+            let error = error.at(limiter.overrides_key());
+            if logged.is_new(&error) {
                 tracing::warn!(%error, "refused an override; the one of before still holds");
             }
-            refused.insert(field.clone(), value.clone());
+            refused.insert(field.clone(), logged);
         }
         self.refused = refused;
         self.fields = fields;

@@ -29,7 +29,7 @@ pub(crate) fn read(text: &str) -> Result<Layer, Fault> {
     let document: Document = if text.trim_start().starts_with('{') {
         serde_json::from_str(text).map_err(unreadable)?
     } else {
-        toml::from_str(text).map_err(unreadable)?
+        toml::from_str(text).map_err(|error| unreadable(placed(text, &error)))?
     };
     let limits = document.limits.into_iter().map(|(name, what)| (name, what.into())).collect();
     Ok(Layer { enforcement: document.enforcement, limits })
@@ -53,6 +53,16 @@ pub(crate) fn read_one(text: &str) -> Result<Override, Fault> {
 pub(crate) fn write_one(what: &Override) -> String {
     // What has only numbers and words in it can be written.
     serde_json::to_string(what).unwrap_or_default()
+}
+
+/// What is wrong and where, on one line: the error's own text shows the line of the document.
+fn placed(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let (line, start) =
+        (before.matches('\n').count() + 1, before.rfind('\n').map_or(0, |at| at + 1));
+    let column = before[start..].chars().count() + 1;
+    let why = error.message().lines().collect::<Vec<_>>().join(", ");
+    format!("TOML parse error at line {line}, column {column}: {why}")
 }
 
 fn unreadable(error: impl fmt::Display) -> Fault {

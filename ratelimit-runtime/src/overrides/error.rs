@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 #[cfg(feature = "overrides")]
 use crate::error::UnavailableReason;
-use crate::rules::PolicyFault;
+use crate::{error::OneLine, rules::PolicyFault};
 
 /// An override that is refused, with all that was said together with it. What held before holds on.
 ///
@@ -68,12 +68,12 @@ impl OverrideError {
 impl fmt::Display for OverrideError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(origin) = &self.origin {
-            write!(f, "{origin}: ")?;
+            write!(f, "{}: ", OneLine(origin))?;
         }
         if let Some(limit) = &self.limit {
-            write!(f, "invalid override of rate limit `{limit}`: ")?;
+            write!(f, "invalid override of rate limit `{}`: ", OneLine(limit))?;
         }
-        self.fault.fmt(f)
+        OneLine(&self.fault).fmt(f)
     }
 }
 

@@ -1,0 +1,31 @@
+//! What operators wrote, in messages that are lines of a log.
+
+use std::fmt::{self, Write};
+
+/// Displays a text on one line: characters that begin another line, move the cursor or turn the
+/// direction of writing are escaped.
+pub(crate) struct OneLine<T>(pub(crate) T);
+
+impl<T: fmt::Display> fmt::Display for OneLine<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaping(f), "{}", self.0)
+    }
+}
+
+struct Escaping<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|character| self.write_char(character))
+    }
+
+    fn write_char(&mut self, character: char) -> fmt::Result {
+        match character {
+            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                write!(self.0, "{}", character.escape_default())
+            }
+            _ if character.is_control() => write!(self.0, "{}", character.escape_default()),
+            _ => self.0.write_char(character),
+        }
+    }
+}
