@@ -1,6 +1,6 @@
 //! What Prometheus is told, as it scrapes it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Barrier, time::Duration};
 
 use harness::{RedisServer, Running, example, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -98,8 +98,42 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "6");
     drop(in_memory);
     assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "0");
+    assert_gauge_is_exact(|| samples(&prometheus.render())["ratelimit_memory_keys"].clone());
 
     server.restart();
     until("Redis", async || denying.check(&POLICY, "carol").await.ok()).await;
     assert_eq!(samples(&prometheus.render())[&up], "1");
+}
+
+/// The gauge of keys is right whenever no thread is at work, however they met before.
+fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
+    const POLICY: Policy = Policy::fixed_window("gauge", Duration::from_secs(3_600), 1);
+    const THREADS: u32 = 4;
+    const ROUNDS: u32 = 5_000;
+    let limiter = Limiter::in_memory();
+    // Before a round, and after it.
+    let line = Barrier::new(THREADS as usize + 1);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (limiter, line) = (&limiter, &line);
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                for round in 0..ROUNDS {
+                    line.wait();
+                    let decided = limiter.check(&POLICY, round * THREADS + thread);
+                    let _ = runtime.block_on(decided);
+                    line.wait();
+                }
+            });
+        }
+        let told: Vec<_> = (1..=ROUNDS)
+            .map(|round| {
+                line.wait();
+                line.wait();
+                (round * THREADS).to_string() == gauge()
+            })
+            .collect();
+        let wrong = told.iter().filter(|is_right| !**is_right).count();
+        assert_eq!(wrong, 0, "of {ROUNDS} rounds");
+    });
 }

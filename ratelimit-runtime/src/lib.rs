@@ -2,18 +2,21 @@
 //!
 //! # How a call is decided
 //!
-//! In this order, a module each:
+//! In this order:
 //!
 //! - [`macro@rate_limit`] puts one call into this crate in front of the function's body.
 //! - [`Policy`] says what the limit is: a name, an algorithm, one or more tiers.
+//! - [`Overrides`] say what holds instead of what is written, while the program runs.
 //! - [`caller`] says who is calling; name and caller make one key.
 //! - [`Limiter`] has its store decide: in memory, or one script on Redis.
 //! - [`OnStoreError`] says what a call gets when Redis cannot decide in time.
 //! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
 //! - [`observe`] shows the decisions of annotated functions to the code around them.
-//! - [`policies`] lists the limits of the whole program.
-//! - [`Overrides`] say what holds instead of what is written, while the program runs.
 //! - [`FromRejection`] makes the error the function's return value.
+//!
+//! Beside it:
+//!
+//! - [`policies`] lists the limits of the whole program.
 #![cfg_attr(
     feature = "web",
     doc = "- [`web`] finds the caller in a request, and makes the answers header fields and responses."

@@ -4,12 +4,12 @@
 use std::{
     sync::{
         Once,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, Ordering, fence},
     },
     time::Duration,
 };
 
-use metrics::{Counter, Histogram, Unit};
+use metrics::{Counter, Gauge, Histogram, Unit};
 use once_cell::sync::{Lazy, OnceCell};
 
 use super::{Answer, by_name::ByName};
@@ -62,9 +62,23 @@ pub(super) fn keys_held(more: i64) {
             "Callers that limits in this process's memory are counting"
         );
     });
-    let held = HELD.fetch_add(more, Ordering::Relaxed) + more;
-    #[expect(clippy::cast_precision_loss, reason = "so many keys fit no memory")]
-    metrics::gauge!("ratelimit_memory_keys").set(held as f64);
+    HELD.fetch_add(more, Ordering::SeqCst);
+    show(&HELD, &metrics::gauge!("ratelimit_memory_keys"));
+}
+
+/// Sets a gauge to a sum that other threads change and show as well. The last of them to set it has
+/// seen the last change: whoever finds another sum afterwards sets it again.
+fn show(sum: &AtomicI64, gauge: &Gauge) {
+    let mut shown = sum.load(Ordering::SeqCst);
+    loop {
+        #[expect(clippy::cast_precision_loss, reason = "so much fits no memory")]
+        gauge.set(shown as f64);
+        fence(Ordering::SeqCst);
+        match sum.load(Ordering::SeqCst) {
+            now if now == shown => return,
+            now => shown = now,
+        }
+    }
 }
 
 pub(super) fn bytes_held(more: i64) {
@@ -77,9 +91,8 @@ pub(super) fn bytes_held(more: i64) {
             "Memory of the callers that limits in this process's memory are counting"
         );
     });
-    let held = HELD.fetch_add(more, Ordering::Relaxed) + more;
-    #[expect(clippy::cast_precision_loss, reason = "so many bytes fit no memory")]
-    metrics::gauge!("ratelimit_memory_bytes").set(held as f64);
+    HELD.fetch_add(more, Ordering::SeqCst);
+    show(&HELD, &metrics::gauge!("ratelimit_memory_bytes"));
 }
 
 pub(super) fn memory_full(policy: &'static str) {
