@@ -55,6 +55,22 @@ async fn a_decision_in_memory_is_one_event() {
 }
 
 #[tokio::test]
+async fn the_default_prefix_on_redis_is_a_warning_and_a_prefix_of_ones_own_is_none() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let redis = RedisServer::start();
+    let warnings = || lines.all().iter().filter(|line| line.contains("default key prefix")).count();
+    let _own = Limiter::builder().prefix("shop:").connect(&redis.url()).await.unwrap();
+    let _meant = Limiter::builder().prefix("ratelimit:").connect(&redis.url()).await.unwrap();
+    let _nobody_shares = Limiter::in_memory();
+    assert_eq!(warnings(), 0);
+    let _default = Limiter::connect(&redis.url()).await.unwrap();
+    tracing::callsite::rebuild_interest_cache();
+    let _again = Limiter::connect(&redis.url()).await.unwrap();
+    assert!((1..=2).contains(&warnings()), "{:?}", lines.all());
+}
+
+#[tokio::test]
 async fn callers_are_told_apart_by_a_digest_where_that_is_asked_for() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.clone());

@@ -94,6 +94,19 @@ fn only_failed_logins_count() {
 }
 
 #[test]
+fn a_right_login_is_served_when_its_attempt_cannot_be_given_back() {
+    let redis = RedisServer::start();
+    // The command that gives back.
+    let () = redis.command("ACL SETUSER default -zrem");
+    let output = example("login_failures").env("RATELIMIT_URL", redis.url()).output().unwrap();
+    let output = lines(&output);
+    assert_eq!(output[0], "open sesame  welcome");
+    assert_eq!(output[1], "guess        wrong, 1 attempts left");
+    assert_eq!(output[2], "open sesame  welcome");
+    assert!(output[3].starts_with("guess        rate limit `login` exceeded"), "{}", output[3]);
+}
+
+#[test]
 fn a_limit_is_steered_in_one_process_and_in_a_fleet() {
     let steered = [
         "as written: 2 in 60 s                       2 of 10 pass",

@@ -56,17 +56,17 @@ async fn served(calls: usize, request: &reqwest::RequestBuilder) -> usize {
 }
 
 #[tokio::test]
-async fn logins_are_limited_by_address_and_by_account() {
+async fn logins_are_limited_and_nobody_locks_anybody_out() {
     let service = Service::start("axum_service", None);
     let login = |account: &str, password: &str, address: &str| {
         let form = format!("account={account}&password={password}");
         service.post("/login", &form).header("x-forwarded-for", address.to_owned())
     };
+    // However an account is written.
     assert_eq!(status(login("ali", "guess", "203.0.113.1")).await, 403);
-    assert_eq!(status(login("ali", "guess", "203.0.113.2")).await, 403);
-    assert_eq!(status(login("ali", "open sesame", "203.0.113.3")).await, 200);
-    // The account's limit, from any address.
-    let refused = login("ali", "open sesame", "203.0.113.4").send().await.unwrap();
+    assert_eq!(status(login("+ALI", "guess", "203.0.113.1")).await, 403);
+    assert_eq!(status(login("Ali%09", "guess", "203.0.113.1")).await, 403);
+    let refused = login("aLi+", "open+sesame", "203.0.113.1").send().await.unwrap();
     assert_eq!(refused.status(), 429);
     assert_eq!(
         refused.headers()["ratelimit-policy"],
@@ -74,15 +74,23 @@ async fn logins_are_limited_by_address_and_by_account() {
     );
     let problem: serde_json::Value = refused.json().await.unwrap();
     assert_eq!(problem["violated-policies"], serde_json::json!(["login-account"]));
+    // Its owner is somewhere else, and does not learn of the guesses.
+    let welcome = login("ali", "open+sesame", "203.0.113.2").send().await.unwrap();
+    assert_eq!(welcome.status(), 200);
+    assert_eq!(welcome.headers()["ratelimit-policy"], r#""login-address";q=5;w=60"#);
     // The address's limit, for any account, whatever else the header says.
-    for (account, forged, expected) in
-        [("a", "", 403), ("b", "1.1.1.1, ", 403), ("c", "127.0.0.1,", 403), ("d", "x, ", 403)]
-    {
+    for (account, forged, expected) in [
+        ("a", "", 403),
+        ("b", "1.1.1.1, ", 403),
+        ("c", "127.0.0.1,", 403),
+        ("d", "x, ", 403),
+        ("e", "2.2.2.2, ", 403),
+        ("f", "", 429),
+    ] {
         let from = format!("{forged}203.0.113.4");
         assert_eq!(status(login(account, "guess", &from)).await, expected, "{account}");
     }
-    assert_eq!(status(login("e", "guess", "2.2.2.2, 203.0.113.4")).await, 429);
-    assert_eq!(status(login("e", "guess", "203.0.113.5")).await, 403);
+    assert_eq!(status(login("f", "guess", "203.0.113.5")).await, 403);
 }
 
 #[tokio::test]
@@ -92,8 +100,15 @@ async fn an_api_has_the_threshold_of_the_plan_and_mail_its_tiers() {
     assert_eq!(status(api("made up")).await, 401);
     assert_eq!(served(20, &api("key-of-a-free-plan")).await, 2);
     assert_eq!(served(150, &api("key-of-a-paid-plan")).await, 100);
-    assert_eq!(served(10, &service.post("/mail", "from=ali&to=baba")).await, 1);
-    assert_eq!(served(10, &service.post("/mail", "from=baba&to=ali")).await, 1);
+    let refused = api("key-of-a-free-plan").send().await.unwrap();
+    assert_eq!(refused.headers()["ratelimit-policy"], r#""api";q=2;w=60"#);
+    // Mail is of who is authenticated, whatever it says of its sender.
+    let mail =
+        |form: &str, key: &str| service.post("/mail", form).header("x-api-key", key.to_owned());
+    assert_eq!(status(mail("from=ali&to=baba", "made up")).await, 401);
+    assert_eq!(served(10, &mail("from=ali&to=baba", "key-of-a-free-plan")).await, 1);
+    assert_eq!(served(10, &mail("from=baba&to=ali", "key-of-a-free-plan")).await, 0);
+    assert_eq!(served(10, &mail("from=ali&to=baba", "key-of-a-paid-plan")).await, 1);
     assert_eq!(served(10, &service.post("/upload", "data")).await, 2);
 }
 
@@ -119,6 +134,7 @@ async fn the_actix_service_counts_by_key_or_address() {
     assert_eq!(refused.headers()["content-type"], "application/problem+json");
     assert!(refused.headers().contains_key("retry-after"));
     assert_eq!(served(50, &service.post("/mail", "from=ali&to=baba")).await, 1);
+    assert_eq!(served(50, &service.post("/mail", "from=baba&to=ali")).await, 0);
     assert_eq!(served(50, &service.get("/healthz")).await, 50);
 }
 

@@ -1,19 +1,19 @@
 //! `cargo run -p examples-axum --example axum_service`
 //!
-//! The limits that services have: a login by address and by account, mail by several windows, an
-//! API by key and plan, uploads before they are read. The service is behind a proxy on this machine,
-//! which `curl` plays here. The fourth guess at an account is one too many, wherever the client says
-//! it is:
+//! The limits that services have: a login by address, and by address and account; mail by several
+//! windows and an API by plan, both for the owner of an API key; uploads before they are read. The
+//! service is behind a proxy on this machine, which `curl` plays here. The fourth guess at an account
+//! from one address is one too many, and its owner elsewhere can still log in:
 //!
 //! ```text
 //! $ curl -i -d 'account=ali&password=guess' -H 'x-forwarded-for: 203.0.113.9' http://127.0.0.1:3000/login
 //! HTTP/1.1 403 Forbidden
-//! ratelimit-policy: "login-address";q=5;w=60, "login-account";q=3;w=900
-//! ratelimit: "login-address";r=4;t=60, "login-account";r=2;t=900
+//! ratelimit-policy: "login-address";q=5;w=60
+//! ratelimit: "login-address";r=4;t=60
 //! content-length: 0
 //! date: Sat, 21 Nov 2026 12:57:52 GMT
 //!
-//! $ curl -i -d 'account=ali&password=open+sesame' -H 'x-forwarded-for: 1.2.3.4, 203.0.113.9' http://127.0.0.1:3000/login
+//! $ curl -i -d 'account=+ALI&password=guess' -H 'x-forwarded-for: 1.2.3.4, 203.0.113.9' http://127.0.0.1:3000/login
 //! HTTP/1.1 429 Too Many Requests
 //! content-type: application/problem+json
 //! cache-control: no-store
@@ -36,7 +36,7 @@
 //! 100 calls a minute
 //! ```
 //!
-//! Also `curl -i -d 'from=ali&to=baba' http://127.0.0.1:3000/mail`, and
+//! Also `curl -i -H 'x-api-key: key-of-a-paid-plan' -d 'to=baba' http://127.0.0.1:3000/mail`, and
 //! `curl -i -d 'data' http://127.0.0.1:3000/upload`.
 
 use std::{collections::HashMap, env, error::Error, net::SocketAddr, time::Duration};
@@ -50,7 +50,7 @@ use axum::{
     routing::{get, post},
 };
 use ratelimit_runtime::{
-    Limiter, Policy, RateLimitError, install, rate_limit,
+    Limiter, Policy, RateLimitError, caller, install, rate_limit,
     web::{
         ClientAddress,
         tower::{GateLayer, Identity, IdentityLayer},
@@ -60,39 +60,43 @@ use tokio::net::TcpListener;
 
 type Fields = Form<HashMap<String, String>>;
 
-/// Guesses from one address, whatever the accounts. Without a `key` the caller is the client's
-/// address, which the layer sets.
+/// Guesses from one address, whatever the accounts. Without a `key` the caller is the client, whom the
+/// layer finds.
 #[rate_limit(name = "login-address", period = "1m", threshold = 5)]
 async fn login(Form(login): Fields) -> Result<&'static str> {
     let account = login.get("account").ok_or(StatusCode::BAD_REQUEST)?;
-    attempt(account).await?;
+    // One account, however it is written, and however often it is tried from elsewhere: a limit of
+    // the account alone would let any stranger lock its owner out.
+    let account = account.trim().to_lowercase();
+    let client = caller::current().ok_or(StatusCode::BAD_REQUEST)?;
+    caller::scope(client.and(account), attempt()).await?;
     match login.get("password") {
         Some(password) if password == "open sesame" => Ok("welcome\n"),
         _ => Err(StatusCode::FORBIDDEN.into()),
     }
 }
 
-/// Guesses at one account, from wherever.
-#[rate_limit(name = "login-account", period = "15m", threshold = 3, key = account)]
-async fn attempt(account: &str) -> Result<(), RateLimitError> {
-    let _ = account;
+/// Guesses at one account from one address.
+#[rate_limit(name = "login-account", period = "15m", threshold = 3)]
+async fn attempt() -> Result<(), RateLimitError> {
     Ok(())
 }
 
-/// One mail a minute, and no more than five an hour.
+/// One mail a minute, and no more than five an hour, for an account: not for whom the mail says that
+/// it is from.
 #[rate_limit(
     name = "mail",
     tier(period = "1m", threshold = 1),
     tier(period = "1h", threshold = 5),
-    key = mail.get("from")
+    key = account.id
 )]
-async fn send_mail(Form(mail): Fields) -> Result<&'static str> {
+async fn send_mail(account: Account, Form(mail): Fields) -> Result<&'static str> {
     mail.get("to").ok_or(StatusCode::BAD_REQUEST)?;
     Ok("sent\n")
 }
 
-/// As many calls as the account's plan has.
-#[rate_limit(name = "api", period = "1m", threshold = account.calls_per_minute, key = account.id)]
+/// As many calls as the account's plan has. The caller is the account, because it has an API key.
+#[rate_limit(name = "api", period = "1m", threshold = account.calls_per_minute)]
 async fn api(account: Account) -> Result<String> {
     Ok(format!("{} calls a minute\n", account.calls_per_minute))
 }
@@ -110,28 +114,36 @@ struct Account {
     calls_per_minute: u32,
 }
 
+impl Account {
+    fn of(request: &Parts) -> Option<Self> {
+        match request.headers.get("x-api-key").map(HeaderValue::as_bytes) {
+            Some(b"key-of-a-free-plan") => Some(Self { id: 1, calls_per_minute: 2 }),
+            Some(b"key-of-a-paid-plan") => Some(Self { id: 2, calls_per_minute: 100 }),
+            _ => None,
+        }
+    }
+}
+
 impl<S: Sync> FromRequestParts<S> for Account {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
-        match parts.headers.get("x-api-key").map(HeaderValue::as_bytes) {
-            Some(b"key-of-a-free-plan") => Ok(Self { id: 1, calls_per_minute: 2 }),
-            Some(b"key-of-a-paid-plan") => Ok(Self { id: 2, calls_per_minute: 100 }),
-            _ => Err(StatusCode::UNAUTHORIZED),
-        }
+        Self::of(parts).ok_or(StatusCode::UNAUTHORIZED)
     }
 }
 
 #[tokio::main]
 async fn main() -> std::result::Result<(), Box<dyn Error>> {
     install(Limiter::from_env().await?)?;
+    // The proxies' own addresses: a whole network of them would let every neighbour choose its address.
     let client = ClientAddress::behind_proxies(["127.0.0.1", "::1"])?;
+    let account = Identity::from_fn(|request| Some(Account::of(request)?.id.into()));
     let router = Router::new()
         .route("/login", post(login))
         .route("/mail", post(send_mail))
         .route("/api", get(api))
         .route("/upload", post(upload).layer(GateLayer::new(UPLOAD)))
-        .layer(IdentityLayer::new(Identity::address(client)));
+        .layer(IdentityLayer::new(account.or(Identity::address(client))));
 
     let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;

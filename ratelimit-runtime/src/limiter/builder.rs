@@ -16,6 +16,9 @@ use crate::{
 /// The environment variable that [`Limiter::from_env`] reads.
 pub const URL_VARIABLE: &str = "RATELIMIT_URL";
 
+/// The start of every key, if no other is set.
+const DEFAULT_PREFIX: &str = "ratelimit:";
+
 /// The most that a setting may last: sums with it stay moments that a clock can tell.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -29,7 +32,7 @@ const URL_ARGUMENT: &str = "rate limit store URL";
 #[derive(Clone)]
 #[must_use = "a builder does nothing until one of its last methods makes the limiter"]
 pub struct LimiterBuilder {
-    prefix: Box<str>,
+    prefix: Option<Box<str>>,
     secret: Option<Box<str>>,
     settings: Settings,
     tls: Tls,
@@ -38,7 +41,7 @@ pub struct LimiterBuilder {
 impl LimiterBuilder {
     pub(super) fn new() -> Self {
         Self {
-            prefix: "ratelimit:".into(),
+            prefix: None,
             secret: None,
             settings: Settings {
                 deadline: Duration::from_millis(100),
@@ -52,9 +55,13 @@ impl LimiterBuilder {
         }
     }
 
-    /// What every key in the store starts with; `ratelimit:` by default.
+    /// The start of every key in the store; `ratelimit:` by default.
+    ///
+    /// Services that share a Redis need prefixes of their own: under one prefix they share the counts
+    /// of limits of one name, such as `login`. A limiter on Redis without a prefix is logged at
+    /// `warn`; to say that the default is meant, set it.
     pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
-        self.prefix = prefix.into();
+        self.prefix = Some(prefix.into());
         self
     }
 
@@ -293,13 +300,19 @@ impl LimiterBuilder {
     }
 
     fn build(self, store: Store) -> Limiter {
+        if self.prefix.is_none() && matches!(store, Store::Remote(_)) {
+            tracing::warn!(
+                prefix = DEFAULT_PREFIX,
+                "default key prefix on Redis: services that share this Redis share the counts of limits of one name; set `prefix`"
+            );
+        }
         Limiter {
             inner: Arc::new(Inner {
                 store,
                 on_store_error: self.settings.on_store_error,
                 overrides: Overrides::none(),
                 notices: Notices::default(),
-                prefix: self.prefix,
+                prefix: self.prefix.unwrap_or_else(|| DEFAULT_PREFIX.into()),
                 secret: self.secret,
             }),
         }
