@@ -237,7 +237,7 @@ async fn the_page_for_operators_is_for_those_on_this_machine() {
     assert!(page.text().await.unwrap().contains("<title>Rate limits</title>"));
     // A site whose name is made to lead here.
     let foreign = client.get(url).header("host", "evil.example:80").send().await.unwrap();
-    assert_eq!(foreign.status(), 403);
+    assert_eq!(foreign.status(), 421);
     let reply = url.replace("/ops/limits/", "/reply");
     let mut statuses = Vec::new();
     for _ in 0..6 {
