@@ -237,11 +237,8 @@ impl Contender {
     fn add_call(&self, pipe: &mut redis::Pipeline, number: u64, cost: u64) {
         let call = pipe.cmd("EVALSHA").arg(&self.sha).arg(3).arg(self.key(number));
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000);
-        match self.state {
-            State::Log => call.arg(fastrand::u64(..1 << 52)).arg(cost).arg(0),
-            State::Windows => call.arg(1).arg(cost),
-            State::Counters | State::Buckets => call.arg(1).arg(cost).arg(0),
-        };
+        let id = if self.state == State::Log { fastrand::u64(..1 << 52) } else { 0 };
+        call.arg(1).arg(cost).arg(0).arg(id).arg(self.tiers.len());
         for (period, threshold) in &self.tiers {
             match self.state {
                 State::Log | State::Windows => call.arg(period).arg(threshold),

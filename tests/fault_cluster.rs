@@ -223,7 +223,7 @@ async fn slots_that_move_under_load_cost_no_call_and_no_count() {
     let history = load.stop().await;
     let units = |caller| -> usize {
         let node = &cluster.nodes[cluster.home(&log_key(caller))];
-        node.command(&format!("ZCARD {}", log_key(caller)))
+        node.command(&format!("ZCOUNT {} 0 +inf", log_key(caller)))
     };
     let counted: usize = (0..MOVING).map(units).sum();
     FaultLine::of("cluster: 24 slots moved under 16 tasks")
@@ -265,7 +265,7 @@ async fn nodes_that_send_a_call_in_a_circle_are_given_time_to_agree() {
         .after("given up after", given_up)
         .after("decided, if there is time, when they agree, after", agreed.elapsed())
         .print();
-    let counted: usize = cluster.nodes[other].command(&format!("ZCARD {}", log_key(0)));
+    let counted: usize = cluster.nodes[other].command(&format!("ZCOUNT {} 0 +inf", log_key(0)));
     assert_eq!(counted, 1);
 }
 
@@ -328,7 +328,7 @@ async fn a_planned_failover_costs_no_call_and_no_count() {
     let history = load.stop().await;
     let units = |caller| -> usize {
         let node = &cluster.nodes[3 + cluster.home(&log_key(caller))];
-        node.command(&format!("ZCARD {}", log_key(caller)))
+        node.command(&format!("ZCOUNT {} 0 +inf", log_key(caller)))
     };
     let counted: usize = (0..16).map(units).sum();
     FaultLine::of("cluster: planned failover of every primary under 16 tasks")

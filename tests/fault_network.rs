@@ -98,7 +98,7 @@ async fn a_connection_that_breaks_anywhere_in_a_reply_costs_no_call_and_counts_i
         slowest = slowest.max(asked.elapsed());
         proxy.heal();
         let key = format!("ratelimit:sliding_window:p/{caller}");
-        let units: u32 = server.command(&format!("ZCARD {key}"));
+        let units: u32 = server.command(&format!("ZCOUNT {key} 0 +inf"));
         assert!(units <= 1, "counted {units} times after {bytes} bytes");
         match answer {
             Ok(decision) => {
@@ -129,7 +129,7 @@ async fn connections_that_break_under_load_count_no_call_twice() {
         until("load", async || (load.admitted() > admitted + 50).then_some(())).await;
     }
     let history = load.stop().await;
-    let units: usize = server.command("ZCARD ratelimit:sliding_window:log/0");
+    let units: usize = server.command("ZCOUNT ratelimit:sliding_window:log/0 0 +inf");
     let admitted = history.count(|outcome| outcome == Outcome::Admitted);
     FaultLine::of("20 resets under 16 tasks")
         .with("callers get", history.answers())
@@ -191,7 +191,7 @@ async fn a_link_slower_than_the_deadline_now_and_then_gives_an_answer_or_none() 
     }
     proxy.heal();
     until_decided(&limiter).await;
-    let units: u32 = server.command("ZCARD ratelimit:sliding_window:log/alice");
+    let units: u32 = server.command("ZCOUNT ratelimit:sliding_window:log/alice 0 +inf");
     FaultLine::of("each way takes 20 to 60 ms, deadline 100 ms")
         .with("callers get", format!("{admitted} Admitted, {late} DeadlineExceeded"))
         .with("counted", units)

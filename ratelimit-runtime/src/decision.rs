@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     error::Exceeded,
     policy::{Policy, Tier},
-    store::{Outcome, Request, Source},
+    store::{Mark, Outcome, Request, Source},
 };
 
 /// An admitted call, and what is left after it.
@@ -38,7 +38,7 @@ pub(crate) struct Charge {
     pub(crate) policy: Policy,
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
-    pub(crate) mark: u64,
+    pub(crate) mark: Mark,
     pub(crate) source: Source,
     given_back: AtomicBool,
 }

@@ -11,6 +11,9 @@ use crate::policy::Policy;
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) policy: &'a Policy,
+    /// The policy as it is written in the source, which an override may have put `policy` in the
+    /// place of. What it counts is kept meanwhile, so that it finds nothing missing afterwards.
+    pub(crate) written: &'a Policy,
     /// The units the call takes; 0 only when looking.
     pub(crate) cost: u32,
     /// Whether the call is recorded, or only looked at.
@@ -25,7 +28,7 @@ pub(crate) struct Refund<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) cost: u32,
     /// The [`Outcome::mark`] of the call.
-    pub(crate) mark: u64,
+    pub(crate) mark: Mark,
     /// Its [`Request::id`].
     pub(crate) id: Option<u64>,
 }
@@ -46,10 +49,21 @@ pub(crate) struct Outcome {
     pub(crate) more: u64,
     /// Until the full quota is back.
     pub(crate) reset: u64,
-    /// What the store knows the call by, to give it back: when it was admitted, or, in a log on
-    /// Redis, the first of its units.
-    pub(crate) mark: u64,
+    /// Until the embedded store's state is no more than an absent one: `reset`, or later, while it
+    /// counts for other policies too.
+    pub(crate) lasts: u64,
+    pub(crate) mark: Mark,
     pub(crate) source: Source,
+}
+
+/// The charge that an admitted call was given: what is given back is given back to it alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// When it was charged; of a call with an id that was charged before, when that was.
+    pub(crate) at: u64,
+    /// The generation of the state, which no state after a reset shares. In a log on Redis, the id
+    /// of the first unit.
+    pub(crate) of: u64,
 }
 
 /// Who decided a call.
@@ -92,6 +106,7 @@ impl Outcome {
         let most = request.policy.given_burst().unwrap_or(threshold);
         let remaining = most.saturating_sub(request.cost);
         let source = Source::Nobody;
-        Self { admitted: true, tier, remaining, wait: 0, more: 0, reset: 0, mark: 0, source }
+        let (wait, more, reset, lasts, mark) = (0, 0, 0, 0, Mark::default());
+        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, source }
     }
 }

@@ -71,8 +71,8 @@ impl Log {
         let mut connection = server.connection();
         for caller in 0..callers {
             let key = format!("ratelimit:sliding_window:{policy}/{caller}");
-            let mut zrange = redis::cmd("ZRANGE");
-            zrange.arg(key).arg(0).arg(-1).arg("WITHSCORES");
+            let mut zrange = redis::cmd("ZRANGEBYSCORE");
+            zrange.arg(key).arg(0).arg("+inf").arg("WITHSCORES");
             let units: Vec<(String, u64)> =
                 zrange.query(&mut connection).expect("the server answers");
             self.units.entry(caller).or_default().extend(units);

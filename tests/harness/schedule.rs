@@ -5,7 +5,7 @@ use std::{env, time::Duration};
 use fastrand::Rng;
 use ratelimit_runtime::{Algorithm, Policy};
 
-use crate::model::{Answer, Model};
+use crate::model::{Answer, By, Call, Charge, Model, Rules};
 
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
@@ -86,6 +86,43 @@ pub fn cases(algorithm: Algorithm) -> Vec<Case> {
     cases
 }
 
+/// Policies that take turns on one key, as in a deploy that changes them.
+pub fn changes(algorithm: Algorithm) -> Vec<Vec<Case>> {
+    let mut changes: Vec<Vec<Vec<(u64, u32)>>> = vec![
+        vec![vec![(MINUTE, 10)], vec![(SECOND, 10)]],
+        vec![vec![(MINUTE, 10)], vec![(MINUTE + SECOND, 10)]],
+        vec![vec![(HOUR, 100)], vec![(MINUTE, 5)]],
+        vec![vec![(MINUTE, 5)], vec![(MINUTE, 50)], vec![(MINUTE, 700)]],
+        vec![
+            vec![(MINUTE, 5), (HOUR, 20)],
+            vec![(HOUR, 20)],
+            vec![(HOUR, 20), (MINUTE, 5)],
+            vec![(SECOND, 2), (MINUTE, 5), (HOUR, 20)],
+        ],
+        vec![vec![(SECOND, 3)], vec![(7 * MILLISECOND + 1, 2), (MINUTE, 30)], vec![(DAY, 1_000)]],
+        (1..=12).map(|n| vec![(n * n * SECOND, 9)]).collect(),
+    ];
+    if algorithm != Algorithm::SlidingWindow {
+        changes.push(vec![vec![(DAY, 1_000_000)], vec![(DAY, 100)], vec![(LONGEST, 100)]]);
+    }
+    let case = |tiers: &Vec<(u64, u32)>| Case { policy: with_tiers(algorithm, tiers), burst: None };
+    let plain: Vec<Vec<_>> = changes.iter().map(|all| all.iter().map(case).collect()).collect();
+    let mut changes = plain.clone();
+    if algorithm != Algorithm::FixedWindow {
+        let penal = |case: &Case| Case { policy: case.policy.count_rejected(), burst: case.burst };
+        changes.extend(plain.iter().map(|all| all.iter().map(penal).collect()));
+    }
+    if algorithm == Algorithm::TokenBucket {
+        let policy = with_tiers(algorithm, &[(MINUTE, 10)]);
+        let case = |burst| Case { policy: policy.burst(burst), burst: Some(burst) };
+        changes.push([1, 10, 100].map(case).to_vec());
+    }
+    for case in changes.iter().flatten() {
+        case.policy.validate().expect("a policy that obeys the rules");
+    }
+    changes
+}
+
 fn with_tiers(algorithm: Algorithm, tiers: &[(u64, u32)]) -> Policy {
     let make = match algorithm {
         Algorithm::SlidingWindow => Policy::sliding_window,
@@ -112,12 +149,37 @@ pub struct Operation {
     pub cost: u32,
     /// Whether it is recorded, or only looks.
     pub record: bool,
+    /// Which of the schedule's policies decides it.
+    pub policy: usize,
+    /// What it is called, if it may be decided again.
+    pub id: Option<u64>,
 }
 
-/// Calls under one policy, each with the model's answer.
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// A call, and what the model answers.
+    Call(Operation, Answer),
+    /// What a caller has consumed is forgotten.
+    Reset(usize),
+    /// The charge of the call that was admitted and recorded as the so-manieth is given back.
+    Refund(usize),
+}
+
+/// Calls under one policy, or several that take turns, each with the model's answer.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is something that may happen or not")]
 pub struct Schedule {
     model: Model,
+    policies: Vec<Policy>,
+    rules: Vec<Rules>,
+    /// Which decides the next call, if it stays.
+    policy: usize,
+    /// Each is given back once.
+    charges: Vec<Option<Charge>>,
+    undoes: bool,
+    gives_back: bool,
+    names: bool,
     rng: Rng,
     now: u64,
     /// The time that no call is later than.
@@ -126,41 +188,76 @@ pub struct Schedule {
     backwards: bool,
     shortest: (u64, u32),
     longest: u64,
-    largest_cost: u32,
+    largest_costs: Vec<u32>,
     /// For each caller when which cost is admitted for the first time.
     due: [(u64, u32); CALLERS],
 }
 
 impl Schedule {
-    /// Calls from `start` on, forwards, that a limiter decides.
+    /// Calls from `start` on, forwards.
     pub fn forwards(case: &Case, start: u64, rng: Rng) -> Self {
-        let mut schedule = Self::new(case, start, rng);
-        if case.policy.algorithm() == Algorithm::SlidingWindow {
-            schedule.largest_cost = schedule.largest_cost.min(LARGEST_LOG_COST);
+        Self::new(std::slice::from_ref(case), By::Number, start, rng)
+    }
+
+    /// Calls from `start` on, forwards, under policies that take turns, with resets between them. Where an override is at work, every policy but the first is in its place.
+    pub fn in_turns(cases: &[Case], is_overridden: bool, by: By, start: u64, rng: Rng) -> Self {
+        let mut schedule = Self { undoes: true, ..Self::new(cases, by, start, rng) };
+        if let Some((written, others)) = schedule.rules.split_first_mut().filter(|_| is_overridden)
+        {
+            for rules in others {
+                *rules = rules.clone().instead_of(written);
+            }
         }
         schedule
+    }
+
+    /// Charges are given back now and then.
+    #[must_use]
+    pub fn with_refunds(self) -> Self {
+        Self { gives_back: true, ..self }
+    }
+
+    /// Some calls have names, under which they may be decided again.
+    #[must_use]
+    pub fn with_names(self) -> Self {
+        Self { names: true, ..self }
     }
 
     /// Calls from `start` on, with a clock that steps back now and then and stays within what a
     /// script can hold exactly.
     pub fn back_and_forth(case: &Case, start: u64, rng: Rng) -> Self {
-        Self { backwards: true, latest: 8_000_000_000_000_000, ..Self::new(case, start, rng) }
+        let cases = std::slice::from_ref(case);
+        let forwards = Self::new(cases, By::Instant, start, rng);
+        Self { backwards: true, latest: 8_000_000_000_000_000, ..forwards }
     }
 
-    fn new(case: &Case, start: u64, rng: Rng) -> Self {
+    fn new(cases: &[Case], by: By, start: u64, rng: Rng) -> Self {
         let micros = |period: Duration| u64::try_from(period.as_micros()).expect("a period");
-        let tiers = case.policy.tiers().iter();
+        let tiers = cases.iter().flat_map(|case| case.policy.tiers());
         let tiers: Vec<_> = tiers.map(|tier| (micros(tier.period()), tier.threshold())).collect();
-        let thresholds = tiers.iter().map(|(_, threshold)| *threshold).min();
+        let largest_cost = |case: &Case| {
+            let thresholds = case.policy.tiers().iter().map(|tier| tier.threshold());
+            let most = case.burst.or(thresholds.min()).expect("a tier");
+            let is_limited =
+                by == By::Number && case.policy.algorithm() == Algorithm::SlidingWindow;
+            if is_limited { most.min(LARGEST_LOG_COST) } else { most }
+        };
         Self {
-            model: Model::new(&case.policy, case.burst),
+            model: Model::new(by),
+            policies: cases.iter().map(|case| case.policy).collect(),
+            rules: cases.iter().map(|case| Rules::new(&case.policy, case.burst)).collect(),
+            policy: 0,
+            charges: Vec::new(),
+            undoes: false,
+            gives_back: false,
+            names: false,
             rng,
             now: start,
             latest: u64::MAX,
             backwards: false,
             shortest: *tiers.iter().min().expect("a tier"),
             longest: tiers.iter().map(|(period, _)| *period).max().expect("a tier"),
-            largest_cost: case.burst.or(thresholds).expect("a tier"),
+            largest_costs: cases.iter().map(largest_cost).collect(),
             due: [(start, 1); CALLERS],
         }
     }
@@ -170,19 +267,58 @@ impl Schedule {
         self.now
     }
 
+    /// The policies that take turns.
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// What happens next.
+    pub fn step(&mut self) -> Step {
+        match self.rng.u32(..100) {
+            0..2 if self.undoes => {
+                let caller = self.rng.usize(..CALLERS);
+                self.model.reset(caller);
+                Step::Reset(caller)
+            }
+            2..14 if self.gives_back && !self.charges.is_empty() => {
+                // Mostly a recent one.
+                let recent = self.charges.len().saturating_sub(8);
+                let from = if self.rng.u32(..4) > 0 { recent } else { 0 };
+                let index = self.rng.usize(from..self.charges.len());
+                match self.charges[index].take() {
+                    Some(charge) => {
+                        self.model.refund(charge);
+                        Step::Refund(index)
+                    }
+                    None => self.step(),
+                }
+            }
+            _ => {
+                let (operation, answer) = self.call();
+                Step::Call(operation, answer)
+            }
+        }
+    }
+
     /// The next call, and what the model answers.
     pub fn call(&mut self) -> (Operation, Answer) {
+        if self.rules.len() > 1 && self.rng.bool() {
+            self.policy = self.rng.usize(..self.rules.len());
+        }
         let operation = self.operation();
-        let Operation { caller, now, cost, record } = operation;
+        let Operation { caller, now, cost, record, policy, id } = operation;
         self.now = now;
-        let answer = self.model.decide(caller, now, cost, record);
+        let call = Call { now, cost, record, id };
+        let (answer, charge) = self.model.decide(&self.rules[policy], caller, call);
+        self.charges.extend(charge.map(Some));
         let wanted = if answer.admitted { answer.remaining.saturating_add(1) } else { cost };
-        self.due[caller] = (now + answer.wait, wanted.clamp(1, self.largest_cost));
+        self.due[caller] = (now + answer.wait, wanted.max(1));
         (operation, answer)
     }
 
     fn operation(&mut self) -> Operation {
-        let caller = self.rng.usize(..CALLERS);
+        let (caller, policy) = (self.rng.usize(..CALLERS), self.policy);
+        let largest_cost = self.largest_costs[policy];
         let (due, due_cost) = self.due[caller];
         let (period, threshold) = self.shortest;
         let pace = period / u64::from(threshold);
@@ -209,14 +345,18 @@ impl Schedule {
         let now = if now > self.latest { self.now } else { now };
         let now = if self.backwards { now } else { now.max(self.now) };
         let record = self.rng.u32(..100) < 85;
-        let cost = cost.unwrap_or_else(|| match self.rng.u32(..10) {
+        let cost = match (cost, self.rng.u32(..10)) {
+            (Some(cost), _) => cost.min(largest_cost),
             // Else a large log would never be full.
-            0..6 if self.largest_cost == LARGEST_LOG_COST => LARGEST_LOG_COST,
-            0..6 => 1,
-            6..8 => self.rng.u32(1..=self.largest_cost.min(5)),
-            8 if !record => 0,
-            _ => self.rng.u32(1..=self.largest_cost),
-        });
-        Operation { caller, now, cost, record }
+            (_, 0..6) if largest_cost == LARGEST_LOG_COST => LARGEST_LOG_COST,
+            (_, 0..6) => 1,
+            (_, 6..8) => self.rng.u32(1..=largest_cost.min(5)),
+            (_, 8) if !record => 0,
+            _ => self.rng.u32(1..=largest_cost),
+        };
+        let is_named = self.names && cost > 0 && self.rng.u32(..4) == 0;
+        let id = is_named.then(|| self.rng.u64(1..=6));
+        let cost = id.map_or(cost, |id| largest_cost.min(u32::try_from(id).expect("a digit")));
+        Operation { caller, now, cost, record, policy, id }
     }
 }

@@ -242,7 +242,7 @@ impl LimiterBuilder {
     /// connection, which its clones lead to, such as `MultiplexedConnection`,
     /// `ConnectionManager` or `ClusterConnection`.
     ///
-    /// The limiter sends `EVALSHA`, `EVAL`, `ZREM` and `UNLINK`, keeps to its deadline and leaves
+    /// The limiter sends `EVALSHA`, `EVAL` and `UNLINK`, keeps to its deadline and leaves
     /// the connection alone while it fails; to make it anew when it is lost is the connection's
     /// own affair. Let it repeat nothing by itself: a client that sends a command again after a
     /// timeout, as `ClusterConnection` does unless its `retries` are 0, may charge a call twice.

@@ -52,18 +52,18 @@ impl Limiter {
         asked: Asked<'a>,
         steered: &'a mut Option<Steered>,
     ) -> Course<'a> {
-        let Asked { policy, cost, id, dry_run, is_annotated, observed_as } = asked;
-        let (policy, enforcement) = match self.overrides().steer(policy, dry_run) {
+        let Asked { policy: written, cost, id, dry_run, is_annotated, observed_as } = asked;
+        let (policy, enforcement) = match self.overrides().steer(written, dry_run) {
             // A large value, which is not moved while nothing is overridden.
             Some(found) => {
                 let Steered { policy, enforcement } = steered.insert(found);
                 (&*policy, *enforcement)
             }
-            None if dry_run => (policy, Enforcement::DryRun),
-            None => (policy, Enforcement::On),
+            None if dry_run => (written, Enforcement::DryRun),
+            None => (written, Enforcement::On),
         };
         // A call of nothing takes nothing.
-        let request = Request { policy, cost, record: cost > 0, id };
+        let request = Request { policy, written, cost, record: cost > 0, id };
         Course { limiter: self, request, enforcement, is_annotated, observed_as }
     }
 }
@@ -87,7 +87,7 @@ impl<'a> Course<'a> {
         if is_judged {
             return None;
         }
-        let Err(error) = self.judge() else { return None };
+        let Err(error) = judge(self.request) else { return None };
         let begun = Begun::now();
         if self.request.cost == 0 && matches!(error, RateLimitError::TooLarge(_)) {
             // Nothing fits a limit of 0 but nothing.
@@ -100,19 +100,6 @@ impl<'a> Course<'a> {
             self.limiter.inner.notices.invalid_policy(invalid);
         }
         Some(self.refuse(None, error, None))
-    }
-
-    fn judge(&self) -> Result<(), RateLimitError> {
-        let Request { policy, cost, id, .. } = self.request;
-        let fault = match policy.algorithm() {
-            _ if id.is_none() => return policy.validate_call(cost),
-            Algorithm::SlidingWindow if !policy.counts_rejected() => {
-                return policy.validate_call(cost);
-            }
-            Algorithm::SlidingWindow => PolicyFault::RequestIdWithCountRejected,
-            algorithm => PolicyFault::RequestIdWithoutLog { algorithm },
-        };
-        Err(InvalidPolicy::new(policy.name(), fault).into())
     }
 
     fn unlimited(&self) -> Decision {
@@ -233,4 +220,18 @@ impl<'a> Course<'a> {
     fn is_looked_at(&self) -> bool {
         !self.is_annotated || observe::is_observed()
     }
+}
+
+/// Whether the policy and the call obey the rules, and the one allows what the other asks.
+pub(super) fn judge(request: Request<'_>) -> Result<(), RateLimitError> {
+    let Request { policy, cost, id, .. } = request;
+    let fault = match policy.algorithm() {
+        _ if id.is_none() => return policy.validate_call(cost),
+        Algorithm::SlidingWindow if !policy.counts_rejected() => {
+            return policy.validate_call(cost);
+        }
+        Algorithm::SlidingWindow => PolicyFault::RequestIdWithCountRejected,
+        algorithm => PolicyFault::RequestIdWithoutLog { algorithm },
+    };
+    Err(InvalidPolicy::new(policy.name(), fault).into())
 }

@@ -2,7 +2,11 @@
 
 use std::{borrow::Cow, fmt, time::Duration};
 
-use super::{Limiter, course::Asked, unavailable};
+use super::{
+    Limiter,
+    course::{Asked, judge},
+    unavailable,
+};
 use crate::{
     caller::Caller,
     decision::{self, Decision},
@@ -143,11 +147,11 @@ impl<'a> CheckRequest<'a> {
     ///
     /// As [`Limiter::check`].
     pub async fn peek(self) -> Result<Decision, RateLimitError> {
-        let Self { limiter, policy, caller, cost, terms, .. } = self;
-        let steered = limiter.overrides().steer(policy, false);
-        let policy = steered.as_ref().map_or(policy, |steered| &steered.policy);
-        let request = Request { policy, cost, record: false, id: None };
-        match policy.validate_call(cost) {
+        let Self { limiter, policy: written, caller, cost, id, terms, .. } = self;
+        let steered = limiter.overrides().steer(written, false);
+        let policy = steered.as_ref().map_or(written, |steered| &steered.policy);
+        let request = Request { policy, written, cost, record: false, id };
+        match judge(request) {
             // Of nothing, nothing is left.
             Err(RateLimitError::TooLarge(_)) if cost == 0 => {
                 return Ok(decision::passed(policy, &Outcome::unlimited(request)));

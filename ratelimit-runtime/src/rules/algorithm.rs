@@ -7,8 +7,8 @@ pub enum Algorithm {
     /// An exact log: a call at `now` of cost `c` is admitted if and only if the units admitted in
     /// `(now - period, now]` plus `c` are at most the threshold, for every tier.
     ///
-    /// It keeps one entry per admitted unit, at most as many as the largest threshold, and takes at
-    /// most 1 000 units in one call. On Redis
+    /// It keeps one entry per admitted unit, at most as many as the largest threshold of the
+    /// policies that decide on a key, and takes at most 1 000 units in one call. On Redis
     /// these are a sorted set and not a list: a set counts the units of each tier's window without
     /// walking through them.
     SlidingWindow,

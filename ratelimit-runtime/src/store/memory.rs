@@ -5,8 +5,9 @@
 
 mod clock;
 mod fixed_window;
+mod held;
 mod ledger;
-mod per_tier;
+mod packed;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod shard;

@@ -35,7 +35,7 @@ use self::{
     url::{Kind, Target},
 };
 use super::{Outcome, Refund, Request};
-use crate::{error::UnavailableReason, key::Key, report, rules::Algorithm};
+use crate::{error::UnavailableReason, key::Key, report};
 
 /// Why no connection could be made.
 #[derive(Debug)]
@@ -144,23 +144,7 @@ impl RedisStore {
         deadline: Instant,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        if refund.policy.algorithm() != Algorithm::SlidingWindow {
-            self.run(key, &Call::refund(key, refund), deadline, sent).await?;
-            return Ok(());
-        }
-        let mut zrem = redis::cmd("ZREM");
-        zrem.arg(key.as_bytes());
-        for unit in refund.mark..refund.mark + u64::from(refund.cost) {
-            zrem.arg(unit);
-        }
-        let mut sent = Some(sent);
-        let command = |_| {
-            if let Some(sent) = sent.take() {
-                sent();
-            }
-            zrem.clone()
-        };
-        self.send(key.as_bytes(), deadline, REPEATABLE, command).await?;
+        self.run(key, &Call::refund(key, refund), deadline, sent).await?;
         Ok(())
     }
 

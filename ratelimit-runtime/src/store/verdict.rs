@@ -1,6 +1,6 @@
 //! From what every tier says to what the call is told.
 
-use super::{Outcome, Source};
+use super::{Mark, Outcome, Source};
 
 /// The answer so far, while the tiers are gone through.
 pub(super) struct Verdict {
@@ -40,10 +40,10 @@ impl Verdict {
         }
     }
 
-    /// The answer to a call of this cost that the store knows by `mark`; `until` so many units can
+    /// The answer to a call of this cost that was charged so; `until` so many units can
     /// be had of every tier.
     #[inline]
-    pub(super) fn outcome(self, mark: u64, cost: u32, until: impl FnOnce(u32) -> u64) -> Outcome {
+    pub(super) fn outcome(self, mark: Mark, cost: u32, until: impl FnOnce(u32) -> u64) -> Outcome {
         let (tier, remaining, wait) = self.chosen.unwrap_or_default();
         let more = match remaining.checked_add(1) {
             _ if self.admitted => 0,
@@ -58,6 +58,7 @@ impl Verdict {
             wait,
             more,
             reset: self.reset,
+            lasts: self.reset,
             mark,
             source: Source::Store,
         }

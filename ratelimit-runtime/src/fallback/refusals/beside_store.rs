@@ -10,7 +10,7 @@ use crate::{
     caller::Caller,
     key::Key,
     policy::Policy,
-    store::{Outcome, Refund, Request, Source, memory::MemoryStore},
+    store::{Mark, Outcome, Refund, Request, Source, memory::MemoryStore},
 };
 
 const TTL: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ struct World {
     policies: Vec<Policy>,
     flights: Vec<Flight>,
     /// What was admitted, and how the store knows it.
-    charged: Vec<(Call, u64)>,
+    charged: Vec<(Call, Mark)>,
     /// When more became free than time alone would free.
     freed: Option<Instant>,
     rng: Rng,
@@ -41,7 +41,8 @@ struct Call {
 
 impl Call {
     fn request(&self, record: bool) -> Request<'_> {
-        Request { policy: &self.policy, cost: self.cost, record, id: None }
+        let policy = &self.policy;
+        Request { policy, written: policy, cost: self.cost, record, id: None }
     }
 }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     caller::Caller,
-    store::Source,
+    store::{Mark, Source},
     sync::{each, with},
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
-const REQUEST: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
+const REQUEST: Request<'_> =
+    Request { policy: &POLICY, written: &POLICY, cost: 1, record: true, id: None };
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
 
@@ -21,7 +22,8 @@ fn key() -> Key {
 fn refused(wait: Duration) -> Outcome {
     let wait = u64::try_from(wait.as_micros()).unwrap();
     let (tier, remaining, source) = (0, 0, Source::Store);
-    Outcome { admitted: false, tier, remaining, wait, more: wait, reset: wait, mark: 0, source }
+    let (more, reset, lasts, mark) = (wait, wait, wait, Mark::default());
+    Outcome { admitted: false, tier, remaining, wait, more, reset, lasts, mark, source }
 }
 
 fn admitted(remaining: u32) -> Outcome {

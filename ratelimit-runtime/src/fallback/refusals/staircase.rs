@@ -8,7 +8,7 @@ use super::Trip;
 use crate::{
     policy::Policy,
     rules::Algorithm,
-    store::{Outcome, Request, Source},
+    store::{Mark, Outcome, Request, Source},
 };
 
 /// The refusals of one key under policies that can be compared, as a staircase: calls of larger
@@ -95,7 +95,8 @@ impl Staircase {
             wait: micros_until(step.end, now),
             more: 0,
             reset: micros_until(step.full, now),
-            mark: 0,
+            lasts: 0,
+            mark: Mark::default(),
             source: Source::Refusals,
         })
     }

@@ -1,10 +1,14 @@
 use super::*;
-use crate::{caller::Caller, store::Source};
+use crate::{
+    caller::Caller,
+    store::{Mark, Source},
+};
 
 const MICRO: Duration = Duration::from_micros(1);
 const SECOND: Duration = Duration::from_secs(1);
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
-const REQUEST: Request<'_> = Request { policy: &POLICY, cost: 2, record: true, id: None };
+const REQUEST: Request<'_> =
+    Request { policy: &POLICY, written: &POLICY, cost: 2, record: true, id: None };
 const REFUSED: Outcome = Outcome {
     admitted: false,
     tier: 0,
@@ -12,7 +16,8 @@ const REFUSED: Outcome = Outcome {
     wait: 3_000_000,
     more: 3_000_000,
     reset: 9_000_000,
-    mark: 0,
+    lasts: 9_000_000,
+    mark: Mark { at: 0, of: 0 },
     source: Source::Store,
 };
 
@@ -48,7 +53,7 @@ async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
     let sent = Instant::now();
     keep(&refusals, "alice", REQUEST, REFUSED, sent);
     let at = |micros| find(&refusals, "alice", REQUEST, sent + micros * MICRO);
-    let repeated = Outcome { more: 0, source: Source::Refusals, ..REFUSED };
+    let repeated = Outcome { more: 0, lasts: 0, source: Source::Refusals, ..REFUSED };
     assert_eq!(at(0), Some(repeated));
     assert_eq!(at(1_000_000), Some(Outcome { wait: 2_000_000, reset: 8_000_000, ..repeated }));
     assert_eq!(at(2_999_999).map(|outcome| outcome.wait), Some(1));

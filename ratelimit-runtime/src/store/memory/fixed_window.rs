@@ -1,95 +1,132 @@
 //! The fixed window in plain Rust: the same rule as `store/redis/fixed_window.lua`.
 
-use super::per_tier::PerTier;
+use super::{
+    held::{Entry, Held, Verdict},
+    packed::{Period, Time, Units},
+};
 use crate::{
-    policy::Tier,
-    rules::MAX_TIERS,
-    store::{Outcome, Refund, Request, verdict::Verdict},
+    policy::{Policy, Tier},
+    store::{Mark, Request, verdict},
 };
 
-/// One window for each tier.
-#[derive(Default)]
-pub(super) struct FixedWindow {
-    windows: PerTier<Window>,
-}
-
 /// A window that holds nothing is not open.
-#[derive(Clone, Copy, Default)]
-struct Window {
+///
+/// Invariant: an open window counts every unit recorded since its start, whichever policy decides.
+#[derive(Clone, Copy)]
+pub(super) struct Window {
+    period: u64,
+    /// 0: as long as the state.
+    since: u64,
     start: u64,
     count: u32,
 }
 
-impl FixedWindow {
+impl Entry for Window {
+    type Packed = (Period, Time, Time, Units);
+    const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Time::ZERO, Units::ZERO);
+
+    #[inline]
+    fn unpack((period, last, start, count): Self::Packed) -> Option<(u64, Self)> {
+        let (start, count) = (start.get(), count.count());
+        let window = Self { period: period.get(), since: 0, start, count };
+        (window.period > 0).then_some((last.get(), window))
+    }
+
+    #[inline]
+    fn pack(self, last: u64) -> Self::Packed {
+        let (start, count) = (Time::new(self.start), Units::new(self.count.into()));
+        (Period::new(self.period), Time::new(last), start, count)
+    }
+
+    #[inline]
+    fn new(_: &Policy, tier: Tier, now: u64) -> Self {
+        Self { period: tier.micros(), since: 0, start: now, count: 0 }
+    }
+
+    #[inline]
+    fn is_same(&self, other: &Self) -> bool {
+        self.period == other.period
+    }
+
+    /// The fullest of the others, open since its start, or since the last unit, if that start is too
+    /// long ago.
+    fn carried(self, others: &[Self], last: u64, now: u64) -> Self {
+        let is_open = |start: u64| now < start + self.period;
+        let open = others.iter().filter(|window| window.count > 0).filter_map(|window| {
+            let start = if is_open(window.start) { window.start } else { last };
+            is_open(start).then_some((window.count, start))
+        });
+        let (count, start) = open.max().unwrap_or((0, now));
+        Self { since: now, start, count, ..self }
+    }
+
     #[inline(never)]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
+    fn decide(held: &mut Held<Self>, now: u64, request: Request<'_>, looks: bool) -> Verdict {
         let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
         // A clock that stepped back leaves windows in the future; from here on they are of now.
-        let ahead = self.windows.iter().any(|window| window.start > now);
-        let stored: &[Window] = &self.windows;
-        let (mut windows, mut admitted) = ([Window::default(); MAX_TIERS], true);
-        for (index, (tier, window)) in tiers.iter().zip(&mut windows).enumerate() {
-            *window = Window::at(stored.get(index), now, *tier);
-            admitted &= cost == 0 || window.has_room(*tier, cost);
+        let mut ahead = false;
+        for window in &mut held.entries {
+            ahead |= window.start > now;
+            *window = window.at(now);
         }
+        held.last = held.last.min(now);
+        let is_new = held.arrange(now, request);
 
-        let mut verdict = Verdict::new(admitted, looks);
-        for (index, (tier, window)) in tiers.iter().zip(&mut windows).enumerate() {
+        let (own, others) = held.entries.split_at_mut(tiers.len());
+        let has_room = |(window, tier): (&Self, &Tier)| window.has_room(*tier, cost);
+        let admitted = own.iter().zip(tiers).all(has_room);
+        let mut verdict = verdict::Verdict::new(admitted, looks);
+        for (index, (tier, window)) in tiers.iter().zip(&mut *own).enumerate() {
             if admitted {
                 window.count += cost;
             }
-            let ends = window.ends(now, *tier);
+            let ends = window.ends(now);
             verdict.tier(index, ends, || {
                 let left = tier.threshold().saturating_sub(window.count);
                 (left, if admitted || !window.has_room(*tier, cost) { ends } else { 0 })
             });
         }
-        if record && (admitted || ahead) {
-            self.windows.put(&windows[..tiers.len()]);
-        }
-        verdict.outcome(now, cost, |units| {
-            let full = tiers.iter().zip(&windows).filter(|it| !it.1.has_room(*it.0, units));
-            full.map(|(tier, window)| window.ends(now, *tier)).max().unwrap_or(0)
-        })
-    }
-
-    /// The bytes that it takes more on the heap to record a call of so many tiers.
-    #[inline]
-    pub(super) fn growth(&self, tiers: usize) -> usize {
-        self.windows.growth(tiers)
-    }
-
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.windows.heap_bytes()
-    }
-
-    /// Gives units back to the windows that were open when they were taken, and still are.
-    pub(super) fn refund(&mut self, refund: Refund<'_>) {
-        for window in self.windows.iter_mut() {
-            if window.start <= refund.mark {
-                window.count = window.count.saturating_sub(refund.cost);
+        let mark = Mark { at: now, of: held.generation.number() };
+        let mut outcome = verdict.outcome(mark, cost, |units| {
+            let full = tiers.iter().zip(&*own).filter(|it| !it.1.has_room(*it.0, units));
+            full.map(|(_, window)| window.ends(now)).max().unwrap_or(0)
+        });
+        for window in others {
+            if admitted {
+                window.count = window.count.saturating_add(cost);
             }
+            outcome.lasts = outcome.lasts.max(window.ends(now));
+        }
+        if admitted {
+            held.last = now;
+        }
+        Verdict { outcome, is_written: record && (admitted || ahead || is_new) }
+    }
+
+    fn refund(&mut self, _: u64, cost: u32, at: u64) {
+        if self.since <= at && self.start <= at {
+            self.count = self.count.saturating_sub(cost);
         }
     }
 }
 
 impl Window {
-    /// The window that is open now, or a new one.
-    fn at(stored: Option<&Self>, now: u64, tier: Tier) -> Self {
-        let Self { start, count } = stored.copied().unwrap_or_default();
-        let start = start.min(now);
-        let open = count > 0 && now < start + tier.micros();
-        if open { Self { start, count } } else { Self { start: now, count: 0 } }
+    /// The window as it is now: if it is over, a new one.
+    #[inline]
+    fn at(self, now: u64) -> Self {
+        let start = self.start.min(now);
+        let open = self.count > 0 && now < start + self.period;
+        if open { Self { start, ..self } } else { Self { start: now, count: 0, ..self } }
     }
 
     fn has_room(self, tier: Tier, units: u32) -> bool {
-        u64::from(self.count) + u64::from(units) <= u64::from(tier.threshold())
+        units == 0 || u64::from(self.count) + u64::from(units) <= u64::from(tier.threshold())
     }
 
     /// How long until the window is over, if it is open.
-    fn ends(self, now: u64, tier: Tier) -> u64 {
-        if self.count > 0 { self.start + tier.micros() - now } else { 0 }
+    fn ends(self, now: u64) -> u64 {
+        if self.count > 0 { self.start + self.period - now } else { 0 }
     }
 }
 
@@ -98,16 +135,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::Policy;
+    use crate::store::memory::state::{State, tests::take};
 
     const SECOND: u64 = 1_000_000;
     const POLICY: Policy = Policy::fixed_window("p", Duration::from_secs(10), 1);
 
     #[test]
     fn a_clock_set_back_refuses_for_one_window_at_the_most() {
-        let mut window = FixedWindow::default();
-        let request = Request { policy: &POLICY, cost: 1, record: true, id: None };
-        let mut admits = |now| window.decide(now, request, true).admitted;
+        let mut state = State::new(POLICY.algorithm());
+        let mut admits = |now| take(&mut state, &POLICY, now, 1).admitted;
         assert!(admits(1_000 * SECOND));
         // It is of now from the first call on, also of one that is refused.
         assert!(!admits(500 * SECOND));

@@ -139,8 +139,14 @@ mod tests {
     }
 
     /// Fills the store by these limits in turn, and returns the keys of each.
-    fn fill<'a>(ledger: &'a mut Ledger, limits: &[&'static str]) -> Vec<usize> {
-        while limits.iter().fold(false, |taken, limit| ledger.take(limit, KEY) || taken) {}
+    fn fill(ledger: &mut Ledger, limits: &[&'static str]) -> Vec<usize> {
+        let mut is_taken = true;
+        while is_taken {
+            is_taken = false;
+            for limit in limits {
+                is_taken |= ledger.take(limit, KEY);
+            }
+        }
         limits.iter().map(|limit| ledger.held_by(limit).keys).collect()
     }
 

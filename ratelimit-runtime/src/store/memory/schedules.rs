@@ -10,7 +10,8 @@ use crate::{
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
-const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
+const TAKE: Request<'_> =
+    Request { policy: &POLICY, written: &POLICY, cost: 1, record: true, id: None };
 
 type Answer = Result<bool, UnavailableReason>;
 type Other = Box<dyn FnOnce() -> Answer>;

@@ -70,7 +70,7 @@ impl Slot {
     ) -> Result<Outcome, NeedsRoom> {
         let outcome = self.state.decide(now, request, looks, room)?;
         if request.record {
-            self.expires = self.expires.max(now + outcome.reset);
+            self.expires = self.expires.max(now + outcome.lasts);
         }
         Ok(outcome)
     }

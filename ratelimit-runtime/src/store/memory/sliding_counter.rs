@@ -1,47 +1,89 @@
 //! The sliding counter in plain Rust: the same rule as `store/redis/sliding_counter.lua`.
 
-use super::per_tier::PerTier;
+use super::{
+    held::{Entry, Held, Verdict},
+    packed::{Period, Time, Units},
+};
 use crate::{
-    policy::Tier,
-    rules::MAX_TIERS,
-    store::{Outcome, Refund, Request, verdict::Verdict},
+    policy::{Policy, Tier},
+    rules::EXACT,
+    store::{Mark, Request, verdict},
 };
 
-/// One pair of windows for each tier.
-#[derive(Default)]
-pub(super) struct SlidingCounter {
-    counters: PerTier<Counter>,
-}
-
-/// The window that starts at `start`, a multiple of the period, and the one before it.
-#[derive(Clone, Copy, Default)]
-struct Counter {
-    start: u64,
+/// Two adjacent windows, each of which starts at a multiple of the period: the later one is that in
+/// which the state was last written.
+///
+/// Invariant: `current` is at least the units recorded in the later window, and both together are at
+/// least those in both, as far as the state goes back. Whichever policy decides, every counter of
+/// the state counts the units.
+#[derive(Clone, Copy)]
+pub(super) struct Counter {
+    period: u64,
+    /// 0: as long as the state.
+    since: u64,
     previous: u32,
     current: u32,
 }
 
-impl SlidingCounter {
+impl Entry for Counter {
+    type Packed = (Period, Time, Units, Units);
+    const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Units::ZERO, Units::ZERO);
+
+    #[inline]
+    fn unpack((period, last, previous, current): Self::Packed) -> Option<(u64, Self)> {
+        let (previous, current) = (previous.count(), current.count());
+        let counter = Self { period: period.get(), since: 0, previous, current };
+        (counter.period > 0).then_some((last.get(), counter))
+    }
+
+    #[inline]
+    fn pack(self, last: u64) -> Self::Packed {
+        let (previous, current) = (self.previous.into(), self.current.into());
+        (Period::new(self.period), Time::new(last), Units::new(previous), Units::new(current))
+    }
+
+    #[inline]
+    fn new(_: &Policy, tier: Tier, _: u64) -> Self {
+        Self { period: tier.micros(), since: 0, previous: 0, current: 0 }
+    }
+
+    #[inline]
+    fn is_same(&self, other: &Self) -> bool {
+        self.period == other.period
+    }
+
+    fn carried(self, others: &[Self], last: u64, now: u64) -> Self {
+        let start = self.start(now);
+        let current = recorded_since(start, others, last, now);
+        let both = recorded_since(start.saturating_sub(self.period), others, last, now);
+        let previous = both.saturating_sub(current);
+        let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { since: now, previous: units(previous), current: units(current), ..self }
+    }
+
     #[inline(never)]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
+    fn decide(held: &mut Held<Self>, now: u64, request: Request<'_>, looks: bool) -> Verdict {
         let Request { policy, cost, record, .. } = request;
         let tiers = policy.tiers();
-        let stored: &[Counter] = &self.counters;
-        let mut counters = [Counter::default(); MAX_TIERS];
-        let (mut admitted, mut ahead) = (true, false);
-        for (index, (tier, counter)) in tiers.iter().zip(&mut counters).enumerate() {
-            let last = stored.get(index).copied().unwrap_or_default();
-            *counter = last.at(now, *tier);
-            admitted &= cost == 0 || counter.has_room(now, *tier, cost);
-            // A window of the future, left by a clock that stepped back, is one of now from here on.
-            ahead |= last.start > counter.start;
+        // A window of the future, left by a clock that stepped back, is one of now from here on.
+        let mut ahead = false;
+        for counter in &mut held.entries {
+            ahead |= counter.start(held.last) > counter.start(now);
+            *counter = counter.at(held.last, now);
         }
-        let taken = admitted || policy.counts_rejected();
+        let is_new = held.arrange(now, request);
 
-        let mut verdict = Verdict::new(admitted, looks);
-        for (index, (tier, counter)) in tiers.iter().zip(&mut counters).enumerate() {
+        let (own, others) = held.entries.split_at_mut(tiers.len());
+        let has_room = |(counter, tier): (&Self, &Tier)| counter.has_room(now, *tier, cost);
+        let admitted = own.iter().zip(tiers).all(has_room);
+        let taken = admitted || policy.counts_rejected();
+        let mut verdict = verdict::Verdict::new(admitted, looks);
+        let mut grown = 0;
+        for (index, (tier, counter)) in tiers.iter().zip(&mut *own).enumerate() {
             if taken {
-                counter.current = counter.current.saturating_add(cost).min(tier.threshold());
+                let before = counter.current;
+                counter.current = before.max(before.saturating_add(cost).min(tier.threshold()));
+                grown = grown.max(counter.current - before);
             }
             verdict.tier(index, counter.wait(now, *tier, tier.threshold()), || {
                 let left = counter.left(now, *tier);
@@ -49,65 +91,66 @@ impl SlidingCounter {
                 (left, counter.wait(now, *tier, wanted.min(tier.threshold())))
             });
         }
-        if record && (taken || ahead) {
-            self.counters.put(&counters[..tiers.len()]);
-        }
-        verdict.outcome(now, cost, |units| {
-            let until = |(tier, counter): (&Tier, &Counter)| {
+        let mark = Mark { at: now, of: held.generation.number() };
+        let mut outcome = verdict.outcome(mark, cost, |units| {
+            let until = |(tier, counter): (&Tier, &Self)| {
                 counter.wait(now, *tier, units.min(tier.threshold()))
             };
-            tiers.iter().zip(&counters).map(until).max().unwrap_or(0)
-        })
+            tiers.iter().zip(&*own).map(until).max().unwrap_or(0)
+        });
+        for counter in others {
+            counter.current = counter.current.saturating_add(grown);
+            outcome.lasts = outcome.lasts.max(counter.lasts(now));
+        }
+        held.last = now;
+        Verdict { outcome, is_written: record && (taken || ahead || is_new) }
     }
 
-    /// The bytes that it takes more on the heap to record a call of so many tiers.
-    #[inline]
-    pub(super) fn growth(&self, tiers: usize) -> usize {
-        self.counters.growth(tiers)
-    }
-
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.counters.heap_bytes()
-    }
-
-    /// Gives units back to the windows that they were counted in.
-    pub(super) fn refund(&mut self, refund: Refund<'_>) {
-        let Refund { policy, cost, mark, .. } = refund;
-        for (counter, tier) in self.counters.iter_mut().zip(policy.tiers()) {
-            let start = mark - mark % tier.micros();
-            if start == counter.start {
-                counter.current = counter.current.saturating_sub(cost);
-            } else if start + tier.micros() == counter.start {
-                counter.previous = counter.previous.saturating_sub(cost);
-            }
+    fn refund(&mut self, last: u64, cost: u32, at: u64) {
+        if self.since > at {
+            return;
+        }
+        if self.start(at) == self.start(last) {
+            self.current = self.current.saturating_sub(cost);
+        } else if self.start(at) + self.period == self.start(last) {
+            self.previous = self.previous.saturating_sub(cost);
         }
     }
 }
 
 impl Counter {
-    /// The two windows as they are now. What a lowered threshold leaves too large counts as the
-    /// threshold: all products stay exact.
-    fn at(self, now: u64, tier: Tier) -> Self {
-        let (period, threshold) = (tier.micros(), tier.threshold());
-        let start = now - now % period;
-        let (previous, current) = match start.saturating_sub(self.start) {
+    #[inline]
+    fn start(self, at: u64) -> u64 {
+        at - at % self.period
+    }
+
+    /// The two windows as they are now.
+    #[inline]
+    fn at(self, last: u64, now: u64) -> Self {
+        let (previous, current) = match self.start(now).saturating_sub(self.start(last)) {
             0 => (self.previous, self.current),
-            passed if passed <= period => (self.current, 0),
+            passed if passed <= self.period => (self.current, 0),
             _ => (0, 0),
         };
-        Self { start, previous: previous.min(threshold), current: current.min(threshold) }
+        Self { previous, current, ..self }
+    }
+
+    /// The most units that weigh: with more, products would not be exact.
+    fn most(self, tier: Tier) -> u32 {
+        u32::try_from(EXACT / (self.period / tier.tick())).unwrap_or(u32::MAX)
     }
 
     /// What the two windows weigh together, rounded up to whole units.
     fn used(self, now: u64, tier: Tier) -> u64 {
-        let (tick, ticks) = (tier.tick(), tier.micros() / tier.tick());
+        let (tick, ticks) = (tier.tick(), self.period / tier.tick());
         // Less time left than there is would be less weight: it is rounded up.
-        let time = (self.start + tier.micros() - now).div_ceil(tick).min(ticks);
-        u64::from(self.current) + (u64::from(self.previous) * time).div_ceil(ticks)
+        let time = (self.start(now) + self.period - now).div_ceil(tick).min(ticks);
+        let previous = self.previous.min(self.most(tier));
+        u64::from(self.current) + (u64::from(previous) * time).div_ceil(ticks)
     }
 
     fn has_room(self, now: u64, tier: Tier, units: u32) -> bool {
-        self.used(now, tier) + u64::from(units) <= u64::from(tier.threshold())
+        units == 0 || self.used(now, tier) + u64::from(units) <= u64::from(tier.threshold())
     }
 
     /// The units that can be had.
@@ -118,14 +161,15 @@ impl Counter {
 
     /// How long until this many units, at most the threshold, can be had.
     fn wait(self, now: u64, tier: Tier, units: u32) -> u64 {
-        let (period, tick) = (tier.micros(), tier.tick());
+        let (period, tick) = (self.period, tier.tick());
         if self.has_room(now, tier, units) {
             return 0;
         }
-        let end = self.start + period - now;
+        let end = self.start(now) + period - now;
         // The most ticks with which `count`, weighted, leaves room for `free` units.
         let most = |count: u32, free: u32| {
-            u64::from(free) * (period / tick) / u64::from(count.max(1)) * tick
+            let count = count.min(self.most(tier)).max(1);
+            u64::from(free) * (period / tick) / u64::from(count) * tick
         };
         match (tier.threshold() - units).checked_sub(self.current) {
             // In this window, when what is left of it is short enough; at its end at the latest.
@@ -134,6 +178,30 @@ impl Counter {
             None => end + period - most(self.current, tier.threshold() - units),
         }
     }
+
+    /// Until both windows hold nothing.
+    fn lasts(self, now: u64) -> u64 {
+        let end = self.start(now) + self.period - now;
+        match (self.previous, self.current) {
+            (0, 0) => 0,
+            (_, 0) => end,
+            _ => end + self.period,
+        }
+    }
+}
+
+/// At least the units recorded from `at` on, of what the counters know.
+fn recorded_since(at: u64, counters: &[Counter], last: u64, now: u64) -> u64 {
+    if last < at {
+        return 0;
+    }
+    let both = |counter: &Counter| u64::from(counter.previous) + u64::from(counter.current);
+    let known = counters.iter().filter_map(|counter| match counter.start(now) {
+        start if start <= at => Some(counter.current.into()),
+        start if start.saturating_sub(counter.period) <= at => Some(both(counter)),
+        _ => None,
+    });
+    known.min().or_else(|| counters.iter().map(both).max()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -141,44 +209,46 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::Policy;
+    use crate::store::{
+        Outcome, Refund,
+        memory::state::{State, tests::take},
+    };
 
     const SECOND: u64 = 1_000_000;
     const POLICY: Policy = Policy::sliding_counter("p", Duration::from_secs(10), 4);
 
-    fn take(counter: &mut SlidingCounter, now: u64, cost: u32) -> Outcome {
-        let request = Request { policy: &POLICY, cost, record: true, id: None };
-        counter.decide(now, request, true)
+    fn taken(state: &mut State, now: u64, cost: u32) -> Outcome {
+        take(state, &POLICY, now, cost)
     }
 
     #[test]
     fn units_are_given_back_to_the_window_they_were_counted_in() {
-        let refund = |counter: &mut SlidingCounter, mark| {
-            counter.refund(Refund { policy: &POLICY, cost: 2, mark, id: None });
+        let refund = |state: &mut State, mark| {
+            state.refund(Refund { policy: &POLICY, cost: 2, mark, id: None });
         };
-        let mut counter = SlidingCounter::default();
-        let early = take(&mut counter, 105 * SECOND, 2).mark;
-        let late = take(&mut counter, 112 * SECOND, 2).mark;
+        let mut state = State::new(POLICY.algorithm());
+        let early = taken(&mut state, 105 * SECOND, 2).mark;
+        let late = taken(&mut state, 112 * SECOND, 2).mark;
         // Of the two before, eight tenths count.
-        assert!(!take(&mut counter, 112 * SECOND, 1).admitted);
-        refund(&mut counter, early);
-        assert!(take(&mut counter, 112 * SECOND, 2).admitted);
-        assert!(!take(&mut counter, 112 * SECOND, 1).admitted);
-        refund(&mut counter, late);
-        assert_eq!(take(&mut counter, 112 * SECOND, 1).remaining, 1);
+        assert!(!taken(&mut state, 112 * SECOND, 1).admitted);
+        refund(&mut state, early);
+        assert!(taken(&mut state, 112 * SECOND, 2).admitted);
+        assert!(!taken(&mut state, 112 * SECOND, 1).admitted);
+        refund(&mut state, late);
+        assert_eq!(taken(&mut state, 112 * SECOND, 1).remaining, 1);
         // What has left both windows is given back no more.
-        refund(&mut counter, 95 * SECOND);
-        assert!(take(&mut counter, 112 * SECOND, 1).admitted);
-        assert!(!take(&mut counter, 112 * SECOND, 1).admitted);
+        refund(&mut state, Mark { at: 95 * SECOND, ..late });
+        assert!(taken(&mut state, 112 * SECOND, 1).admitted);
+        assert!(!taken(&mut state, 112 * SECOND, 1).admitted);
     }
 
     #[test]
     fn a_clock_set_back_refuses_for_two_windows_at_the_most() {
-        let mut counter = SlidingCounter::default();
-        assert!(take(&mut counter, 1_000 * SECOND, 4).admitted);
+        let mut state = State::new(POLICY.algorithm());
+        assert!(taken(&mut state, 1_000 * SECOND, 4).admitted);
         // It is of now from the first call on, also of one that is refused.
-        assert!(!take(&mut counter, 500 * SECOND, 1).admitted);
-        assert!(take(&mut counter, 519 * SECOND, 1).admitted);
-        assert!(take(&mut counter, 520 * SECOND, 3).admitted);
+        assert!(!taken(&mut state, 500 * SECOND, 1).admitted);
+        assert!(taken(&mut state, 519 * SECOND, 1).admitted);
+        assert!(taken(&mut state, 520 * SECOND, 3).admitted);
     }
 }

@@ -6,10 +6,13 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    store::{Outcome, Refund, Request, verdict::Verdict},
+    store::{Mark, Outcome, Refund, Request, verdict::Verdict},
 };
 
 /// When each unit was recorded; never more than the largest threshold.
+///
+/// Invariant: the newest units are held, as many as the largest threshold of all policies that have
+/// written to the log: none of them finds a unit missing that it counts.
 pub(super) enum Log {
     Plain(Stamps),
     /// With calls that may be decided again. Few logs have any; the others have no room for them.
@@ -35,7 +38,7 @@ struct View<'a> {
     held: Ring<'a>,
     now: u64,
     own: usize,
-    /// The largest threshold: as many units decide, and are kept.
+    /// The largest threshold that the log has known: as many units are kept.
     keep: usize,
 }
 
@@ -55,13 +58,15 @@ impl Log {
         looks: bool,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
-        let Request { policy, cost, record, id } = request;
-        let tiers = policy.tiers();
-        let (keep, longest) = (policy.largest_threshold() as usize, policy.longest_period());
+        let Request { policy, written, cost, record, id } = request;
+        let (tiers, longest) = (policy.tiers(), policy.longest_period());
+        let largest = policy.largest_threshold().max(written.largest_threshold());
+        let keep = self.stamps().keep().max(largest as usize);
         let charged = id.and_then(|id| self.charged(id, now, longest));
         let mut view = View { held: self.stamps().ring(), now, own: 0, keep };
-        let has_room = |tier: &Tier| cost <= tier.threshold() && view.wait(*tier, cost) == 0;
-        let admitted = cost == 0 || charged.is_some() || tiers.iter().all(has_room);
+        let has_room =
+            |tier: &Tier| cost == 0 || cost <= tier.threshold() && view.wait(*tier, cost) == 0;
+        let admitted = charged.is_some() || tiers.iter().all(has_room);
         if charged.is_none() && (admitted || policy.counts_rejected()) {
             view.own = cost as usize;
         }
@@ -76,11 +81,20 @@ impl Log {
             });
         }
         let until = |units| tiers.iter().map(|tier| view.wait(*tier, units)).max().unwrap_or(0);
-        let outcome = verdict.outcome(charged.unwrap_or(now), cost, until);
+        let mark = Mark { at: charged.unwrap_or(now), of: self.stamps().generation().number() };
+        let mut outcome = verdict.outcome(mark, cost, until);
         let (own, newest) = (view.own, view.held.newest(0));
+        if own > 0 {
+            // What is written counts on when an override is taken back.
+            outcome.lasts = outcome.lasts.max(written.longest_period());
+        }
         // A clock that stepped back leaves units in the future; from here on they are of now.
         if record && newest > Some(now) {
             self.stamps_mut().clamp(now);
+        }
+        if record && own == 0 {
+            // A policy that asks for more is known from its first call on, also if that is refused.
+            self.stamps_mut().keep_at_least(keep);
         }
         if record && own > 0 {
             NeedsRoom::unless_fits(self.growth(own, keep, id), room)?;
@@ -116,20 +130,25 @@ impl Log {
     }
 
     /// When the call of this id was charged, if that still counts.
-    fn charged(&mut self, id: u64, now: u64, longest: u64) -> Option<u64> {
+    fn charged(&self, id: u64, now: u64, longest: u64) -> Option<u64> {
         let Self::Named(both) = self else { return None };
-        let named = &mut both.1;
-        named.retain(|call| call.stamp + longest > now);
-        named.iter().find(|call| call.id == id).map(|call| call.stamp)
+        let call = both.1.iter().find(|call| call.id == id)?;
+        (call.stamp + longest > now).then_some(call.stamp)
     }
 
     /// Takes units out again; those of one instant are all alike.
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
         let Refund { cost, mark, id, .. } = refund;
+        if self.stamps().generation().number() != mark.of {
+            return;
+        }
+        let mark = mark.at;
         if let Some(id) = id {
-            // One call of several decisions: what one of them has given back is gone.
+            // One call of several decisions: what one of them has given back is gone, also if the
+            // id was charged again since.
             let Self::Named(both) = self else { return };
-            let Some(at) = both.1.iter().position(|call| call.id == id) else { return };
+            let is_it = |call: &Named| call.id == id && call.stamp == mark;
+            let Some(at) = both.1.iter().position(is_it) else { return };
             both.1.swap_remove(at);
         }
         let stamps = self.stamps_mut();
@@ -154,13 +173,16 @@ impl Log {
 
     /// Records a call by its id; the room doubles as needed.
     fn name(&mut self, call: Named) {
+        let oldest = self.stamps().ring().get(0);
         match self {
             Self::Plain(stamps) => {
                 let mut named = Vec::with_capacity(NAMES);
                 named.push(call);
-                *self = Self::Named(Box::new((std::mem::take(stamps), named)));
+                *self = Self::Named(Box::new((stamps.take(), named)));
             }
             Self::Named(both) => {
+                // What has left the log is known by its name no longer.
+                both.1.retain(|it| Some(it.stamp) >= oldest && it.id != call.id);
                 if both.1.len() == both.1.capacity() {
                     both.1.reserve_exact(both.1.len());
                 }
@@ -213,11 +235,16 @@ mod tests {
     use crate::policy::Policy;
 
     const SECOND: u64 = 1_000_000;
-    const MANY: usize = usize::MAX;
 
     fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, u8, u32, u64, u64) {
-        let Outcome { admitted, tier, remaining, wait, reset, .. } =
-            log.decide(now, Request { policy, cost, record: true, id: None }, true, MANY).unwrap();
+        let Outcome { admitted, tier, remaining, wait, reset, .. } = log
+            .decide(
+                now,
+                Request { policy, written: policy, cost, record: true, id: None },
+                true,
+                usize::MAX,
+            )
+            .unwrap();
         (admitted, tier, remaining, wait, reset)
     }
 
@@ -286,7 +313,7 @@ mod tests {
         let mut log = Log::default();
         take(&mut log, &policy, 100 * SECOND, 1);
         take(&mut log, &policy, 105 * SECOND, 1);
-        let look = Request { policy: &policy, cost: 1, record: false, id: None };
+        let look = Request { policy: &policy, written: &policy, cost: 1, record: false, id: None };
         assert_eq!(log.decide(50 * SECOND, look, true, 0).unwrap().wait, 10 * SECOND);
         assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);
         assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);

@@ -1,18 +1,48 @@
 //! The times that a log holds: a ring, so that the oldest goes at no cost, and in place while they
 //! are few.
 
-/// Times in ascending order, oldest first.
+use super::packed::{Generation, Short};
+
+/// Times in ascending order, oldest first; and what a log has no other room for: its generation, and
+/// how many of the newest are kept.
 pub(super) enum Stamps {
-    Few { first: u8, count: u8, places: [u64; FEW] },
-    Many { first: u32, count: u32, places: Box<[u64]> },
+    Few { ring: Few, keep: u16, generation: Generation, places: [u64; FEW] },
+    Many { first: u32, count: u32, keep: Short<3>, generation: Generation, places: Box<[u64]> },
 }
+
+/// The first place in two bits, how many follow in two, and the bits of `keep` above the sixteenth.
+#[derive(Clone, Copy)]
+pub(super) struct Few(u8);
+
+/// More than any threshold of a log, and what has room.
+const MOST_KEPT: usize = (1 << 20) - 1;
 
 /// As many times take no more room than a pointer to others does.
 const FEW: usize = 3;
 
+impl Few {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are three places, and few bits above"
+    )]
+    fn new(first: usize, count: usize, keep: usize) -> Self {
+        Self(first as u8 | (count as u8) << 2 | ((keep >> 16) as u8) << 4)
+    }
+
+    #[inline]
+    fn first(self) -> usize {
+        (self.0 & 3).into()
+    }
+
+    #[inline]
+    fn count(self) -> usize {
+        (self.0 >> 2 & 3).into()
+    }
+}
+
 impl Default for Stamps {
     fn default() -> Self {
-        Self::Few { first: 0, count: 0, places: [0; FEW] }
+        Self::new(Generation::next())
     }
 }
 
@@ -60,13 +90,57 @@ impl Ring<'_> {
 }
 
 impl Stamps {
+    fn new(generation: Generation) -> Self {
+        Self::Few { ring: Few::new(0, 0, 0), keep: 0, generation, places: [0; FEW] }
+    }
+
+    /// Takes the times out.
+    pub(super) fn take(&mut self) -> Self {
+        let generation = self.generation();
+        std::mem::replace(self, Self::new(generation))
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        match self {
+            Self::Few { generation, .. } | Self::Many { generation, .. } => *generation,
+        }
+    }
+
+    /// The most times that were to be kept so far.
+    #[inline]
+    pub(super) fn keep(&self) -> usize {
+        match self {
+            Self::Few { ring, keep, .. } => usize::from(ring.0 >> 4) << 16 | usize::from(*keep),
+            Self::Many { keep, .. } => usize::try_from(keep.get()).unwrap_or(MOST_KEPT),
+        }
+    }
+
+    #[inline]
+    pub(super) fn keep_at_least(&mut self, most: usize) {
+        if most > self.keep() {
+            self.set_keep(most);
+        }
+    }
+
+    fn set_keep(&mut self, most: usize) {
+        // No log is to keep more: 100 000 is the largest threshold.
+        let most = most.min(MOST_KEPT);
+        match self {
+            #[expect(clippy::cast_possible_truncation, reason = "the lower bits")]
+            Self::Few { ring, keep, .. } => {
+                (*ring, *keep) = (Few::new(ring.first(), ring.count(), most), most as u16);
+            }
+            Self::Many { keep, .. } => *keep = Short::new(most as u64),
+        }
+    }
+
     #[inline]
     pub(super) fn ring(&self) -> Ring<'_> {
         match self {
-            Self::Few { first, count, places } => {
-                Ring { first: (*first).into(), count: (*count).into(), places }
+            Self::Few { ring, places, .. } => {
+                Ring { first: ring.first(), count: ring.count(), places }
             }
-            Self::Many { first, count, places } => {
+            Self::Many { first, count, places, .. } => {
                 Ring { first: *first as usize, count: *count as usize, places }
             }
         }
@@ -80,8 +154,11 @@ impl Stamps {
         }
     }
 
-    /// Adds `now`, the latest, so many times; only the newest `keep` stay.
+    /// Adds `now`, the latest, so many times; only the newest `keep` stay, or as many as were to be
+    /// kept before.
     pub(super) fn add(&mut self, now: u64, times: usize, keep: usize) {
+        let keep = keep.max(self.keep());
+        self.keep_at_least(keep);
         let (ring, times) = (self.ring(), times.min(keep));
         let surplus = (ring.count + times).saturating_sub(keep);
         let (first, held) = (ring.place(surplus), ring.count - surplus);
@@ -135,7 +212,13 @@ impl Stamps {
         let mut places = Vec::with_capacity(capacity);
         places.extend((0..ring.count).filter_map(|index| ring.get(index)));
         places.resize(capacity, 0);
-        *self = Self::Many { first: 0, count: units(ring.count), places: places.into() };
+        *self = Self::Many {
+            first: 0,
+            count: units(ring.count),
+            keep: Short::new(self.keep() as u64),
+            generation: self.generation(),
+            places: places.into(),
+        };
     }
 
     #[inline]
@@ -150,8 +233,10 @@ impl Stamps {
     #[inline]
     fn turn_to(&mut self, place: usize, length: usize) {
         match self {
-            #[expect(clippy::cast_possible_truncation, reason = "there are three places")]
-            Self::Few { first, count, .. } => (*first, *count) = (place as u8, length as u8),
+            Self::Few { ring, .. } => {
+                let keep = usize::from(ring.0 >> 4) << 16;
+                *ring = Few::new(place, length, keep);
+            }
             Self::Many { first, count, .. } => (*first, *count) = (units(place), units(length)),
         }
     }

@@ -1,8 +1,11 @@
 //! What is known of one caller under one policy, whatever the algorithm.
 
 use super::{
-    fixed_window::FixedWindow, sliding_counter::SlidingCounter, sliding_window::Log,
-    token_bucket::TokenBucket,
+    fixed_window::Window,
+    held::{Alone, Several},
+    sliding_counter::Counter,
+    sliding_window::Log,
+    token_bucket::Level,
 };
 use crate::{
     rules::Algorithm,
@@ -23,30 +26,33 @@ impl NeedsRoom {
     }
 }
 
-/// One of each algorithm's.
+/// One of each algorithm's. All that a policy of one tier needs stands in place.
 pub(super) enum State {
     SlidingWindow(Log),
-    SlidingCounter(SlidingCounter),
-    FixedWindow(FixedWindow),
-    TokenBucket(TokenBucket),
+    SlidingCounter(Alone<Counter>),
+    FixedWindow(Alone<Window>),
+    TokenBucket(Alone<Level>),
+    SlidingCounters(Box<Several<Counter>>),
+    FixedWindows(Box<Several<Window>>),
+    TokenBuckets(Box<Several<Level>>),
 }
 
 impl State {
     pub(super) fn new(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::SlidingWindow => Self::SlidingWindow(Log::default()),
-            Algorithm::SlidingCounter => Self::SlidingCounter(SlidingCounter::default()),
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::default()),
-            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::default()),
+            Algorithm::SlidingCounter => Self::SlidingCounter(Alone::new()),
+            Algorithm::FixedWindow => Self::FixedWindow(Alone::new()),
+            Algorithm::TokenBucket => Self::TokenBucket(Alone::new()),
         }
     }
 
     pub(super) fn algorithm(&self) -> Algorithm {
         match self {
             Self::SlidingWindow(_) => Algorithm::SlidingWindow,
-            Self::SlidingCounter(_) => Algorithm::SlidingCounter,
-            Self::FixedWindow(_) => Algorithm::FixedWindow,
-            Self::TokenBucket(_) => Algorithm::TokenBucket,
+            Self::SlidingCounter(_) | Self::SlidingCounters(_) => Algorithm::SlidingCounter,
+            Self::FixedWindow(_) | Self::FixedWindows(_) => Algorithm::FixedWindow,
+            Self::TokenBucket(_) | Self::TokenBuckets(_) => Algorithm::TokenBucket,
         }
     }
 
@@ -59,48 +65,70 @@ impl State {
         looks: bool,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
-        let tiers = if request.record { request.policy.tiers().len() } else { 0 };
-        let fits = |growth| NeedsRoom::unless_fits(growth, room);
-        match self {
-            Self::SlidingWindow(log) => log.decide(now, request, looks, room),
-            Self::SlidingCounter(counter) => {
-                fits(counter.growth(tiers)).map(|()| counter.decide(now, request, looks))
+        let (outcome, several) = match self {
+            Self::SlidingWindow(log) => return log.decide(now, request, looks, room),
+            Self::SlidingCounter(alone) => {
+                let (outcome, several) = alone.decide(now, request, looks, room)?;
+                (outcome, several.map(Self::SlidingCounters))
             }
-            Self::FixedWindow(window) => {
-                fits(window.growth(tiers)).map(|()| window.decide(now, request, looks))
+            Self::FixedWindow(alone) => {
+                let (outcome, several) = alone.decide(now, request, looks, room)?;
+                (outcome, several.map(Self::FixedWindows))
             }
-            Self::TokenBucket(bucket) => {
-                fits(bucket.growth(tiers)).map(|()| bucket.decide(now, request, looks))
+            Self::TokenBucket(alone) => {
+                let (outcome, several) = alone.decide(now, request, looks, room)?;
+                (outcome, several.map(Self::TokenBuckets))
             }
+            Self::SlidingCounters(several) => return several.decide(now, request, looks, room),
+            Self::FixedWindows(several) => return several.decide(now, request, looks, room),
+            Self::TokenBuckets(several) => return several.decide(now, request, looks, room),
+        };
+        if let Some(several) = several {
+            *self = several;
         }
+        Ok(outcome)
     }
 
     /// The memory that it has on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::SlidingWindow(log) => log.heap_bytes(),
-            Self::SlidingCounter(counter) => counter.heap_bytes(),
-            Self::FixedWindow(window) => window.heap_bytes(),
-            Self::TokenBucket(bucket) => bucket.heap_bytes(),
+            Self::SlidingCounter(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => 0,
+            Self::SlidingCounters(several) => several.heap_bytes(),
+            Self::FixedWindows(several) => several.heap_bytes(),
+            Self::TokenBuckets(several) => several.heap_bytes(),
         }
     }
 
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
         match self {
             Self::SlidingWindow(log) => log.refund(refund),
-            Self::SlidingCounter(counter) => counter.refund(refund),
-            Self::FixedWindow(window) => window.refund(refund),
-            Self::TokenBucket(bucket) => bucket.refund(refund),
+            Self::SlidingCounter(alone) => alone.refund(refund),
+            Self::FixedWindow(alone) => alone.refund(refund),
+            Self::TokenBucket(alone) => alone.refund(refund),
+            Self::SlidingCounters(several) => several.refund(refund),
+            Self::FixedWindows(several) => several.refund(refund),
+            Self::TokenBuckets(several) => several.refund(refund),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::policy::Policy;
+
+    pub(in super::super) fn take(
+        state: &mut State,
+        policy: &Policy,
+        now: u64,
+        cost: u32,
+    ) -> Outcome {
+        let request = Request { policy, written: policy, cost, record: true, id: None };
+        state.decide(now, request, true, usize::MAX).unwrap()
+    }
 
     /// Only a refusal of several units gives another number than its wait.
     #[test]
@@ -121,16 +149,15 @@ mod tests {
                 for _ in 0..10_000 {
                     now += rng.u64(..1_000_000);
                     let cost = rng.u32(1..=5);
-                    let request = Request { policy, cost, record: true, id: None };
+                    let request = Request { policy, written: policy, cost, record: true, id: None };
                     let outcome = state.decide(now, request, true, usize::MAX).unwrap();
                     if outcome.admitted {
                         assert_eq!(outcome.more, 0);
                         continue;
                     }
                     let cost = cost.min(outcome.remaining + 1);
-                    let look = state
-                        .decide(now, Request { cost, record: false, ..request }, true, 0)
-                        .unwrap();
+                    let look = Request { cost, record: false, ..request };
+                    let look = state.decide(now, look, true, 0).unwrap();
                     assert_eq!(outcome.more, look.wait, "{policy:?}");
                     others += u32::from(outcome.more != outcome.wait);
                 }

@@ -4,7 +4,8 @@ use super::*;
 use crate::{Policy, caller::Caller};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
-const TAKE: Request<'_> = Request { policy: &POLICY, cost: 1, record: true, id: None };
+const TAKE: Request<'_> =
+    Request { policy: &POLICY, written: &POLICY, cost: 1, record: true, id: None };
 
 fn decide(
     store: &MemoryStore,
@@ -136,7 +137,7 @@ async fn callers_of_a_second_make_room_though_those_of_an_hour_came_after_them()
     let store = MemoryStore::new(2_333, usize::MAX);
     let take_long = |caller: usize| {
         let caller = Caller::from(caller);
-        let request = Request { policy: &LONG, ..TAKE };
+        let request = Request { policy: &LONG, written: &LONG, ..TAKE };
         store.decide(Subject::new(&LONG, caller.parts()), request)
     };
     for caller in 0..1_000 {
@@ -308,7 +309,8 @@ async fn the_ledger_is_what_is_held_however_keys_come_grow_and_go() {
         let id = Some(rng.u64(..9)).filter(|_| is_log && rng.bool());
         let (cost, record) = (rng.u32(1..30), rng.u8(..9) > 0);
         let before = store.ledger().held();
-        match store.decide(subject, Request { policy: &policy, cost, record, id }) {
+        match store.decide(subject, Request { policy: &policy, written: &policy, cost, record, id })
+        {
             Ok(outcome) if outcome.admitted && record && rng.u8(..4) == 0 => {
                 store.refund(subject, Refund { policy: &policy, cost, mark: outcome.mark, id });
             }

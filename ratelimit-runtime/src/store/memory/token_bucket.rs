@@ -1,124 +1,125 @@
 //! The token bucket in plain Rust: the same rule as `store/redis/token_bucket.lua`.
 
-use std::num::NonZeroU64;
-
-use super::per_tier::PerTier;
+use super::{
+    held::{Entry, Held, Verdict},
+    packed::{Period, Short, Time, Units},
+};
 use crate::{
-    policy::{Bucket, Tier},
-    rules::MAX_TIERS,
-    store::{Outcome, Refund, Request, verdict::Verdict},
+    policy::{Bucket, Policy, Tier},
+    store::{Mark, Request, verdict},
 };
 
-/// One level for each tier, as it was when it was last taken from. No level is a full bucket.
-#[derive(Default)]
-pub(super) struct TokenBucket {
-    updated: u64,
-    levels: PerTier<Level>,
-}
-
+/// A bucket, and what was in it when the state was last written.
+///
+/// Invariant: whichever policy decides, the tokens are taken from every bucket of the state, each of
+/// which is refilled at its own rate.
 #[derive(Clone, Copy)]
-struct Level {
+pub(super) struct Level {
+    bucket: Bucket,
+    /// 0: as long as the state.
+    since: u64,
     /// What is in the bucket, in parts of a token.
     parts: u64,
-    /// The parts of one token, at the rate the level was written under; never 0, which spares the
-    /// state a word.
-    token: NonZeroU64,
 }
 
-impl TokenBucket {
-    #[inline(never)]
-    pub(super) fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> Outcome {
-        let Request { policy, cost, record, .. } = request;
-        // A clock that stepped back neither fills a bucket nor drains it.
-        let elapsed = now.saturating_sub(self.updated);
-        let tiers = policy.tiers();
-        let stored: &[Level] = &self.levels;
-        let (mut levels, mut admitted) = ([Level::default(); MAX_TIERS], true);
-        for (index, (tier, level)) in tiers.iter().zip(&mut levels).enumerate() {
-            let bucket = policy.bucket(*tier);
-            *level = Level::at(stored.get(index), bucket, elapsed);
-            admitted &= level.parts >= bucket.of(cost);
-        }
-        let taken = admitted || policy.counts_rejected();
+impl Entry for Level {
+    /// The parts of a token, when, the parts, what comes back each microsecond, the tokens of a full
+    /// bucket.
+    type Packed = (Period, Time, Short<7>, Units, Units);
+    const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Short::ZERO, Units::ZERO, Units::ZERO);
 
-        let mut verdict = Verdict::new(admitted, looks);
-        for (index, (tier, level)) in tiers.iter().zip(&mut levels).enumerate() {
-            let bucket = policy.bucket(*tier);
+    #[inline]
+    fn unpack((token, last, parts, refill, burst): Self::Packed) -> Option<(u64, Self)> {
+        let (token, refill) = (token.get(), refill.get());
+        let bucket = Bucket { token, refill, full: token * burst.get() };
+        (token > 0).then_some((last.get(), Self { bucket, since: 0, parts: parts.get() }))
+    }
+
+    #[inline]
+    fn pack(self, last: u64) -> Self::Packed {
+        let Bucket { token, refill, full } = self.bucket;
+        let (refill, burst) = (Units::new(refill), Units::new(full / token));
+        (Period::new(token), Time::new(last), Short::new(self.parts), refill, burst)
+    }
+
+    #[inline]
+    fn new(policy: &Policy, tier: Tier, _: u64) -> Self {
+        let bucket = policy.bucket(tier);
+        Self { bucket, since: 0, parts: bucket.full }
+    }
+
+    #[inline]
+    fn is_same(&self, other: &Self) -> bool {
+        self.bucket == other.bucket
+    }
+
+    /// The fewest whole tokens that are in any of the others.
+    fn carried(self, others: &[Self], _: u64, now: u64) -> Self {
+        let tokens = others.iter().map(|it| it.parts / it.bucket.token).min();
+        let parts = tokens.map_or(u64::MAX, |tokens| tokens.saturating_mul(self.bucket.token));
+        Self { since: now, parts: parts.min(self.bucket.full), ..self }
+    }
+
+    #[inline(never)]
+    fn decide(held: &mut Held<Self>, now: u64, request: Request<'_>, looks: bool) -> Verdict {
+        let Request { policy, cost, record, .. } = request;
+        let tiers = policy.tiers();
+        // A clock that stepped back neither fills a bucket nor drains it.
+        let (elapsed, ahead) = (now.saturating_sub(held.last), held.last > now);
+        let mut is_full = true;
+        for level in &mut held.entries {
+            let Bucket { refill, full, .. } = level.bucket;
+            // A product that does not fit fills any bucket.
+            level.parts = level.parts.saturating_add(elapsed.saturating_mul(refill)).min(full);
+            is_full &= level.parts == full;
+        }
+        if is_full && !held.entries.is_empty() {
+            // As if nothing had ever been taken: there is nothing to give back either.
+            held.generation = held.generation.renewed(now);
+        }
+        let is_new = held.arrange(now, request);
+
+        let (own, others) = held.entries.split_at_mut(tiers.len());
+        let admitted = own.iter().all(|level| level.parts >= level.bucket.of(cost));
+        let taken = admitted || policy.counts_rejected();
+        let mut verdict = verdict::Verdict::new(admitted, looks);
+        let mut tokens = 0;
+        for (index, level) in own.iter_mut().enumerate() {
+            let Bucket { token, full, .. } = level.bucket;
             if taken {
-                level.parts = level.parts.saturating_sub(bucket.of(cost));
+                tokens = tokens.max(level.parts.div_ceil(token).min(cost.into()));
+                level.parts = level.parts.saturating_sub(level.bucket.of(cost));
             }
-            let until = |wanted: u64| level.until(bucket, wanted);
-            verdict.tier(index, until(bucket.full), || {
-                let left = level.parts / bucket.token;
-                let wanted = if admitted { (left + 1) * bucket.token } else { bucket.of(cost) };
-                let left = u32::try_from(left).unwrap_or(u32::MAX);
-                (left, until(wanted.min(bucket.full)))
+            verdict.tier(index, level.until(full), || {
+                let left = level.parts / token;
+                let wanted = if admitted { (left + 1) * token } else { level.bucket.of(cost) };
+                (u32::try_from(left).unwrap_or(u32::MAX), level.until(wanted))
             });
         }
-        if record && (taken || self.updated > now) {
-            self.updated = now;
-            self.levels.put(&levels[..tiers.len()]);
+        let mark = Mark { at: now, of: held.generation.number() };
+        let mut outcome = verdict.outcome(mark, cost, |units| {
+            own.iter().map(|level| level.until(level.bucket.of(units))).max().unwrap_or(0)
+        });
+        for level in others {
+            let taken = tokens.saturating_mul(level.bucket.token);
+            level.parts = level.parts.saturating_sub(taken);
+            outcome.lasts = outcome.lasts.max(level.until(level.bucket.full));
         }
-        verdict.outcome(now, cost, |units| {
-            let until = |(tier, level): (&Tier, &Level)| {
-                let bucket = policy.bucket(*tier);
-                level.until(bucket, bucket.of(units).min(bucket.full))
-            };
-            tiers.iter().zip(&levels).map(until).max().unwrap_or(0)
-        })
+        held.last = now;
+        Verdict { outcome, is_written: record && (taken || ahead || is_new) }
     }
 
-    /// The bytes that it takes more on the heap to record a call of so many tiers.
-    #[inline]
-    pub(super) fn growth(&self, tiers: usize) -> usize {
-        self.levels.growth(tiers)
-    }
-
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.levels.heap_bytes()
-    }
-
-    /// Gives tokens back, as many as there is room for.
-    pub(super) fn refund(&mut self, refund: Refund<'_>) {
-        let Refund { policy, cost, .. } = refund;
-        for (level, tier) in self.levels.iter_mut().zip(policy.tiers()) {
-            let bucket = policy.bucket(*tier);
-            // At another rate the tokens are those of another time.
-            if level.token.get() == bucket.token {
-                level.parts = (level.parts + bucket.of(cost)).min(bucket.full);
-            }
+    fn refund(&mut self, _: u64, cost: u32, at: u64) {
+        if self.since <= at {
+            self.parts = (self.parts + self.bucket.of(cost)).min(self.bucket.full);
         }
-    }
-}
-
-impl Default for Level {
-    fn default() -> Self {
-        Self { parts: 0, token: NonZeroU64::MIN }
     }
 }
 
 impl Level {
-    /// The level so long after it was written; of a bucket never taken from, a full one.
-    fn at(stored: Option<&Self>, bucket: Bucket, elapsed: u64) -> Self {
-        let parts = stored.map_or(bucket.full, |stored| stored.parts(bucket, elapsed));
-        Self { parts, token: NonZeroU64::new(bucket.token).unwrap_or(NonZeroU64::MIN) }
-    }
-
-    /// How long until so many parts are in the bucket.
-    fn until(self, bucket: Bucket, wanted: u64) -> u64 {
-        wanted.saturating_sub(self.parts).div_ceil(bucket.refill)
-    }
-
-    fn parts(self, bucket: Bucket, elapsed: u64) -> u64 {
-        let Bucket { token, refill, full } = bucket;
-        let parts = if self.token.get() == token {
-            self.parts
-        } else {
-            // At another rate the parts mean something else: the whole tokens are kept.
-            (self.parts / self.token).saturating_mul(token)
-        };
-        // A product that does not fit fills any bucket.
-        parts.saturating_add(elapsed.saturating_mul(refill)).min(full)
+    /// How long until so many parts, or all that have room, are in the bucket.
+    fn until(self, wanted: u64) -> u64 {
+        wanted.min(self.bucket.full).saturating_sub(self.parts).div_ceil(self.bucket.refill)
     }
 }
 
@@ -134,16 +135,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::Policy;
+    use crate::store::memory::state::{State, tests::take};
 
     const SECOND: u64 = 1_000_000;
     const POLICY: Policy = Policy::token_bucket("p", Duration::from_secs(10), 1);
 
     #[test]
     fn a_clock_set_back_refuses_until_the_bucket_has_filled_again() {
-        let mut bucket = TokenBucket::default();
-        let request = Request { policy: &POLICY, cost: 1, record: true, id: None };
-        let mut admits = |now| bucket.decide(now, request, true).admitted;
+        let mut state = State::new(POLICY.algorithm());
+        let mut admits = |now| take(&mut state, &POLICY, now, 1).admitted;
         assert!(admits(1_000 * SECOND));
         // It is of now from the first call on, also of one that is refused.
         assert!(!admits(500 * SECOND));

@@ -39,7 +39,7 @@ pub(crate) fn holds(bytes: &[u8]) {
 
 fn decision_is_told(policy: &Policy, reply: &Value) {
     let key = Key::compose("", policy, b"/alice");
-    let request = Request { policy, cost: 1, record: true, id: Some(7) };
+    let request = Request { policy, written: policy, cost: 1, record: true, id: Some(7) };
     let Ok(outcome) = Call::decision(&key, request).decode(reply) else { return };
     // Nothing is made up: the numbers are those of the reply.
     let numbers = reply.as_sequence().expect("only a list is a decision");

@@ -105,9 +105,8 @@ impl Trial {
     async fn call(&self, policy: &Policy, asked: &Question) -> Result<Answer, UnavailableReason> {
         let caller = Caller::from(&asked.name);
         let ask = async |cost, record| -> Result<Outcome, UnavailableReason> {
-            self.0
-                .decide(&caller, Request { policy, cost, record, id: None }, Terms::default())
-                .await
+            let request = Request { policy, written: policy, cost, record, id: None };
+            self.0.decide(&caller, request, Terms::default()).await
         };
         let mut admitted = Vec::new();
         for _ in 0..asked.calls {

@@ -1,0 +1,415 @@
+//! What is written about one caller, and what each algorithm makes of it.
+
+use ratelimit_runtime::Algorithm;
+
+use super::{By, Charge, Rules, Tier};
+
+/// A log on Redis does away with no more units than this at once.
+const AT_ONCE: u64 = 500;
+
+/// As many tiers of other policies are counted.
+const OTHERS: usize = 8;
+
+/// What was written about one caller.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Log(Log),
+    Windows(Kept<Window>),
+    Counters(Kept<Counter>),
+    Buckets(Kept<Bucket>),
+}
+
+/// What was recorded, oldest first; the newest of it is kept, as many units and for as long as any
+/// policy has asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log {
+    generation: u64,
+    charges: Vec<Charge>,
+    units: u64,
+    period: u64,
+}
+
+/// An entry for each tier, also for those of other policies.
+#[derive(Clone, Debug)]
+pub(super) struct Kept<E> {
+    generation: u64,
+    last: u64,
+    entries: Vec<E>,
+}
+
+/// An open window: its start and the units in it; none if it is not open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    period: u64,
+    since: u64,
+    open: Option<(u64, u64)>,
+}
+
+/// The number of a window since the beginning of time, the units in the window before it, and its
+/// own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counter {
+    period: u64,
+    since: u64,
+    window: u64,
+    previous: u64,
+    current: u64,
+}
+
+/// When the bucket was last looked at, and how much was in it. A token is as many parts as the period
+/// has microseconds, and the threshold comes back each microsecond.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket {
+    tier: Tier,
+    since: u64,
+    at: u64,
+    level: u128,
+}
+
+impl State {
+    pub(super) fn empty(algorithm: Algorithm, generation: u64) -> Self {
+        match algorithm {
+            Algorithm::SlidingWindow => Self::Log(Log { generation, ..Log::default() }),
+            Algorithm::FixedWindow => Self::Windows(Kept::new(generation)),
+            Algorithm::SlidingCounter => Self::Counters(Kept::new(generation)),
+            Algorithm::TokenBucket => Self::Buckets(Kept::new(generation)),
+            other => unreachable!("{other:?} has no model"),
+        }
+    }
+
+    /// Reads what was written as it is at `now`, with the policy's tiers first. Whether that is
+    /// anything new: the clock had stepped back behind it, or a policy is new.
+    pub(super) fn see(&mut self, rules: &Rules, now: u64, generation: u64) -> bool {
+        match self {
+            Self::Log(log) => {
+                let before = (log.units, log.period);
+                for tier in rules.tiers.iter().chain(&rules.written) {
+                    log.units = log.units.max(tier.threshold.into());
+                    log.period = log.period.max(tier.period.div_ceil(1_000) * 1_000);
+                }
+                // A clock that steps back is mended only where it matters.
+                !log.charges.is_empty() && before != (log.units, log.period)
+            }
+            Self::Windows(kept) => {
+                let is_ahead = |it: &Window| it.open.is_some_and(|(start, _)| start > now);
+                let is_ahead = kept.entries.iter().any(is_ahead);
+                kept.entries.iter_mut().for_each(|it| it.see(now));
+                kept.last = kept.last.min(now);
+                let carried =
+                    |tier: Tier, held: &[_], last| Window::carried(tier.period, held, last, now);
+                let same = |it: &Window, tier: &Tier| it.period == tier.period;
+                kept.arrange(rules, same, carried) || is_ahead
+            }
+            Self::Counters(kept) => {
+                let is_ahead = kept.entries.iter().any(|it| it.window > now / it.period);
+                kept.entries.iter_mut().for_each(|it| it.see(now));
+                let carried =
+                    |tier: Tier, held: &[_], last| Counter::carried(tier.period, held, last, now);
+                let same = |it: &Counter, tier: &Tier| it.period == tier.period;
+                let is_changed = kept.arrange(rules, same, carried) || is_ahead;
+                // The windows are those of the time at which they were last written.
+                kept.last = if is_changed { now } else { kept.last };
+                is_changed
+            }
+            Self::Buckets(kept) => {
+                let is_ahead = kept.entries.iter().any(|it| it.at > now);
+                kept.entries.iter_mut().for_each(|it| it.see(now));
+                if kept.entries.iter().all(|it| it.level == full(it.tier)) {
+                    // As if nothing had ever been taken: there is nothing to give back either.
+                    kept.generation = generation;
+                }
+                let carried = |tier: Tier, held: &[_], _| Bucket::carried(tier, held, now);
+                let same = |it: &Bucket, tier: &Tier| is_same_bucket(it.tier, *tier);
+                kept.arrange(rules, same, carried) || is_ahead
+            }
+        }
+    }
+
+    /// Whether the tier has room for these units at `now`, if nothing comes before.
+    pub(super) fn has_room(&self, rules: &Rules, index: usize, now: u64, units: u32) -> bool {
+        let tier = rules.tiers[index];
+        let (units, threshold) = (u128::from(units), u128::from(tier.threshold));
+        match self {
+            Self::Log(log) => {
+                let in_window = log.charges.iter().filter(|charge| charge.at + tier.period > now);
+                in_window.map(|charge| u128::from(charge.cost)).sum::<u128>() + units <= threshold
+            }
+            Self::Windows(kept) => {
+                let open = kept.entries[index].open.filter(|(start, _)| now < start + tier.period);
+                u128::from(open.map_or(0, |(_, units)| units)) + units <= threshold
+            }
+            Self::Counters(kept) => {
+                let mut it = kept.entries[index];
+                it.see(now);
+                let tick = (threshold * u128::from(tier.period)).div_ceil(1 << 53);
+                let ticks = u128::from(tier.period) / tick;
+                let left =
+                    u128::from((it.window + 1) * tier.period - now).div_ceil(tick).min(ticks);
+                // More units than that weigh no more.
+                let previous = u128::from(it.previous).min((1 << 53) / ticks);
+                previous * left + (u128::from(it.current) + units) * ticks <= threshold * ticks
+            }
+            Self::Buckets(kept) => {
+                let mut it = kept.entries[index];
+                it.see(now);
+                it.level >= units * u128::from(it.tier.period)
+            }
+        }
+    }
+
+    /// When a call of this id was charged, if that still counts.
+    pub(super) fn charged(&self, id: u64, now: u64, longest: u64, by: By) -> Option<Charge> {
+        let Self::Log(log) = self else { return None };
+        let longest = if by == By::Instant { log.period } else { longest };
+        let is_it = |charge: &&Charge| charge.id == Some(id) && charge.at + longest > now;
+        log.charges.iter().find(is_it).copied()
+    }
+
+    /// Writes the units of a call to all that counts them; what they are given back to.
+    pub(super) fn record(&mut self, rules: &Rules, admitted: bool, charge: Charge, by: By) -> u64 {
+        let (now, units) = (charge.at, u64::from(charge.cost));
+        let own = rules.tiers.len();
+        match self {
+            Self::Log(log) => {
+                log.record(Charge { life: log.generation, ..charge }, by);
+                log.generation
+            }
+            Self::Windows(kept) => {
+                for it in &mut kept.entries {
+                    let (start, held) = it.open.unwrap_or((now, 0));
+                    it.open = (held + units > 0).then_some((start, held + units));
+                }
+                kept.write(now)
+            }
+            Self::Counters(kept) => {
+                let mut grown = 0;
+                for (it, tier) in kept.entries.iter_mut().zip(&rules.tiers) {
+                    let most = if admitted { u64::MAX } else { tier.threshold.into() };
+                    let after = (it.current + units).min(most).max(it.current);
+                    grown = grown.max(after - it.current);
+                    it.current = after;
+                }
+                for it in kept.entries.iter_mut().skip(own) {
+                    it.current = (it.current + grown).min(u32::MAX.into());
+                }
+                kept.write(now)
+            }
+            Self::Buckets(kept) => {
+                let mut tokens = 0;
+                for it in kept.entries.iter_mut().take(own) {
+                    let held = it.level.div_ceil(it.tier.period.into());
+                    tokens = tokens.max(held.min(units.into()));
+                    it.take(units.into());
+                }
+                kept.entries.iter_mut().skip(own).for_each(|it| it.take(tokens));
+                kept.write(now)
+            }
+        }
+    }
+
+    /// What becomes of a log that refuses a call while it holds units of a time more than a period
+    /// ahead: they are of now, or, if they are many, it is forgotten.
+    pub(super) fn mend(&mut self, rules: &Rules, now: u64) -> bool {
+        let Self::Log(log) = self else { return false };
+        let shortest = rules.tiers.iter().map(|tier| tier.period).min().expect("a tier");
+        if log.charges.iter().all(|charge| charge.at <= now + shortest) {
+            return false;
+        }
+        let ahead = log.charges.iter().filter(|it| it.at > now).map(|it| u64::from(it.cost));
+        if ahead.sum::<u64>() > AT_ONCE {
+            log.charges.clear();
+        }
+        for charge in &mut log.charges {
+            charge.at = charge.at.min(now);
+        }
+        true
+    }
+
+    /// Gives back the units of a charge.
+    pub(super) fn refund(&mut self, charge: Charge, by: By) {
+        let units = u64::from(charge.cost);
+        match self {
+            Self::Log(log) => log.refund(charge, by),
+            Self::Windows(kept) if kept.generation == charge.life => {
+                for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
+                    let is_in = |(start, _): &(u64, u64)| *start <= charge.at;
+                    if let Some((_, held)) = it.open.as_mut().filter(|open| is_in(open)) {
+                        *held = held.saturating_sub(units);
+                    }
+                    it.open = it.open.filter(|(_, held)| *held > 0);
+                }
+            }
+            Self::Counters(kept) if kept.generation == charge.life => {
+                for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
+                    let counted = charge.at / it.period;
+                    if counted == it.window {
+                        it.current = it.current.saturating_sub(units);
+                    } else if counted + 1 == it.window {
+                        it.previous = it.previous.saturating_sub(units);
+                    }
+                }
+            }
+            Self::Buckets(kept) if kept.generation == charge.life => {
+                for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
+                    let parts = u128::from(units) * u128::from(it.tier.period);
+                    it.level = (it.level + parts).min(full(it.tier));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Log {
+    fn record(&mut self, charge: Charge, by: By) {
+        // On Redis what is over is gone, also if a clock steps back; unless it is much at once.
+        if by == By::Instant
+            && self.charges.iter().map(|it| u64::from(it.cost)).sum::<u64>() <= AT_ONCE
+        {
+            self.charges.retain(|it| it.at + self.period > charge.at);
+        }
+        self.charges.push(charge);
+        self.charges.sort_by_key(|it| it.at);
+        let mut room = u32::try_from(self.units).expect("a threshold");
+        for it in self.charges.iter_mut().rev() {
+            it.cost = room.min(it.cost);
+            room -= it.cost;
+        }
+        self.charges.retain(|it| it.cost > 0);
+    }
+
+    fn refund(&mut self, charge: Charge, by: By) {
+        let is_it = |it: &Charge| match charge.id {
+            Some(_) => it.id == charge.id && it.at == charge.at && it.life == charge.life,
+            None => it.number == charge.number,
+        };
+        let held = self.charges.iter().find(|it| is_it(it)).map_or(0, |it| it.cost);
+        self.charges.retain(|it| !is_it(it));
+        if by == By::Number && charge.id.is_none() && self.generation == charge.life {
+            // Units of one instant are all alike: what has left the log is given back by another.
+            let mut left = charge.cost - held;
+            for it in self.charges.iter_mut().rev().filter(|it| it.at == charge.at) {
+                let given = left.min(it.cost);
+                (it.cost, left) = (it.cost - given, left - given);
+            }
+            self.charges.retain(|it| it.cost > 0);
+        }
+    }
+}
+
+impl<E: Copy> Kept<E> {
+    fn new(generation: u64) -> Self {
+        Self { generation, last: 0, entries: Vec::new() }
+    }
+
+    fn write(&mut self, now: u64) -> u64 {
+        self.last = now;
+        self.generation
+    }
+
+    fn arrange(
+        &mut self,
+        rules: &Rules,
+        is: impl Fn(&E, &Tier) -> bool,
+        carried: impl Fn(Tier, &[E], u64) -> E,
+    ) -> bool {
+        let mut is_new = false;
+        let held = std::mem::take(&mut self.entries);
+        let tiers: Vec<_> = rules.tiers.iter().chain(&rules.written).collect();
+        for (index, tier) in tiers.iter().enumerate() {
+            let is_double =
+                tiers[..index].iter().any(|before| is(&carried(**before, &held, self.last), tier));
+            if !is_double {
+                let known = held.iter().find(|it| is(it, tier)).copied();
+                is_new |= known.is_none();
+                self.entries.push(known.unwrap_or_else(|| carried(**tier, &held, self.last)));
+            }
+        }
+        let others = held.iter().filter(|it| !tiers.iter().any(|tier| is(it, tier)));
+        let room = (rules.tiers.len() + OTHERS).saturating_sub(self.entries.len());
+        self.entries.extend(others.take(room));
+        is_new
+    }
+}
+
+impl Window {
+    fn see(&mut self, now: u64) {
+        let open = self.open.map(|(start, units)| (start.min(now), units));
+        self.open = open.filter(|(start, _)| now < start + self.period);
+    }
+
+    /// The fullest of the others, since its start or since the last unit.
+    fn carried(period: u64, held: &[Self], last: u64, now: u64) -> Self {
+        let is_open = |start: u64| now < start + period;
+        let open = held.iter().filter_map(|it| it.open).filter_map(|(start, units)| {
+            let start = if is_open(start) { start } else { last };
+            is_open(start).then_some((units, start))
+        });
+        let since = if held.is_empty() { 0 } else { now };
+        Self { period, since, open: open.max().map(|(units, start)| (start, units)) }
+    }
+}
+
+impl Counter {
+    fn see(&mut self, now: u64) {
+        let window = now / self.period;
+        if window == self.window + 1 {
+            (self.previous, self.current) = (self.current, 0);
+        } else if window > self.window {
+            (self.previous, self.current) = (0, 0);
+        }
+        self.window = window;
+    }
+
+    /// At least what is known of the units in both windows.
+    fn carried(period: u64, held: &[Self], last: u64, now: u64) -> Self {
+        let window = now / period;
+        let known_since = |at: u64| {
+            if last < at {
+                return 0;
+            }
+            let known = held.iter().filter_map(|it| match it.window * it.period {
+                start if start <= at => Some(it.current),
+                start if start.saturating_sub(it.period) <= at => Some(it.previous + it.current),
+                _ => None,
+            });
+            let all = held.iter().map(|it| it.previous + it.current);
+            known.min().or(all.max()).unwrap_or(0)
+        };
+        let current = known_since(window * period);
+        let both = known_since((window * period).saturating_sub(period));
+        let since = if held.is_empty() { 0 } else { now };
+        let most = |units: u64| units.min(u32::MAX.into());
+        let previous = most(both.saturating_sub(current));
+        Self { period, since, window, previous, current: most(current) }
+    }
+}
+
+impl Bucket {
+    fn see(&mut self, now: u64) {
+        let refilled = u128::from(now.saturating_sub(self.at)) * u128::from(self.tier.threshold);
+        (self.level, self.at) = ((self.level + refilled).min(full(self.tier)), now);
+    }
+
+    /// The fewest whole tokens of all.
+    fn carried(tier: Tier, held: &[Self], now: u64) -> Self {
+        let tokens = held.iter().map(|it| it.level / u128::from(it.tier.period)).min();
+        let parts = tokens.map_or(u128::MAX, |tokens| tokens * u128::from(tier.period));
+        let since = if held.is_empty() { 0 } else { now };
+        Self { tier, since, at: now, level: parts.min(full(tier)) }
+    }
+
+    fn take(&mut self, tokens: u128) {
+        self.level = self.level.saturating_sub(tokens * u128::from(self.tier.period));
+    }
+}
+
+fn full(tier: Tier) -> u128 {
+    u128::from(tier.capacity) * u128::from(tier.period)
+}
+
+/// Buckets of one rate and size are one.
+fn is_same_bucket(one: Tier, other: Tier) -> bool {
+    let rate = |a: Tier, b: Tier| u128::from(a.threshold) * u128::from(b.period);
+    rate(one, other) == rate(other, one) && one.capacity == other.capacity
+}

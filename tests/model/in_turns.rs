@@ -1,0 +1,254 @@
+//! Policies that change on a live key: in turns, with resets and refunds between the calls.
+
+use std::{collections::HashMap, time::Duration};
+
+use fastrand::Rng;
+use harness::{
+    RedisServer,
+    model::By,
+    schedule::{Case, Operation, Schedule, Step, cases, changes, operations, seed},
+};
+use ratelimit_runtime::{Algorithm, Decision, Limiter};
+
+use super::{
+    EPOCH, LATEST, START, answer, assert_agree, micros,
+    script::{Mark, Script, Tiers},
+};
+
+/// What takes turns, and what happens besides.
+struct Turns {
+    cases: Vec<Case>,
+    /// All but the first stand in its place.
+    is_overridden: bool,
+    has_refunds: bool,
+    has_names: bool,
+}
+
+impl Turns {
+    fn schedule(&self, by: By, start: u64, rng: Rng) -> Schedule {
+        let schedule = Schedule::in_turns(&self.cases, self.is_overridden, by, start, rng);
+        let schedule = if self.has_refunds { schedule.with_refunds() } else { schedule };
+        if self.has_names { schedule.with_names() } else { schedule }
+    }
+}
+
+fn turns(algorithm: Algorithm) -> Vec<Turns> {
+    let mut turns = Vec::new();
+    for cases in changes(algorithm) {
+        for (is_overridden, has_refunds) in [(false, false), (false, true), (true, true)] {
+            let cases = cases.clone();
+            turns.push(Turns { cases, is_overridden, has_refunds, has_names: false });
+        }
+    }
+    if algorithm == Algorithm::SlidingWindow {
+        // A charge that has a name, alone: two policies may remember it for different times.
+        let is_small = |case: &Case| case.policy.largest() <= 100 && !case.policy.counts_rejected();
+        for case in cases(algorithm).into_iter().filter(is_small) {
+            let cases = vec![case];
+            turns.push(Turns { cases, is_overridden: false, has_refunds: true, has_names: true });
+        }
+    }
+    turns
+}
+
+trait Largest {
+    fn largest(&self) -> u32;
+}
+
+impl Largest for ratelimit_runtime::Policy {
+    fn largest(&self) -> u32 {
+        self.tiers().iter().map(|tier| tier.threshold()).max().expect("a tier")
+    }
+}
+
+/// What was admitted of each caller, and since when each policy has decided.
+#[derive(Default)]
+struct Admissions {
+    callers: HashMap<usize, Vec<(u64, u32)>>,
+    known: HashMap<(usize, usize), u64>,
+}
+
+impl Admissions {
+    fn add(&mut self, operation: Operation) {
+        let Operation { caller, now, cost, policy, .. } = operation;
+        self.known.entry((caller, policy)).or_insert(now);
+        self.callers.entry(caller).or_default().push((now, cost));
+    }
+
+    fn reset(&mut self, caller: usize) {
+        self.callers.remove(&caller);
+        self.known.retain(|(of, _), _| *of != caller);
+    }
+
+    /// No window of the policy that has just admitted a call holds more than its threshold, since
+    /// the policy has been known; whatever the others have admitted meanwhile.
+    fn assert_bounded(&self, case: &Case, operation: Operation, seed: u64) {
+        let Operation { caller, now, policy, .. } = operation;
+        let start = self.known[&(caller, policy)];
+        for tier in case.policy.tiers() {
+            let (period, threshold) = (micros(tier.period()), u64::from(tier.threshold()));
+            let held = |from: u64| -> u64 {
+                let since = self.callers[&caller].iter().filter(|(at, _)| *at >= from.max(start));
+                since.map(|(_, cost)| u64::from(*cost)).sum()
+            };
+            let held = match case.policy.algorithm() {
+                Algorithm::SlidingWindow => held((now + 1).saturating_sub(period)),
+                Algorithm::SlidingCounter => held(now - now % period),
+                _ => return,
+            };
+            assert!(held <= threshold, "MODEL_SEED={seed}: {held} in {tier:?} at {operation:?}");
+        }
+    }
+}
+
+/// Drives the shipped script.
+fn judge_script(algorithm: Algorithm) {
+    let (seed, server) = (seed(), RedisServer::start());
+    let mut script = Script::load(&server, algorithm);
+    let mut rng = Rng::with_seed(seed);
+    let all = turns(algorithm);
+    for turns in &all {
+        let Turns { cases, is_overridden, has_refunds, .. } = turns;
+        let mut tiers: Vec<_> = cases.iter().map(Tiers::of).collect();
+        if *is_overridden {
+            let written = Tiers::of(&cases[0]);
+            let others = tiers.drain(1..).map(|tiers| tiers.instead_of(&written));
+            tiers =
+                std::iter::once(Tiers::of(&cases[0])).chain(others.collect::<Vec<_>>()).collect();
+        }
+        let () = server.command("FLUSHALL");
+        let mut schedule = turns.schedule(By::Instant, START, rng.fork());
+        let mut charges: Vec<(Operation, Mark)> = Vec::new();
+        let mut admissions = Admissions::default();
+        for _ in 0..operations().div_ceil(all.len()) {
+            if schedule.now() > LATEST {
+                let () = server.command("FLUSHALL");
+                schedule = turns.schedule(By::Instant, START, rng.fork());
+                (charges, admissions) = Default::default();
+            }
+            match schedule.step() {
+                Step::Call(operation, expected) => {
+                    let call = (operation, operation.caller.to_string());
+                    let (actual, mark) = script.decide(&tiers, &[call])[0];
+                    assert_agree((actual, expected), operation, &cases[operation.policy], seed);
+                    if actual.admitted && operation.record {
+                        charges.push((operation, mark));
+                        if !has_refunds {
+                            admissions.add(operation);
+                            admissions.assert_bounded(&cases[operation.policy], operation, seed);
+                        }
+                    }
+                }
+                Step::Reset(caller) => {
+                    let () = server.command(&format!("DEL {caller}"));
+                    admissions.reset(caller);
+                }
+                Step::Refund(index) => {
+                    let (operation, mark) = charges[index];
+                    script.refund(&operation.caller.to_string(), operation, mark);
+                }
+            }
+        }
+    }
+}
+
+fn limiters() -> [Limiter; 3] {
+    [(); 3].map(|()| Limiter::in_memory())
+}
+
+/// Drives embedded limiters, one for each caller, on tokio's paused clock.
+async fn judge_embedded(algorithm: Algorithm) {
+    let seed = seed();
+    let mut rng = Rng::with_seed(seed);
+    let all = turns(algorithm);
+    for turns in all.iter().filter(|turns| !turns.is_overridden) {
+        let Turns { cases, has_refunds, .. } = turns;
+        let mut limiters = limiters();
+        let mut schedule = turns.schedule(By::Number, EPOCH, rng.fork());
+        let mut charges: Vec<(usize, Decision)> = Vec::new();
+        let mut admissions = Admissions::default();
+        for _ in 0..operations().div_ceil(all.len()) {
+            if schedule.now() > LATEST {
+                limiters = self::limiters();
+                schedule = turns.schedule(By::Number, EPOCH, rng.fork());
+                (charges, admissions) = Default::default();
+            }
+            let before = schedule.now();
+            match schedule.step() {
+                Step::Call(operation, expected) => {
+                    let Operation { caller, now, cost, record, policy, id } = operation;
+                    if now > before {
+                        tokio::time::advance(Duration::from_micros(now - before)).await;
+                    }
+                    let policy = &cases[policy].policy;
+                    let mut request = limiters[caller].request(policy, caller).cost(cost);
+                    if let Some(id) = id {
+                        request = request.request_id(id);
+                    }
+                    let decided = if record { request.check().await } else { request.peek().await };
+                    let case = &cases[operation.policy];
+                    let actual = answer(policy, decided.clone());
+                    let expected = harness::model::Answer { more: 0, ..expected };
+                    assert_agree((actual, expected), operation, case, seed);
+                    if let Ok(decision) = decided
+                        && record
+                    {
+                        charges.push((caller, decision));
+                        if !has_refunds {
+                            admissions.add(operation);
+                            admissions.assert_bounded(case, operation, seed);
+                        }
+                    }
+                }
+                Step::Reset(caller) => {
+                    limiters[caller].reset(&cases[0].policy, caller).await.expect("in memory");
+                    admissions.reset(caller);
+                }
+                Step::Refund(index) => {
+                    let (caller, decision) = &charges[index];
+                    limiters[*caller].refund(decision).await.expect("in memory");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_sliding_window_script_follows_the_model_of_changing_policies() {
+    judge_script(Algorithm::SlidingWindow);
+}
+
+#[test]
+fn the_sliding_counter_script_follows_the_model_of_changing_policies() {
+    judge_script(Algorithm::SlidingCounter);
+}
+
+#[test]
+fn the_fixed_window_script_follows_the_model_of_changing_policies() {
+    judge_script(Algorithm::FixedWindow);
+}
+
+#[test]
+fn the_token_bucket_script_follows_the_model_of_changing_policies() {
+    judge_script(Algorithm::TokenBucket);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_sliding_window_follows_the_model_of_changing_policies() {
+    judge_embedded(Algorithm::SlidingWindow).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_sliding_counter_follows_the_model_of_changing_policies() {
+    judge_embedded(Algorithm::SlidingCounter).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_fixed_window_follows_the_model_of_changing_policies() {
+    judge_embedded(Algorithm::FixedWindow).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_token_bucket_follows_the_model_of_changing_policies() {
+    judge_embedded(Algorithm::TokenBucket).await;
+}
