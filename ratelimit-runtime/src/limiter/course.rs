@@ -127,14 +127,14 @@ impl<'a> Course<'a> {
         let begun = Begun::now();
         let subject = Subject::new(self.policy(), caller.parts());
         let is_observed = observe::is_observed();
-        let outcome = if begun.is_seen() || is_observed {
+        let mut outcome = if begun.is_seen() || is_observed {
             store.decide(subject, self.request)
         } else {
             store.decide_unseen(subject, self.request)
         };
-        let on_store_error = terms.on_store_error;
-        let outcome = outcome
-            .or_else(|reason| self.limiter.without_room(self.request, on_store_error, reason));
+        if let Err(reason) = outcome {
+            outcome = self.limiter.without_room(self.request, terms.on_store_error, reason);
+        }
         self.report(begun, caller, &outcome);
         // Of an admitted call that no one looks at, nothing has to be made.
         if matches!(&outcome, Ok(outcome) if outcome.admitted) && !is_observed {

@@ -119,18 +119,36 @@ impl MemoryStore {
         looks: bool,
     ) -> Result<Outcome, UnavailableReason> {
         let hash = self.hash(subject);
+        let place = self.place(hash);
+        let mut shard = place.lock();
+        let now = self.clock.now();
+        if let Some(slot) = shard.find_mut(hash, subject)
+            && let Ok(outcome) = slot.decide(now, request, looks, 0)
+        {
+            return Ok(outcome);
+        }
+        self.take_more(place, shard, now, hash, subject, request)
+    }
+
+    /// Decides a call that takes memory, as soon as there is room.
+    #[inline(never)]
+    fn take_more<'a>(
+        &self,
+        place: &'a Place,
+        mut shard: MutexGuard<'a, Shard>,
+        mut now: u64,
+        hash: u64,
+        subject: Subject<'_>,
+        request: Request<'_>,
+    ) -> Result<Outcome, UnavailableReason> {
         let mut left = MOST_PASSED_OVER;
         loop {
-            let place = self.place(hash);
-            let mut shard = place.lock();
-            let now = self.clock.now();
-            let decided = match shard.find_mut(hash, subject) {
-                Some(slot) => match slot.decide(now, request, looks, 0) {
-                    Ok(outcome) => return Ok(outcome),
-                    Err(NeedsRoom { bytes }) => {
-                        self.grow(shard, bytes, now, hash, subject, request)
-                    }
-                },
+            let decided = match shard.find_again(hash, subject) {
+                Some(slot) => {
+                    let decided = self.grow(slot, now, subject, request);
+                    drop(shard);
+                    decided.map(told)
+                }
                 None => self.meet(place, shard, now, hash, subject, request),
             };
             match decided {
@@ -138,36 +156,37 @@ impl MemoryStore {
                 Err(more) if self.make_room(subject, more, &mut left) => {}
                 Err(_) => return Err(self.full(subject, now)),
             }
+            shard = place.lock();
+            now = self.clock.now();
         }
     }
 
-    /// Decides a call of a known key whose state needs so many bytes more. If there is no room,
-    /// nothing is decided, and the error is what it needs.
-    #[cold]
+    /// Decides a call of a known key whose state has to grow, and returns by how much it did. If
+    /// there is no room, nothing is decided, and the error is what it needs.
     fn grow(
         &self,
-        mut shard: MutexGuard<'_, Shard>,
-        bytes: usize,
+        slot: &mut Slot,
         now: u64,
-        hash: u64,
         subject: Subject<'_>,
         request: Request<'_>,
-    ) -> Result<Outcome, Holding> {
+    ) -> Result<(Outcome, Holding), Holding> {
+        let NeedsRoom { bytes } = match slot.decide(now, request, true, 0) {
+            Ok(outcome) => return Ok((outcome, Holding::default())),
+            Err(needs) => needs,
+        };
         let (limit, more) = (subject.name.text(), Holding { keys: 0, bytes });
-        let slot = shard.find_mut(hash, subject).filter(|_| self.ledger().take(limit, more));
-        let Some(slot) = slot else { return Err(more) };
+        if !self.ledger().take(limit, more) {
+            return Err(more);
+        }
         let before = slot.bytes();
         let outcome = slot.decide(now, request, true, bytes);
         let grown = Holding { keys: 0, bytes: slot.bytes() - before };
         self.settle(limit, more, grown);
-        drop(shard);
-        tell(grown, Holding::default());
-        outcome.map_err(|_| more)
+        outcome.map(|outcome| (outcome, grown)).map_err(|_| more)
     }
 
     /// Decides the first call of a key, and keeps its slot. If there is no room, nothing is
     /// decided, and the error is what it needs.
-    #[inline(never)]
     fn meet(
         &self,
         place: &Place,
@@ -184,8 +203,8 @@ impl MemoryStore {
             Ok(_) => 0,
             Err(NeedsRoom { bytes }) => bytes,
         };
-        let (limit, more) =
-            (subject.name.text(), Holding { keys: 1, bytes: slot.bytes() + growth });
+        let bytes = slot.bytes() + growth;
+        let (limit, more) = (subject.name.text(), Holding { keys: 1, bytes });
         let gone = shard.collect_some(now, &self.hasher);
         let mut ledger = self.ledger();
         ledger.give_back(&gone);
@@ -271,7 +290,7 @@ impl MemoryStore {
 
     pub(crate) fn refund(&self, subject: Subject<'_>, refund: Refund<'_>) {
         let hash = self.hash(subject);
-        if let Some(slot) = self.place(hash).lock().find_mut(hash, subject) {
+        if let Some(slot) = self.place(hash).lock().find_again(hash, subject) {
             slot.state.refund(refund);
         }
     }
@@ -296,6 +315,12 @@ fn tell(taken: Holding, given_back: Holding) {
             number(taken.bytes) - number(given_back.bytes),
         );
     }
+}
+
+/// Reports how much was taken for an outcome.
+fn told((outcome, taken): (Outcome, Holding)) -> Outcome {
+    tell(taken, Holding::default());
+    outcome
 }
 
 impl Drop for MemoryStore {

@@ -60,7 +60,11 @@ impl Slot {
     }
 
     /// Decides a call. Nothing is recorded of one that needs more than `room` bytes for it.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "of several calls, that of a known key has to be fast"
+    )]
+    #[inline(always)]
     pub(super) fn decide(
         &mut self,
         now: u64,
@@ -124,6 +128,12 @@ impl Shard {
         let slots = &self.slots;
         let at = *self.index.find(hash, |at| slots[*at as usize].is(subject))?;
         Some(&mut self.slots[at as usize])
+    }
+
+    /// The same where time matters less: inlined often, `find_mut` would not be where it matters.
+    #[inline(never)]
+    pub(super) fn find_again(&mut self, hash: u64, subject: Subject<'_>) -> Option<&mut Slot> {
+        self.find_mut(hash, subject)
     }
 
     pub(super) fn insert(&mut self, hash: u64, slot: Slot, hasher: &DefaultHashBuilder) {
