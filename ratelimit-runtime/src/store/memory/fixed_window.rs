@@ -1,7 +1,7 @@
 //! The fixed window in plain Rust: the same rule as `store/redis/fixed_window.lua`.
 
 use super::{
-    held::{Entry, Held, Verdict},
+    held::{Entry, Moment, Verdict},
     packed::{Period, Time, Units},
 };
 use crate::{
@@ -60,20 +60,28 @@ impl Entry for Window {
         Self { since: now, start, count, ..self }
     }
 
-    #[inline(never)]
-    fn decide(held: &mut Held<Self>, now: u64, request: Request<'_>, looks: bool) -> Verdict {
-        let Request { policy, cost, record, .. } = request;
-        let tiers = policy.tiers();
+    #[inline]
+    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool {
         // A clock that stepped back leaves windows in the future; from here on they are of now.
         let mut ahead = false;
-        for window in &mut held.entries {
+        for window in entries {
             ahead |= window.start > now;
             *window = window.at(now);
         }
-        held.last = held.last.min(now);
-        let is_new = held.arrange(now, request);
+        moment.last = moment.last.min(now);
+        ahead
+    }
 
-        let (own, others) = held.entries.split_at_mut(tiers.len());
+    #[inline]
+    fn judge(
+        moment: &mut Moment,
+        (own, others): (&mut [Self], &mut [Self]),
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+    ) -> Verdict {
+        let Request { policy, cost, .. } = request;
+        let tiers = policy.tiers();
         let has_room = |(window, tier): (&Self, &Tier)| window.has_room(*tier, cost);
         let admitted = own.iter().zip(tiers).all(has_room);
         let mut verdict = verdict::Verdict::new(admitted, looks);
@@ -87,7 +95,7 @@ impl Entry for Window {
                 (left, if admitted || !window.has_room(*tier, cost) { ends } else { 0 })
             });
         }
-        let mark = Mark { at: now, of: held.generation.number() };
+        let mark = Mark { at: now, of: moment.generation.number() };
         let mut outcome = verdict.outcome(mark, cost, |units| {
             let full = tiers.iter().zip(&*own).filter(|it| !it.1.has_room(*it.0, units));
             full.map(|(_, window)| window.ends(now)).max().unwrap_or(0)
@@ -99,9 +107,9 @@ impl Entry for Window {
             outcome.lasts = outcome.lasts.max(window.ends(now));
         }
         if admitted {
-            held.last = now;
+            moment.last = now;
         }
-        Verdict { outcome, is_written: record && (admitted || ahead || is_new) }
+        Verdict { outcome, is_taken: admitted }
     }
 
     fn refund(&mut self, _: u64, cost: u32, at: u64) {

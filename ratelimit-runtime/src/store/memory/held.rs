@@ -34,16 +34,34 @@ pub(super) trait Entry: Copy {
     /// counted, and counts since `now`.
     fn carried(self, others: &[Self], last: u64, now: u64) -> Self;
 
-    fn decide(held: &mut Held<Self>, now: u64, request: Request<'_>, looks: bool) -> Verdict;
+    /// Makes the entries what they are now; whether the clock had stepped back behind them.
+    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool;
+
+    /// Decides by the entries of the policy's tiers, and counts in the others as well.
+    fn judge(
+        moment: &mut Moment,
+        entries: (&mut [Self], &mut [Self]),
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+    ) -> Verdict;
 
     /// Gives back units that were taken then, if this entry, last written at `last`, counts them.
     fn refund(&mut self, last: u64, cost: u32, at: u64);
 }
 
-/// An answer, and whether what is held now has to be written.
+/// An answer, and whether it changes what is held.
 pub(super) struct Verdict {
     pub(super) outcome: Outcome,
-    pub(super) is_written: bool,
+    pub(super) is_taken: bool,
+}
+
+/// What all entries of a state have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) generation: Generation,
+    /// When the state was last written.
+    pub(super) last: u64,
 }
 
 /// The memory of so many entries.
@@ -52,12 +70,13 @@ fn heap_bytes<E>(count: usize) -> usize {
 }
 
 /// What a state holds, as a decision reads and changes it.
-pub(super) struct Held<E> {
-    pub(super) generation: Generation,
-    /// When it was last written.
-    pub(super) last: u64,
-    pub(super) entries: SmallVec<[E; MAX_TIERS]>,
+struct Held<E> {
+    moment: Moment,
+    entries: SmallVec<[E; MAX_TIERS]>,
 }
+
+/// What takes the place of an [`Alone`], if anything does.
+type Next<E> = Option<Box<Several<E>>>;
 
 /// A state of one tier, as most are.
 pub(super) struct Alone<E: Entry> {
@@ -65,12 +84,8 @@ pub(super) struct Alone<E: Entry> {
     packed: E::Packed,
 }
 
-/// What takes the place of an [`Alone`], if anything does.
-type Next<E> = Option<Box<Several<E>>>;
-
 pub(super) struct Several<E> {
-    generation: Generation,
-    last: u64,
+    moment: Moment,
     entries: Vec<E>,
 }
 
@@ -79,10 +94,34 @@ impl<E: Entry> Alone<E> {
         Self { generation: Generation::next(), packed: E::NONE }
     }
 
-    /// The answer, and what takes this state's place if it is one of several entries from now on,
-    /// which needs `room`.
-    #[inline]
+    /// Decides a call of the policy that has written the state, and of no other.
+    #[inline(never)]
     pub(super) fn decide(
+        &mut self,
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+    ) -> Option<Outcome> {
+        let Request { policy, written, record, .. } = request;
+        let (last, entry) = E::unpack(self.packed)?;
+        let [tier] = policy.tiers() else { return None };
+        if !std::ptr::eq(policy, written) || !entry.is_same(&E::new(policy, *tier, now)) {
+            return None;
+        }
+        let (mut moment, mut own) = (Moment { generation: self.generation, last }, [entry]);
+        let ahead = E::see(&mut moment, &mut own, now);
+        let verdict = E::judge(&mut moment, (&mut own, &mut []), now, request, looks);
+        if record && (verdict.is_taken || ahead) {
+            let [entry] = own;
+            *self = Self { generation: moment.generation, packed: entry.pack(moment.last) };
+        }
+        Some(verdict.outcome)
+    }
+
+    /// Decides any other call. What takes this state's place, if it is one of several entries from
+    /// now on, needs `room`.
+    #[cold]
+    pub(super) fn decide_anew(
         &mut self,
         now: u64,
         request: Request<'_>,
@@ -90,40 +129,35 @@ impl<E: Entry> Alone<E> {
         room: usize,
     ) -> Result<(Outcome, Next<E>), NeedsRoom> {
         let mut held = self.held();
-        let Verdict { outcome, is_written } = E::decide(&mut held, now, request, looks);
+        let (outcome, is_written) = held.decide(now, request, looks);
         if !is_written {
             return Ok((outcome, None));
         }
-        Ok((outcome, self.put(&held, room)?))
+        if let [entry] = held.entries[..] {
+            let Moment { generation, last } = held.moment;
+            *self = Self { generation, packed: entry.pack(last) };
+            return Ok((outcome, None));
+        }
+        NeedsRoom::unless_fits(heap_bytes::<E>(held.entries.len()), room)?;
+        Ok((outcome, Some(Box::new(held.several()))))
     }
 
     pub(super) fn refund(&mut self, refund: Refund<'_>) {
         let mut held = self.held();
         held.refund(refund);
         if let [entry] = held.entries[..] {
-            self.packed = entry.pack(held.last);
+            self.packed = entry.pack(held.moment.last);
         }
     }
 
-    #[inline]
     fn held(&self) -> Held<E> {
-        let mut held = Held { generation: self.generation, last: 0, entries: SmallVec::new() };
+        let moment = Moment { generation: self.generation, last: 0 };
+        let mut held = Held { moment, entries: SmallVec::new() };
         if let Some((last, entry)) = E::unpack(self.packed) {
-            held.last = last;
+            held.moment.last = last;
             held.entries.push(entry);
         }
         held
-    }
-
-    /// Writes what is held, if it is one entry; otherwise it is several.
-    #[inline]
-    fn put(&mut self, held: &Held<E>, room: usize) -> Result<Next<E>, NeedsRoom> {
-        if let [entry] = held.entries[..] {
-            *self = Self { generation: held.generation, packed: entry.pack(held.last) };
-            return Ok(None);
-        }
-        NeedsRoom::unless_fits(heap_bytes::<E>(held.entries.len()), room)?;
-        Ok(Some(Box::new(held.several())))
     }
 }
 
@@ -136,7 +170,7 @@ impl<E: Entry> Several<E> {
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
         let mut held = self.held();
-        let Verdict { outcome, is_written } = E::decide(&mut held, now, request, looks);
+        let (outcome, is_written) = held.decide(now, request, looks);
         if is_written {
             let more = held.entries.len().saturating_sub(self.entries.capacity());
             NeedsRoom::unless_fits(more * size_of::<E>(), room)?;
@@ -157,12 +191,11 @@ impl<E: Entry> Several<E> {
     }
 
     fn held(&self) -> Held<E> {
-        let entries = SmallVec::from_slice(&self.entries);
-        Held { generation: self.generation, last: self.last, entries }
+        Held { moment: self.moment, entries: SmallVec::from_slice(&self.entries) }
     }
 
     fn put(&mut self, held: &Held<E>) {
-        (self.generation, self.last) = (held.generation, held.last);
+        self.moment = held.moment;
         self.entries.clear();
         self.entries.reserve_exact(held.entries.len());
         self.entries.extend_from_slice(&held.entries);
@@ -171,16 +204,24 @@ impl<E: Entry> Several<E> {
 
 impl<E: Entry> Held<E> {
     fn several(&self) -> Several<E> {
-        let Self { generation, last, ref entries } = *self;
-        Several { generation, last, entries: entries.to_vec() }
+        Several { moment: self.moment, entries: self.entries.to_vec() }
+    }
+
+    /// The answer, and whether what is held now has to be written.
+    fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> (Outcome, bool) {
+        let ahead = E::see(&mut self.moment, &mut self.entries, now);
+        let is_new = self.arrange(now, request);
+        let entries = self.entries.split_at_mut(request.policy.tiers().len());
+        let verdict = E::judge(&mut self.moment, entries, now, request, looks);
+        (verdict.outcome, request.record && (verdict.is_taken || ahead || is_new))
     }
 
     /// Gives back what a call took, unless the state has begun anew since.
     fn refund(&mut self, refund: Refund<'_>) {
         let Refund { cost, mark, .. } = refund;
-        if self.generation.number() == mark.of {
+        if self.moment.generation.number() == mark.of {
             for entry in &mut self.entries {
-                entry.refund(self.last, cost, mark.at);
+                entry.refund(self.moment.last, cost, mark.at);
             }
         }
     }
@@ -189,7 +230,7 @@ impl<E: Entry> Held<E> {
     /// is written in the source come next. Whether any was not there: a policy is known from its
     /// first call on, also if that is refused.
     #[inline]
-    pub(super) fn arrange(&mut self, now: u64, request: Request<'_>) -> bool {
+    fn arrange(&mut self, now: u64, request: Request<'_>) -> bool {
         let Request { policy, written, .. } = request;
         let tiers = policy.tiers();
         let is_in_place = |(tier, entry): (&Tier, &E)| entry.is_same(&E::new(policy, *tier, now));
@@ -211,8 +252,9 @@ impl<E: Entry> Held<E> {
         for new in tiers(policy).into_iter().chain(tiers(written)) {
             if !self.entries.iter().any(|entry| entry.is_same(&new)) {
                 let known = held.iter().find(|entry| entry.is_same(&new)).copied();
-                let carried =
-                    || if held.is_empty() { new } else { new.carried(&held, self.last, now) };
+                let carried = || {
+                    if held.is_empty() { new } else { new.carried(&held, self.moment.last, now) }
+                };
                 is_new |= known.is_none();
                 self.entries.push(known.unwrap_or_else(carried));
             }

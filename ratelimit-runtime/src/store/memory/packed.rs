@@ -18,8 +18,9 @@ impl<const BYTES: usize> Short<BYTES> {
     #[inline]
     pub(super) fn new(number: u64) -> Self {
         let largest = (1 << (8 * BYTES)) - 1;
-        let bytes = number.min(largest).to_le_bytes();
-        Self(std::array::from_fn(|index| bytes[index]))
+        let mut bytes = [0; BYTES];
+        bytes.copy_from_slice(&number.min(largest).to_le_bytes()[..BYTES]);
+        Self(bytes)
     }
 
     #[inline]

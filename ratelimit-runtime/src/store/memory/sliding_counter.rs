@@ -1,7 +1,7 @@
 //! The sliding counter in plain Rust: the same rule as `store/redis/sliding_counter.lua`.
 
 use super::{
-    held::{Entry, Held, Verdict},
+    held::{Entry, Moment, Verdict},
     packed::{Period, Time, Units},
 };
 use crate::{
@@ -61,21 +61,29 @@ impl Entry for Counter {
         Self { since: now, previous: units(previous), current: units(current), ..self }
     }
 
-    #[inline(never)]
-    fn decide(held: &mut Held<Self>, now: u64, request: Request<'_>, looks: bool) -> Verdict {
-        let Request { policy, cost, record, .. } = request;
-        let tiers = policy.tiers();
+    #[inline]
+    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool {
         // A window of the future, left by a clock that stepped back, is one of now from here on.
         let mut ahead = false;
-        for counter in &mut held.entries {
-            ahead |= counter.start(held.last) > counter.start(now);
-            *counter = counter.at(held.last, now);
+        for counter in entries {
+            ahead |= counter.start(moment.last) > counter.start(now);
+            *counter = counter.at(moment.last, now);
         }
-        let is_new = held.arrange(now, request);
+        ahead
+    }
 
-        let (own, others) = held.entries.split_at_mut(tiers.len());
-        let has_room = |(counter, tier): (&Self, &Tier)| counter.has_room(now, *tier, cost);
-        let admitted = own.iter().zip(tiers).all(has_room);
+    #[inline]
+    fn judge(
+        moment: &mut Moment,
+        (own, others): (&mut [Self], &mut [Self]),
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+    ) -> Verdict {
+        let Request { policy, cost, .. } = request;
+        let tiers = policy.tiers();
+        let at = |counter: &Self, tier: &Tier| Position::new(*counter, now, *tier);
+        let admitted = own.iter().zip(tiers).all(|(it, tier)| at(it, tier).has_room(cost));
         let taken = admitted || policy.counts_rejected();
         let mut verdict = verdict::Verdict::new(admitted, looks);
         let mut grown = 0;
@@ -85,25 +93,24 @@ impl Entry for Counter {
                 counter.current = before.max(before.saturating_add(cost).min(tier.threshold()));
                 grown = grown.max(counter.current - before);
             }
-            verdict.tier(index, counter.wait(now, *tier, tier.threshold()), || {
-                let left = counter.left(now, *tier);
+            let at = at(counter, tier);
+            verdict.tier(index, at.wait(tier.threshold()), || {
+                let left = at.left();
                 let wanted = if admitted { left.saturating_add(1) } else { cost };
-                (left, counter.wait(now, *tier, wanted.min(tier.threshold())))
+                (left, at.wait(wanted))
             });
         }
-        let mark = Mark { at: now, of: held.generation.number() };
+        let mark = Mark { at: now, of: moment.generation.number() };
         let mut outcome = verdict.outcome(mark, cost, |units| {
-            let until = |(tier, counter): (&Tier, &Self)| {
-                counter.wait(now, *tier, units.min(tier.threshold()))
-            };
+            let until = |(tier, counter): (&Tier, &Self)| at(counter, tier).wait(units);
             tiers.iter().zip(&*own).map(until).max().unwrap_or(0)
         });
         for counter in others {
             counter.current = counter.current.saturating_add(grown);
             outcome.lasts = outcome.lasts.max(counter.lasts(now));
         }
-        held.last = now;
-        Verdict { outcome, is_written: record && (taken || ahead || is_new) }
+        moment.last = now;
+        Verdict { outcome, is_taken: taken }
     }
 
     fn refund(&mut self, last: u64, cost: u32, at: u64) {
@@ -135,50 +142,6 @@ impl Counter {
         Self { previous, current, ..self }
     }
 
-    /// The most units that weigh: with more, products would not be exact.
-    fn most(self, tier: Tier) -> u32 {
-        u32::try_from(EXACT / (self.period / tier.tick())).unwrap_or(u32::MAX)
-    }
-
-    /// What the two windows weigh together, rounded up to whole units.
-    fn used(self, now: u64, tier: Tier) -> u64 {
-        let (tick, ticks) = (tier.tick(), self.period / tier.tick());
-        // Less time left than there is would be less weight: it is rounded up.
-        let time = (self.start(now) + self.period - now).div_ceil(tick).min(ticks);
-        let previous = self.previous.min(self.most(tier));
-        u64::from(self.current) + (u64::from(previous) * time).div_ceil(ticks)
-    }
-
-    fn has_room(self, now: u64, tier: Tier, units: u32) -> bool {
-        units == 0 || self.used(now, tier) + u64::from(units) <= u64::from(tier.threshold())
-    }
-
-    /// The units that can be had.
-    fn left(self, now: u64, tier: Tier) -> u32 {
-        let left = u64::from(tier.threshold()).saturating_sub(self.used(now, tier));
-        u32::try_from(left).unwrap_or(u32::MAX)
-    }
-
-    /// How long until this many units, at most the threshold, can be had.
-    fn wait(self, now: u64, tier: Tier, units: u32) -> u64 {
-        let (period, tick) = (self.period, tier.tick());
-        if self.has_room(now, tier, units) {
-            return 0;
-        }
-        let end = self.start(now) + period - now;
-        // The most ticks with which `count`, weighted, leaves room for `free` units.
-        let most = |count: u32, free: u32| {
-            let count = count.min(self.most(tier)).max(1);
-            u64::from(free) * (period / tick) / u64::from(count) * tick
-        };
-        match (tier.threshold() - units).checked_sub(self.current) {
-            // In this window, when what is left of it is short enough; at its end at the latest.
-            Some(free) => end - most(self.previous, free),
-            // In the next one, in which the current units weigh, or at its end.
-            None => end + period - most(self.current, tier.threshold() - units),
-        }
-    }
-
     /// Until both windows hold nothing.
     fn lasts(self, now: u64) -> u64 {
         let end = self.start(now) + self.period - now;
@@ -186,6 +149,71 @@ impl Counter {
             (0, 0) => 0,
             (_, 0) => end,
             _ => end + self.period,
+        }
+    }
+}
+
+/// A counter as a tier of a policy sees it now.
+#[derive(Clone, Copy)]
+struct Position {
+    counter: Counter,
+    threshold: u32,
+    /// Until the later window ends, in microseconds.
+    ends: u64,
+    tick: u64,
+    /// The ticks of a period.
+    ticks: u64,
+    /// What the two windows weigh together, rounded up to whole units.
+    used: u64,
+}
+
+impl Position {
+    #[inline]
+    fn new(counter: Counter, now: u64, tier: Tier) -> Self {
+        let (threshold, tick) = (tier.threshold(), tier.tick());
+        let ends = counter.period - now % counter.period;
+        let ticks = counter.period / tick;
+        let mut position = Self { counter, threshold, ends, tick, ticks, used: 0 };
+        // Less time left than there is would be less weight: it is rounded up.
+        let left = ends.div_ceil(tick).min(ticks);
+        let previous = (position.weighing(counter.previous) * left).div_ceil(ticks);
+        position.used = u64::from(counter.current) + previous;
+        position
+    }
+
+    /// So many of these units weigh: with more, products would not be exact.
+    #[inline]
+    fn weighing(self, units: u32) -> u64 {
+        if units <= self.threshold { units.into() } else { (EXACT / self.ticks).min(units.into()) }
+    }
+
+    #[inline]
+    fn has_room(self, units: u32) -> bool {
+        units == 0 || self.used + u64::from(units) <= u64::from(self.threshold)
+    }
+
+    /// The units that can be had.
+    #[inline]
+    fn left(self) -> u32 {
+        u32::try_from(u64::from(self.threshold).saturating_sub(self.used)).unwrap_or(u32::MAX)
+    }
+
+    /// How long until this many units, or as many as the threshold, can be had.
+    fn wait(self, units: u32) -> u64 {
+        let units = units.min(self.threshold);
+        if self.has_room(units) {
+            return 0;
+        }
+        // The most ticks with which `count`, weighted, leaves room for `free` units.
+        let most = |count: u32, free: u32| {
+            u64::from(free) * self.ticks / self.weighing(count).max(1) * self.tick
+        };
+        let Counter { period, previous, current, .. } = self.counter;
+        match (self.threshold - units).checked_sub(current) {
+            // In this window, when what is left of it is short enough; at its end at the latest.
+            Some(free) => self.ends - most(previous, free),
+            // In the next one, in which the current units weigh, or at its end.
+            None => self.ends + period - most(current, self.threshold - units),
         }
     }
 }

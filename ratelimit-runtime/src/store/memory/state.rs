@@ -65,23 +65,44 @@ impl State {
         looks: bool,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
-        let (outcome, several) = match self {
+        let decided = match self {
             Self::SlidingWindow(log) => return log.decide(now, request, looks, room),
-            Self::SlidingCounter(alone) => {
-                let (outcome, several) = alone.decide(now, request, looks, room)?;
-                (outcome, several.map(Self::SlidingCounters))
-            }
-            Self::FixedWindow(alone) => {
-                let (outcome, several) = alone.decide(now, request, looks, room)?;
-                (outcome, several.map(Self::FixedWindows))
-            }
-            Self::TokenBucket(alone) => {
-                let (outcome, several) = alone.decide(now, request, looks, room)?;
-                (outcome, several.map(Self::TokenBuckets))
-            }
+            Self::SlidingCounter(alone) => alone.decide(now, request, looks),
+            Self::FixedWindow(alone) => alone.decide(now, request, looks),
+            Self::TokenBucket(alone) => alone.decide(now, request, looks),
             Self::SlidingCounters(several) => return several.decide(now, request, looks, room),
             Self::FixedWindows(several) => return several.decide(now, request, looks, room),
             Self::TokenBuckets(several) => return several.decide(now, request, looks, room),
+        };
+        match decided {
+            Some(outcome) => Ok(outcome),
+            None => self.decide_anew(now, request, looks, room),
+        }
+    }
+
+    /// Decides a call that a state of one tier does not know, such as the first one.
+    #[cold]
+    fn decide_anew(
+        &mut self,
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+        room: usize,
+    ) -> Result<Outcome, NeedsRoom> {
+        let (outcome, several) = match self {
+            Self::SlidingCounter(alone) => {
+                let (outcome, several) = alone.decide_anew(now, request, looks, room)?;
+                (outcome, several.map(Self::SlidingCounters))
+            }
+            Self::FixedWindow(alone) => {
+                let (outcome, several) = alone.decide_anew(now, request, looks, room)?;
+                (outcome, several.map(Self::FixedWindows))
+            }
+            Self::TokenBucket(alone) => {
+                let (outcome, several) = alone.decide_anew(now, request, looks, room)?;
+                (outcome, several.map(Self::TokenBuckets))
+            }
+            known => return known.decide(now, request, looks, room),
         };
         if let Some(several) = several {
             *self = several;

@@ -1,7 +1,7 @@
 //! The token bucket in plain Rust: the same rule as `store/redis/token_bucket.lua`.
 
 use super::{
-    held::{Entry, Held, Verdict},
+    held::{Entry, Moment, Verdict},
     packed::{Period, Short, Time, Units},
 };
 use crate::{
@@ -60,26 +60,32 @@ impl Entry for Level {
         Self { since: now, parts: parts.min(self.bucket.full), ..self }
     }
 
-    #[inline(never)]
-    fn decide(held: &mut Held<Self>, now: u64, request: Request<'_>, looks: bool) -> Verdict {
-        let Request { policy, cost, record, .. } = request;
-        let tiers = policy.tiers();
+    #[inline]
+    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool {
         // A clock that stepped back neither fills a bucket nor drains it.
-        let (elapsed, ahead) = (now.saturating_sub(held.last), held.last > now);
-        let mut is_full = true;
-        for level in &mut held.entries {
+        let (elapsed, mut is_full) = (now.saturating_sub(moment.last), !entries.is_empty());
+        for level in entries {
             let Bucket { refill, full, .. } = level.bucket;
             // A product that does not fit fills any bucket.
             level.parts = level.parts.saturating_add(elapsed.saturating_mul(refill)).min(full);
             is_full &= level.parts == full;
         }
-        if is_full && !held.entries.is_empty() {
+        if is_full {
             // As if nothing had ever been taken: there is nothing to give back either.
-            held.generation = held.generation.renewed(now);
+            moment.generation = moment.generation.renewed(now);
         }
-        let is_new = held.arrange(now, request);
+        moment.last > now
+    }
 
-        let (own, others) = held.entries.split_at_mut(tiers.len());
+    #[inline]
+    fn judge(
+        moment: &mut Moment,
+        (own, others): (&mut [Self], &mut [Self]),
+        now: u64,
+        request: Request<'_>,
+        looks: bool,
+    ) -> Verdict {
+        let Request { policy, cost, .. } = request;
         let admitted = own.iter().all(|level| level.parts >= level.bucket.of(cost));
         let taken = admitted || policy.counts_rejected();
         let mut verdict = verdict::Verdict::new(admitted, looks);
@@ -96,7 +102,7 @@ impl Entry for Level {
                 (u32::try_from(left).unwrap_or(u32::MAX), level.until(wanted))
             });
         }
-        let mark = Mark { at: now, of: held.generation.number() };
+        let mark = Mark { at: now, of: moment.generation.number() };
         let mut outcome = verdict.outcome(mark, cost, |units| {
             own.iter().map(|level| level.until(level.bucket.of(units))).max().unwrap_or(0)
         });
@@ -105,8 +111,8 @@ impl Entry for Level {
             level.parts = level.parts.saturating_sub(taken);
             outcome.lasts = outcome.lasts.max(level.until(level.bucket.full));
         }
-        held.last = now;
-        Verdict { outcome, is_written: record && (taken || ahead || is_new) }
+        moment.last = now;
+        Verdict { outcome, is_taken: taken }
     }
 
     fn refund(&mut self, _: u64, cost: u32, at: u64) {
