@@ -220,23 +220,23 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
     assert!(error.contains("not permitted"), "{error}");
     let url = server.url().replace("redis://", "redis://limiter:password@");
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
-    const HASH: &str = "ratelimit:overrides";
+    let hash = "ratelimit:overrides";
     for (command, arguments) in [
-        ("DEL", &[HASH][..]),
-        ("UNLINK", &[HASH]),
-        ("HSET", &[HASH, "*", "off"]),
-        ("HDEL", &[HASH, "reply"]),
-        ("SET", &[HASH, "gone"]),
-        ("PEXPIRE", &[HASH, "1"]),
-        ("EVAL", &["return redis.call('UNLINK', KEYS[1])", "1", HASH]),
-        ("EVAL", &["return redis.call('SET', KEYS[1], '1')", "1", HASH]),
+        ("DEL", &[hash][..]),
+        ("UNLINK", &[hash]),
+        ("HSET", &[hash, "*", "off"]),
+        ("HDEL", &[hash, "reply"]),
+        ("SET", &[hash, "gone"]),
+        ("PEXPIRE", &[hash, "1"]),
+        ("EVAL", &["return redis.call('UNLINK', KEYS[1])", "1", hash]),
+        ("EVAL", &["return redis.call('SET', KEYS[1], '1')", "1", hash]),
     ] {
         let answer: redis::RedisResult<redis::Value> =
             redis::cmd(command).arg(arguments).query(&mut connection);
         let error = answer.expect_err(command).to_string();
         assert!(error.contains("NOPERM") || error.contains("permissions"), "{command}: {error}");
     }
-    assert_eq!(server.command::<String>(&format!("HGET {HASH} reply")), "{\"threshold\":7}");
+    assert_eq!(server.command::<String>(&format!("HGET {hash} reply")), "{\"threshold\":7}");
     // And the publisher counts nothing.
     assert!(publisher.check(&POLICY, "alice").await.is_err());
     publisher.publish_override("reply", None).await.unwrap();
