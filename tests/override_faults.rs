@@ -1,4 +1,4 @@
-//! Whatever stands where overrides are read: it forges no line of a log, is told once, blocks
+//! A source of overrides with any content: it forges no line of a log, is logged once, blocks
 //! nothing, and cannot be changed by those who only read it.
 
 use std::{

@@ -95,7 +95,7 @@ async fn send_mail(account: Account, Form(mail): Fields) -> Result<&'static str>
     Ok("sent\n")
 }
 
-/// As many calls as the account's plan has. The caller is the account, because it has an API key.
+/// Limits calls by the account's plan. The caller is the account, because it has an API key.
 #[rate_limit(name = "api", period = "1m", threshold = account.calls_per_minute)]
 async fn api(account: Account) -> Result<String> {
     Ok(format!("{} calls a minute\n", account.calls_per_minute))

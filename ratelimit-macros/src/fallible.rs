@@ -11,7 +11,7 @@ use syn::{
 use crate::function::spanned;
 
 pub(crate) struct Fallible {
-    /// What the body gives.
+    /// The type of the body's value.
     output: Type,
     flag: Ident,
     private: TokenStream,

@@ -104,7 +104,7 @@ impl Function {
         }
     }
 
-    /// Has the function return `Result<Output, RateLimitError>`, as its `flag` asks.
+    /// Makes the function return `Result<Output, RateLimitError>`, as its `flag` asks.
     pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path, errors: &mut Errors) {
         if let Some((_, Body::Boxed(_))) = self.body {
             errors.at(

@@ -77,13 +77,13 @@ pub struct Charge {
 #[derive(Debug)]
 pub struct Model {
     callers: HashMap<usize, State>,
-    /// Whether units and states are told apart by the instant they are of, or by a name.
+    /// How units and states are distinguished: by their instant, or by a name.
     by: By,
     /// The charges and the states so far.
     numbers: u64,
 }
 
-/// What a store tells charges apart by.
+/// How a store distinguishes charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The embedded store: units of a log by the instant, states by a number.

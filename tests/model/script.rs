@@ -104,7 +104,7 @@ impl Script {
     }
 }
 
-/// What a script is told of a policy.
+/// The arguments that a script gets of a policy.
 pub(crate) struct Tiers {
     algorithm: Algorithm,
     count_rejected: bool,

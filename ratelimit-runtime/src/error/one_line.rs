@@ -1,4 +1,4 @@
-//! What operators wrote, in messages that are lines of a log.
+//! Text of operators, escaped for messages that are lines of a log.
 
 use std::fmt::{self, Write};
 

@@ -26,7 +26,7 @@ enum Part {
     Or,
     /// A text to be written as its digest.
     Secret(String),
-    /// Of a secret, or of a text too long to be written out.
+    /// The digest of a secret, or of a text too long to be written out.
     Digest(String),
 }
 

@@ -72,9 +72,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// What a call gets when Redis cannot decide it within the deadline, or when it needs room in
-    /// the store of this process and that is [full](Self::max_keys); [`OnStoreError::Local`] by
-    /// default. A call can say otherwise, with `on_store_error` in the attribute.
+    /// Sets the answer of a call that Redis cannot decide within the deadline, or that needs room in
+    /// the store of this process when that is [full](Self::max_keys); [`OnStoreError::Local`] by
+    /// default. A call may have its own, by `on_store_error` in the attribute.
     ///
     /// While Redis fails, calls do not each wait for it: after five failures in a row it is left
     /// alone, and one call after the other looks whether it is back, first after 100 ms, then at

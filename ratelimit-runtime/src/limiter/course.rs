@@ -222,7 +222,7 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Whether the policy and the call obey the rules, and the one allows what the other asks.
+/// Checks the rules of the policy and of the call, and that the policy allows the call.
 pub(super) fn judge(request: Request<'_>) -> Result<(), RateLimitError> {
     let Request { policy, cost, id, .. } = request;
     let fault = match policy.algorithm() {

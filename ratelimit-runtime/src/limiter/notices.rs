@@ -14,7 +14,7 @@ use crate::error::{InvalidPolicy, RateLimitError};
 /// How long nothing is logged of a dry run after something was.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What was logged of a limiter's limits, by their names.
+/// The notices of a limiter's limits, by their names.
 #[derive(Default)]
 pub(super) struct Notices(Mutex<HashMap<&'static str, Notice>>);
 
@@ -25,7 +25,7 @@ struct Notice {
     dry_run: Option<DryRun>,
 }
 
-/// What a dry run would have refused.
+/// The refusals of a dry run that are not logged yet.
 struct DryRun {
     logged: Instant,
     /// The calls since then.

@@ -146,7 +146,7 @@ where
 
 /// Settings of the page for the limits of `limiter`, for those whom `authorize` lets in.
 ///
-/// `authorize` is asked for every request to a host that is served, before anything else is looked at.
+/// `authorize` is asked for every request to a served host, before anything else is checked.
 pub fn builder<A>(limiter: Limiter, authorize: A) -> DashboardBuilder
 where
     A: Fn(&Parts) -> Access + Send + Sync + 'static,

@@ -25,7 +25,7 @@ struct World {
     refusals: Refusals,
     policies: Vec<Policy>,
     flights: Vec<Flight>,
-    /// What was admitted, and how the store knows it.
+    /// The admitted calls, with the store's marks of them.
     charged: Vec<(Call, Mark)>,
     /// When more became free than time alone would free.
     freed: Option<Instant>,

@@ -30,7 +30,7 @@ fn admitted(remaining: u32) -> Outcome {
     Outcome { admitted: true, remaining, ..refused(SECOND) }
 }
 
-/// Of a call that was answered at once.
+/// The trip of a call that was answered at once.
 fn at(sent: Instant) -> Trip {
     Trip { sent, answered: sent }
 }

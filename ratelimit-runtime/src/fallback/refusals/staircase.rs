@@ -172,7 +172,7 @@ impl Staircase {
     }
 }
 
-/// What so many units leave of the first threshold; a bucket may be larger than its own.
+/// The units of the first threshold beyond `units`. Negative where a bucket is larger.
 fn spare(policy: &Policy, units: u32) -> i64 {
     threshold(policy) - i64::from(units)
 }

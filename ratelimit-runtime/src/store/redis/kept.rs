@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::UnavailableReason;
 
-/// After so many calls without an answer the connection is made anew: a peer that vanished without
+/// After so many calls without an answer the connection is replaced: a peer that vanished without
 /// a word is noticed by nothing else.
 const UNANSWERED: u32 = 3;
 

@@ -105,7 +105,7 @@ mod tests {
         }
         assert_eq!(status(&names, "/", &[("host", "a.ops.example")]), Some(421));
         assert_eq!(status(&[], "/", &[]), Some(421));
-        // All that is said has to be right.
+        // Every value has to be right.
         assert_eq!(status(&[], "http://localhost/", &[]), None);
         assert_eq!(status(&[], "http://evil.example/", &[("host", "localhost")]), Some(421));
         assert_eq!(status(&[], "http://localhost/", &[("host", "evil.example")]), Some(421));
