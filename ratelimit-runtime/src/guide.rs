@@ -1,4 +1,4 @@
-//! What is to be known beyond the items of this crate, a page for each question.
+//! Guides beyond the items of this crate, one page for each subject.
 
 #[doc = include_str!("guide/pipeline.md")]
 pub mod pipeline {}
@@ -23,8 +23,8 @@ pub mod migration {}
 pub mod operating {}
 
 #[cfg(feature = "overrides")]
-#[doc = include_str!("guide/steering.md")]
-pub mod steering {}
+#[doc = include_str!("guide/overrides.md")]
+pub mod overrides {}
 
 #[doc = include_str!("guide/redis.md")]
 pub mod redis {}
@@ -38,7 +38,7 @@ pub mod capacity {}
 #[doc = include_str!("guide/comparison.md")]
 pub mod comparison {}
 
-// Its examples are tried as those of the English one are.
+// Runs its examples, as those of the English README are run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.zh-CN.md")]
 mod readme_in_chinese {}
