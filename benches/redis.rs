@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 const ROUNDS: usize = 7;
 const LENGTH: Duration = Duration::from_millis(500);
 const TASKS: [u32; 3] = [1, 64, 512];
-const SCRIPT: &str = include_str!("../ratelimit-runtime/src/store/redis/sliding_window.lua");
+const SCRIPT: &str = include_str!("../ratelimit-runtime/src/algorithms/sliding_window.lua");
 
 /// A runtime, and a limiter that lives on it.
 struct Client {

@@ -27,7 +27,7 @@ const SIMULATED: &str = "local time = redis.call('TIME')\ntime[1], time[2] = KEY
 
 macro_rules! shipped {
     ($name:literal) => {
-        include_str!(concat!("../ratelimit-runtime/src/store/redis/", $name, ".lua"))
+        include_str!(concat!("../ratelimit-runtime/src/algorithms/", $name, ".lua"))
     };
 }
 

@@ -13,26 +13,26 @@ use crate::errors::Errors;
 /// The arguments; `None` where one was not given.
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) period: Option<Given<Expr>>,
-    pub(crate) threshold: Option<Given<Expr>>,
+    pub(crate) period: Option<Arg<Expr>>,
+    pub(crate) threshold: Option<Arg<Expr>>,
     pub(crate) tiers: Vec<TierArgs>,
-    pub(crate) key: Option<Given<Expr>>,
-    pub(crate) name: Option<Given<Expr>>,
-    pub(crate) algorithm: Option<Given<Expr>>,
-    pub(crate) burst: Option<Given<Expr>>,
-    pub(crate) cost: Option<Given<Expr>>,
-    pub(crate) skip: Option<Given<Expr>>,
-    pub(crate) limiter: Option<Given<Expr>>,
-    pub(crate) on_store_error: Option<Given<Expr>>,
-    pub(crate) max_wait: Option<Given<Expr>>,
-    pub(crate) count_rejected: Option<Given<()>>,
-    pub(crate) dry_run: Option<Given<()>>,
-    pub(crate) fallible: Option<Given<()>>,
-    pub(crate) krate: Option<Given<Path>>,
+    pub(crate) key: Option<Arg<Expr>>,
+    pub(crate) name: Option<Arg<Expr>>,
+    pub(crate) algorithm: Option<Arg<Expr>>,
+    pub(crate) burst: Option<Arg<Expr>>,
+    pub(crate) cost: Option<Arg<Expr>>,
+    pub(crate) skip: Option<Arg<Expr>>,
+    pub(crate) limiter: Option<Arg<Expr>>,
+    pub(crate) on_store_error: Option<Arg<Expr>>,
+    pub(crate) max_wait: Option<Arg<Expr>>,
+    pub(crate) count_rejected: Option<Arg<()>>,
+    pub(crate) dry_run: Option<Arg<()>>,
+    pub(crate) fallible: Option<Arg<()>>,
+    pub(crate) krate: Option<Arg<Path>>,
 }
 
 /// An argument's name, where it stands, and its value.
-pub(crate) struct Given<T> {
+pub(crate) struct Arg<T> {
     pub(crate) name: Ident,
     pub(crate) value: T,
 }
@@ -40,8 +40,8 @@ pub(crate) struct Given<T> {
 /// `tier(period = .., threshold = ..)`.
 pub(crate) struct TierArgs {
     pub(crate) keyword: Ident,
-    pub(crate) period: Option<Given<Expr>>,
-    pub(crate) threshold: Option<Given<Expr>>,
+    pub(crate) period: Option<Arg<Expr>>,
+    pub(crate) threshold: Option<Arg<Expr>>,
 }
 
 const NAMES: [&str; 16] = [
@@ -187,7 +187,7 @@ fn each_argument(
 
 /// Reads `= value` into the argument's slot.
 fn assign<T: Parse>(
-    slot: &mut Option<Given<T>>,
+    slot: &mut Option<Arg<T>>,
     name: Ident,
     input: ParseStream<'_>,
     errors: &mut Errors,
@@ -202,13 +202,13 @@ fn assign<T: Parse>(
         return Err(needs_a_value());
     }
     let value = input.parse()?;
-    fill(slot, Given { name, value }, errors);
+    fill(slot, Arg { name, value }, errors);
     Ok(())
 }
 
 /// Takes an argument without a value.
 fn flag(
-    slot: &mut Option<Given<()>>,
+    slot: &mut Option<Arg<()>>,
     name: Ident,
     input: ParseStream<'_>,
     errors: &mut Errors,
@@ -217,16 +217,16 @@ fn flag(
         let message = format!("`{name}` takes no value: write `{name}`, or leave it out");
         return Err(syn::Error::new(name.span(), message));
     }
-    fill(slot, Given { name, value: () }, errors);
+    fill(slot, Arg { name, value: () }, errors);
     Ok(())
 }
 
-fn fill<T>(slot: &mut Option<Given<T>>, given: Given<T>, errors: &mut Errors) {
+fn fill<T>(slot: &mut Option<Arg<T>>, arg: Arg<T>, errors: &mut Errors) {
     if slot.is_some() {
-        let name = &given.name;
+        let name = &arg.name;
         errors.at(name, format!("`{name}` is given twice; keep one of them"));
     } else {
-        *slot = Some(given);
+        *slot = Some(arg);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     args::Args,
     errors::Errors,
     function::{Function, spanned},
-    policy::{Policy, Tier},
+    limit::{LimitSpec, Tier},
     stacked,
     value::{Kind, Value},
 };
@@ -17,7 +17,7 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
     let mut errors = Errors::default();
     let callsite = stacked::callsite(&arguments);
     let args = Args::parse(arguments, &mut errors);
-    let policy = Policy::judge(args, &mut errors);
+    let spec = LimitSpec::validate(args, &mut errors);
     let mut function = match Function::read(item) {
         Ok(function) => function,
         Err(error) => {
@@ -27,15 +27,15 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
         }
     };
     function.judge(&mut errors);
-    stacked::judge(policy.name.as_ref(), item, &mut errors);
-    if let Some(flag) = &policy.fallible {
-        function.make_fallible(flag, &policy.krate, &mut errors);
+    stacked::judge(spec.name.as_ref(), item, &mut errors);
+    if let Some(flag) = &spec.fallible {
+        function.make_fallible(flag, &spec.krate, &mut errors);
     }
     // The item comes first and always: callers, and tools that complete names in it, go on.
     match errors.into_tokens() {
         // Parameters that only an argument names would be reported as unused.
         Some(errors) => quote!(#[allow(unused)] #function #errors),
-        None => function.with_prologue(&prologue(&policy, &function, &callsite)),
+        None => function.with_prologue(&prologue(&spec, &function, &callsite)),
     }
 }
 
@@ -43,18 +43,18 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
 ///
 /// Everything in it has the one name `it`, which is that of a function first: see
 /// [`stacked::callsite`].
-fn prologue(policy: &Policy, function: &Function, it: &Ident) -> TokenStream {
-    let Policy { cost, max_wait, on_store_error, skip, key, limiter, krate, .. } = policy;
-    let private = quote!(#krate::private);
+fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
+    let LimitSpec { cost, max_wait, on_store_error, skip, key, limiter, krate, .. } = spec;
+    let private = quote!(#krate::__private);
 
-    let literal = policy_tokens(policy, |value| value.literal(&private));
-    let declaration = declaration(policy, &private);
+    let literal = policy_tokens(spec, |value| value.literal(&private));
+    let declaration = declaration(spec, &private);
     let emit = |value: &Value| match (value.number, value.kind) {
         (Some(_), _) => value.literal(&private),
         (None, Kind::Time) => function.localize(&value.expr),
         (None, Kind::Units) => units(&private, value.expr.span(), &function.localize(&value.expr)),
     };
-    let late = (!policy.is_literal()).then(|| policy_tokens(policy, emit));
+    let late = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
     let new = quote!(#private::Call::new(#it()));
     // A policy that is known only now comes with the call.
     let (new, call, check) = match late {
@@ -128,8 +128,8 @@ fn units(private: &TokenStream, span: Span, number: &TokenStream) -> TokenStream
 }
 
 /// What the list of all limits says of the function beside its policy.
-fn declaration(policy: &Policy, private: &TokenStream) -> TokenStream {
-    let Policy { tiers, burst, cost, key, dry_run, .. } = policy;
+fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
+    let LimitSpec { tiers, burst, cost, key, dry_run, .. } = spec;
     let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
     let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
     let late: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
@@ -155,8 +155,8 @@ fn text(expr: &impl ToTokens) -> String {
 }
 
 /// The policy as the runtime makes it, with each value as `emit` writes it.
-fn policy_tokens(policy: &Policy, emit: impl Fn(&Value) -> TokenStream) -> TokenStream {
-    let Policy { algorithm, tiers, burst, count_rejected, name, krate, .. } = policy;
+fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> TokenStream {
+    let LimitSpec { algorithm, tiers, burst, count_rejected, name, krate, .. } = spec;
     let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);
     let constructor = format_ident!("{}", algorithm.as_str());
     let mut tiers = tiers.iter().map(|Tier { period, threshold, .. }| {

@@ -24,7 +24,7 @@ impl Fallible {
             ReturnType::Type(arrow, output) => (arrow, *output),
             ReturnType::Default => (Token![->](Span::mixed_site()), parse_quote!(())),
         };
-        let private = quote!(#krate::private);
+        let private = quote!(#krate::__private);
         let span = Span::mixed_site().located_at(output.span());
         let (result, error) = (spanned(&private, span), spanned(krate, span));
         let result = quote_spanned!(span=> #result::Result<#output, #error::RateLimitError>);

@@ -9,7 +9,7 @@ use syn::{
     token::Brace,
 };
 
-use crate::{boxed::Boxed, errors::Errors, fallible::Fallible};
+use crate::{boxed_future::Boxed, errors::Errors, fallible::Fallible};
 
 pub(crate) struct Function {
     attributes: Vec<Attribute>,
@@ -122,7 +122,7 @@ impl Function {
     /// last where the output cannot carry it.
     pub(crate) fn refused(&self, krate: &Path, refusal: &Ident) -> TokenStream {
         if self.fallible.is_some() {
-            return quote!(#krate::private::Err(#refusal));
+            return quote!(#krate::__private::Err(#refusal));
         }
         let (first, last) = self.output_spans();
         let krate = spanned(krate, first);

@@ -1,19 +1,16 @@
 //! The attribute of [`ratelimit-runtime`](https://docs.rs/ratelimit-runtime), which re-exports it:
 //! depend on that crate.
 //!
-//! What was written (`args`) -> what is valid (`policy`) -> where it goes (`function`) -> what is
+//! What was written (`args`) -> what is valid (`limit`) -> where it goes (`function`) -> what is
 //! emitted (`expand`).
 
 mod args;
-mod boxed;
+mod boxed_future;
 mod errors;
 mod expand;
 mod fallible;
 mod function;
-mod policy;
-#[allow(dead_code, reason = "shared with the runtime, which uses all of it")]
-#[allow(unreachable_pub, reason = "public in the runtime")]
-mod rules;
+mod limit;
 mod stacked;
 mod value;
 

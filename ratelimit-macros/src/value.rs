@@ -3,13 +3,10 @@
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};
+use ratelimit_core::period;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, UnOp};
 
 use crate::args::{list, nearest};
-
-// Beside the rules, for the runtime to read too.
-#[path = "rules/period.rs"]
-mod period;
 
 /// A number, as far as it is known.
 pub(crate) struct Value {
@@ -34,7 +31,7 @@ impl Value {
     }
 
     /// An expression that is left to run time.
-    pub(crate) fn late(expr: Expr, kind: Kind) -> Self {
+    pub(crate) fn dynamic(expr: Expr, kind: Kind) -> Self {
         Self { expr, number: None, kind }
     }
 
@@ -57,7 +54,7 @@ pub(crate) fn time(name: &str, expr: Expr) -> syn::Result<Value> {
         None => None,
         Some(Written::Integer(seconds)) => Some(integer(name, seconds)?.saturating_mul(SECOND)),
         Some(Written::Other(Lit::Str(text))) => Some(
-            period::read(&text.value())
+            period::parse(&text.value())
                 .map_err(|why| syn::Error::new_spanned(text, format!("`{name}` {why}")))?,
         ),
         Some(Written::Other(Lit::Float(seconds))) => {

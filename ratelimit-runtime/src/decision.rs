@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     error::Exceeded,
     policy::{Policy, Tier},
-    store::{Mark, Outcome, Request, Source},
+    request::{Mark, Outcome, Request, Source},
 };
 
 /// An admitted call, and what is left after it.

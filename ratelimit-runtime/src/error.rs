@@ -7,13 +7,15 @@ mod unavailable;
 
 use std::{error::Error, fmt, time::Duration};
 
+use ratelimit_core::PolicyFault;
+
 pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
 pub use self::{
     connect::{AlreadyInstalled, ConnectError},
     too_large::TooLarge,
     unavailable::{Unavailable, UnavailableReason},
 };
-use crate::{policy::Tier, rules::PolicyFault};
+use crate::policy::Tier;
 
 /// Why an annotated function returned without running its body.
 ///

@@ -18,7 +18,7 @@ pub fn overrides(text: &str) {
 
 /// What a server replies is an answer or an error.
 pub fn reply(bytes: &[u8]) {
-    crate::store::redis::fuzz::holds(bytes);
+    crate::redis::fuzz::holds(bytes);
 }
 
 #[cfg(test)]

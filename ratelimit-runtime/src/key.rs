@@ -8,20 +8,18 @@
 //! absent part, `%shared` for calls without a caller, `%or` before a caller that an alternative
 //! source found, `%sha256-..` for a part that is secret or too long to be written out.
 
+mod bytes;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod text;
 
 use std::fmt::{self, Write};
 
+use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-pub(crate) use self::text::Text;
-use crate::{
-    policy::{Name, Policy},
-    rules::Algorithm,
-};
+pub(crate) use self::bytes::Text;
+use crate::policy::{Name, Policy};
 
 /// A part whose escaped text is longer than this is replaced by its digest.
 const MAX_PART: usize = 128;

@@ -30,27 +30,27 @@
 //! up [Redis](guide::redis), what happens when it [fails](guide::failures), what it [costs](guide::capacity), and what
 //! [others](guide::comparison) do better.
 
+mod algorithms;
 pub mod caller;
+mod callsite;
 mod decision;
 mod error;
-mod fallback;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod guide;
 mod key;
 mod limiter;
+mod macro_support;
+mod memory;
 mod observe;
 mod overrides;
 mod policy;
-#[doc(hidden)]
-pub mod private;
+mod redis;
 mod registry;
 mod rejection;
-mod report;
-mod rules;
-mod site;
-mod store;
+mod request;
 mod sync;
+mod telemetry;
 #[cfg(feature = "web")]
 pub mod web;
 
@@ -60,14 +60,20 @@ pub use error::{
     AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, TooLarge, Unavailable,
     UnavailableReason,
 };
-pub use fallback::OnStoreError;
 pub use limiter::{CheckRequest, Limiter, LimiterBuilder, Server, URL_VARIABLE, install};
+pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{Enforcement, Override, OverrideError, OverrideSource, Overrides};
 pub use policy::{Policy, Tier};
-pub use private::{KeyPart, Units};
+pub use ratelimit_core::{Algorithm, MAX_TIERS, PolicyFault};
 #[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;
 pub use registry::{RegisteredPolicy, conflicts, policies};
 pub use rejection::FromRejection;
-pub use rules::{Algorithm, MAX_TIERS, PolicyFault};
+pub use request::OnStoreError;
+
+/// All that generated code may name. It changes with the attribute: do not use it.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::macro_support::*;
+}

@@ -6,10 +6,10 @@ mod environment;
 mod installed;
 mod notices;
 mod request;
-mod server;
+mod settle;
+mod status;
 #[cfg(feature = "overrides")]
 mod steering;
-mod undo;
 mod wait;
 
 use std::{fmt, sync::Arc};
@@ -19,7 +19,7 @@ pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
     installed::install,
     request::CheckRequest,
-    server::Server,
+    status::Server,
 };
 pub(crate) use self::{
     course::{Asked, Course},
@@ -30,11 +30,12 @@ use crate::{
     caller::Caller,
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
-    fallback::{OnStoreError, Remote},
     key::{self, Key, Subject},
+    memory::MemoryStore,
     overrides::Overrides,
     policy::Policy,
-    store::{Outcome, Request, memory::MemoryStore},
+    redis::Remote,
+    request::{OnStoreError, Outcome, Request},
 };
 
 /// Decides calls, and is where their counts live: in this process or on Redis.

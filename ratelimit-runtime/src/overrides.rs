@@ -3,10 +3,10 @@
 #[cfg(feature = "overrides")]
 pub(crate) mod document;
 mod enforcement;
+mod entry;
 mod error;
 #[cfg(all(any(test, fuzzing), feature = "overrides"))]
 pub(crate) mod fuzz;
-mod quota;
 mod source;
 
 use std::{
@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::error::Fault;
 pub use self::{
-    enforcement::Enforcement, error::OverrideError, quota::Override, source::OverrideSource,
+    enforcement::Enforcement, entry::Override, error::OverrideError, source::OverrideSource,
 };
 use crate::{policy::Policy, registry};
 

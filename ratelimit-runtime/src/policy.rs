@@ -7,12 +7,14 @@ mod tier;
 
 use std::time::Duration;
 
+use ratelimit_core::{
+    Algorithm, MAX_TIERS, PolicyFault,
+    rules::{self, Burst, Draft, TierDraft},
+};
+
 pub use self::tier::Tier;
 pub(crate) use self::{name::Name, tier::Bucket};
-use crate::{
-    error::{InvalidPolicy, RateLimitError, TooLarge},
-    rules::{self, Algorithm, Burst, MAX_TIERS, Numbers, PolicyFault, TierNumbers},
-};
+use crate::error::{InvalidPolicy, RateLimitError, TooLarge};
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together.
 ///
@@ -96,7 +98,18 @@ impl Policy {
         Self::new(name, Algorithm::TokenBucket, period, threshold)
     }
 
-    const fn new(
+    /// A policy of an algorithm that is chosen at run time.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::{Algorithm, Policy};
+    /// for algorithm in Algorithm::ALL {
+    ///     let policy = Policy::new("trial", *algorithm, Duration::from_secs(1), 10);
+    ///     assert_eq!(policy.algorithm(), *algorithm);
+    /// }
+    /// ```
+    #[must_use]
+    pub const fn new(
         name: &'static str,
         algorithm: Algorithm,
         period: Duration,
@@ -254,7 +267,7 @@ impl Policy {
 
     /// Checks the rules that do not depend on a call.
     pub(crate) fn validate_shape(&self) -> Result<(), InvalidPolicy> {
-        match self.faults(None).into_iter().find(|fault| !fault.is_of_a_call()) {
+        match self.faults(None).into_iter().find(|fault| !fault.can_never_admit()) {
             Some(fault) => Err(InvalidPolicy::new(self.name(), fault)),
             None => Ok(()),
         }
@@ -267,7 +280,7 @@ impl Policy {
     /// `InvalidPolicy` when the policy breaks a rule, `TooLarge` when it never admits such a call.
     pub(crate) fn validate_call(&self, cost: u32) -> Result<(), RateLimitError> {
         let faults = self.faults((cost > 0).then_some(cost));
-        if let Some(fault) = faults.iter().find(|fault| !fault.is_of_a_call()) {
+        if let Some(fault) = faults.iter().find(|fault| !fault.can_never_admit()) {
             return Err(InvalidPolicy::new(self.name(), *fault).into());
         }
         let Some(fault) = faults.first() else { return Ok(()) };
@@ -279,21 +292,19 @@ impl Policy {
     /// The rules that are broken, by the policy or by calls of this cost.
     fn faults(&self, cost: Option<u32>) -> Vec<PolicyFault> {
         // What was asked for beyond the room for it is only counted; one rule says how many fit.
-        let mut tiers = [TierNumbers { period: None, threshold: None }; MAX_TIERS + 1];
+        let mut tiers = [TierDraft { period: None, threshold: None }; MAX_TIERS + 1];
         for (place, tier) in tiers.iter_mut().zip(self.tiers()) {
-            *place = TierNumbers {
-                period: Some(tier.micros()),
-                threshold: Some(tier.threshold().into()),
-            };
+            *place =
+                TierDraft { period: Some(tier.micros()), threshold: Some(tier.threshold().into()) };
         }
-        let numbers = Numbers {
+        let draft = Draft {
             algorithm: self.algorithm,
             tiers: &tiers[..self.count.min(MAX_TIERS + 1)],
-            burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Given(Some(burst.into()))),
+            burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Explicit(Some(burst.into()))),
             cost: cost.map(u64::from),
             count_rejected: self.count_rejected,
         };
-        rules::faults(&numbers).into_iter().map(|(_, fault)| fault).collect()
+        rules::violations(&draft).into_iter().map(|(_, fault)| fault).collect()
     }
 
     /// The longest of the tiers' periods.

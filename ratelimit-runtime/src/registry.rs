@@ -3,9 +3,9 @@
 use std::{fmt, sync::Once};
 
 use crate::{
+    callsite::Site,
     overrides::{Fault, Override},
     policy::Policy,
-    site::Site,
 };
 
 /// All annotated functions of this program, of all its crates, by name.

@@ -26,7 +26,7 @@
 mod address;
 mod headers;
 mod identity;
-mod problem;
+mod refusal;
 
 #[cfg(feature = "actix")]
 pub mod actix;
@@ -42,4 +42,4 @@ pub mod tower;
 pub use address::{ClientAddress, ForwardingHeader, InvalidNetwork};
 pub use headers::HeaderSyntax;
 pub use identity::{Identity, Malformed, Missing, RequestView};
-pub use problem::{PROBLEM_JSON, Refusal};
+pub use refusal::{PROBLEM_JSON, Refusal};

@@ -1,44 +1,44 @@
 impl Service {
     async fn native(&self) -> Result<(), AppError> {
         {
-            fn __ratelimit() -> &'static ::ratelimit_runtime::private::Site {
-                static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new(
+            fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Site {
+                static SITE: ::ratelimit_runtime::__private::Site = ::ratelimit_runtime::__private::Site::new(
                     __ratelimit,
                     ::ratelimit_runtime::Policy::sliding_window(
                         "",
-                        ::ratelimit_runtime::private::micros(60000000),
+                        ::ratelimit_runtime::__private::micros(60000000),
                         3,
                     ),
-                    ::ratelimit_runtime::private::Declaration {
-                        file: ::ratelimit_runtime::private::file!(),
-                        line: ::ratelimit_runtime::private::line!(),
-                        column: ::ratelimit_runtime::private::column!(),
-                        module: ::ratelimit_runtime::private::module_path!(),
+                    ::ratelimit_runtime::__private::Declaration {
+                        file: ::ratelimit_runtime::__private::file!(),
+                        line: ::ratelimit_runtime::__private::line!(),
+                        column: ::ratelimit_runtime::__private::column!(),
+                        module: ::ratelimit_runtime::__private::module_path!(),
                         late: &[],
                         cost: "1",
                         key: &["self . tenant"],
                         dry_run: false,
                     },
                 );
-                ::ratelimit_runtime::private::submit!(& SITE);
+                ::ratelimit_runtime::__private::submit!(& SITE);
                 &SITE
             }
             let __ratelimit = {
-                let mut __ratelimit = ::ratelimit_runtime::private::Call::new(
+                let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
                     __ratelimit(),
                 );
                 __ratelimit.receiver::<Self>();
-                ::ratelimit_runtime::private::KeyPart::add_to(
-                    ::ratelimit_runtime::private::part(&(self.tenant)).pick(),
+                ::ratelimit_runtime::__private::KeyPart::add_to(
+                    ::ratelimit_runtime::__private::part(&(self.tenant)).pick(),
                     &mut __ratelimit,
                 );
                 __ratelimit.check()
             };
-            if let ::ratelimit_runtime::private::Err(__ratelimit) = match __ratelimit {
-                ::ratelimit_runtime::private::Checked::Decided(__ratelimit) => {
+            if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
+                ::ratelimit_runtime::__private::Checked::Decided(__ratelimit) => {
                     __ratelimit
                 }
-                ::ratelimit_runtime::private::Checked::Undecided(__ratelimit) => {
+                ::ratelimit_runtime::__private::Checked::Undecided(__ratelimit) => {
                     __ratelimit.await
                 }
             } {
@@ -70,44 +70,44 @@ impl Service {
             let __self = self;
             let (a, b) = __arg1;
             {
-                fn __ratelimit() -> &'static ::ratelimit_runtime::private::Site {
-                    static SITE: ::ratelimit_runtime::private::Site = ::ratelimit_runtime::private::Site::new(
+                fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Site {
+                    static SITE: ::ratelimit_runtime::__private::Site = ::ratelimit_runtime::__private::Site::new(
                         __ratelimit,
                         ::ratelimit_runtime::Policy::sliding_window(
                             "",
-                            ::ratelimit_runtime::private::micros(60000000),
+                            ::ratelimit_runtime::__private::micros(60000000),
                             3,
                         ),
-                        ::ratelimit_runtime::private::Declaration {
-                            file: ::ratelimit_runtime::private::file!(),
-                            line: ::ratelimit_runtime::private::line!(),
-                            column: ::ratelimit_runtime::private::column!(),
-                            module: ::ratelimit_runtime::private::module_path!(),
+                        ::ratelimit_runtime::__private::Declaration {
+                            file: ::ratelimit_runtime::__private::file!(),
+                            line: ::ratelimit_runtime::__private::line!(),
+                            column: ::ratelimit_runtime::__private::column!(),
+                            module: ::ratelimit_runtime::__private::module_path!(),
                             late: &[],
                             cost: "1",
                             key: &["self . tenant"],
                             dry_run: false,
                         },
                     );
-                    ::ratelimit_runtime::private::submit!(& SITE);
+                    ::ratelimit_runtime::__private::submit!(& SITE);
                     &SITE
                 }
                 let __ratelimit = {
-                    let mut __ratelimit = ::ratelimit_runtime::private::Call::new(
+                    let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
                         __ratelimit(),
                     );
                     __ratelimit.receiver::<Self>();
-                    ::ratelimit_runtime::private::KeyPart::add_to(
-                        ::ratelimit_runtime::private::part(&(__self.tenant)).pick(),
+                    ::ratelimit_runtime::__private::KeyPart::add_to(
+                        ::ratelimit_runtime::__private::part(&(__self.tenant)).pick(),
                         &mut __ratelimit,
                     );
                     __ratelimit.check()
                 };
-                if let ::ratelimit_runtime::private::Err(__ratelimit) = match __ratelimit {
-                    ::ratelimit_runtime::private::Checked::Decided(__ratelimit) => {
+                if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
+                    ::ratelimit_runtime::__private::Checked::Decided(__ratelimit) => {
                         __ratelimit
                     }
-                    ::ratelimit_runtime::private::Checked::Undecided(__ratelimit) => {
+                    ::ratelimit_runtime::__private::Checked::Undecided(__ratelimit) => {
                         __ratelimit.await
                     }
                 } {

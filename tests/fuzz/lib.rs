@@ -9,8 +9,8 @@
 // A proc-macro crate exports nothing but its macros, so its modules are taken in by their paths.
 #[path = "../../ratelimit-macros/src/args.rs"]
 mod args;
-#[path = "../../ratelimit-macros/src/boxed.rs"]
-mod boxed;
+#[path = "../../ratelimit-macros/src/boxed_future.rs"]
+mod boxed_future;
 #[path = "../../ratelimit-macros/src/errors.rs"]
 mod errors;
 #[path = "../../ratelimit-macros/src/expand.rs"]
@@ -19,11 +19,8 @@ mod expand;
 mod fallible;
 #[path = "../../ratelimit-macros/src/function.rs"]
 mod function;
-#[path = "../../ratelimit-macros/src/policy.rs"]
-mod policy;
-#[allow(dead_code, unreachable_pub, reason = "public in the runtime")]
-#[path = "../../ratelimit-macros/src/rules/mod.rs"]
-mod rules;
+#[path = "../../ratelimit-macros/src/limit.rs"]
+mod limit;
 #[path = "../../ratelimit-macros/src/stacked.rs"]
 mod stacked;
 #[path = "../../ratelimit-macros/src/value.rs"]

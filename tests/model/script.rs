@@ -23,16 +23,16 @@ impl Script {
     pub(crate) fn load(server: &RedisServer, algorithm: Algorithm) -> Self {
         let mut text = match algorithm {
             Algorithm::SlidingWindow => {
-                include_str!("../../ratelimit-runtime/src/store/redis/sliding_window.lua")
+                include_str!("../../ratelimit-runtime/src/algorithms/sliding_window.lua")
             }
             Algorithm::SlidingCounter => {
-                include_str!("../../ratelimit-runtime/src/store/redis/sliding_counter.lua")
+                include_str!("../../ratelimit-runtime/src/algorithms/sliding_counter.lua")
             }
             Algorithm::FixedWindow => {
-                include_str!("../../ratelimit-runtime/src/store/redis/fixed_window.lua")
+                include_str!("../../ratelimit-runtime/src/algorithms/fixed_window.lua")
             }
             Algorithm::TokenBucket => {
-                include_str!("../../ratelimit-runtime/src/store/redis/token_bucket.lua")
+                include_str!("../../ratelimit-runtime/src/algorithms/token_bucket.lua")
             }
             other => unreachable!("{other:?} is not tested"),
         }

@@ -2,7 +2,9 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use crate::{policy::Tier, rules::PolicyFault};
+use ratelimit_core::PolicyFault;
+
+use crate::policy::Tier;
 
 /// A call that its limit can never admit, however long it waits: its cost is larger than a threshold
 /// or a burst, or than the 1 000 units that one call takes from a

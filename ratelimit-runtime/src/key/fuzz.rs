@@ -5,13 +5,14 @@ use std::{
     time::Duration,
 };
 
+use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 
 use super::{
     Key, MAX_PART, Subject, Text, push_digest, push_none, push_or, push_part, push_shared,
     push_text,
 };
-use crate::{policy::Policy, rules::Algorithm};
+use crate::policy::Policy;
 
 /// Names are the program's own; the most awkward ones will do.
 const NAMES: [&str; 8] = ["f", "", "/", "a/b", "%2F", "app::{{closure}}::f", "f/%none", "Zoë \n"];
@@ -59,13 +60,7 @@ pub(crate) fn holds(bytes: &[u8]) {
 }
 
 fn policy(algorithm: Algorithm, name: &'static str) -> Policy {
-    let new = match algorithm {
-        Algorithm::SlidingWindow => Policy::sliding_window,
-        Algorithm::SlidingCounter => Policy::sliding_counter,
-        Algorithm::FixedWindow => Policy::fixed_window,
-        Algorithm::TokenBucket => Policy::token_bucket,
-    };
-    new(name, Duration::from_secs(1), 1)
+    Policy::new(name, algorithm, Duration::from_secs(1), 1)
 }
 
 fn part(bytes: &[u8]) -> Part {

@@ -5,12 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use super::{Inner, Limiter, Notices, Store, environment};
 use crate::{
     error::{ConnectError, ConnectFault},
-    fallback::{OnStoreError, Remote, Settings},
+    memory::MemoryStore,
     overrides::Overrides,
-    store::{
-        memory::MemoryStore,
-        redis::{OpenError, RedisStore, Tls},
-    },
+    redis::{OpenError, RedisStore, Remote, Settings, Tls},
+    request::OnStoreError,
 };
 
 /// The environment variable that [`Limiter::from_env`] reads.

@@ -3,18 +3,20 @@
 
 use std::borrow::Cow;
 
+use ratelimit_core::{Algorithm, PolicyFault};
+
 use super::{Limiter, Terms};
 use crate::{
     caller::Caller,
     decision::{self, Charge, Decision},
     error::{InvalidPolicy, RateLimitError, Unavailable, UnavailableReason},
     key::Subject,
+    memory::MemoryStore,
     observe,
     overrides::{Enforcement, Steered},
     policy::Policy,
-    report::Begun,
-    rules::{Algorithm, PolicyFault},
-    store::{Outcome, Request, Source, memory::MemoryStore},
+    request::{Outcome, Request, Source},
+    telemetry::Begun,
 };
 
 /// What a call asks, as it is written.

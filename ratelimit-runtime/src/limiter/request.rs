@@ -11,10 +11,9 @@ use crate::{
     caller::Caller,
     decision::{self, Decision},
     error::RateLimitError,
-    fallback::OnStoreError,
     key,
     policy::Policy,
-    store::{Outcome, Request},
+    request::{OnStoreError, Outcome, Request},
 };
 
 /// A call that is to be decided; made by [`Limiter::request`].

@@ -14,8 +14,8 @@ use self::file::OverridesFile;
 use super::{Inner, Limiter, Store};
 use crate::{
     error::UnavailableReason,
-    fallback::Remote,
     overrides::{Fault, Layer, Override, OverrideError, OverrideSource, document, judge},
+    redis::Remote,
 };
 
 /// How often files and hashes are looked at: what is said there holds everywhere within a second.

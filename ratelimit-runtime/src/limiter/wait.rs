@@ -11,8 +11,8 @@ use super::{Asked, Course, Limiter, Terms, course::Answer};
 use crate::{
     caller::Caller,
     error::UnavailableReason,
-    report::Begun,
-    store::{Outcome, Request},
+    request::{Outcome, Request},
+    telemetry::Begun,
 };
 
 impl Limiter {

@@ -20,10 +20,6 @@ use serde::{
 
 use super::{Enforcement, Fault, Layer, Override};
 
-// The words for lengths of time are those of the attribute.
-#[path = "../rules/period.rs"]
-mod period;
-
 /// Reads a document: JSON if it starts with a brace, else TOML.
 pub(crate) fn read(text: &str) -> Result<Layer, Fault> {
     let document: Document = if text.trim_start().starts_with('{') {
@@ -201,8 +197,8 @@ impl<'de> Deserialize<'de> for Period {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Period, E> {
-                let micros =
-                    period::read(text).map_err(|why| E::custom(format_args!("`period` {why}")))?;
+                let micros = ratelimit_core::period::parse(text)
+                    .map_err(|why| E::custom(format_args!("`period` {why}")))?;
                 Ok(Period(Duration::from_micros(micros)))
             }
         }

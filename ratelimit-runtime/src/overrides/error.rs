@@ -2,9 +2,10 @@
 
 use std::{error::Error, fmt};
 
+use crate::error::OneLine;
 #[cfg(feature = "overrides")]
 use crate::error::UnavailableReason;
-use crate::{error::OneLine, rules::PolicyFault};
+use ratelimit_core::PolicyFault;
 
 /// An override that is refused, with all that was said together with it. What held before holds on.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rules::{EXACT, greatest_common_divisor};
+use ratelimit_core::rules::{MAX_EXACT_INTEGER, greatest_common_divisor};
 
 /// At most `threshold` units in any one `period`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,11 +54,14 @@ impl Tier {
     /// `threshold * period`, in ticks, is exact.
     pub(crate) fn tick(self) -> u64 {
         // Mostly a microsecond, without a division of 128 bits.
-        if u64::from(self.threshold).checked_mul(self.period).is_some_and(|it| it <= EXACT) {
+        if u64::from(self.threshold)
+            .checked_mul(self.period)
+            .is_some_and(|it| it <= MAX_EXACT_INTEGER)
+        {
             return 1;
         }
         let product = u128::from(self.threshold) * u128::from(self.period);
-        u64::try_from(product.div_ceil(u128::from(EXACT))).unwrap_or(u64::MAX).max(1)
+        u64::try_from(product.div_ceil(u128::from(MAX_EXACT_INTEGER))).unwrap_or(u64::MAX).max(1)
     }
 
     /// The bucket that holds `burst` tokens and is refilled at this tier's rate.
@@ -101,7 +104,7 @@ mod tests {
         assert_eq!(Tier::new(day, 104_250).tick(), 2);
         for tier in [Tier::new(day, 104_250), Tier::new(day * 366, u32::MAX)] {
             let ticks = tier.micros() / tier.tick();
-            assert!(ticks * u64::from(tier.threshold()) <= EXACT);
+            assert!(ticks * u64::from(tier.threshold()) <= MAX_EXACT_INTEGER);
         }
     }
 

@@ -48,7 +48,7 @@ use actix_web::{
 use super::{
     headers::HeaderSyntax,
     identity::{RequestView, SharedFn},
-    problem::{PROBLEM_JSON, Refusal},
+    refusal::{PROBLEM_JSON, Refusal},
 };
 use crate::{
     caller::{self, Caller},

@@ -35,7 +35,7 @@ use http::Extensions;
 
 use super::{
     headers::HeaderSyntax,
-    problem::Refusal,
+    refusal::Refusal,
     tower::{ProblemJson, refuse},
 };
 use crate::{error::RateLimitError, rejection::FromRejection};

@@ -127,7 +127,7 @@ use tokio::sync::Mutex;
 
 pub use self::access::Access;
 use self::{hosts::Hosts, samples::Samples, token::Secret, trial::Trial, viewers::Viewers};
-use crate::{limiter::Limiter, report::tally};
+use crate::{limiter::Limiter, telemetry::stats};
 
 /// The largest body of an action.
 const MOST_BYTES: usize = 16 * 1024;
@@ -191,7 +191,7 @@ impl DashboardBuilder {
     /// and its clones are gone. Outside a tokio runtime it starts with the first request.
     pub fn router(self) -> Router {
         let Self { limiter, authorize, hosts, secret } = self;
-        tally::keep();
+        stats::keep();
         let dashboard = Arc::new(Dashboard {
             limiter,
             authorize,

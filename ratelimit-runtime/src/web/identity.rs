@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::{address::ClientAddress, problem::Refusal};
+use super::{address::ClientAddress, refusal::Refusal};
 use crate::caller::Caller;
 
 /// How the caller is found in a request of type `R`.

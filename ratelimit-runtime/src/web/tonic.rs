@@ -21,7 +21,7 @@ use ::tonic::{Code, Status, body::Body, transport::server::TcpConnectInfo};
 use http::{Extensions, Response};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::problem::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal};
+use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal};
 use crate::error::RateLimitError;
 
 /// `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose

@@ -34,18 +34,17 @@ mod service;
 
 use std::net::{IpAddr, SocketAddr};
 
+pub use gate::{Gate, GateLayer};
 use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
+pub use identity::{Identified, IdentityLayer};
+pub use service::ResponseFuture;
 
 use super::{
     headers::HeaderSyntax,
     identity::RequestView,
-    problem::{PROBLEM_JSON, Refusal},
+    refusal::{PROBLEM_JSON, Refusal},
 };
 use crate::{decision::Decision, error::RateLimitError};
-
-pub use gate::{Gate, GateLayer};
-pub use identity::{Identified, IdentityLayer};
-pub use service::ResponseFuture;
 
 /// How the caller is found in a request of `http`.
 ///

@@ -10,7 +10,7 @@ use syn::{
     parse::{ParseStream, Parser},
 };
 
-use crate::{args::Args, errors::Errors, expand, policy::Policy, value::Value};
+use crate::{args::Args, errors::Errors, expand, limit::LimitSpec, value::Value};
 
 /// The arguments, and after a line of `---` the item.
 pub(crate) fn holds(text: &str) {
@@ -23,13 +23,13 @@ pub(crate) fn holds(text: &str) {
 
     let mut errors = Errors::default();
     let args = Args::parse(arguments, &mut errors);
-    let policy = Policy::judge(args, &mut errors);
+    let policy = LimitSpec::validate(args, &mut errors);
     if errors.into_tokens().is_none() && policy.is_literal() {
         assert_eq!(validate(&policy), Ok(()));
     }
 }
 
-fn validate(policy: &Policy) -> Result<(), ratelimit_runtime::InvalidPolicy> {
+fn validate(policy: &LimitSpec) -> Result<(), ratelimit_runtime::InvalidPolicy> {
     use ratelimit_runtime::Policy as Late;
 
     let units = |value: &Value| u32::try_from(value.number.expect("known")).expect("judged");

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dashboard, Failed, actions, json, limits::Known};
 use crate::{
-    caller::Caller, error::RateLimitError, fallback::OnStoreError, limiter::CheckRequest,
-    policy::Policy,
+    caller::Caller, error::RateLimitError, limiter::CheckRequest, policy::Policy,
+    request::OnStoreError,
 };
 
 /// The most parts of a caller.

@@ -10,7 +10,7 @@ use crate::{
     overrides::{Enforcement, Override, OverrideSource, Said as Sayings},
     policy::Policy,
     registry::{self, RegisteredPolicy},
-    report::tally,
+    telemetry::stats,
 };
 
 /// All that is said about the limits and their store.
@@ -99,7 +99,7 @@ pub(super) fn target(limiter: &Limiter) -> OverrideSource {
 /// The names of all limits that are known.
 fn names() -> BTreeSet<&'static str> {
     let written = registry::policies().into_iter().map(|limit| limit.name());
-    written.chain(tally::all().into_iter().map(|(name, _)| name)).collect()
+    written.chain(stats::all().into_iter().map(|(name, _)| name)).collect()
 }
 
 impl Dashboard {

@@ -12,11 +12,11 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     overrides::{Override, Overrides},
     policy::Policy,
-    report::{
+    request::Source,
+    telemetry::{
         Answer,
-        tally::{self, Tally},
+        stats::{self, Tally},
     },
-    store::Source,
 };
 
 /// Five minutes.
@@ -113,7 +113,7 @@ impl Samples {
         let is_first = history.taken.is_none();
         let span = history.taken.map_or(0, |taken| (now - taken).as_millis());
         let mut limits = BTreeMap::new();
-        for (name, tally) in tally::all() {
+        for (name, tally) in stats::all() {
             let seen = tally.seen();
             let counts = Counts::of(tally);
             let before = history.before.entry(name).or_default();

@@ -15,9 +15,9 @@ use crate::{
     error::UnavailableReason,
     limiter::{Limiter, Terms},
     policy::Policy,
-    rules::Algorithm,
-    store::{Outcome, Request},
+    request::{Outcome, Request},
 };
+use ratelimit_core::Algorithm;
 
 /// Room for a key for each algorithm and each page that tries them. They are all of one limit, which
 /// takes three quarters of a store.
@@ -70,13 +70,8 @@ pub(super) async fn call(
     let period = Duration::from_millis(asked.period);
     let mut answers = BTreeMap::new();
     for algorithm in Algorithm::ALL {
-        let make = match algorithm {
-            Algorithm::SlidingWindow => Policy::sliding_window,
-            Algorithm::SlidingCounter => Policy::sliding_counter,
-            Algorithm::FixedWindow => Policy::fixed_window,
-            Algorithm::TokenBucket => Policy::token_bucket,
-        };
-        let answer = dashboard.trial.call(&make("trial", period, asked.threshold), &asked).await;
+        let policy = Policy::new("trial", *algorithm, period, asked.threshold);
+        let answer = dashboard.trial.call(&policy, &asked).await;
         answers.insert(algorithm.as_str(), answer.map_err(full)?);
     }
     Ok(json(&answers))

@@ -1,0 +1,226 @@
+//! A violation of a rule, and its message.
+
+use std::fmt;
+
+use crate::{Algorithm, MAX_TIERS};
+
+/// A violation of a policy's rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyFault {
+    /// A period is shorter than 1 ms.
+    PeriodTooShort {
+        /// The period in microseconds.
+        period: u64,
+    },
+    /// A period is longer than 366 days.
+    PeriodTooLong,
+    /// A threshold is 0, which admits nothing.
+    ThresholdZero,
+    /// A threshold is larger than the algorithm can count exactly.
+    ThresholdTooLarge {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The threshold.
+        threshold: u64,
+        /// The largest threshold of this algorithm.
+        largest: u64,
+    },
+    /// A burst is 0.
+    BurstZero,
+    /// A burst is given to an algorithm without a bucket.
+    BurstWithoutBucket {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// A burst is given together with several tiers.
+    BurstWithTiers,
+    /// A bucket is larger than can be counted exactly at its rate.
+    BucketTooLarge {
+        /// The size of the bucket, in tokens.
+        burst: u64,
+        /// The largest size at this rate.
+        largest: u64,
+    },
+    /// `count_rejected` is set for a fixed window, where recorded refusals change nothing.
+    CountRejectedInFixedWindow,
+    /// The policy has more than [`MAX_TIERS`] tiers.
+    TooManyTiers,
+    /// A tier is given twice.
+    TierTwice,
+    /// A tier can never refuse, because another one always refuses first.
+    DeadTier {
+        /// The period of the stricter tier, in microseconds.
+        period: u64,
+        /// The threshold of the stricter tier.
+        threshold: u64,
+    },
+    /// A cost is 0.
+    CostZero,
+    /// A call costs more than a threshold, and can never be admitted.
+    CostOverThreshold {
+        /// The cost.
+        cost: u64,
+        /// The smallest threshold.
+        threshold: u64,
+    },
+    /// A call costs more than the bucket's size, and can never be admitted.
+    CostOverBurst {
+        /// The cost.
+        cost: u64,
+        /// The size of the bucket, in tokens.
+        burst: u64,
+    },
+    /// A call costs more than a sliding window takes at once; it keeps an entry for each unit.
+    CostTooLarge {
+        /// The cost.
+        cost: u64,
+        /// The largest cost of one call.
+        largest: u64,
+    },
+    /// A request id is given to an algorithm that keeps no entry for each call.
+    RequestIdWithoutLog {
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// A request id is given together with `count_rejected`.
+    RequestIdWithCountRejected,
+}
+
+impl PolicyFault {
+    /// Returns `true` if the policy can be stored and peeked at, but can never admit this call.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn can_never_admit(self) -> bool {
+        matches!(
+            self,
+            Self::ThresholdZero
+                | Self::BurstZero
+                | Self::CostZero
+                | Self::CostOverThreshold { .. }
+                | Self::CostOverBurst { .. }
+                | Self::CostTooLarge { .. }
+        )
+    }
+}
+
+impl fmt::Display for PolicyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::PeriodTooShort { period } => {
+                write!(f, "`period` must be at least 1 ms, but is {}", Span(period))
+            }
+            Self::PeriodTooLong => f.write_str("`period` must be at most 366 days"),
+            Self::ThresholdZero => f.write_str("`threshold` must be at least 1"),
+            Self::ThresholdTooLarge { algorithm: Algorithm::SlidingWindow, threshold, largest } => {
+                write!(
+                    f,
+                    "`threshold` must be at most {largest}, but is {threshold}: `sliding_window` \
+                     keeps an entry for every admitted call; `sliding_counter` counts any number \
+                     in constant space"
+                )
+            }
+            Self::ThresholdTooLarge { threshold, largest, .. } => {
+                write!(f, "`threshold` must be at most {largest}, but is {threshold}")
+            }
+            Self::BurstZero => f.write_str("`burst` must be at least 1"),
+            Self::BurstWithoutBucket { algorithm } => {
+                let algorithm = algorithm.as_str();
+                write!(f, "`burst` is the size of a `token_bucket`; a `{algorithm}` has none")
+            }
+            Self::BurstWithTiers => f.write_str(
+                "`burst` is the size of one bucket; with several tiers each is a bucket of its \
+                 threshold",
+            ),
+            Self::BucketTooLarge { burst, largest } => write!(
+                f,
+                "a bucket of {burst} tokens cannot be counted exactly at this rate, only up to \
+                 {largest}; a threshold that divides the period's microseconds has more room"
+            ),
+            Self::CountRejectedInFixedWindow => f.write_str(
+                "`count_rejected` has no effect on a `fixed_window`: a full window stays full \
+                 until it ends, refused calls change nothing",
+            ),
+            Self::TooManyTiers => {
+                write!(f, "at most {MAX_TIERS} tiers are decided together; remove this one")
+            }
+            Self::TierTwice => f.write_str("this tier is given twice; remove one of them"),
+            Self::DeadTier { period, threshold } => write!(
+                f,
+                "this tier can never refuse: the tier of {threshold} per {} is at least as strict \
+                 over its whole period; remove this one, or make it stricter",
+                Span(period)
+            ),
+            Self::CostZero => {
+                f.write_str("`cost` must be at least 1; `skip` lets calls pass unchecked")
+            }
+            Self::CostOverThreshold { cost, threshold } => {
+                write!(f, "`cost` is {cost}, which can never pass a threshold of {threshold}")
+            }
+            Self::CostOverBurst { cost, burst } => {
+                write!(f, "`cost` is {cost}, which can never pass a burst of {burst}")
+            }
+            Self::CostTooLarge { cost, largest } => write!(
+                f,
+                "`cost` must be at most {largest} on a `sliding_window`, but is {cost}: it keeps an \
+                 entry for every unit; `token_bucket` and `sliding_counter` take any cost at once"
+            ),
+            Self::RequestIdWithoutLog { algorithm } => {
+                let algorithm = algorithm.as_str();
+                write!(
+                    f,
+                    "a request id needs a `sliding_window`, which remembers each call; a \
+                     `{algorithm}` does not"
+                )
+            }
+            Self::RequestIdWithCountRejected => f.write_str(
+                "a request id does not go with `count_rejected`: an admitted call and a refused \
+                 one would have the same name",
+            ),
+        }
+    }
+}
+
+/// A duration in the largest unit of which it is a multiple.
+struct Span(u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SECOND: u64 = 1_000_000;
+        let units = [
+            (24 * 60 * 60 * SECOND, "d"),
+            (60 * 60 * SECOND, "h"),
+            (60 * SECOND, "min"),
+            (SECOND, "s"),
+            (1_000, "ms"),
+        ];
+        let Self(micros) = *self;
+        if micros == 0 {
+            return f.write_str("0");
+        }
+        let whole = units.into_iter().find(|(unit, _)| micros.is_multiple_of(*unit));
+        let (unit, name) = whole.unwrap_or((1, "µs"));
+        write!(f, "{} {name}", micros / unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_shown_in_its_largest_whole_unit() {
+        const SECOND: u64 = 1_000_000;
+        for (micros, text) in [
+            (0, "0"),
+            (999, "999 µs"),
+            (1_500_000, "1500 ms"),
+            (90 * SECOND, "90 s"),
+            (5_400 * SECOND, "90 min"),
+            (7_200 * SECOND, "2 h"),
+            (400 * 86_400 * SECOND, "400 d"),
+        ] {
+            assert_eq!(Span(micros).to_string(), text);
+        }
+    }
+}

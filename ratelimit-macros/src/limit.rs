@@ -1,0 +1,189 @@
+//! What is valid: every compile-time rule about the arguments.
+
+use proc_macro2::{Ident, Span};
+use ratelimit_core::{
+    Algorithm,
+    rules::{self, Argument, Burst, Draft, TierDraft},
+};
+use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
+
+use crate::{
+    args::{Arg, Args, TierArgs},
+    errors::Errors,
+    value::{self, Kind, Value},
+};
+
+/// A minute, in microseconds.
+const DEFAULT_PERIOD: u64 = 60_000_000;
+const DEFAULT_THRESHOLD: u64 = 3;
+
+/// What may be written, and what the runtime calls it.
+const ON_STORE_ERROR: [(&str, &str); 3] =
+    [("local", "Local"), ("deny", "Deny"), ("allow", "Allow")];
+
+/// The arguments, parsed.
+pub(crate) struct LimitSpec {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) tiers: Vec<Tier>,
+    pub(crate) burst: Option<Value>,
+    pub(crate) cost: Option<Value>,
+    pub(crate) max_wait: Option<Value>,
+    /// The runtime's name for it.
+    pub(crate) on_store_error: Option<&'static str>,
+    /// Where it stands.
+    pub(crate) count_rejected: Option<Ident>,
+    pub(crate) skip: Option<Expr>,
+    /// The parts of the key; none for the ambient caller.
+    pub(crate) key: Vec<Expr>,
+    pub(crate) name: Option<LitStr>,
+    pub(crate) limiter: Option<Expr>,
+    pub(crate) dry_run: bool,
+    /// Where it stands.
+    pub(crate) fallible: Option<Ident>,
+    pub(crate) krate: Path,
+}
+
+/// A tier, and where it stands.
+pub(crate) struct Tier {
+    pub(crate) period: Value,
+    pub(crate) threshold: Value,
+    at: Ident,
+}
+
+impl LimitSpec {
+    /// Judges all arguments, and reports everything that is wrong with them.
+    pub(crate) fn validate(args: Args, errors: &mut Errors) -> Self {
+        let algorithm = args.algorithm.and_then(|algorithm| {
+            let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
+            errors.or(value::word("algorithm", &algorithm.value, &words))
+        });
+        let spec = Self {
+            algorithm: algorithm.unwrap_or(Algorithm::SlidingWindow),
+            tiers: validate_tiers(args.period, args.threshold, args.tiers, errors),
+            burst: args.burst.map(|burst| parse_units(burst, errors)),
+            cost: args.cost.map(|cost| parse_units(cost, errors)),
+            on_store_error: args.on_store_error.and_then(|arg| {
+                errors.or(value::word("on_store_error", &arg.value, &ON_STORE_ERROR))
+            }),
+            max_wait: args.max_wait.map(|max_wait| parse_time(max_wait, errors)),
+            count_rejected: args.count_rejected.map(|flag| flag.name),
+            skip: args.skip.map(|skip| skip.value),
+            key: args.key.map_or_else(Vec::new, |key| parse_key(key.value, errors)),
+            name: args.name.and_then(|name| validate_name(&name.value, errors)),
+            limiter: args.limiter.map(|limiter| limiter.value),
+            dry_run: args.dry_run.is_some(),
+            fallible: args.fallible.map(|flag| flag.name),
+            krate: args
+                .krate
+                .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
+        };
+        spec.apply_rules(errors);
+        spec
+    }
+
+    /// Whether the policy is known now, and not only when the function is called.
+    pub(crate) fn is_literal(&self) -> bool {
+        let tiers = self.tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]);
+        tiers.chain(&self.burst).all(|value| value.number.is_some())
+    }
+
+    /// The rules that run on values at run time too.
+    fn apply_rules(&self, errors: &mut Errors) {
+        let tier_draft = |tier: &Tier| TierDraft {
+            period: tier.period.number,
+            threshold: tier.threshold.number,
+        };
+        let tiers: Vec<_> = self.tiers.iter().map(tier_draft).collect();
+        let known = |value: &Value| value.number;
+        let draft = Draft {
+            algorithm: self.algorithm,
+            tiers: &tiers,
+            burst: self.burst.as_ref().map_or(Burst::Threshold, |it| Burst::Explicit(it.number)),
+            cost: self.cost.as_ref().and_then(known),
+            count_rejected: self.count_rejected.is_some(),
+        };
+        for (argument, fault) in rules::violations(&draft) {
+            match argument {
+                Argument::Period(tier) => errors.at(&self.tiers[tier].period.expr, fault),
+                Argument::Threshold(tier) => errors.at(&self.tiers[tier].threshold.expr, fault),
+                Argument::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
+                Argument::Burst => errors.at(self.burst.as_ref().map(|burst| &burst.expr), fault),
+                Argument::Cost => errors.at(self.cost.as_ref().map(|cost| &cost.expr), fault),
+                Argument::CountRejected => errors.at(&self.count_rejected, fault),
+            }
+        }
+    }
+}
+
+fn validate_tiers(
+    period: Option<Arg<Expr>>,
+    threshold: Option<Arg<Expr>>,
+    tiers: Vec<TierArgs>,
+    errors: &mut Errors,
+) -> Vec<Tier> {
+    if tiers.is_empty() {
+        let period = match period {
+            Some(period) => parse_time(period, errors),
+            None => Value::known(DEFAULT_PERIOD, Kind::Time),
+        };
+        let threshold = match threshold {
+            Some(threshold) => parse_units(threshold, errors),
+            None => Value::known(DEFAULT_THRESHOLD, Kind::Units),
+        };
+        return vec![Tier { period, threshold, at: Ident::new("tier", Span::call_site()) }];
+    }
+    for arg in [&period, &threshold].into_iter().flatten() {
+        let name = &arg.name;
+        errors.at(name, format!("`{name}` goes into a `tier(..)` when there are any"));
+    }
+    let mut parsed = Vec::new();
+    for TierArgs { keyword: at, period, threshold } in tiers {
+        for (name, arg) in [("period", &period), ("threshold", &threshold)] {
+            if arg.is_none() {
+                let form = "`tier(period = .., threshold = ..)`";
+                errors.at(&at, format!("this tier needs a `{name}`: {form}"));
+            }
+        }
+        if let (Some(period), Some(threshold)) = (period, threshold) {
+            let period = parse_time(period, errors);
+            parsed.push(Tier { period, threshold: parse_units(threshold, errors), at });
+        }
+    }
+    parsed
+}
+
+/// What cannot be read breaks no further rule.
+fn parse_time(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
+    let value = errors.or(value::time(&name.to_string(), expr.clone()));
+    value.unwrap_or_else(|| Value::dynamic(expr, Kind::Time))
+}
+
+fn parse_units(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
+    let value = errors.or(value::units(&name.to_string(), expr.clone()));
+    value.unwrap_or_else(|| Value::dynamic(expr, Kind::Units))
+}
+
+/// A tuple, as written, makes several parts; anything else is one.
+fn parse_key(key: Expr, errors: &mut Errors) -> Vec<Expr> {
+    match value::ungrouped(&key) {
+        Expr::Tuple(tuple) if tuple.elems.is_empty() => {
+            errors.at(tuple, "`key` must have at least one part, such as `key = user_id`");
+            Vec::new()
+        }
+        Expr::Tuple(tuple) => tuple.elems.iter().cloned().collect(),
+        _ => vec![key],
+    }
+}
+
+pub(crate) fn validate_name(name: &Expr, errors: &mut Errors) -> Option<LitStr> {
+    match value::ungrouped(name) {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if !text.value().is_empty() => {
+            return Some(text.clone());
+        }
+        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => {
+            errors.at(name, "`name` must not be empty; leave it out for the function's path");
+        }
+        _ => errors.at(name, "`name` is a string literal such as `\"send-mail\"`"),
+    }
+    None
+}

@@ -1,0 +1,223 @@
+//! Random calls to a store with remembered refusals in front of it, judged by the store alone.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::time::{Instant, advance};
+
+use super::{Refusals, Trip, staircase::Staircase};
+use crate::{
+    caller::Caller,
+    key::Key,
+    memory::MemoryStore,
+    policy::Policy,
+    request::{Mark, Outcome, Refund, Request, Source},
+};
+
+const TTL: Duration = Duration::from_secs(1);
+/// The longest that a call and its answer are on their way.
+const LATENCY: Duration = Duration::from_millis(40);
+const PERIOD: Duration = Duration::from_secs(20);
+const OPERATIONS: usize = 20_000;
+
+/// One caller's limit, as seen from one process among several.
+struct World {
+    store: MemoryStore,
+    refusals: Refusals,
+    policies: Vec<Policy>,
+    flights: Vec<Flight>,
+    /// The admitted calls, with the store's marks of them.
+    charged: Vec<(Call, Mark)>,
+    /// When more became free than time alone would free.
+    freed: Option<Instant>,
+    rng: Rng,
+    figures: Figures,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    policy: Policy,
+    cost: u32,
+}
+
+impl Call {
+    fn request(&self, record: bool) -> Request<'_> {
+        let policy = &self.policy;
+        Request { policy, written: policy, cost: self.cost, record, id: None }
+    }
+}
+
+/// A call on its way to the store and back.
+struct Flight {
+    call: Call,
+    sent: Instant,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    repeated: usize,
+    asked: usize,
+    stale: usize,
+    /// While a call was asking that came long after the change.
+    late: usize,
+}
+
+impl World {
+    fn new(policies: Vec<Policy>, seed: u64) -> Self {
+        Self {
+            store: MemoryStore::new(100, usize::MAX),
+            refusals: Refusals::new(8, TTL),
+            policies,
+            flights: Vec::new(),
+            charged: Vec::new(),
+            freed: None,
+            rng: Rng::with_seed(seed),
+            figures: Figures::default(),
+        }
+    }
+
+    fn key(&self) -> Key {
+        Key::compose("", &self.policies[0], Caller::from("alice").parts())
+    }
+
+    fn draw(&mut self) -> Call {
+        let policy = self.policies[self.rng.usize(..self.policies.len())];
+        let most = policy.tiers().iter().map(|tier| tier.threshold()).min().unwrap();
+        let most = [1, most / 3, most][self.rng.usize(..3)].max(1);
+        Call { policy, cost: self.rng.u32(1..=most) }
+    }
+
+    fn decide(&mut self, call: Call) -> Outcome {
+        let outcome = self.store.decide(self.key().subject(), call.request(true)).unwrap();
+        if outcome.admitted {
+            self.charged.push((call, outcome.mark));
+            let is_comparable = |other: &Policy| Staircase::new(other).is_about(&call.policy);
+            if !self.policies.iter().all(is_comparable) {
+                self.freed = Some(Instant::now());
+            }
+        }
+        outcome
+    }
+
+    /// A call by this process: refused by what is remembered, or sent to the store.
+    fn call(&mut self) {
+        let (call, now, key) = (self.draw(), Instant::now(), self.key());
+        let Some(found) = self.refusals.find(&key, call.request(true), Duration::ZERO, now) else {
+            self.figures.asked += 1;
+            self.flights.push(Flight { call, sent: now, outcome: None });
+            return;
+        };
+        self.figures.repeated += 1;
+        let truth = self.store.decide(key.subject(), call.request(false)).unwrap();
+        let is_exact = !truth.admitted && found.wait <= truth.wait && found.reset <= truth.reset;
+        // What another process frees is known once a call has asked: the next one after a second.
+        let is_recent = self.freed.is_some_and(|at| now <= at + TTL + LATENCY);
+        let is_asking = self.freed.is_some() && !self.flights.is_empty();
+        assert!(is_exact || is_recent || is_asking, "{call:?}: {found:?}, but {truth:?}");
+        assert!(!found.admitted && found.source == Source::Refusals && found.wait > 0);
+        assert!(found.remaining < call.cost);
+        self.figures.stale += usize::from(!is_exact);
+        self.figures.late += usize::from(!is_exact && !is_recent);
+    }
+
+    /// Any of the calls on their way comes to the store, or any of the answers back.
+    fn proceed(&mut self) {
+        if self.flights.is_empty() {
+            return;
+        }
+        let at = self.rng.usize(..self.flights.len());
+        let flight = self.flights.swap_remove(at);
+        if flight.outcome.is_some() {
+            self.land(flight);
+        } else {
+            let outcome = Some(self.decide(flight.call));
+            self.flights.push(Flight { outcome, ..flight });
+        }
+    }
+
+    fn land(&mut self, Flight { call, sent, outcome }: Flight) {
+        let outcome = outcome.unwrap_or_else(|| self.decide(call));
+        let trip = Trip { sent, answered: Instant::now() };
+        self.refusals.keep(&self.key(), call.request(true), outcome, trip);
+    }
+
+    fn land_all(&mut self, is_due: impl Fn(&Flight) -> bool) {
+        while let Some(at) = self.flights.iter().position(&is_due) {
+            let flight = self.flights.swap_remove(at);
+            self.land(flight);
+        }
+    }
+
+    /// Units come back by what another process does, or by this one, which then knows of it.
+    fn free(&mut self, is_own: bool) {
+        let (key, now) = (self.key(), Instant::now());
+        if is_own {
+            self.refusals.forget(&key, now);
+        } else {
+            self.freed = Some(now);
+        }
+        if self.rng.bool() {
+            self.store.reset(key.subject());
+            self.charged.clear();
+        } else if !self.charged.is_empty() {
+            let (call, mark) = self.charged.swap_remove(self.rng.usize(..self.charged.len()));
+            let refund = Refund { policy: &call.policy, cost: call.cost, mark, id: None };
+            self.store.refund(key.subject(), refund);
+        }
+        if is_own {
+            self.refusals.forget(&key, now);
+        }
+    }
+
+    async fn run(mut self) -> Figures {
+        for _ in 0..OPERATIONS {
+            let now = Instant::now();
+            self.land_all(|it| it.sent + LATENCY <= now);
+            match self.rng.u32(..1_000) {
+                0..600 => self.call(),
+                600..840 => self.proceed(),
+                840..860 => {
+                    let call = self.draw();
+                    self.decide(call);
+                }
+                860..862 => self.free(false),
+                862..864 => self.free(true),
+                864..866 => {
+                    self.land_all(|_| true);
+                    advance(Duration::from_micros(self.rng.u64(..8_000_000))).await;
+                }
+                _ => advance(Duration::from_micros(self.rng.u64(..10_000))).await,
+            }
+        }
+        self.figures
+    }
+}
+
+async fn judge(policies: Vec<Policy>) {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}: {policies:?}");
+    let figures = World::new(policies, seed).run().await;
+    println!("{figures:?}");
+    assert!(figures.repeated > OPERATIONS / 10, "{figures:?}");
+    assert!(figures.stale < figures.repeated / 2, "{figures:?}");
+    assert!(figures.late < figures.repeated / 50, "{figures:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_refusal_is_repeated_that_the_store_would_not_give() {
+    let of: [fn(&'static str, Duration, u32) -> Policy; 4] = [
+        Policy::sliding_window,
+        Policy::sliding_counter,
+        Policy::fixed_window,
+        Policy::token_bucket,
+    ];
+    for of in of {
+        for threshold in [1, 10, 100] {
+            judge(vec![of("p", PERIOD, threshold)]).await;
+        }
+        judge(vec![of("p", PERIOD, 10).tier(10 * PERIOD, 30)]).await;
+        judge(vec![of("p", PERIOD, 30), of("p", PERIOD, 40), of("p", PERIOD, 20)]).await;
+        judge(vec![of("p", PERIOD, 30), of("p", 2 * PERIOD, 40)]).await;
+    }
+}

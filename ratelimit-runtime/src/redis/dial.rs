@@ -1,0 +1,68 @@
+//! How a server is reached: over TCP, over TLS, or by a unix socket.
+//!
+//! The client's own way is not used: of a connection of its own making it does not tell, with RESP2,
+//! that it has ended.
+
+use std::io;
+
+use redis::{
+    ConnectionAddr, ConnectionInfo,
+    aio::AsyncStream,
+    io::tcp::{TcpSettings, socket2::SockRef},
+};
+use tokio::{net::TcpStream, task::JoinSet};
+
+use super::{stream::Prompt, tls::Tls};
+
+pub(super) type Stream = Box<dyn AsyncStream + Send + Unpin>;
+
+/// Reaches the server at this address.
+#[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "as with TLS"))]
+pub(super) async fn dial(info: &ConnectionInfo, tls: &Tls) -> io::Result<Stream> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            Ok(Box::new(tcp(host, *port, info.tcp_settings()).await?))
+        }
+        #[cfg(feature = "tls")]
+        ConnectionAddr::TcpTls { host, port, insecure, .. } => {
+            let encryption = tls.encryption(host, *insecure)?;
+            encryption.over(tcp(host, *port, info.tcp_settings()).await?).await
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            Ok(Box::new(Prompt::new(tokio::net::UnixStream::connect(path).await?)))
+        }
+        // Of what a URL can name, that is all that this program can reach.
+        _ => Err(io::Error::from(io::ErrorKind::Unsupported)),
+    }
+}
+
+/// Connects to whichever of the host's addresses answers first.
+async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<Prompt<TcpStream>> {
+    let mut attempts = JoinSet::new();
+    for address in tokio::net::lookup_host((host, port)).await? {
+        attempts.spawn(TcpStream::connect(address));
+    }
+    let mut why = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt.map_err(io::Error::other).and_then(|connected| connected) {
+            Ok(socket) => {
+                set(&socket, settings)?;
+                return Ok(Prompt::new(socket));
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+fn set(socket: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+    socket.set_nodelay(settings.nodelay())?;
+    let socket = SockRef::from(socket);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(())
+}

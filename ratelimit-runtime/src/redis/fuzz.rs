@@ -1,0 +1,77 @@
+//! Whatever a server replies, and a server is not ours to trust: an answer that can be told, or an error.
+
+use std::time::Duration;
+
+use redis::{RedisError, Value};
+
+use super::{
+    cluster::slot::ranges,
+    failure::{Failure, describe},
+    script::Call,
+};
+use crate::{
+    decision::decide,
+    error::{RateLimitError, UnavailableReason},
+    key::Key,
+    policy::Policy,
+    request::Request,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const POLICIES: [Policy; 4] = [
+    Policy::sliding_window("p", MINUTE, 5),
+    Policy::sliding_window("p", MINUTE, 5).tier(Duration::from_secs(3_600), 50),
+    Policy::fixed_window("p", MINUTE, 5),
+    Policy::token_bucket("p", MINUTE, 5),
+];
+
+/// The first byte chooses the policy; the rest is what comes over the wire.
+pub(crate) fn holds(bytes: &[u8]) {
+    let Some((choice, wire)) = bytes.split_first() else { return };
+    let Ok(reply) = redis::parse_redis_value(wire) else { return };
+    let policy = &POLICIES[usize::from(*choice) % POLICIES.len()];
+    decision_is_told(policy, &reply);
+    slots_are_within_a_cluster(&reply);
+    if let Err(error) = reply.extract_error() {
+        error_has_a_reason(&error);
+    }
+}
+
+fn decision_is_told(policy: &Policy, reply: &Value) {
+    let key = Key::compose("", policy, b"/alice");
+    let request = Request { policy, written: policy, cost: 1, record: true, id: Some(7) };
+    let Ok(outcome) = Call::decision(&key, request).decode(reply) else { return };
+    // Nothing is made up: the numbers are those of the reply.
+    let numbers = reply.as_sequence().expect("only a list is a decision");
+    let told = [
+        i64::from(outcome.tier),
+        i64::from(outcome.remaining),
+        i64::try_from(outcome.wait).expect("a number of the reply"),
+        i64::try_from(outcome.reset).expect("a number of the reply"),
+        i64::try_from(outcome.more).expect("a number of the reply"),
+    ];
+    assert_eq!(numbers[1..6], told.map(Value::Int));
+    assert_eq!(outcome.admitted, numbers[0] == Value::Int(1));
+    match decide(policy, &outcome) {
+        Ok(decision) => assert!(policy.tiers().iter().any(|it| it.period() == decision.period())),
+        Err(exceeded) => {
+            let wait = exceeded.retry_after();
+            assert_eq!(wait.as_micros(), u128::from(outcome.wait));
+            let message = RateLimitError::from(exceeded).to_string();
+            assert!(message.contains("retry after"), "{message}");
+        }
+    }
+}
+
+fn slots_are_within_a_cluster(reply: &Value) {
+    for range in ranges(reply, "asked").into_iter().flatten() {
+        assert!(range.first <= range.last && range.last < 16_384, "{range:?}");
+        assert!(!range.primary.host.is_empty());
+    }
+}
+
+fn error_has_a_reason(error: &RedisError) {
+    let _ = describe(error);
+    let reason = UnavailableReason::from(Failure::of(error));
+    assert!(!reason.advice().is_empty());
+}

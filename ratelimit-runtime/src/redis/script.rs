@@ -1,0 +1,249 @@
+//! The scripts: which one decides, what it is given, what its reply means.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use once_cell::sync::Lazy;
+use ratelimit_core::Algorithm;
+use redis::{Cmd, Value};
+
+use super::client::Attempt;
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    policy::{Policy, Tier},
+    request::{Mark, Outcome, Refund, Request, Source},
+};
+
+/// The script of one algorithm.
+struct Script {
+    text: &'static str,
+    /// The digest by which a server finds the script.
+    sha1: &'static str,
+    /// Appends the arguments of one tier.
+    push_tier: fn(&mut Cmd, &Policy, &Tier),
+}
+
+/// The scripts, in the order of [`Algorithm::ALL`].
+static SCRIPTS: [Script; Algorithm::ALL.len()] = [
+    Script {
+        text: include_str!("../algorithms/sliding_window.lua"),
+        sha1: "270ca22c7a802611e11576889a1fa88b550ce7f7",
+        push_tier: push_window,
+    },
+    Script {
+        text: include_str!("../algorithms/sliding_counter.lua"),
+        sha1: "afb730309760ef730b009e494b85799bf8e38f53",
+        push_tier: push_ticking_window,
+    },
+    Script {
+        text: include_str!("../algorithms/fixed_window.lua"),
+        sha1: "cfbdf01ae5a564f42083d49953a19ee51b71d49c",
+        push_tier: push_window,
+    },
+    Script {
+        text: include_str!("../algorithms/token_bucket.lua"),
+        sha1: "8c93a4cc33bdc99f03c1b86d6c914c0081836eed",
+        push_tier: push_bucket,
+    },
+];
+
+fn push_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
+    command.arg(tier.micros()).arg(tier.threshold());
+}
+
+fn push_ticking_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
+    command.arg(tier.micros()).arg(tier.threshold()).arg(tier.tick());
+}
+
+fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
+    let bucket = policy.bucket(*tier);
+    command.arg(bucket.token).arg(bucket.refill).arg(bucket.full);
+}
+
+/// One call of a script, which may have to be sent twice.
+pub(super) struct Call<'a> {
+    script: &'static Script,
+    key: &'a Key,
+    policy: &'a Policy,
+    /// The policy as it is written, where another one decides.
+    written: &'a Policy,
+    cost: u32,
+    /// 0 to look, 1 to take, or when what is given back was taken.
+    action: u64,
+    /// The script's third argument.
+    recorded: u8,
+    /// What a log calls the call's units, if it may have any; of another state, the generation that
+    /// is given back to.
+    id: Option<u64>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
+        let Request { policy, written, cost, record, id } = request;
+        let recorded = if id.is_some() { 2 } else { policy.counts_rejected().into() };
+        let id = match policy.algorithm() {
+            Algorithm::SlidingWindow => id.or_else(|| record.then(next_id)),
+            _ => Some(0),
+        };
+        let script = &SCRIPTS[policy.algorithm() as usize];
+        Self { script, key, policy, written, cost, action: record.into(), recorded, id }
+    }
+
+    /// Gives back what was taken.
+    pub(super) fn refund(key: &'a Key, refund: Refund<'a>) -> Self {
+        let Refund { policy, cost, mark, id } = refund;
+        let script = &SCRIPTS[policy.algorithm() as usize];
+        let (written, recorded) = (policy, if id.is_some() { 2 } else { 0 });
+        // 0 and 1 have a meaning of their own, and no server's clock has been there since 1970.
+        let action = mark.at.max(2);
+        Self { script, key, policy, written, cost, action, recorded, id: Some(mark.of) }
+    }
+
+    /// Whether the script notices that it has decided the call before: by the name that its units
+    /// have in a log.
+    pub(super) fn is_repeatable(&self) -> bool {
+        let is_log = self.policy.algorithm() == Algorithm::SlidingWindow;
+        is_log && (self.action > 1 || !self.policy.counts_rejected())
+    }
+
+    pub(super) fn command(&self, attempt: Attempt) -> Cmd {
+        let Self { script, key, policy, written, cost, action, recorded, id } = *self;
+        let may_be_charged = attempt.again && self.is_repeatable() && action == 1;
+        let recorded = if may_be_charged { 2 } else { recorded };
+        let (name, script) =
+            if attempt.with_text { ("EVAL", script.text) } else { ("EVALSHA", script.sha1) };
+        // Room for all of it from the start; a number has 20 digits at the most.
+        let kept = if std::ptr::eq(policy, written) { &[] } else { written.tiers() };
+        let judged = policy.tiers();
+        let (numbers, key) = (5 + 3 * (judged.len() + kept.len()), key.as_bytes());
+        let bytes = name.len() + script.len() + 1 + key.len() + 20 * numbers;
+        let mut command = Cmd::with_capacity(4 + numbers, bytes);
+        command.arg(name).arg(script).arg(1).arg(key);
+        command.arg(action).arg(cost).arg(recorded);
+        match id {
+            Some(id) => command.arg(id),
+            None => command.arg(""),
+        };
+        command.arg(judged.len());
+        let judged = judged.iter().map(|tier| (policy, tier));
+        for (policy, tier) in judged.chain(kept.iter().map(|tier| (written, tier))) {
+            (self.script.push_tier)(&mut command, policy, tier);
+        }
+        command
+    }
+
+    /// What the script's reply says.
+    pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
+        let outcome = || {
+            let (numbers, birth) = reply.as_sequence()?.split_first_chunk()?;
+            let [
+                Value::Int(admitted),
+                Value::Int(tier),
+                Value::Int(remaining),
+                Value::Int(wait),
+                Value::Int(reset),
+                Value::Int(more),
+                Value::Int(at),
+            ] = *numbers
+            else {
+                return None;
+            };
+            let tier = u8::try_from(tier).ok()?;
+            self.policy.tiers().get(usize::from(tier))?;
+            Some(Outcome {
+                admitted: admitted == 1,
+                tier,
+                remaining: remaining.try_into().ok()?,
+                wait: wait.try_into().ok()?,
+                more: more.try_into().ok()?,
+                lasts: reset.try_into().ok()?,
+                reset: reset.try_into().ok()?,
+                mark: Mark {
+                    at: at.try_into().ok()?,
+                    // A log goes by the id it was given, the others by the birth they reply.
+                    of: match birth {
+                        [] => self.id.unwrap_or(0),
+                        [Value::Int(birth)] => (*birth).try_into().ok()?,
+                        _ => return None,
+                    },
+                },
+                source: Source::Store,
+            })
+        };
+        outcome().ok_or(UnavailableReason::StoreError)
+    }
+}
+
+/// A new member for the log: unlike any other of this or another process.
+fn next_id() -> u64 {
+    static SEED: Lazy<RandomState> = Lazy::new(RandomState::new);
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    id(&SEED, std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Processes that are forked from one have its seed and its count, but each an id of its own.
+fn id(seed: &RandomState, process: u32, call: u64) -> u64 {
+    // 52 bits: what a double in the script holds exactly, with room to count on from there.
+    seed.hash_one((process, call)) >> 12
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_exact_in_a_double_and_do_not_repeat() {
+        let ids: HashSet<u64> = (0..100_000).map(|_| next_id()).collect();
+        assert_eq!(ids.len(), 100_000);
+        assert!(ids.iter().all(|id| *id < 1 << 52));
+    }
+
+    #[test]
+    fn processes_that_share_a_seed_do_not_share_ids() {
+        let seed = RandomState::new();
+        let of = |process| (0..10_000).map(|call| id(&seed, process, call)).collect();
+        let (parent, child): (HashSet<u64>, HashSet<u64>) = (of(7), of(8));
+        assert!(parent.is_disjoint(&child));
+    }
+
+    /// A digest changes only with the script, and only when that is meant, since processes of both
+    /// versions then load a script of their own.
+    #[test]
+    fn the_digests_are_those_of_the_scripts() {
+        for script in &SCRIPTS {
+            let title = script.text.lines().next().unwrap();
+            assert_eq!(redis::Script::new(script.text).get_hash(), script.sha1, "{title}");
+        }
+    }
+
+    #[test]
+    fn a_reply_out_of_range_is_an_error() {
+        let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
+        let key = Key::compose("", &policy, b"");
+        let request =
+            Request { policy: &policy, written: &policy, cost: 1, record: true, id: None };
+        let call = Call::decision(&key, request);
+        let decode = |reply: &[i64]| {
+            call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
+        };
+        assert_eq!(decode(&[1, 0, 1, 0, 0, 0, 7, 5]).unwrap().mark, Mark { at: 7, of: 5 });
+        for reply in [
+            &[1, 0, -1, 0, 0, 0, 7, 5][..],
+            &[1, 0, 1, 0, 0, -1, 7, 5],
+            &[1, 0, 1, 0, 0, 0, -7, 5],
+            &[1, 0, 1, 0, 0, 0, 7, -5],
+            // The policy has one tier.
+            &[1, 1, 1, 0, 0, 0, 7, 5],
+            &[1, 0, 1, 0, 0, 0],
+            &[],
+        ] {
+            assert_eq!(decode(reply), Err(UnavailableReason::StoreError));
+        }
+        assert_eq!(call.decode(&Value::Nil), Err(UnavailableReason::StoreError));
+    }
+}

@@ -1,0 +1,168 @@
+//! Certificates of an encrypted connection.
+
+#[cfg(feature = "tls")]
+use std::{io, sync::Arc};
+
+use redis::ConnectionInfo;
+#[cfg(feature = "tls")]
+use redis::{Client, ClientTlsConfig, TlsCertificates};
+#[cfg(feature = "tls")]
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
+#[cfg(feature = "tls")]
+use tokio::net::TcpStream;
+#[cfg(feature = "tls")]
+use tokio_rustls::TlsConnector;
+
+use super::client::OpenError;
+#[cfg(feature = "tls")]
+use super::failure::describe;
+#[cfg(feature = "tls")]
+use super::{dial::Stream, stream::Prompt};
+
+/// Whom to trust, and who we are; by default the system's authorities, and nobody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {
+    #[cfg(feature = "tls")]
+    root_certificate: Option<redacted::Pem>,
+    #[cfg(feature = "tls")]
+    client_certificate: Option<(redacted::Pem, redacted::Pem)>,
+}
+
+/// A URL's transports that are encrypted.
+const ENCRYPTED: [&str; 2] = ["rediss", "valkeys"];
+
+impl Tls {
+    pub(super) fn is_encrypted(transport: &str) -> bool {
+        ENCRYPTED.contains(&transport)
+    }
+
+    /// Whether the transport can be used with what is set.
+    #[cfg(feature = "tls")]
+    pub(super) fn check(&self, transport: &str) -> Result<(), OpenError> {
+        let has_any = self.root_certificate.is_some() || self.client_certificate.is_some();
+        if has_any && !ENCRYPTED.contains(&transport) {
+            let why = "certificates are set, but the URL does not ask for TLS: write rediss://";
+            return Err(OpenError::Malformed(why.to_owned()));
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "as with TLS")]
+    pub(super) fn check(&self, transport: &str) -> Result<(), OpenError> {
+        if ENCRYPTED.contains(&transport) {
+            let why = "TLS needs the feature `tls` of ratelimit-runtime";
+            return Err(OpenError::Malformed(why.to_owned()));
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with TLS")]
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, OpenError> {
+        Ok(info)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    pub(crate) fn set_root_certificate(&mut self, pem: Vec<u8>) {
+        self.root_certificate = Some(redacted::Pem(pem));
+    }
+
+    pub(crate) fn set_client_certificate(&mut self, certificate: Vec<u8>, key: Vec<u8>) {
+        self.client_certificate = Some((redacted::Pem(certificate), redacted::Pem(key)));
+    }
+
+    /// The certificates, as the client takes them.
+    pub(super) fn certificates(&self) -> TlsCertificates {
+        let client = self.client_certificate.clone();
+        TlsCertificates {
+            client_tls: client.map(|(certificate, key)| ClientTlsConfig {
+                client_cert: certificate.0,
+                client_key: key.0,
+            }),
+            root_cert: self.root_certificate.clone().map(|pem| pem.0),
+        }
+    }
+
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, OpenError> {
+        if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            return Ok(info);
+        }
+        // rustls would panic where two providers are compiled in, or none, and the program has
+        // chosen neither.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::build_with_tls(info, self.certificates())
+            .map_err(|error| OpenError::Malformed(format!("certificates: {}", describe(&error))))?;
+        Ok(client.get_connection_info().clone())
+    }
+}
+
+/// How a connection to one host is encrypted.
+#[cfg(feature = "tls")]
+pub(super) struct Encryption {
+    connector: TlsConnector,
+    host: ServerName<'static>,
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    pub(super) fn encryption(&self, host: &str, insecure: bool) -> io::Result<Encryption> {
+        if insecure {
+            let why = "certificates are always checked: write no `#insecure`, and set \
+                       root_certificate to trust one of your own";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let connector = TlsConnector::from(Arc::new(self.config()?));
+        Ok(Encryption { connector, host })
+    }
+
+    fn config(&self) -> io::Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        match &self.root_certificate {
+            Some(pem) => roots.add_parsable_certificates(certificates(&pem.0)?),
+            // Read for each connection: they are replaced while programs run.
+            None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+        };
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let Some((certificate, key)) = &self.client_certificate else {
+            return Ok(config.with_no_client_auth());
+        };
+        let key = PrivateKeyDer::from_pem_slice(&key.0).map_err(io::Error::other)?;
+        let chain = certificates(&certificate.0)?;
+        config.with_client_auth_cert(chain, key).map_err(io::Error::other)
+    }
+}
+
+#[cfg(feature = "tls")]
+fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(io::Error::other)
+}
+
+#[cfg(feature = "tls")]
+impl Encryption {
+    /// Agrees with the server on it.
+    pub(super) async fn over(self, socket: Prompt<TcpStream>) -> io::Result<Stream> {
+        Ok(Box::new(self.connector.connect(self.host, socket).await?))
+    }
+}
+
+#[cfg(feature = "tls")]
+mod redacted {
+    use std::fmt;
+
+    /// A certificate or a key, which is not printed.
+    #[derive(Clone)]
+    pub(super) struct Pem(pub(super) Vec<u8>);
+
+    impl fmt::Debug for Pem {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("..")
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Decisions and the store in numbers, for the exporter that the program has installed. As many
+//! series as there are policies, outcomes and servers, and none for a caller.
+
+use std::{
+    sync::{
+        Once,
+        atomic::{AtomicI64, Ordering, fence},
+    },
+    time::Duration,
+};
+
+use metrics::{Counter, Gauge, Histogram, Unit};
+use once_cell::sync::{Lazy, OnceCell};
+
+use super::{Answer, by_name::ByName};
+use crate::request::Source;
+
+/// Of one policy, by answer and source. A series is there from its first decision on.
+#[derive(Default)]
+struct Decisions([[OnceCell<Counter>; Source::ALL.len()]; Answer::ALL.len()]);
+
+static DECISIONS: Lazy<ByName<Decisions>> = Lazy::new(ByName::default);
+
+pub(super) fn decided(policy: &'static str, answer: Answer, source: Source) {
+    let decisions = DECISIONS.of(policy);
+    let counter = decisions.0[answer as usize][source as usize].get_or_init(|| {
+        metrics::describe_counter!(
+            "ratelimit_decisions_total",
+            "Calls by policy, outcome, and who decided them"
+        );
+        metrics::counter!(
+            "ratelimit_decisions_total",
+            "policy" => policy,
+            "outcome" => answer.as_str(),
+            "source" => source.as_str(),
+        )
+    });
+    counter.increment(1);
+}
+
+pub(super) fn asked(is_answered: bool, took: Duration) {
+    static TIMES: [OnceCell<Histogram>; 2] = [OnceCell::new(), OnceCell::new()];
+    let times = TIMES[usize::from(is_answered)].get_or_init(|| {
+        metrics::describe_histogram!(
+            "ratelimit_store_duration_seconds",
+            Unit::Seconds,
+            "How long Redis took for a decision"
+        );
+        let result = if is_answered { "ok" } else { "error" };
+        metrics::histogram!("ratelimit_store_duration_seconds", "result" => result)
+    });
+    times.record(took);
+}
+
+/// Keys come and go before there is an exporter too: it is told how many there are.
+pub(super) fn keys_held(more: i64) {
+    static HELD: AtomicI64 = AtomicI64::new(0);
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!(
+            "ratelimit_memory_keys",
+            "Callers that limits in this process's memory are counting"
+        );
+    });
+    HELD.fetch_add(more, Ordering::SeqCst);
+    show(&HELD, &metrics::gauge!("ratelimit_memory_keys"));
+}
+
+/// Sets a gauge to a sum that other threads change and show as well. The last of them to set it has
+/// seen the last change: whoever finds another sum afterwards sets it again.
+fn show(sum: &AtomicI64, gauge: &Gauge) {
+    let mut shown = sum.load(Ordering::SeqCst);
+    loop {
+        #[expect(clippy::cast_precision_loss, reason = "so much fits no memory")]
+        gauge.set(shown as f64);
+        fence(Ordering::SeqCst);
+        match sum.load(Ordering::SeqCst) {
+            now if now == shown => return,
+            now => shown = now,
+        }
+    }
+}
+
+pub(super) fn bytes_held(more: i64) {
+    static HELD: AtomicI64 = AtomicI64::new(0);
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!(
+            "ratelimit_memory_bytes",
+            Unit::Bytes,
+            "Memory of the callers that limits in this process's memory are counting"
+        );
+    });
+    HELD.fetch_add(more, Ordering::SeqCst);
+    show(&HELD, &metrics::gauge!("ratelimit_memory_bytes"));
+}
+
+pub(super) fn memory_full(policy: &'static str) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_counter!(
+            "ratelimit_memory_full_total",
+            "Calls that could not be counted because the store in memory is full"
+        );
+    });
+    metrics::counter!("ratelimit_memory_full_total", "policy" => policy).increment(1);
+}
+
+pub(super) fn server_is_up(server: &str, is_up: bool) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!(
+            "ratelimit_store_up",
+            "1 when a Redis server answers again, 0 while it is left alone"
+        );
+    });
+    let up = metrics::gauge!("ratelimit_store_up", "server" => server.to_owned());
+    up.set(if is_up { 1.0 } else { 0.0 });
+}
