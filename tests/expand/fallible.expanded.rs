@@ -28,7 +28,9 @@ async fn list(
             &SITE
         }
         let __ratelimit = {
-            let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(__ratelimit());
+            let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
+                __ratelimit(),
+            );
             __ratelimit.check()
         };
         if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {

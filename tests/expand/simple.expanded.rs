@@ -23,7 +23,9 @@ async fn say_hi(name: String) -> Result<String, AppError> {
             &SITE
         }
         let __ratelimit = {
-            let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(__ratelimit());
+            let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
+                __ratelimit(),
+            );
             ::ratelimit_runtime::__private::KeyPart::add_to(
                 ::ratelimit_runtime::__private::part(&(name)).pick(),
                 &mut __ratelimit,
