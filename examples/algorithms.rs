@@ -1,8 +1,8 @@
 //! `cargo run --example algorithms`
 //!
-//! The same calls against the four algorithms, five in ten seconds each: seven calls at once every
-//! three seconds. A `+` is an admitted call, a `.` a refused one. The clock is tokio's and is moved
-//! by hand.
+//! Compares the four algorithms at five calls per ten seconds, with seven calls at once every three
+//! seconds. A `+` is an admitted call, a `.` a refused one. The paused clock is tokio's, and the
+//! program advances it.
 
 use ratelimit_runtime::{Limiter, Policy};
 use tokio::time::{self, Duration};

@@ -1,9 +1,9 @@
 //! `cargo run --example hello`
 //!
-//! Through Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example hello`
+//! On Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example hello`
 //!
 //! Two limited functions and two callers. Run it twice within 30 seconds: in memory each run starts
-//! anew, through Redis the second goes on with the counts of the first.
+//! with empty counts, on Redis the second run continues the counts of the first.
 
 use std::{error::Error, fmt, future::Future};
 
@@ -15,7 +15,7 @@ async fn say_hi(name: &str) -> Result<String, RateLimitError> {
     Ok(format!("hi, {name}"))
 }
 
-/// At most one report in any 60 seconds for each caller, whoever that is.
+/// At most one report in any 60 seconds for each ambient caller.
 #[rate_limit(period = 60, threshold = 1)]
 async fn report() -> Result<String, RateLimitError> {
     Ok("all is well".to_owned())
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Awaits a call, and prints what came of it and what its limit said.
+/// Awaits a call, and prints its result and the decision of its limit.
 async fn show(
     call: fmt::Arguments<'_>,
     limited: impl Future<Output = Result<String, RateLimitError>>,

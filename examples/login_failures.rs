@@ -1,8 +1,8 @@
 //! `cargo run --example login_failures`
 //!
-//! Only failed logins count: each attempt is charged before the password is checked, so that no one
-//! tries many at once, and given back when it was right. A store that fails in between has the attempt
-//! counted, and lets nobody wait outside who knows the password.
+//! Only failed logins count. Each attempt is charged before the password is checked, so that nobody
+//! can try many at once, and refunded if the password was right. If the store fails before the
+//! refund, the attempt stays counted and the login succeeds.
 
 use std::{error::Error, time::Duration};
 

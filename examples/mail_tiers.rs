@@ -1,8 +1,8 @@
 //! `cargo run --example mail_tiers`
 //!
-//! A mailbox takes one mail a minute, five an hour and ten a day. All three are decided together:
-//! a refused mail is charged to none of them, and the refusal says which one refused and for how
-//! long. The clock is tokio's and is moved by hand, so that the day passes at once.
+//! A mailbox admits one mail a minute, five an hour and ten a day. The three tiers are decided
+//! together: a refused mail is charged to none. The refusal contains the tier and the wait. The
+//! paused clock is tokio's, and the program advances it, so that the day takes no time.
 
 use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::time::{self, Duration};

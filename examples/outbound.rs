@@ -1,8 +1,8 @@
 //! `cargo run --example outbound`
 //!
-//! Calls to a service that allows ten a second: instead of failing, each waits for its place, up to
-//! two seconds. Of thirty at once, five pass at once and twenty take their turns; those that have no
-//! chance any more within their two seconds are refused.
+//! Calls to a service that allows ten a second. Instead of failing, each call waits for up to two
+//! seconds. Of thirty calls, five pass at once, twenty wait, and those that would wait for more than
+//! two seconds are refused.
 
 use std::error::Error;
 

@@ -1,7 +1,7 @@
 //! `cargo run --features overrides --example overrides`
 //!
-//! Steers a limit while the program runs. On `RATELIMIT_URL`, if that is set, it does so through a
-//! hash on Redis, for every process that follows it.
+//! Overrides a limit at run time. If `RATELIMIT_URL` is set, it also publishes an override to a hash
+//! on Redis, for every process that follows the hash.
 
 use std::{error::Error, time::Duration};
 
@@ -14,7 +14,7 @@ async fn reply(user: &str) -> Result<(), RateLimitError> {
     Ok(())
 }
 
-/// Calls ten times, and tells how many calls passed.
+/// Makes ten calls, and prints the number that passed.
 async fn call_ten_times(what_holds: &str) {
     let mut passed = 0;
     for _ in 0..10 {
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     install(limiter.clone())?;
     call_ten_times("as written: 2 in 60 s").await;
 
-    // In this process:
+    // In this process.
     limiter.overrides().set("reply", Override::new().threshold(5))?;
     call_ten_times("5 in 60 s, two of them are taken").await;
     limiter.overrides().set("reply", Override::new().enforcement(Enforcement::DryRun))?;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     limiter.overrides().remove("reply");
     call_ten_times("as written again, and dry runs count").await;
 
-    // In all processes of a fleet; this one follows it, too.
+    // In all processes of a fleet, including this one.
     if std::env::var(URL_VARIABLE).is_ok() {
         limiter.follow_overrides().await?;
         limiter.publish_enforcement(Some(Enforcement::Off)).await?;

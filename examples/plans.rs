@@ -1,7 +1,7 @@
 //! `cargo run --example plans`
 //!
-//! Each user has as many searches an hour as the plan says, counted under one name: who changes the
-//! plan goes on with what is counted. A list of all limits of the program comes first.
+//! The plan of a user is the threshold of searches an hour. All plans count under one name, so a user
+//! who changes the plan keeps the counts. The program first lists all its limits.
 
 use ratelimit_runtime::{RateLimitError, policies, rate_limit};
 
@@ -37,7 +37,7 @@ async fn search(user: &User, words: &str) -> Result<String, RateLimitError> {
     Ok(format!("what there is of {words}"))
 }
 
-/// Searches eight times, and tells how often something was found.
+/// Searches eight times, and prints the number of admitted searches.
 async fn search_eight_times(who: &str, user: &User) {
     let mut found = 0;
     for _ in 0..8 {

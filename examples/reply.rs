@@ -1,7 +1,7 @@
 //! `cargo run --example reply`
 //!
-//! Harry may reply five times in 60 seconds. He tries twenty times at once: the first five are
-//! allowed, fifteen are refused.
+//! Harry may reply five times in 60 seconds. Of twenty replies at once, the first five are admitted
+//! and fifteen are refused.
 
 use std::{error::Error, time::Duration};
 

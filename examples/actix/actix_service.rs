@@ -1,6 +1,6 @@
 //! `cargo run -p examples-actix --example actix_service`
 //!
-//! A search for everyone, counted by address or by API key, and mail by several windows:
+//! A public search, limited by address or API key, and mail with several windows:
 //!
 //! ```text
 //! $ curl -i http://127.0.0.1:3001/search?q=ratelimit
@@ -59,8 +59,8 @@ async fn search(query: Query<Fields>) -> Result<String> {
     Ok(format!("nothing about {words}\n"))
 }
 
-/// One mail a minute, and no more than five an hour, whatever the mail says of its sender. A response
-/// can carry a refusal itself.
+/// At most one mail a minute and five an hour, whatever sender the mail names. The return type is a
+/// response, which can be a refusal.
 #[post("/mail")]
 #[rate_limit(name = "mail", tier(period = "1m", threshold = 1), tier(period = "1h", threshold = 5))]
 async fn send_mail(mail: Form<Fields>) -> HttpResponse {
@@ -75,7 +75,7 @@ async fn health() -> &'static str {
     "well\n"
 }
 
-/// The owner of an API key. A key that was made up is nobody's, and makes no quota of its own.
+/// Returns the owner of an API key. An unknown key has no owner, and therefore no quota of its own.
 fn key_owner(request: &ServiceRequest) -> Option<Caller> {
     match request.headers().get("x-api-key")?.as_bytes() {
         b"key-of-alice" => Some("alice".into()),

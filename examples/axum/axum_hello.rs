@@ -1,11 +1,11 @@
 //! `cargo run -p examples-axum --example axum_hello`
 //!
-//! An HTTP server with one limited handler. Ask it three times within 30 seconds:
+//! An HTTP server with one limited handler. Send three requests within 30 seconds:
 //!
 //! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/hello/sayHi`
 //!
 //! Another address: `cargo run -p examples-axum --example axum_hello 127.0.0.1:8080`
-//! Through Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run -p examples-axum --example axum_hello`
+//! On Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run -p examples-axum --example axum_hello`
 
 use std::{env, error::Error};
 
@@ -23,7 +23,7 @@ async fn say_hi(headers: HeaderMap) -> Result<String, AppError> {
     Ok(format!("hi, {}\n", user(&headers).unwrap_or("stranger")))
 }
 
-/// The caller's name. Requests without one share a limit of their own.
+/// Returns the caller's name. Requests without one share one caller.
 fn user(headers: &HeaderMap) -> Option<&str> {
     headers.get("x-user")?.to_str().ok()
 }
@@ -42,7 +42,7 @@ impl IntoResponse for AppError {
         let body = format!("{error}\n");
         match error {
             RateLimitError::Exceeded(exceeded) => {
-                // Whole seconds, rounded up: never ask to come back too early.
+                // Whole seconds, rounded up, so that no client retries too early.
                 let wait = exceeded.retry_after().as_micros().div_ceil(1_000_000);
                 let wait = HeaderValue::from(u64::try_from(wait).unwrap_or(u64::MAX));
                 (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, wait)], body).into_response()

@@ -1,9 +1,13 @@
 //! `cargo run -p examples-axum --example axum_service`
 //!
-//! The limits that services have: a login by address, and by address and account; mail by several
-//! windows and an API by plan, both for the owner of an API key; uploads before they are read. The
-//! service is behind a proxy on this machine, which `curl` plays here. The fourth guess at an account
-//! from one address is one too many, and its owner elsewhere can still log in:
+//! The usual limits of a service:
+//!
+//! - a login, by address, and by address and account;
+//! - mail with several windows and an API by plan, both by the owner of an API key;
+//! - uploads, before their bodies are read.
+//!
+//! The service is behind a proxy on this machine, whose part `curl` takes here. The fourth guess at an
+//! account from one address is refused, and the account's owner can still log in elsewhere:
 //!
 //! ```text
 //! $ curl -i -d 'account=ali&password=guess' -H 'x-forwarded-for: 203.0.113.9' http://127.0.0.1:3000/login
@@ -60,13 +64,13 @@ use tokio::net::TcpListener;
 
 type Fields = Form<HashMap<String, String>>;
 
-/// Guesses from one address, whatever the accounts. Without a `key` the caller is the client, whom the
-/// layer finds.
+/// Limits guesses from one address, for any account. Without a `key` the caller is the ambient one:
+/// the client, which the layer identifies.
 #[rate_limit(name = "login-address", period = "1m", threshold = 5)]
 async fn login(Form(login): Fields) -> Result<&'static str> {
     let account = login.get("account").ok_or(StatusCode::BAD_REQUEST)?;
-    // One account, however it is written, and however often it is tried from elsewhere: a limit of
-    // the account alone would let any stranger lock its owner out.
+    // Normalized, so that spellings of one account share a limit. Without the address in the key,
+    // any stranger could lock the owner out.
     let account = account.trim().to_lowercase();
     let client = caller::current().ok_or(StatusCode::BAD_REQUEST)?;
     caller::scope(client.and(account), attempt()).await?;
@@ -76,14 +80,14 @@ async fn login(Form(login): Fields) -> Result<&'static str> {
     }
 }
 
-/// Guesses at one account from one address.
+/// Limits guesses at one account from one address.
 #[rate_limit(name = "login-account", period = "15m", threshold = 3)]
 async fn attempt() -> Result<(), RateLimitError> {
     Ok(())
 }
 
-/// One mail a minute, and no more than five an hour, for an account: not for whom the mail says that
-/// it is from.
+/// At most one mail a minute and five an hour for each account. The sender that a mail names is not
+/// the caller.
 #[rate_limit(
     name = "mail",
     tier(period = "1m", threshold = 1),
@@ -101,14 +105,14 @@ async fn api(account: Account) -> Result<String> {
     Ok(format!("{} calls a minute\n", account.calls_per_minute))
 }
 
-/// Uploads are counted before they are read, by a gate in front of the handler.
+/// The limit of uploads, which a gate in front of the handler checks before it reads a body.
 const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(60), 2);
 
 async fn upload(body: Bytes) -> String {
     format!("{} bytes\n", body.len())
 }
 
-/// Whom the API key belongs to. Unknown keys get no further, so that none has a quota.
+/// Authenticates the API key. Unknown keys are refused here, so that none gets a quota.
 struct Account {
     id: u32,
     calls_per_minute: u32,
@@ -135,7 +139,7 @@ impl<S: Sync> FromRequestParts<S> for Account {
 #[tokio::main]
 async fn main() -> std::result::Result<(), Box<dyn Error>> {
     install(Limiter::from_env().await?)?;
-    // The proxies' own addresses: a whole network of them would let every neighbour choose its address.
+    // Only the proxies' own addresses: any host of a trusted network could choose its address.
     let client = ClientAddress::behind_proxies(["127.0.0.1", "::1"])?;
     let account = Identity::from_fn(|request| Some(Account::of(request)?.id.into()));
     let router = Router::new()

@@ -1,14 +1,14 @@
 //! `cargo run -p examples-axum --example dashboard`
 //!
-//! The page for operators on <http://127.0.0.1:3000/ops/limits/>, over a service with some limits of
-//! each algorithm and made-up customers that call them. Whoever asks from this machine may look and
-//! act, and nobody else may do anything; a real service asks who is logged in.
+//! The page for operators on <http://127.0.0.1:3000/ops/limits/>, for a service with limits of each
+//! algorithm and simulated customers. Requests from this machine may see the page and act, and no
+//! others. A real service checks who is logged in.
 //!
-//! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/reply` is answered five times in ten seconds.
-//! Have the page switch `reply` to a dry run, and it is answered always.
+//! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/reply` is admitted five times in ten seconds.
+//! Switch `reply` to a dry run on the page, and it is always admitted.
 //!
 //! Another address: `cargo run -p examples-axum --example dashboard 127.0.0.1:8080`
-//! On Redis, where what is changed holds for all processes:
+//! On Redis, where changes apply to all processes:
 //! `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run -p examples-axum --example dashboard`
 
 use std::{env, error::Error, net::SocketAddr, time::Duration};
@@ -30,13 +30,13 @@ use tokio::net::TcpListener;
 
 type Limited<T> = Result<T, RateLimitError>;
 
-/// A limit of the caller that the layer finds.
+/// A limit by the ambient caller, which the layer sets.
 #[rate_limit(name = "reply", period = "10s", threshold = 5)]
 async fn reply() -> Limited<&'static str> {
     Ok("hello\n")
 }
 
-/// A large threshold, in constant space.
+/// A large threshold with a state of constant size.
 #[rate_limit(name = "search", algorithm = sliding_counter, period = "10s", threshold = 60, key = customer)]
 async fn search(customer: u32) -> Limited<()> {
     let _ = customer;
@@ -49,7 +49,7 @@ async fn login(tenant: &str, account: u32) -> Limited<()> {
     Ok(())
 }
 
-/// Evenly spaced, with some room for bursts.
+/// A steady rate with bursts.
 #[rate_limit(name = "webhook", algorithm = token_bucket, period = "1s", threshold = 4, burst = 12, key = customer)]
 async fn webhook(customer: u32) -> Limited<()> {
     let _ = customer;
@@ -68,24 +68,24 @@ async fn send_mail(customer: u32) -> Limited<()> {
     Ok(())
 }
 
-/// As the customer's plan has it.
+/// A threshold from the customer's plan.
 #[rate_limit(name = "export", period = "1m", threshold = plan, key = customer, cost = rows)]
 async fn export(customer: u32, plan: u32, rows: u32) -> Limited<()> {
     let _ = (customer, plan, rows);
     Ok(())
 }
 
-/// A new limit, watched before it refuses anyone.
+/// A new limit, in a dry run before it refuses anyone.
 #[rate_limit(name = "suggest", period = "5s", threshold = 12, key = customer, dry_run)]
 async fn suggest(customer: u32) -> Limited<()> {
     let _ = customer;
     Ok(())
 }
 
-/// Counted by a gate in front of the handler.
+/// A limit that a gate in front of the handler checks.
 const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(10), 2);
 
-/// Requests from this machine. The page itself refuses a site that has its own name lead here.
+/// Permits requests from this machine. The page itself refuses foreign host names that point here.
 fn authorize(request: &Parts) -> Access {
     match request.extensions.get::<ConnectInfo<SocketAddr>>() {
         Some(ConnectInfo(peer)) if peer.ip().is_loopback() => Access::Act,
@@ -114,7 +114,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Made-up customers: a tide that comes and goes, and a rush now and then.
+/// Simulates customers: a load that rises and falls, with occasional rushes.
 async fn call_all_the_time(limiter: Limiter) {
     let mut clock = tokio::time::interval(Duration::from_millis(50));
     for step in 0_u32.. {
@@ -122,7 +122,7 @@ async fn call_all_the_time(limiter: Limiter) {
         let tide = 0.5 + 0.4 * (f64::from(step) / 700.0).sin();
         let rush = step % 900 > 760;
         let often = |share: f64| fastrand::f64() < share * tide;
-        // What is refused is what the page is to show.
+        // Refusals are shown on the page.
         if often(1.0) {
             let _ = search(fastrand::u32(..6)).await;
         }

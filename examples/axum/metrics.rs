@@ -1,9 +1,9 @@
 //! `cargo run -p examples-axum --example metrics`
 //!
-//! A limited handler, and what Prometheus scrapes of it:
+//! A limited handler, and its metrics for Prometheus:
 //! `for i in 1 2 3; do curl -s http://127.0.0.1:3000/; done; curl -s http://127.0.0.1:3000/metrics`
-//! tells `ratelimit_decisions_total{policy="hello",outcome="admitted",source="store"} 2`, and one
-//! that was refused. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
+//! prints `ratelimit_decisions_total{policy="hello",outcome="admitted",source="store"} 2`, and one
+//! refused call. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
 
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -16,7 +16,7 @@ async fn hello() -> axum::response::Result<&'static str> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Before the first decision: a series that was begun without an exporter stays without one.
+    // Before the first decision: a series that was created without an exporter never gets one.
     let prometheus = PrometheusBuilder::new().install_recorder()?;
     let app = Router::new()
         .route("/", get(hello))

@@ -1,5 +1,5 @@
-//! Makes the gRPC service of `greeter/mod.rs`, from a description in Rust: `protoc` is not needed.
-//! The tests build it by the same file.
+//! Generates the gRPC service of `greeter/mod.rs` from a description in Rust, without `protoc`. The
+//! tests use the same file.
 
 use tonic_build::manual::{Builder, Method, Service};
 

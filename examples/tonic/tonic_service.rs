@@ -1,6 +1,6 @@
 //! `cargo run -p examples-tonic --example tonic_service`
 //!
-//! A gRPC service with a limited method, counted by API key or by address. The same program is its
+//! A gRPC service with a limited method, counted by API key or address. The same program is also the
 //! client, which calls three times:
 //!
 //! ```text
@@ -50,7 +50,7 @@ impl Greeter for MyGreeter {
     }
 }
 
-/// The owner of an API key. A key that was made up is nobody's, and makes no quota of its own.
+/// Returns the owner of an API key. An unknown key has no owner, and therefore no quota of its own.
 fn key_owner(request: &Parts) -> Option<Caller> {
     match request.headers.get("x-api-key")?.as_bytes() {
         b"key-of-alice" => Some("alice".into()),
