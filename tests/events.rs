@@ -38,7 +38,7 @@ async fn a_decision_in_memory_is_one_event() {
     let event = |policy: &str, algorithm: &str, outcome: &str, remaining: u32, wait: &str| {
         format!(
             "DEBUG message=rate limit decided policy=\"{policy}\" algorithm=\"{algorithm}\" tier=0 \
-             outcome=\"{outcome}\" remaining={remaining} wait={wait} source=\"store\""
+             outcome=\"{outcome}\" remaining={remaining} wait={wait} decided_by=\"store\""
         )
     };
     assert_eq!(
@@ -118,16 +118,16 @@ async fn who_decided_is_told() {
                 let value = line.split_once(&format!(" {name}=\"")).unwrap().1;
                 value.split('"').next().unwrap().to_owned()
             };
-            (word("outcome"), word("source"))
+            (word("outcome"), word("decided_by"))
         })
         .collect();
     let expected = [
         ("admitted", "store"),
         ("refused", "store"),
-        ("refused", "refusals"),
+        ("refused", "deny_cache"),
         ("admitted", "fallback"),
-        ("unavailable", "nobody"),
-        ("admitted", "nobody"),
+        ("unavailable", "none"),
+        ("admitted", "none"),
     ];
     assert_eq!(told, expected.map(|(outcome, source)| (outcome.to_owned(), source.to_owned())));
 }
@@ -147,7 +147,7 @@ async fn a_policy_that_breaks_a_rule_is_an_event_a_call_and_an_error_once() {
     }
     let event = "DEBUG message=rate limit not decided policy=\"wrong\" algorithm=\"sliding_window\" \
                  outcome=\"invalid_policy\" reason=invalid rate limit policy `wrong`: `period` must be \
-                 at least 1 ms, but is 0 source=\"limiter\"";
+                 at least 1 ms, but is 0 decided_by=\"limiter\"";
     let told = lines.all();
     assert_eq!(decisions(&lines).iter().filter(|line| *line == event).count(), 3, "{told:?}");
     let errors: Vec<_> = told.iter().filter(|line| line.starts_with("ERROR")).collect();

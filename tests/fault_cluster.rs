@@ -7,7 +7,7 @@ use harness::{
     Cluster, DEADLINE, FaultLine, History, Load, NOTICED, Outcome, Watch, free_port, limiter_on,
     unavailable, until,
 };
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, Server, UnavailableReason};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, ServerStatus, UnavailableReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
@@ -174,7 +174,7 @@ async fn a_slot_that_no_node_has_touches_no_others() {
     until("slots that are left alone", async || (!is_well(&limiter)).then_some(())).await;
     let servers = limiter.servers();
     let left_alone: Vec<_> =
-        servers.iter().filter(|it| it.failure().is_some()).map(Server::name).collect();
+        servers.iter().filter(|it| it.failure().is_some()).map(ServerStatus::name).collect();
     let admitted = load.admitted();
     until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
     let () = cluster.nodes[home].command(&format!("CLUSTER ADDSLOTS {slot}"));

@@ -27,8 +27,14 @@ async fn a_scrape_over_http_tells_how_many_were_admitted_and_refused() {
     let page = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
     assert!(page.contains("# TYPE ratelimit_decisions_total counter"), "{page}");
     let expected = [
-        ("ratelimit_decisions_total{policy=\"hello\",outcome=\"admitted\",source=\"store\"}", "2"),
-        ("ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",source=\"store\"}", "3"),
+        (
+            "ratelimit_decisions_total{policy=\"hello\",outcome=\"admitted\",decided_by=\"store\"}",
+            "2",
+        ),
+        (
+            "ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",decided_by=\"store\"}",
+            "3",
+        ),
         ("ratelimit_memory_bytes", "93"),
         ("ratelimit_memory_keys", "1"),
     ];
@@ -71,18 +77,18 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     let page = prometheus.render();
     let told = samples(&page);
     let decisions = |policy: &str, outcome: &str, source: &str| {
-        let labels = format!("policy=\"{policy}\",outcome=\"{outcome}\",source=\"{source}\"");
+        let labels = format!("policy=\"{policy}\",outcome=\"{outcome}\",decided_by=\"{source}\"");
         told.get(&format!("ratelimit_decisions_total{{{labels}}}")).map(String::as_str)
     };
     assert_eq!(decisions("p", "admitted", "store"), Some("1"), "{page}");
     assert_eq!(decisions("p", "refused", "store"), Some("1"), "{page}");
-    assert_eq!(decisions("p", "refused", "refusals"), Some("2"), "{page}");
-    assert_eq!(decisions("p", "unavailable", "nobody"), Some("10"), "{page}");
+    assert_eq!(decisions("p", "refused", "deny_cache"), Some("2"), "{page}");
+    assert_eq!(decisions("p", "unavailable", "none"), Some("10"), "{page}");
     assert_eq!(decisions("too large", "too_large", "limiter"), Some("2"), "{page}");
     assert_eq!(decisions("invalid", "invalid_policy", "limiter"), Some("2"), "{page}");
     assert_eq!(decisions("rehearsed", "admitted", "store"), Some("1"), "{page}");
     assert_eq!(decisions("rehearsed", "would_have_refused", "store"), Some("1"), "{page}");
-    assert_eq!(decisions("rehearsed", "would_have_refused", "refusals"), Some("2"), "{page}");
+    assert_eq!(decisions("rehearsed", "would_have_refused", "deny_cache"), Some("2"), "{page}");
     assert_eq!(told["ratelimit_store_duration_seconds_count{result=\"ok\"}"], "4", "{page}");
     let up = format!("ratelimit_store_up{{server=\"Redis at {}\"}}", server.url().split_off(8));
     assert_eq!(told[&up], "0", "{page}");

@@ -114,7 +114,7 @@ fn a_limit_tells_where_it_is_written_and_what_it_is() {
 
     let send = registered("Mailer::send");
     assert!(send.policy().is_none(), "it is made for each call");
-    assert_eq!(send.late(), ["limits.per_hour"]);
+    assert_eq!(send.dynamic_args(), ["limits.per_hour"]);
     assert!(send.is_dry_run());
 }
 

@@ -54,11 +54,11 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
         (None, Kind::Time) => function.localize(&value.expr),
         (None, Kind::Units) => units(&private, value.expr.span(), &function.localize(&value.expr)),
     };
-    let late = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
+    let dynamic = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
     let new = quote!(#private::Call::new(#it()));
     // A policy that is known only now comes with the call.
-    let (new, call, check) = match late {
-        Some(late) => (quote!((#new, #late)), quote!(#it.0), quote!(check_under(&#it.1))),
+    let (new, call, check) = match dynamic {
+        Some(dynamic) => (quote!((#new, #dynamic)), quote!(#it.0), quote!(check_under(&#it.1))),
         None => (new, quote!(#it), quote!(check())),
     };
     let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
@@ -95,10 +95,10 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
 
     // The call is gone before anything is awaited, and most calls are decided by then.
     let prologue = quote! {
-        fn #it() -> &'static #private::Site {
-            static SITE: #private::Site = #private::Site::new(#it, #literal, #declaration);
-            #private::submit!(&SITE);
-            &SITE
+        fn #it() -> &'static #private::Callsite {
+            static CALLSITE: #private::Callsite = #private::Callsite::new(#it, #literal, #declaration);
+            #private::submit!(&CALLSITE);
+            &CALLSITE
         }
         let #it = {
             let mut #it = #new;
@@ -132,7 +132,7 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     let LimitSpec { tiers, burst, cost, key, dry_run, .. } = spec;
     let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
     let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
-    let late: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
+    let dynamic: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
     let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
     let key: Vec<_> = key.iter().map(text).collect();
     quote! {
@@ -141,7 +141,7 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
             line: #private::line!(),
             column: #private::column!(),
             module: #private::module_path!(),
-            late: &[#(#late),*],
+            dynamic: &[#(#dynamic),*],
             cost: #cost,
             key: &[#(#key),*],
             dry_run: #dry_run,

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future};
 
-use crate::key::{self, Text};
+use crate::key::{self, InlineBytes};
 
 tokio::task_local! {
     static CURRENT: Caller;
@@ -23,7 +23,7 @@ tokio::task_local! {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
-    parts: Text,
+    parts: InlineBytes,
 }
 
 impl Caller {
@@ -73,7 +73,7 @@ impl Caller {
     }
 
     pub(crate) fn without_parts() -> Self {
-        Self { parts: Text::new() }
+        Self { parts: InlineBytes::new() }
     }
 
     /// The one caller of all calls that have none.

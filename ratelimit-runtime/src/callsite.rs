@@ -13,7 +13,7 @@ use once_cell::sync::OnceCell;
 use crate::policy::Policy;
 
 /// One annotated function, as a static in its body.
-pub struct Site {
+pub struct Callsite {
     /// The path of an item in the function's body.
     inner_path: fn() -> &'static str,
     /// What the attribute's literals say. Without a name it gets the function's path; what is only
@@ -36,7 +36,7 @@ pub struct Declaration {
     /// The path of the module.
     pub module: &'static str,
     /// The expressions in the policy that are evaluated for each call.
-    pub late: &'static [&'static str],
+    pub dynamic: &'static [&'static str],
     /// The cost, as written.
     pub cost: &'static str,
     /// The parts of the key, as written; none for the ambient caller.
@@ -45,7 +45,7 @@ pub struct Declaration {
     pub dry_run: bool,
 }
 
-inventory::collect!(&'static Site);
+inventory::collect!(&'static Callsite);
 
 /// What is known of a function once it has been called.
 pub(crate) struct Resolved {
@@ -54,7 +54,7 @@ pub(crate) struct Resolved {
     pub(crate) is_default_method: bool,
 }
 
-impl Site {
+impl Callsite {
     /// The function in whose body the function `_here` is declared.
     #[must_use]
     pub const fn new<Here: Copy>(_here: Here, policy: Policy, declaration: Declaration) -> Self {

@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     error::Exceeded,
     policy::{Policy, Tier},
-    request::{Mark, Outcome, Request, Source},
+    request::{DecidedBy, Mark, Outcome, Request},
 };
 
 /// An admitted call, and what is left after it.
@@ -29,44 +29,44 @@ pub struct Decision {
     remaining: u32,
     replenish_after: Duration,
     reset_after: Duration,
-    charge: Option<Arc<Charge>>,
+    charge: Option<Arc<Receipt>>,
 }
 
 /// What a call took, to give it back.
-pub(crate) struct Charge {
+pub(crate) struct Receipt {
     pub(crate) caller: Caller,
     pub(crate) policy: Policy,
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
     pub(crate) mark: Mark,
-    pub(crate) source: Source,
+    pub(crate) decided_by: DecidedBy,
     given_back: AtomicBool,
 }
 
 /// The right to give back what a call took, which one has at a time.
-pub(crate) struct Claim<'a> {
+pub(crate) struct RefundGuard<'a> {
     given_back: &'a AtomicBool,
     /// Whether another may have it after this one.
     pub(crate) again: bool,
 }
 
-impl Charge {
+impl Receipt {
     pub(crate) fn new(caller: Caller, request: Request<'_>, outcome: &Outcome) -> Self {
         let Request { policy, cost, id, .. } = request;
-        let Outcome { mark, source, .. } = *outcome;
+        let Outcome { mark, decided_by, .. } = *outcome;
         let given_back = AtomicBool::new(false);
-        Self { caller, policy: *policy, cost, id, mark, source, given_back }
+        Self { caller, policy: *policy, cost, id, mark, decided_by, given_back }
     }
 
     /// The right to give it back, unless it is, or someone else is about to.
-    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
+    pub(crate) fn claim(&self) -> Option<RefundGuard<'_>> {
         let given_back = &self.given_back;
         let is_free = !given_back.swap(true, Ordering::Relaxed);
-        is_free.then(|| Claim { given_back, again: true })
+        is_free.then(|| RefundGuard { given_back, again: true })
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for RefundGuard<'_> {
     fn drop(&mut self) {
         if self.again {
             self.given_back.store(false, Ordering::Relaxed);
@@ -75,18 +75,18 @@ impl Drop for Claim<'_> {
 }
 
 /// Names no one: an identity does not belong in a log.
-impl fmt::Debug for Charge {
+impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Charge").field("cost", &self.cost).finish_non_exhaustive()
+        f.debug_struct("Receipt").field("cost", &self.cost).finish_non_exhaustive()
     }
 }
 
 impl Decision {
-    pub(crate) fn with_charge(self, charge: Charge) -> Self {
+    pub(crate) fn with_charge(self, charge: Receipt) -> Self {
         Self { charge: Some(Arc::new(charge)), ..self }
     }
 
-    pub(crate) fn charge(&self) -> Option<&Charge> {
+    pub(crate) fn charge(&self) -> Option<&Receipt> {
         self.charge.as_deref()
     }
 

@@ -1,4 +1,4 @@
-//! Name + caller -> one key: readable, injective, and out of the caller's hands.
+//! PolicyName + caller -> one key: readable, injective, and out of the caller's hands.
 //!
 //! A key is `<prefix><algorithm>:<name>/<part>/<part>..`. The name and every part are escaped, so
 //! that a `/` always separates: `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty part
@@ -18,22 +18,22 @@ use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-pub(crate) use self::bytes::Text;
-use crate::policy::{Name, Policy};
+pub(crate) use self::bytes::InlineBytes;
+use crate::policy::{Policy, PolicyName};
 
 /// A part whose escaped text is longer than this is replaced by its digest.
 const MAX_PART: usize = 128;
 
 /// Who is counted, and as what: all that a key says, for a store that need not write it out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct KeyRef<'a> {
     pub(crate) algorithm: Algorithm,
-    pub(crate) name: Name,
+    pub(crate) name: PolicyName,
     /// The escaped parts of the caller.
     pub(crate) caller: &'a [u8],
 }
 
-impl<'a> Subject<'a> {
+impl<'a> KeyRef<'a> {
     pub(crate) fn new(policy: &Policy, caller: &'a [u8]) -> Self {
         Self { algorithm: policy.algorithm(), name: policy.full_name(), caller }
     }
@@ -43,7 +43,7 @@ impl<'a> Subject<'a> {
 pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
     algorithm: Algorithm,
-    name: Name,
+    name: PolicyName,
     /// Where in the text the caller's parts start.
     caller: usize,
 }
@@ -65,14 +65,14 @@ impl Key {
         &self.text
     }
 
-    pub(crate) fn subject(&self) -> Subject<'_> {
+    pub(crate) fn subject(&self) -> KeyRef<'_> {
         let caller = &self.text[self.caller..];
-        Subject { algorithm: self.algorithm, name: self.name, caller }
+        KeyRef { algorithm: self.algorithm, name: self.name, caller }
     }
 }
 
 /// Appends a part: the escaped text of `value`, or its digest.
-pub(crate) fn push_part(parts: &mut Text, value: &(impl fmt::Display + ?Sized)) {
+pub(crate) fn push_part(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
     let mut part = PartWriter::new(parts);
     // A `Display` that reports an error has no more to say; what it said is the part.
     let _ = write!(part, "{value}");
@@ -80,14 +80,14 @@ pub(crate) fn push_part(parts: &mut Text, value: &(impl fmt::Display + ?Sized)) 
 }
 
 /// Appends the same part as [`push_part`] does for a value that displays as `text`.
-pub(crate) fn push_text(parts: &mut Text, text: &str) {
+pub(crate) fn push_text(parts: &mut InlineBytes, text: &str) {
     if !parts.append_part(text.as_bytes(), is_special) {
         push_part(parts, text);
     }
 }
 
 /// Appends the digest of the escaped text of `value`, however short that is.
-pub(crate) fn push_digest(parts: &mut Text, value: &(impl fmt::Display + ?Sized)) {
+pub(crate) fn push_digest(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
     let mut part = PartWriter::new(parts);
     part.digest = Some(Sha256::new());
     let _ = write!(part, "{value}");
@@ -95,23 +95,23 @@ pub(crate) fn push_digest(parts: &mut Text, value: &(impl fmt::Display + ?Sized)
 }
 
 /// Appends the part that marks the callers of an alternative source, which no text equals.
-pub(crate) fn push_or(parts: &mut Text) {
+pub(crate) fn push_or(parts: &mut InlineBytes) {
     parts.append(b"/%or");
 }
 
 /// Appends the part that stands for "no value", which no text equals.
-pub(crate) fn push_none(parts: &mut Text) {
+pub(crate) fn push_none(parts: &mut InlineBytes) {
     parts.append(b"/%none");
 }
 
 /// Appends the part of all calls that have no caller, which no text equals.
-pub(crate) fn push_shared(parts: &mut Text) {
+pub(crate) fn push_shared(parts: &mut InlineBytes) {
     parts.append(b"/%shared");
 }
 
 /// A number below 2^51 that stands for the text of `value`.
 pub(crate) fn digest(value: &impl fmt::Display) -> u64 {
-    let mut text = Text::new();
+    let mut text = InlineBytes::new();
     push_part(&mut text, value);
     let digest = Sha256::digest(&*text);
     digest[..8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)) >> 13
@@ -157,13 +157,13 @@ fn escape(mut text: &[u8], mut write: impl FnMut(&[u8])) {
 /// Writes one part, and turns to the digest of the escaped text once that gets too long: memory
 /// stays bounded whatever the caller sends.
 struct PartWriter<'a> {
-    parts: &'a mut Text,
+    parts: &'a mut InlineBytes,
     start: usize,
     digest: Option<Sha256>,
 }
 
 impl<'a> PartWriter<'a> {
-    fn new(parts: &'a mut Text) -> Self {
+    fn new(parts: &'a mut InlineBytes) -> Self {
         parts.append(b"/");
         Self { start: parts.len(), parts, digest: None }
     }
@@ -199,7 +199,7 @@ impl Write for PartWriter<'_> {
 }
 
 /// Formats into bytes.
-struct Bytes<'a>(&'a mut Text);
+struct Bytes<'a>(&'a mut InlineBytes);
 
 impl Write for Bytes<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -218,13 +218,13 @@ mod tests {
     use super::*;
 
     fn key(name: &'static str, parts: &[&str]) -> String {
-        let mut text = Text::new();
+        let mut text = InlineBytes::new();
         for part in parts {
             push_part(&mut text, part);
         }
         let policy = Policy::sliding_window(name, Duration::from_secs(1), 1);
         let key = Key::compose("ratelimit:", &policy, &text);
-        assert!(key.subject() == Subject::new(&policy, &text));
+        assert!(key.subject() == KeyRef::new(&policy, &text));
         String::from_utf8(key.as_bytes().to_vec()).unwrap()
     }
 
@@ -282,12 +282,13 @@ mod tests {
 
     #[test]
     fn absent_and_shared_parts_and_marks_are_no_text() {
-        let (mut none, mut shared, mut or) = (Text::new(), Text::new(), Text::new());
+        let (mut none, mut shared, mut or) =
+            (InlineBytes::new(), InlineBytes::new(), InlineBytes::new());
         push_none(&mut none);
         push_shared(&mut shared);
         push_or(&mut or);
         for text in ["", "none", "shared", "or", "%none", "%shared", "%or"] {
-            let mut written = Text::new();
+            let mut written = InlineBytes::new();
             push_part(&mut written, text);
             assert!(written != none && written != shared && written != or);
         }
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn a_digest_is_that_of_the_text_and_no_text_equals_it() {
         let digest = |text: &str| {
-            let mut digest = Text::new();
+            let mut digest = InlineBytes::new();
             push_digest(&mut digest, text);
             String::from_utf8(digest.to_vec()).unwrap()
         };
@@ -309,12 +310,12 @@ mod tests {
             digest("a"),
             "/%sha256-ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
         );
-        let mut written = Text::new();
+        let mut written = InlineBytes::new();
         push_part(&mut written, &digest("a")[1..]);
         assert_ne!(&*written, digest("a").as_bytes());
         // One text has one digest, also where it is too long to be written out.
         let long = "x".repeat(MAX_PART + 1);
-        let mut written = Text::new();
+        let mut written = InlineBytes::new();
         push_part(&mut written, &long);
         assert_eq!(&*written, digest(&long).as_bytes());
     }

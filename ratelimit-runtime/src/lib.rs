@@ -60,7 +60,7 @@ pub use error::{
     AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, TooLarge, Unavailable,
     UnavailableReason,
 };
-pub use limiter::{CheckRequest, Limiter, LimiterBuilder, Server, URL_VARIABLE, install};
+pub use limiter::{CheckRequest, Limiter, LimiterBuilder, ServerStatus, URL_VARIABLE, install};
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{Enforcement, Override, OverrideError, OverrideSource, Overrides};

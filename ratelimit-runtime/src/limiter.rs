@@ -19,7 +19,7 @@ pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
     installed::install,
     request::CheckRequest,
-    status::Server,
+    status::ServerStatus,
 };
 pub(crate) use self::{
     course::{Asked, Course},
@@ -30,11 +30,11 @@ use crate::{
     caller::Caller,
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
-    key::{self, Key, Subject},
+    key::{self, Key, KeyRef},
     memory::MemoryStore,
     overrides::Overrides,
     policy::Policy,
-    redis::Remote,
+    redis::RedisBackend,
     request::{OnStoreError, Outcome, Request},
 };
 
@@ -73,7 +73,7 @@ struct Inner {
 
 enum Store {
     Memory(MemoryStore),
-    Remote(Box<Remote>),
+    RedisBackend(Box<RedisBackend>),
 }
 
 impl Limiter {
@@ -201,12 +201,12 @@ impl Limiter {
     /// assert!(is_healthy(&Limiter::in_memory()));
     /// ```
     #[must_use]
-    pub fn servers(&self) -> Vec<Server> {
+    pub fn servers(&self) -> Vec<ServerStatus> {
         let servers = match &self.inner.store {
             Store::Memory(_) => Vec::new(),
-            Store::Remote(remote) => remote.servers(),
+            Store::RedisBackend(remote) => remote.servers(),
         };
-        servers.into_iter().map(|(name, failure)| Server::new(name, failure)).collect()
+        servers.into_iter().map(|(name, failure)| ServerStatus::new(name, failure)).collect()
     }
 
     /// What operators say of this limiter's limits, for all of its clones.
@@ -229,7 +229,7 @@ impl Limiter {
     pub(crate) fn memory(&self) -> Option<&MemoryStore> {
         match &self.inner.store {
             Store::Memory(store) => Some(store),
-            Store::Remote(_) => None,
+            Store::RedisBackend(_) => None,
         }
     }
 
@@ -258,10 +258,10 @@ impl Limiter {
         let policy = request.policy;
         match &self.inner.store {
             Store::Memory(store) => {
-                let outcome = store.decide(Subject::new(policy, caller.parts()), request);
+                let outcome = store.decide(KeyRef::new(policy, caller.parts()), request);
                 outcome.or_else(|reason| self.without_room(request, terms.on_store_error, reason))
             }
-            Store::Remote(store) => {
+            Store::RedisBackend(store) => {
                 let Terms { max_wait, on_store_error } = terms;
                 store.decide(&self.key(policy, caller), request, max_wait, on_store_error).await
             }
@@ -281,7 +281,7 @@ impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let store = match self.inner.store {
             Store::Memory(_) => "memory",
-            Store::Remote(_) => "redis",
+            Store::RedisBackend(_) => "redis",
         };
         f.debug_struct("Limiter")
             .field("store", &store)

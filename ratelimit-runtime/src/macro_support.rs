@@ -18,7 +18,7 @@ pub use self::{
     output::{Output, never},
     units::{Units, number},
 };
-pub use crate::callsite::{Declaration, Site};
+pub use crate::callsite::{Callsite, Declaration};
 use crate::{
     caller::{self, Caller},
     callsite::Resolved,
@@ -41,7 +41,7 @@ pub enum Checked {
 /// One call of an annotated function.
 #[derive(Clone)]
 pub struct Call {
-    site: &'static Site,
+    site: &'static Callsite,
     cost: Option<u32>,
     caller: Caller,
     limiter: Option<Limiter>,
@@ -52,7 +52,7 @@ pub struct Call {
 impl Call {
     /// A call of the function of this site.
     #[must_use]
-    pub fn new(site: &'static Site) -> Self {
+    pub fn new(site: &'static Callsite) -> Self {
         Self {
             site,
             cost: None,

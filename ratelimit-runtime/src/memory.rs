@@ -19,12 +19,12 @@ use hashbrown::DefaultHashBuilder;
 use self::{
     clock::Clock,
     ledger::{Holding, Ledger},
-    shard::{Shard, Slot, Sweep},
+    shard::{Entry, ShardTable, Sweep},
 };
 use crate::{
     algorithms::NeedsRoom,
     error::UnavailableReason,
-    key::Subject,
+    key::KeyRef,
     request::{Outcome, Refund, Request},
     sync::{
         Mutex, MutexGuard,
@@ -52,7 +52,7 @@ const MOST_PASSED_OVER: usize = 1 << 18;
 const PASSED_OVER_FOR_ONE: usize = 8;
 
 pub(crate) struct MemoryStore {
-    shards: Box<[Place]>,
+    shards: Box<[Shard]>,
     hasher: DefaultHashBuilder,
     clock: Clock,
     /// Locked by itself or under the lock of one shard.
@@ -64,8 +64,8 @@ pub(crate) struct MemoryStore {
 /// On cache lines of its own: a thread that takes one lock does not disturb those at the next.
 #[derive(Default)]
 #[repr(align(64))]
-struct Place {
-    shard: Mutex<Shard>,
+struct Shard {
+    shard: Mutex<ShardTable>,
     /// No key in the shard expires before this; readable without the lock.
     due: AtomicU64,
 }
@@ -79,7 +79,7 @@ impl MemoryStore {
     /// A store of so many shards, a power of two.
     fn with_shards(max_keys: usize, max_bytes: usize, shards: usize) -> Self {
         Self {
-            shards: (0..shards).map(|_| Place::default()).collect(),
+            shards: (0..shards).map(|_| Shard::default()).collect(),
             hasher: DefaultHashBuilder::default(),
             clock: Clock::new(),
             ledger: Mutex::new(Ledger::new(Holding { keys: max_keys, bytes: max_bytes })),
@@ -89,7 +89,7 @@ impl MemoryStore {
 
     pub(crate) fn decide(
         &self,
-        subject: Subject<'_>,
+        subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
         self.answer(subject, request, true)
@@ -98,7 +98,7 @@ impl MemoryStore {
     /// Decides a call that no one looks at once it is admitted: then nothing else is told of it.
     pub(crate) fn decide_unseen(
         &self,
-        subject: Subject<'_>,
+        subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
         self.answer(subject, request, false)
@@ -106,7 +106,7 @@ impl MemoryStore {
 
     fn answer(
         &self,
-        subject: Subject<'_>,
+        subject: KeyRef<'_>,
         request: Request<'_>,
         looks: bool,
     ) -> Result<Outcome, UnavailableReason> {
@@ -126,11 +126,11 @@ impl MemoryStore {
     #[inline(never)]
     fn take_more<'a>(
         &self,
-        place: &'a Place,
-        mut shard: MutexGuard<'a, Shard>,
+        place: &'a Shard,
+        mut shard: MutexGuard<'a, ShardTable>,
         mut now: u64,
         hash: u64,
-        subject: Subject<'_>,
+        subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
         let mut left = MOST_PASSED_OVER;
@@ -157,9 +157,9 @@ impl MemoryStore {
     /// there is no room, nothing is decided, and the error is what it needs.
     fn grow(
         &self,
-        slot: &mut Slot,
+        slot: &mut Entry,
         now: u64,
-        subject: Subject<'_>,
+        subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<(Outcome, Holding), Holding> {
         let NeedsRoom { bytes } = match slot.decide(now, request, true, 0) {
@@ -181,14 +181,14 @@ impl MemoryStore {
     /// decided, and the error is what it needs.
     fn meet(
         &self,
-        place: &Place,
-        mut shard: MutexGuard<'_, Shard>,
+        place: &Shard,
+        mut shard: MutexGuard<'_, ShardTable>,
         now: u64,
         hash: u64,
-        subject: Subject<'_>,
+        subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, Holding> {
-        let mut slot = Slot::new(subject);
+        let mut slot = Entry::new(subject);
         let mut decided = slot.decide(now, request, true, 0);
         let growth = match decided {
             Ok(outcome) if !request.record => return Ok(outcome),
@@ -231,7 +231,7 @@ impl MemoryStore {
 
     /// Collects expired keys until the limit may take this much more, or enough were passed over.
     #[cold]
-    fn make_room(&self, subject: Subject<'_>, more: Holding, left: &mut usize) -> bool {
+    fn make_room(&self, subject: KeyRef<'_>, more: Holding, left: &mut usize) -> bool {
         let now = self.clock.now();
         let first = self.hand.load(Ordering::Relaxed);
         for step in 0..self.shards.len() {
@@ -260,7 +260,7 @@ impl MemoryStore {
     }
 
     /// Reports that a call found no room.
-    fn full(&self, subject: Subject<'_>, now: u64) -> UnavailableReason {
+    fn full(&self, subject: KeyRef<'_>, now: u64) -> UnavailableReason {
         let mut ledger = self.ledger();
         let is_first = ledger.record_full(subject.name.text(), now);
         let held = ledger.held_by(subject.name.text());
@@ -269,7 +269,7 @@ impl MemoryStore {
         UnavailableReason::StoreFull
     }
 
-    pub(crate) fn reset(&self, subject: Subject<'_>) {
+    pub(crate) fn reset(&self, subject: KeyRef<'_>) {
         let hash = self.hash(subject);
         let gone = self.place(hash).lock().remove(hash, subject, &self.hasher);
         self.ledger().give_back(&gone);
@@ -280,18 +280,18 @@ impl MemoryStore {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn refund(&self, subject: Subject<'_>, refund: Refund<'_>) {
+    pub(crate) fn refund(&self, subject: KeyRef<'_>, refund: Refund<'_>) {
         let hash = self.hash(subject);
         if let Some(slot) = self.place(hash).lock().find_again(hash, subject) {
             slot.state.refund(refund);
         }
     }
 
-    fn hash(&self, subject: Subject<'_>) -> u64 {
+    fn hash(&self, subject: KeyRef<'_>) -> u64 {
         shard::hash(&self.hasher, subject.name, subject.caller)
     }
 
-    fn place(&self, hash: u64) -> &Place {
+    fn place(&self, hash: u64) -> &Shard {
         // The map takes its bits from both ends of the hash; the shard comes from the middle.
         &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
     }
@@ -322,8 +322,8 @@ impl Drop for MemoryStore {
     }
 }
 
-impl Place {
-    fn lock(&self) -> MutexGuard<'_, Shard> {
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, ShardTable> {
         // A panic cannot leave a shard half written: nothing in here calls foreign code.
         self.shard.lock().unwrap_or_else(PoisonError::into_inner)
     }

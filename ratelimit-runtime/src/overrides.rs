@@ -77,7 +77,7 @@ pub(crate) struct Said {
 }
 
 /// What holds for a call.
-pub(crate) struct Steered {
+pub(crate) struct Effective {
     pub(crate) policy: Policy,
     pub(crate) enforcement: Enforcement,
 }
@@ -151,7 +151,7 @@ impl Overrides {
 
     /// What holds for a call under `policy`, if anything else than what is written.
     #[inline]
-    pub(crate) fn steer(&self, policy: &Policy, dry_run: bool) -> Option<Steered> {
+    pub(crate) fn steer(&self, policy: &Policy, dry_run: bool) -> Option<Effective> {
         self.speak.load(Ordering::Relaxed).then(|| self.look_up(policy, dry_run))
     }
 
@@ -161,7 +161,7 @@ impl Overrides {
     }
 
     #[cold]
-    fn look_up(&self, policy: &Policy, dry_run: bool) -> Steered {
+    fn look_up(&self, policy: &Policy, dry_run: bool) -> Effective {
         let (of_all, of_this) = self.read(|said| (said.enforcement(), said.of(policy.name())));
         let written = if dry_run { Enforcement::DryRun } else { Enforcement::On };
         let enforcement = of_this.given_enforcement().unwrap_or(written);
@@ -170,7 +170,7 @@ impl Overrides {
             self.warn_once(policy, &fault);
             *policy
         });
-        Steered { policy, enforcement }
+        Effective { policy, enforcement }
     }
 
     /// An override fits the limits that are known when it is said; the values of a call may still

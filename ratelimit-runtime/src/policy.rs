@@ -13,7 +13,7 @@ use ratelimit_core::{
 };
 
 pub use self::tier::Tier;
-pub(crate) use self::{name::Name, tier::Bucket};
+pub(crate) use self::{name::PolicyName, tier::BucketRate};
 use crate::error::{InvalidPolicy, RateLimitError, TooLarge};
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together.
@@ -35,7 +35,7 @@ use crate::error::{InvalidPolicy, RateLimitError, TooLarge};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Policy {
-    name: Name,
+    name: PolicyName,
     algorithm: Algorithm,
     tiers: [Tier; MAX_TIERS],
     longest_period: u64,
@@ -116,7 +116,7 @@ impl Policy {
         threshold: u32,
     ) -> Self {
         let policy = Self {
-            name: Name::new(name),
+            name: PolicyName::new(name),
             algorithm,
             tiers: [Tier::NONE; MAX_TIERS],
             longest_period: 0,
@@ -189,7 +189,7 @@ impl Policy {
     /// The same limit under another name.
     #[must_use]
     pub const fn named(mut self, name: &'static str) -> Self {
-        self.name = Name::new(name);
+        self.name = PolicyName::new(name);
         self
     }
 
@@ -211,7 +211,7 @@ impl Policy {
         self
     }
 
-    pub(crate) fn full_name(&self) -> Name {
+    pub(crate) fn full_name(&self) -> PolicyName {
         self.name
     }
 
@@ -318,7 +318,7 @@ impl Policy {
     }
 
     /// The numbers of the token bucket that this tier is.
-    pub(crate) fn bucket(&self, tier: Tier) -> Bucket {
+    pub(crate) fn bucket(&self, tier: Tier) -> BucketRate {
         tier.bucket(self.burst.unwrap_or(tier.threshold()))
     }
 }

@@ -25,21 +25,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::deny_cache::{Refusals, Trip};
+use self::deny_cache::{DenyCache, Trip};
 pub(crate) use self::{
-    client::{OpenError, RedisStore},
+    client::{OpenError, RedisClient},
     tls::Tls,
 };
 use crate::{
     error::UnavailableReason,
     key::Key,
     memory::MemoryStore,
-    request::{OnStoreError, Outcome, Refund, Request, Source},
+    request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
 };
 
 /// How a limiter deals with its store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct RedisOptions {
     pub(crate) deadline: Duration,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) max_keys: usize,
@@ -49,20 +49,20 @@ pub(crate) struct Settings {
 }
 
 /// A store in another process, with all that makes it safe to ask.
-pub(crate) struct Remote {
-    store: RedisStore,
-    refusals: Refusals,
+pub(crate) struct RedisBackend {
+    store: RedisClient,
+    refusals: DenyCache,
     local: MemoryStore,
     deadline: Duration,
     on_store_error: OnStoreError,
 }
 
-impl Remote {
-    pub(crate) fn new(store: RedisStore, settings: Settings) -> Self {
-        let Settings { deadline, on_store_error, deny_cache, deny_cache_ttl, .. } = settings;
+impl RedisBackend {
+    pub(crate) fn new(store: RedisClient, settings: RedisOptions) -> Self {
+        let RedisOptions { deadline, on_store_error, deny_cache, deny_cache_ttl, .. } = settings;
         Self {
             store,
-            refusals: Refusals::new(deny_cache, deny_cache_ttl),
+            refusals: DenyCache::new(deny_cache, deny_cache_ttl),
             local: MemoryStore::new(settings.max_keys, settings.max_bytes),
             deadline,
             on_store_error,
@@ -103,7 +103,7 @@ impl Remote {
         match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Local => {
                 let outcome = self.local.decide(key.subject(), request)?;
-                Ok(Outcome { source: Source::Fallback, ..outcome })
+                Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
             }
             OnStoreError::Deny => Err(reason),
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
@@ -125,16 +125,16 @@ impl Remote {
         &self,
         key: &Key,
         refund: Refund<'_>,
-        source: Source,
+        decided_by: DecidedBy,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        match source {
-            Source::Nobody | Source::Limiter => Ok(()),
-            Source::Fallback => {
+        match decided_by {
+            DecidedBy::Nobody | DecidedBy::Limiter => Ok(()),
+            DecidedBy::Fallback => {
                 self.local.refund(key.subject(), refund);
                 Ok(())
             }
-            Source::Store | Source::Refusals => {
+            DecidedBy::Store | DecidedBy::DenyCache => {
                 let deadline = Instant::now() + self.deadline;
                 self.changed(key, self.store.refund(key, refund, deadline, sent)).await
             }

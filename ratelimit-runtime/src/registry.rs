@@ -3,7 +3,7 @@
 use std::{fmt, sync::Once};
 
 use crate::{
-    callsite::Site,
+    callsite::Callsite,
     overrides::{Fault, Override},
     policy::Policy,
 };
@@ -43,7 +43,7 @@ use crate::{
 #[must_use]
 pub fn policies() -> Vec<RegisteredPolicy> {
     let mut policies: Vec<_> =
-        Site::all().map(|site| RegisteredPolicy { site, policy: site.policy() }).collect();
+        Callsite::all().map(|site| RegisteredPolicy { site, policy: site.policy() }).collect();
     policies.sort_by_key(|it| (it.name(), it.file(), it.line()));
     policies
 }
@@ -54,7 +54,7 @@ pub fn policies() -> Vec<RegisteredPolicy> {
 /// long as the limits are.
 #[derive(Clone)]
 pub struct RegisteredPolicy {
-    site: &'static Site,
+    site: &'static Callsite,
     policy: Policy,
 }
 
@@ -79,16 +79,16 @@ impl RegisteredPolicy {
         self.site.declaration.line
     }
 
-    /// The policy, unless [a call](Self::late) brings it.
+    /// The policy, unless [a call](Self::dynamic) brings it.
     #[must_use]
     pub fn policy(&self) -> Option<&Policy> {
-        self.late().is_empty().then_some(&self.policy)
+        self.dynamic_args().is_empty().then_some(&self.policy)
     }
 
     /// The expressions of the policy that are evaluated for each call, as written.
     #[must_use]
-    pub fn late(&self) -> &'static [&'static str] {
-        self.site.declaration.late
+    pub fn dynamic_args(&self) -> &'static [&'static str] {
+        self.site.declaration.dynamic
     }
 
     /// What a call takes, as written.
@@ -111,7 +111,8 @@ impl RegisteredPolicy {
 
     /// Returns `true` if calls of both are counted together under different limits.
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
-        self.name() == other.name() && (self.policy != other.policy || self.late() != other.late())
+        self.name() == other.name()
+            && (self.policy != other.policy || self.dynamic_args() != other.dynamic_args())
     }
 
     /// Whether an override fits, as far as the numbers are known.
@@ -138,7 +139,7 @@ impl fmt::Display for RegisteredPolicy {
                     write!(f, ", {} per {:?}", tier.threshold(), tier.period())?;
                 }
             }
-            None => write!(f, ", by {}", self.late().join(", "))?,
+            None => write!(f, ", by {}", self.dynamic_args().join(", "))?,
         }
         if let Some(burst) = self.policy().and_then(Policy::given_burst) {
             write!(f, ", burst {burst}")?;

@@ -49,7 +49,7 @@ pub(crate) struct Outcome {
     /// counts for other policies too.
     pub(crate) lasts: u64,
     pub(crate) mark: Mark,
-    pub(crate) source: Source,
+    pub(crate) decided_by: DecidedBy,
 }
 
 /// The charge that an admitted call was given: what is given back is given back to it alone.
@@ -64,11 +64,11 @@ pub(crate) struct Mark {
 
 /// Who decided a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum DecidedBy {
     /// The limiter's store.
     Store,
     /// This process, by what the store has refused before.
-    Refusals,
+    DenyCache,
     /// The embedded store, because the limiter's could not.
     Fallback,
     /// Nobody, because the limiter's store could not.
@@ -77,17 +77,17 @@ pub(crate) enum Source {
     Limiter,
 }
 
-impl Source {
+impl DecidedBy {
     #[cfg(any(feature = "metrics", feature = "dashboard"))]
     pub(crate) const ALL: [Self; 5] =
-        [Self::Store, Self::Refusals, Self::Fallback, Self::Nobody, Self::Limiter];
+        [Self::Store, Self::DenyCache, Self::Fallback, Self::Nobody, Self::Limiter];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
-            Self::Refusals => "refusals",
+            Self::DenyCache => "deny_cache",
             Self::Fallback => "fallback",
-            Self::Nobody => "nobody",
+            Self::Nobody => "none",
             Self::Limiter => "limiter",
         }
     }
@@ -101,9 +101,9 @@ impl Outcome {
         let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
         let most = request.policy.given_burst().unwrap_or(threshold);
         let remaining = most.saturating_sub(request.cost);
-        let source = Source::Nobody;
+        let decided_by = DecidedBy::Nobody;
         let (wait, more, reset, lasts, mark) = (0, 0, 0, 0, Mark::default());
-        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, source }
+        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, decided_by }
     }
 }
 

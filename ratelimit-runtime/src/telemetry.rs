@@ -17,14 +17,14 @@ use tracing::Level;
 use crate::{
     error::{RateLimitError, UnavailableReason},
     policy::Policy,
-    request::{Outcome, Source},
+    request::{DecidedBy, Outcome},
 };
 
 /// When a call was begun that somebody wants to see more of than to count it.
 #[derive(Clone, Copy)]
-pub(crate) struct Begun(Option<Instant>);
+pub(crate) struct Timer(Option<Instant>);
 
-impl Begun {
+impl Timer {
     /// Now, if somebody listens: otherwise it costs a look at an atomic.
     #[inline]
     pub(crate) fn now() -> Self {
@@ -53,7 +53,7 @@ impl Begun {
     }
 }
 
-impl Begun {
+impl Timer {
     /// Tells of a call that was refused by the limit's numbers alone.
     #[cold]
     pub(crate) fn turned_away(
@@ -64,11 +64,11 @@ impl Begun {
         caller: impl FnOnce() -> Option<String>,
     ) {
         let answer = match error {
-            _ if is_rehearsed => Answer::WouldHaveRefused,
-            RateLimitError::InvalidPolicy(_) => Answer::InvalidPolicy,
-            _ => Answer::TooLarge,
+            _ if is_rehearsed => Verdict::WouldHaveRefused,
+            RateLimitError::InvalidPolicy(_) => Verdict::InvalidPolicy,
+            _ => Verdict::TooLarge,
         };
-        count(policy, answer, Source::Limiter, None);
+        count(policy, answer, DecidedBy::Limiter, None);
         let Some(elapsed) = self.0.map(|begun| begun.elapsed()) else { return };
         tracing::debug!(
             policy = policy.name(),
@@ -76,7 +76,7 @@ impl Begun {
             caller = tracing::enabled!(Level::DEBUG).then(caller).flatten(),
             outcome = answer.as_str(),
             reason = %error,
-            source = Source::Limiter.as_str(),
+            decided_by = DecidedBy::Limiter.as_str(),
             ?elapsed,
             "rate limit not decided"
         );
@@ -93,7 +93,7 @@ fn is_tallied() -> bool {
 
 /// What a call got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Verdict {
     Admitted,
     Refused,
     /// A dry run admitted it.
@@ -106,7 +106,7 @@ pub(crate) enum Answer {
     InvalidPolicy,
 }
 
-impl Answer {
+impl Verdict {
     #[cfg(any(feature = "metrics", feature = "dashboard"))]
     pub(crate) const ALL: [Self; 6] = [
         Self::Admitted,
@@ -129,12 +129,12 @@ impl Answer {
     }
 }
 
-fn count(policy: &Policy, answer: Answer, source: Source, outcome: Option<&Outcome>) {
+fn count(policy: &Policy, answer: Verdict, decided_by: DecidedBy, outcome: Option<&Outcome>) {
     #[cfg(feature = "metrics")]
-    metrics::decided(policy.name(), answer, source);
+    metrics::decided(policy.name(), answer, decided_by);
     #[cfg(feature = "dashboard")]
-    stats::decided(policy, answer, source, outcome);
-    let _ = (policy, answer, source, outcome);
+    stats::decided(policy, answer, decided_by, outcome);
+    let _ = (policy, answer, decided_by, outcome);
 }
 
 fn tell(
@@ -144,16 +144,16 @@ fn tell(
     caller: impl FnOnce() -> Option<String>,
     begun: Option<Instant>,
 ) {
-    let (outcome, source) = match answer {
-        Ok(outcome) if outcome.admitted => (Answer::Admitted, outcome.source),
-        Ok(outcome) if is_rehearsed => (Answer::WouldHaveRefused, outcome.source),
-        Ok(outcome) => (Answer::Refused, outcome.source),
-        Err(_) if is_rehearsed => (Answer::WouldHaveRefused, Source::Nobody),
-        Err(_) => (Answer::Unavailable, Source::Nobody),
+    let (outcome, decided_by) = match answer {
+        Ok(outcome) if outcome.admitted => (Verdict::Admitted, outcome.decided_by),
+        Ok(outcome) if is_rehearsed => (Verdict::WouldHaveRefused, outcome.decided_by),
+        Ok(outcome) => (Verdict::Refused, outcome.decided_by),
+        Err(_) if is_rehearsed => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
+        Err(_) => (Verdict::Unavailable, DecidedBy::Nobody),
     };
-    count(policy, outcome, source, answer.as_ref().ok());
+    count(policy, outcome, decided_by, answer.as_ref().ok());
     let Some(elapsed) = begun.map(|begun| begun.elapsed()) else { return };
-    let (outcome, source) = (outcome.as_str(), source.as_str());
+    let (outcome, decided_by) = (outcome.as_str(), decided_by.as_str());
     let algorithm = policy.algorithm().as_str();
     let caller = tracing::enabled!(Level::DEBUG).then(caller).flatten();
     match answer {
@@ -165,7 +165,7 @@ fn tell(
             outcome,
             remaining = decided.remaining,
             wait = ?Duration::from_micros(decided.wait),
-            source,
+            decided_by,
             ?elapsed,
             "rate limit decided"
         ),
@@ -175,7 +175,7 @@ fn tell(
             caller,
             outcome,
             %reason,
-            source,
+            decided_by,
             ?elapsed,
             "rate limit not decided"
         ),

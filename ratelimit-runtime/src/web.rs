@@ -41,5 +41,5 @@ pub mod tower;
 
 pub use address::{ClientAddress, ForwardingHeader, InvalidNetwork};
 pub use headers::HeaderSyntax;
-pub use identity::{Identity, Malformed, Missing, RequestView};
+pub use identity::{Identity, Malformed, OnMissing, RequestHead};
 pub use refusal::{PROBLEM_JSON, Refusal};

@@ -20,7 +20,7 @@ pub async fn report<T: Display>(
                     line: ::ratelimit_runtime::__private::line!(),
                     column: ::ratelimit_runtime::__private::column!(),
                     module: ::ratelimit_runtime::__private::module_path!(),
-                    late: &["plan . period", "plan . threshold"],
+                    dynamic: &["plan . period", "plan . threshold"],
                     cost: "pages",
                     key: &["tenant", "user . id"],
                     dry_run: true,

@@ -18,7 +18,7 @@ async fn list(
                     line: ::ratelimit_runtime::__private::line!(),
                     column: ::ratelimit_runtime::__private::column!(),
                     module: ::ratelimit_runtime::__private::module_path!(),
-                    late: &[],
+                    dynamic: &[],
                     cost: "1",
                     key: &[],
                     dry_run: false,

@@ -13,7 +13,7 @@ async fn say_hi(name: String) -> Result<String, AppError> {
                     line: ::ratelimit_runtime::__private::line!(),
                     column: ::ratelimit_runtime::__private::column!(),
                     module: ::ratelimit_runtime::__private::module_path!(),
-                    late: &[],
+                    dynamic: &[],
                     cost: "1",
                     key: &["name"],
                     dry_run: false,

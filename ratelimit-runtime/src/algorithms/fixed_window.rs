@@ -3,7 +3,7 @@
 use super::{
     packed::{Period, Time, Units},
     per_tier::{Entry, Moment, Verdict},
-    summary,
+    summary::Summary,
 };
 use crate::{
     policy::{Policy, Tier},
@@ -85,7 +85,7 @@ impl Entry for Window {
         let tiers = policy.tiers();
         let has_room = |(window, tier): (&Self, &Tier)| window.has_room(*tier, cost);
         let admitted = own.iter().zip(tiers).all(has_room);
-        let mut verdict = summary::Verdict::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, looks);
         for (index, (tier, window)) in tiers.iter().zip(&mut *own).enumerate() {
             if admitted {
                 window.count += cost;

@@ -5,7 +5,7 @@ use ratelimit_core::rules::MAX_EXACT_INTEGER;
 use super::{
     packed::{Period, Time, Units},
     per_tier::{Entry, Moment, Verdict},
-    summary,
+    summary::Summary,
 };
 use crate::{
     policy::{Policy, Tier},
@@ -87,7 +87,7 @@ impl Entry for Counter {
         let at = |counter: &Self, tier: &Tier| Position::new(*counter, now, *tier);
         let admitted = own.iter().zip(tiers).all(|(it, tier)| at(it, tier).has_room(cost));
         let taken = admitted || policy.counts_rejected();
-        let mut verdict = summary::Verdict::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, looks);
         let mut grown = 0;
         for (index, (tier, counter)) in tiers.iter().zip(&mut *own).enumerate() {
             if taken {

@@ -2,8 +2,8 @@
 
 use super::{
     NeedsRoom,
-    summary::Verdict,
-    timestamps::{Ring, Stamps},
+    summary::Summary,
+    timestamps::{Ring, Timestamps},
 };
 use crate::{
     policy::Tier,
@@ -15,9 +15,9 @@ use crate::{
 /// Invariant: the newest units are held, as many as the largest threshold of all policies that have
 /// written to the log: none of them finds a unit missing that it counts.
 pub(crate) enum Log {
-    Plain(Stamps),
+    Plain(Timestamps),
     /// With calls that may be decided again. Few logs have any; the others have no room for them.
-    Named(Box<(Stamps, Vec<Named>)>),
+    Named(Box<(Timestamps, Vec<Named>)>),
 }
 
 /// A call with a request id.
@@ -31,7 +31,7 @@ const NAMES: usize = 4;
 
 /// The memory of a log with room for so many calls by name, but for its stamps'.
 const fn both_bytes(names: usize) -> usize {
-    size_of::<(Stamps, Vec<Named>)>() + names * size_of::<Named>()
+    size_of::<(Timestamps, Vec<Named>)>() + names * size_of::<Named>()
 }
 
 /// The log as it is once the call's own units are recorded.
@@ -45,7 +45,7 @@ struct View<'a> {
 
 impl Default for Log {
     fn default() -> Self {
-        Self::Plain(Stamps::default())
+        Self::Plain(Timestamps::default())
     }
 }
 
@@ -73,7 +73,7 @@ impl Log {
         }
 
         let reset = view.leaves(0, longest);
-        let mut verdict = Verdict::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, looks);
         for (index, tier) in tiers.iter().enumerate() {
             verdict.tier(index, reset, || {
                 let left = tier.threshold().saturating_sub(view.live(*tier));
@@ -158,14 +158,14 @@ impl Log {
         stamps.remove(start.max(end.saturating_sub(cost as usize)), end);
     }
 
-    fn stamps(&self) -> &Stamps {
+    fn stamps(&self) -> &Timestamps {
         match self {
             Self::Plain(stamps) => stamps,
             Self::Named(both) => &both.0,
         }
     }
 
-    fn stamps_mut(&mut self) -> &mut Stamps {
+    fn stamps_mut(&mut self) -> &mut Timestamps {
         match self {
             Self::Plain(stamps) => stamps,
             Self::Named(both) => &mut both.0,

@@ -1,16 +1,16 @@
 //! From what every tier says to what the call is told.
 
-use crate::request::{Mark, Outcome, Source};
+use crate::request::{DecidedBy, Mark, Outcome};
 
 /// The answer so far, while the tiers are gone through.
-pub(super) struct Verdict {
+pub(super) struct Summary {
     admitted: bool,
     tells: bool,
     chosen: Option<(usize, u32, u64)>,
     reset: u64,
 }
 
-impl Verdict {
+impl Summary {
     /// A refused call is always told why; of an admitted one no tier says more than its `reset`
     /// unless someone `looks`.
     pub(super) fn new(admitted: bool, looks: bool) -> Self {
@@ -60,7 +60,7 @@ impl Verdict {
             reset: self.reset,
             lasts: self.reset,
             mark,
-            source: Source::Store,
+            decided_by: DecidedBy::Store,
         }
     }
 }

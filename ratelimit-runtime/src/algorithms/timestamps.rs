@@ -5,7 +5,7 @@ use super::packed::{Generation, Short};
 
 /// Times in ascending order, oldest first; and what a log has no other room for: its generation, and
 /// how many of the newest are kept.
-pub(crate) enum Stamps {
+pub(crate) enum Timestamps {
     Few { ring: Few, keep: u16, generation: Generation, places: [u64; FEW] },
     Many { first: u32, count: u32, keep: Short<3>, generation: Generation, places: Box<[u64]> },
 }
@@ -40,7 +40,7 @@ impl Few {
     }
 }
 
-impl Default for Stamps {
+impl Default for Timestamps {
     fn default() -> Self {
         Self::new(Generation::next())
     }
@@ -89,7 +89,7 @@ impl Ring<'_> {
     }
 }
 
-impl Stamps {
+impl Timestamps {
     fn new(generation: Generation) -> Self {
         Self::Few { ring: Few::new(0, 0, 0), keep: 0, generation, places: [0; FEW] }
     }
@@ -262,7 +262,7 @@ mod tests {
     fn it_is_a_queue_of_the_newest() {
         let mut rng = fastrand::Rng::with_seed(7);
         for keep in [1, 2, 3, 4, 5, 17] {
-            let (mut stamps, mut queue) = (Stamps::default(), VecDeque::new());
+            let (mut stamps, mut queue) = (Timestamps::default(), VecDeque::new());
             for now in 1..2_000 {
                 match rng.u8(..10) {
                     0 => {
@@ -300,6 +300,6 @@ mod tests {
 
     #[test]
     fn a_few_take_no_more_room_than_a_pointer_to_many() {
-        assert_eq!(size_of::<Stamps>(), 32);
+        assert_eq!(size_of::<Timestamps>(), 32);
     }
 }

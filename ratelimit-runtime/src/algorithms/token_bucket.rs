@@ -3,10 +3,10 @@
 use super::{
     packed::{Period, Short, Time, Units},
     per_tier::{Entry, Moment, Verdict},
-    summary,
+    summary::Summary,
 };
 use crate::{
-    policy::{Bucket, Policy, Tier},
+    policy::{BucketRate, Policy, Tier},
     request::{Mark, Request},
 };
 
@@ -16,7 +16,7 @@ use crate::{
 /// which is refilled at its own rate.
 #[derive(Clone, Copy)]
 pub(crate) struct Level {
-    bucket: Bucket,
+    bucket: BucketRate,
     /// 0: as long as the state.
     since: u64,
     /// What is in the bucket, in parts of a token.
@@ -32,13 +32,13 @@ impl Entry for Level {
     #[inline]
     fn unpack((token, last, parts, refill, burst): Self::Packed) -> Option<(u64, Self)> {
         let (token, refill) = (token.get(), refill.get());
-        let bucket = Bucket { token, refill, full: token * burst.get() };
+        let bucket = BucketRate { token, refill, full: token * burst.get() };
         (token > 0).then_some((last.get(), Self { bucket, since: 0, parts: parts.get() }))
     }
 
     #[inline]
     fn pack(self, last: u64) -> Self::Packed {
-        let Bucket { token, refill, full } = self.bucket;
+        let BucketRate { token, refill, full } = self.bucket;
         let (refill, burst) = (Units::new(refill), Units::new(full / token));
         (Period::new(token), Time::new(last), Short::new(self.parts), refill, burst)
     }
@@ -66,7 +66,7 @@ impl Entry for Level {
         // A clock that stepped back neither fills a bucket nor drains it.
         let (elapsed, mut is_full) = (now.saturating_sub(moment.last), !entries.is_empty());
         for level in entries {
-            let Bucket { refill, full, .. } = level.bucket;
+            let BucketRate { refill, full, .. } = level.bucket;
             // A product that does not fit fills any bucket.
             level.parts = level.parts.saturating_add(elapsed.saturating_mul(refill)).min(full);
             is_full &= level.parts == full;
@@ -89,10 +89,10 @@ impl Entry for Level {
         let Request { policy, cost, .. } = request;
         let admitted = own.iter().all(|level| level.parts >= level.bucket.of(cost));
         let taken = admitted || policy.counts_rejected();
-        let mut verdict = summary::Verdict::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, looks);
         let mut tokens = 0;
         for (index, level) in own.iter_mut().enumerate() {
-            let Bucket { token, full, .. } = level.bucket;
+            let BucketRate { token, full, .. } = level.bucket;
             if taken {
                 tokens = tokens.max(level.parts.div_ceil(token).min(cost.into()));
                 level.parts = level.parts.saturating_sub(level.bucket.of(cost));
@@ -130,7 +130,7 @@ impl Level {
     }
 }
 
-impl Bucket {
+impl BucketRate {
     /// The parts of this many tokens.
     fn of(self, tokens: u32) -> u64 {
         self.token * u64::from(tokens)

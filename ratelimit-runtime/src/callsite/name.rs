@@ -2,13 +2,14 @@
 
 use std::{borrow::Cow, collections::HashMap, ptr, sync::OnceLock};
 
-use super::Site;
+use super::Callsite;
 
 /// The name of a function: its path, or what tells it from others of that path.
-pub(super) fn of(site: &Site) -> &'static str {
+pub(super) fn of(site: &Callsite) -> &'static str {
     static NAMES: OnceLock<HashMap<usize, &'static str>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
-        let mut sites: Vec<_> = Site::all().filter(|site| site.policy.name().is_empty()).collect();
+        let mut sites: Vec<_> =
+            Callsite::all().filter(|site| site.policy.name().is_empty()).collect();
         sites.sort_by_key(|site| {
             let place = &site.declaration;
             (place.file, place.line, place.column, address(site))
@@ -21,7 +22,7 @@ pub(super) fn of(site: &Site) -> &'static str {
     names.get(&address(site)).copied().unwrap_or_else(|| leak(site.path()))
 }
 
-fn address(site: &Site) -> usize {
+fn address(site: &Callsite) -> usize {
     ptr::from_ref(site).addr()
 }
 

@@ -10,7 +10,7 @@ const IN_PLACE: usize = 64;
 
 /// Bytes, in place as long as they fit there.
 #[derive(Clone)]
-pub(crate) struct Text {
+pub(crate) struct InlineBytes {
     in_place: [u8; IN_PLACE],
     /// How many stand in place.
     length: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Text {
     heap: Vec<u8>,
 }
 
-impl Text {
+impl InlineBytes {
     pub(crate) const fn new() -> Self {
         Self { in_place: [0; IN_PLACE], length: 0, heap: Vec::new() }
     }
@@ -66,7 +66,7 @@ impl Text {
     }
 }
 
-impl Deref for Text {
+impl Deref for InlineBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -74,15 +74,15 @@ impl Deref for Text {
     }
 }
 
-impl PartialEq for Text {
+impl PartialEq for InlineBytes {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl Eq for Text {}
+impl Eq for InlineBytes {}
 
-impl Hash for Text {
+impl Hash for InlineBytes {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (**self).hash(state);
     }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn it_is_what_was_appended_in_place_and_beyond() {
         for (pieces, piece) in [(0, 0), (1, 64), (1, 65), (64, 1), (65, 1), (3, 60)] {
-            let (mut text, mut plain) = (Text::new(), Vec::new());
+            let (mut text, mut plain) = (InlineBytes::new(), Vec::new());
             for number in 0..pieces {
                 text.append(&vec![number; piece]);
                 plain.extend(vec![number; piece]);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_part_is_appended_as_a_whole_or_not_at_all() {
-        let mut text = Text::new();
+        let mut text = InlineBytes::new();
         assert!(text.append_part(b"plain", |byte| byte == b'%'));
         assert!(!text.append_part(b"not %", |byte| byte == b'%'));
         assert!(!text.append_part(&[b'x'; 58], |_| false));

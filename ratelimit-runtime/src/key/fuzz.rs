@@ -9,7 +9,7 @@ use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Key, MAX_PART, Subject, Text, push_digest, push_none, push_or, push_part, push_shared,
+    InlineBytes, Key, KeyRef, MAX_PART, push_digest, push_none, push_or, push_part, push_shared,
     push_text,
 };
 use crate::policy::Policy;
@@ -20,7 +20,7 @@ const NAMES: [&str; 8] = ["f", "", "/", "a/b", "%2F", "app::{{closure}}::f", "f/
 /// A part, as it is given to a key and as it is read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    Text(String),
+    InlineBytes(String),
     None,
     Shared,
     /// The mark of an alternative source.
@@ -44,12 +44,12 @@ pub(crate) fn holds(bytes: &[u8]) {
     };
 
     let policy = policy(algorithm, name);
-    let mut text = Text::new();
+    let mut text = InlineBytes::new();
     for part in &parts {
         push(&mut text, part);
     }
     let key = Key::compose("ratelimit:", &policy, &text);
-    assert!(key.subject() == Subject::new(&policy, &text));
+    assert!(key.subject() == KeyRef::new(&policy, &text));
     let written = str::from_utf8(key.as_bytes()).expect("a key is text");
     assert!(!written.contains(is_unwelcome), "{written:?}");
     let longest = name.len() * 3 + parts.len() * (MAX_PART + 1);
@@ -69,14 +69,14 @@ fn part(bytes: &[u8]) -> Part {
         [0xfd] => Part::Shared,
         [0xfc] => Part::Or,
         [0xfb, text @ ..] => Part::Secret(String::from_utf8_lossy(text).into_owned()),
-        text => Part::Text(String::from_utf8_lossy(text).into_owned()),
+        text => Part::InlineBytes(String::from_utf8_lossy(text).into_owned()),
     }
 }
 
 /// The ways to write a text make one part.
-fn push(text: &mut Text, part: &Part) {
+fn push(text: &mut InlineBytes, part: &Part) {
     match part {
-        Part::Text(value) => {
+        Part::InlineBytes(value) => {
             let mut by_piece = text.clone();
             push_part(&mut by_piece, &InPieces(value));
             let mut at_once = text.clone();
@@ -119,7 +119,7 @@ fn is_unwelcome(character: char) -> bool {
 }
 
 fn shortened(part: Part) -> Part {
-    let (Part::Text(text) | Part::Secret(text)) = &part else { return part };
+    let (Part::InlineBytes(text) | Part::Secret(text)) = &part else { return part };
     let mut escaped = String::new();
     for character in text.chars() {
         if is_unwelcome(character) || ['%', '/'].contains(&character) {
@@ -128,7 +128,7 @@ fn shortened(part: Part) -> Part {
             escaped.push(character);
         }
     }
-    if escaped.len() <= MAX_PART && matches!(part, Part::Text(_)) {
+    if escaped.len() <= MAX_PART && matches!(part, Part::InlineBytes(_)) {
         return part;
     }
     let mut digest = String::new();
@@ -149,7 +149,7 @@ fn read(key: &str) -> Option<(&str, String, Vec<Part>)> {
         "%or" => Some(Part::Or),
         _ => match piece.strip_prefix("%sha256-") {
             Some(digest) => Some(Part::Digest(digest.to_owned())),
-            None => unescape(piece).map(Part::Text),
+            None => unescape(piece).map(Part::InlineBytes),
         },
     };
     Some((algorithm, name, pieces.map(part).collect::<Option<_>>()?))

@@ -7,7 +7,7 @@ use crate::{
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
     overrides::Overrides,
-    redis::{OpenError, RedisStore, Remote, Settings, Tls},
+    redis::{OpenError, RedisBackend, RedisClient, RedisOptions, Tls},
     request::OnStoreError,
 };
 
@@ -26,13 +26,13 @@ const MOST_REFUSALS: usize = 1 << 20;
 /// What a URL is called in errors when it came as an argument.
 const URL_ARGUMENT: &str = "rate limit store URL";
 
-/// Settings of a [`Limiter`], and the ways to make one with them.
+/// RedisOptions of a [`Limiter`], and the ways to make one with them.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until one of its last methods makes the limiter"]
 pub struct LimiterBuilder {
     prefix: Option<Box<str>>,
     secret: Option<Box<str>>,
-    settings: Settings,
+    settings: RedisOptions,
     tls: Tls,
 }
 
@@ -41,7 +41,7 @@ impl LimiterBuilder {
         Self {
             prefix: None,
             secret: None,
-            settings: Settings {
+            settings: RedisOptions {
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
                 max_keys: 1_000_000,
@@ -227,7 +227,7 @@ impl LimiterBuilder {
         let store = match is_memory(url) {
             Ok(true) => Ok(self.memory()),
             Ok(false) => {
-                let opened = RedisStore::open_lazy(url, &self.tls);
+                let opened = RedisClient::open_lazy(url, &self.tls);
                 opened.map(|store| self.remote(store)).map_err(ConnectFault::from)
             }
             Err(fault) => Err(fault),
@@ -260,7 +260,7 @@ impl LimiterBuilder {
     where
         C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
     {
-        let store = self.remote(RedisStore::brought(connection));
+        let store = self.remote(RedisClient::brought(connection));
         self.build(store)
     }
 
@@ -286,19 +286,19 @@ impl LimiterBuilder {
         if is_memory(url)? {
             return Ok(self.memory());
         }
-        Ok(self.remote(RedisStore::open(url, &self.tls).await?))
+        Ok(self.remote(RedisClient::open(url, &self.tls).await?))
     }
 
     fn memory(&self) -> Store {
         Store::Memory(MemoryStore::new(self.settings.max_keys, self.settings.max_bytes))
     }
 
-    fn remote(&self, store: RedisStore) -> Store {
-        Store::Remote(Box::new(Remote::new(store, self.settings)))
+    fn remote(&self, store: RedisClient) -> Store {
+        Store::RedisBackend(Box::new(RedisBackend::new(store, self.settings)))
     }
 
     fn build(self, store: Store) -> Limiter {
-        if self.prefix.is_none() && matches!(store, Store::Remote(_)) {
+        if self.prefix.is_none() && matches!(store, Store::RedisBackend(_)) {
             tracing::warn!(
                 prefix = DEFAULT_PREFIX,
                 "default key prefix on Redis: services that share this Redis share the counts of limits of one name; set `prefix`"

@@ -8,15 +8,15 @@ use ratelimit_core::{Algorithm, PolicyFault};
 use super::{Limiter, Terms};
 use crate::{
     caller::Caller,
-    decision::{self, Charge, Decision},
+    decision::{self, Decision, Receipt},
     error::{InvalidPolicy, RateLimitError, Unavailable, UnavailableReason},
-    key::Subject,
+    key::KeyRef,
     memory::MemoryStore,
     observe,
-    overrides::{Enforcement, Steered},
+    overrides::{Effective, Enforcement},
     policy::Policy,
-    request::{Outcome, Request, Source},
-    telemetry::Begun,
+    request::{DecidedBy, Outcome, Request},
+    telemetry::Timer,
 };
 
 /// What a call asks, as it is written.
@@ -52,13 +52,13 @@ impl Limiter {
     pub(crate) fn course<'a>(
         &'a self,
         asked: Asked<'a>,
-        steered: &'a mut Option<Steered>,
+        steered: &'a mut Option<Effective>,
     ) -> Course<'a> {
         let Asked { policy: written, cost, id, dry_run, is_annotated, observed_as } = asked;
         let (policy, enforcement) = match self.overrides().steer(written, dry_run) {
             // A large value, which is not moved while nothing is overridden.
             Some(found) => {
-                let Steered { policy, enforcement } = steered.insert(found);
+                let Effective { policy, enforcement } = steered.insert(found);
                 (&*policy, *enforcement)
             }
             None if dry_run => (written, Enforcement::DryRun),
@@ -90,10 +90,11 @@ impl<'a> Course<'a> {
             return None;
         }
         let Err(error) = judge(self.request) else { return None };
-        let begun = Begun::now();
+        let begun = Timer::now();
         if self.request.cost == 0 && matches!(error, RateLimitError::TooLarge(_)) {
             // Nothing fits a limit of 0 but nothing.
-            let outcome = Outcome { source: Source::Limiter, ..Outcome::unlimited(self.request) };
+            let outcome =
+                Outcome { decided_by: DecidedBy::Limiter, ..Outcome::unlimited(self.request) };
             begun.decided(self.policy(), &Ok(outcome), self.is_rehearsed(), pseudonym);
             return Some(Ok(self.pass(&outcome, None)));
         }
@@ -126,8 +127,8 @@ impl<'a> Course<'a> {
         caller: &Caller,
         terms: Terms,
     ) -> Result<(), RateLimitError> {
-        let begun = Begun::now();
-        let subject = Subject::new(self.policy(), caller.parts());
+        let begun = Timer::now();
+        let subject = KeyRef::new(self.policy(), caller.parts());
         let is_observed = observe::is_observed();
         let mut outcome = if begun.is_seen() || is_observed {
             store.decide(subject, self.request)
@@ -148,7 +149,7 @@ impl<'a> Course<'a> {
     /// Reports the store's answer, and makes the call's of it.
     pub(super) fn finish(
         &self,
-        begun: Begun,
+        begun: Timer,
         caller: Cow<'_, Caller>,
         outcome: Result<Outcome, UnavailableReason>,
     ) -> Answer {
@@ -157,7 +158,7 @@ impl<'a> Course<'a> {
     }
 
     #[inline]
-    fn report(&self, begun: Begun, caller: &Caller, outcome: &Result<Outcome, UnavailableReason>) {
+    fn report(&self, begun: Timer, caller: &Caller, outcome: &Result<Outcome, UnavailableReason>) {
         let pseudonym = || self.limiter.pseudonym(caller);
         begun.decided(self.policy(), outcome, self.is_rehearsed(), pseudonym);
     }
@@ -189,7 +190,7 @@ impl<'a> Course<'a> {
         let is_observed = observe::is_observed();
         let observed_as = caller.as_deref().filter(|_| is_observed).map(|it| self.observed_as(it));
         if let Some(caller) = caller.filter(|_| self.request.record) {
-            let charge = Charge::new(caller.into_owned(), self.request, outcome);
+            let charge = Receipt::new(caller.into_owned(), self.request, outcome);
             decision = decision.with_charge(charge);
         }
         observe::record(|| (observed_as, Ok(decision.clone())));

@@ -7,9 +7,9 @@ use crate::{
     caller::Caller,
     decision::Decision,
     error::RateLimitError,
-    key::Subject,
+    key::KeyRef,
     policy::Policy,
-    request::{Refund, Source},
+    request::{DecidedBy, Refund},
 };
 
 impl Limiter {
@@ -26,10 +26,10 @@ impl Limiter {
         let caller = caller.into();
         match &self.inner.store {
             Store::Memory(store) => {
-                store.reset(Subject::new(policy, caller.parts()));
+                store.reset(KeyRef::new(policy, caller.parts()));
                 Ok(())
             }
-            Store::Remote(store) => {
+            Store::RedisBackend(store) => {
                 unavailable(policy, store.reset(&self.key(policy, &caller)).await)
             }
         }
@@ -75,16 +75,16 @@ impl Limiter {
         let refund = Refund { policy, cost: charge.cost, mark: charge.mark, id: charge.id };
         let answer = match &self.inner.store {
             // Passed uncounted, for want of room.
-            Store::Memory(_) if charge.source == Source::Nobody => Ok(()),
+            Store::Memory(_) if charge.decided_by == DecidedBy::Nobody => Ok(()),
             Store::Memory(store) => {
-                store.refund(Subject::new(policy, caller.parts()), refund);
+                store.refund(KeyRef::new(policy, caller.parts()), refund);
                 Ok(())
             }
-            Store::Remote(store) => {
+            Store::RedisBackend(store) => {
                 let key = self.key(policy, caller);
                 // A log gives back by name: what is gone is not taken out again.
                 let sent = || claim.again = policy.algorithm() == Algorithm::SlidingWindow;
-                unavailable(policy, store.refund(&key, refund, charge.source, sent).await)
+                unavailable(policy, store.refund(&key, refund, charge.decided_by, sent).await)
             }
         };
         claim.again &= answer.is_err();

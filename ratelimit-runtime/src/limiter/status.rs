@@ -4,12 +4,12 @@ use crate::error::UnavailableReason;
 
 /// A Redis server of a limiter, as its calls see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerStatus {
     name: String,
     failure: Option<UnavailableReason>,
 }
 
-impl Server {
+impl ServerStatus {
     pub(super) fn new(name: String, failure: Option<UnavailableReason>) -> Self {
         Self { name, failure }
     }

@@ -15,7 +15,7 @@ use super::{Inner, Limiter, Store};
 use crate::{
     error::UnavailableReason,
     overrides::{Fault, Layer, Override, OverrideError, OverrideSource, document, judge},
-    redis::Remote,
+    redis::RedisBackend,
 };
 
 /// How often files and hashes are looked at: what is said there holds everywhere within a second.
@@ -166,9 +166,9 @@ impl Limiter {
         format!("{}{HASH}", self.inner.prefix)
     }
 
-    fn remote(&self) -> Result<&Remote, OverrideError> {
+    fn remote(&self) -> Result<&RedisBackend, OverrideError> {
         match &self.inner.store {
-            Store::Remote(remote) => Ok(remote),
+            Store::RedisBackend(remote) => Ok(remote),
             Store::Memory(_) => Err(Fault::NoRedis.into()),
         }
     }
@@ -208,7 +208,7 @@ struct OverridesHash {
 }
 
 impl OverridesHash {
-    async fn look(&mut self, remote: &Remote, limiter: &Limiter) {
+    async fn look(&mut self, remote: &RedisBackend, limiter: &Limiter) {
         match remote.fields(limiter.overrides_key().as_bytes()).await {
             Ok(fields) => {
                 self.lost = Logged::default();

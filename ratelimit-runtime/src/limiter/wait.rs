@@ -12,7 +12,7 @@ use crate::{
     caller::Caller,
     error::UnavailableReason,
     request::{Outcome, Request},
-    telemetry::Begun,
+    telemetry::Timer,
 };
 
 impl Limiter {
@@ -25,7 +25,7 @@ impl Limiter {
         caller: Cow<'_, Caller>,
         terms: Terms,
     ) -> Answer {
-        let begun = Begun::now();
+        let begun = Timer::now();
         let may_wait = !terms.max_wait.is_zero();
         // Before overrides are looked up for the first time, so that no change is missed.
         let mut changes = may_wait.then(|| self.overrides().subscribe());

@@ -4,33 +4,33 @@
 use std::ops::{Index, IndexMut};
 
 /// The items of a block.
-pub(super) const BLOCK: usize = 64;
+pub(super) const BLOCK_LEN: usize = 64;
 
 /// All blocks but the last are full.
-pub(super) struct Slots<T> {
+pub(super) struct BlockVec<T> {
     blocks: Vec<Vec<T>>,
 }
 
-impl<T> Default for Slots<T> {
+impl<T> Default for BlockVec<T> {
     fn default() -> Self {
         Self { blocks: Vec::new() }
     }
 }
 
-impl<T> Slots<T> {
+impl<T> BlockVec<T> {
     pub(super) fn len(&self) -> usize {
-        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK_LEN + last.len())
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&T> {
-        self.blocks.get(at / BLOCK)?.get(at % BLOCK)
+        self.blocks.get(at / BLOCK_LEN)?.get(at % BLOCK_LEN)
     }
 
     pub(super) fn push(&mut self, item: T) {
         match self.blocks.last_mut() {
-            Some(last) if last.len() < BLOCK => last.push(item),
+            Some(last) if last.len() < BLOCK_LEN => last.push(item),
             Some(_) => {
-                let mut block = Vec::with_capacity(BLOCK);
+                let mut block = Vec::with_capacity(BLOCK_LEN);
                 block.push(item);
                 self.blocks.push(block);
             }
@@ -51,17 +51,17 @@ impl<T> Slots<T> {
     }
 }
 
-impl<T> Index<usize> for Slots<T> {
+impl<T> Index<usize> for BlockVec<T> {
     type Output = T;
 
     fn index(&self, at: usize) -> &T {
-        &self.blocks[at / BLOCK][at % BLOCK]
+        &self.blocks[at / BLOCK_LEN][at % BLOCK_LEN]
     }
 }
 
-impl<T> IndexMut<usize> for Slots<T> {
+impl<T> IndexMut<usize> for BlockVec<T> {
     fn index_mut(&mut self, at: usize) -> &mut T {
-        &mut self.blocks[at / BLOCK][at % BLOCK]
+        &mut self.blocks[at / BLOCK_LEN][at % BLOCK_LEN]
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn it_is_a_list() {
-        let (mut slots, mut list) = (Slots::default(), Vec::new());
+        let (mut slots, mut list) = (BlockVec::default(), Vec::new());
         let mut rng = fastrand::Rng::with_seed(7);
         for grows in [9, 5, 1, 9, 0] {
             for number in 0..500 {
@@ -87,6 +87,6 @@ mod tests {
                 assert!((0..=list.len()).all(|at| slots.get(at) == list.get(at)));
             }
         }
-        assert_eq!(slots.blocks.len(), list.len().div_ceil(BLOCK));
+        assert_eq!(slots.blocks.len(), list.len().div_ceil(BLOCK_LEN));
     }
 }

@@ -24,14 +24,14 @@ fn store(keys: usize) -> Arc<MemoryStore> {
 /// A caller whose key is in this shard; `nth` of several.
 fn caller_in(store: &MemoryStore, shard: usize, nth: usize) -> Caller {
     let is_there = |caller: &Caller| {
-        let place = store.place(store.hash(Subject::new(&POLICY, caller.parts())));
+        let place = store.place(store.hash(KeyRef::new(&POLICY, caller.parts())));
         std::ptr::eq(place, &raw const store.shards[shard])
     };
     (0..).map(Caller::from).filter(is_there).nth(nth).expect("half of all callers are there")
 }
 
 fn take(store: &MemoryStore, caller: &Caller) -> Answer {
-    let outcome = store.decide(Subject::new(&POLICY, caller.parts()), TAKE)?;
+    let outcome = store.decide(KeyRef::new(&POLICY, caller.parts()), TAKE)?;
     Ok(outcome.admitted)
 }
 
@@ -117,7 +117,7 @@ fn a_reset_makes_one_threshold_free() {
         assert_eq!(admitted(&[take(&store, &alice), take(&store, &alice)]), 2);
         let (of_reset, caller) = (Arc::clone(&store), alice.clone());
         let reset: Other = Box::new(move || {
-            of_reset.reset(Subject::new(&POLICY, caller.parts()));
+            of_reset.reset(KeyRef::new(&POLICY, caller.parts()));
             Ok(false)
         });
         let answers = with([reset, taking(&store, &alice)], || take(&store, &alice));
@@ -132,13 +132,13 @@ fn what_is_given_back_is_taken_once() {
     each(|| {
         let store = store(10);
         let alice = caller_in(&store, 0, 0);
-        let subject = Subject::new(&POLICY, alice.parts());
+        let subject = KeyRef::new(&POLICY, alice.parts());
         let mark = store.decide(subject, TAKE).unwrap().mark;
         assert_eq!(take(&store, &alice), Ok(true));
         let (of_refund, caller) = (Arc::clone(&store), alice.clone());
         let refund: Other = Box::new(move || {
             let refund = Refund { policy: &POLICY, cost: 1, mark, id: None };
-            of_refund.refund(Subject::new(&POLICY, caller.parts()), refund);
+            of_refund.refund(KeyRef::new(&POLICY, caller.parts()), refund);
             Ok(false)
         });
         let answers = with([refund, taking(&store, &alice)], || take(&store, &alice));

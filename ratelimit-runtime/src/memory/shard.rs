@@ -6,13 +6,13 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use smallvec::SmallVec;
 
 use super::{
-    block_vec::{BLOCK, Slots},
+    block_vec::{BLOCK_LEN, BlockVec},
     ledger::Gone,
 };
 use crate::{
     algorithms::{NeedsRoom, State},
-    key::Subject,
-    policy::Name,
+    key::KeyRef,
+    policy::PolicyName,
     request::{Outcome, Request},
 };
 
@@ -22,11 +22,11 @@ const PASSED_OVER: usize = 4;
 
 /// The memory of a key that has nothing on the heap: its slot, and its part of the index, which is
 /// at the least 7/16 full until it shrinks, and of the lists of blocks.
-const KEY_BYTES: usize = size_of::<Slot>() + 13;
+const KEY_BYTES: usize = size_of::<Entry>() + 13;
 
 #[derive(Default)]
-pub(super) struct Shard {
-    slots: Slots<Slot>,
+pub(super) struct ShardTable {
+    slots: BlockVec<Entry>,
     /// Where in `slots` a key is.
     index: HashTable<u32>,
     /// For each block of `slots`: no key in it expires before this. A call to a known key does not
@@ -36,7 +36,7 @@ pub(super) struct Shard {
     hand: usize,
 }
 
-pub(super) struct Slot {
+pub(super) struct Entry {
     name: &'static str,
     /// The caller's parts; most have room here.
     caller: SmallVec<[u8; 16]>,
@@ -52,9 +52,9 @@ pub(super) struct Sweep {
     pub(super) passed_over: usize,
 }
 
-impl Slot {
-    pub(super) fn new(subject: Subject<'_>) -> Self {
-        let Subject { algorithm, name, caller } = subject;
+impl Entry {
+    pub(super) fn new(subject: KeyRef<'_>) -> Self {
+        let KeyRef { algorithm, name, caller } = subject;
         let caller = SmallVec::from_slice(caller);
         Self { name: name.text(), caller, state: State::new(algorithm), expires: 0 }
     }
@@ -86,7 +86,7 @@ impl Slot {
     }
 
     #[inline]
-    fn is(&self, subject: Subject<'_>) -> bool {
+    fn is(&self, subject: KeyRef<'_>) -> bool {
         // Two policies of one name are rarely two texts.
         let name = subject.name.text();
         let same_name = || std::ptr::eq(self.name, name) || self.name == name;
@@ -96,19 +96,19 @@ impl Slot {
     }
 
     fn hash(&self, hasher: &DefaultHashBuilder) -> u64 {
-        hash(hasher, Name::new(self.name), &self.caller)
+        hash(hasher, PolicyName::new(self.name), &self.caller)
     }
 }
 
 /// One caller of two algorithms of one name is rare: they need not differ here.
-pub(super) fn hash(hasher: &DefaultHashBuilder, name: Name, caller: &[u8]) -> u64 {
+pub(super) fn hash(hasher: &DefaultHashBuilder, name: PolicyName, caller: &[u8]) -> u64 {
     let mut state = hasher.build_hasher();
     state.write_u64(name.hash());
     state.write(caller);
     state.finish()
 }
 
-impl Shard {
+impl ShardTable {
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -124,7 +124,7 @@ impl Shard {
     }
 
     #[inline]
-    pub(super) fn find_mut(&mut self, hash: u64, subject: Subject<'_>) -> Option<&mut Slot> {
+    pub(super) fn find_mut(&mut self, hash: u64, subject: KeyRef<'_>) -> Option<&mut Entry> {
         let slots = &self.slots;
         let at = *self.index.find(hash, |at| slots[*at as usize].is(subject))?;
         Some(&mut self.slots[at as usize])
@@ -132,14 +132,14 @@ impl Shard {
 
     /// The same where time matters less: inlined often, `find_mut` would not be where it matters.
     #[inline(never)]
-    pub(super) fn find_again(&mut self, hash: u64, subject: Subject<'_>) -> Option<&mut Slot> {
+    pub(super) fn find_again(&mut self, hash: u64, subject: KeyRef<'_>) -> Option<&mut Entry> {
         self.find_mut(hash, subject)
     }
 
-    pub(super) fn insert(&mut self, hash: u64, slot: Slot, hasher: &DefaultHashBuilder) {
+    pub(super) fn insert(&mut self, hash: u64, slot: Entry, hasher: &DefaultHashBuilder) {
         // A shard of 2^32 keys does not fit the memory of any machine that has so many keys.
         let at = u32::try_from(self.slots.len()).expect("a shard has fewer than 2^32 keys");
-        match self.due.get_mut(self.slots.len() / BLOCK) {
+        match self.due.get_mut(self.slots.len() / BLOCK_LEN) {
             Some(due) => *due = slot.expires.min(*due),
             None => self.due.push(slot.expires),
         }
@@ -152,7 +152,7 @@ impl Shard {
     pub(super) fn remove(
         &mut self,
         hash: u64,
-        subject: Subject<'_>,
+        subject: KeyRef<'_>,
         hasher: &DefaultHashBuilder,
     ) -> Gone {
         let (slots, mut gone) = (&self.slots, Gone::default());
@@ -209,8 +209,8 @@ impl Shard {
         hasher: &DefaultHashBuilder,
         sweep: &mut Sweep,
     ) {
-        let (mut at, mut due) = (block * BLOCK, u64::MAX);
-        while at < (block + 1) * BLOCK
+        let (mut at, mut due) = (block * BLOCK_LEN, u64::MAX);
+        while at < (block + 1) * BLOCK_LEN
             && let Some(slot) = self.slots.get(at)
         {
             sweep.passed_over += 1;
@@ -235,11 +235,11 @@ impl Shard {
             entry.remove();
         }
         self.slots.swap_remove(at);
-        self.due.truncate(self.slots.len().div_ceil(BLOCK));
+        self.due.truncate(self.slots.len().div_ceil(BLOCK_LEN));
         // The last slot has moved here.
         if let Some(moved) = self.slots.get(at) {
             let (hash, from) = (moved.hash(hasher), self.slots.len());
-            let due = &mut self.due[at / BLOCK];
+            let due = &mut self.due[at / BLOCK_LEN];
             *due = moved.expires.min(*due);
             if let Some(place) = self.index.find_mut(hash, |place| *place as usize == from) {
                 *place = u32::try_from(at).unwrap_or(u32::MAX);
@@ -272,13 +272,13 @@ mod tests {
     #[test]
     fn the_index_of_collected_keys_is_given_back_and_the_others_are_found() {
         const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
-        let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
+        let (mut shard, hasher) = (ShardTable::default(), DefaultHashBuilder::default());
         let callers: Vec<_> = (0..10_000).map(Caller::from).collect();
-        let hash_of = |subject: Subject<'_>| hash(&hasher, subject.name, subject.caller);
+        let hash_of = |subject: KeyRef<'_>| hash(&hasher, subject.name, subject.caller);
         for (number, caller) in callers.iter().enumerate() {
-            let subject = Subject::new(&POLICY, caller.parts());
+            let subject = KeyRef::new(&POLICY, caller.parts());
             let expires = if number % 100 == 0 { 2 } else { 1 };
-            shard.insert(hash_of(subject), Slot { expires, ..Slot::new(subject) }, &hasher);
+            shard.insert(hash_of(subject), Entry { expires, ..Entry::new(subject) }, &hasher);
         }
         assert!(shard.index.capacity() >= 10_000);
         let sweep = shard.collect_due(1, &hasher);
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(shard.due(), 2);
         assert!(shard.index.capacity() < 400, "{}", shard.index.capacity());
         for (number, caller) in callers.iter().enumerate() {
-            let subject = Subject::new(&POLICY, caller.parts());
+            let subject = KeyRef::new(&POLICY, caller.parts());
             assert_eq!(shard.find_mut(hash_of(subject), subject).is_some(), number % 100 == 0);
         }
     }
@@ -294,16 +294,16 @@ mod tests {
     #[test]
     fn a_key_that_was_called_has_its_block_passed_over_again_and_no_other() {
         const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
-        let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
-        for number in 0..10 * BLOCK {
+        let (mut shard, hasher) = (ShardTable::default(), DefaultHashBuilder::default());
+        for number in 0..10 * BLOCK_LEN {
             let caller = Caller::from(number);
-            let subject = Subject::new(&POLICY, caller.parts());
+            let subject = KeyRef::new(&POLICY, caller.parts());
             let place = hash(&hasher, subject.name, subject.caller);
             let expires = if number == 100 { 1 } else { 5 };
-            shard.insert(place, Slot { expires, ..Slot::new(subject) }, &hasher);
+            shard.insert(place, Entry { expires, ..Entry::new(subject) }, &hasher);
         }
         shard.slots[100].expires = 9;
-        assert_eq!(counts(&shard.collect_due(1, &hasher)), (0, BLOCK));
+        assert_eq!(counts(&shard.collect_due(1, &hasher)), (0, BLOCK_LEN));
         assert_eq!(counts(&shard.collect_due(4, &hasher)), (0, 0));
         assert_eq!(shard.due(), 5);
     }
@@ -311,20 +311,20 @@ mod tests {
     #[test]
     fn what_is_due_is_known_of_every_block_however_keys_come_and_go() {
         const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
-        let (mut shard, hasher) = (Shard::default(), DefaultHashBuilder::default());
+        let (mut shard, hasher) = (ShardTable::default(), DefaultHashBuilder::default());
         let mut rng = fastrand::Rng::with_seed(7);
         let mut now = 0;
         for number in 0..20_000 {
             let caller = Caller::from(number);
-            let subject = Subject::new(&POLICY, caller.parts());
+            let subject = KeyRef::new(&POLICY, caller.parts());
             let place = hash(&hasher, subject.name, subject.caller);
             let expires = now + rng.u64(1..300);
-            shard.insert(place, Slot { expires, ..Slot::new(subject) }, &hasher);
+            shard.insert(place, Entry { expires, ..Entry::new(subject) }, &hasher);
             match rng.u8(..100) {
                 0 => now += rng.u64(..100),
                 1..5 => drop(shard.collect_some(now, &hasher)),
                 5 => {
-                    let live = |shard: &Shard| {
+                    let live = |shard: &ShardTable| {
                         let slots = (0..shard.len()).map(|at| &shard.slots[at]);
                         slots.filter(|slot| slot.expires > now).count()
                     };
@@ -344,7 +344,7 @@ mod tests {
                 }
                 _ => {}
             }
-            assert_eq!(shard.due.len(), shard.len().div_ceil(BLOCK));
+            assert_eq!(shard.due.len(), shard.len().div_ceil(BLOCK_LEN));
         }
     }
 }

@@ -12,11 +12,11 @@ fn decide(
     caller: usize,
     request: Request<'_>,
 ) -> Result<Outcome, UnavailableReason> {
-    store.decide(Subject::new(&POLICY, Caller::from(caller).parts()), request)
+    store.decide(KeyRef::new(&POLICY, Caller::from(caller).parts()), request)
 }
 
 fn reset(store: &MemoryStore, caller: usize) {
-    store.reset(Subject::new(&POLICY, Caller::from(caller).parts()));
+    store.reset(KeyRef::new(&POLICY, Caller::from(caller).parts()));
 }
 
 /// A store in which one limit has room for so many keys.
@@ -138,7 +138,7 @@ async fn callers_of_a_second_make_room_though_those_of_an_hour_came_after_them()
     let take_long = |caller: usize| {
         let caller = Caller::from(caller);
         let request = Request { policy: &LONG, written: &LONG, ..TAKE };
-        store.decide(Subject::new(&LONG, caller.parts()), request)
+        store.decide(KeyRef::new(&LONG, caller.parts()), request)
     };
     for caller in 0..1_000 {
         assert!(decide(&store, caller, TAKE).unwrap().admitted);
@@ -176,7 +176,7 @@ async fn an_expired_key_is_found_though_all_others_have_been_extended() {
     // All but those of the last shard go on.
     let shard_of = |caller: usize| {
         let caller = Caller::from(caller);
-        let place = store.place(store.hash(Subject::new(&POLICY, caller.parts())));
+        let place = store.place(store.hash(KeyRef::new(&POLICY, caller.parts())));
         store.shards.iter().position(|it| std::ptr::eq(it, place)).unwrap()
     };
     let mut expired = 0;
@@ -304,7 +304,7 @@ async fn the_ledger_is_what_is_held_however_keys_come_grow_and_go() {
             policy = policy.tier((20 + 10 * tier) * SECOND, 70 + 10 * tier);
         }
         let caller = Caller::from("x".repeat(rng.usize(..60)));
-        let subject = Subject::new(&policy, caller.parts());
+        let subject = KeyRef::new(&policy, caller.parts());
         let is_log = policy.algorithm() == crate::Algorithm::SlidingWindow;
         let id = Some(rng.u64(..9)).filter(|_| is_log && rng.bool());
         let (cost, record) = (rng.u32(1..30), rng.u8(..9) > 0);

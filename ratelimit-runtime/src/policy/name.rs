@@ -2,12 +2,12 @@
 
 /// A name, and a hash of it, so that no call has to go through the text again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Name {
+pub(crate) struct PolicyName {
     text: &'static str,
     hash: u64,
 }
 
-impl Name {
+impl PolicyName {
     pub(crate) const fn new(text: &'static str) -> Self {
         Self { text, hash: hash(text.as_bytes()) }
     }
@@ -55,7 +55,8 @@ mod tests {
             "12345678",
             "123456789",
         ];
-        let hashes: HashSet<u64> = NAMES.into_iter().map(|name| Name::new(name).hash()).collect();
+        let hashes: HashSet<u64> =
+            NAMES.into_iter().map(|name| PolicyName::new(name).hash()).collect();
         assert_eq!(hashes.len(), NAMES.len());
     }
 }

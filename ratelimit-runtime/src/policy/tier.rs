@@ -65,9 +65,9 @@ impl Tier {
     }
 
     /// The bucket that holds `burst` tokens and is refilled at this tier's rate.
-    pub(crate) const fn bucket(self, burst: u32) -> Bucket {
+    pub(crate) const fn bucket(self, burst: u32) -> BucketRate {
         let Self { token, refill, .. } = self;
-        Bucket { token, refill: refill as u64, full: token.saturating_mul(burst as u64) }
+        BucketRate { token, refill: refill as u64, full: token.saturating_mul(burst as u64) }
     }
 }
 
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Tier {
 
 /// A token bucket's numbers, in parts so small that all of them are whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub(crate) struct BucketRate {
     /// The parts of one token.
     pub(crate) token: u64,
     /// The parts that come back each microsecond.
@@ -113,15 +113,15 @@ mod tests {
         let minute = Duration::from_secs(60);
         assert_eq!(
             Tier::new(minute, 5).bucket(2),
-            Bucket { token: 12_000_000, refill: 1, full: 24_000_000 }
+            BucketRate { token: 12_000_000, refill: 1, full: 24_000_000 }
         );
         assert_eq!(
             Tier::new(minute, 7).bucket(7),
-            Bucket { token: 60_000_000, refill: 7, full: 420_000_000 }
+            BucketRate { token: 60_000_000, refill: 7, full: 420_000_000 }
         );
         assert_eq!(
             Tier::new(Duration::from_millis(1), 4_000).bucket(10),
-            Bucket { token: 1, refill: 4, full: 10 }
+            BucketRate { token: 1, refill: 4, full: 10 }
         );
     }
 }

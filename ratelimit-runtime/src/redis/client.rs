@@ -31,14 +31,14 @@ pub(crate) enum OpenError {
     Unreachable { addresses: String, cause: String },
 }
 
-pub(crate) struct RedisStore {
-    pub(super) servers: Servers,
+pub(crate) struct RedisClient {
+    pub(super) servers: Topology,
     #[cfg(feature = "overrides")]
     pub(super) too_large: super::hash::TooLarge,
 }
 
-pub(super) enum Servers {
-    One(Arc<Node>),
+pub(super) enum Topology {
+    Single(Arc<Node>),
     Cluster(Cluster),
 }
 
@@ -50,17 +50,17 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Of a command that is sent again as it is: to take something away a second time takes nothing.
 pub(super) const REPEATABLE: Manner = Manner { is_repeatable: true, lane: Lane::Main };
 
-impl RedisStore {
+impl RedisClient {
     /// Connects.
     pub(crate) async fn open(url: &str, tls: &Tls) -> Result<Self, OpenError> {
         let target = Target::parse(url, tls)?;
         let addresses = target.addresses();
         let opened = match target.kind {
-            Kind::Cluster => Cluster::open(target).await.map(Servers::Cluster),
+            Kind::Cluster => Cluster::open(target).await.map(Topology::Cluster),
             Kind::Single | Kind::Sentinel { .. } => {
                 let connector = Connector::to_target(&target)?;
                 let node = Node::open(&connector, addresses.clone()).await;
-                node.map(Servers::one).map_err(|error| describe(&error))
+                node.map(Topology::one).map_err(|error| describe(&error))
             }
         };
         match opened {
@@ -73,10 +73,10 @@ impl RedisStore {
     pub(crate) fn open_lazy(url: &str, tls: &Tls) -> Result<Self, OpenError> {
         let target = Target::parse(url, tls)?;
         let servers = if matches!(target.kind, Kind::Cluster) {
-            Servers::Cluster(Cluster::lazy(target))
+            Topology::Cluster(Cluster::lazy(target))
         } else {
             let connector = Connector::to_target(&target)?;
-            Servers::one(Node::lazy(&connector, target.addresses()))
+            Topology::one(Node::lazy(&connector, target.addresses()))
         };
         Ok(Self::on(servers))
     }
@@ -86,10 +86,10 @@ impl RedisStore {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self::on(Servers::one(Node::brought(connection)))
+        Self::on(Topology::one(Node::brought(connection)))
     }
 
-    fn on(servers: Servers) -> Self {
+    fn on(servers: Topology) -> Self {
         Self {
             servers,
             #[cfg(feature = "overrides")]
@@ -100,8 +100,8 @@ impl RedisStore {
     /// The servers that are known, by name, and why those that are left alone are.
     pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
         let breakers = match &self.servers {
-            Servers::One(node) => vec![Arc::clone(node.breaker())],
-            Servers::Cluster(cluster) => cluster.breakers(),
+            Topology::Single(node) => vec![Arc::clone(node.breaker())],
+            Topology::Cluster(cluster) => cluster.breakers(),
         };
         let state = |breaker: &Arc<Breaker>| (breaker.server().to_owned(), breaker.failure());
         breakers.iter().map(state).collect()
@@ -196,20 +196,20 @@ impl RedisStore {
                     attempt.with_text = true;
                     redirected = Some((node, asking));
                 }
-                (Failure::Moved(to), Servers::Cluster(cluster)) => {
+                (Failure::Moved(to), Topology::Cluster(cluster)) => {
                     redirected = Some((cluster.at(to, &node, Some(key)), false));
                     failed.record();
                     redirections += 1;
                     may_go_on(redirections, deadline).await?;
                 }
-                (Failure::Ask(to), Servers::Cluster(cluster)) => {
+                (Failure::Ask(to), Topology::Cluster(cluster)) => {
                     redirected = Some((cluster.at(to, &node, None), true));
                     failed.record();
                     redirections += 1;
                     may_go_on(redirections, deadline).await?;
                 }
                 (failure, servers) => {
-                    if let Servers::Cluster(cluster) = servers {
+                    if let Topology::Cluster(cluster) = servers {
                         cluster.outdated();
                     }
                     if attempt.again || !failure.may_be_repeated(manner.is_repeatable) {
@@ -222,15 +222,15 @@ impl RedisStore {
     }
 }
 
-impl Servers {
+impl Topology {
     fn one(node: Node) -> Self {
-        Self::One(Arc::new(node))
+        Self::Single(Arc::new(node))
     }
 
     /// The server that has the key.
     pub(super) async fn of(&self, key: &[u8], deadline: Instant) -> Result<Arc<Node>, Failure> {
         match self {
-            Self::One(node) => Ok(Arc::clone(node)),
+            Self::Single(node) => Ok(Arc::clone(node)),
             Self::Cluster(cluster) => match cluster.node(key) {
                 Some(node) => Ok(node),
                 // Rare: on the heap, so that calls need not make room for it.

@@ -16,7 +16,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use self::{
     slot::slot,
-    slot_map::{Map, host},
+    slot_map::{SlotMap, host},
 };
 use super::{
     breaker::Breaker,
@@ -31,26 +31,26 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Cluster {
-    map: Arc<Map>,
+    map: Arc<SlotMap>,
     task: JoinHandle<()>,
 }
 
 impl Cluster {
     /// Learns the map, and from then on keeps it.
     pub(super) async fn open(target: Target) -> Result<Self, String> {
-        let map = Map::new(target);
+        let map = SlotMap::new(target);
         map.learn().await?;
         Ok(Self::start(map))
     }
 
     /// Learns the map in the background.
     pub(super) fn lazy(target: Target) -> Self {
-        let map = Map::new(target);
+        let map = SlotMap::new(target);
         map.stale.notify_one();
         Self::start(map)
     }
 
-    fn start(map: Map) -> Self {
+    fn start(map: SlotMap) -> Self {
         let map = Arc::new(map);
         let task = tokio::spawn(keep_learning(Arc::clone(&map)));
         Self { map, task }
@@ -118,7 +118,7 @@ impl Drop for Cluster {
     }
 }
 
-async fn keep_learning(map: Arc<Map>) {
+async fn keep_learning(map: Arc<SlotMap>) {
     let mut pause = FIRST_PAUSE;
     loop {
         // As long as a node is down its successor is looked for, without waiting for a call.

@@ -1,4 +1,4 @@
-//! Refusals of the store, repeated until the instant before which the store could not admit the
+//! DenyCache of the store, repeated until the instant before which the store could not admit the
 //! call: a flood on one exhausted key does not reach the store.
 //!
 //! Exact: a wait is counted from before the call was sent, so that it never ends a microsecond too
@@ -29,9 +29,9 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
-pub(super) struct Refusals {
+pub(super) struct DenyCache {
     /// Each key has its row, which it shares.
-    rows: Box<[Mutex<Row>]>,
+    rows: Box<[Mutex<Set>]>,
     /// The most that a row holds.
     room: usize,
     hasher: DefaultHashBuilder,
@@ -39,7 +39,7 @@ pub(super) struct Refusals {
 }
 
 #[derive(Default)]
-struct Row {
+struct Set {
     /// The oldest comes first. One key has several where its policies cannot be compared.
     entries: Vec<Entry>,
     /// When refusals of one of the keys were last forgotten: what was sent before is not kept.
@@ -61,7 +61,7 @@ pub(super) struct Trip {
     pub(super) answered: Instant,
 }
 
-impl Refusals {
+impl DenyCache {
     pub(super) fn new(entries: usize, ttl: Duration) -> Self {
         let room = entries.clamp(1, ROOM);
         let rows = (0..entries / room).map(|_| Mutex::default()).collect();
@@ -117,14 +117,14 @@ impl Refusals {
         }
     }
 
-    fn row(&self, key: &Key) -> Option<MutexGuard<'_, Row>> {
+    fn row(&self, key: &Key) -> Option<MutexGuard<'_, Set>> {
         let rows = u64::try_from(self.rows.len()).ok().filter(|rows| *rows > 0)?;
         let index = usize::try_from(self.hasher.hash_one(key.as_bytes()) % rows).ok()?;
         Some(self.rows[index].lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Row {
+impl Set {
     fn position(&self, key: &Key, policy: &Policy) -> Option<usize> {
         self.entries.iter().position(|it| it.is_of(key) && it.steps.is_about(policy))
     }

@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::{
-    client::{Manner, REPEATABLE, RedisStore},
+    client::{Manner, REPEATABLE, RedisClient},
     node::Lane,
 };
 use crate::error::UnavailableReason;
@@ -44,7 +44,7 @@ impl TooLarge {
     }
 }
 
-impl RedisStore {
+impl RedisClient {
     /// All fields of a hash, and their values; none of one that is not there.
     ///
     /// They are read on a connection of their own, so that no decision waits behind them, and only

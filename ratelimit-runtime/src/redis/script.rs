@@ -14,7 +14,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, Tier},
-    request::{Mark, Outcome, Refund, Request, Source},
+    request::{DecidedBy, Mark, Outcome, Refund, Request},
 };
 
 /// The script of one algorithm.
@@ -170,7 +170,7 @@ impl<'a> Call<'a> {
                         _ => return None,
                     },
                 },
-                source: Source::Store,
+                decided_by: DecidedBy::Store,
             })
         };
         outcome().ok_or(UnavailableReason::StoreError)

@@ -12,18 +12,18 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Unit};
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::{Answer, by_name::ByName};
-use crate::request::Source;
+use super::{Verdict, by_name::ByName};
+use crate::request::DecidedBy;
 
-/// Of one policy, by answer and source. A series is there from its first decision on.
+/// Of one policy, by answer and decided_by. A series is there from its first decision on.
 #[derive(Default)]
-struct Decisions([[OnceCell<Counter>; Source::ALL.len()]; Answer::ALL.len()]);
+struct Decisions([[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()]);
 
 static DECISIONS: Lazy<ByName<Decisions>> = Lazy::new(ByName::default);
 
-pub(super) fn decided(policy: &'static str, answer: Answer, source: Source) {
+pub(super) fn decided(policy: &'static str, answer: Verdict, decided_by: DecidedBy) {
     let decisions = DECISIONS.of(policy);
-    let counter = decisions.0[answer as usize][source as usize].get_or_init(|| {
+    let counter = decisions.0[answer as usize][decided_by as usize].get_or_init(|| {
         metrics::describe_counter!(
             "ratelimit_decisions_total",
             "Calls by policy, outcome, and who decided them"
@@ -32,7 +32,7 @@ pub(super) fn decided(policy: &'static str, answer: Answer, source: Source) {
             "ratelimit_decisions_total",
             "policy" => policy,
             "outcome" => answer.as_str(),
-            "source" => source.as_str(),
+            "decided_by" => decided_by.as_str(),
         )
     });
     counter.increment(1);

@@ -8,20 +8,20 @@ use std::sync::{
 use once_cell::sync::Lazy;
 use tokio::time::Instant;
 
-use super::{Answer, by_name::ByName};
+use super::{Verdict, by_name::ByName};
 use crate::{
     policy::Policy,
-    request::{Outcome, Source},
+    request::{DecidedBy, Outcome},
 };
 
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
-static TALLIES: Lazy<ByName<Tally>> = Lazy::new(ByName::default);
+static TALLIES: Lazy<ByName<PolicyStats>> = Lazy::new(ByName::default);
 static BEGINNING: Lazy<Instant> = Lazy::new(Instant::now);
 
 /// The calls of one policy since tallies are kept.
 #[derive(Default)]
-pub(crate) struct Tally {
-    calls: [[AtomicU64; Source::ALL.len()]; Answer::ALL.len()],
+pub(crate) struct PolicyStats {
+    calls: [[AtomicU64; DecidedBy::ALL.len()]; Verdict::ALL.len()],
     latest: Mutex<Latest>,
 }
 
@@ -60,10 +60,10 @@ fn least(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(f64::min)
 }
 
-impl Tally {
+impl PolicyStats {
     /// How many calls got this answer from there.
-    pub(crate) fn calls(&self, answer: Answer, source: Source) -> u64 {
-        self.calls[answer as usize][source as usize].load(Ordering::Relaxed)
+    pub(crate) fn calls(&self, answer: Verdict, decided_by: DecidedBy) -> u64 {
+        self.calls[answer as usize][decided_by as usize].load(Ordering::Relaxed)
     }
 
     /// What the latest calls told.
@@ -86,16 +86,21 @@ pub(super) fn is_kept() -> bool {
 }
 
 /// The policies that were called since, and their tallies.
-pub(crate) fn all() -> Vec<(&'static str, &'static Tally)> {
+pub(crate) fn all() -> Vec<(&'static str, &'static PolicyStats)> {
     TALLIES.all()
 }
 
-pub(super) fn decided(policy: &Policy, answer: Answer, source: Source, outcome: Option<&Outcome>) {
+pub(super) fn decided(
+    policy: &Policy,
+    answer: Verdict,
+    decided_by: DecidedBy,
+    outcome: Option<&Outcome>,
+) {
     if !is_kept() {
         return;
     }
     let tally = TALLIES.of(policy.name());
-    tally.calls[answer as usize][source as usize].fetch_add(1, Ordering::Relaxed);
+    tally.calls[answer as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
     let left = outcome.map(|outcome| {
         let tier = policy.tiers()[usize::from(outcome.tier)];
         let most = policy.given_burst().unwrap_or(tier.threshold());
@@ -104,7 +109,7 @@ pub(super) fn decided(policy: &Policy, answer: Answer, source: Source, outcome: 
     let mut latest = tally.latest.lock().unwrap_or_else(PoisonError::into_inner);
     latest.go_on();
     // One that breaks a rule decides nothing.
-    if answer != Answer::InvalidPolicy && latest.policy != Some(*policy) {
+    if answer != Verdict::InvalidPolicy && latest.policy != Some(*policy) {
         latest.policy = Some(*policy);
     }
     latest.least_left = least(latest.least_left, left);

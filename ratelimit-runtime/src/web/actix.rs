@@ -47,7 +47,7 @@ use actix_web::{
 
 use super::{
     headers::HeaderSyntax,
-    identity::{RequestView, SharedFn},
+    identity::{RequestHead, SharedFn},
     refusal::{PROBLEM_JSON, Refusal},
 };
 use crate::{
@@ -233,23 +233,23 @@ where
 {
     type Response = ServiceResponse<EitherBody<B>>;
     type Error = actix_web::Error;
-    type Transform = Identified<S>;
+    type Transform = IdentityService<S>;
     type InitError = ();
     type Future = Ready<Result<Self::Transform, Self::InitError>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(Identified { service: Rc::new(service), middleware: self.clone() }))
+        ready(Ok(IdentityService { service: Rc::new(service), middleware: self.clone() }))
     }
 }
 
 /// A service whose callers are known; made by [`IdentityMiddleware`].
 #[derive(Debug)]
-pub struct Identified<S> {
+pub struct IdentityService<S> {
     service: Rc<S>,
     middleware: IdentityMiddleware,
 }
 
-impl<S, B> Service<ServiceRequest> for Identified<S>
+impl<S, B> Service<ServiceRequest> for IdentityService<S>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
     B: MessageBody + 'static,
@@ -295,7 +295,7 @@ where
     }
 }
 
-impl RequestView for ServiceRequest {
+impl RequestHead for ServiceRequest {
     fn peer(&self) -> Option<IpAddr> {
         Some(self.peer_addr()?.ip())
     }

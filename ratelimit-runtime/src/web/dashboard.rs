@@ -68,7 +68,7 @@
 //! # What it protects against
 //!
 //! - Requests that another site has a browser send: `Host` is a name that is served, and `Origin`,
-//!   where it is sent, is the page's. An action is a `POST` of JSON, `Sec-Fetch-Site` does not speak
+//!   where it is sent, is the page's. An action is a `POST` of JSON, `Sec-Fetch-Callsite` does not speak
 //!   against it, and it has the page's token: an HMAC of the session, which is random and in a cookie
 //!   (`SameSite=Strict`, `HttpOnly`), under a secret of the process. Replicas behind a balancer accept
 //!   each other's tokens if they are given the same [`secret`](DashboardBuilder::secret).

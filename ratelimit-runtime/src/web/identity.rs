@@ -22,7 +22,7 @@ use crate::caller::Caller;
 /// unless [`on_malformed`](Self::on_malformed) is set. No request goes uncounted.
 pub struct Identity<R> {
     sources: Vec<Source<R>>,
-    missing: Missing,
+    missing: OnMissing,
     malformed: Malformed,
     warned: Arc<AtomicBool>,
 }
@@ -32,7 +32,7 @@ pub struct Identity<R> {
 /// Refusing is the default, because a shared quota is one that any stranger can use up for all the
 /// others. It also shows at the first request that a server does not pass on the peer's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Missing {
+pub enum OnMissing {
     /// The request is counted for one caller that all such requests share.
     Shared,
     /// The request is refused with [`Refusal::NoIdentity`].
@@ -63,20 +63,20 @@ enum Source<R> {
 /// The finding of one source.
 enum Found {
     Caller(Caller),
-    Missing,
+    OnMissing,
     Malformed,
 }
 
 impl From<Option<Caller>> for Found {
     fn from(caller: Option<Caller>) -> Self {
-        caller.map_or(Self::Missing, Self::Caller)
+        caller.map_or(Self::OnMissing, Self::Caller)
     }
 }
 
 /// What an identity reads of a request, whatever its framework.
 ///
 /// Implemented for the requests of the frameworks; there is no need to implement it elsewhere.
-pub trait RequestView {
+pub trait RequestHead {
     /// The address at the other end of the socket.
     fn peer(&self) -> Option<IpAddr>;
 
@@ -90,7 +90,7 @@ pub trait RequestView {
     ) -> Option<Caller>;
 }
 
-impl<R: RequestView + 'static> Identity<R> {
+impl<R: RequestHead + 'static> Identity<R> {
     /// The address at the other end of the socket: the client's, if it connects directly.
     #[must_use]
     pub fn peer() -> Self {
@@ -157,7 +157,7 @@ impl<R: RequestView + 'static> Identity<R> {
     fn from_source(source: Source<R>) -> Self {
         Self {
             sources: vec![source],
-            missing: Missing::default(),
+            missing: OnMissing::default(),
             malformed: Malformed::default(),
             warned: Arc::default(),
         }
@@ -181,9 +181,9 @@ impl<R: RequestView + 'static> Identity<R> {
         self
     }
 
-    /// Sets the treatment of requests without an identity; [`Missing::Reject`] by default.
+    /// Sets the treatment of requests without an identity; [`OnMissing::Reject`] by default.
     #[must_use]
-    pub fn on_missing(mut self, missing: Missing) -> Self {
+    pub fn on_missing(mut self, missing: OnMissing) -> Self {
         self.missing = missing;
         self
     }
@@ -207,7 +207,7 @@ impl<R: RequestView + 'static> Identity<R> {
             match source.find(request) {
                 Found::Caller(caller) => return Ok((0..place).fold(caller, |it, _| it.marked())),
                 Found::Malformed => return self.malformed(),
-                Found::Missing => {}
+                Found::OnMissing => {}
             }
         }
         self.missing()
@@ -216,13 +216,13 @@ impl<R: RequestView + 'static> Identity<R> {
     fn missing(&self) -> Result<Caller, Refusal> {
         let is_first = !self.warned.swap(true, Ordering::Relaxed);
         match self.missing {
-            Missing::Reject => {
+            OnMissing::Reject => {
                 if is_first {
                     tracing::warn!("a request without an identity was refused, as all such are");
                 }
                 Err(Refusal::NoIdentity)
             }
-            Missing::Shared => {
+            OnMissing::Shared => {
                 if is_first {
                     tracing::warn!("a request without an identity: all such share their limits");
                 }
@@ -239,7 +239,7 @@ impl<R: RequestView + 'static> Identity<R> {
     }
 }
 
-impl<R: RequestView> Source<R> {
+impl<R: RequestHead> Source<R> {
     fn find(&self, request: &R) -> Found {
         match self {
             Self::Address(address) => {
@@ -249,7 +249,7 @@ impl<R: RequestView> Source<R> {
                     None if address.reads_header(request.peer()) && lines().next().is_some() => {
                         Found::Malformed
                     }
-                    None => Found::Missing,
+                    None => Found::OnMissing,
                 }
             }
             Self::Header { name, is_plain } => header(request.header_lines(name), *is_plain),
@@ -260,7 +260,7 @@ impl<R: RequestView> Source<R> {
 
 /// The caller that the only line of a header names.
 fn header<'a>(mut lines: impl Iterator<Item = &'a [u8]>, is_plain: bool) -> Found {
-    let Some(line) = lines.next() else { return Found::Missing };
+    let Some(line) = lines.next() else { return Found::OnMissing };
     match str::from_utf8(line).map(str::trim) {
         Ok(text) if !text.is_empty() && lines.next().is_none() => {
             Found::Caller(if is_plain { Caller::from(text) } else { Caller::digest(text) })

@@ -34,14 +34,14 @@ mod service;
 
 use std::net::{IpAddr, SocketAddr};
 
-pub use gate::{Gate, GateLayer};
+pub use gate::{GateLayer, GateService};
 use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
-pub use identity::{Identified, IdentityLayer};
+pub use identity::{IdentityLayer, IdentityService};
 pub use service::ResponseFuture;
 
 use super::{
     headers::HeaderSyntax,
-    identity::RequestView,
+    identity::RequestHead,
     refusal::{PROBLEM_JSON, Refusal},
 };
 use crate::{decision::Decision, error::RateLimitError};
@@ -143,7 +143,7 @@ fn header_value(value: String) -> Option<HeaderValue> {
     HeaderValue::try_from(value).ok()
 }
 
-impl RequestView for Parts {
+impl RequestHead for Parts {
     fn peer(&self) -> Option<IpAddr> {
         let extensions = &self.extensions;
         let peer = extensions.get::<PeerAddress>().map(|peer| peer.0);

@@ -32,7 +32,7 @@ use crate::{
 /// How long one node may take to tell which slots are where.
 const TELL: Duration = Duration::from_millis(500);
 
-pub(super) struct Map {
+pub(super) struct SlotMap {
     /// The number of the node that has the slot.
     pub(super) slots: Box<[AtomicU16]>,
     nodes: RwLock<Vec<Option<Member>>>,
@@ -55,12 +55,12 @@ pub(super) struct Member {
 }
 
 /// The number of no node.
-const NOBODY: u16 = u16::MAX;
+const UNASSIGNED: u16 = u16::MAX;
 
-impl Map {
+impl SlotMap {
     pub(super) fn new(target: Target) -> Self {
         Self {
-            slots: (0..SLOTS).map(|_| AtomicU16::new(NOBODY)).collect(),
+            slots: (0..SLOTS).map(|_| AtomicU16::new(UNASSIGNED)).collect(),
             nodes: RwLock::default(),
             nobody: RwLock::new(no_node()),
             seeds: target.servers,
@@ -110,7 +110,7 @@ impl Map {
             }
         });
         let node = nodes[number].as_ref().map(|member| Arc::clone(&member.node));
-        let number = u16::try_from(number).unwrap_or(NOBODY);
+        let number = u16::try_from(number).unwrap_or(UNASSIGNED);
         (number, node.expect("the node has just been found or made"))
     }
 
@@ -178,12 +178,12 @@ impl Map {
 
     fn take_over(&self, ranges: &[Range]) {
         let mut numbers = HashMap::new();
-        let mut slots = vec![NOBODY; SLOTS.into()];
+        let mut slots = vec![UNASSIGNED; SLOTS.into()];
         for Range { first, last, primary } in ranges {
             let number = *numbers.entry(primary).or_insert_with(|| self.join(primary).0);
             slots[usize::from(*first)..=usize::from(*last)].fill(number);
         }
-        let is_whole = !slots.contains(&NOBODY);
+        let is_whole = !slots.contains(&UNASSIGNED);
         for (slot, number) in self.slots.iter().zip(slots) {
             slot.store(number, Ordering::Relaxed);
         }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::time::{Instant, advance};
 
-use super::{Refusals, Trip, staircase::Staircase};
+use super::{DenyCache, Trip, staircase::Staircase};
 use crate::{
     caller::Caller,
     key::Key,
     memory::MemoryStore,
     policy::Policy,
-    request::{Mark, Outcome, Refund, Request, Source},
+    request::{DecidedBy, Mark, Outcome, Refund, Request},
 };
 
 const TTL: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const OPERATIONS: usize = 20_000;
 /// One caller's limit, as seen from one process among several.
 struct World {
     store: MemoryStore,
-    refusals: Refusals,
+    refusals: DenyCache,
     policies: Vec<Policy>,
     flights: Vec<Flight>,
     /// The admitted calls, with the store's marks of them.
@@ -67,7 +67,7 @@ impl World {
     fn new(policies: Vec<Policy>, seed: u64) -> Self {
         Self {
             store: MemoryStore::new(100, usize::MAX),
-            refusals: Refusals::new(8, TTL),
+            refusals: DenyCache::new(8, TTL),
             policies,
             flights: Vec::new(),
             charged: Vec::new(),
@@ -115,7 +115,7 @@ impl World {
         let is_recent = self.freed.is_some_and(|at| now <= at + TTL + LATENCY);
         let is_asking = self.freed.is_some() && !self.flights.is_empty();
         assert!(is_exact || is_recent || is_asking, "{call:?}: {found:?}, but {truth:?}");
-        assert!(!found.admitted && found.source == Source::Refusals && found.wait > 0);
+        assert!(!found.admitted && found.decided_by == DecidedBy::DenyCache && found.wait > 0);
         assert!(found.remaining < call.cost);
         self.figures.stale += usize::from(!is_exact);
         self.figures.late += usize::from(!is_exact && !is_recent);

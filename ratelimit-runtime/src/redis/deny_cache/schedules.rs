@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     caller::Caller,
-    request::{Mark, Source},
+    request::{DecidedBy, Mark},
     sync::{each, with},
 };
 
@@ -21,9 +21,9 @@ fn key() -> Key {
 
 fn refused(wait: Duration) -> Outcome {
     let wait = u64::try_from(wait.as_micros()).unwrap();
-    let (tier, remaining, source) = (0, 0, Source::Store);
+    let (tier, remaining, decided_by) = (0, 0, DecidedBy::Store);
     let (more, reset, lasts, mark) = (wait, wait, wait, Mark::default());
-    Outcome { admitted: false, tier, remaining, wait, more, reset, lasts, mark, source }
+    Outcome { admitted: false, tier, remaining, wait, more, reset, lasts, mark, decided_by }
 }
 
 fn admitted(remaining: u32) -> Outcome {
@@ -35,11 +35,11 @@ fn at(sent: Instant) -> Trip {
     Trip { sent, answered: sent }
 }
 
-fn refusals() -> Arc<Refusals> {
-    Arc::new(Refusals::new(1, 10 * SECOND))
+fn refusals() -> Arc<DenyCache> {
+    Arc::new(DenyCache::new(1, 10 * SECOND))
 }
 
-fn wait_at(refusals: &Refusals, now: Instant) -> Option<u64> {
+fn wait_at(refusals: &DenyCache, now: Instant) -> Option<u64> {
     refusals.find(&key(), REQUEST, Duration::ZERO, now).map(|outcome| outcome.wait)
 }
 
@@ -48,7 +48,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
     each(|| {
         let (refusals, start) = (refusals(), Instant::now());
         let [earlier, later] = [(); 2].map(|()| Arc::clone(&refusals));
-        let keep = |refusals: &Refusals, sent, wait| {
+        let keep = |refusals: &DenyCache, sent, wait| {
             refusals.keep(&key(), REQUEST, refused(wait), at(sent));
         };
         // The later of the two is over first: something was given back meanwhile.

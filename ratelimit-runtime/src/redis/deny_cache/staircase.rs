@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Trip;
 use crate::{
     policy::Policy,
-    request::{Mark, Outcome, Request, Source},
+    request::{DecidedBy, Mark, Outcome, Request},
 };
 
 /// The refusals of one key under policies that can be compared, as a staircase: calls of larger
@@ -97,7 +97,7 @@ impl Staircase {
             reset: micros_until(step.full, now),
             lasts: 0,
             mark: Mark::default(),
-            source: Source::Refusals,
+            decided_by: DecidedBy::DenyCache,
         })
     }
 

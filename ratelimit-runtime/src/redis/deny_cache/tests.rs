@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     caller::Caller,
-    request::{Mark, Source},
+    request::{DecidedBy, Mark},
 };
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -18,7 +18,7 @@ const REFUSED: Outcome = Outcome {
     reset: 9_000_000,
     lasts: 9_000_000,
     mark: Mark { at: 0, of: 0 },
-    source: Source::Store,
+    decided_by: DecidedBy::Store,
 };
 
 fn key(caller: &str) -> Key {
@@ -26,15 +26,15 @@ fn key(caller: &str) -> Key {
 }
 
 /// As of a store that answers at once.
-fn keep(refusals: &Refusals, caller: &str, request: Request<'_>, outcome: Outcome, sent: Instant) {
+fn keep(refusals: &DenyCache, caller: &str, request: Request<'_>, outcome: Outcome, sent: Instant) {
     refusals.keep(&key(caller), request, outcome, Trip { sent, answered: sent });
 }
 
-fn find(refusals: &Refusals, caller: &str, request: Request<'_>, now: Instant) -> Option<Outcome> {
+fn find(refusals: &DenyCache, caller: &str, request: Request<'_>, now: Instant) -> Option<Outcome> {
     refusals.find(&key(caller), request, Duration::ZERO, now)
 }
 
-fn is_known(refusals: &Refusals, caller: &str, cost: u32, now: Instant) -> bool {
+fn is_known(refusals: &DenyCache, caller: &str, cost: u32, now: Instant) -> bool {
     find(refusals, caller, Request { cost, ..REQUEST }, now).is_some()
 }
 
@@ -49,11 +49,11 @@ fn admitted(remaining: u32) -> Outcome {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
-    let refusals = Refusals::new(16, 10 * SECOND);
+    let refusals = DenyCache::new(16, 10 * SECOND);
     let sent = Instant::now();
     keep(&refusals, "alice", REQUEST, REFUSED, sent);
     let at = |micros| find(&refusals, "alice", REQUEST, sent + micros * MICRO);
-    let repeated = Outcome { more: 0, lasts: 0, source: Source::Refusals, ..REFUSED };
+    let repeated = Outcome { more: 0, lasts: 0, decided_by: DecidedBy::DenyCache, ..REFUSED };
     assert_eq!(at(0), Some(repeated));
     assert_eq!(at(1_000_000), Some(Outcome { wait: 2_000_000, reset: 8_000_000, ..repeated }));
     assert_eq!(at(2_999_999).map(|outcome| outcome.wait), Some(1));
@@ -62,7 +62,7 @@ async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn one_call_in_a_while_asks_the_store() {
-    let refusals = Refusals::new(16, SECOND);
+    let refusals = DenyCache::new(16, SECOND);
     let sent = Instant::now();
     keep(&refusals, "alice", REQUEST, REFUSED, sent);
     let later = sent + SECOND;
@@ -74,7 +74,7 @@ async fn one_call_in_a_while_asks_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_refusal_follow_those_of_larger_costs() {
-    let (refusals, now) = (Refusals::new(16, 10 * SECOND), Instant::now());
+    let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
     let four = Request { cost: 4, ..REQUEST };
     keep(&refusals, "alice", four, refused(1, 9 * SECOND, 3 * SECOND), now);
     let wait = |cost, now| {
@@ -101,7 +101,7 @@ async fn of_a_refusal_follow_those_of_smaller_thresholds_where_both_see_the_same
         (Policy::sliding_counter, false),
         (Policy::token_bucket, false),
     ] {
-        let (refusals, now) = (Refusals::new(16, 10 * SECOND), Instant::now());
+        let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
         let [five, four, six]: [Policy; 3] = [5, 4, 6].map(|threshold| of("p", period, threshold));
         keep(&refusals, "alice", Request { policy: &five, ..REQUEST }, REFUSED, now);
         let wait = |policy, cost| {
@@ -122,7 +122,7 @@ async fn of_a_refusal_follow_those_of_smaller_thresholds_where_both_see_the_same
 
 #[tokio::test(start_paused = true)]
 async fn it_speaks_for_no_other_call() {
-    let refusals = Refusals::new(1, 10 * SECOND);
+    let refusals = DenyCache::new(1, 10 * SECOND);
     let now = Instant::now();
     keep(&refusals, "alice", REQUEST, REFUSED, now);
     for other in [
@@ -167,7 +167,7 @@ async fn an_answer_that_contradicts_a_refusal_ends_it() {
         (Request { policy: &other, ..with(1) }, refused(0, SECOND, SECOND), false),
         (Request { policy: &POLICY.count_rejected(), ..with(1) }, refused(0, SECOND, SECOND), true),
     ] {
-        let (refusals, now) = (Refusals::new(16, 10 * SECOND), Instant::now());
+        let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
         keep(&refusals, "alice", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
         keep(&refusals, "bob", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
         keep(&refusals, "alice", request, answer, now);
@@ -179,7 +179,7 @@ async fn an_answer_that_contradicts_a_refusal_ends_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_small_call_that_is_admitted_leaves_refusals_of_large_ones() {
-    let (refusals, now) = (Refusals::new(16, 10 * SECOND), Instant::now());
+    let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
     let four = Request { cost: 4, ..REQUEST };
     keep(&refusals, "alice", four, refused(2, 9 * SECOND, 3 * SECOND), now);
     keep(&refusals, "alice", Request { cost: 1, ..REQUEST }, admitted(1), now);
@@ -191,7 +191,7 @@ async fn a_small_call_that_is_admitted_leaves_refusals_of_large_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_need_not_come_in_the_order_of_their_calls() {
-    let (refusals, sent) = (Refusals::new(16, 10 * SECOND), Instant::now());
+    let (refusals, sent) = (DenyCache::new(16, 10 * SECOND), Instant::now());
     let at = |sent, answered| Trip { sent, answered };
     // The wait is known no better than by the time that the call was on its way.
     refusals.keep(&key("alice"), REQUEST, REFUSED, at(sent, sent + SECOND));
@@ -210,7 +210,7 @@ async fn answers_need_not_come_in_the_order_of_their_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_sent_before_a_reset_is_not_kept_after_it() {
-    let refusals = Refusals::new(16, 10 * SECOND);
+    let refusals = DenyCache::new(16, 10 * SECOND);
     let sent = Instant::now();
     tokio::time::advance(SECOND).await;
     let reset = Instant::now();
@@ -224,7 +224,7 @@ async fn what_was_sent_before_a_reset_is_not_kept_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn exhausted_keys_that_share_a_row_are_both_known() {
-    let (refusals, now) = (Refusals::new(2, 10 * SECOND), Instant::now());
+    let (refusals, now) = (DenyCache::new(2, 10 * SECOND), Instant::now());
     let keep = |caller| keep(&refusals, caller, REQUEST, REFUSED, now);
     let is_known = |caller| is_known(&refusals, caller, 2, now);
     keep("alice");
@@ -237,7 +237,7 @@ async fn exhausted_keys_that_share_a_row_are_both_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_takes_no_more_memory_than_its_steps() {
-    let (refusals, start) = (Refusals::new(1, 10 * SECOND), Instant::now());
+    let (refusals, start) = (DenyCache::new(1, 10 * SECOND), Instant::now());
     let policy = Policy::sliding_window("p", Duration::from_secs(60), 100);
     for cost in 1..=100 {
         let request = Request { policy: &policy, cost, ..REQUEST };
@@ -257,12 +257,12 @@ async fn a_key_takes_no_more_memory_than_its_steps() {
 async fn penalties_and_admissions_are_not_kept_and_none_may_be() {
     let penalty = POLICY.count_rejected();
     let penal = Request { policy: &penalty, ..REQUEST };
-    let (refusals, now) = (Refusals::new(16, 10 * SECOND), Instant::now());
+    let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
     keep(&refusals, "alice", penal, REFUSED, now);
     keep(&refusals, "alice", REQUEST, admitted(1), now);
     assert_eq!(find(&refusals, "alice", penal, now), None);
     assert_eq!(find(&refusals, "alice", REQUEST, now), None);
-    let off = Refusals::new(0, 10 * SECOND);
+    let off = DenyCache::new(0, 10 * SECOND);
     keep(&off, "alice", REQUEST, REFUSED, now);
     assert_eq!(find(&off, "alice", REQUEST, now), None);
 }

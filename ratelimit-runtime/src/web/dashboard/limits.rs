@@ -47,7 +47,7 @@ struct Limit {
     name: &'static str,
     algorithm: &'static str,
     /// What calls bring, as written.
-    late: &'static [&'static str],
+    dynamic: &'static [&'static str],
     cost: &'static str,
     /// None where it is not known.
     key: Option<&'static [&'static str]>,
@@ -126,7 +126,7 @@ impl Dashboard {
             let places = written.remove(name).unwrap_or_default();
             self.limit(name, &places, &overrides)
         });
-        let server = |server: crate::Server| Server {
+        let server = |server: crate::ServerStatus| Server {
             name: server.name().to_owned(),
             failure: server.failure().map(|reason| reason.to_string()),
             advice: server.failure().map(crate::UnavailableReason::advice),
@@ -167,7 +167,7 @@ impl Dashboard {
         Limit {
             name,
             algorithm: policy.map_or("", |policy| policy.algorithm().as_str()),
-            late: first.map_or(&[], RegisteredPolicy::late),
+            dynamic: first.map_or(&[], RegisteredPolicy::dynamic_args),
             cost: first.map_or("", RegisteredPolicy::cost),
             key: first.map(RegisteredPolicy::key),
             places: places.iter().map(|it| format!("{}:{}", it.file(), it.line())).collect(),

@@ -12,10 +12,10 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     overrides::{Override, Overrides},
     policy::Policy,
-    request::Source,
+    request::DecidedBy,
     telemetry::{
-        Answer,
-        stats::{self, Tally},
+        Verdict,
+        stats::{self, PolicyStats},
     },
 };
 
@@ -75,22 +75,23 @@ struct Seen {
 struct Counts([u64; 6]);
 
 impl Counts {
-    fn of(tally: &Tally) -> Self {
-        let from = |answer, sources: &[Source]| -> u64 {
-            sources.iter().map(|source| tally.calls(answer, *source)).sum()
+    fn of(tally: &PolicyStats) -> Self {
+        let from = |answer, deciders: &[DecidedBy]| -> u64 {
+            deciders.iter().map(|decided_by| tally.calls(answer, *decided_by)).sum()
         };
         let by_fallback: u64 =
-            Answer::ALL.into_iter().map(|answer| from(answer, &[Source::Fallback])).sum();
+            Verdict::ALL.into_iter().map(|answer| from(answer, &[DecidedBy::Fallback])).sum();
         Self([
-            from(Answer::Admitted, &Source::ALL),
-            from(Answer::Refused, &[Source::Store, Source::Fallback, Source::Nobody])
-                + from(Answer::TooLarge, &Source::ALL),
-            from(Answer::Refused, &[Source::Refusals]),
-            from(Answer::WouldHaveRefused, &Source::ALL),
+            from(Verdict::Admitted, &DecidedBy::ALL),
+            from(Verdict::Refused, &[DecidedBy::Store, DecidedBy::Fallback, DecidedBy::Nobody])
+                + from(Verdict::TooLarge, &DecidedBy::ALL),
+            from(Verdict::Refused, &[DecidedBy::DenyCache]),
+            from(Verdict::WouldHaveRefused, &DecidedBy::ALL),
             by_fallback
-                + from(Answer::Admitted, &[Source::Nobody])
-                + from(Answer::WouldHaveRefused, &[Source::Nobody]),
-            from(Answer::Unavailable, &Source::ALL) + from(Answer::InvalidPolicy, &Source::ALL),
+                + from(Verdict::Admitted, &[DecidedBy::Nobody])
+                + from(Verdict::WouldHaveRefused, &[DecidedBy::Nobody]),
+            from(Verdict::Unavailable, &DecidedBy::ALL)
+                + from(Verdict::InvalidPolicy, &DecidedBy::ALL),
         ])
     }
 

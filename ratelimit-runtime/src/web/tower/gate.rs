@@ -144,21 +144,21 @@ impl<H> fmt::Debug for GateLayer<H> {
 }
 
 impl<S, H: Clone> Layer<S> for GateLayer<H> {
-    type Service = Gate<S, H>;
+    type Service = GateService<S, H>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Gate { inner: Inner::new(inner), layer: self.clone() }
+        GateService { inner: Inner::new(inner), layer: self.clone() }
     }
 }
 
 /// A service behind a limit; made by [`GateLayer`].
 #[derive(Clone, Debug)]
-pub struct Gate<S, H = ProblemJson> {
+pub struct GateService<S, H = ProblemJson> {
     inner: Inner<S>,
     layer: GateLayer<H>,
 }
 
-impl<S, H, Q, B> Service<Request<Q>> for Gate<S, H>
+impl<S, H, Q, B> Service<Request<Q>> for GateService<S, H>
 where
     S: Service<Request<Q>, Response = Response<B>, Future: Send> + Clone + Send + 'static,
     S::Error: Send,

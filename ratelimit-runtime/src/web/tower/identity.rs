@@ -117,21 +117,21 @@ impl<H> fmt::Debug for IdentityLayer<H> {
 }
 
 impl<S, H: Clone> Layer<S> for IdentityLayer<H> {
-    type Service = Identified<S, H>;
+    type Service = IdentityService<S, H>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Identified { inner: Inner::new(inner), layer: self.clone() }
+        IdentityService { inner: Inner::new(inner), layer: self.clone() }
     }
 }
 
 /// A service whose callers are known; made by [`IdentityLayer`].
 #[derive(Clone, Debug)]
-pub struct Identified<S, H = ProblemJson> {
+pub struct IdentityService<S, H = ProblemJson> {
     inner: Inner<S>,
     layer: IdentityLayer<H>,
 }
 
-impl<S, H, Q, B> Service<Request<Q>> for Identified<S, H>
+impl<S, H, Q, B> Service<Request<Q>> for IdentityService<S, H>
 where
     S: Service<Request<Q>, Response = Response<B>, Future: Send> + Clone + Send + 'static,
     S::Error: Send,

@@ -46,7 +46,7 @@ export function detail(place, name) {
 function told(said) {
   const facts = [['algorithm', said.algorithm]];
   const written = said.written ? numbers(said.written)
-    : said.late.length > 0 ? `by ${said.late.join(', ')}, for each call` : 'not known yet';
+    : said.dynamic.length > 0 ? `by ${said.dynamic.join(', ')}, for each call` : 'not known yet';
   facts.push(['as written', written]);
   if (said.now && !said.written) facts.push(['latest call', numbers(said.now)]);
   else if (said.now && numbers(said.now) !== written) facts.push(['holds now', numbers(said.now)]);
@@ -175,7 +175,7 @@ function renumber(name, run, takeBack) {
       period: number(it.querySelector('[name=period]').value),
       threshold: number(it.querySelector('[name=threshold]').value),
     }));
-    const wasOne = (said.written ?? said.now)?.tiers.length === 1 || said.late.length > 0;
+    const wasOne = (said.written ?? said.now)?.tiers.length === 1 || said.dynamic.length > 0;
     const given = tiers.length === 1 && wasOne ? { ...tiers[0] } : { tiers };
     if (!burstField.hidden && burst.value.trim() !== '') given.burst = number(burst.value);
     run('numbers', { limit: name, numbers: given });

@@ -102,7 +102,7 @@ function describe(limit) {
   const { row: parts, said } = limit;
   const words = [said.algorithm.replace('_', ' ')];
   if (said.now) words.push(numbers(said.now));
-  else if (said.late.length > 0) words.push(`by ${said.late.join(', ')}`);
+  else if (said.dynamic.length > 0) words.push(`by ${said.dynamic.join(', ')}`);
   const changed = said.overrides.length > 0;
   say(parts.said, words.join(' · ') + (changed ? ' · overridden' : ''));
   say(parts.chip, ENFORCEMENT[said.enforcement]);
