@@ -1,4 +1,4 @@
-//! PolicyName + caller -> one key: readable, injective, and out of the caller's hands.
+//! Policy name + caller -> one key: readable, injective, and out of the caller's hands.
 //!
 //! A key is `<prefix><algorithm>:<name>/<part>/<part>..`. The name and every part are escaped, so
 //! that a `/` always separates: `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty part

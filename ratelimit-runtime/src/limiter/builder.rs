@@ -26,7 +26,7 @@ const MOST_REFUSALS: usize = 1 << 20;
 /// What a URL is called in errors when it came as an argument.
 const URL_ARGUMENT: &str = "rate limit store URL";
 
-/// RedisOptions of a [`Limiter`], and the ways to make one with them.
+/// Settings of a [`Limiter`], and the ways to make one with them.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until one of its last methods makes the limiter"]
 pub struct LimiterBuilder {

@@ -1,4 +1,4 @@
-//! DenyCache of the store, repeated until the instant before which the store could not admit the
+//! Refusals of the store, repeated until the instant before which the store could not admit the
 //! call: a flood on one exhausted key does not reach the store.
 //!
 //! Exact: a wait is counted from before the call was sent, so that it never ends a microsecond too

@@ -15,7 +15,7 @@ use once_cell::sync::{Lazy, OnceCell};
 use super::{Verdict, by_name::ByName};
 use crate::request::DecidedBy;
 
-/// Of one policy, by answer and decided_by. A series is there from its first decision on.
+/// The decisions of one policy, by verdict and by `decided_by`. A series appears with its first decision.
 #[derive(Default)]
 struct Decisions([[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()]);
 
