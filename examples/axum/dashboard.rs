@@ -122,7 +122,7 @@ async fn call_all_the_time(limiter: Limiter) {
         let tide = 0.5 + 0.4 * (f64::from(step) / 700.0).sin();
         let rush = step % 900 > 760;
         let often = |share: f64| fastrand::f64() < share * tide;
-        // Refusals are shown on the page.
+        // The page shows refusals.
         if often(1.0) {
             let _ = search(fastrand::u32(..6)).await;
         }
