@@ -24,6 +24,7 @@ use crate::{
     callsite::Resolved,
     error::RateLimitError,
     limiter::{Asked, Limiter, Terms, installed},
+    overrides::Enforcement,
     policy::Policy,
     request::OnStoreError,
 };
@@ -102,9 +103,10 @@ impl Call {
     }
 
     fn decide(&self, resolved: &'static Resolved, policy: &Policy, is_judged: bool) -> Checked {
-        let (mut steered, mut around) = (None, None);
-        let limiter = self.decider();
-        let course = limiter.course(self.asked(policy), &mut steered);
+        let mut around = None;
+        let (limiter, asked) = (self.decider(), self.asked(policy));
+        let effective = limiter.effective(&asked);
+        let course = limiter.course(asked, &effective);
         let pseudonym = || limiter.pseudonym(self.caller(resolved, course.policy(), &mut None));
         if let Some(answer) = course.undecided(is_judged, pseudonym) {
             return Checked::Decided(answer.map(drop));
@@ -130,11 +132,12 @@ impl Call {
 
     #[inline]
     fn asked<'a>(&self, policy: &'a Policy) -> Asked<'a> {
+        let is_dry_run = self.site.declaration.dry_run;
         Asked {
             policy,
             cost: self.cost.unwrap_or(1),
             id: None,
-            dry_run: self.site.declaration.dry_run,
+            declared: if is_dry_run { Enforcement::DryRun } else { Enforcement::On },
             is_annotated: true,
             observed_as: None,
         }

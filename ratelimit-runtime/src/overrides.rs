@@ -76,10 +76,32 @@ pub(crate) struct Said {
     warned: BTreeSet<&'static str>,
 }
 
-/// What holds for a call.
-pub(crate) struct Effective {
-    pub(crate) policy: Policy,
+/// The policy and the enforcement of one call, after overrides.
+pub(crate) struct Effective<'a> {
+    /// The policy as declared.
+    pub(crate) written: &'a Policy,
     pub(crate) enforcement: Enforcement,
+    /// The policy after overrides, if one changes it.
+    overridden: Option<Policy>,
+}
+
+impl<'a> Effective<'a> {
+    #[inline]
+    fn declared(written: &'a Policy, enforcement: Enforcement) -> Self {
+        Self { written, enforcement, overridden: None }
+    }
+
+    /// Returns the policy that decides the call.
+    #[inline]
+    pub(crate) fn policy(&self) -> &Policy {
+        self.overridden.as_ref().unwrap_or(self.written)
+    }
+
+    /// Returns `true` if a refusal reaches the caller: enforcement is on.
+    #[inline]
+    pub(crate) fn refuses(&self) -> bool {
+        self.enforcement == Enforcement::On
+    }
 }
 
 impl Overrides {
@@ -149,10 +171,15 @@ impl Overrides {
         })
     }
 
-    /// What holds for a call under `policy`, if anything else than what is written.
+    /// Returns the policy and the enforcement of a call. While nothing is overridden, this is one
+    /// atomic load and copies no policy.
     #[inline]
-    pub(crate) fn steer(&self, policy: &Policy, dry_run: bool) -> Option<Effective> {
-        self.speak.load(Ordering::Relaxed).then(|| self.look_up(policy, dry_run))
+    pub(crate) fn effective<'a>(&self, policy: &'a Policy, declared: Enforcement) -> Effective<'a> {
+        if self.speak.load(Ordering::Relaxed) {
+            self.look_up(policy, declared)
+        } else {
+            Effective::declared(policy, declared)
+        }
     }
 
     /// Notifies of each change from now on.
@@ -161,16 +188,18 @@ impl Overrides {
     }
 
     #[cold]
-    fn look_up(&self, policy: &Policy, dry_run: bool) -> Effective {
-        let (of_all, of_this) = self.read(|said| (said.enforcement(), said.of(policy.name())));
-        let written = if dry_run { Enforcement::DryRun } else { Enforcement::On };
-        let enforcement = of_this.given_enforcement().unwrap_or(written);
+    fn look_up<'a>(&self, written: &'a Policy, declared: Enforcement) -> Effective<'a> {
+        let (of_all, of_this) = self.read(|said| (said.enforcement(), said.of(written.name())));
+        let enforcement = of_this.given_enforcement().unwrap_or(declared);
         let enforcement = of_all.map_or(enforcement, |(most, _)| enforcement.max(most));
-        let policy = of_this.apply(policy).unwrap_or_else(|fault| {
-            self.warn_once(policy, &fault);
-            *policy
-        });
-        Effective { policy, enforcement }
+        let overridden = match of_this.apply(written) {
+            Ok(policy) => Some(policy),
+            Err(fault) => {
+                self.warn_once(written, &fault);
+                None
+            }
+        };
+        Effective { written, enforcement, overridden }
     }
 
     /// An override fits the limits that are known when it is said; the values of a call may still

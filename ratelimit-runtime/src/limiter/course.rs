@@ -25,7 +25,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) cost: u32,
     pub(crate) id: Option<u64>,
-    pub(crate) dry_run: bool,
+    /// The enforcement as written, before overrides.
+    pub(crate) declared: Enforcement,
     /// Nobody but observers gets the decision.
     pub(crate) is_annotated: bool,
     /// Observers take the answer for this caller's; for that of the call's own if none.
@@ -46,24 +47,23 @@ pub(crate) struct Course<'a> {
 }
 
 impl Limiter {
-    /// Has overrides speak before anything is judged, so that they reach a limit that breaks a
-    /// rule. `steered` is the room for what they make of the policy.
+    /// Returns the effective policy of a call. Overrides are applied before validation, so that one
+    /// can repair an invalid policy.
+    #[inline]
+    pub(crate) fn effective<'a>(&self, asked: &Asked<'a>) -> Effective<'a> {
+        self.overrides().effective(asked.policy, asked.declared)
+    }
+
+    /// Returns the call under its effective policy.
     #[inline]
     pub(crate) fn course<'a>(
         &'a self,
         asked: Asked<'a>,
-        steered: &'a mut Option<Effective>,
+        effective: &'a Effective<'_>,
     ) -> Course<'a> {
-        let Asked { policy: written, cost, id, dry_run, is_annotated, observed_as } = asked;
-        let (policy, enforcement) = match self.overrides().steer(written, dry_run) {
-            // A large value, which is not moved while nothing is overridden.
-            Some(found) => {
-                let Effective { policy, enforcement } = steered.insert(found);
-                (&*policy, *enforcement)
-            }
-            None if dry_run => (written, Enforcement::DryRun),
-            None => (written, Enforcement::On),
-        };
+        let Asked { cost, id, is_annotated, observed_as, .. } = asked;
+        let (policy, written) = (effective.policy(), effective.written);
+        let enforcement = effective.enforcement;
         // A call of nothing takes nothing.
         let request = Request { policy, written, cost, record: cost > 0, id };
         Course { limiter: self, request, enforcement, is_annotated, observed_as }

@@ -12,6 +12,7 @@ use crate::{
     decision::{self, Decision},
     error::RateLimitError,
     key,
+    overrides::Enforcement,
     policy::Policy,
     request::{OnStoreError, Outcome, Request},
 };
@@ -134,7 +135,8 @@ impl<'a> CheckRequest<'a> {
     pub async fn check(self) -> Result<Decision, RateLimitError> {
         let Self { limiter, policy, caller, cost, id, terms, observed_as } = self;
         let observed_as = observed_as.as_ref();
-        let asked = Asked { policy, cost, id, dry_run: false, is_annotated: false, observed_as };
+        let declared = Enforcement::On;
+        let asked = Asked { policy, cost, id, declared, is_annotated: false, observed_as };
         limiter.decide_call(asked, false, Cow::Owned(caller), terms).await
     }
 
@@ -147,8 +149,8 @@ impl<'a> CheckRequest<'a> {
     /// As [`Limiter::check`].
     pub async fn peek(self) -> Result<Decision, RateLimitError> {
         let Self { limiter, policy: written, caller, cost, id, terms, .. } = self;
-        let steered = limiter.overrides().steer(written, false);
-        let policy = steered.as_ref().map_or(written, |steered| &steered.policy);
+        let effective = limiter.overrides().effective(written, Enforcement::On);
+        let policy = effective.policy();
         let request = Request { policy, written, cost, record: false, id };
         match judge(request) {
             // Of nothing, nothing is left.

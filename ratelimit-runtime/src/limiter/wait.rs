@@ -31,13 +31,13 @@ impl Limiter {
         let mut changes = may_wait.then(|| self.overrides().subscribe());
         let mut start = None;
         loop {
-            let mut steered = None;
-            let course = self.course(asked, &mut steered);
+            let effective = self.effective(&asked);
+            let course = self.course(asked, &effective);
             if let Some(answer) = course.undecided(is_judged, || self.pseudonym(&caller)) {
                 return answer;
             }
             // A dry run lets every call pass, and so lets none wait.
-            let Some(changes) = changes.as_mut().filter(|_| !course.is_rehearsed()) else {
+            let Some(changes) = changes.as_mut().filter(|_| effective.refuses()) else {
                 let outcome = self.decide(&caller, course.request, terms.without_wait()).await;
                 return course.finish(begun, caller, outcome);
             };
@@ -82,8 +82,7 @@ impl Course<'_> {
     async fn wait(&self, wait: Duration, asked: Asked<'_>, changes: &mut watch::Receiver<()>) {
         let end = Instant::now() + wait;
         while matches!(timeout_at(end, changes.changed()).await, Ok(Ok(()))) {
-            let mut steered = None;
-            let now = self.limiter.course(asked, &mut steered);
+            let now = self.limiter.effective(&asked);
             if now.enforcement != self.enforcement || now.policy() != self.policy() {
                 return;
             }
