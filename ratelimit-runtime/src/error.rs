@@ -2,20 +2,16 @@
 
 mod connect;
 mod one_line;
-mod too_large;
 mod unavailable;
 
 use std::{error::Error, fmt, time::Duration};
 
-use ratelimit_core::PolicyFault;
-
 pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
 pub use self::{
     connect::{AlreadyInstalled, ConnectError},
-    too_large::TooLarge,
     unavailable::{Unavailable, UnavailableReason},
 };
-use crate::policy::Tier;
+use crate::policy::{CallFault, InvalidPolicy, Tier, TooLarge};
 
 /// Why an annotated function returned without running its body.
 ///
@@ -68,6 +64,15 @@ impl From<Unavailable> for RateLimitError {
 impl From<InvalidPolicy> for RateLimitError {
     fn from(error: InvalidPolicy) -> Self {
         Self::InvalidPolicy(error)
+    }
+}
+
+impl From<CallFault> for RateLimitError {
+    fn from(fault: CallFault) -> Self {
+        match fault {
+            CallFault::InvalidPolicy(error) => error.into(),
+            CallFault::TooLarge(error) => error.into(),
+        }
     }
 }
 
@@ -143,39 +148,6 @@ fn ceil_to_millis(wait: Duration) -> Duration {
     let micros = wait.as_micros().next_multiple_of(1_000);
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
-
-/// A policy that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidPolicy {
-    policy: &'static str,
-    fault: PolicyFault,
-}
-
-impl InvalidPolicy {
-    pub(crate) fn new(policy: &'static str, fault: PolicyFault) -> Self {
-        Self { policy, fault }
-    }
-
-    /// The name of the policy.
-    #[must_use]
-    pub fn policy(&self) -> &'static str {
-        self.policy
-    }
-
-    /// The rule that is broken.
-    #[must_use]
-    pub fn fault(&self) -> PolicyFault {
-        self.fault
-    }
-}
-
-impl fmt::Display for InvalidPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid rate limit policy `{}`: {}", self.policy, self.fault)
-    }
-}
-
-impl Error for InvalidPolicy {}
 
 #[cfg(test)]
 mod tests {

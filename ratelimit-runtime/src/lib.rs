@@ -57,14 +57,13 @@ pub mod web;
 pub use caller::Caller;
 pub use decision::Decision;
 pub use error::{
-    AlreadyInstalled, ConnectError, Exceeded, InvalidPolicy, RateLimitError, TooLarge, Unavailable,
-    UnavailableReason,
+    AlreadyInstalled, ConnectError, Exceeded, RateLimitError, Unavailable, UnavailableReason,
 };
 pub use limiter::{CheckRequest, Limiter, LimiterBuilder, ServerStatus, URL_VARIABLE, install};
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{Enforcement, Override, OverrideError, OverrideSource, Overrides};
-pub use policy::{Policy, Tier};
+pub use policy::{InvalidPolicy, Policy, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, MAX_TIERS, PolicyFault};
 #[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;

@@ -1,9 +1,11 @@
 //! What a limit says: plain data that can be a `const`, and the rules it has to obey.
 
+mod invalid;
 mod name;
 #[cfg(test)]
 mod tests;
 mod tier;
+mod too_large;
 
 use std::time::Duration;
 
@@ -12,9 +14,16 @@ use ratelimit_core::{
     rules::{self, Burst, Draft, TierDraft},
 };
 
-pub use self::tier::Tier;
+pub use self::{invalid::InvalidPolicy, tier::Tier, too_large::TooLarge};
 pub(crate) use self::{name::PolicyName, tier::BucketRate};
-use crate::error::{InvalidPolicy, RateLimitError, TooLarge};
+
+/// The reason why a call can never be decided under its policy.
+pub(crate) enum CallFault {
+    /// The policy breaks a rule.
+    InvalidPolicy(InvalidPolicy),
+    /// The policy never admits a call of this cost.
+    TooLarge(TooLarge),
+}
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together.
 ///
@@ -277,16 +286,16 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// `InvalidPolicy` when the policy breaks a rule, `TooLarge` when it never admits such a call.
-    pub(crate) fn validate_call(&self, cost: u32) -> Result<(), RateLimitError> {
+    /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
+    pub(crate) fn validate_call(&self, cost: u32) -> Result<(), CallFault> {
         let faults = self.faults((cost > 0).then_some(cost));
         if let Some(fault) = faults.iter().find(|fault| !fault.can_never_admit()) {
-            return Err(InvalidPolicy::new(self.name(), *fault).into());
+            return Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), *fault)));
         }
         let Some(fault) = faults.first() else { return Ok(()) };
         let tier = self.tiers().iter().min_by_key(|tier| tier.threshold());
         let tier = *tier.unwrap_or(&Tier::NONE);
-        Err(TooLarge { policy: self.name(), cost, tier, fault: *fault }.into())
+        Err(CallFault::TooLarge(TooLarge { policy: self.name(), cost, tier, fault: *fault }))
     }
 
     /// The rules that are broken, by the policy or by calls of this cost.

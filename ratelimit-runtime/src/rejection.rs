@@ -46,38 +46,3 @@ impl<T, E: From<RateLimitError>> FromRejection for Result<T, E> {
         Err(error.into())
     }
 }
-
-/// For the status type of a framework.
-#[cfg(any(feature = "tower", feature = "actix"))]
-macro_rules! status {
-    ($status:ty) => {
-        /// The bare status: that of [`Refusal::status`](crate::web::Refusal::status).
-        impl From<RateLimitError> for $status {
-            fn from(error: RateLimitError) -> Self {
-                let status = crate::web::Refusal::from(error).status();
-                Self::from_u16(status).unwrap_or(Self::INTERNAL_SERVER_ERROR)
-            }
-        }
-
-        /// The status and the error's text.
-        impl From<RateLimitError> for ($status, String) {
-            fn from(error: RateLimitError) -> Self {
-                let text = error.to_string();
-                (error.into(), text)
-            }
-        }
-
-        // What the compiler advises on a wrong return type is the same with every feature.
-        #[diagnostic::do_not_recommend]
-        impl FromRejection for $status {
-            fn from_rejection(error: RateLimitError) -> Self {
-                error.into()
-            }
-        }
-    };
-}
-
-#[cfg(feature = "tower")]
-status!(http::StatusCode);
-#[cfg(feature = "actix")]
-status!(actix_web::http::StatusCode);

@@ -27,6 +27,8 @@ mod address;
 mod headers;
 mod identity;
 mod refusal;
+#[cfg(any(feature = "actix", feature = "tower"))]
+mod status;
 
 #[cfg(feature = "actix")]
 pub mod actix;

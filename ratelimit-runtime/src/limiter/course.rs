@@ -9,12 +9,12 @@ use super::{Limiter, Terms};
 use crate::{
     caller::Caller,
     decision::{self, Decision, Receipt},
-    error::{InvalidPolicy, RateLimitError, Unavailable, UnavailableReason},
+    error::{RateLimitError, Unavailable, UnavailableReason},
     key::KeyRef,
     memory::MemoryStore,
     observe,
     overrides::{Effective, Enforcement},
-    policy::Policy,
+    policy::{InvalidPolicy, Policy},
     request::{DecidedBy, Outcome, Request},
     telemetry::Timer,
 };
@@ -229,9 +229,9 @@ impl<'a> Course<'a> {
 pub(super) fn judge(request: Request<'_>) -> Result<(), RateLimitError> {
     let Request { policy, cost, id, .. } = request;
     let fault = match policy.algorithm() {
-        _ if id.is_none() => return policy.validate_call(cost),
+        _ if id.is_none() => return Ok(policy.validate_call(cost)?),
         Algorithm::SlidingWindow if !policy.counts_rejected() => {
-            return policy.validate_call(cost);
+            return Ok(policy.validate_call(cost)?);
         }
         Algorithm::SlidingWindow => PolicyFault::RequestIdWithCountRejected,
         algorithm => PolicyFault::RequestIdWithoutLog { algorithm },

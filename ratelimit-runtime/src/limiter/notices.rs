@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::error::{InvalidPolicy, RateLimitError};
+use crate::{error::RateLimitError, policy::InvalidPolicy};
 
 /// How long nothing is logged of a dry run after something was.
 const PAUSE: Duration = Duration::from_secs(60);

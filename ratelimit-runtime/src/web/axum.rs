@@ -25,13 +25,7 @@
 //! Without `into_make_service_with_connect_info` axum does not pass on the peer's address, and every
 //! request is refused with 400; a warning is logged.
 
-use std::net::SocketAddr;
-
-use ::axum::{
-    extract::ConnectInfo,
-    response::{IntoResponse, Response},
-};
-use http::Extensions;
+use ::axum::response::{IntoResponse, Response};
 
 use super::{
     headers::HeaderSyntax,
@@ -60,8 +54,4 @@ impl FromRejection for Response {
     fn from_rejection(error: RateLimitError) -> Self {
         error.into_response()
     }
-}
-
-pub(super) fn peer(extensions: &Extensions) -> Option<SocketAddr> {
-    extensions.get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0)
 }

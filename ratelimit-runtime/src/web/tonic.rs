@@ -15,10 +15,8 @@
 //! The peer's address is known for TCP; under TLS take it from the extension `TlsConnectInfo` with
 //! `Identity::from_fn`, or insert a [`PeerAddress`](super::tower::PeerAddress).
 
-use std::net::SocketAddr;
-
-use ::tonic::{Code, Status, body::Body, transport::server::TcpConnectInfo};
-use http::{Extensions, Response};
+use ::tonic::{Code, Status, body::Body};
+use http::Response;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal};
@@ -59,8 +57,4 @@ impl From<Refusal> for Status {
 #[must_use]
 pub fn respond(refusal: &Refusal) -> Response<Body> {
     Status::from(refusal.clone()).into_http()
-}
-
-pub(super) fn peer(extensions: &Extensions) -> Option<SocketAddr> {
-    extensions.get::<TcpConnectInfo>()?.remote_addr()
 }

@@ -30,13 +30,15 @@
 
 mod gate;
 mod identity;
+mod peer;
 mod service;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 pub use gate::{GateLayer, GateService};
 use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
 pub use identity::{IdentityLayer, IdentityService};
+pub use peer::PeerAddress;
 pub use service::ResponseFuture;
 
 use super::{
@@ -51,11 +53,6 @@ use crate::{decision::Decision, error::RateLimitError};
 /// The peer's address is axum's `ConnectInfo<SocketAddr>` or tonic's `TcpConnectInfo`, with their
 /// features, or else a [`PeerAddress`] among the extensions.
 pub type Identity = super::Identity<Parts>;
-
-/// The address at the other end of the socket, for servers that put it nowhere else: insert it into
-/// the request's extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerAddress(pub SocketAddr);
 
 /// Whether a request is for one of `paths`, exactly as the layer sees them: inside axum's `nest`
 /// without its prefix. For `skip`.
@@ -145,13 +142,7 @@ fn header_value(value: String) -> Option<HeaderValue> {
 
 impl RequestHead for Parts {
     fn peer(&self) -> Option<IpAddr> {
-        let extensions = &self.extensions;
-        let peer = extensions.get::<PeerAddress>().map(|peer| peer.0);
-        #[cfg(feature = "axum")]
-        let peer = peer.or_else(|| super::axum::peer(extensions));
-        #[cfg(feature = "tonic")]
-        let peer = peer.or_else(|| super::tonic::peer(extensions));
-        Some(peer?.ip())
+        peer::peer(&self.extensions)
     }
 
     fn header_lines(&self, name: &str) -> impl DoubleEndedIterator<Item = &[u8]> {

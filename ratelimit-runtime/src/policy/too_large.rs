@@ -4,7 +4,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use ratelimit_core::PolicyFault;
 
-use crate::policy::Tier;
+use super::Tier;
 
 /// A call that its limit can never admit, however long it waits: its cost is larger than a threshold
 /// or a burst, or than the 1 000 units that one call takes from a
@@ -31,10 +31,10 @@ use crate::policy::Tier;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    pub(crate) policy: &'static str,
-    pub(crate) cost: u32,
-    pub(crate) tier: Tier,
-    pub(crate) fault: PolicyFault,
+    pub(super) policy: &'static str,
+    pub(super) cost: u32,
+    pub(super) tier: Tier,
+    pub(super) fault: PolicyFault,
 }
 
 impl TooLarge {

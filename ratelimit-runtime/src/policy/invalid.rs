@@ -1,0 +1,38 @@
+//! A policy that breaks a rule.
+
+use std::{error::Error, fmt};
+
+use ratelimit_core::PolicyFault;
+
+/// A policy that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidPolicy {
+    policy: &'static str,
+    fault: PolicyFault,
+}
+
+impl InvalidPolicy {
+    pub(crate) fn new(policy: &'static str, fault: PolicyFault) -> Self {
+        Self { policy, fault }
+    }
+
+    /// The name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// The rule that is broken.
+    #[must_use]
+    pub fn fault(&self) -> PolicyFault {
+        self.fault
+    }
+}
+
+impl fmt::Display for InvalidPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid rate limit policy `{}`: {}", self.policy, self.fault)
+    }
+}
+
+impl Error for InvalidPolicy {}
