@@ -5,7 +5,7 @@
 -- ARGV           as of sliding_window.lua, for one tier and a cost of 1
 -- Returns        {admitted, tier, remaining, wait, reset}
 
-local log, id, period, threshold = KEYS[1], ARGV[4], tonumber(ARGV[6]), tonumber(ARGV[7])
+local log, id, period, threshold = KEYS[1], ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

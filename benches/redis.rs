@@ -99,7 +99,7 @@ fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) ->
         .args(["-r", &load::CALLERS.to_string()])
         .args(["EVALSHA", sha, "1", &format!("ratelimit:benchmark:{is_admitted}/__rand_int__")])
         // An id that does not come twice; the tool's random numbers are those of `-r`.
-        .args(["1", "1", "0", "__rand_int____rand_int__", "1"])
+        .args(["1", "1", "0", "__rand_int____rand_int__", "0", "1"])
         .args([&period.to_string(), &threshold.to_string()])
         .output()
         .map_err(|error| format!("redis-benchmark, which comes with Redis: {error}"))?;

@@ -238,7 +238,8 @@ impl Contender {
         let call = pipe.cmd("EVALSHA").arg(&self.sha).arg(3).arg(self.key(number));
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000);
         let id = if self.state == State::Log { fastrand::u64(..1 << 52) } else { 0 };
-        call.arg(1).arg(cost).arg(0).arg(id).arg(self.tiers.len());
+        // Takes; a refused call is not recorded; no refund's microsecond.
+        call.arg(1).arg(cost).arg(0).arg(id).arg(0).arg(self.tiers.len());
         for (period, threshold) in &self.tiers {
             match self.state {
                 State::Log | State::Windows => call.arg(period).arg(threshold),

@@ -16,8 +16,13 @@ pub(crate) struct Script {
     calls: u64,
 }
 
-/// What a script knows a charge by: the id, or the birth of the state, and the instant.
+/// The mark of a charge: the id, or the birth of the state, and the microsecond.
 pub(crate) type Mark = (u64, u64);
+
+/// The op, a script's first argument.
+const PEEK: u8 = 0;
+const TAKE: u8 = 1;
+const REFUND: u8 = 2;
 
 impl Script {
     pub(crate) fn load(server: &RedisServer, algorithm: Algorithm) -> Self {
@@ -62,21 +67,20 @@ impl Script {
         let mut pipe = redis::pipe();
         let mut ids = Vec::new();
         for (Operation { now, cost, record, policy, id, .. }, key) in calls {
-            let Tiers { algorithm, count_rejected, judged, arguments } = &tiers[*policy];
+            let Tiers { algorithm, count_rejected, deciding, arguments } = &tiers[*policy];
             pipe.cmd("EVALSHA").arg(&self.sha1).arg(3).arg(key);
             pipe.arg(now / 1_000_000).arg(now % 1_000_000);
             self.calls += 1;
             let recorded = if id.is_some() { 2 } else { u8::from(*count_rejected) };
-            pipe.arg(u8::from(*record)).arg(cost).arg(recorded);
+            pipe.arg(if *record { TAKE } else { PEEK }).arg(cost).arg(recorded);
             // Further apart than a call has units, and in the order of their names as well.
             let id = id.map_or(1_000_000_000_000_000 + self.calls * 200_000, |id| id * 10);
             ids.push(id);
             match algorithm {
                 Algorithm::SlidingWindow if *record || recorded == 2 => pipe.arg(id),
-                Algorithm::SlidingWindow => pipe.arg(""),
                 _ => pipe.arg(0),
             };
-            pipe.arg(*judged).arg(arguments);
+            pipe.arg(0).arg(*deciding).arg(arguments);
         }
         let replies: Vec<Vec<u64>> = pipe.query(&mut self.connection).expect("replies");
         let answer = |(reply, id): (Vec<u64>, u64)| {
@@ -99,7 +103,7 @@ impl Script {
         let Operation { cost, id, .. } = operation;
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha1).arg(3).arg(key).arg(0).arg(0);
-        call.arg(at).arg(cost).arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(0);
+        call.arg(REFUND).arg(cost).arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(0);
         call.exec(&mut self.connection).expect("a refund");
     }
 }
@@ -108,7 +112,7 @@ impl Script {
 pub(crate) struct Tiers {
     algorithm: Algorithm,
     count_rejected: bool,
-    judged: usize,
+    deciding: usize,
     arguments: Vec<u64>,
 }
 
@@ -134,8 +138,8 @@ impl Tiers {
                 _ => arguments.extend([period, threshold]),
             }
         }
-        let (judged, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
-        Self { algorithm, count_rejected, judged, arguments }
+        let (deciding, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
+        Self { algorithm, count_rejected, deciding, arguments }
     }
 
     /// The same, in the place of another policy that is written.

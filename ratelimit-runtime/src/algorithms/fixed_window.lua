@@ -1,49 +1,56 @@
--- Fixed window: a count that starts anew a period after its first call, on one string.
+-- Fixed window: for each period a count that ends one period after its first unit, on one string.
 --
 -- KEYS[1]        the state: "w<birth> <last> <period> <since> <start> <count> ..": when it was
---                created and last written, and for each period since when it is counted (0: from
---                the beginning), and the start and the units of the window
--- ARGV[1]        1 to take, 0 to look without taking, or the microsecond at which units were taken
---                that are to be given back
--- ARGV[2]        cost: the units the call takes (0 only to look), or gives back
+--                created and last written, in microseconds; and for each period since when it is
+--                counted (0: from the beginning), the start of its window, and the units in it
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 refunds
+-- ARGV[2]        cost: the units to take or to refund; 0 only in a peek
 -- ARGV[3]        0: refused calls are never recorded
--- ARGV[4]        the birth of the state that units are given back to, otherwise 0
--- ARGV[5]        how many of the tiers decide; those after them are only counted
--- ARGV[6], [7]   a tier's period in microseconds and its threshold
--- ARGV[8], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}: 1 or 0, the index of
---                the tier spoken of, the units left in it, microseconds until the call is admitted
---                (or, admitted, until more than `remaining` can be had), until the full quota is
---                back, and, refused, until `remaining` + 1 units can be had, the microsecond of the
---                decision, and the state's birth; nothing when units are given back
+-- ARGV[4]        refund: birth of the state that the units were taken from; otherwise 0
+-- ARGV[5]        refund: microsecond at which they were taken; otherwise 0
+-- ARGV[6]        number of tiers that decide; further ones are only counted
+-- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
+-- ARGV[9], ..    the same for further tiers
+-- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a refund
+--   admitted     1 or 0
+--   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
+--                an admission the one with the fewest units left
+--   remaining    units left in that tier
+--   wait         microseconds until the same call is admitted, or, if this one was, until more than
+--                `remaining` units are available
+--   reset        microseconds until the full quota is available
+--   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
+--   now          microsecond of the decision
+--   birth        microsecond at which the state was created
 --
 -- Rule: a call is admitted if and only if for every tier the units in its open window plus the
--- call's cost are at most the threshold. A window is open from its first unit for one period.
+-- call's cost are at most the threshold. A window is open for one period from its first unit.
 --
--- Invariant: an open window counts every unit recorded since its start, whichever policy decides:
--- another one finds none of them missing.
+-- Invariant: an open window counts every unit recorded since its start, under any policy. So no
+-- policy misses units that were taken under another one.
 
-local key, take, cost = KEYS[1], ARGV[1] == '1', tonumber(ARGV[2])
-local own = tonumber(ARGV[5])
+local TAKE, REFUND = '1', '2'
+local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local deciding = tonumber(ARGV[6])
 
--- As many periods of other policies are counted; the ones decided by longest ago go.
+-- Periods of other policies that are counted too; beyond, the least recently used are dropped.
 local OTHERS = 8
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local stored, birth, last, held = redis.call('GET', key), now, now, {}
+local stored, birth, last, saved = redis.call('GET', key), now, now, {}
 if stored then
   local numbers = {}
   for number in string.gmatch(stored, '%d+') do
     numbers[#numbers + 1] = tonumber(number)
   end
   if #numbers % 4 ~= 2 or #numbers < 6 or not string.find(stored, '^w[%d ]+$') then
-    return redis.error_reply('WRONGTYPE the key holds no fixed window')
+    return redis.error_reply('WRONGTYPE the value is not a fixed window')
   end
   birth, last = numbers[1], numbers[2]
   for i = 3, #numbers, 4 do
-    held[#held + 1] = {
+    saved[#saved + 1] = {
       period = numbers[i],
       since = numbers[i + 1],
       start = numbers[i + 2],
@@ -52,7 +59,7 @@ if stored then
   end
 end
 
-local function text(at, windows)
+local function encode(at, windows)
   local words = { string.format('w%.0f %.0f', birth, at) }
   for i, it in ipairs(windows) do
     words[i + 1] = string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.start, it.count)
@@ -60,25 +67,25 @@ local function text(at, windows)
   return table.concat(words, ' ')
 end
 
-local given_back = tonumber(ARGV[1])
-if given_back > 1 then
-  -- To the windows that were open then, and still are, unless the state is another one by now.
+if op == REFUND then
+  local taken_at = tonumber(ARGV[5])
+  -- Only windows that were open then and still are, and only in the same state: not after a reset.
   if stored and birth == tonumber(ARGV[4]) then
-    for _, it in ipairs(held) do
-      if it.since <= given_back and it.start <= given_back then
+    for _, it in ipairs(saved) do
+      if it.since <= taken_at and it.start <= taken_at then
         it.count = math.max(it.count - cost, 0)
       end
     end
-    redis.call('SET', key, text(last, held), 'KEEPTTL')
+    redis.call('SET', key, encode(last, saved), 'KEEPTTL')
   end
   return {}
 end
 
--- The windows as they are now: a closed one holds nothing.
+-- The windows as of now: a closed one is empty.
 local ahead = false
-for _, it in ipairs(held) do
+for _, it in ipairs(saved) do
   if it.start > now then
-    -- A clock that stepped back leaves a window in the future; from here on it is one of now.
+    -- After a clock has stepped back, a window may start in the future: it is moved to now.
     ahead, it.start = true, now
   end
   if it.count == 0 or now >= it.start + it.period then
@@ -87,9 +94,9 @@ for _, it in ipairs(held) do
 end
 last = math.min(last, now)
 
--- Adds a window of this period, if there is none yet: the one that is held, or one that carries
--- over the fullest of the others, open since its start, or since the last unit, if that start is
--- too long ago.
+-- Adds the window of this period, unless it was added before. Without a stored one, a new window
+-- takes over the count of the fullest stored one. It is open since that one's start, or since the
+-- last recorded unit if that start is more than a period ago.
 local windows, is_new = {}, false
 local function add(period)
   for _, it in ipairs(windows) do
@@ -97,17 +104,17 @@ local function add(period)
       return
     end
   end
-  for _, it in ipairs(held) do
+  for _, it in ipairs(saved) do
     if it.period == period then
       it.is_added = true
       windows[#windows + 1] = it
       return
     end
   end
-  -- A policy is known from its first call on, also if that is refused.
+  -- A policy is counted from its first call on, even if that call is refused.
   is_new = true
   local start, count = now, 0
-  for _, it in ipairs(held) do
+  for _, it in ipairs(saved) do
     local from = now < it.start + period and it.start or last
     if now < from + period and it.count > 0 then
       if it.count > count or it.count == count and from > start then
@@ -115,23 +122,23 @@ local function add(period)
       end
     end
   end
-  local since = #held > 0 and now or 0
+  local since = #saved > 0 and now or 0
   windows[#windows + 1] = { period = period, since = since, start = start, count = count }
 end
-for i = 6, #ARGV, 2 do
+for i = 7, #ARGV, 2 do
   add(tonumber(ARGV[i]))
 end
 
 local admitted = true
-for index = 1, own do
+for index = 1, deciding do
   local it = windows[index]
-  it.threshold = tonumber(ARGV[2 * index + 5])
+  it.threshold = tonumber(ARGV[2 * index + 6])
   admitted = admitted and (cost == 0 or it.count + cost <= it.threshold)
 end
 
 local tier, remaining, wait
 local reset = 0
-for index = 1, own do
+for index = 1, deciding do
   local it = windows[index]
   local full = it.count + cost > it.threshold
   if admitted then
@@ -150,7 +157,7 @@ end
 local more = admitted and 0 or wait
 if not admitted and cost > remaining + 1 then
   more = 0
-  for index = 1, own do
+  for index = 1, deciding do
     local it = windows[index]
     if it.count + remaining + 1 > it.threshold then
       more = math.max(more, it.ends)
@@ -158,14 +165,14 @@ if not admitted and cost > remaining + 1 then
   end
 end
 
-if take and (admitted or ahead or is_new) then
-  for _, it in ipairs(held) do
-    if not it.is_added and #windows < own + OTHERS then
+if op == TAKE and (admitted or ahead or is_new) then
+  for _, it in ipairs(saved) do
+    if not it.is_added and #windows < deciding + OTHERS then
       windows[#windows + 1] = it
     end
   end
   local lasts = reset
-  for index = own + 1, #windows do
+  for index = deciding + 1, #windows do
     local it = windows[index]
     if admitted then
       it.count = math.min(it.count + cost, 4294967295)
@@ -173,7 +180,7 @@ if take and (admitted or ahead or is_new) then
     lasts = math.max(lasts, it.count > 0 and it.start + it.period - now or 0)
   end
   local ttl = math.floor(lasts / 1000) + 999
-  redis.call('SET', key, text(admitted and now or last, windows), 'PX', ttl)
+  redis.call('SET', key, encode(admitted and now or last, windows), 'PX', ttl)
 end
 
 return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }

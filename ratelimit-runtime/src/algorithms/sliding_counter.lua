@@ -1,40 +1,49 @@
--- Sliding counter: two adjacent windows, the earlier one weighted, on one string.
+-- Sliding counter: for each period two adjacent windows, the earlier one weighted, on one string.
 --
 -- KEYS[1]        the state: "c<birth> <last> <period> <since> <previous> <current> ..": when it was
---                created and last written, and for each period since when it is counted (0: from
---                the beginning), and the units of the window before, and of the one that held `last`
--- ARGV[1]        1 to take, 0 to look without taking, or the microsecond at which units were taken
---                that are to be given back
--- ARGV[2]        cost: the units the call takes (0 only to look), or gives back
+--                created and last written, in microseconds; and for each period since when it is
+--                counted (0: from the beginning), the units of the window that contains `last`, and
+--                before them those of the window before
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 refunds
+-- ARGV[2]        cost: the units to take or to refund; 0 only in a peek
 -- ARGV[3]        1 if refused calls are recorded too, otherwise 0
--- ARGV[4]        the birth of the state that units are given back to, otherwise 0
--- ARGV[5]        how many of the tiers decide; those after them are only counted
--- ARGV[6] .. [8] a tier's period in microseconds, its threshold, and the microseconds of a tick:
---                the fewest with which threshold * (period in ticks) is at most 2^53
--- ARGV[9], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}: 1 or 0, the index of
---                the tier spoken of, the units left in it, microseconds until the call is admitted
---                (or, admitted, until more than `remaining` can be had), until the full quota is
---                back, and, refused, until `remaining` + 1 units can be had, the microsecond of the
---                decision, and the state's birth; nothing when units are given back
+-- ARGV[4]        refund: birth of the state that the units were taken from; otherwise 0
+-- ARGV[5]        refund: microsecond at which they were taken; otherwise 0
+-- ARGV[6]        number of tiers that decide; further ones are only counted
+-- ARGV[7] .. [9] period of the first tier, in microseconds, its threshold, and its tick, the fewest
+--                microseconds with which threshold * (period in ticks) is at most 2^53
+-- ARGV[10], ..   the same for further tiers
+-- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a refund
+--   admitted     1 or 0
+--   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
+--                an admission the one with the fewest units left
+--   remaining    units left in that tier
+--   wait         microseconds until the same call is admitted, or, if this one was, until more than
+--                `remaining` units are available
+--   reset        microseconds until the full quota is available
+--   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
+--   now          microsecond of the decision
+--   birth        microsecond at which the state was created
 --
 -- Rule: a call is admitted if and only if for every tier previous * (time left in the current
 -- window) / period + current + cost is at most the threshold. All products are exact.
 --
--- Invariant: of every period in the state, `current` is at least the units recorded in its window,
--- and `previous` + `current` those in both windows, as far as the state goes back. Whichever policy
--- decides, every period in the state counts the units: another policy finds none of them missing.
+-- Invariant: for every period in the state, `current` is at least the units recorded in its window,
+-- and `previous` + `current` at least those in both windows, as far back as the state goes. Units
+-- count for every period in the state, under any policy. So no policy misses units that were taken
+-- under another one.
 
-local key, take, cost = KEYS[1], ARGV[1] == '1', tonumber(ARGV[2])
-local count_rejected, own = ARGV[3] == '1', tonumber(ARGV[5])
+local TAKE, REFUND = '1', '2'
+local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local count_rejected, deciding = ARGV[3] == '1', tonumber(ARGV[6])
 
--- As many periods of other policies are counted; the ones decided by longest ago go.
+-- Periods of other policies that are counted too; beyond, the least recently used are dropped.
 local OTHERS = 8
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- Whole quotients, exact up to 2^53: a plain division would round.
+-- Whole quotients, exact up to 2^53; a plain division would round.
 local function divide(a, b)
   return (a - a % b) / b
 end
@@ -44,18 +53,18 @@ local function divide_up(a, b)
   return (a - rest) / b + (rest > 0 and 1 or 0)
 end
 
-local stored, birth, last, held = redis.call('GET', key), now, now, {}
+local stored, birth, last, saved = redis.call('GET', key), now, now, {}
 if stored then
   local numbers = {}
   for number in string.gmatch(stored, '%d+') do
     numbers[#numbers + 1] = tonumber(number)
   end
   if #numbers % 4 ~= 2 or #numbers < 6 or not string.find(stored, '^c[%d ]+$') then
-    return redis.error_reply('WRONGTYPE the key holds no sliding counter')
+    return redis.error_reply('WRONGTYPE the value is not a sliding counter')
   end
   birth, last = numbers[1], numbers[2]
   for i = 3, #numbers, 4 do
-    held[#held + 1] = {
+    saved[#saved + 1] = {
       period = numbers[i],
       since = numbers[i + 1],
       previous = numbers[i + 2],
@@ -64,7 +73,7 @@ if stored then
   end
 end
 
-local function text(at, counters)
+local function encode(at, counters)
   local words = { string.format('c%.0f %.0f', birth, at) }
   for i, it in ipairs(counters) do
     words[i + 1] =
@@ -73,43 +82,43 @@ local function text(at, counters)
   return table.concat(words, ' ')
 end
 
-local given_back = tonumber(ARGV[1])
-if given_back > 1 then
-  -- To the windows that they were counted in, unless the state is another one by now.
+if op == REFUND then
+  local taken_at = tonumber(ARGV[5])
+  -- Only windows that counted the units, and only in the same state: not after a reset.
   if stored and birth == tonumber(ARGV[4]) then
-    for _, it in ipairs(held) do
-      local start, counted = last - last % it.period, given_back - given_back % it.period
-      if it.since <= given_back and counted == start then
+    for _, it in ipairs(saved) do
+      local start, counted = last - last % it.period, taken_at - taken_at % it.period
+      if it.since <= taken_at and counted == start then
         it.current = math.max(it.current - cost, 0)
-      elseif it.since <= given_back and counted + it.period == start then
+      elseif it.since <= taken_at and counted + it.period == start then
         it.previous = math.max(it.previous - cost, 0)
       end
     end
-    redis.call('SET', key, text(last, held), 'KEEPTTL')
+    redis.call('SET', key, encode(last, saved), 'KEEPTTL')
   end
   return {}
 end
 
--- The windows as they are now.
+-- The windows as of now.
 local ahead = false
-for _, it in ipairs(held) do
+for _, it in ipairs(saved) do
   local passed = divide(now, it.period) - divide(last, it.period)
   if passed == 1 then
     it.previous, it.current = it.current, 0
   elseif passed > 1 then
     it.previous, it.current = 0, 0
   end
-  -- A window of the future, left by a clock that stepped back, is one of now from here on.
+  -- After a clock has stepped back, a window may lie in the future: it is moved to now.
   ahead = ahead or passed < 0
 end
 
--- At least the units recorded from `at` on, of what the state knows.
+-- Returns an upper bound of the units recorded from `at` on, as far back as the state goes.
 local function recorded_since(at)
   if last < at then
     return 0
   end
   local least, most
-  for _, it in ipairs(held) do
+  for _, it in ipairs(saved) do
     local start = now - now % it.period
     local both = it.previous + it.current
     most = math.max(most or 0, both)
@@ -120,8 +129,8 @@ local function recorded_since(at)
   return least or most or 0
 end
 
--- Adds a counter of this period, if there is none yet: the one that is held, or one that carries
--- over what the others know.
+-- Adds the counter of this period, unless it was added before. Without a stored one, a new counter
+-- takes over the units that the stored ones have recorded.
 local counters, is_new = {}, false
 local function add(period)
   for _, it in ipairs(counters) do
@@ -129,36 +138,36 @@ local function add(period)
       return
     end
   end
-  for _, it in ipairs(held) do
+  for _, it in ipairs(saved) do
     if it.period == period then
       it.is_added = true
       counters[#counters + 1] = it
       return
     end
   end
-  -- A policy is known from its first call on, also if that is refused.
+  -- A policy is counted from its first call on, even if that call is refused.
   is_new = true
   local start = now - now % period
   local current = recorded_since(start)
   counters[#counters + 1] = {
     period = period,
-    since = #held > 0 and now or 0,
+    since = #saved > 0 and now or 0,
     previous = math.max(recorded_since(start - period) - current, 0),
     current = current,
   }
 end
-for i = 6, #ARGV, 3 do
+for i = 7, #ARGV, 3 do
   add(tonumber(ARGV[i]))
 end
 
--- What the two windows weigh together, rounded up to whole units.
+-- Returns the weight of both windows, rounded up to whole units.
 local function used(it)
-  -- Less time left than there is would be less weight: it is rounded up.
+  -- Rounded up: less time left would be less weight.
   local left = math.min(divide_up(it.start + it.period - now, it.tick), it.ticks)
   return it.current + divide_up(math.min(it.previous, it.exact) * left, it.ticks)
 end
 
--- How long until this many units, at most the threshold, can be had.
+-- Returns the microseconds until this many units, at most the threshold, are available.
 local function until_free(it, weight, units)
   if weight + units <= it.threshold then
     return 0
@@ -166,21 +175,22 @@ local function until_free(it, weight, units)
   local weighs, free = it.previous, it.threshold - units - it.current
   local ends = it.start + it.period - now
   if free < 0 then
-    -- Not in this window: in the next one, in which the current units weigh, or at its end.
+    -- Not within this window, but within the next one, in which the current units are weighted, or
+    -- at its end.
     weighs, free = it.current, it.threshold - units
     ends = ends + it.period
   end
-  -- The most ticks with which `weighs` leaves room: what is left of a window is to be no more.
+  -- The most ticks left in the window with which the weight of `weighs` leaves room.
   local most = divide(free * it.ticks, math.max(math.min(weighs, it.exact), 1))
   return ends - most * it.tick
 end
 
 local admitted = true
-for index = 1, own do
+for index = 1, deciding do
   local it = counters[index]
-  it.threshold, it.tick = tonumber(ARGV[3 * index + 4]), tonumber(ARGV[3 * index + 5])
+  it.threshold, it.tick = tonumber(ARGV[3 * index + 5]), tonumber(ARGV[3 * index + 6])
   it.start, it.ticks = now - now % it.period, divide(it.period, it.tick)
-  -- More units than that are counted, and weigh no more: all products stay exact.
+  -- Units beyond this number add no weight, so that all products stay exact.
   it.exact = divide(9007199254740992, it.ticks)
   admitted = admitted and (cost == 0 or used(it) + cost <= it.threshold)
 end
@@ -188,7 +198,7 @@ local taken = admitted or count_rejected
 
 local tier, remaining, wait
 local reset, grown = 0, 0
-for index = 1, own do
+for index = 1, deciding do
   local it = counters[index]
   local threshold, before = it.threshold, it.current
   if taken then
@@ -209,28 +219,28 @@ end
 local more = admitted and 0 or wait
 if not admitted and cost > remaining + 1 then
   more = 0
-  for index = 1, own do
+  for index = 1, deciding do
     local it = counters[index]
     local units = math.min(remaining + 1, it.threshold)
     more = math.max(more, until_free(it, used(it), units))
   end
 end
 
-if take and (taken or ahead or is_new) then
-  for _, it in ipairs(held) do
-    if not it.is_added and #counters < own + OTHERS then
+if op == TAKE and (taken or ahead or is_new) then
+  for _, it in ipairs(saved) do
+    if not it.is_added and #counters < deciding + OTHERS then
       counters[#counters + 1] = it
     end
   end
   local lasts = reset
-  for index = own + 1, #counters do
+  for index = deciding + 1, #counters do
     local it = counters[index]
     it.current = math.min(it.current + grown, 4294967295)
     local windows = it.current > 0 and 2 or it.previous > 0 and 1 or 0
     lasts = math.max(lasts, windows * it.period - now % it.period)
   end
   local ttl = math.floor(lasts / 1000) + 999
-  redis.call('SET', key, text(now, counters), 'PX', ttl)
+  redis.call('SET', key, encode(now, counters), 'PX', ttl)
 end
 
 return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }

@@ -1,39 +1,46 @@
 -- Token bucket: levels that are refilled continuously, on one string.
 --
 -- KEYS[1]        the state: "b<birth> <last> <token> <refill> <full> <since> <level> ..": when it
---                was created and last written, and for each bucket its numbers as below, since when
---                it is taken from (0: from the beginning), and its level, in parts
--- ARGV[1]        1 to take, 0 to look without taking, or the microsecond at which tokens were taken
---                that are to be given back
--- ARGV[2]        cost: the tokens the call takes (0 only to look), or gives back
+--                was created and last written, in microseconds; and for each bucket its numbers
+--                as below, since when it is taken from (0: from the beginning), its level in parts
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 refunds
+-- ARGV[2]        cost: the tokens to take or to refund; 0 only in a peek
 -- ARGV[3]        1 if refused calls are recorded too, otherwise 0
--- ARGV[4]        the birth of the state that tokens are given back to, otherwise 0
--- ARGV[5]        how many of the tiers decide; those after them are only counted
--- ARGV[6] .. [8] a tier's parts of one token, parts refilled each microsecond, parts of a full
---                bucket: whole numbers below 2^53
--- ARGV[9], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}: 1 or 0, the index of
---                the tier spoken of, the units left in it, microseconds until the call is admitted
---                (or, admitted, until more than `remaining` can be had), until the full quota is
---                back, and, refused, until `remaining` + 1 units can be had, the microsecond of the
---                decision, and the state's birth; nothing when tokens are given back
+-- ARGV[4]        refund: birth of the state that the tokens were taken from; otherwise 0
+-- ARGV[5]        refund: microsecond at which they were taken; otherwise 0
+-- ARGV[6]        number of tiers that decide; further ones are only taken from
+-- ARGV[7] .. [9] numbers of the first tier, whole and below 2^53: parts of one token, parts that
+--                each microsecond refills, parts of a full bucket
+-- ARGV[10], ..   the same for further tiers
+-- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a refund
+--   admitted     1 or 0
+--   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
+--                an admission the one with the fewest units left
+--   remaining    units left in that tier
+--   wait         microseconds until the same call is admitted, or, if this one was, until more than
+--                `remaining` units are available
+--   reset        microseconds until the full quota is available
+--   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
+--   now          microsecond of the decision
+--   birth        microsecond at which the state was created
 --
--- Rule: a call is admitted if and only if in every bucket there are as many tokens as it costs. A
--- bucket without a level is full.
+-- Rule: a call is admitted if and only if every bucket contains at least the tokens that it costs.
+-- A bucket without a level is full.
 --
--- Invariant: whichever policy decides, the tokens are taken from every bucket in the state, each of
--- which is refilled at its own rate: another policy finds none of them there.
+-- Invariant: tokens are taken from every bucket in the state, under any policy, and each bucket is
+-- refilled at its deciding rate. So no policy finds tokens that were taken under another one.
 
-local key, take, cost = KEYS[1], ARGV[1] == '1', tonumber(ARGV[2])
-local count_rejected, own = ARGV[3] == '1', tonumber(ARGV[5])
+local TAKE, REFUND = '1', '2'
+local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local count_rejected, deciding = ARGV[3] == '1', tonumber(ARGV[6])
 
--- As many buckets of other policies are taken from; the ones decided by longest ago go.
+-- Buckets of other policies that are taken from too; beyond, the least recently used are dropped.
 local OTHERS = 8
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- Whole quotients, exact up to 2^53: a plain division would round.
+-- Whole quotients, exact up to 2^53; a plain division would round.
 local function divide(a, b)
   return (a - a % b) / b
 end
@@ -43,18 +50,18 @@ local function divide_up(a, b)
   return (a - rest) / b + (rest > 0 and 1 or 0)
 end
 
-local stored, birth, last, held = redis.call('GET', key), now, now, {}
+local stored, birth, last, saved = redis.call('GET', key), now, now, {}
 if stored then
   local numbers = {}
   for number in string.gmatch(stored, '%d+') do
     numbers[#numbers + 1] = tonumber(number)
   end
   if #numbers % 5 ~= 2 or #numbers < 7 or not string.find(stored, '^b[%d ]+$') then
-    return redis.error_reply('WRONGTYPE the key holds no token bucket')
+    return redis.error_reply('WRONGTYPE the value is not a token bucket')
   end
   birth, last = numbers[1], numbers[2]
   for i = 3, #numbers, 5 do
-    held[#held + 1] = {
+    saved[#saved + 1] = {
       token = numbers[i],
       refill = numbers[i + 1],
       full = numbers[i + 2],
@@ -64,7 +71,7 @@ if stored then
   end
 end
 
-local function text(at, buckets)
+local function encode(at, buckets)
   local words = { string.format('b%.0f %.0f', birth, at) }
   for i, it in ipairs(buckets) do
     words[i + 1] = string.format(
@@ -79,25 +86,25 @@ local function text(at, buckets)
   return table.concat(words, ' ')
 end
 
-local given_back = tonumber(ARGV[1])
-if given_back > 1 then
-  -- To the buckets that they were taken from, as many as there is room for, unless the state is
-  -- another one by now.
+if op == REFUND then
+  local taken_at = tonumber(ARGV[5])
+  -- Only buckets that the tokens were taken from, at most until full, and only in the same state:
+  -- not after a reset.
   if stored and birth == tonumber(ARGV[4]) then
-    for _, it in ipairs(held) do
-      if it.since <= given_back then
+    for _, it in ipairs(saved) do
+      if it.since <= taken_at then
         it.level = math.min(it.level + cost * it.token, it.full)
       end
     end
-    redis.call('SET', key, text(last, held), 'KEEPTTL')
+    redis.call('SET', key, encode(last, saved), 'KEEPTTL')
   end
   return {}
 end
 
--- The levels as they are now. A clock that stepped back neither fills a bucket nor drains it.
+-- The levels as of now. A clock that stepped back neither fills a bucket nor drains it.
 local elapsed, is_full = math.max(now - last, 0), true
-for _, it in ipairs(held) do
-  -- Time enough to fill the bucket is told first: the product stays exact.
+for _, it in ipairs(saved) do
+  -- The full bucket is recognised by time first, so that the product stays exact.
   if elapsed >= divide_up(it.full - it.level, it.refill) then
     it.level = it.full
   else
@@ -107,12 +114,12 @@ for _, it in ipairs(held) do
 end
 local ahead = last > now
 if is_full then
-  -- As if nothing had ever been taken: there is nothing to give back either.
+  -- The same as an absent state, so that nothing taken before can be refunded.
   birth = now
 end
 
--- Adds a bucket of these numbers, if there is none yet: the one that is held, or one with the fewest
--- whole tokens that are in any of the others.
+-- Adds the bucket of these numbers, unless it was added before. Without a stored one, a new bucket
+-- has as many whole tokens as the emptiest stored one.
 local buckets, is_new = {}, false
 local function add(token, refill, full)
   for _, it in ipairs(buckets) do
@@ -120,29 +127,29 @@ local function add(token, refill, full)
       return
     end
   end
-  for _, it in ipairs(held) do
+  for _, it in ipairs(saved) do
     if it.token == token and it.refill == refill and it.full == full then
       it.is_added = true
       buckets[#buckets + 1] = it
       return
     end
   end
-  -- A policy is known from its first call on, also if that is refused.
+  -- A policy is counted from its first call on, even if that call is refused.
   is_new = true
   local level = full
-  for _, it in ipairs(held) do
+  for _, it in ipairs(saved) do
     level = math.min(level, divide(it.level, it.token) * token)
   end
-  local since = #held > 0 and now or 0
+  local since = #saved > 0 and now or 0
   buckets[#buckets + 1] =
     { token = token, refill = refill, full = full, since = since, level = level }
 end
-for i = 6, #ARGV, 3 do
+for i = 7, #ARGV, 3 do
   add(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
 end
 
 local admitted = true
-for index = 1, own do
+for index = 1, deciding do
   admitted = admitted and buckets[index].level >= cost * buckets[index].token
 end
 local taken = admitted or count_rejected
@@ -153,7 +160,7 @@ end
 
 local tier, remaining, wait
 local reset, tokens = 0, 0
-for index = 1, own do
+for index = 1, deciding do
   local it = buckets[index]
   if taken then
     tokens = math.max(tokens, math.min(cost, divide_up(it.level, it.token)))
@@ -171,26 +178,26 @@ end
 local more = admitted and 0 or wait
 if not admitted and cost > remaining + 1 then
   more = 0
-  for index = 1, own do
+  for index = 1, deciding do
     local it = buckets[index]
     more = math.max(more, until_level(it, (remaining + 1) * it.token))
   end
 end
 
-if take and (taken or ahead or is_new) then
-  for _, it in ipairs(held) do
-    if not it.is_added and #buckets < own + OTHERS then
+if op == TAKE and (taken or ahead or is_new) then
+  for _, it in ipairs(saved) do
+    if not it.is_added and #buckets < deciding + OTHERS then
       buckets[#buckets + 1] = it
     end
   end
   local lasts = reset
-  for index = own + 1, #buckets do
+  for index = deciding + 1, #buckets do
     local it = buckets[index]
     it.level = math.max(it.level - tokens * it.token, 0)
     lasts = math.max(lasts, until_level(it, it.full))
   end
   local ttl = math.floor(lasts / 1000) + 999
-  redis.call('SET', key, text(now, buckets), 'PX', ttl)
+  redis.call('SET', key, encode(now, buckets), 'PX', ttl)
 end
 
 return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }

@@ -30,22 +30,22 @@ struct Script {
 static SCRIPTS: [Script; Algorithm::ALL.len()] = [
     Script {
         text: include_str!("../algorithms/sliding_window.lua"),
-        sha1: "270ca22c7a802611e11576889a1fa88b550ce7f7",
+        sha1: "5f9fc5b0ae3f138746c8fbf2a04c8bdb26988e3e",
         push_tier: push_window,
     },
     Script {
         text: include_str!("../algorithms/sliding_counter.lua"),
-        sha1: "afb730309760ef730b009e494b85799bf8e38f53",
+        sha1: "19ad2adb8a7351cec4dfab548ef46deba0847f8c",
         push_tier: push_ticking_window,
     },
     Script {
         text: include_str!("../algorithms/fixed_window.lua"),
-        sha1: "cfbdf01ae5a564f42083d49953a19ee51b71d49c",
+        sha1: "ff1c0182630cffd4c22347c4c175ab1287af606c",
         push_tier: push_window,
     },
     Script {
         text: include_str!("../algorithms/token_bucket.lua"),
-        sha1: "8c93a4cc33bdc99f03c1b86d6c914c0081836eed",
+        sha1: "a540d1b301cf110f5fc38342e8cb0c3378ee5b63",
         push_tier: push_bucket,
     },
 ];
@@ -63,79 +63,93 @@ fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
     command.arg(bucket.token).arg(bucket.refill).arg(bucket.full);
 }
 
+/// The operation that a script executes: its first argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Peek = 0,
+    Take = 1,
+    Refund = 2,
+}
+
+/// The treatment of refused and of repeated calls: a script's third argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Plain = 0,
+    /// Refused calls are recorded too.
+    CountRejected = 1,
+    /// A log may have charged the call before, under the same id. It is not charged again.
+    MayBeCharged = 2,
+}
+
 /// One call of a script, which may have to be sent twice.
 pub(super) struct Call<'a> {
     script: &'static Script,
     key: &'a Key,
     policy: &'a Policy,
-    /// The policy as it is written, where another one decides.
+    /// The policy as written in the source, if an override decides.
     written: &'a Policy,
+    op: Op,
     cost: u32,
-    /// 0 to look, 1 to take, or when what is given back was taken.
-    action: u64,
-    /// The script's third argument.
-    recorded: u8,
-    /// What a log calls the call's units, if it may have any; of another state, the generation that
-    /// is given back to.
-    id: Option<u64>,
+    mode: Mode,
+    /// The mark of the units: `of` is also the id under which a log records them, `at` is 0 except
+    /// for a refund.
+    mark: Mark,
 }
 
 impl<'a> Call<'a> {
     pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
         let Request { policy, written, cost, record, id } = request;
-        let recorded = if id.is_some() { 2 } else { policy.counts_rejected().into() };
-        let id = match policy.algorithm() {
-            Algorithm::SlidingWindow => id.or_else(|| record.then(next_id)),
-            _ => Some(0),
+        let mode = match id {
+            Some(_) => Mode::MayBeCharged,
+            None if policy.counts_rejected() => Mode::CountRejected,
+            None => Mode::Plain,
+        };
+        let of = match policy.algorithm() {
+            Algorithm::SlidingWindow => id.or_else(|| record.then(next_id)).unwrap_or(0),
+            _ => 0,
         };
         let script = &SCRIPTS[policy.algorithm() as usize];
-        Self { script, key, policy, written, cost, action: record.into(), recorded, id }
+        let op = if record { Op::Take } else { Op::Peek };
+        Self { script, key, policy, written, op, cost, mode, mark: Mark { at: 0, of } }
     }
 
-    /// Gives back what was taken.
+    /// Refunds what was taken.
     pub(super) fn refund(key: &'a Key, refund: Refund<'a>) -> Self {
         let Refund { policy, cost, mark, id } = refund;
         let script = &SCRIPTS[policy.algorithm() as usize];
-        let (written, recorded) = (policy, if id.is_some() { 2 } else { 0 });
-        // 0 and 1 have a meaning of their own, and no server's clock has been there since 1970.
-        let action = mark.at.max(2);
-        Self { script, key, policy, written, cost, action, recorded, id: Some(mark.of) }
+        let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
+        Self { script, key, policy, written: policy, op: Op::Refund, cost, mode, mark }
     }
 
-    /// Whether the script notices that it has decided the call before: by the name that its units
-    /// have in a log.
+    /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.
     pub(super) fn is_repeatable(&self) -> bool {
         let is_log = self.policy.algorithm() == Algorithm::SlidingWindow;
-        is_log && (self.action > 1 || !self.policy.counts_rejected())
+        is_log && (self.op == Op::Refund || !self.policy.counts_rejected())
     }
 
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
-        let Self { script, key, policy, written, cost, action, recorded, id } = *self;
-        let may_be_charged = attempt.again && self.is_repeatable() && action == 1;
-        let recorded = if may_be_charged { 2 } else { recorded };
+        let Self { script, key, policy, written, op, cost, mode, mark } = *self;
+        let may_be_charged = attempt.again && self.is_repeatable() && op == Op::Take;
+        let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
         let (name, script) =
             if attempt.with_text { ("EVAL", script.text) } else { ("EVALSHA", script.sha1) };
-        // Room for all of it from the start; a number has 20 digits at the most.
+        // Allocated once: a number has at most 20 digits.
         let kept = if std::ptr::eq(policy, written) { &[] } else { written.tiers() };
-        let judged = policy.tiers();
-        let (numbers, key) = (5 + 3 * (judged.len() + kept.len()), key.as_bytes());
+        let deciding = policy.tiers();
+        let (numbers, key) = (6 + 3 * (deciding.len() + kept.len()), key.as_bytes());
         let bytes = name.len() + script.len() + 1 + key.len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
         command.arg(name).arg(script).arg(1).arg(key);
-        command.arg(action).arg(cost).arg(recorded);
-        match id {
-            Some(id) => command.arg(id),
-            None => command.arg(""),
-        };
-        command.arg(judged.len());
-        let judged = judged.iter().map(|tier| (policy, tier));
-        for (policy, tier) in judged.chain(kept.iter().map(|tier| (written, tier))) {
+        command.arg(op as u8).arg(cost).arg(mode as u8).arg(mark.of).arg(mark.at);
+        command.arg(deciding.len());
+        let deciding = deciding.iter().map(|tier| (policy, tier));
+        for (policy, tier) in deciding.chain(kept.iter().map(|tier| (written, tier))) {
             (self.script.push_tier)(&mut command, policy, tier);
         }
         command
     }
 
-    /// What the script's reply says.
+    /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
         let outcome = || {
             let (numbers, birth) = reply.as_sequence()?.split_first_chunk()?;
@@ -163,9 +177,9 @@ impl<'a> Call<'a> {
                 reset: reset.try_into().ok()?,
                 mark: Mark {
                     at: at.try_into().ok()?,
-                    // A log goes by the id it was given, the others by the birth they reply.
+                    // A log's units are marked by their id, those of other states by its birth.
                     of: match birth {
-                        [] => self.id.unwrap_or(0),
+                        [] => self.mark.of,
                         [Value::Int(birth)] => (*birth).try_into().ok()?,
                         _ => return None,
                     },
