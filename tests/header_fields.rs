@@ -55,16 +55,16 @@ async fn waits_are_rounded_up_and_the_window_is_in_seconds() {
     tokio::time::advance(Duration::from_millis(300)).await;
     seen.extend(answers(&limiter, &policy, 1).await);
 
-    let first = HeaderSyntax::Draft11.fields(&seen[..1]);
+    let first = HeaderSyntax::Draft11.headers(&seen[..1]);
     assert_eq!(parsed(&field(&first, "ratelimit-policy")), [item("burst", &[("q", 2), ("w", 3)])]);
     assert_eq!(parsed(&field(&first, "ratelimit")), [item("burst", &[("r", 1), ("t", 3)])]);
     // 2.2 s until more can be had.
-    let second = HeaderSyntax::Draft11.fields(&seen[1..]);
+    let second = HeaderSyntax::Draft11.headers(&seen[1..]);
     assert_eq!(parsed(&field(&second, "ratelimit")), [item("burst", &[("r", 0), ("t", 3)])]);
     tokio::time::advance(Duration::from_millis(1_200)).await;
     // Exactly 1 s.
     let refused = limiter.check(&policy, "someone").await;
-    let third = HeaderSyntax::Draft11.fields(std::slice::from_ref(&refused));
+    let third = HeaderSyntax::Draft11.headers(std::slice::from_ref(&refused));
     assert_eq!(parsed(&field(&third, "ratelimit")), [item("burst", &[("r", 0), ("t", 1)])]);
     let refusal = Refusal::from(refused.unwrap_err());
     assert_eq!(refusal.retry_after(), Some(1));
@@ -75,11 +75,11 @@ async fn a_window_below_a_second_is_left_out_and_a_wait_is_at_least_one() {
     let policy = Policy::sliding_window("fast", Duration::from_millis(500), 1);
     let limiter = Limiter::in_memory();
     let seen = answers(&limiter, &policy, 2).await;
-    let fields = HeaderSyntax::Draft11.fields(&seen[1..]);
+    let fields = HeaderSyntax::Draft11.headers(&seen[1..]);
     assert_eq!(parsed(&field(&fields, "ratelimit-policy")), [item("fast", &[("q", 1)])]);
     assert_eq!(parsed(&field(&fields, "ratelimit")), [item("fast", &[("r", 0), ("t", 1)])]);
     let refusal = Refusal::from(seen[1].clone().unwrap_err());
-    assert_eq!(field(&refusal.fields(HeaderSyntax::Off), "retry-after"), "1");
+    assert_eq!(field(&refusal.headers(HeaderSyntax::Off), "retry-after"), "1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +90,7 @@ async fn every_policy_is_listed_once_with_its_last_answer() {
     let mut seen = answers(&limiter, &by_ip, 1).await;
     seen.extend(answers(&limiter, &by_user, 2).await);
     seen.extend(answers(&limiter, &by_ip, 1).await);
-    let fields = HeaderSyntax::Both.fields(&seen);
+    let fields = HeaderSyntax::Both.headers(&seen);
     assert_eq!(
         parsed(&field(&fields, "ratelimit-policy")),
         [item("by ip", &[("q", 5), ("w", 60)]), item("by user", &[("q", 3), ("w", 10)])]
@@ -110,13 +110,13 @@ async fn a_syntax_has_its_fields_and_no_others() {
     let policy = Policy::sliding_window("p", SECOND, 1);
     let seen = answers(&Limiter::in_memory(), &policy, 1).await;
     let names = |syntax: HeaderSyntax, answers: &[Answer]| {
-        syntax.fields(answers).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        syntax.headers(answers).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     let draft = ["ratelimit-policy", "ratelimit"];
     let legacy = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
     assert_eq!(names(HeaderSyntax::default(), &seen), draft);
     assert_eq!(names(HeaderSyntax::Legacy, &seen), legacy);
-    assert_eq!(names(HeaderSyntax::Both, &seen), HeaderSyntax::ALL_FIELDS);
+    assert_eq!(names(HeaderSyntax::Both, &seen), HeaderSyntax::ALL);
     assert_eq!(names(HeaderSyntax::Off, &seen), [""; 0]);
     assert_eq!(names(HeaderSyntax::Both, &[]), [""; 0]);
     // There is no quota to tell of.
@@ -143,7 +143,7 @@ async fn any_name_is_a_string_of_a_field_and_of_a_problem() {
     ] {
         let policy = Policy::sliding_window(name, SECOND, 1);
         let seen = answers(&Limiter::in_memory(), &policy, 2).await;
-        let fields = HeaderSyntax::Draft11.fields(&seen);
+        let fields = HeaderSyntax::Draft11.headers(&seen);
         for field_name in ["ratelimit", "ratelimit-policy"] {
             assert_eq!(parsed(&field(&fields, field_name))[0].0, expected, "{name:?}");
         }
@@ -168,7 +168,7 @@ async fn a_refusal_says_what_kind_it_is() {
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     assert_eq!(body["status"], 429);
     assert_eq!(body["violated-policies"], json!(["reply"]));
-    let fields = exceeded.fields(HeaderSyntax::Draft11);
+    let fields = exceeded.headers(HeaderSyntax::Draft11);
     assert_eq!(field(&fields, "retry-after"), "30");
     assert_eq!(field(&fields, "cache-control"), "no-store");
     assert_eq!(parsed(&field(&fields, "ratelimit")), [item("reply", &[("r", 0), ("t", 30)])]);
@@ -178,7 +178,7 @@ async fn a_refusal_says_what_kind_it_is() {
     let too_large = Refusal::from(seen[0].clone().unwrap_err());
     // Clients repeat other refusals by themselves.
     assert_eq!((too_large.status(), too_large.retry_after()), (422, None));
-    assert_eq!(too_large.fields(HeaderSyntax::Both), [("cache-control", "no-store".to_owned())]);
+    assert_eq!(too_large.headers(HeaderSyntax::Both), [("cache-control", "no-store".to_owned())]);
     assert_eq!(
         problem(&too_large),
         json!({
@@ -205,9 +205,9 @@ async fn a_refusal_says_what_kind_it_is() {
             "type": "about:blank",
             "title": "Bad Request",
             "status": 400,
-            "detail": "the request does not say who is calling",
+            "detail": "the request does not identify its caller",
         })
     );
-    assert_eq!(nobody.fields(HeaderSyntax::Both), [("cache-control", "no-store".to_owned())]);
+    assert_eq!(nobody.headers(HeaderSyntax::Both), [("cache-control", "no-store".to_owned())]);
     assert_eq!(PROBLEM_JSON, "application/problem+json");
 }

@@ -17,7 +17,7 @@ use harness::RedisServer;
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, rate_limit,
     web::{
-        ClientAddress, HeaderSyntax, Malformed, OnMissing, Refusal,
+        ClientAddress, HeaderSyntax, OnMalformed, OnMissing, Refusal,
         tower::{GateLayer, Identity, IdentityLayer},
     },
 };
@@ -238,7 +238,7 @@ async fn callers_are_told_by_key_principal_or_address() {
     }
     // Or all such requests share one quota, which is nobody's by name.
     let shared = Identity::plain_header("key").on_missing(OnMissing::Shared);
-    let shared = router(shared.on_malformed(Malformed::Shared));
+    let shared = router(shared.on_malformed(OnMalformed::Shared));
     for (lines, expected) in
         [(&[][..], 200), (&[""], 429), (&["a", "a"], 429), (&["%shared"], 200), (&["a"], 200)]
     {

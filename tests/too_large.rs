@@ -59,7 +59,7 @@ fn told<T>(answer: Result<T, RateLimitError>) -> (u16, Option<u64>) {
         Ok(_) => (200, None),
         Err(error) => {
             let refusal = Refusal::from(error);
-            let fields = refusal.fields(HeaderSyntax::Both);
+            let fields = refusal.headers(HeaderSyntax::Both);
             let wait = fields.into_iter().find(|(name, _)| *name == "retry-after");
             (refusal.status(), wait.map(|(_, wait)| wait.parse().unwrap()))
         }
@@ -169,7 +169,7 @@ async fn observers_and_listeners_are_told_of_it() {
     for part in [
         "DEBUG message=rate limit not decided policy=\"search\" algorithm=\"sliding_window\" caller=\"",
         "outcome=\"too_large\" reason=rate limit `search` never admits 3 units at once: at most 2 per",
-        "source=\"limiter\"",
+        "decided_by=\"limiter\"",
     ] {
         assert!(told[0].contains(part), "{part}: {}", told[0]);
     }

@@ -1,31 +1,36 @@
-//! Who is calling, and what a client is told, in the frameworks people use. Only here is a
-//! framework named; each has a feature of its name.
+//! The caller of a request, and the headers and refusals of its response, in the frameworks that people
+//! use.
+//!
+//! Only this module names a framework. Each has a feature of its name.
 //!
 //! - [`Identity`] finds the caller in a request: the peer's address, the client's address behind
 //!   trusted proxies ([`ClientAddress`]), a header, an authenticated principal, or a function. A
-//!   layer sets it as the ambient caller, for which annotated functions without a `key` are
-//!   counted.
-//! - [`HeaderSyntax`] makes the header fields with what is left to the caller, on admitted responses too.
-//! - [`Refusal`] makes the response to a request that is not served: 429 with `Retry-After` when a
-//!   limit is reached, 503 when the store could not decide.
+//!   middleware sets it as the ambient caller, for which annotated functions without a `key` count.
+//! - [`HeaderSyntax`] makes the headers with the remaining quota, on admitted responses too.
+//! - [`Refusal`] makes the response to a request that is not served: 429 with `Retry-After` if a limit
+//!   is reached, 503 if the store could not decide.
 #![cfg_attr(
     feature = "tower",
-    doc = "- [`tower`] has layers: who is calling, and limits in front of a service."
+    doc = "- [`tower`] has layers that set the caller, and limits in front of a service."
 )]
-#![cfg_attr(feature = "axum", doc = "- [`axum`] has a refusal as its response.")]
+#![cfg_attr(feature = "axum", doc = "- [`axum`] converts a refusal into its response.")]
 #![cfg_attr(
     feature = "actix",
-    doc = "- [`actix`] has a refusal as its response, and a middleware."
+    doc = "- [`actix`] converts a refusal into its response, and has a middleware that sets the caller."
 )]
-#![cfg_attr(feature = "tonic", doc = "- [`tonic`] has a refusal as its status.")]
+#![cfg_attr(feature = "tonic", doc = "- [`tonic`] converts a refusal into its status.")]
 #![cfg_attr(
     feature = "dashboard",
-    doc = "- [`dashboard`] is a page for operators: what all limits do now, and how to change it."
+    doc = "- [`dashboard`] is a page for operators: the state of all limits, and their overrides."
 )]
+
+// Floor 9: may import everything but the macro support. Nothing imports it.
 
 mod address;
 mod headers;
 mod identity;
+#[cfg(any(feature = "actix", feature = "tower"))]
+mod middleware;
 mod refusal;
 #[cfg(any(feature = "actix", feature = "tower"))]
 mod status;
@@ -43,5 +48,5 @@ pub mod tower;
 
 pub use address::{ClientAddress, ForwardingHeader, InvalidNetwork};
 pub use headers::HeaderSyntax;
-pub use identity::{Identity, Malformed, OnMissing, RequestHead};
+pub use identity::{Identity, OnMalformed, OnMissing, RequestHead};
 pub use refusal::{PROBLEM_JSON, Refusal};

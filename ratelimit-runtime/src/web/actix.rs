@@ -1,8 +1,8 @@
-//! A refusal as an actix-web response, and a middleware that says who is calling.
+//! A refusal as an actix-web response, and a middleware that sets the ambient caller.
 //!
-//! With this feature [`RateLimitError`] is a `ResponseError`, and so an annotated handler may return
-//! `actix_web::Result<T>`, `Result<T, RateLimitError>`, its own error that passes it on, or an
-//! `HttpResponse`.
+//! With this feature [`RateLimitError`] is a `ResponseError`. An annotated handler may return
+//! `actix_web::Result<T>`, `Result<T, RateLimitError>`, an error of its own with
+//! `From<RateLimitError>`, or an `HttpResponse`.
 //!
 //! ```no_run
 //! use actix_web::{App, HttpServer, web};
@@ -22,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! actix-web extracts a handler's arguments before the handler, and so reads a body before the limit
-//! of an annotated handler is asked.
+//! actix-web extracts a handler's arguments first: the body is read before the limit of an annotated
+//! handler decides.
 
 use std::{
     fmt,
@@ -45,22 +45,19 @@ use actix_web::{
     },
 };
 
+pub use super::middleware::paths;
 use super::{
     headers::HeaderSyntax,
-    identity::{RequestHead, SharedFn},
+    identity::{RequestHead, Sealed, SharedFn},
+    middleware::{Middleware, header_changes},
     refusal::{PROBLEM_JSON, Refusal},
 };
-use crate::{
-    caller::{self, Caller},
-    error::RateLimitError,
-    observe::{Audience, observe_for},
-    rejection::FromRejection,
-};
+use crate::{caller::Caller, decision::Decision, error::RateLimitError, rejection::FromRejection};
 
-/// How the caller is found in a request of actix-web.
+/// The extraction of callers from requests of actix-web.
 pub type Identity = super::Identity<ServiceRequest>;
 
-/// 429, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
+/// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
 /// [`HeaderSyntax`]; see [`Refusal`].
 impl ResponseError for RateLimitError {
     fn status_code(&self) -> StatusCode {
@@ -72,7 +69,7 @@ impl ResponseError for RateLimitError {
     }
 }
 
-// What the compiler advises on a wrong return type is the same with every feature.
+// The compiler's advice on a wrong return type is the same with every feature.
 #[diagnostic::do_not_recommend]
 impl FromRejection for HttpResponse {
     fn from_rejection(error: RateLimitError) -> Self {
@@ -91,10 +88,10 @@ fn problem_json(refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
     complete(response, refusal, syntax)
 }
 
-/// The response with the fields that it has not set itself. It carries the error among its
-/// extensions, for middlewares further out.
+/// Adds the headers of a refusal that the response has not set itself, and the error to its extensions,
+/// for middlewares further out.
 fn complete(mut response: HttpResponse, refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
-    for (name, value) in refusal.fields(syntax) {
+    for (name, value) in refusal.headers(syntax) {
         let name = HeaderName::from_static(name);
         if let Ok(value) = HeaderValue::try_from(value)
             && !response.headers().contains_key(&name)
@@ -108,73 +105,78 @@ fn complete(mut response: HttpResponse, refusal: &Refusal, syntax: HeaderSyntax)
     response
 }
 
-/// Whether a request is for one of `paths`, exactly. For [`IdentityMiddleware::skip`].
-pub fn paths<const N: usize>(paths: [&'static str; N]) -> impl Fn(&ServiceRequest) -> bool + Clone {
-    move |request| paths.contains(&request.path())
+/// Replaces the rate limit headers by those of the answers, and of the refusal that made the response.
+fn set_headers<B>(
+    response: &mut HttpResponse<B>,
+    syntax: HeaderSyntax,
+    answers: Vec<Result<Decision, RateLimitError>>,
+) {
+    let changes = header_changes(syntax, answers, response.extensions().get::<RateLimitError>());
+    for (name, value) in changes {
+        response.headers_mut().remove(name);
+        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+    }
 }
 
-/// Sets the ambient caller from the request, and lists on the response what is left to that caller.
+/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
+/// response.
 ///
-/// Listed are the limits of annotated functions and of checks by hand, on admitted responses as on
-/// refusals. They replace fields of other limits that the response has. A limit that counted somebody
-/// else, by an explicit key, is not listed: its numbers are not the client's to know. A refusal always
+/// The headers list the limits of annotated functions and of checks by hand, on admitted responses as
+/// on refusals. They replace rate limit headers that the response has. A limit that counted another
+/// caller, by an explicit key, is not listed: its numbers are not for this client. A refusal always
 /// names its own limit.
 ///
-/// What is asked after the response has been returned, while its body streams, or in a task that was
-/// spawned, is not covered; nor is the ambient caller set there.
+/// Checks after the response has been returned are not covered: while its body streams, or in a
+/// spawned task. The ambient caller is not set there either.
 ///
 /// The last middleware that `App::wrap` adds is the outermost: wrap with CORS and authentication
 /// after this one. CORS then answers preflights, and none reaches a limit.
 #[derive(Clone)]
 pub struct IdentityMiddleware {
-    identity: Identity,
-    syntax: HeaderSyntax,
-    explicit_keys: bool,
-    skip: Option<SharedFn<ServiceRequest, bool>>,
+    middleware: Middleware<ServiceRequest>,
     respond: Option<SharedFn<Refusal, HttpResponse>>,
 }
 
 impl IdentityMiddleware {
-    /// A middleware that finds callers by `identity`.
+    /// Creates a middleware that finds callers by `identity`.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
-        Self {
-            identity,
-            syntax: HeaderSyntax::default(),
-            explicit_keys: false,
-            skip: None,
-            respond: None,
-        }
+        Self { middleware: Middleware::new(identity), respond: None }
     }
 
-    /// In which header fields responses tell what is left.
+    /// Sets the syntax of the rate limit headers.
     #[must_use]
     pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
-        self.syntax = syntax;
+        self.middleware.syntax = syntax;
         self
     }
 
-    /// Also lists the limits of other callers than the request's, those with an explicit key; they are
-    /// not listed by default. Only where no client can name another's key: the fields of a login
-    /// would show everyone how often an account was tried.
+    /// Also lists limits that counted other callers, by an explicit key. Off by default.
+    ///
+    /// Use it only where no client can name another's key: the headers of a login would show everyone
+    /// how often an account was tried.
     #[must_use]
     pub fn explicit_keys(mut self, are_listed: bool) -> Self {
-        self.explicit_keys = are_listed;
+        self.middleware.explicit_keys = are_listed;
         self
     }
 
-    /// Passes on requests for which `skip` is true, without a caller and without header fields. What
-    /// the client writes, such as a header or a method, must not be what decides: its limits would be
-    /// skipped at its word. Paths are safe, because they choose the handler.
+    /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
+    ///
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip their
+    /// limits. Paths are safe, because they select the handler; see [`paths`].
     #[must_use]
     pub fn skip(mut self, skip: impl Fn(&ServiceRequest) -> bool + Send + Sync + 'static) -> Self {
-        self.skip = Some(Arc::new(skip));
+        self.middleware.skip = Some(Arc::new(skip));
         self
     }
 
-    /// Has `respond` make the responses to requests without an identity, and to those that a limit
-    /// refused further in, if their error was made a response by this crate. `Retry-After` and the
-    /// like are added.
+    /// Sets the function that builds refusal responses.
+    ///
+    /// It is called for requests without an identity. It also replaces the responses that this crate
+    /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
     #[must_use]
     pub fn respond(
         mut self,
@@ -184,35 +186,10 @@ impl IdentityMiddleware {
         self
     }
 
-    fn skips(&self, request: &ServiceRequest) -> bool {
-        self.skip.as_ref().is_some_and(|skip| skip(request))
-    }
-
-    fn refuse(&self, refusal: &Refusal) -> HttpResponse {
+    fn refusal_response(&self, refusal: &Refusal) -> HttpResponse {
         match &self.respond {
-            Some(respond) => complete(respond(refusal), refusal, self.syntax),
-            None => problem_json(refusal, self.syntax),
-        }
-    }
-
-    /// Replaces the fields of a response by those of the answers, and of the refusal that made it.
-    fn write_fields<B>(
-        &self,
-        response: &mut HttpResponse<B>,
-        mut answers: Vec<Result<crate::Decision, RateLimitError>>,
-    ) {
-        answers.extend(response.extensions().get::<RateLimitError>().cloned().map(Err));
-        if answers.is_empty() {
-            return;
-        }
-        let headers = response.headers_mut();
-        for name in HeaderSyntax::ALL_FIELDS {
-            headers.remove(name);
-        }
-        for (name, value) in self.syntax.fields(&answers) {
-            if let Ok(value) = HeaderValue::try_from(value) {
-                headers.insert(HeaderName::from_static(name), value);
-            }
+            Some(respond) => complete(respond(refusal), refusal, self.middleware.syntax),
+            None => problem_json(refusal, self.middleware.syntax),
         }
     }
 }
@@ -220,8 +197,8 @@ impl IdentityMiddleware {
 impl fmt::Debug for IdentityMiddleware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdentityMiddleware")
-            .field("identity", &self.identity)
-            .field("headers", &self.syntax)
+            .field("identity", &self.middleware.identity)
+            .field("headers", &self.middleware.syntax)
             .finish_non_exhaustive()
     }
 }
@@ -233,23 +210,23 @@ where
 {
     type Response = ServiceResponse<EitherBody<B>>;
     type Error = actix_web::Error;
-    type Transform = IdentityService<S>;
+    type Transform = IdentityMiddlewareService<S>;
     type InitError = ();
     type Future = Ready<Result<Self::Transform, Self::InitError>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(IdentityService { service: Rc::new(service), middleware: self.clone() }))
+        ready(Ok(IdentityMiddlewareService { service: Rc::new(service), layer: self.clone() }))
     }
 }
 
-/// A service whose callers are known; made by [`IdentityMiddleware`].
+/// The service of an [`IdentityMiddleware`].
 #[derive(Debug)]
-pub struct IdentityService<S> {
+pub struct IdentityMiddlewareService<S> {
     service: Rc<S>,
-    middleware: IdentityMiddleware,
+    layer: IdentityMiddleware,
 }
 
-impl<S, B> Service<ServiceRequest> for IdentityService<S>
+impl<S, B> Service<ServiceRequest> for IdentityMiddlewareService<S>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
     B: MessageBody + 'static,
@@ -264,38 +241,44 @@ where
 
     fn call(&self, request: ServiceRequest) -> Self::Future {
         let service = Rc::clone(&self.service);
-        let middleware = self.middleware.clone();
+        let layer = self.layer.clone();
         Box::pin(async move {
-            if middleware.skips(&request) {
-                return Ok(service.call(request).await?.map_into_left_body());
-            }
-            let caller = match middleware.identity.caller(&request) {
-                Ok(caller) => caller,
+            let caller = match layer.middleware.caller(&request) {
+                Ok(Some(caller)) => caller,
+                Ok(None) => return Ok(service.call(request).await?.map_into_left_body()),
                 Err(refusal) => {
-                    let response = middleware.refuse(&refusal);
+                    let response = layer.refusal_response(&refusal);
                     return Ok(request.into_response(response).map_into_right_body());
                 }
             };
-            let explicit_keys = middleware.explicit_keys;
-            let audience = Audience { caller: caller.clone(), explicit_keys };
             let call = async { service.call(request).await };
-            let (response, answers) = observe_for(audience, caller::scope(caller, call)).await;
+            let (response, answers) = layer.middleware.observe(caller, call).await;
             let response = response?;
             let refused = response.response().extensions().get::<RateLimitError>().cloned();
             let mut response = match refused {
-                Some(error) if middleware.respond.is_some() => {
-                    let refusal = middleware.refuse(&error.into());
+                Some(error) if layer.respond.is_some() => {
+                    let refusal = layer.refusal_response(&error.into());
                     response.into_response(refusal).map_into_right_body()
                 }
                 _ => response.map_into_left_body(),
             };
-            middleware.write_fields(response.response_mut(), answers);
+            set_headers(response.response_mut(), layer.middleware.syntax, answers);
             Ok(response)
         })
     }
 }
 
+impl Sealed for ServiceRequest {}
+
 impl RequestHead for ServiceRequest {
+    fn method(&self) -> &str {
+        ServiceRequest::method(self).as_str()
+    }
+
+    fn path(&self) -> &str {
+        ServiceRequest::path(self)
+    }
+
     fn peer(&self) -> Option<IpAddr> {
         Some(self.peer_addr()?.ip())
     }

@@ -1,4 +1,4 @@
-//! The client's address: the socket's peer, or what trusted proxies say they saw.
+//! The client's address: the socket's peer, or the one that trusted proxies have recorded.
 
 use std::{
     error::Error,
@@ -10,21 +10,20 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// What of a forwarding header is read, from its right end: room for a long chain of proxies, and a
-/// bound on the work that a client's own lines can cause.
+/// Bytes of forwarding headers that are parsed, from the right end: enough for long proxy chains, and a
+/// bound on work that clients can cause.
 const MAX_BYTES: usize = 8 * 1024;
 
-/// How the address of a client is found.
+/// The way to find a client's address.
 ///
-/// By default it is the peer of the socket: whatever headers say, nobody can choose it. Behind
-/// proxies the peer is always the last proxy; then say which proxies there are, and only what these
-/// wrote is believed. All lines of the one chosen header are read from right to left, since each
-/// proxy appends what it saw. Where that is no address, the walk stops at the last proxy known.
+/// By default it is the peer of the socket, which no header can change. Behind proxies the peer is
+/// the last proxy. Name the proxies; only entries that they wrote are then trusted. All lines of the
+/// chosen header are read from right to left, because each proxy appends the address of its peer. An
+/// entry that is no address ends the walk at the last known proxy.
 ///
-/// Addresses are canonical. Of an IPv6 address only the network counts, /64 unless set otherwise,
-/// because one client has at least that many addresses. An address that embeds the client's IPv4
-/// address counts as that: mapped (`::ffff:0:0/96`), translated by NAT64 (`64:ff9b::/96`), or 6to4
-/// (`2002::/16`).
+/// Addresses are canonical. Only the network of an IPv6 address counts, a /64 by default, because one
+/// client has at least that many addresses. An address that embeds the client's IPv4 address counts as
+/// that one: mapped (`::ffff:0:0/96`), translated by NAT64 (`64:ff9b::/96`), or 6to4 (`2002::/16`).
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -37,7 +36,7 @@ const MAX_BYTES: usize = 8 * 1024;
 /// let lines = [&b"198.51.100.7, 203.0.113.9"[..]];
 /// assert_eq!(address.resolve(Some(proxy), lines).unwrap().to_string(), "203.0.113.9");
 ///
-/// // Who is no proxy is believed nothing.
+/// // The header of a peer that is no proxy is ignored.
 /// let stranger: IpAddr = "192.0.2.1".parse().unwrap();
 /// assert_eq!(address.resolve(Some(stranger), lines), Some(stranger));
 /// ```
@@ -48,16 +47,19 @@ pub struct ClientAddress {
     ipv6_prefix: u8,
 }
 
+/// The trusted proxies.
 #[derive(Clone, Debug)]
 enum Proxies {
-    /// As many as said, whatever their addresses.
+    /// This many, with any addresses.
     Hops(usize),
+    /// All with an address in these networks.
     Networks(Arc<[IpNet]>),
 }
 
-/// The header in which proxies say whom they serve. Only one is read: a proxy that writes the one
-/// passes on what a client wrote in the other.
+/// The header in which proxies record their clients. Only one is read: a proxy that writes the one
+/// passes on a client's text in the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ForwardingHeader {
     /// `X-Forwarded-For: 203.0.113.9, 10.0.0.2`
     #[default]
@@ -67,7 +69,7 @@ pub enum ForwardingHeader {
 }
 
 impl ForwardingHeader {
-    /// The name of the header field, in lower case.
+    /// Returns the name of the header, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -78,22 +80,21 @@ impl ForwardingHeader {
 }
 
 impl ClientAddress {
-    /// The peer of the socket; headers are not read.
+    /// Finds the peer of the socket; headers are not read.
     #[must_use]
     pub fn peer() -> Self {
         Self::behind_hops(0)
     }
 
-    /// The client in front of proxies in `networks`, each an address or a network in CIDR
-    /// notation: the rightmost address that is in none of them. A peer in none of them is the
-    /// client itself.
+    /// Finds the client in front of proxies in `networks`: the rightmost address outside of them. A
+    /// peer outside of them is the client itself.
     ///
-    /// Every host in `networks` is believed. List the proxies' own addresses or their subnet, not
-    /// the private network that other services and their users are in as well.
+    /// A network is an address, or one in CIDR notation. Every host in it is trusted. List the
+    /// proxies' own addresses or their subnet, and not a private network that other services share.
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] names the first one that is neither.
+    /// [`InvalidNetwork`] with the first text that is neither.
     pub fn behind_proxies<N: AsRef<str>>(
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, InvalidNetwork> {
@@ -102,39 +103,39 @@ impl ClientAddress {
         Ok(Self { proxies: Proxies::Networks(networks?), ..Self::peer() })
     }
 
-    /// The client in front of exactly `hops` proxies: the address that many places from the right.
-    /// The peer is the first of them, also where a unix socket has no address.
+    /// Finds the client in front of exactly `hops` proxies: the address that many places from the
+    /// right. The peer is the first proxy, also on a unix socket without an address.
     ///
-    /// Who can reach the service past one of the proxies chooses its address. Prefer
-    /// [`behind_proxies`](Self::behind_proxies) where the proxies' networks are known.
+    /// A client that reaches the service past one of the proxies can choose its address. Prefer
+    /// [`behind_proxies`](Self::behind_proxies) if the proxies' networks are known.
     #[must_use]
     pub fn behind_hops(hops: usize) -> Self {
         Self { proxies: Proxies::Hops(hops), header: ForwardingHeader::default(), ipv6_prefix: 64 }
     }
 
-    /// Which header the proxies write; `X-Forwarded-For` by default.
+    /// Sets the header that the proxies write; `X-Forwarded-For` by default.
     #[must_use]
     pub fn header(mut self, header: ForwardingHeader) -> Self {
         self.header = header;
         self
     }
 
-    /// How many leading bits of an IPv6 address count; 64 by default, and no more than 128. An
-    /// embedded IPv4 address counts as a whole.
+    /// Sets the leading bits of an IPv6 address that count: 64 by default, at most 128. An embedded
+    /// IPv4 address counts as a whole.
     #[must_use]
     pub fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits.min(128);
         self
     }
 
-    /// The header that has to be given to [`resolve`](Self::resolve).
+    /// Returns the name of the header whose lines [`resolve`](Self::resolve) takes.
     #[must_use]
     pub fn header_name(&self) -> &'static str {
         self.header.name()
     }
 
-    /// The client's address, from the socket's peer and the values of all lines of the header, in
-    /// the order they came.
+    /// Returns the client's address, from the socket's peer and the values of all lines of the header
+    /// in their order.
     ///
     /// `None` if the peer has no address and no proxy names one.
     pub fn resolve<'a, I>(&self, peer: Option<IpAddr>, lines: I) -> Option<IpAddr>
@@ -172,7 +173,7 @@ impl ClientAddress {
     }
 }
 
-/// An address, or a network in CIDR notation.
+/// Parses an address, or a network in CIDR notation.
 fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
     let parsed = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network: IpNet = parsed.map_err(|_| InvalidNetwork(text.to_owned()))?;
@@ -187,7 +188,7 @@ fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
     Ok(mapped.map_or(network, IpNet::V4))
 }
 
-/// The network that counts as one client. Proxies are recognized before this, so that no embedded
+/// Returns the network that counts as one client. Proxies are recognized before this, so that no embedded
 /// address is taken for a proxy's.
 fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     let IpAddr::V6(address) = address else { return address };
@@ -198,7 +199,7 @@ fn network_of(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     Ipv6Addr::from_bits(address.to_bits() & mask).into()
 }
 
-/// The IPv4 address of a client that NAT64 (RFC 6052) or 6to4 (RFC 3056) translates. All clients of
+/// Returns the IPv4 address of a client that NAT64 (RFC 6052) or 6to4 (RFC 3056) translates. All clients of
 /// a NAT64 have one /64, and one client of 6to4 has 2^16 of them.
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
@@ -212,14 +213,16 @@ fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
 /// The entries of all lines, right to left.
 struct Entries<'a, I> {
     lines: Rev<I>,
-    /// What is left of the line that is being read.
+    /// The unread left end of the current line.
     rest: Option<&'a [u8]>,
+    /// The bytes that may still be parsed.
     budget: usize,
     header: ForwardingHeader,
 }
 
 impl<'a, I: DoubleEndedIterator<Item = &'a [u8]>> Entries<'a, I> {
-    /// The next address; `None` at the end, where an entry is no address, and when enough was read.
+    /// Returns the next address; `None` at the end, at an entry that is no address, and without a
+    /// budget.
     fn next_address(&mut self) -> Option<IpAddr> {
         let line = self.rest.take().or_else(|| self.lines.next())?;
         let start = line.len().saturating_sub(self.budget);
@@ -244,8 +247,8 @@ impl<'a, I: DoubleEndedIterator<Item = &'a [u8]>> Entries<'a, I> {
     }
 }
 
-/// The last `separator` outside quotes, searched from the right: what a client wrote further left
-/// cannot open a quote around what a proxy appended.
+/// Returns the position of the last `separator` outside quotes. The search starts at the right: a
+/// client's text further left cannot open a quote around an entry that a proxy appended.
 fn last_unquoted(text: &[u8], separator: u8) -> Option<usize> {
     let mut quoted = false;
     for (at, &byte) in text.iter().enumerate().rev() {
@@ -259,7 +262,7 @@ fn last_unquoted(text: &[u8], separator: u8) -> Option<usize> {
     None
 }
 
-/// The node of the only `for` in one element of `Forwarded`.
+/// Returns the node of the only `for` in one element of `Forwarded`.
 fn forwarded_for(element: &str) -> Option<&str> {
     let mut found = None;
     let mut rest = Some(element);
@@ -283,7 +286,7 @@ fn forwarded_for(element: &str) -> Option<&str> {
     }
 }
 
-/// An address, with or without a port; IPv6 also in brackets, where a port may follow.
+/// Parses an address, with or without a port; IPv6 also in brackets, before a port always.
 fn node(text: &str) -> Option<IpAddr> {
     let (address, port) = if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;
@@ -298,13 +301,13 @@ fn node(text: &str) -> Option<IpAddr> {
     port.is_none_or(is_port).then(|| address.to_canonical())
 }
 
-/// A number, or the name that a proxy made up for it (RFC 7239, section 6.3).
+/// Returns `true` for a port: a number, or a proxy's obfuscated name for it (RFC 7239, section 6.3).
 fn is_port(text: &str) -> bool {
     let number = text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
-    let made_up = |name: &str| {
+    let is_obfuscated = |name: &str| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
-    number || text.strip_prefix('_').is_some_and(made_up)
+    number || text.strip_prefix('_').is_some_and(is_obfuscated)
 }
 
 /// A text that is neither an address nor a network.

@@ -1,8 +1,9 @@
 //! A refusal as an axum response.
 //!
-//! With this feature [`RateLimitError`] is an `IntoResponse`, and so an annotated handler may return
-//! `axum::response::Result<T>`, `Result<T, RateLimitError>`, its own error that passes it on, or a
-//! `Response`. Callers are known by [`tower::IdentityLayer`](super::tower::IdentityLayer):
+//! With this feature [`RateLimitError`] is an `IntoResponse`. An annotated handler may return
+//! `axum::response::Result<T>`, `Result<T, RateLimitError>`, an error of its own with
+//! `From<RateLimitError>`, or a `Response`. [`tower::IdentityLayer`](super::tower::IdentityLayer) sets
+//! the caller:
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -22,15 +23,15 @@
 //! # }
 //! ```
 //!
-//! Without `into_make_service_with_connect_info` axum does not pass on the peer's address, and every
-//! request is refused with 400; a warning is logged.
+//! Without `into_make_service_with_connect_info` axum does not pass on the peer's address. Every request
+//! is then refused with 400, and a warning is logged.
 
 use ::axum::response::{IntoResponse, Response};
 
 use super::{
     headers::HeaderSyntax,
     refusal::Refusal,
-    tower::{ProblemJson, refuse},
+    tower::{ProblemJson, refusal_response},
 };
 use crate::{error::RateLimitError, rejection::FromRejection};
 
@@ -44,11 +45,11 @@ impl IntoResponse for RateLimitError {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        refuse(&ProblemJson, &self, HeaderSyntax::default())
+        refusal_response(&ProblemJson, &self, HeaderSyntax::default())
     }
 }
 
-// What the compiler advises on a wrong return type is the same with every feature.
+// The compiler's advice on a wrong return type is the same with every feature.
 #[diagnostic::do_not_recommend]
 impl FromRejection for Response {
     fn from_rejection(error: RateLimitError) -> Self {

@@ -1,27 +1,26 @@
-//! What the limits of a request answered, as header fields: names and values.
+//! Rate limit headers: names and values, from the answers of a request's limits. Pure.
 
 use std::{fmt::Write, time::Duration};
 
 use crate::{decision::Decision, error::RateLimitError};
 
-/// In which header fields a response tells what is left.
+/// The syntax of the headers with the remaining quota.
 ///
-/// The fields are those of a draft of the IETF's HTTPAPI working group, and drafts move: the
-/// syntaxes are named.
+/// A draft of the IETF's HTTPAPI working group defines them. Drafts change, so each syntax has a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeaderSyntax {
     /// `RateLimit-Policy` and `RateLimit` as in `draft-ietf-httpapi-ratelimit-headers-11`.
     ///
-    /// Lists, with an item for each policy that answered. `q` is the threshold and `w` the period
-    /// in seconds, left out below one second; `r` is what remains and `t` for how many seconds it
-    /// will not be more. With several tiers, a policy's item speaks of the tier that answered.
+    /// Lists, with an item for each policy that answered. `q` is the threshold and `w` the period in
+    /// seconds, left out below one second. `r` is the remaining quota, and `t` the seconds until there
+    /// is more. With several tiers, an item describes the tier that answered.
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, the last in seconds
     /// from now until the full quota is back. Of several policies, the one with the least left.
     Legacy,
-    /// The fields of both.
+    /// The headers of both.
     Both,
     /// None.
     Off,
@@ -34,16 +33,15 @@ const LEGACY_REMAINING: &str = "x-ratelimit-remaining";
 const LEGACY_RESET: &str = "x-ratelimit-reset";
 
 impl HeaderSyntax {
-    /// Every field that one of the syntaxes has, in lower case: what a response has to expose to
-    /// scripts of other origins.
-    pub const ALL_FIELDS: [&str; 5] = [POLICY, QUOTA, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET];
+    /// The names of all headers of all syntaxes, in lower case. A response has to expose them to scripts
+    /// of other origins.
+    pub const ALL: [&str; 5] = [POLICY, QUOTA, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET];
 
-    /// The header fields, as lower-case names and values, for what the limits of a request
-    /// answered, in that order; of several answers of one policy, the last. Numbers a client waits
-    /// on are rounded up.
+    /// Returns the headers for the answers of a request's limits, as lower-case names and values.
     ///
-    /// A name that is not ASCII is percent-encoded. No fields come of answers that are not
-    /// about a quota.
+    /// Policies have the order of their first answers; the last answer of each counts. Seconds to wait
+    /// are rounded up. A policy name that is not ASCII is percent-encoded. Answers without a quota,
+    /// such as [`Unavailable`](crate::Unavailable), make no headers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -54,7 +52,7 @@ impl HeaderSyntax {
     /// const REPLY: Policy = Policy::sliding_window("reply", Duration::from_secs(60), 5);
     /// let answer = Limiter::in_memory().check(&REPLY, "harry").await;
     /// assert_eq!(
-    ///     HeaderSyntax::Draft11.fields(&[answer]),
+    ///     HeaderSyntax::Draft11.headers(&[answer]),
     ///     [
     ///         ("ratelimit-policy", r#""reply";q=5;w=60"#.to_owned()),
     ///         ("ratelimit", r#""reply";r=4;t=60"#.to_owned()),
@@ -63,34 +61,34 @@ impl HeaderSyntax {
     /// # }
     /// ```
     #[must_use]
-    pub fn fields(
+    pub fn headers(
         self,
         answers: &[Result<Decision, RateLimitError>],
     ) -> Vec<(&'static str, String)> {
         let quotas = quotas(answers);
-        let mut fields = Vec::new();
+        let mut headers = Vec::new();
         if matches!(self, Self::Draft11 | Self::Both) && !quotas.is_empty() {
-            fields.push((POLICY, list(&quotas, Quota::write_policy)));
-            fields.push((QUOTA, list(&quotas, Quota::write_left)));
+            headers.push((POLICY, list(&quotas, Quota::write_policy)));
+            headers.push((QUOTA, list(&quotas, Quota::write_remaining)));
         }
         if matches!(self, Self::Legacy | Self::Both)
             && let Some(least) = quotas.iter().min_by_key(|quota| quota.remaining)
         {
-            fields.push((LEGACY_LIMIT, least.threshold.to_string()));
-            fields.push((LEGACY_REMAINING, least.remaining.to_string()));
-            fields.push((LEGACY_RESET, seconds(least.reset_after).to_string()));
+            headers.push((LEGACY_LIMIT, least.threshold.to_string()));
+            headers.push((LEGACY_REMAINING, least.remaining.to_string()));
+            headers.push((LEGACY_RESET, seconds(least.reset_after).to_string()));
         }
-        fields
+        headers
     }
 }
 
-/// A policy and what is left of it, whether the call was admitted or refused.
+/// The quota of one policy after an admitted or refused call.
 struct Quota {
     policy: &'static str,
     threshold: u32,
     period: Duration,
     remaining: u32,
-    /// How long no more than `remaining` can be had.
+    /// The time until more than `remaining` units can be had.
     window: Duration,
     reset_after: Duration,
 }
@@ -120,13 +118,13 @@ impl Quota {
 
     fn write_policy(&self, list: &mut String) {
         let _ = write!(list, ";q={}", self.threshold);
-        // `w` has whole seconds: what is shorter than one would be told far too long.
+        // `w` has whole seconds: a shorter period would be rounded up far too much.
         if self.period >= Duration::from_secs(1) {
             let _ = write!(list, ";w={}", seconds(self.period));
         }
     }
 
-    fn write_left(&self, list: &mut String) {
+    fn write_remaining(&self, list: &mut String) {
         let _ = write!(list, ";r={}", self.remaining);
         if !self.window.is_zero() {
             let _ = write!(list, ";t={}", seconds(self.window));
@@ -134,7 +132,7 @@ impl Quota {
     }
 }
 
-/// One for each policy, in the order of their first answers.
+/// Returns one quota for each policy, in the order of their first answers.
 fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
     let mut quotas: Vec<Quota> = Vec::new();
     for quota in answers.iter().filter_map(Quota::of) {
@@ -146,7 +144,7 @@ fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
     quotas
 }
 
-/// A list of strings with parameters (RFC 9651).
+/// Formats a list of strings with parameters (RFC 9651).
 fn list(quotas: &[Quota], write_parameters: impl Fn(&Quota, &mut String)) -> String {
     let mut list = String::new();
     for quota in quotas {
@@ -166,7 +164,7 @@ fn list(quotas: &[Quota], write_parameters: impl Fn(&Quota, &mut String)) -> Str
     list
 }
 
-/// A policy's name as clients see it: what a string of a header field cannot hold is
+/// Returns a policy's name for clients. Characters that a header's string cannot contain are
 /// percent-encoded, and so is the percent sign.
 pub(crate) fn wire_name(name: &str) -> String {
     let mut encoded = String::with_capacity(name.len());
@@ -181,7 +179,7 @@ pub(crate) fn wire_name(name: &str) -> String {
     encoded
 }
 
-/// Whole seconds, rounded up.
+/// Returns whole seconds, rounded up.
 pub(crate) fn seconds(wait: Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }

@@ -1,4 +1,4 @@
-//! Who is calling, as a request tells it.
+//! The caller of a request: extractors, and the treatment of missing and malformed identities.
 
 use std::{
     fmt,
@@ -12,26 +12,28 @@ use std::{
 use super::{address::ClientAddress, refusal::Refusal};
 use crate::caller::Caller;
 
-/// How the caller is found in a request of type `R`.
+/// The extraction of the caller from requests of type `R`.
 ///
-/// The frameworks' modules have this type for their requests: `web::tower::Identity` and
+/// The frameworks' modules have aliases for their requests: `web::tower::Identity` and
 /// `web::actix::Identity`.
 ///
 /// A request without an identity is refused, unless [`on_missing`](Self::on_missing) is set. A
-/// malformed identity is never a missing one: no other source is asked, and the request is refused,
-/// unless [`on_malformed`](Self::on_malformed) is set. No request goes uncounted.
+/// malformed identity is never a missing one: no alternative is tried, and the request is refused,
+/// unless [`on_malformed`](Self::on_malformed) is set. Every request is counted or refused.
 pub struct Identity<R> {
-    sources: Vec<Source<R>>,
-    missing: OnMissing,
-    malformed: Malformed,
+    /// The first, and its alternatives in their order.
+    extractors: Vec<Extractor<R>>,
+    on_missing: OnMissing,
+    on_malformed: OnMalformed,
     warned: Arc<AtomicBool>,
 }
 
 /// The treatment of a request without an identity.
 ///
-/// Refusing is the default, because a shared quota is one that any stranger can use up for all the
-/// others. It also shows at the first request that a server does not pass on the peer's address.
+/// Refusal is the default: any stranger could use up a shared quota. The first refused request also
+/// shows that a server does not pass on the peer's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum OnMissing {
     /// The request is counted for one caller that all such requests share.
     Shared,
@@ -43,7 +45,8 @@ pub enum OnMissing {
 /// The treatment of a request whose identity is malformed: its header is repeated, empty, or not
 /// UTF-8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Malformed {
+#[non_exhaustive]
+pub enum OnMalformed {
     /// The request is refused with [`Refusal::MalformedIdentity`].
     #[default]
     Reject,
@@ -51,93 +54,104 @@ pub enum Malformed {
     Shared,
 }
 
-/// A function that a user gave, shared by clones.
+/// A function of the user, shared by clones.
 pub(super) type SharedFn<A, T> = Arc<dyn Fn(&A) -> T + Send + Sync>;
 
-enum Source<R> {
+/// One way to find a caller.
+enum Extractor<R> {
     Address(ClientAddress),
     Header { name: Box<str>, is_plain: bool },
     Custom(SharedFn<R, Option<Caller>>),
 }
 
-/// The finding of one source.
-enum Found {
+/// The result of one extractor.
+enum Extracted {
     Caller(Caller),
-    OnMissing,
+    Missing,
     Malformed,
 }
 
-impl From<Option<Caller>> for Found {
+impl From<Option<Caller>> for Extracted {
     fn from(caller: Option<Caller>) -> Self {
-        caller.map_or(Self::OnMissing, Self::Caller)
+        caller.map_or(Self::Missing, Self::Caller)
     }
 }
 
-/// What an identity reads of a request, whatever its framework.
-///
-/// Implemented for the requests of the frameworks; there is no need to implement it elsewhere.
-pub trait RequestHead {
-    /// The address at the other end of the socket.
+/// The head of a request, in any framework. Sealed: implemented for the requests of the frameworks.
+pub trait RequestHead: Sealed {
+    /// Returns the method, in upper case as a rule.
+    fn method(&self) -> &str;
+
+    /// Returns the path, without the query.
+    fn path(&self) -> &str;
+
+    /// Returns the address at the other end of the socket.
     fn peer(&self) -> Option<IpAddr>;
 
-    /// The values of all lines of a header, in the order they came; `name` is in lower case.
+    /// Returns the values of all lines of a header, in their order. `name` is in lower case.
     fn header_lines(&self, name: &str) -> impl DoubleEndedIterator<Item = &[u8]>;
 
-    /// What `read` finds in the value of type `T` among the request's extensions.
+    /// Returns the caller that `read` makes of the extension of type `T`, if there is one.
     fn extension<T: Send + Sync + 'static>(
         &self,
         read: impl FnOnce(&T) -> Caller,
     ) -> Option<Caller>;
 }
 
+/// Keeps [`RequestHead`] to the requests of the frameworks, so that it can grow.
+#[allow(unnameable_types, reason = "that is what seals the trait")]
+pub trait Sealed {}
+
 impl<R: RequestHead + 'static> Identity<R> {
-    /// The address at the other end of the socket: the client's, if it connects directly.
+    /// Identifies callers by the address at the other end of the socket: the client's, if it connects
+    /// directly.
     #[must_use]
     pub fn peer() -> Self {
         Self::address(ClientAddress::peer())
     }
 
-    /// The client's address, found as `address` says.
+    /// Identifies callers by the client's address.
     #[must_use]
     pub fn address(address: ClientAddress) -> Self {
-        Self::from_source(Source::Address(address))
+        Self::from_extractor(Extractor::Address(address))
     }
 
-    /// The value of a header, such as an API key, as its SHA-256. It identifies a caller only once it
-    /// has been authenticated: otherwise whoever makes up a value has a quota of its own.
+    /// Identifies callers by the SHA-256 of a header, such as an API key.
     ///
-    /// The value itself reaches neither the store nor a log. [`Caller::digest`] makes the same
+    /// The value must have been authenticated. Otherwise every invented value has a quota of its own.
+    ///
+    /// The value itself reaches neither the store nor a log. [`Caller::digest`] returns the same
     /// caller. A digest does not hide values that can be guessed, such as names.
     ///
     /// A header that is repeated, empty, or not UTF-8 is malformed.
     #[must_use]
     pub fn header(name: &str) -> Self {
         let name = name.to_ascii_lowercase().into();
-        Self::from_source(Source::Header { name, is_plain: false })
+        Self::from_extractor(Extractor::Header { name, is_plain: false })
     }
 
-    /// As [`header`](Self::header), but the value is readable in the store's keys: for names, never
-    /// for secrets.
+    /// Identifies callers as [`header`](Self::header) does, but with the value readable in the store's
+    /// keys: for names, never for secrets.
     #[must_use]
     pub fn plain_header(name: &str) -> Self {
         let name = name.to_ascii_lowercase().into();
-        Self::from_source(Source::Header { name, is_plain: true })
+        Self::from_extractor(Extractor::Header { name, is_plain: true })
     }
 
-    /// What an authentication layer further out left in the request's extensions: the text of the
-    /// value of type `T`.
+    /// Identifies callers by the text of the extension of type `T`, which an authentication layer
+    /// further out has inserted.
     #[must_use]
     pub fn extension<T: fmt::Display + Send + Sync + 'static>() -> Self {
         Self::from_fn(|request: &R| request.extension(|principal: &T| Caller::from(principal)))
     }
 
-    /// What `find` makes of the request.
+    /// Identifies callers by a function. `None` is a missing identity.
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
     /// use ratelimit_runtime::{Caller, web::tower::Identity};
     ///
-    /// /// Left by the layer that has authenticated the request.
+    /// /// Inserted by the layer that has authenticated the request.
     /// #[derive(Clone)]
     /// struct Claims { tenant: String, user: u64 }
     ///
@@ -148,25 +162,25 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// # }
     /// ```
     ///
-    /// Headers are the client's own words, `Host` included: a function that counts by one gives a new
-    /// quota for each value.
+    /// Clients choose their headers, `Host` included: a function that counts by one grants a new quota
+    /// for each value.
     pub fn from_fn(find: impl Fn(&R) -> Option<Caller> + Send + Sync + 'static) -> Self {
-        Self::from_source(Source::Custom(Arc::new(find)))
+        Self::from_extractor(Extractor::Custom(Arc::new(find)))
     }
 
-    fn from_source(source: Source<R>) -> Self {
+    fn from_extractor(extractor: Extractor<R>) -> Self {
         Self {
-            sources: vec![source],
-            missing: OnMissing::default(),
-            malformed: Malformed::default(),
+            extractors: vec![extractor],
+            on_missing: OnMissing::default(),
+            on_malformed: OnMalformed::default(),
             warned: Arc::default(),
         }
     }
 
-    /// Falls back to `other` where this identity is missing, but not where it is malformed.
+    /// Falls back to `other` if this identity is missing, but not if it is malformed.
     ///
-    /// The callers that `other` finds are marked, as by [`Caller::alternative`]: no text in a header
-    /// equals one of them.
+    /// The callers of `other` are marked, as by [`Caller::alternative`]: no text in a header equals
+    /// one of them.
     ///
     /// ```
     /// # #[cfg(feature = "tower")] {
@@ -177,37 +191,39 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// ```
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
-        self.sources.extend(other.sources);
+        self.extractors.extend(other.extractors);
         self
     }
 
     /// Sets the treatment of requests without an identity; [`OnMissing::Reject`] by default.
     #[must_use]
-    pub fn on_missing(mut self, missing: OnMissing) -> Self {
-        self.missing = missing;
+    pub fn on_missing(mut self, on_missing: OnMissing) -> Self {
+        self.on_missing = on_missing;
         self
     }
 
-    /// Sets the treatment of malformed identities; [`Malformed::Reject`] by default.
+    /// Sets the treatment of malformed identities; [`OnMalformed::Reject`] by default.
     #[must_use]
-    pub fn on_malformed(mut self, malformed: Malformed) -> Self {
-        self.malformed = malformed;
+    pub fn on_malformed(mut self, on_malformed: OnMalformed) -> Self {
+        self.on_malformed = on_malformed;
         self
     }
 
-    /// The caller of `request`.
+    /// Returns the caller of `request`.
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoIdentity`] and [`Refusal::MalformedIdentity`], unless
-    /// [`on_missing`](Self::on_missing) or [`on_malformed`](Self::on_malformed) has such requests
-    /// share a quota.
+    /// [`Refusal::NoIdentity`] unless [`on_missing`](Self::on_missing) is [`OnMissing::Shared`], and
+    /// [`Refusal::MalformedIdentity`] unless [`on_malformed`](Self::on_malformed) is
+    /// [`OnMalformed::Shared`].
     pub fn caller(&self, request: &R) -> Result<Caller, Refusal> {
-        for (place, source) in self.sources.iter().enumerate() {
-            match source.find(request) {
-                Found::Caller(caller) => return Ok((0..place).fold(caller, |it, _| it.marked())),
-                Found::Malformed => return self.malformed(),
-                Found::OnMissing => {}
+        for (index, extractor) in self.extractors.iter().enumerate() {
+            match extractor.extract(request) {
+                Extracted::Caller(caller) => {
+                    return Ok((0..index).fold(caller, |caller, _| caller.marked()));
+                }
+                Extracted::Malformed => return self.malformed(),
+                Extracted::Missing => {}
             }
         }
         self.missing()
@@ -215,16 +231,20 @@ impl<R: RequestHead + 'static> Identity<R> {
 
     fn missing(&self) -> Result<Caller, Refusal> {
         let is_first = !self.warned.swap(true, Ordering::Relaxed);
-        match self.missing {
+        match self.on_missing {
             OnMissing::Reject => {
                 if is_first {
-                    tracing::warn!("a request without an identity was refused, as all such are");
+                    tracing::warn!(
+                        "request without an identity refused; further ones are not logged"
+                    );
                 }
                 Err(Refusal::NoIdentity)
             }
             OnMissing::Shared => {
                 if is_first {
-                    tracing::warn!("a request without an identity: all such share their limits");
+                    tracing::warn!(
+                        "request without an identity counted for the shared caller; further ones are not logged"
+                    );
                 }
                 Ok(Caller::shared())
             }
@@ -232,24 +252,24 @@ impl<R: RequestHead + 'static> Identity<R> {
     }
 
     fn malformed(&self) -> Result<Caller, Refusal> {
-        match self.malformed {
-            Malformed::Reject => Err(Refusal::MalformedIdentity),
-            Malformed::Shared => Ok(Caller::shared()),
+        match self.on_malformed {
+            OnMalformed::Reject => Err(Refusal::MalformedIdentity),
+            OnMalformed::Shared => Ok(Caller::shared()),
         }
     }
 }
 
-impl<R: RequestHead> Source<R> {
-    fn find(&self, request: &R) -> Found {
+impl<R: RequestHead> Extractor<R> {
+    fn extract(&self, request: &R) -> Extracted {
         match self {
             Self::Address(address) => {
                 let lines = || request.header_lines(address.header_name());
                 match address.resolve(request.peer(), lines()) {
-                    Some(client) => Found::Caller(client.into()),
+                    Some(client) => Extracted::Caller(client.into()),
                     None if address.reads_header(request.peer()) && lines().next().is_some() => {
-                        Found::Malformed
+                        Extracted::Malformed
                     }
-                    None => Found::OnMissing,
+                    None => Extracted::Missing,
                 }
             }
             Self::Header { name, is_plain } => header(request.header_lines(name), *is_plain),
@@ -258,29 +278,29 @@ impl<R: RequestHead> Source<R> {
     }
 }
 
-/// The caller that the only line of a header names.
-fn header<'a>(mut lines: impl Iterator<Item = &'a [u8]>, is_plain: bool) -> Found {
-    let Some(line) = lines.next() else { return Found::OnMissing };
+/// Returns the caller that the only line of a header names.
+fn header<'a>(mut lines: impl Iterator<Item = &'a [u8]>, is_plain: bool) -> Extracted {
+    let Some(line) = lines.next() else { return Extracted::Missing };
     match str::from_utf8(line).map(str::trim) {
         Ok(text) if !text.is_empty() && lines.next().is_none() => {
-            Found::Caller(if is_plain { Caller::from(text) } else { Caller::digest(text) })
+            Extracted::Caller(if is_plain { Caller::from(text) } else { Caller::digest(text) })
         }
-        _ => Found::Malformed,
+        _ => Extracted::Malformed,
     }
 }
 
 impl<R> Clone for Identity<R> {
     fn clone(&self) -> Self {
         Self {
-            sources: self.sources.clone(),
-            missing: self.missing,
-            malformed: self.malformed,
+            extractors: self.extractors.clone(),
+            on_missing: self.on_missing,
+            on_malformed: self.on_malformed,
             warned: Arc::clone(&self.warned),
         }
     }
 }
 
-impl<R> Clone for Source<R> {
+impl<R> Clone for Extractor<R> {
     fn clone(&self) -> Self {
         match self {
             Self::Address(address) => Self::Address(address.clone()),
@@ -295,8 +315,8 @@ impl<R> Clone for Source<R> {
 impl<R> fmt::Debug for Identity<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")
-            .field("missing", &self.missing)
-            .field("malformed", &self.malformed)
+            .field("on_missing", &self.on_missing)
+            .field("on_malformed", &self.on_malformed)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Why a request got no other response: its status, fields and problem details.
+//! The refusal of a request: status, headers and problem details. Pure.
 
 use std::fmt::Write;
 
@@ -8,30 +8,29 @@ use crate::error::RateLimitError;
 /// The content type of [`Refusal::problem`].
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// The problem type of a request that takes more than its limit ever admits; it leads to the
-/// documentation.
+/// The problem type of a request that its limit can never admit: the address of its documentation.
 const TOO_LARGE: &str =
     "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html";
 
 /// The detail of [`Refusal::NoIdentity`].
-pub(super) const NO_IDENTITY: &str = "the request does not say who is calling";
+pub(super) const NO_IDENTITY: &str = "the request does not identify its caller";
 
 /// The detail of [`Refusal::MalformedIdentity`].
 pub(super) const MALFORMED_IDENTITY: &str =
     "the header that identifies the caller is repeated, empty, or not UTF-8";
 
-/// Why a request is not served.
+/// The reason why a request is not served.
 ///
-/// Its parts make a response: [`status`](Self::status), [`fields`](Self::fields), and
+/// A response consists of its [`status`](Self::status), its [`headers`](Self::headers), and
 /// [`problem`](Self::problem) as the body. None of them names the caller, the key or the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A limit did not let it through.
+    /// A limit refused the request, or could not be decided.
     Limit(RateLimitError),
-    /// It does not say who is calling, and that is required.
+    /// The request has no identity, and one is required.
     NoIdentity,
-    /// The header that identifies its caller is repeated, empty, or not UTF-8.
+    /// The header that identifies the caller is repeated, empty, or not UTF-8.
     MalformedIdentity,
 }
 
@@ -42,9 +41,13 @@ impl From<RateLimitError> for Refusal {
 }
 
 impl Refusal {
-    /// The HTTP status: 429 for a limit that is reached, 422 for a request that its limit can never
-    /// admit, 503 when the store could not decide, 500 for a policy that breaks a rule, 400 without
-    /// a well-formed identity.
+    /// Returns the HTTP status.
+    ///
+    /// - 429 for a limit that is reached,
+    /// - 422 for a request that its limit can never admit,
+    /// - 503 if the store could not decide,
+    /// - 500 for a policy that breaks a rule,
+    /// - 400 without a well-formed identity.
     ///
     /// Common clients repeat requests after 408, 413, 429 and 5xx by themselves, and not after 422.
     #[must_use]
@@ -58,8 +61,8 @@ impl Refusal {
         }
     }
 
-    /// When the request may be repeated, in whole seconds, rounded up and at least 1: the value of
-    /// `Retry-After`. `None` if that is not known.
+    /// Returns the value of `Retry-After`: the wait in whole seconds, rounded up and at least 1. `None`
+    /// if it is not known.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
@@ -70,22 +73,22 @@ impl Refusal {
         }
     }
 
-    /// The header fields of the response but for its content type: `Retry-After`, `Cache-Control`,
-    /// and those of the syntax. Names are in lower case.
+    /// Returns the headers of the response except its content type: `Cache-Control`, `Retry-After`, and
+    /// those of the syntax. Names are in lower case.
     #[must_use]
-    pub fn fields(&self, syntax: HeaderSyntax) -> Vec<(&'static str, String)> {
-        let mut fields = vec![("cache-control", "no-store".to_owned())];
-        fields.extend(self.retry_after().map(|wait| ("retry-after", wait.to_string())));
+    pub fn headers(&self, syntax: HeaderSyntax) -> Vec<(&'static str, String)> {
+        let mut headers = vec![("cache-control", "no-store".to_owned())];
+        headers.extend(self.retry_after().map(|wait| ("retry-after", wait.to_string())));
         if let Self::Limit(error) = self {
-            fields.extend(syntax.fields(&[Err(error.clone())]));
+            headers.extend(syntax.headers(&[Err(error.clone())]));
         }
-        fields
+        headers
     }
 
-    /// Problem details (RFC 9457): a JSON object, whose content type is [`PROBLEM_JSON`].
+    /// Returns the problem details (RFC 9457): a JSON object, whose content type is [`PROBLEM_JSON`].
     ///
-    /// For a limit that is reached or can never admit the request, `violated-policies` holds the
-    /// policy's name as the header fields have it.
+    /// For a limit that is reached or can never admit the request, `violated-policies` lists the
+    /// policy's name as the headers have it.
     #[must_use]
     pub fn problem(&self) -> String {
         let (kind, title) = match self {
@@ -130,7 +133,7 @@ impl Refusal {
     }
 }
 
-/// A JSON string (RFC 8259, section 7).
+/// Appends a JSON string (RFC 8259, section 7).
 fn push_json(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {

@@ -1,7 +1,7 @@
 //! A refusal as a gRPC status.
 //!
-//! With this feature [`RateLimitError`] becomes a [`Status`], so that the methods of a service can
-//! be annotated. Who is calling is told by the layers of [`tower`](super::tower), added with
+//! With this feature [`RateLimitError`] converts into a [`Status`], so that the methods of a service can
+//! be annotated. The layers of [`tower`](super::tower) set the caller. Add them with
 //! `Server::builder().layer(..)`; metadata are headers there:
 //!
 //! ```
@@ -22,9 +22,13 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal};
 use crate::error::RateLimitError;
 
-/// `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose
-/// subject is the policy's name; `FAILED_PRECONDITION` for a call that its limit can never admit;
-/// `UNAVAILABLE` when the store could not decide, `INTERNAL` for a policy that breaks a rule.
+/// The status of each error:
+///
+/// - `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose
+///   subject is the policy's name,
+/// - `FAILED_PRECONDITION` for a call that its limit can never admit,
+/// - `UNAVAILABLE` if the store could not decide,
+/// - `INTERNAL` for a policy that breaks a rule.
 impl From<RateLimitError> for Status {
     fn from(error: RateLimitError) -> Self {
         let message = error.to_string();
@@ -52,7 +56,7 @@ impl From<Refusal> for Status {
     }
 }
 
-/// The response of a gRPC server to a request that is not served, for the layers of
+/// Returns the response of a gRPC server to a request that is not served, for the layers of
 /// [`tower`](super::tower).
 #[must_use]
 pub fn respond(refusal: &Refusal) -> Response<Body> {

@@ -1,32 +1,31 @@
 //! Layers for tower services over the types of `http`: axum, tonic, hyper.
 //!
-//! [`IdentityLayer`] says who is calling, and puts on the response what is left. [`GateLayer`]
-//! applies a limit to a service as a whole, before it is called.
+//! [`IdentityLayer`] sets the ambient caller, and headers with the remaining quota on the response.
+//! [`GateLayer`] applies a limit to a service as a whole, before it is called.
 //!
 //! # Attribute or gate
 //!
-//! A framework's extractors run before the handler's body, and so before the limit of an annotated
-//! handler: by then the request's body has been read. Such a limit can know all of the request, its
-//! key, cost and threshold may come from what was extracted, and it stands where it is seen.
-//! A gate decides on the request's head alone. Put one in front of handlers that read large bodies
-//! or whose extractors are dear; both may be in place.
+//! A framework's extractors run before the limit of an annotated handler: by then the request's body
+//! has been read. The key, cost and threshold of such a limit may come from extracted values. A gate
+//! decides by the request's head alone. Put one in front of handlers that read large bodies or have
+//! expensive extractors. Both may be in place.
 //!
 //! # Order
 //!
-//! `Router::layer` and `ServerBuilder::layer` wrap what is there, so the last one added comes
-//! first; in a `tower::ServiceBuilder` it is the other way round. From the outside in:
+//! The last layer that `Router::layer` or `ServerBuilder::layer` adds is the outermost. In a
+//! `tower::ServiceBuilder` it is the first. From the outside in:
 //!
 //! 1. Cross-origin handling, such as `tower_http::cors::CorsLayer`. It answers preflights itself, so
-//!    that none reaches a limit, and lets scripts read refusals. Have it expose `ratelimit`,
-//!    `ratelimit-policy` and `retry-after`.
-//! 2. Authentication, if [`Identity::extension`](super::Identity::extension) is to find whom it
-//!    authenticated.
+//!    that none reaches a limit, and makes refusals readable for scripts. Expose `ratelimit`,
+//!    `ratelimit-policy` and `retry-after` there.
+//! 2. Authentication, if [`Identity::extension`](super::Identity::extension) reads the authenticated
+//!    principal.
 //! 3. [`IdentityLayer`].
 //! 4. [`GateLayer`]s.
 //!
-//! Health checks are left out by adding their routes after the layers, or with
-//! `.skip(tower::paths(["/healthz"]))`. There is no such predicate for preflights: a client that sends
-//! what looks like one would reach handlers of `any` method uncounted.
+//! To leave out health checks, add their routes after the layers, or write
+//! `.skip(tower::paths(["/healthz"]))`. There is no such predicate for preflights: a client could
+//! imitate one and reach handlers of `any` method uncounted.
 
 mod gate;
 mod identity;
@@ -41,34 +40,30 @@ pub use identity::{IdentityLayer, IdentityService};
 pub use peer::PeerAddress;
 pub use service::ResponseFuture;
 
+pub use super::middleware::paths;
 use super::{
     headers::HeaderSyntax,
-    identity::RequestHead,
+    identity::{RequestHead, Sealed},
+    middleware::header_changes,
     refusal::{PROBLEM_JSON, Refusal},
 };
 use crate::{decision::Decision, error::RateLimitError};
 
-/// How the caller is found in a request of `http`.
+/// The extraction of callers from requests of `http`.
 ///
-/// The peer's address is axum's `ConnectInfo<SocketAddr>` or tonic's `TcpConnectInfo`, with their
-/// features, or else a [`PeerAddress`] among the extensions.
+/// The peer's address is a [`PeerAddress`] in the extensions. With their features, it is otherwise
+/// axum's `ConnectInfo<SocketAddr>` or tonic's `TcpConnectInfo`.
 pub type Identity = super::Identity<Parts>;
 
-/// Whether a request is for one of `paths`, exactly as the layer sees them: inside axum's `nest`
-/// without its prefix. For `skip`.
-pub fn paths<const N: usize>(paths: [&'static str; N]) -> impl Fn(&Parts) -> bool + Clone {
-    move |request| paths.contains(&request.uri.path())
-}
-
-/// Makes the response to a request that is not served: [`ProblemJson`], or a function.
+/// A builder of refusal responses: [`ProblemJson`], or a function.
 ///
-/// Header fields that tell when to come back and what is left are added to it.
+/// Headers such as `Retry-After` and the remaining quota are added to its response.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot make a response with the body `{B}`",
     note = "give the layer's `respond` a function from `&Refusal` to `http::Response<{B}>`; for a gRPC server it is `web::tonic::respond`"
 )]
 pub trait Respond<B> {
-    /// The response.
+    /// Returns the response to a request that is not served.
     fn respond(&self, refusal: &Refusal) -> Response<B>;
 }
 
@@ -78,7 +73,7 @@ impl<B, F: Fn(&Refusal) -> Response<B>> Respond<B> for F {
     }
 }
 
-/// Responds with problem details (RFC 9457), as [`Refusal::problem`] writes them.
+/// Responses with the problem details (RFC 9457) of [`Refusal::problem`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
@@ -96,16 +91,16 @@ fn status(refusal: &Refusal) -> StatusCode {
     StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// The response to a request that is not served, with the fields that it did not set itself. It
-/// carries the error among its extensions, for layers further out.
-pub(super) fn refuse<B>(
+/// Returns the response to a request that is not served, with the headers that the responder did not
+/// set itself. Its extensions contain the error, for layers further out.
+pub(super) fn refusal_response<B>(
     responder: &impl Respond<B>,
     refusal: &Refusal,
     syntax: HeaderSyntax,
 ) -> Response<B> {
     let mut response = responder.respond(refusal);
-    for (name, value) in refusal.fields(syntax) {
-        if let Some(value) = header_value(value) {
+    for (name, value) in refusal.headers(syntax) {
+        if let Ok(value) = HeaderValue::try_from(value) {
             response.headers_mut().entry(HeaderName::from_static(name)).or_insert(value);
         }
     }
@@ -115,32 +110,32 @@ pub(super) fn refuse<B>(
     response
 }
 
-/// Replaces the fields of a response by those of the answers, and of the refusal that made it.
-///
-/// A refusal is visible, and so are its limit and its wait, also those of an explicit key.
-fn write_fields<B>(
+/// Replaces the rate limit headers by those of the answers, and of the refusal that made the response.
+fn set_headers<B>(
     response: &mut Response<B>,
     syntax: HeaderSyntax,
-    mut answers: Vec<Result<Decision, RateLimitError>>,
+    answers: Vec<Result<Decision, RateLimitError>>,
 ) {
-    answers.extend(response.extensions().get::<RateLimitError>().cloned().map(Err));
-    if answers.is_empty() {
-        return;
-    }
-    let headers = response.headers_mut();
-    for name in HeaderSyntax::ALL_FIELDS {
-        headers.remove(name);
-    }
-    for (name, value) in syntax.fields(&answers) {
-        headers.extend(header_value(value).map(|value| (HeaderName::from_static(name), value)));
+    let changes = header_changes(syntax, answers, response.extensions().get::<RateLimitError>());
+    for (name, value) in changes {
+        response.headers_mut().remove(name);
+        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
     }
 }
 
-fn header_value(value: String) -> Option<HeaderValue> {
-    HeaderValue::try_from(value).ok()
-}
+impl Sealed for Parts {}
 
 impl RequestHead for Parts {
+    fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    fn path(&self) -> &str {
+        self.uri.path()
+    }
+
     fn peer(&self) -> Option<IpAddr> {
         peer::peer(&self.extensions)
     }

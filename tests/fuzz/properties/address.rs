@@ -72,6 +72,7 @@ fn a_proxy_is_believed_and_who_stands_before_it_is_not(header: ForwardingHeader,
     let seen = |address: &str| match header {
         ForwardingHeader::XForwardedFor => address.to_owned(),
         ForwardingHeader::Forwarded => format!("for={address};proto=https"),
+        other => panic!("no proxy writes {other:?} here"),
     };
     let by_network = ClientAddress::behind_proxies(["10.0.0.0/8"]).expect("a network");
     for (address, chain) in [

@@ -14,9 +14,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Identity, ProblemJson, Respond, refuse,
+    Identity, ProblemJson, Respond, refusal_response,
     service::{Inner, ResponseFuture},
-    write_fields,
+    set_headers,
 };
 use crate::{
     caller::{self, Caller},
@@ -27,13 +27,12 @@ use crate::{
     web::{HeaderSyntax, Refusal, identity::SharedFn},
 };
 
-/// Applies a limit to all requests of a service together, for each caller, before the service sees
-/// them: no extractor has run, and nothing of the body has been read.
+/// Applies a limit per caller to all requests of a service, before the service is called: no extractor
+/// has run, and nothing of the body has been read.
 ///
 /// It counts for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
-/// sets, or by an [`identity`](Self::identity) of its own; without either, all requests share one
-/// limit. Policy, limiter and key are those of annotated functions: a function whose `name` and
-/// algorithm are the policy's shares its counts.
+/// sets, or for the caller of its own [`identity`](Self::identity). Without either, all requests share
+/// one limit. An annotated function with the policy's `name` and algorithm shares its counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +54,7 @@ pub struct GateLayer<H = ProblemJson> {
 }
 
 impl GateLayer {
-    /// A layer that applies `policy`. The name of the policy is the name of the limit.
+    /// Creates a layer that applies `policy`. The name of the policy is the name of the limit.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -71,38 +70,40 @@ impl GateLayer {
 }
 
 impl<H> GateLayer<H> {
-    /// Has `limiter` decide instead of the installed one.
+    /// Sets the limiter; the installed one by default.
     #[must_use]
     pub fn limiter(mut self, limiter: Limiter) -> Self {
         self.limiter = Some(limiter);
         self
     }
 
-    /// Counts for the caller that `identity` finds, instead of the ambient one. The ambient caller
-    /// further in is not changed.
+    /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change the
+    /// ambient caller of the service.
     #[must_use]
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// In which header fields responses tell what is left, where no
-    /// [`IdentityLayer`](super::IdentityLayer) further out does.
+    /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer) further
+    /// out replaces them by its own.
     #[must_use]
     pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
         self.syntax = syntax;
         self
     }
 
-    /// Passes on requests for which `skip` is true, uncounted. What the client writes, such as a header
-    /// or a method, must not be what decides: the gate would be open at its word.
+    /// Passes on requests for which `skip` returns `true`, uncounted.
+    ///
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip the
+    /// limit. Paths are safe, because they select the handler; see [`paths`](super::paths).
     #[must_use]
     pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Some(Arc::new(skip));
         self
     }
 
-    /// Has `respond` make the responses to refused requests. `Retry-After` and the like are added.
+    /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
     #[must_use]
     pub fn respond<F, B>(self, respond: F) -> GateLayer<F>
     where
@@ -110,10 +111,6 @@ impl<H> GateLayer<H> {
     {
         let Self { policy, limiter, identity, syntax, skip, warned, .. } = self;
         GateLayer { policy, limiter, identity, syntax, skip, responder: respond, warned }
-    }
-
-    fn skips(&self, request: &Parts) -> bool {
-        self.skip.as_ref().is_some_and(|skip| skip(request))
     }
 
     fn caller(&self, request: &Parts) -> Result<Caller, Refusal> {
@@ -151,7 +148,7 @@ impl<S, H: Clone> Layer<S> for GateLayer<H> {
     }
 }
 
-/// A service behind a limit; made by [`GateLayer`].
+/// The service of a [`GateLayer`].
 #[derive(Clone, Debug)]
 pub struct GateService<S, H = ProblemJson> {
     inner: Inner<S>,
@@ -179,16 +176,16 @@ where
         let layer = self.layer.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            if layer.skips(&head) {
+            if layer.skip.as_ref().is_some_and(|skip| skip(&head)) {
                 return inner.call(Request::from_parts(head, body)).await;
             }
-            let refuse = |refusal| refuse(&layer.responder, &refusal, layer.syntax);
+            let refuse = |refusal| refusal_response(&layer.responder, &refusal, layer.syntax);
             let caller = match layer.caller(&head) {
                 Ok(caller) => caller,
                 Err(refusal) => return Ok(refuse(refusal)),
             };
             let limiter = layer.limiter.as_ref().unwrap_or_else(|| installed());
-            // An identity of the gate's own is the request's as well: its client may see the numbers.
+            // The gate's own identity is found in the request as well: its client may see the numbers.
             let client = caller::current().unwrap_or_else(Caller::shared);
             let audience = Audience { caller: client.clone(), explicit_keys: false };
             let check = limiter.request(&layer.policy, caller).observed_as(client);
@@ -201,7 +198,7 @@ where
                 Ok(response) => response?,
                 Err(error) => return Ok(refuse(error.into())),
             };
-            write_fields(&mut response, layer.syntax, answers);
+            set_headers(&mut response, layer.syntax, answers);
             Ok(response)
         })
     }

@@ -1,4 +1,4 @@
-//! The layer that says who is calling, and on the response what is left.
+//! The layer that sets the ambient caller, and the headers with the remaining quota.
 
 use std::{
     fmt,
@@ -11,26 +11,25 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Identity, ProblemJson, Respond, refuse,
+    Identity, ProblemJson, Respond, refusal_response,
     service::{Inner, ResponseFuture},
-    write_fields,
+    set_headers,
 };
 use crate::{
-    caller,
     error::RateLimitError,
-    observe::{Audience, observe_for},
-    web::{HeaderSyntax, Refusal, identity::SharedFn},
+    web::{HeaderSyntax, Refusal, middleware::Middleware},
 };
 
-/// Sets the ambient caller from the request, and lists on the response what is left to that caller.
+/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
+/// response.
 ///
-/// Listed are the limits of annotated functions, of checks by hand and of
+/// The headers list the limits of annotated functions, of checks by hand and of
 /// [`GateLayer`](super::GateLayer)s further in, on admitted responses as on refusals. They replace
-/// fields of other limits that the response has. A limit that counted somebody else, by an explicit
-/// key, is not listed: its numbers are not the client's to know. A refusal always names its own limit.
+/// rate limit headers that the response has. A limit that counted another caller, by an explicit key,
+/// is not listed: its numbers are not for this client. A refusal always names its own limit.
 ///
-/// What is asked after the response has been returned, while its body streams, or in a task that was
-/// spawned, is not covered; nor is the ambient caller set there.
+/// Checks after the response has been returned are not covered: while its body streams, or in a
+/// spawned task. The ambient caller is not set there either.
 ///
 /// ```
 /// use ratelimit_runtime::web::{ClientAddress, tower::{Identity, IdentityLayer}};
@@ -40,78 +39,68 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct IdentityLayer<H = ProblemJson> {
-    identity: Identity,
-    syntax: HeaderSyntax,
-    explicit_keys: bool,
-    skip: Option<SharedFn<Parts, bool>>,
+    middleware: Middleware<Parts>,
     responder: H,
-    /// Whether the responder speaks for the limits of handlers as well.
-    replaces: bool,
+    /// `true` if the responder also replaces the refusals of handlers.
+    rewrites_refusals: bool,
 }
 
 impl IdentityLayer {
-    /// A layer that finds callers by `identity`.
+    /// Creates a layer that finds callers by `identity`.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
-        Self {
-            identity,
-            syntax: HeaderSyntax::default(),
-            explicit_keys: false,
-            skip: None,
-            responder: ProblemJson,
-            replaces: false,
-        }
+        let middleware = Middleware::new(identity);
+        Self { middleware, responder: ProblemJson, rewrites_refusals: false }
     }
 }
 
 impl<H> IdentityLayer<H> {
-    /// In which header fields responses tell what is left.
+    /// Sets the syntax of the rate limit headers.
     #[must_use]
     pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
-        self.syntax = syntax;
+        self.middleware.syntax = syntax;
         self
     }
 
-    /// Also lists the limits of other callers than the request's, those with an explicit key; they are
-    /// not listed by default. Only where no client can name another's key: the fields of a login
-    /// would show everyone how often an account was tried.
+    /// Also lists limits that counted other callers, by an explicit key. Off by default.
+    ///
+    /// Use it only where no client can name another's key: the headers of a login would show everyone
+    /// how often an account was tried.
     #[must_use]
     pub fn explicit_keys(mut self, are_listed: bool) -> Self {
-        self.explicit_keys = are_listed;
+        self.middleware.explicit_keys = are_listed;
         self
     }
 
-    /// Passes on requests for which `skip` is true, without a caller and without header fields. What
-    /// the client writes, such as a header or a method, must not be what decides: its limits would be
-    /// skipped at its word. Paths are safe, because they choose the handler.
+    /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
+    ///
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip their
+    /// limits. Paths are safe, because they select the handler; see [`paths`](super::paths).
     #[must_use]
     pub fn skip(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.skip = Some(Arc::new(skip));
+        self.middleware.skip = Some(Arc::new(skip));
         self
     }
 
-    /// Has `respond` make the responses to requests without an identity, and to those that a limit
-    /// refused further in, if their error was made a response by this crate. `Retry-After` and the
-    /// like are added.
+    /// Sets the function that builds refusal responses.
+    ///
+    /// It is called for requests without an identity. It also replaces the responses that this crate
+    /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
     #[must_use]
     pub fn respond<F, B>(self, respond: F) -> IdentityLayer<F>
     where
         F: Fn(&Refusal) -> Response<B>,
     {
-        let Self { identity, syntax, explicit_keys, skip, .. } = self;
-        IdentityLayer { identity, syntax, explicit_keys, skip, responder: respond, replaces: true }
-    }
-
-    fn skips(&self, request: &Parts) -> bool {
-        self.skip.as_ref().is_some_and(|skip| skip(request))
+        let Self { middleware, .. } = self;
+        IdentityLayer { middleware, responder: respond, rewrites_refusals: true }
     }
 }
 
 impl<H> fmt::Debug for IdentityLayer<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdentityLayer")
-            .field("identity", &self.identity)
-            .field("headers", &self.syntax)
+            .field("identity", &self.middleware.identity)
+            .field("headers", &self.middleware.syntax)
             .finish_non_exhaustive()
     }
 }
@@ -124,7 +113,7 @@ impl<S, H: Clone> Layer<S> for IdentityLayer<H> {
     }
 }
 
-/// A service whose callers are known; made by [`IdentityLayer`].
+/// The service of an [`IdentityLayer`].
 #[derive(Clone, Debug)]
 pub struct IdentityService<S, H = ProblemJson> {
     inner: Inner<S>,
@@ -151,32 +140,24 @@ where
         let inner = self.inner.take();
         let layer = self.layer.clone();
         let (head, body) = request.into_parts();
-        let caller = if layer.skips(&head) {
-            None
-        } else {
-            match layer.identity.caller(&head) {
-                Ok(caller) => Some(caller),
-                Err(refusal) => {
-                    let response = refuse(&layer.responder, &refusal, layer.syntax);
-                    return Box::pin(async { Ok(response) });
-                }
-            }
-        };
+        let caller = layer.middleware.caller(&head);
         let request = Request::from_parts(head, body);
         Box::pin(async move {
-            let Some(caller) = caller else { return inner.call(request).await };
-            let explicit_keys = layer.explicit_keys;
-            let audience = Audience { caller: caller.clone(), explicit_keys };
-            let call = caller::scope(caller, inner.call(request));
-            let (response, answers) = observe_for(audience, call).await;
+            let syntax = layer.middleware.syntax;
+            let caller = match caller {
+                Ok(Some(caller)) => caller,
+                Ok(None) => return inner.call(request).await,
+                Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, syntax)),
+            };
+            let (response, answers) = layer.middleware.observe(caller, inner.call(request)).await;
             let mut response = response?;
-            if layer.replaces
+            if layer.rewrites_refusals
                 && let Some(error) = response.extensions().get::<RateLimitError>()
             {
                 let refusal = Refusal::Limit(error.clone());
-                response = refuse(&layer.responder, &refusal, layer.syntax);
+                response = refusal_response(&layer.responder, &refusal, syntax);
             }
-            write_fields(&mut response, layer.syntax, answers);
+            set_headers(&mut response, syntax, answers);
             Ok(response)
         })
     }

@@ -1,4 +1,4 @@
-//! The service that a layer wraps, and what its calls return.
+//! The service that a layer wraps, and the future of its calls.
 
 use std::{
     future::poll_fn,
@@ -12,15 +12,16 @@ use tower_service::Service;
 /// The future of a layer's call.
 pub type ResponseFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// A service, and whether this very value, not one of its clones, has been polled ready.
+/// A service and its readiness. A clone starts unready.
 #[derive(Debug)]
 pub(super) struct Inner<S> {
     service: S,
+    /// `true` if this value, and not one of its clones, has been polled ready.
     is_ready: bool,
 }
 
 impl<S: Clone> Clone for Inner<S> {
-    /// Readiness belongs to the value that was polled.
+    /// Returns an unready clone: readiness belongs to the value that was polled.
     fn clone(&self) -> Self {
         Self::new(self.service.clone())
     }
@@ -40,7 +41,7 @@ impl<S> Inner<S> {
         Poll::Ready(polled)
     }
 
-    /// The service that was polled ready; a clone takes its place.
+    /// Takes the service that was polled ready, and leaves a clone.
     pub(super) fn take(&mut self) -> Self
     where
         S: Clone,

@@ -1,0 +1,97 @@
+//! The decisions of the middlewares, written once for all frameworks.
+//!
+//! actix-web has the types of `http` 0.2. The frameworks therefore share decisions and no types:
+//! `tower/identity.rs`, `tower/gate.rs` and `actix.rs` apply them to their own requests and responses.
+
+use std::{future::Future, sync::Arc};
+
+use super::{
+    headers::HeaderSyntax,
+    identity::{Identity, RequestHead, SharedFn},
+    refusal::Refusal,
+};
+use crate::{
+    caller::{self, Caller},
+    decision::Decision,
+    error::RateLimitError,
+    observe::{Audience, observe_for},
+};
+
+/// A header to set, or with `None` to remove.
+type HeaderChange = (&'static str, Option<String>);
+
+/// Returns a predicate of requests to one of `paths`, compared as a whole. For the `skip` of a
+/// middleware.
+///
+/// A path is the one that the middleware sees: inside axum's `nest` it has no prefix.
+pub fn paths<R: RequestHead, const N: usize>(
+    paths: [&'static str; N],
+) -> impl Fn(&R) -> bool + Clone {
+    move |request| paths.contains(&request.path())
+}
+
+/// The settings of a middleware that sets the ambient caller.
+pub(super) struct Middleware<R> {
+    pub(super) identity: Identity<R>,
+    pub(super) syntax: HeaderSyntax,
+    pub(super) explicit_keys: bool,
+    pub(super) skip: Option<SharedFn<R, bool>>,
+}
+
+impl<R: RequestHead + 'static> Middleware<R> {
+    pub(super) fn new(identity: Identity<R>) -> Self {
+        Self { identity, syntax: HeaderSyntax::default(), explicit_keys: false, skip: None }
+    }
+
+    /// Returns the caller of a request; `None` for a request to skip.
+    pub(super) fn caller(&self, request: &R) -> Result<Option<Caller>, Refusal> {
+        if self.skip.as_ref().is_some_and(|skip| skip(request)) {
+            return Ok(None);
+        }
+        self.identity.caller(request).map(Some)
+    }
+
+    /// Runs `call` for `caller`. Returns its output, and the answers that this caller may see.
+    pub(super) async fn observe<F: Future>(
+        &self,
+        caller: Caller,
+        call: F,
+    ) -> (F::Output, Vec<Result<Decision, RateLimitError>>) {
+        let audience = Audience { caller: caller.clone(), explicit_keys: self.explicit_keys };
+        observe_for(audience, caller::scope(caller, call)).await
+    }
+}
+
+impl<R> Clone for Middleware<R> {
+    fn clone(&self) -> Self {
+        Self {
+            identity: self.identity.clone(),
+            syntax: self.syntax,
+            explicit_keys: self.explicit_keys,
+            skip: self.skip.as_ref().map(Arc::clone),
+        }
+    }
+}
+
+/// Returns the changes to a response's headers: the rate limit headers of these answers, and of the
+/// refusal that made the response, replace all others. Without either nothing changes.
+///
+/// A refusal is visible, and so are its limit and its wait, also those of an explicit key.
+pub(super) fn header_changes(
+    syntax: HeaderSyntax,
+    mut answers: Vec<Result<Decision, RateLimitError>>,
+    refused: Option<&RateLimitError>,
+) -> Vec<HeaderChange> {
+    answers.extend(refused.cloned().map(Err));
+    if answers.is_empty() {
+        return Vec::new();
+    }
+    let mut headers = syntax.headers(&answers);
+    let value = |name| {
+        headers
+            .iter_mut()
+            .find(|header| header.0 == name)
+            .map(|header| std::mem::take(&mut header.1))
+    };
+    HeaderSyntax::ALL.into_iter().zip(HeaderSyntax::ALL.map(value)).collect()
+}
