@@ -1,6 +1,7 @@
 //! A store that may be slow or gone: how long a call waits for it, when it is left alone, and what
 //! a call gets when it cannot decide.
 
+mod backoff;
 mod breaker;
 mod client;
 mod cluster;
@@ -26,10 +27,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::deny_cache::{DenyCache, Trip};
-pub(crate) use self::{
-    client::{OpenError, RedisClient},
-    tls::Tls,
-};
+pub(crate) use self::{client::RedisClient, tls::Tls};
 use crate::{
     error::UnavailableReason,
     key::Key,

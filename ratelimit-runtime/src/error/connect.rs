@@ -23,13 +23,19 @@ pub(crate) enum ConnectFault {
         cause: String,
     },
     NotUnicode,
-    /// What it says of limits is wrong.
+    /// An override in the environment is invalid.
     Override(String),
 }
 
 /// The schemes a store's URL may have, for messages.
 pub(crate) const SCHEMES: &str =
     "memory://, redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://";
+
+impl ConnectFault {
+    pub(crate) fn malformed(why: impl Into<String>) -> Self {
+        Self::Malformed(why.into())
+    }
+}
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

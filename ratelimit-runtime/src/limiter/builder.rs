@@ -7,7 +7,7 @@ use crate::{
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
     overrides::Overrides,
-    redis::{OpenError, RedisBackend, RedisClient, RedisOptions, Tls},
+    redis::{RedisBackend, RedisClient, RedisOptions, Tls},
     request::OnStoreError,
 };
 
@@ -228,7 +228,7 @@ impl LimiterBuilder {
             Ok(true) => Ok(self.memory()),
             Ok(false) => {
                 let opened = RedisClient::open_lazy(url, &self.tls);
-                opened.map(|store| self.remote(store)).map_err(ConnectFault::from)
+                opened.map(|store| self.remote(store))
             }
             Err(fault) => Err(fault),
         };
@@ -334,15 +334,5 @@ fn is_memory(url: &str) -> Result<bool, ConnectFault> {
         None => Ok(false),
         Some("") => Ok(true),
         Some(_) => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
-    }
-}
-
-impl From<OpenError> for ConnectFault {
-    fn from(error: OpenError) -> Self {
-        match error {
-            OpenError::UnknownScheme(scheme) => Self::UnknownScheme(scheme),
-            OpenError::Malformed(why) => Self::Malformed(why),
-            OpenError::Unreachable { addresses, cause } => Self::Unreachable { addresses, cause },
-        }
     }
 }

@@ -10,6 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
+use super::backoff::Backoff;
 use crate::{
     error::UnavailableReason,
     sync::{
@@ -47,7 +48,7 @@ struct State {
 }
 
 struct Open {
-    pause: Duration,
+    backoff: Backoff,
     probe_at: Instant,
     /// The call that is looking right now.
     probe: Option<u64>,
@@ -156,20 +157,18 @@ impl Trial {
         if failures < FAILURES {
             return;
         }
-        let pause = match &mut state.open {
+        let mut backoff = match &mut state.open {
             Some(open) if self.probe.is_none() || open.probe != self.probe => {
                 // One of those that were under way when it opened.
                 open.reason = reason;
                 return;
             }
-            Some(open) => (open.pause * 2).min(LONGEST_PAUSE),
-            None => FIRST_PAUSE,
+            Some(open) => open.backoff.clone(),
+            None => Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         };
         let was_closed = state.open.is_none();
-        // Spread, so that processes that lost it together do not come back together.
-        let spread = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-        let probe_at = Instant::now() + spread;
-        state.open = Some(Open { pause, probe_at, probe: None, reason });
+        let probe_at = Instant::now() + backoff.next();
+        state.open = Some(Open { backoff, probe_at, probe: None, reason });
         drop(state);
         if was_closed {
             tracing::warn!(

@@ -17,19 +17,11 @@ use super::{
     tls::Tls,
 };
 use crate::{
-    error::UnavailableReason,
+    error::{ConnectFault, UnavailableReason},
     key::Key,
     request::{Outcome, Refund, Request},
     telemetry,
 };
-
-/// Why no connection could be made.
-#[derive(Debug)]
-pub(crate) enum OpenError {
-    UnknownScheme(String),
-    Malformed(String),
-    Unreachable { addresses: String, cause: String },
-}
 
 pub(crate) struct RedisClient {
     pub(super) servers: Topology,
@@ -52,7 +44,7 @@ pub(super) const REPEATABLE: Manner = Manner { is_repeatable: true, lane: Lane::
 
 impl RedisClient {
     /// Connects.
-    pub(crate) async fn open(url: &str, tls: &Tls) -> Result<Self, OpenError> {
+    pub(crate) async fn open(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
         let target = Target::parse(url, tls)?;
         let addresses = target.addresses();
         let opened = match target.kind {
@@ -65,12 +57,12 @@ impl RedisClient {
         };
         match opened {
             Ok(servers) => Ok(Self::on(servers)),
-            Err(cause) => Err(OpenError::Unreachable { addresses, cause }),
+            Err(cause) => Err(ConnectFault::Unreachable { addresses, cause }),
         }
     }
 
     /// Connects in the background.
-    pub(crate) fn open_lazy(url: &str, tls: &Tls) -> Result<Self, OpenError> {
+    pub(crate) fn open_lazy(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
         let target = Target::parse(url, tls)?;
         let servers = if matches!(target.kind, Kind::Cluster) {
             Topology::Cluster(Cluster::lazy(target))

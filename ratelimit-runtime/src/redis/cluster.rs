@@ -19,6 +19,7 @@ use self::{
     slot_map::{SlotMap, host},
 };
 use super::{
+    backoff::Backoff,
     breaker::Breaker,
     failure::{Address, Failure},
     node::Node,
@@ -119,19 +120,17 @@ impl Drop for Cluster {
 }
 
 async fn keep_learning(map: Arc<SlotMap>) {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         // As long as a node is down its successor is looked for, without waiting for a call.
-        if map.has_down() {
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        } else {
-            pause = FIRST_PAUSE;
+        if !map.has_down() {
+            backoff.reset();
             map.stale.notified().await;
         }
         if let Err(cause) = map.learn().await {
             tracing::debug!(%cause, "no node of the cluster tells which slots are where");
         }
         map.rounds.send_modify(|rounds| *rounds += 1);
-        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        tokio::time::sleep(backoff.next()).await;
     }
 }

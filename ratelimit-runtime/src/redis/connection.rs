@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    backoff::Backoff,
     connector::{Connected, Connector},
     failure::{Failure, describe},
     stream::Traffic,
@@ -178,7 +179,7 @@ impl Drop for Connection {
 }
 
 async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, lost: Arc<Lost>) {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut used = Used::of(&state.borrow());
     let mut number = used.as_ref().map_or(0, |used| used.number);
     loop {
@@ -190,7 +191,7 @@ async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, l
             UnavailableReason::Disconnected
         } else {
             if !matches!(&*state.borrow(), State::Failed(_)) {
-                pause = FIRST_PAUSE;
+                backoff.reset();
                 state.send_replace(State::Connecting);
             }
             match connect(&mut connector, &lost, number + 1).await {
@@ -208,9 +209,7 @@ async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, l
             }
         };
         state.send_replace(State::Failed(reason));
-        // Spread, so that processes that lost it together do not come back together.
-        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.next()).await;
     }
 }
 

@@ -11,13 +11,13 @@ use redis::{
 use tokio::sync::Mutex;
 
 use super::{
-    client::OpenError,
     dial::dial,
     failure::describe,
     stream::{Counted, Traffic},
     target::{Kind, Target, tcp_settings},
     tls::Tls,
 };
+use crate::error::ConnectFault;
 
 /// How long connecting to a server may take, name resolution and handshake included.
 const SERVER: Duration = Duration::from_secs(1);
@@ -51,11 +51,11 @@ impl Connector {
     }
 
     /// To the only server of the target, or to its primary.
-    pub(super) fn to_target(target: &Target) -> Result<Self, OpenError> {
+    pub(super) fn to_target(target: &Target) -> Result<Self, ConnectFault> {
         let source = match &target.kind {
             Kind::Sentinel { primary, username, password } => {
                 let client = sentinels(target, primary, username.as_deref(), password.as_deref());
-                let client = client.map_err(|error| OpenError::Malformed(describe(&error)))?;
+                let client = client.map_err(|error| ConnectFault::malformed(describe(&error)))?;
                 Source::Sentinels(Arc::new(Mutex::new(client)))
             }
             Kind::Single | Kind::Cluster => Source::Server(Box::new(target.servers[0].clone())),

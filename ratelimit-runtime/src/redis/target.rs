@@ -1,5 +1,8 @@
 //! What a URL names: one server, a cluster, or the primary that Sentinels know.
 
+mod credentials;
+mod query;
+mod scheme;
 #[cfg(test)]
 mod tests;
 
@@ -7,9 +10,13 @@ use redis::{
     ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
-use url::form_urlencoded;
 
-use super::{client::OpenError, failure::describe, tls::Tls};
+use self::{
+    query::Query,
+    scheme::{Deployment, Scheme},
+};
+use super::{failure::describe, tls::Tls};
+use crate::error::ConnectFault;
 
 /// What a URL names, with all that it says about connecting.
 pub(super) struct Target {
@@ -30,97 +37,45 @@ pub(super) enum Kind {
 /// The port of a Sentinel whose address names none.
 const SENTINEL_PORT: &str = ":26379";
 
-/// How the client is asked for TLS with any certificate.
+/// The fragment with which the client accepts any certificate. Connecting refuses it.
 const INSECURE: &str = "#insecure";
 
-/// Parameters that are a login, or a part of one.
-const LOGIN: [&str; 4] = ["user", "pass", "sentinel_username", "sentinel_password"];
+/// A URL behind its scheme: `authority[/path][?query][fragment]`.
+struct Parts<'a> {
+    authority: &'a str,
+    path: &'a str,
+    query: &'a str,
+    fragment: &'static str,
+    /// `true` if a `#` stands before the fragment.
+    has_hash: bool,
+}
 
-/// What is wrong with most logins that make a URL unreadable.
-const ESCAPES: &str = "special characters in a user name or password are percent-encoded, such as `@` \
-     as %40, `/` as %2F, `?` as %3F, `#` as %23";
-
-impl Target {
-    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, OpenError> {
-        let malformed = |why: &str| OpenError::Malformed(why.to_owned());
-        // What stands in front of the mark may be a login whose password has the mark in it.
-        let (scheme, rest) = url
-            .split_once("://")
-            .filter(|(scheme, _)| is_scheme(scheme))
-            .ok_or_else(|| malformed("it has no scheme"))?;
-        let unknown = || OpenError::UnknownScheme(scheme.to_owned());
-        let (transport, kind) = match scheme.split_once('+') {
-            Some(("redis" | "valkey", "unix")) => ("unix", ""),
-            Some((transport, kind @ ("cluster" | "sentinel"))) => (transport, kind),
-            Some(_) => return Err(unknown()),
-            None => (scheme, ""),
-        };
-        if !["redis", "rediss", "valkey", "valkeys", "unix"].contains(&transport) {
-            return Err(unknown());
-        }
-        tls.check(transport)?;
-
+impl<'a> Parts<'a> {
+    fn split(rest: &'a str, scheme: Scheme<'_>) -> Self {
         let (rest, fragment) = match rest.strip_suffix(INSECURE) {
-            Some(rest) if Tls::is_encrypted(transport) => (rest, INSECURE),
+            Some(rest) if Tls::is_encrypted(scheme.transport) => (rest, INSECURE),
             _ => (rest, ""),
         };
+        let has_hash = rest.contains('#');
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = match rest.split_once('/') {
-            Some((authority, path)) if transport != "unix" => (authority, path),
+            Some((authority, path)) if !scheme.is_unix() => (authority, path),
             _ => (rest, ""),
         };
-        // What follows would read a part of the login as something else, and might tell it.
-        let is_in_query = query.contains('@') && transport != "unix" && kind != "sentinel";
-        if rest.contains('#') || query.contains('#') || path.contains('@') || is_in_query {
-            return Err(malformed(ESCAPES));
-        }
+        Self { authority, path, query, fragment, has_hash }
+    }
+}
 
-        let has_login_in_query = query.contains('@');
-        let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
-        let known: &[&str] = match (transport, kind) {
-            ("unix", _) => &["protocol", "db", "user", "pass"],
-            (_, "sentinel") => &["protocol", "sentinel_username", "sentinel_password"],
-            _ => &["protocol"],
-        };
-        if let Some((name, _)) = query.iter().find(|(name, _)| !known.contains(&name.as_ref())) {
-            // It may be what follows a `&` or a `?` in a password.
-            let may_be_secret = has_login_in_query
-                || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-                || query.iter().any(|(name, _)| LOGIN.contains(&name.as_ref()));
-            let known = known.join("`, `");
-            return Err(OpenError::Malformed(if may_be_secret {
-                format!("unknown parameter; allowed are `{known}`, and {ESCAPES}")
-            } else {
-                format!("unknown parameter `{name}`; allowed are `{known}`")
-            }));
-        }
-        let value = |wanted: &str| {
-            let found = query.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, value)| value.clone().into_owned())
-        };
+impl Target {
+    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
+        let (scheme, rest) = Scheme::split(url)?;
+        tls.check(scheme.transport)?;
+        let parts = Parts::split(rest, scheme);
+        credentials::refuse_cut_login(&parts, scheme)?;
+        let query = Query::parse(parts.query, scheme)?;
+        let (kind, database) = Kind::parse(scheme.deployment, parts.path, &query)?;
 
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (format!("{login}@"), hosts),
-            None => (String::new(), authority),
-        };
-        let (kind, database) = match kind {
-            "cluster" if !["", "0"].contains(&path) => {
-                return Err(malformed("a cluster has no databases but 0"));
-            }
-            "cluster" => (Kind::Cluster, ""),
-            "sentinel" => {
-                let (primary, database) = path.split_once('/').unwrap_or((path, ""));
-                if primary.is_empty() {
-                    return Err(malformed(
-                        "the name of the primary is missing: redis+sentinel://host:26379/mymaster",
-                    ));
-                }
-                let username = value("sentinel_username");
-                let password = value("sentinel_password");
-                (Kind::Sentinel { primary: primary.to_owned(), username, password }, database)
-            }
-            _ => (Kind::Single, path),
-        };
+        let (login, hosts) = credentials::split(parts.authority);
         let hosts: Vec<_> = match kind {
             // A comma may be part of a path.
             Kind::Single => vec![hosts],
@@ -131,17 +86,14 @@ impl Target {
                 Kind::Sentinel { .. } if !has_port(host) => SENTINEL_PORT,
                 _ => "",
             };
-            let mut url = format!("{transport}://{login}{host}{port}");
-            if transport != "unix" {
+            let mut url = format!("{}://{login}{host}{port}", scheme.transport);
+            if !scheme.is_unix() {
                 url.extend(["/", database]);
             }
-            let query = query.iter().filter(|(name, _)| !name.starts_with("sentinel_"));
-            let query: String =
-                form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
-            server(&format!("{url}?{query}{fragment}"), tls)
+            server(&format!("{url}?{}{}", query.of_one_server(), parts.fragment), tls)
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
-        let protocol = value("protocol").map(|_| servers[0].redis_settings().protocol());
+        let protocol = query.value("protocol").map(|_| servers[0].redis_settings().protocol());
         Ok(Self { kind, servers, protocol, tls: tls.clone() })
     }
 
@@ -159,10 +111,36 @@ impl Target {
     }
 }
 
-/// One server's URL, as the client reads it, with our settings of its socket.
-fn server(url: &str, tls: &Tls) -> Result<ConnectionInfo, OpenError> {
+impl Kind {
+    /// Reads the path of a URL. Returns the database as well, as written.
+    fn parse<'a>(
+        deployment: Deployment,
+        path: &'a str,
+        query: &Query<'_>,
+    ) -> Result<(Self, &'a str), ConnectFault> {
+        match deployment {
+            Deployment::Single => Ok((Self::Single, path)),
+            Deployment::Cluster if ["", "0"].contains(&path) => Ok((Self::Cluster, "")),
+            Deployment::Cluster => Err(ConnectFault::malformed("a cluster has no databases but 0")),
+            Deployment::Sentinel => {
+                let (primary, database) = path.split_once('/').unwrap_or((path, ""));
+                if primary.is_empty() {
+                    return Err(ConnectFault::malformed(
+                        "the name of the primary is missing: redis+sentinel://host:26379/mymaster",
+                    ));
+                }
+                let [username, password] =
+                    ["sentinel_username", "sentinel_password"].map(|name| query.value(name));
+                Ok((Self::Sentinel { primary: primary.to_owned(), username, password }, database))
+            }
+        }
+    }
+}
+
+/// Reads the URL of a single server, and adds the settings of its socket and of TLS.
+fn server(url: &str, tls: &Tls) -> Result<ConnectionInfo, ConnectFault> {
     let info =
-        url.into_connection_info().map_err(|error| OpenError::Malformed(describe(&error)))?;
+        url.into_connection_info().map_err(|error| ConnectFault::malformed(describe(&error)))?;
     tls.apply(info.set_tcp_settings(tcp_settings()))
 }
 
@@ -178,10 +156,6 @@ pub(super) fn tcp_settings() -> TcpSettings {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let settings = settings.set_user_timeout(Duration::from_secs(5));
     settings
-}
-
-fn is_scheme(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 fn has_port(host: &str) -> bool {

@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsConnector;
 
-use super::client::OpenError;
 #[cfg(feature = "tls")]
 use super::failure::describe;
 #[cfg(feature = "tls")]
 use super::{dial::Stream, stream::Prompt};
+use crate::error::ConnectFault;
 
 /// Whom to trust, and who we are; by default the system's authorities, and nobody.
 #[derive(Clone, Debug, Default)]
@@ -41,28 +41,28 @@ impl Tls {
 
     /// Whether the transport can be used with what is set.
     #[cfg(feature = "tls")]
-    pub(super) fn check(&self, transport: &str) -> Result<(), OpenError> {
+    pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
         let has_any = self.root_certificate.is_some() || self.client_certificate.is_some();
         if has_any && !ENCRYPTED.contains(&transport) {
             let why = "certificates are set, but the URL does not ask for TLS: write rediss://";
-            return Err(OpenError::Malformed(why.to_owned()));
+            return Err(ConnectFault::malformed(why));
         }
         Ok(())
     }
 
     #[cfg(not(feature = "tls"))]
     #[allow(clippy::unused_self, reason = "as with TLS")]
-    pub(super) fn check(&self, transport: &str) -> Result<(), OpenError> {
+    pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
         if ENCRYPTED.contains(&transport) {
             let why = "TLS needs the feature `tls` of ratelimit-runtime";
-            return Err(OpenError::Malformed(why.to_owned()));
+            return Err(ConnectFault::malformed(why));
         }
         Ok(())
     }
 
     #[cfg(not(feature = "tls"))]
     #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as with TLS")]
-    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, OpenError> {
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ConnectFault> {
         Ok(info)
     }
 }
@@ -89,15 +89,16 @@ impl Tls {
         }
     }
 
-    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, OpenError> {
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ConnectFault> {
         if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             return Ok(info);
         }
         // rustls would panic where two providers are compiled in, or none, and the program has
         // chosen neither.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::build_with_tls(info, self.certificates())
-            .map_err(|error| OpenError::Malformed(format!("certificates: {}", describe(&error))))?;
+        let client = Client::build_with_tls(info, self.certificates()).map_err(|error| {
+            ConnectFault::malformed(format!("certificates: {}", describe(&error)))
+        })?;
         Ok(client.get_connection_info().clone())
     }
 }

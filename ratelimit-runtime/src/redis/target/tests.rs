@@ -6,8 +6,8 @@ fn parse(url: &str) -> Target {
 
 fn why(url: &str) -> String {
     match Target::parse(url, &Tls::default()).err() {
-        Some(OpenError::Malformed(why)) => why,
-        Some(OpenError::UnknownScheme(scheme)) => format!("scheme {scheme}"),
+        Some(ConnectFault::Malformed(why)) => why,
+        Some(ConnectFault::UnknownScheme(scheme)) => format!("scheme {scheme}"),
         other => panic!("{url}: {other:?}"),
     }
 }

@@ -1,0 +1,55 @@
+//! The pauses between attempts that fail.
+
+use std::time::Duration;
+
+/// Pauses that double from the first to the longest.
+#[derive(Clone)]
+pub(super) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(super) const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, next: first }
+    }
+
+    /// Returns the next pause, less up to a half of it at random: processes that lost a server
+    /// together do not return together.
+    pub(super) fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
+    /// Starts over with the first pause.
+    pub(super) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_start_over() {
+        let millis = Duration::from_millis;
+        let mut backoff = Backoff::new(millis(100), millis(700));
+        for _ in 0..100 {
+            for full in [100, 200, 400, 700, 700] {
+                let pause = backoff.next();
+                assert!((millis(full / 2)..=millis(full)).contains(&pause), "{pause:?} of {full}");
+            }
+            backoff.reset();
+        }
+    }
+
+    #[test]
+    fn pauses_are_spread() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
+        let first = backoff.next();
+        assert!((0..100).any(|_| backoff.next() != first));
+    }
+}
