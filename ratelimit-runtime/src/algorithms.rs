@@ -18,7 +18,10 @@ use self::{
     sliding_window::Log,
     token_bucket::Level,
 };
-use crate::request::{Outcome, Refund, Request};
+use crate::{
+    request::{Detail, Outcome, Refund, Request},
+    time::Timestamp,
+};
 
 /// A call is recorded only if the state may take so many more bytes of memory.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,23 +74,23 @@ impl State {
     #[inline]
     pub(crate) fn decide(
         &mut self,
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
         let decided = match self {
-            Self::SlidingWindow(log) => return log.decide(now, request, looks, room),
-            Self::SlidingCounter(alone) => alone.decide(now, request, looks),
-            Self::FixedWindow(alone) => alone.decide(now, request, looks),
-            Self::TokenBucket(alone) => alone.decide(now, request, looks),
-            Self::SlidingCounters(several) => return several.decide(now, request, looks, room),
-            Self::FixedWindows(several) => return several.decide(now, request, looks, room),
-            Self::TokenBuckets(several) => return several.decide(now, request, looks, room),
+            Self::SlidingWindow(log) => return log.decide(now, request, detail, room),
+            Self::SlidingCounter(alone) => alone.decide(now, request, detail),
+            Self::FixedWindow(alone) => alone.decide(now, request, detail),
+            Self::TokenBucket(alone) => alone.decide(now, request, detail),
+            Self::SlidingCounters(several) => return several.decide(now, request, detail, room),
+            Self::FixedWindows(several) => return several.decide(now, request, detail, room),
+            Self::TokenBuckets(several) => return several.decide(now, request, detail, room),
         };
         match decided {
             Some(outcome) => Ok(outcome),
-            None => self.decide_anew(now, request, looks, room),
+            None => self.decide_anew(now, request, detail, room),
         }
     }
 
@@ -95,25 +98,25 @@ impl State {
     #[cold]
     fn decide_anew(
         &mut self,
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
         let (outcome, several) = match self {
             Self::SlidingCounter(alone) => {
-                let (outcome, several) = alone.decide_anew(now, request, looks, room)?;
+                let (outcome, several) = alone.decide_anew(now, request, detail, room)?;
                 (outcome, several.map(Self::SlidingCounters))
             }
             Self::FixedWindow(alone) => {
-                let (outcome, several) = alone.decide_anew(now, request, looks, room)?;
+                let (outcome, several) = alone.decide_anew(now, request, detail, room)?;
                 (outcome, several.map(Self::FixedWindows))
             }
             Self::TokenBucket(alone) => {
-                let (outcome, several) = alone.decide_anew(now, request, looks, room)?;
+                let (outcome, several) = alone.decide_anew(now, request, detail, room)?;
                 (outcome, several.map(Self::TokenBuckets))
             }
-            known => return known.decide(now, request, looks, room),
+            known => return known.decide(now, request, detail, room),
         };
         if let Some(several) = several {
             *self = several;
@@ -150,7 +153,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::Policy;
+    use crate::{policy::Policy, request::Op, time::Micros};
 
     pub(in super::super) fn take(
         state: &mut State,
@@ -158,8 +161,8 @@ pub(crate) mod tests {
         now: u64,
         cost: u32,
     ) -> Outcome {
-        let request = Request { policy, written: policy, cost, record: true, id: None };
-        state.decide(now, request, true, usize::MAX).unwrap()
+        let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+        state.decide(Timestamp::new(now), request, Detail::Full, usize::MAX).unwrap()
     }
 
     /// Only a refusal of several units gives another number than its wait.
@@ -177,20 +180,19 @@ pub(crate) mod tests {
             for policy in [make("p", second, 9), make("p", second, 5).tier(minute, 20)] {
                 let mut state = State::new(policy.algorithm());
                 let policy = &policy;
-                let mut now = 3_600_000_000;
+                let mut now = Timestamp::new(3_600_000_000);
                 for _ in 0..10_000 {
-                    now += rng.u64(..1_000_000);
+                    now = now + Micros::new(rng.u64(..1_000_000));
                     let cost = rng.u32(1..=5);
-                    let request = Request { policy, written: policy, cost, record: true, id: None };
-                    let outcome = state.decide(now, request, true, usize::MAX).unwrap();
+                    let outcome = take(&mut state, policy, now.get(), cost);
                     if outcome.admitted {
-                        assert_eq!(outcome.more, 0);
+                        assert_eq!(outcome.more, Micros::ZERO);
                         continue;
                     }
                     let cost = cost.min(outcome.remaining + 1);
-                    let look = Request { cost, record: false, ..request };
-                    let look = state.decide(now, look, true, 0).unwrap();
-                    assert_eq!(outcome.more, look.wait, "{policy:?}");
+                    let peek = Request { policy, written: policy, op: Op::Peek, cost, id: None };
+                    let peek = state.decide(now, peek, Detail::Full, 0).unwrap();
+                    assert_eq!(outcome.more, peek.wait, "{policy:?}");
                     others += u32::from(outcome.more != outcome.wait);
                 }
             }

@@ -139,8 +139,8 @@ pub(crate) fn passed(policy: &Policy, outcome: &Outcome) -> Decision {
         policy: policy.name(),
         tier: policy.tiers()[usize::from(outcome.tier)],
         remaining: outcome.remaining,
-        replenish_after: Duration::from_micros(outcome.wait),
-        reset_after: Duration::from_micros(outcome.reset),
+        replenish_after: Duration::from(outcome.wait),
+        reset_after: Duration::from(outcome.reset),
         charge: None,
     }
 }
@@ -151,7 +151,7 @@ pub(crate) fn exceeded(policy: &Policy, outcome: &Outcome) -> Exceeded {
         policy: policy.name(),
         tier: policy.tiers()[usize::from(outcome.tier)],
         remaining: outcome.remaining,
-        retry_after: Duration::from_micros(outcome.wait),
-        reset_after: Duration::from_micros(outcome.reset),
+        retry_after: Duration::from(outcome.wait),
+        reset_after: Duration::from(outcome.reset),
     }
 }

@@ -51,6 +51,7 @@ mod rejection;
 mod request;
 mod sync;
 mod telemetry;
+mod time;
 #[cfg(feature = "web")]
 pub mod web;
 

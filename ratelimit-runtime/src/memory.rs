@@ -25,12 +25,13 @@ use crate::{
     algorithms::NeedsRoom,
     error::UnavailableReason,
     key::KeyRef,
-    request::{Outcome, Refund, Request},
+    request::{Detail, Op, Outcome, Refund, Request},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     telemetry,
+    time::Timestamp,
 };
 
 /// Enough that two threads rarely meet, few enough that an idle limiter is small.
@@ -92,30 +93,30 @@ impl MemoryStore {
         subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        self.answer(subject, request, true)
+        self.answer(subject, request, Detail::Full)
     }
 
-    /// Decides a call that no one looks at once it is admitted: then nothing else is told of it.
+    /// Decides a call that no one detail at once it is admitted: then nothing else is told of it.
     pub(crate) fn decide_unseen(
         &self,
         subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        self.answer(subject, request, false)
+        self.answer(subject, request, Detail::Admission)
     }
 
     fn answer(
         &self,
         subject: KeyRef<'_>,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
     ) -> Result<Outcome, UnavailableReason> {
         let hash = self.hash(subject);
         let place = self.place(hash);
         let mut shard = place.lock();
         let now = self.clock.now();
         if let Some(slot) = shard.find_mut(hash, subject)
-            && let Ok(outcome) = slot.decide(now, request, looks, 0)
+            && let Ok(outcome) = slot.decide(now, request, detail, 0)
         {
             return Ok(outcome);
         }
@@ -128,7 +129,7 @@ impl MemoryStore {
         &self,
         place: &'a Shard,
         mut shard: MutexGuard<'a, ShardTable>,
-        mut now: u64,
+        mut now: Timestamp,
         hash: u64,
         subject: KeyRef<'_>,
         request: Request<'_>,
@@ -158,11 +159,11 @@ impl MemoryStore {
     fn grow(
         &self,
         slot: &mut Entry,
-        now: u64,
+        now: Timestamp,
         subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<(Outcome, Holding), Holding> {
-        let NeedsRoom { bytes } = match slot.decide(now, request, true, 0) {
+        let NeedsRoom { bytes } = match slot.decide(now, request, Detail::Full, 0) {
             Ok(outcome) => return Ok((outcome, Holding::default())),
             Err(needs) => needs,
         };
@@ -171,7 +172,7 @@ impl MemoryStore {
             return Err(more);
         }
         let before = slot.bytes();
-        let outcome = slot.decide(now, request, true, bytes);
+        let outcome = slot.decide(now, request, Detail::Full, bytes);
         let grown = Holding { keys: 0, bytes: slot.bytes() - before };
         self.settle(limit, more, grown);
         outcome.map(|outcome| (outcome, grown)).map_err(|_| more)
@@ -183,15 +184,15 @@ impl MemoryStore {
         &self,
         place: &Shard,
         mut shard: MutexGuard<'_, ShardTable>,
-        now: u64,
+        now: Timestamp,
         hash: u64,
         subject: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, Holding> {
         let mut slot = Entry::new(subject);
-        let mut decided = slot.decide(now, request, true, 0);
+        let mut decided = slot.decide(now, request, Detail::Full, 0);
         let growth = match decided {
-            Ok(outcome) if !request.record => return Ok(outcome),
+            Ok(outcome) if request.op == Op::Peek => return Ok(outcome),
             Ok(_) => 0,
             Err(NeedsRoom { bytes }) => bytes,
         };
@@ -208,13 +209,13 @@ impl MemoryStore {
             return Err(more);
         }
         if growth > 0 {
-            decided = slot.decide(now, request, true, growth);
+            decided = slot.decide(now, request, Detail::Full, growth);
         }
         let taken = Holding { keys: 1, bytes: slot.bytes() };
         self.settle(limit, more, taken);
         // The first key of an empty shard makes it due; until then nothing in it is.
         let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
-        place.due.store(due.min(slot.expires), Ordering::Relaxed);
+        place.due.store(due.min(slot.expires.get()), Ordering::Relaxed);
         shard.insert(hash, slot, &self.hasher);
         drop(shard);
         tell(taken, gone.total());
@@ -237,12 +238,12 @@ impl MemoryStore {
         for step in 0..self.shards.len() {
             let at = (first + step) & (self.shards.len() - 1);
             let place = &self.shards[at];
-            if place.due.load(Ordering::Relaxed) > now {
+            if place.due.load(Ordering::Relaxed) > now.get() {
                 continue;
             }
             let mut shard = place.lock();
             let Sweep { gone, passed_over } = shard.collect_due(now, &self.hasher);
-            place.due.store(shard.due(), Ordering::Relaxed);
+            place.due.store(shard.due().get(), Ordering::Relaxed);
             drop(shard);
             let mut ledger = self.ledger();
             ledger.give_back(&gone);
@@ -260,7 +261,7 @@ impl MemoryStore {
     }
 
     /// Reports that a call found no room.
-    fn full(&self, subject: KeyRef<'_>, now: u64) -> UnavailableReason {
+    fn full(&self, subject: KeyRef<'_>, now: Timestamp) -> UnavailableReason {
         let mut ledger = self.ledger();
         let is_first = ledger.record_full(subject.name.text(), now);
         let held = ledger.held_by(subject.name.text());

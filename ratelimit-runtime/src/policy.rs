@@ -16,6 +16,7 @@ use ratelimit_core::{
 
 pub use self::{invalid::InvalidPolicy, tier::Tier, too_large::TooLarge};
 pub(crate) use self::{name::PolicyName, tier::BucketRate};
+use crate::time::Micros;
 
 /// The reason why a call can never be decided under its policy.
 pub(crate) enum CallFault {
@@ -47,7 +48,7 @@ pub struct Policy {
     name: PolicyName,
     algorithm: Algorithm,
     tiers: [Tier; MAX_TIERS],
-    longest_period: u64,
+    longest_period: Micros,
     largest_threshold: u32,
     /// How many tiers were asked for; more than `MAX_TIERS` is found by `validate`.
     count: usize,
@@ -128,7 +129,7 @@ impl Policy {
             name: PolicyName::new(name),
             algorithm,
             tiers: [Tier::NONE; MAX_TIERS],
-            longest_period: 0,
+            longest_period: Micros::ZERO,
             largest_threshold: 0,
             count: 0,
             burst: None,
@@ -146,7 +147,7 @@ impl Policy {
         if self.count < MAX_TIERS {
             let tier = Tier::new(period, threshold);
             self.tiers[self.count] = tier;
-            if self.longest_period < tier.micros() {
+            if self.longest_period.get() < tier.micros().get() {
                 self.longest_period = tier.micros();
             }
             if self.largest_threshold < threshold {
@@ -207,7 +208,7 @@ impl Policy {
         let bare = Self {
             tiers: [Tier::NONE; MAX_TIERS],
             count: 0,
-            longest_period: 0,
+            longest_period: Micros::ZERO,
             largest_threshold: 0,
             ..self
         };
@@ -303,8 +304,10 @@ impl Policy {
         // What was asked for beyond the room for it is only counted; one rule says how many fit.
         let mut tiers = [TierDraft { period: None, threshold: None }; MAX_TIERS + 1];
         for (place, tier) in tiers.iter_mut().zip(self.tiers()) {
-            *place =
-                TierDraft { period: Some(tier.micros()), threshold: Some(tier.threshold().into()) };
+            *place = TierDraft {
+                period: Some(tier.micros().get()),
+                threshold: Some(tier.threshold().into()),
+            };
         }
         let draft = Draft {
             algorithm: self.algorithm,
@@ -317,7 +320,7 @@ impl Policy {
     }
 
     /// The longest of the tiers' periods.
-    pub(crate) fn longest_period(&self) -> u64 {
+    pub(crate) fn longest_period(&self) -> Micros {
         self.longest_period
     }
 

@@ -1,7 +1,10 @@
 //! Where calls are counted. Stores judge, atomically; what their numbers are called is decided
 //! elsewhere.
 
-use crate::policy::Policy;
+use crate::{
+    policy::Policy,
+    time::{Micros, Timestamp},
+};
 
 /// What a call asks of a store.
 #[derive(Clone, Copy)]
@@ -10,15 +13,32 @@ pub(crate) struct Request<'a> {
     /// The policy as it is written in the source, which an override may have put `policy` in the
     /// place of. What it counts is kept meanwhile, so that it finds nothing missing afterwards.
     pub(crate) written: &'a Policy,
-    /// The units the call takes; 0 only when looking.
+    pub(crate) op: Op,
+    /// The units of the call; 0 only for a peek, which then reports the units left.
     pub(crate) cost: u32,
-    /// Whether the call is recorded, or only looked at.
-    pub(crate) record: bool,
-    /// What a log calls this call, if it may be decided more than once and is to be charged once.
+    /// The request id: a repeated check under it is admitted without a charge.
     pub(crate) id: Option<u64>,
 }
 
-/// What an admitted call took.
+/// The effect of a request on the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Reports the outcome that a take would have, and changes nothing.
+    Peek,
+    /// Takes the cost if every tier has room for it.
+    Take,
+}
+
+/// The parts of an admitted call's outcome that are read. A refusal is always complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// None but `admitted` and `lasts`.
+    Admission,
+    /// All of them.
+    Full,
+}
+
+/// The units of an admitted call, to be returned.
 #[derive(Clone, Copy)]
 pub(crate) struct Refund<'a> {
     pub(crate) policy: &'a Policy,
@@ -29,7 +49,7 @@ pub(crate) struct Refund<'a> {
     pub(crate) id: Option<u64>,
 }
 
-/// What a store answers. Times are in microseconds.
+/// The numbers of a store's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) admitted: bool,
@@ -39,27 +59,51 @@ pub(crate) struct Outcome {
     /// The units left in that tier.
     pub(crate) remaining: u32,
     /// Refused: until the same call is admitted. Admitted: until more than `remaining` can be had.
-    pub(crate) wait: u64,
+    pub(crate) wait: Micros,
     /// Refused: until `remaining + 1` units can be had, which for a cost of no more is `wait`.
     /// Admitted: 0.
-    pub(crate) more: u64,
+    pub(crate) more: Micros,
     /// Until the full quota is back.
-    pub(crate) reset: u64,
+    pub(crate) reset: Micros,
     /// Until the embedded store's state is no more than an absent one: `reset`, or later, while it
     /// counts for other policies too.
-    pub(crate) lasts: u64,
+    pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
 }
 
-/// The charge that an admitted call was given: what is given back is given back to it alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The charge of an admitted call, by which a refund finds exactly its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// When it was charged; of a call with an id that was charged before, when that was.
-    pub(crate) at: u64,
-    /// The generation of the state, which no state after a reset shares. In a log on Redis, the id
-    /// of the first unit.
-    pub(crate) of: u64,
+    /// The time of the charge; for a repeated request id, of its first charge.
+    pub(crate) at: Timestamp,
+    pub(crate) charged: Charged,
+}
+
+/// The counterpart of a refund in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charged {
+    /// Nothing: no store counted the call.
+    Nothing,
+    /// The state of this generation. A state after a reset has another one.
+    Generation(u64),
+    /// Members of a log on Redis, numbered from this one on.
+    Units { first: u64 },
+}
+
+impl Charged {
+    /// Returns the number that stands for it in a script's arguments, 0 for nothing.
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Nothing => 0,
+            Self::Generation(number) | Self::Units { first: number } => number,
+        }
+    }
+}
+
+impl Mark {
+    /// The mark of a call without a charge.
+    pub(crate) const NONE: Self = Self { at: Timestamp::new(0), charged: Charged::Nothing };
 }
 
 /// Who decided a call.
@@ -102,7 +146,8 @@ impl Outcome {
         let most = request.policy.given_burst().unwrap_or(threshold);
         let remaining = most.saturating_sub(request.cost);
         let decided_by = DecidedBy::Nobody;
-        let (wait, more, reset, lasts, mark) = (0, 0, 0, 0, Mark::default());
+        let (wait, mark) = (Micros::ZERO, Mark::NONE);
+        let (more, reset, lasts) = (wait, wait, wait);
         Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, decided_by }
     }
 }

@@ -164,7 +164,7 @@ fn tell(
             tier = decided.tier,
             outcome,
             remaining = decided.remaining,
-            wait = ?Duration::from_micros(decided.wait),
+            wait = ?Duration::from(decided.wait),
             decided_by,
             ?elapsed,
             "rate limit decided"

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, Request},
+    request::{Detail, Mark, Request},
+    time::{Micros, Timestamp},
 };
 
 /// A window that holds nothing is not open.
@@ -15,10 +16,10 @@ use crate::{
 /// Invariant: an open window counts every unit recorded since its start, whichever policy decides.
 #[derive(Clone, Copy)]
 pub(crate) struct Window {
-    period: u64,
+    period: Micros,
     /// 0: as long as the state.
-    since: u64,
-    start: u64,
+    since: Timestamp,
+    start: Timestamp,
     count: u32,
 }
 
@@ -27,21 +28,21 @@ impl Entry for Window {
     const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Time::ZERO, Units::ZERO);
 
     #[inline]
-    fn unpack((period, last, start, count): Self::Packed) -> Option<(u64, Self)> {
+    fn unpack((period, last, start, count): Self::Packed) -> Option<(Timestamp, Self)> {
         let (start, count) = (start.get(), count.count());
-        let window = Self { period: period.get(), since: 0, start, count };
-        (window.period > 0).then_some((last.get(), window))
+        let window = Self { period: period.get(), since: Timestamp::default(), start, count };
+        (window.period > Micros::ZERO).then_some((last.get(), window))
     }
 
     #[inline]
-    fn pack(self, last: u64) -> Self::Packed {
+    fn pack(self, last: Timestamp) -> Self::Packed {
         let (start, count) = (Time::new(self.start), Units::new(self.count.into()));
         (Period::new(self.period), Time::new(last), start, count)
     }
 
     #[inline]
-    fn new(_: &Policy, tier: Tier, now: u64) -> Self {
-        Self { period: tier.micros(), since: 0, start: now, count: 0 }
+    fn new(_: &Policy, tier: Tier, now: Timestamp) -> Self {
+        Self { period: tier.micros(), since: Timestamp::default(), start: now, count: 0 }
     }
 
     #[inline]
@@ -51,8 +52,8 @@ impl Entry for Window {
 
     /// The fullest of the others, open since its start, or since the last unit, if that start is too
     /// long ago.
-    fn carried(self, others: &[Self], last: u64, now: u64) -> Self {
-        let is_open = |start: u64| now < start + self.period;
+    fn carried(self, others: &[Self], last: Timestamp, now: Timestamp) -> Self {
+        let is_open = |start: Timestamp| now < start + self.period;
         let open = others.iter().filter(|window| window.count > 0).filter_map(|window| {
             let start = if is_open(window.start) { window.start } else { last };
             is_open(start).then_some((window.count, start))
@@ -62,7 +63,7 @@ impl Entry for Window {
     }
 
     #[inline]
-    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool {
+    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool {
         // A clock that stepped back leaves windows in the future; from here on they are of now.
         let mut ahead = false;
         for window in entries {
@@ -77,15 +78,15 @@ impl Entry for Window {
     fn judge(
         moment: &mut Moment,
         (own, others): (&mut [Self], &mut [Self]),
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
     ) -> Verdict {
         let Request { policy, cost, .. } = request;
         let tiers = policy.tiers();
         let has_room = |(window, tier): (&Self, &Tier)| window.has_room(*tier, cost);
         let admitted = own.iter().zip(tiers).all(has_room);
-        let mut verdict = Summary::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, detail);
         for (index, (tier, window)) in tiers.iter().zip(&mut *own).enumerate() {
             if admitted {
                 window.count += cost;
@@ -93,13 +94,13 @@ impl Entry for Window {
             let ends = window.ends(now);
             verdict.tier(index, ends, || {
                 let left = tier.threshold().saturating_sub(window.count);
-                (left, if admitted || !window.has_room(*tier, cost) { ends } else { 0 })
+                (left, if admitted || !window.has_room(*tier, cost) { ends } else { Micros::ZERO })
             });
         }
-        let mark = Mark { at: now, of: moment.generation.number() };
+        let mark = Mark { at: now, charged: moment.generation.charged() };
         let mut outcome = verdict.outcome(mark, cost, |units| {
             let full = tiers.iter().zip(&*own).filter(|it| !it.1.has_room(*it.0, units));
-            full.map(|(_, window)| window.ends(now)).max().unwrap_or(0)
+            full.map(|(_, window)| window.ends(now)).max().unwrap_or_default()
         });
         for window in others {
             if admitted {
@@ -113,7 +114,7 @@ impl Entry for Window {
         Verdict { outcome, is_taken: admitted }
     }
 
-    fn refund(&mut self, _: u64, cost: u32, at: u64) {
+    fn refund(&mut self, _: Timestamp, cost: u32, at: Timestamp) {
         if self.since <= at && self.start <= at {
             self.count = self.count.saturating_sub(cost);
         }
@@ -123,7 +124,7 @@ impl Entry for Window {
 impl Window {
     /// The window as it is now: if it is over, a new one.
     #[inline]
-    fn at(self, now: u64) -> Self {
+    fn at(self, now: Timestamp) -> Self {
         let start = self.start.min(now);
         let open = self.count > 0 && now < start + self.period;
         if open { Self { start, ..self } } else { Self { start: now, count: 0, ..self } }
@@ -134,8 +135,8 @@ impl Window {
     }
 
     /// How long until the window is over, if it is open.
-    fn ends(self, now: u64) -> u64 {
-        if self.count > 0 { self.start + self.period - now } else { 0 }
+    fn ends(self, now: Timestamp) -> Micros {
+        if self.count > 0 { self.start + self.period - now } else { Micros::ZERO }
     }
 }
 

@@ -2,15 +2,52 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::{
+    request::Charged,
+    time::{Micros, Timestamp},
+};
+
 /// A number of so many bytes; a larger one is the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short<const BYTES: usize>([u8; BYTES]);
 
-/// A time, which is good for two thousand years.
-pub(crate) type Time = Short<7>;
-/// A period, of nine years at the most.
-pub(crate) type Period = Short<6>;
+/// A [`Timestamp`], up to two thousand years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Time(Short<7>);
+
+/// [`Micros`], up to nine years.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Period(Short<6>);
+
 pub(crate) type Units = Short<4>;
+
+impl Time {
+    pub(crate) const ZERO: Self = Self(Short::ZERO);
+
+    #[inline]
+    pub(crate) fn new(at: Timestamp) -> Self {
+        Self(Short::new(at.get()))
+    }
+
+    #[inline]
+    pub(crate) fn get(self) -> Timestamp {
+        Timestamp::new(self.0.get())
+    }
+}
+
+impl Period {
+    pub(crate) const ZERO: Self = Self(Short::ZERO);
+
+    #[inline]
+    pub(crate) fn new(length: Micros) -> Self {
+        Self(Short::new(length.get()))
+    }
+
+    #[inline]
+    pub(crate) fn get(self) -> Micros {
+        Micros::new(self.0.get())
+    }
+}
 
 impl<const BYTES: usize> Short<BYTES> {
     pub(crate) const ZERO: Self = Self([0; BYTES]);
@@ -55,12 +92,17 @@ impl Generation {
     /// That of a state that begins anew at this time. Scattered rather than counted, because this
     /// may happen at every call.
     #[inline]
-    pub(crate) fn renewed(self, now: u64) -> Self {
-        Self::of((now ^ (self.number() << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40)
+    pub(crate) fn renewed(self, now: Timestamp) -> Self {
+        Self::of((now.get() ^ (self.number() << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40)
     }
 
     #[inline]
-    pub(crate) fn number(self) -> u64 {
+    pub(crate) fn charged(self) -> Charged {
+        Charged::Generation(self.number())
+    }
+
+    #[inline]
+    fn number(self) -> u64 {
         self.0.get()
     }
 
@@ -76,9 +118,9 @@ mod tests {
     #[test]
     fn a_number_that_has_room_is_kept_and_a_larger_one_is_the_largest() {
         for number in [0, 1, 255, 256, (1 << 48) - 1] {
-            assert_eq!(Period::new(number).get(), number);
+            assert_eq!(Short::<6>::new(number).get(), number);
         }
-        assert_eq!(Period::new(1 << 48).get(), (1 << 48) - 1);
+        assert_eq!(Short::<6>::new(1 << 48).get(), (1 << 48) - 1);
         assert_eq!(Units::new(u32::MAX.into()).count(), u32::MAX);
     }
 
@@ -86,7 +128,7 @@ mod tests {
     fn generations_differ() {
         let first = Generation::next();
         assert_ne!(first, Generation::next());
-        assert_ne!(first.renewed(1), first.renewed(2));
-        assert_ne!(first.renewed(1), first);
+        let [one, two] = [1, 2].map(|now| first.renewed(Timestamp::new(now)));
+        assert!(one != two && one != first);
     }
 }

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use super::{NeedsRoom, packed::Generation};
 use crate::{
     policy::{Policy, Tier},
-    request::{Outcome, Refund, Request},
+    request::{Detail, Op, Outcome, Refund, Request},
+    time::Timestamp,
 };
 
 /// As many entries of other policies are kept; the ones decided by longest ago go.
@@ -20,34 +21,34 @@ pub(crate) trait Entry: Copy {
     const NONE: Self::Packed;
 
     /// None of what was never written.
-    fn unpack(packed: Self::Packed) -> Option<(u64, Self)>;
+    fn unpack(packed: Self::Packed) -> Option<(Timestamp, Self)>;
 
-    fn pack(self, last: u64) -> Self::Packed;
+    fn pack(self, last: Timestamp) -> Self::Packed;
 
     /// Without a unit in it.
-    fn new(policy: &Policy, tier: Tier, now: u64) -> Self;
+    fn new(policy: &Policy, tier: Tier, now: Timestamp) -> Self;
 
     /// Whether both count the same.
     fn is_same(&self, other: &Self) -> bool;
 
     /// Counts at least what the others, last written then, know of the units that it would have
     /// counted, and counts since `now`.
-    fn carried(self, others: &[Self], last: u64, now: u64) -> Self;
+    fn carried(self, others: &[Self], last: Timestamp, now: Timestamp) -> Self;
 
     /// Makes the entries what they are now; whether the clock had stepped back behind them.
-    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool;
+    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool;
 
     /// Decides by the entries of the policy's tiers, and counts in the others as well.
     fn judge(
         moment: &mut Moment,
         entries: (&mut [Self], &mut [Self]),
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
     ) -> Verdict;
 
     /// Gives back units that were taken then, if this entry, last written at `last`, counts them.
-    fn refund(&mut self, last: u64, cost: u32, at: u64);
+    fn refund(&mut self, last: Timestamp, cost: u32, at: Timestamp);
 }
 
 /// An answer, and whether it changes what is held.
@@ -61,7 +62,7 @@ pub(crate) struct Verdict {
 pub(crate) struct Moment {
     pub(crate) generation: Generation,
     /// When the state was last written.
-    pub(crate) last: u64,
+    pub(crate) last: Timestamp,
 }
 
 /// The memory of so many entries.
@@ -98,11 +99,11 @@ impl<E: Entry> Alone<E> {
     #[inline(never)]
     pub(crate) fn decide(
         &mut self,
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
     ) -> Option<Outcome> {
-        let Request { policy, written, record, .. } = request;
+        let Request { policy, written, op, .. } = request;
         let (last, entry) = E::unpack(self.packed)?;
         let [tier] = policy.tiers() else { return None };
         if !std::ptr::eq(policy, written) || !entry.is_same(&E::new(policy, *tier, now)) {
@@ -110,8 +111,8 @@ impl<E: Entry> Alone<E> {
         }
         let (mut moment, mut own) = (Moment { generation: self.generation, last }, [entry]);
         let ahead = E::see(&mut moment, &mut own, now);
-        let verdict = E::judge(&mut moment, (&mut own, &mut []), now, request, looks);
-        if record && (verdict.is_taken || ahead) {
+        let verdict = E::judge(&mut moment, (&mut own, &mut []), now, request, detail);
+        if op == Op::Take && (verdict.is_taken || ahead) {
             let [entry] = own;
             *self = Self { generation: moment.generation, packed: entry.pack(moment.last) };
         }
@@ -123,13 +124,13 @@ impl<E: Entry> Alone<E> {
     #[cold]
     pub(crate) fn decide_anew(
         &mut self,
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
         room: usize,
     ) -> Result<(Outcome, Next<E>), NeedsRoom> {
         let mut held = self.held();
-        let (outcome, is_written) = held.decide(now, request, looks);
+        let (outcome, is_written) = held.decide(now, request, detail);
         if !is_written {
             return Ok((outcome, None));
         }
@@ -151,7 +152,7 @@ impl<E: Entry> Alone<E> {
     }
 
     fn held(&self) -> Held<E> {
-        let moment = Moment { generation: self.generation, last: 0 };
+        let moment = Moment { generation: self.generation, last: Timestamp::default() };
         let mut held = Held { moment, entries: SmallVec::new() };
         if let Some((last, entry)) = E::unpack(self.packed) {
             held.moment.last = last;
@@ -164,13 +165,13 @@ impl<E: Entry> Alone<E> {
 impl<E: Entry> Several<E> {
     pub(crate) fn decide(
         &mut self,
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
         let mut held = self.held();
-        let (outcome, is_written) = held.decide(now, request, looks);
+        let (outcome, is_written) = held.decide(now, request, detail);
         if is_written {
             let more = held.entries.len().saturating_sub(self.entries.capacity());
             NeedsRoom::unless_fits(more * size_of::<E>(), room)?;
@@ -208,18 +209,18 @@ impl<E: Entry> Held<E> {
     }
 
     /// The answer, and whether what is held now has to be written.
-    fn decide(&mut self, now: u64, request: Request<'_>, looks: bool) -> (Outcome, bool) {
+    fn decide(&mut self, now: Timestamp, request: Request<'_>, detail: Detail) -> (Outcome, bool) {
         let ahead = E::see(&mut self.moment, &mut self.entries, now);
         let is_new = self.arrange(now, request);
         let entries = self.entries.split_at_mut(request.policy.tiers().len());
-        let verdict = E::judge(&mut self.moment, entries, now, request, looks);
-        (verdict.outcome, request.record && (verdict.is_taken || ahead || is_new))
+        let verdict = E::judge(&mut self.moment, entries, now, request, detail);
+        (verdict.outcome, request.op == Op::Take && (verdict.is_taken || ahead || is_new))
     }
 
     /// Gives back what a call took, unless the state has begun anew since.
     fn refund(&mut self, refund: Refund<'_>) {
         let Refund { cost, mark, .. } = refund;
-        if self.moment.generation.number() == mark.of {
+        if self.moment.generation.charged() == mark.charged {
             for entry in &mut self.entries {
                 entry.refund(self.moment.last, cost, mark.at);
             }
@@ -230,7 +231,7 @@ impl<E: Entry> Held<E> {
     /// is written in the source come next. Whether any was not there: a policy is known from its
     /// first call on, also if that is refused.
     #[inline]
-    fn arrange(&mut self, now: u64, request: Request<'_>) -> bool {
+    fn arrange(&mut self, now: Timestamp, request: Request<'_>) -> bool {
         let Request { policy, written, .. } = request;
         let tiers = policy.tiers();
         let is_in_place = |(tier, entry): (&Tier, &E)| entry.is_same(&E::new(policy, *tier, now));
@@ -241,7 +242,7 @@ impl<E: Entry> Held<E> {
     }
 
     #[cold]
-    fn rearrange(&mut self, now: u64, request: Request<'_>) -> bool {
+    fn rearrange(&mut self, now: Timestamp, request: Request<'_>) -> bool {
         let Request { policy, written, .. } = request;
         let held = std::mem::take(&mut self.entries);
         let mut is_new = false;

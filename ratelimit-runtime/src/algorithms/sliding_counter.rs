@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, Request},
+    request::{Detail, Mark, Request},
+    time::{Micros, Timestamp},
 };
 
 /// Two adjacent windows, each of which starts at a multiple of the period: the later one is that in
@@ -20,9 +21,9 @@ use crate::{
 /// the state counts the units.
 #[derive(Clone, Copy)]
 pub(crate) struct Counter {
-    period: u64,
+    period: Micros,
     /// 0: as long as the state.
-    since: u64,
+    since: Timestamp,
     previous: u32,
     current: u32,
 }
@@ -32,21 +33,22 @@ impl Entry for Counter {
     const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Units::ZERO, Units::ZERO);
 
     #[inline]
-    fn unpack((period, last, previous, current): Self::Packed) -> Option<(u64, Self)> {
+    fn unpack((period, last, previous, current): Self::Packed) -> Option<(Timestamp, Self)> {
         let (previous, current) = (previous.count(), current.count());
-        let counter = Self { period: period.get(), since: 0, previous, current };
-        (counter.period > 0).then_some((last.get(), counter))
+        let since = Timestamp::default();
+        let counter = Self { period: period.get(), since, previous, current };
+        (counter.period > Micros::ZERO).then_some((last.get(), counter))
     }
 
     #[inline]
-    fn pack(self, last: u64) -> Self::Packed {
+    fn pack(self, last: Timestamp) -> Self::Packed {
         let (previous, current) = (self.previous.into(), self.current.into());
         (Period::new(self.period), Time::new(last), Units::new(previous), Units::new(current))
     }
 
     #[inline]
-    fn new(_: &Policy, tier: Tier, _: u64) -> Self {
-        Self { period: tier.micros(), since: 0, previous: 0, current: 0 }
+    fn new(_: &Policy, tier: Tier, _: Timestamp) -> Self {
+        Self { period: tier.micros(), since: Timestamp::default(), previous: 0, current: 0 }
     }
 
     #[inline]
@@ -54,21 +56,21 @@ impl Entry for Counter {
         self.period == other.period
     }
 
-    fn carried(self, others: &[Self], last: u64, now: u64) -> Self {
-        let start = self.start(now);
+    fn carried(self, others: &[Self], last: Timestamp, now: Timestamp) -> Self {
+        let start = now.window_start(self.period);
         let current = recorded_since(start, others, last, now);
-        let both = recorded_since(start.saturating_sub(self.period), others, last, now);
+        let both = recorded_since(start - self.period, others, last, now);
         let previous = both.saturating_sub(current);
         let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Self { since: now, previous: units(previous), current: units(current), ..self }
     }
 
     #[inline]
-    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool {
+    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool {
         // A window of the future, left by a clock that stepped back, is one of now from here on.
         let mut ahead = false;
         for counter in entries {
-            ahead |= counter.start(moment.last) > counter.start(now);
+            ahead |= moment.last.window_start(counter.period) > now.window_start(counter.period);
             *counter = counter.at(moment.last, now);
         }
         ahead
@@ -78,16 +80,16 @@ impl Entry for Counter {
     fn judge(
         moment: &mut Moment,
         (own, others): (&mut [Self], &mut [Self]),
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
     ) -> Verdict {
         let Request { policy, cost, .. } = request;
         let tiers = policy.tiers();
         let at = |counter: &Self, tier: &Tier| Position::new(*counter, now, *tier);
         let admitted = own.iter().zip(tiers).all(|(it, tier)| at(it, tier).has_room(cost));
         let taken = admitted || policy.counts_rejected();
-        let mut verdict = Summary::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, detail);
         let mut grown = 0;
         for (index, (tier, counter)) in tiers.iter().zip(&mut *own).enumerate() {
             if taken {
@@ -102,10 +104,10 @@ impl Entry for Counter {
                 (left, at.wait(wanted))
             });
         }
-        let mark = Mark { at: now, of: moment.generation.number() };
+        let mark = Mark { at: now, charged: moment.generation.charged() };
         let mut outcome = verdict.outcome(mark, cost, |units| {
             let until = |(tier, counter): (&Tier, &Self)| at(counter, tier).wait(units);
-            tiers.iter().zip(&*own).map(until).max().unwrap_or(0)
+            tiers.iter().zip(&*own).map(until).max().unwrap_or_default()
         });
         for counter in others {
             counter.current = counter.current.saturating_add(grown);
@@ -115,40 +117,37 @@ impl Entry for Counter {
         Verdict { outcome, is_taken: taken }
     }
 
-    fn refund(&mut self, last: u64, cost: u32, at: u64) {
+    fn refund(&mut self, last: Timestamp, cost: u32, at: Timestamp) {
         if self.since > at {
             return;
         }
-        if self.start(at) == self.start(last) {
+        let [charged, written] = [at, last].map(|at| at.window_start(self.period));
+        if charged == written {
             self.current = self.current.saturating_sub(cost);
-        } else if self.start(at) + self.period == self.start(last) {
+        } else if charged + self.period == written {
             self.previous = self.previous.saturating_sub(cost);
         }
     }
 }
 
 impl Counter {
-    #[inline]
-    fn start(self, at: u64) -> u64 {
-        at - at % self.period
-    }
-
     /// The two windows as they are now.
     #[inline]
-    fn at(self, last: u64, now: u64) -> Self {
-        let (previous, current) = match self.start(now).saturating_sub(self.start(last)) {
-            0 => (self.previous, self.current),
-            passed if passed <= self.period => (self.current, 0),
-            _ => (0, 0),
-        };
+    fn at(self, last: Timestamp, now: Timestamp) -> Self {
+        let (previous, current) =
+            match now.window_start(self.period) - last.window_start(self.period) {
+                Micros::ZERO => (self.previous, self.current),
+                passed if passed <= self.period => (self.current, 0),
+                _ => (0, 0),
+            };
         Self { previous, current, ..self }
     }
 
     /// Until both windows hold nothing.
-    fn lasts(self, now: u64) -> u64 {
-        let end = self.start(now) + self.period - now;
+    fn lasts(self, now: Timestamp) -> Micros {
+        let end = now.window_start(self.period) + self.period - now;
         match (self.previous, self.current) {
-            (0, 0) => 0,
+            (0, 0) => Micros::ZERO,
             (_, 0) => end,
             _ => end + self.period,
         }
@@ -160,8 +159,8 @@ impl Counter {
 struct Position {
     counter: Counter,
     threshold: u32,
-    /// Until the later window ends, in microseconds.
-    ends: u64,
+    /// Until the later window ends.
+    ends: Micros,
     tick: u64,
     /// The ticks of a period.
     ticks: u64,
@@ -171,13 +170,13 @@ struct Position {
 
 impl Position {
     #[inline]
-    fn new(counter: Counter, now: u64, tier: Tier) -> Self {
+    fn new(counter: Counter, now: Timestamp, tier: Tier) -> Self {
         let (threshold, tick) = (tier.threshold(), tier.tick());
-        let ends = counter.period - now % counter.period;
-        let ticks = counter.period / tick;
+        let ends = now.window_start(counter.period) + counter.period - now;
+        let ticks = counter.period.get() / tick;
         let mut position = Self { counter, threshold, ends, tick, ticks, used: 0 };
         // Less time left than there is would be less weight: it is rounded up.
-        let left = ends.div_ceil(tick).min(ticks);
+        let left = ends.get().div_ceil(tick).min(ticks);
         let previous = (position.weighing(counter.previous) * left).div_ceil(ticks);
         position.used = u64::from(counter.current) + previous;
         position
@@ -205,14 +204,15 @@ impl Position {
     }
 
     /// How long until this many units, or as many as the threshold, can be had.
-    fn wait(self, units: u32) -> u64 {
+    fn wait(self, units: u32) -> Micros {
         let units = units.min(self.threshold);
         if self.has_room(units) {
-            return 0;
+            return Micros::ZERO;
         }
         // The most ticks with which `count`, weighted, leaves room for `free` units.
         let most = |count: u32, free: u32| {
-            u64::from(free) * self.ticks / self.weighing(count).max(1) * self.tick
+            let ticks = u64::from(free) * self.ticks / self.weighing(count).max(1);
+            Micros::new(ticks * self.tick)
         };
         let Counter { period, previous, current, .. } = self.counter;
         match (self.threshold - units).checked_sub(current) {
@@ -225,14 +225,14 @@ impl Position {
 }
 
 /// At least the units recorded from `at` on, of what the counters know.
-fn recorded_since(at: u64, counters: &[Counter], last: u64, now: u64) -> u64 {
+fn recorded_since(at: Timestamp, counters: &[Counter], last: Timestamp, now: Timestamp) -> u64 {
     if last < at {
         return 0;
     }
     let both = |counter: &Counter| u64::from(counter.previous) + u64::from(counter.current);
-    let known = counters.iter().filter_map(|counter| match counter.start(now) {
+    let known = counters.iter().filter_map(|counter| match now.window_start(counter.period) {
         start if start <= at => Some(counter.current.into()),
-        start if start.saturating_sub(counter.period) <= at => Some(both(counter)),
+        start if start - counter.period <= at => Some(both(counter)),
         _ => None,
     });
     known.min().or_else(|| counters.iter().map(both).max()).unwrap_or(0)
@@ -269,7 +269,7 @@ mod tests {
         refund(&mut state, late);
         assert_eq!(taken(&mut state, 112 * SECOND, 1).remaining, 1);
         // What has left both windows is given back no more.
-        refund(&mut state, Mark { at: 95 * SECOND, ..late });
+        refund(&mut state, Mark { at: Timestamp::new(95 * SECOND), ..late });
         assert!(taken(&mut state, 112 * SECOND, 1).admitted);
         assert!(!taken(&mut state, 112 * SECOND, 1).admitted);
     }

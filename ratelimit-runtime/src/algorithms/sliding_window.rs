@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Mark, Outcome, Refund, Request},
+    request::{Detail, Mark, Op, Outcome, Refund, Request},
+    time::{Micros, Timestamp},
 };
 
 /// When each unit was recorded; never more than the largest threshold.
@@ -23,7 +24,7 @@ pub(crate) enum Log {
 /// A call with a request id.
 pub(crate) struct Named {
     id: u64,
-    stamp: u64,
+    stamp: Timestamp,
 }
 
 /// The calls that there is room for with the first of them.
@@ -37,7 +38,7 @@ const fn both_bytes(names: usize) -> usize {
 /// The log as it is once the call's own units are recorded.
 struct View<'a> {
     held: Ring<'a>,
-    now: u64,
+    now: Timestamp,
     own: usize,
     /// The largest threshold that the log has known: as many units are kept.
     keep: usize,
@@ -54,26 +55,27 @@ impl Log {
     #[inline(never)]
     pub(crate) fn decide(
         &mut self,
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
-        let Request { policy, written, cost, record, id } = request;
+        let Request { policy, written, op, cost, id } = request;
         let (tiers, longest) = (policy.tiers(), policy.longest_period());
         let largest = policy.largest_threshold().max(written.largest_threshold());
         let keep = self.stamps().keep().max(largest as usize);
         let charged = id.and_then(|id| self.charged(id, now, longest));
         let mut view = View { held: self.stamps().ring(), now, own: 0, keep };
-        let has_room =
-            |tier: &Tier| cost == 0 || cost <= tier.threshold() && view.wait(*tier, cost) == 0;
+        let has_room = |tier: &Tier| {
+            cost == 0 || cost <= tier.threshold() && view.wait(*tier, cost) == Micros::ZERO
+        };
         let admitted = charged.is_some() || tiers.iter().all(has_room);
         if charged.is_none() && (admitted || policy.counts_rejected()) {
             view.own = cost as usize;
         }
 
         let reset = view.leaves(0, longest);
-        let mut verdict = Summary::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, detail);
         for (index, tier) in tiers.iter().enumerate() {
             verdict.tier(index, reset, || {
                 let left = tier.threshold().saturating_sub(view.live(*tier));
@@ -81,8 +83,10 @@ impl Log {
                 (left, view.wait(*tier, wanted))
             });
         }
-        let until = |units| tiers.iter().map(|tier| view.wait(*tier, units)).max().unwrap_or(0);
-        let mark = Mark { at: charged.unwrap_or(now), of: self.stamps().generation().number() };
+        let until =
+            |units| tiers.iter().map(|tier| view.wait(*tier, units)).max().unwrap_or_default();
+        let mark =
+            Mark { at: charged.unwrap_or(now), charged: self.stamps().generation().charged() };
         let mut outcome = verdict.outcome(mark, cost, until);
         let (own, newest) = (view.own, view.held.newest(0));
         if own > 0 {
@@ -90,14 +94,15 @@ impl Log {
             outcome.lasts = outcome.lasts.max(written.longest_period());
         }
         // A clock that stepped back leaves units in the future; from here on they are of now.
-        if record && newest > Some(now) {
+        let records = op == Op::Take;
+        if records && newest > Some(now) {
             self.stamps_mut().clamp(now);
         }
-        if record && own == 0 {
+        if records && own == 0 {
             // A policy that asks for more is known from its first call on, also if that is refused.
             self.stamps_mut().keep_at_least(keep);
         }
-        if record && own > 0 {
+        if records && own > 0 {
             NeedsRoom::unless_fits(self.growth(own, keep, id), room)?;
             // Only the newest units decide: what is older than the threshold's worth goes.
             self.stamps_mut().add(now, own, keep);
@@ -131,7 +136,7 @@ impl Log {
     }
 
     /// When the call of this id was charged, if that still counts.
-    fn charged(&self, id: u64, now: u64, longest: u64) -> Option<u64> {
+    fn charged(&self, id: u64, now: Timestamp, longest: Micros) -> Option<Timestamp> {
         let Self::Named(both) = self else { return None };
         let call = both.1.iter().find(|call| call.id == id)?;
         (call.stamp + longest > now).then_some(call.stamp)
@@ -140,7 +145,7 @@ impl Log {
     /// Takes units out again; those of one instant are all alike.
     pub(crate) fn refund(&mut self, refund: Refund<'_>) {
         let Refund { cost, mark, id, .. } = refund;
-        if self.stamps().generation().number() != mark.of {
+        if self.stamps().generation().charged() != mark.charged {
             return;
         }
         let mark = mark.at;
@@ -196,7 +201,7 @@ impl Log {
 impl View<'_> {
     /// The units in `(now - period, now]`.
     fn live(&self, tier: Tier) -> u32 {
-        let (held, has_left) = (self.held, |stamp: &u64| *stamp + tier.micros() <= self.now);
+        let (held, has_left) = (self.held, |stamp: &Timestamp| *stamp + tier.micros() <= self.now);
         let expired = match (held.get(0), held.newest(0)) {
             // Mostly none of them has left, or all have.
             (Some(oldest), _) if !has_left(&oldest) => 0,
@@ -211,20 +216,21 @@ impl View<'_> {
     }
 
     /// How long until the tier has room for this many units; 0 for more than it ever has.
-    fn wait(&self, tier: Tier, units: u32) -> u64 {
-        tier.threshold().checked_sub(units).map_or(0, |after| self.leaves(after, tier.micros()))
+    fn wait(&self, tier: Tier, units: u32) -> Micros {
+        let after = tier.threshold().checked_sub(units);
+        after.map_or(Micros::ZERO, |after| self.leaves(after, tier.micros()))
     }
 
     /// How long until the unit that `after` units are newer than has left a window of this length.
-    fn leaves(&self, after: u32, period: u64) -> u64 {
+    fn leaves(&self, after: u32, period: Micros) -> Micros {
         let stamp = match (after as usize).checked_sub(self.own) {
             None => self.now,
             Some(after) => match self.held.newest(after) {
                 Some(stamp) => stamp.min(self.now),
-                None => return 0,
+                None => return Micros::ZERO,
             },
         };
-        (stamp + period).saturating_sub(self.now)
+        stamp + period - self.now
     }
 }
 
@@ -238,20 +244,15 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, u8, u32, u64, u64) {
-        let Outcome { admitted, tier, remaining, wait, reset, .. } = log
-            .decide(
-                now,
-                Request { policy, written: policy, cost, record: true, id: None },
-                true,
-                usize::MAX,
-            )
-            .unwrap();
-        (admitted, tier, remaining, wait, reset)
+        let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+        let decided = log.decide(Timestamp::new(now), request, Detail::Full, usize::MAX);
+        let Outcome { admitted, tier, remaining, wait, reset, .. } = decided.unwrap();
+        (admitted, tier, remaining, wait.get(), reset.get())
     }
 
     fn stamps(log: &Log) -> Vec<u64> {
         let ring = log.stamps().ring();
-        (0..ring.len()).filter_map(|index| ring.get(index)).collect()
+        (0..ring.len()).filter_map(|index| ring.get(index)).map(Timestamp::get).collect()
     }
 
     #[test]
@@ -314,8 +315,9 @@ mod tests {
         let mut log = Log::default();
         take(&mut log, &policy, 100 * SECOND, 1);
         take(&mut log, &policy, 105 * SECOND, 1);
-        let look = Request { policy: &policy, written: &policy, cost: 1, record: false, id: None };
-        assert_eq!(log.decide(50 * SECOND, look, true, 0).unwrap().wait, 10 * SECOND);
+        let peek = Request { policy: &policy, written: &policy, op: Op::Peek, cost: 1, id: None };
+        let peeked = log.decide(Timestamp::new(50 * SECOND), peek, Detail::Full, 0).unwrap();
+        assert_eq!(peeked.wait.get(), 10 * SECOND);
         assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);
         assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);
         assert_eq!(stamps(&log), [50 * SECOND, 50 * SECOND]);

@@ -1,20 +1,28 @@
 //! From what every tier says to what the call is told.
 
-use crate::request::{DecidedBy, Mark, Outcome};
+use crate::{
+    request::{DecidedBy, Detail, Mark, Outcome},
+    time::Micros,
+};
 
 /// The answer so far, while the tiers are gone through.
 pub(super) struct Summary {
     admitted: bool,
     tells: bool,
-    chosen: Option<(usize, u32, u64)>,
-    reset: u64,
+    chosen: Option<(usize, u32, Micros)>,
+    reset: Micros,
 }
 
 impl Summary {
     /// A refused call is always told why; of an admitted one no tier says more than its `reset`
-    /// unless someone `looks`.
-    pub(super) fn new(admitted: bool, looks: bool) -> Self {
-        Self { admitted, tells: looks || !admitted, chosen: None, reset: 0 }
+    /// unless the [`Detail`] is full.
+    pub(super) fn new(admitted: bool, detail: Detail) -> Self {
+        Self {
+            admitted,
+            tells: !admitted || detail == Detail::Full,
+            chosen: None,
+            reset: Micros::ZERO,
+        }
     }
 
     /// The tier is full after `reset`. Of an admitted call, `left` units are left in it and more can
@@ -23,8 +31,8 @@ impl Summary {
     pub(super) fn tier(
         &mut self,
         index: usize,
-        reset: u64,
-        left_and_wait: impl FnOnce() -> (u32, u64),
+        reset: Micros,
+        left_and_wait: impl FnOnce() -> (u32, Micros),
     ) {
         self.reset = self.reset.max(reset);
         if !self.tells {
@@ -43,10 +51,15 @@ impl Summary {
     /// The answer to a call of this cost that was charged so; `until` so many units can
     /// be had of every tier.
     #[inline]
-    pub(super) fn outcome(self, mark: Mark, cost: u32, until: impl FnOnce(u32) -> u64) -> Outcome {
+    pub(super) fn outcome(
+        self,
+        mark: Mark,
+        cost: u32,
+        until: impl FnOnce(u32) -> Micros,
+    ) -> Outcome {
         let (tier, remaining, wait) = self.chosen.unwrap_or_default();
         let more = match remaining.checked_add(1) {
-            _ if self.admitted => 0,
+            _ if self.admitted => Micros::ZERO,
             Some(units) if units < cost => until(units),
             _ => wait,
         };

@@ -2,12 +2,24 @@
 //! are few.
 
 use super::packed::{Generation, Short};
+use crate::time::Timestamp;
 
 /// Times in ascending order, oldest first; and what a log has no other room for: its generation, and
 /// how many of the newest are kept.
 pub(crate) enum Timestamps {
-    Few { ring: Few, keep: u16, generation: Generation, places: [u64; FEW] },
-    Many { first: u32, count: u32, keep: Short<3>, generation: Generation, places: Box<[u64]> },
+    Few {
+        ring: Few,
+        keep: u16,
+        generation: Generation,
+        places: [Timestamp; FEW],
+    },
+    Many {
+        first: u32,
+        count: u32,
+        keep: Short<3>,
+        generation: Generation,
+        places: Box<[Timestamp]>,
+    },
 }
 
 /// The first place in two bits, how many follow in two, and the bits of `keep` above the sixteenth.
@@ -51,7 +63,7 @@ impl Default for Timestamps {
 pub(crate) struct Ring<'a> {
     first: usize,
     count: usize,
-    places: &'a [u64],
+    places: &'a [Timestamp],
 }
 
 impl Ring<'_> {
@@ -61,18 +73,18 @@ impl Ring<'_> {
 
     /// The time that so many others are older than.
     #[inline]
-    pub(crate) fn get(self, index: usize) -> Option<u64> {
+    pub(crate) fn get(self, index: usize) -> Option<Timestamp> {
         (index < self.count).then(|| self.places[self.place(index)])
     }
 
     /// The time that so many others are newer than.
     #[inline]
-    pub(crate) fn newest(self, index: usize) -> Option<u64> {
+    pub(crate) fn newest(self, index: usize) -> Option<Timestamp> {
         self.count.checked_sub(index + 1).and_then(|index| self.get(index))
     }
 
     /// How many come before the first that `is_before` does not hold for.
-    pub(crate) fn partition_point(self, is_before: impl Fn(&u64) -> bool) -> usize {
+    pub(crate) fn partition_point(self, is_before: impl Fn(&Timestamp) -> bool) -> usize {
         let until_end = self.count.min(self.places.len() - self.first);
         let older = &self.places[self.first..self.first + until_end];
         let newer = &self.places[..self.count - until_end];
@@ -91,7 +103,7 @@ impl Ring<'_> {
 
 impl Timestamps {
     fn new(generation: Generation) -> Self {
-        Self::Few { ring: Few::new(0, 0, 0), keep: 0, generation, places: [0; FEW] }
+        Self::Few { ring: Few::new(0, 0, 0), keep: 0, generation, places: [Timestamp::new(0); FEW] }
     }
 
     /// Takes the times out.
@@ -147,7 +159,7 @@ impl Timestamps {
     }
 
     /// Makes `now` of every time after it.
-    pub(crate) fn clamp(&mut self, now: u64) {
+    pub(crate) fn clamp(&mut self, now: Timestamp) {
         let after = self.ring().partition_point(|stamp| *stamp <= now);
         for index in after..self.ring().count {
             self.set(index, now);
@@ -156,7 +168,7 @@ impl Timestamps {
 
     /// Adds `now`, the latest, so many times; only the newest `keep` stay, or as many as were to be
     /// kept before.
-    pub(crate) fn add(&mut self, now: u64, times: usize, keep: usize) {
+    pub(crate) fn add(&mut self, now: Timestamp, times: usize, keep: usize) {
         let keep = keep.max(self.keep());
         self.keep_at_least(keep);
         let (ring, times) = (self.ring(), times.min(keep));
@@ -178,7 +190,7 @@ impl Timestamps {
         if needed <= places.len() {
             return 0;
         }
-        size_of::<u64>() * grown(places.len(), needed, keep) - self.heap_bytes()
+        size_of::<Timestamp>() * grown(places.len(), needed, keep) - self.heap_bytes()
     }
 
     /// The memory that it has on the heap.
@@ -186,7 +198,7 @@ impl Timestamps {
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Few { .. } => 0,
-            Self::Many { places, .. } => size_of_val::<[u64]>(places),
+            Self::Many { places, .. } => size_of_val::<[Timestamp]>(places),
         }
     }
 
@@ -211,7 +223,7 @@ impl Timestamps {
         let capacity = grown(capacity, needed, keep);
         let mut places = Vec::with_capacity(capacity);
         places.extend((0..ring.count).filter_map(|index| ring.get(index)));
-        places.resize(capacity, 0);
+        places.resize(capacity, Timestamp::new(0));
         *self = Self::Many {
             first: 0,
             count: units(ring.count),
@@ -222,7 +234,7 @@ impl Timestamps {
     }
 
     #[inline]
-    fn set(&mut self, index: usize, stamp: u64) {
+    fn set(&mut self, index: usize, stamp: Timestamp) {
         let place = self.ring().place(index);
         match self {
             Self::Few { places, .. } => places[place] = stamp,
@@ -263,7 +275,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(7);
         for keep in [1, 2, 3, 4, 5, 17] {
             let (mut stamps, mut queue) = (Timestamps::default(), VecDeque::new());
-            for now in 1..2_000 {
+            for now in (1..2_000).map(Timestamp::new) {
                 match rng.u8(..10) {
                     0 => {
                         let start = rng.usize(..=queue.len());
@@ -272,7 +284,7 @@ mod tests {
                         queue.drain(start..end);
                     }
                     1 => {
-                        let latest = rng.u64(..=now);
+                        let latest = Timestamp::new(rng.u64(..=now.get()));
                         stamps.clamp(latest);
                         for stamp in &mut queue {
                             *stamp = latest.min(*stamp);
@@ -290,7 +302,7 @@ mod tests {
                 let held: VecDeque<_> =
                     (0..stamps.ring().len()).filter_map(|index| stamps.ring().get(index)).collect();
                 assert_eq!(held, queue, "keep {keep}");
-                let since = rng.u64(..=now);
+                let since = Timestamp::new(rng.u64(..=now.get()));
                 let before = stamps.ring().partition_point(|stamp| *stamp < since);
                 assert_eq!(before, queue.partition_point(|stamp| *stamp < since));
                 assert!(stamps.ring().places.len() <= keep.max(FEW));

@@ -1,13 +1,14 @@
 //! The token bucket in plain Rust: the same rule as `store/redis/token_bucket.lua`.
 
 use super::{
-    packed::{Period, Short, Time, Units},
+    packed::{Short, Time, Units},
     per_tier::{Entry, Moment, Verdict},
     summary::Summary,
 };
 use crate::{
     policy::{BucketRate, Policy, Tier},
-    request::{Mark, Request},
+    request::{Detail, Mark, Request},
+    time::{Micros, Timestamp},
 };
 
 /// A bucket, and what was in it when the state was last written.
@@ -18,7 +19,7 @@ use crate::{
 pub(crate) struct Level {
     bucket: BucketRate,
     /// 0: as long as the state.
-    since: u64,
+    since: Timestamp,
     /// What is in the bucket, in parts of a token.
     parts: u64,
 }
@@ -26,27 +27,30 @@ pub(crate) struct Level {
 impl Entry for Level {
     /// The parts of a token, when, the parts, what comes back each microsecond, the tokens of a full
     /// bucket.
-    type Packed = (Period, Time, Short<7>, Units, Units);
-    const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Short::ZERO, Units::ZERO, Units::ZERO);
+    type Packed = (Short<6>, Time, Short<7>, Units, Units);
+    const NONE: Self::Packed = (Short::ZERO, Time::ZERO, Short::ZERO, Units::ZERO, Units::ZERO);
 
     #[inline]
-    fn unpack((token, last, parts, refill, burst): Self::Packed) -> Option<(u64, Self)> {
+    fn unpack((token, last, parts, refill, burst): Self::Packed) -> Option<(Timestamp, Self)> {
         let (token, refill) = (token.get(), refill.get());
         let bucket = BucketRate { token, refill, full: token * burst.get() };
-        (token > 0).then_some((last.get(), Self { bucket, since: 0, parts: parts.get() }))
+        (token > 0).then_some((
+            last.get(),
+            Self { bucket, since: Timestamp::default(), parts: parts.get() },
+        ))
     }
 
     #[inline]
-    fn pack(self, last: u64) -> Self::Packed {
+    fn pack(self, last: Timestamp) -> Self::Packed {
         let BucketRate { token, refill, full } = self.bucket;
         let (refill, burst) = (Units::new(refill), Units::new(full / token));
-        (Period::new(token), Time::new(last), Short::new(self.parts), refill, burst)
+        (Short::new(token), Time::new(last), Short::new(self.parts), refill, burst)
     }
 
     #[inline]
-    fn new(policy: &Policy, tier: Tier, _: u64) -> Self {
+    fn new(policy: &Policy, tier: Tier, _: Timestamp) -> Self {
         let bucket = policy.bucket(tier);
-        Self { bucket, since: 0, parts: bucket.full }
+        Self { bucket, since: Timestamp::default(), parts: bucket.full }
     }
 
     #[inline]
@@ -55,20 +59,21 @@ impl Entry for Level {
     }
 
     /// The fewest whole tokens that are in any of the others.
-    fn carried(self, others: &[Self], _: u64, now: u64) -> Self {
+    fn carried(self, others: &[Self], _: Timestamp, now: Timestamp) -> Self {
         let tokens = others.iter().map(|it| it.parts / it.bucket.token).min();
         let parts = tokens.map_or(u64::MAX, |tokens| tokens.saturating_mul(self.bucket.token));
         Self { since: now, parts: parts.min(self.bucket.full), ..self }
     }
 
     #[inline]
-    fn see(moment: &mut Moment, entries: &mut [Self], now: u64) -> bool {
+    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool {
         // A clock that stepped back neither fills a bucket nor drains it.
-        let (elapsed, mut is_full) = (now.saturating_sub(moment.last), !entries.is_empty());
+        let (elapsed, mut is_full) = (now - moment.last, !entries.is_empty());
         for level in entries {
             let BucketRate { refill, full, .. } = level.bucket;
             // A product that does not fit fills any bucket.
-            level.parts = level.parts.saturating_add(elapsed.saturating_mul(refill)).min(full);
+            level.parts =
+                level.parts.saturating_add(elapsed.get().saturating_mul(refill)).min(full);
             is_full &= level.parts == full;
         }
         if is_full {
@@ -82,14 +87,14 @@ impl Entry for Level {
     fn judge(
         moment: &mut Moment,
         (own, others): (&mut [Self], &mut [Self]),
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
     ) -> Verdict {
         let Request { policy, cost, .. } = request;
         let admitted = own.iter().all(|level| level.parts >= level.bucket.of(cost));
         let taken = admitted || policy.counts_rejected();
-        let mut verdict = Summary::new(admitted, looks);
+        let mut verdict = Summary::new(admitted, detail);
         let mut tokens = 0;
         for (index, level) in own.iter_mut().enumerate() {
             let BucketRate { token, full, .. } = level.bucket;
@@ -103,9 +108,9 @@ impl Entry for Level {
                 (u32::try_from(left).unwrap_or(u32::MAX), level.until(wanted))
             });
         }
-        let mark = Mark { at: now, of: moment.generation.number() };
+        let mark = Mark { at: now, charged: moment.generation.charged() };
         let mut outcome = verdict.outcome(mark, cost, |units| {
-            own.iter().map(|level| level.until(level.bucket.of(units))).max().unwrap_or(0)
+            own.iter().map(|level| level.until(level.bucket.of(units))).max().unwrap_or_default()
         });
         for level in others {
             let taken = tokens.saturating_mul(level.bucket.token);
@@ -116,7 +121,7 @@ impl Entry for Level {
         Verdict { outcome, is_taken: taken }
     }
 
-    fn refund(&mut self, _: u64, cost: u32, at: u64) {
+    fn refund(&mut self, _: Timestamp, cost: u32, at: Timestamp) {
         if self.since <= at {
             self.parts = (self.parts + self.bucket.of(cost)).min(self.bucket.full);
         }
@@ -125,8 +130,9 @@ impl Entry for Level {
 
 impl Level {
     /// How long until so many parts, or all that have room, are in the bucket.
-    fn until(self, wanted: u64) -> u64 {
-        wanted.min(self.bucket.full).saturating_sub(self.parts).div_ceil(self.bucket.refill)
+    fn until(self, wanted: u64) -> Micros {
+        let missing = wanted.min(self.bucket.full).saturating_sub(self.parts);
+        Micros::new(missing.div_ceil(self.bucket.refill))
     }
 }
 

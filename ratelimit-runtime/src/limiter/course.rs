@@ -15,7 +15,7 @@ use crate::{
     observe,
     overrides::{Effective, Enforcement},
     policy::{InvalidPolicy, Policy},
-    request::{DecidedBy, Outcome, Request},
+    request::{DecidedBy, Op, Outcome, Request},
     telemetry::Timer,
 };
 
@@ -65,7 +65,8 @@ impl Limiter {
         let (policy, written) = (effective.policy(), effective.written);
         let enforcement = effective.enforcement;
         // A call of nothing takes nothing.
-        let request = Request { policy, written, cost, record: cost > 0, id };
+        let op = if cost > 0 { Op::Take } else { Op::Peek };
+        let request = Request { policy, written, op, cost, id };
         Course { limiter: self, request, enforcement, is_annotated, observed_as }
     }
 }
@@ -189,7 +190,7 @@ impl<'a> Course<'a> {
         }
         let is_observed = observe::is_observed();
         let observed_as = caller.as_deref().filter(|_| is_observed).map(|it| self.observed_as(it));
-        if let Some(caller) = caller.filter(|_| self.request.record) {
+        if let Some(caller) = caller.filter(|_| self.request.op == Op::Take) {
             let charge = Receipt::new(caller.into_owned(), self.request, outcome);
             decision = decision.with_charge(charge);
         }

@@ -14,7 +14,7 @@ use crate::{
     key,
     overrides::Enforcement,
     policy::Policy,
-    request::{OnStoreError, Outcome, Request},
+    request::{OnStoreError, Op, Outcome, Request},
 };
 
 /// A call that is to be decided; made by [`Limiter::request`].
@@ -151,7 +151,7 @@ impl<'a> CheckRequest<'a> {
         let Self { limiter, policy: written, caller, cost, id, terms, .. } = self;
         let effective = limiter.overrides().effective(written, Enforcement::On);
         let policy = effective.policy();
-        let request = Request { policy, written, cost, record: false, id };
+        let request = Request { policy, written, op: Op::Peek, cost, id };
         match judge(request) {
             // Of nothing, nothing is left.
             Err(RateLimitError::TooLarge(_)) if cost == 0 => {

@@ -93,5 +93,5 @@ impl Course<'_> {
 /// How long a refused call has to wait.
 fn wait_of(outcome: &Result<Outcome, UnavailableReason>) -> Option<Duration> {
     let refused = outcome.as_ref().ok().filter(|outcome| !outcome.admitted)?;
-    Some(Duration::from_micros(refused.wait))
+    Some(Duration::from(refused.wait))
 }

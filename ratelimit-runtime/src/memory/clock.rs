@@ -1,16 +1,13 @@
 //! The time of a store: tokio's, in microseconds.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-/// The time at which a store is made, 70 years: one store may be used under several clocks, such as
-/// those that stand still in tests, and some of them may be far behind the first. In whole days,
-/// so that aligned windows of usual periods start with the store.
-const EPOCH: u64 = 70 * 365 * 24 * 3_600 * 1_000_000;
+use crate::time::{Micros, Timestamp};
 
-/// Short of a microsecond by as little as there is.
-const ALMOST_ONE: Duration = Duration::from_nanos(999);
+/// The time at which a store is made, 70 years: one store may be used under several clocks, such as
+/// those that stand still in tests, and some of them may be far hours the first. In whole days,
+/// so that aligned windows of usual periods start with the store.
+const EPOCH: Timestamp = Timestamp::new(70 * 365 * 24 * 3_600 * 1_000_000);
 
 pub(super) struct Clock {
     made: Instant,
@@ -22,22 +19,20 @@ impl Clock {
     }
 
     #[inline]
-    pub(super) fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> Timestamp {
         let now = Instant::now();
         match now.checked_duration_since(self.made) {
-            Some(since) => EPOCH + micros(since),
+            Some(since) => EPOCH + since.into(),
             // Rounded down, as the other is.
-            None => EPOCH.saturating_sub(micros(self.made - now + ALMOST_ONE)),
+            None => EPOCH - Micros::rounded_up(self.made - now),
         }
     }
 }
 
-fn micros(duration: Duration) -> u64 {
-    duration.as_secs() * 1_000_000 + u64::from(duration.subsec_micros())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -46,10 +41,11 @@ mod tests {
     async fn a_clock_that_is_behind_moves_as_one_that_is_ahead() {
         let mut clock = Clock::new();
         clock.made += 5 * HOUR;
-        assert_eq!(clock.now(), EPOCH - 5 * micros(HOUR));
+        let hours = |count: u32| Micros::from(count * HOUR);
+        assert_eq!(clock.now(), EPOCH - hours(5));
         clock.made += Duration::from_nanos(1);
-        assert_eq!(clock.now(), EPOCH - 5 * micros(HOUR) - 1);
+        assert_eq!(clock.now(), EPOCH - hours(5) - Micros::new(1));
         tokio::time::advance(7 * HOUR).await;
-        assert_eq!(clock.now(), EPOCH + 2 * micros(HOUR) - 1);
+        assert_eq!(clock.now(), EPOCH + hours(2) - Micros::new(1));
     }
 }

@@ -5,15 +5,16 @@
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
+use crate::time::{Micros, Timestamp};
+
 /// A limit takes more only while it holds at most this many times what is then left free.
 ///
 /// A limit alone fills three quarters of the store. Of `n` limits that fill it together, each has
 /// `3 / (3n + 1)` of it, and one more limit always finds room.
 const TIMES_FREE: usize = 3;
 
-/// How long no call of a limit finds the store full before the next one that does is an event, in
-/// microseconds.
-const PERIOD_OF_FULLNESS: u64 = 60_000_000;
+/// How long no call of a limit finds the store full before the next one that does is an event.
+const PERIOD_OF_FULLNESS: Micros = Micros::new(60_000_000);
 
 /// Keys, and the bytes that they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(super) struct Ledger {
 struct Account {
     held: Holding,
     /// When a call last found no room.
-    found_full: Option<u64>,
+    found_full: Option<Timestamp>,
 }
 
 impl Holding {
@@ -111,9 +112,9 @@ impl Ledger {
 
     /// Records that a call of the limit found no room. Returns `true` if it is the first in a
     /// period of fullness.
-    pub(super) fn record_full(&mut self, limit: &'static str, now: u64) -> bool {
+    pub(super) fn record_full(&mut self, limit: &'static str, now: Timestamp) -> bool {
         let before = self.limits.entry(limit).or_default().found_full.replace(now);
-        before.is_none_or(|before| now.abs_diff(before) >= PERIOD_OF_FULLNESS)
+        before.is_none_or(|before| (now - before).max(before - now) >= PERIOD_OF_FULLNESS)
     }
 }
 
@@ -204,9 +205,9 @@ mod tests {
     fn a_period_of_fullness_ends_when_no_call_has_found_it_full_for_a_minute() {
         let mut ledger = ledger(0, 0);
         let first: Vec<_> = [5, 6, 60_000_005, 120_000_005, 120_000_006, 3]
-            .map(|now| ledger.record_full("a", now))
+            .map(|now| ledger.record_full("a", Timestamp::new(now)))
             .into();
         assert_eq!(first, [true, false, false, true, false, true]);
-        assert!(ledger.record_full("b", 3));
+        assert!(ledger.record_full("b", Timestamp::new(3)));
     }
 }

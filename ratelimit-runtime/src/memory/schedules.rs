@@ -11,7 +11,7 @@ use crate::{
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
 const TAKE: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, cost: 1, record: true, id: None };
+    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
 
 type Answer = Result<bool, UnavailableReason>;
 type Other = Box<dyn FnOnce() -> Answer>;

@@ -13,7 +13,8 @@ use crate::{
     algorithms::{NeedsRoom, State},
     key::KeyRef,
     policy::PolicyName,
-    request::{Outcome, Request},
+    request::{Detail, Op, Outcome, Request},
+    time::Timestamp,
 };
 
 /// The keys that each insertion passes over in search of expired ones. Half of the list at the
@@ -24,6 +25,9 @@ const PASSED_OVER: usize = 4;
 /// at the least 7/16 full until it shrinks, and of the lists of blocks.
 const KEY_BYTES: usize = size_of::<Entry>() + 13;
 
+/// The expiry of no key.
+const NEVER: Timestamp = Timestamp::new(u64::MAX);
+
 #[derive(Default)]
 pub(super) struct ShardTable {
     slots: BlockVec<Entry>,
@@ -31,7 +35,7 @@ pub(super) struct ShardTable {
     index: HashTable<u32>,
     /// For each block of `slots`: no key in it expires before this. A call to a known key does not
     /// touch it, and so it may be long over.
-    due: Vec<u64>,
+    due: Vec<Timestamp>,
     /// The next slot that an insertion passes over.
     hand: usize,
 }
@@ -42,7 +46,7 @@ pub(super) struct Entry {
     caller: SmallVec<[u8; 16]>,
     pub(super) state: State,
     /// From then on the state says no more than an absent one.
-    pub(super) expires: u64,
+    pub(super) expires: Timestamp,
 }
 
 /// What came of a search for expired keys.
@@ -56,7 +60,12 @@ impl Entry {
     pub(super) fn new(subject: KeyRef<'_>) -> Self {
         let KeyRef { algorithm, name, caller } = subject;
         let caller = SmallVec::from_slice(caller);
-        Self { name: name.text(), caller, state: State::new(algorithm), expires: 0 }
+        Self {
+            name: name.text(),
+            caller,
+            state: State::new(algorithm),
+            expires: Timestamp::default(),
+        }
     }
 
     /// Decides a call. Nothing is recorded of one that needs more than `room` bytes for it.
@@ -67,13 +76,13 @@ impl Entry {
     #[inline(always)]
     pub(super) fn decide(
         &mut self,
-        now: u64,
+        now: Timestamp,
         request: Request<'_>,
-        looks: bool,
+        detail: Detail,
         room: usize,
     ) -> Result<Outcome, NeedsRoom> {
-        let outcome = self.state.decide(now, request, looks, room)?;
-        if request.record {
+        let outcome = self.state.decide(now, request, detail, room)?;
+        if request.op == Op::Take {
             self.expires = self.expires.max(now + outcome.lasts);
         }
         Ok(outcome)
@@ -164,7 +173,7 @@ impl ShardTable {
     }
 
     /// Passes over the next few keys, and removes the expired ones.
-    pub(super) fn collect_some(&mut self, now: u64, hasher: &DefaultHashBuilder) -> Gone {
+    pub(super) fn collect_some(&mut self, now: Timestamp, hasher: &DefaultHashBuilder) -> Gone {
         let mut gone = Gone::default();
         for _ in 0..PASSED_OVER.min(self.slots.len()) {
             if self.hand >= self.slots.len() {
@@ -183,13 +192,13 @@ impl ShardTable {
     }
 
     /// When the next key expires, at the earliest.
-    pub(super) fn due(&self) -> u64 {
-        self.due.iter().copied().min().unwrap_or(u64::MAX)
+    pub(super) fn due(&self) -> Timestamp {
+        self.due.iter().copied().min().unwrap_or(NEVER)
     }
 
     /// Removes all expired keys. A block in which there is none is passed over again only when
     /// the first of its keys expires.
-    pub(super) fn collect_due(&mut self, now: u64, hasher: &DefaultHashBuilder) -> Sweep {
+    pub(super) fn collect_due(&mut self, now: Timestamp, hasher: &DefaultHashBuilder) -> Sweep {
         let mut sweep = Sweep::default();
         let mut block = 0;
         while let Some(due) = self.due.get(block) {
@@ -205,11 +214,11 @@ impl ShardTable {
     fn sweep_block(
         &mut self,
         block: usize,
-        now: u64,
+        now: Timestamp,
         hasher: &DefaultHashBuilder,
         sweep: &mut Sweep,
     ) {
-        let (mut at, mut due) = (block * BLOCK_LEN, u64::MAX);
+        let (mut at, mut due) = (block * BLOCK_LEN, NEVER);
         while at < (block + 1) * BLOCK_LEN
             && let Some(slot) = self.slots.get(at)
         {
@@ -262,7 +271,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{caller::Caller, policy::Policy};
+    use crate::{caller::Caller, policy::Policy, time::Micros};
 
     /// The keys that were collected, and those that were passed over.
     fn counts(sweep: &Sweep) -> (usize, usize) {
@@ -277,13 +286,13 @@ mod tests {
         let hash_of = |subject: KeyRef<'_>| hash(&hasher, subject.name, subject.caller);
         for (number, caller) in callers.iter().enumerate() {
             let subject = KeyRef::new(&POLICY, caller.parts());
-            let expires = if number % 100 == 0 { 2 } else { 1 };
+            let expires = Timestamp::new(if number % 100 == 0 { 2 } else { 1 });
             shard.insert(hash_of(subject), Entry { expires, ..Entry::new(subject) }, &hasher);
         }
         assert!(shard.index.capacity() >= 10_000);
-        let sweep = shard.collect_due(1, &hasher);
+        let sweep = shard.collect_due(Timestamp::new(1), &hasher);
         assert_eq!(counts(&sweep), (9_900, 10_000));
-        assert_eq!(shard.due(), 2);
+        assert_eq!(shard.due(), Timestamp::new(2));
         assert!(shard.index.capacity() < 400, "{}", shard.index.capacity());
         for (number, caller) in callers.iter().enumerate() {
             let subject = KeyRef::new(&POLICY, caller.parts());
@@ -299,13 +308,13 @@ mod tests {
             let caller = Caller::from(number);
             let subject = KeyRef::new(&POLICY, caller.parts());
             let place = hash(&hasher, subject.name, subject.caller);
-            let expires = if number == 100 { 1 } else { 5 };
+            let expires = Timestamp::new(if number == 100 { 1 } else { 5 });
             shard.insert(place, Entry { expires, ..Entry::new(subject) }, &hasher);
         }
-        shard.slots[100].expires = 9;
-        assert_eq!(counts(&shard.collect_due(1, &hasher)), (0, BLOCK_LEN));
-        assert_eq!(counts(&shard.collect_due(4, &hasher)), (0, 0));
-        assert_eq!(shard.due(), 5);
+        shard.slots[100].expires = Timestamp::new(9);
+        assert_eq!(counts(&shard.collect_due(Timestamp::new(1), &hasher)), (0, BLOCK_LEN));
+        assert_eq!(counts(&shard.collect_due(Timestamp::new(4), &hasher)), (0, 0));
+        assert_eq!(shard.due(), Timestamp::new(5));
     }
 
     #[test]
@@ -313,15 +322,15 @@ mod tests {
         const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
         let (mut shard, hasher) = (ShardTable::default(), DefaultHashBuilder::default());
         let mut rng = fastrand::Rng::with_seed(7);
-        let mut now = 0;
+        let mut now = Timestamp::new(0);
         for number in 0..20_000 {
             let caller = Caller::from(number);
             let subject = KeyRef::new(&POLICY, caller.parts());
             let place = hash(&hasher, subject.name, subject.caller);
-            let expires = now + rng.u64(1..300);
+            let expires = now + Micros::new(rng.u64(1..300));
             shard.insert(place, Entry { expires, ..Entry::new(subject) }, &hasher);
             match rng.u8(..100) {
-                0 => now += rng.u64(..100),
+                0 => now = now + Micros::new(rng.u64(..100)),
                 1..5 => drop(shard.collect_some(now, &hasher)),
                 5 => {
                     let live = |shard: &ShardTable| {
@@ -340,7 +349,8 @@ mod tests {
                 _ if !shard.is_empty() => {
                     // A call to a known key.
                     let at = rng.usize(..shard.len());
-                    shard.slots[at].expires += rng.u64(..50);
+                    let more = Micros::new(rng.u64(..50));
+                    shard.slots[at].expires = shard.slots[at].expires + more;
                 }
                 _ => {}
             }

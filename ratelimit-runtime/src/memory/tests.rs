@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{Policy, caller::Caller};
+use crate::{Policy, caller::Caller, time::Micros};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
 const TAKE: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, cost: 1, record: true, id: None };
+    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
 
 fn decide(
     store: &MemoryStore,
@@ -65,7 +65,7 @@ async fn a_clock_that_stands_still_since_before_the_store_was_made_moves_it_too(
     for _ in 0..2 {
         assert!(decide(&store, 1, TAKE).unwrap().admitted);
     }
-    assert_eq!(decide(&store, 1, TAKE).unwrap().wait, 1_000_000);
+    assert_eq!(decide(&store, 1, TAKE).unwrap().wait, Micros::new(1_000_000));
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(decide(&store, 1, TAKE).unwrap().admitted);
 }
@@ -86,7 +86,7 @@ fn a_store_without_a_bound_is_no_larger_than_it_has_to_be() {
 #[tokio::test]
 async fn looking_leaves_nothing_behind() {
     let store = store(1);
-    let look = Request { record: false, ..TAKE };
+    let look = Request { op: Op::Peek, ..TAKE };
     assert!(decide(&store, 1, look).unwrap().admitted);
     assert_eq!(keys_held(&store), 0);
 }
@@ -99,7 +99,7 @@ async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
         tokio::time::advance(Duration::from_millis(100)).await;
     }
     assert_eq!(decide(&store, 3, TAKE), Err(UnavailableReason::StoreFull));
-    assert!(decide(&store, 3, Request { record: false, ..TAKE }).is_ok());
+    assert!(decide(&store, 3, Request { op: Op::Peek, ..TAKE }).is_ok());
     // Callers who are known go on counting.
     assert_eq!(decide(&store, 0, TAKE).unwrap().remaining, 0);
     assert!(!decide(&store, 0, TAKE).unwrap().admitted);
@@ -207,10 +207,13 @@ async fn of_a_full_store_only_what_was_called_since_is_passed_over_again() {
         decide(&store, caller, TAKE).unwrap();
     }
     tokio::time::advance(Duration::from_millis(100)).await;
-    let is_due = |now| store.shards.iter().any(|place| place.due.load(Ordering::Relaxed) <= now);
+    let is_due = |now: Timestamp| {
+        store.shards.iter().any(|place| place.due.load(Ordering::Relaxed) <= now.get())
+    };
     assert!(is_due(store.clock.now()));
     assert_eq!(decide(&store, KEYS, TAKE), Err(UnavailableReason::StoreFull));
-    assert!(!is_due(store.clock.now() + 899_999) && is_due(store.clock.now() + 900_000));
+    assert!(!is_due(store.clock.now() + Micros::new(899_999)));
+    assert!(is_due(store.clock.now() + Micros::new(900_000)));
 }
 
 /// A recorder is foreign code: it may ask the limiter itself, and it may panic.
@@ -307,11 +310,10 @@ async fn the_ledger_is_what_is_held_however_keys_come_grow_and_go() {
         let subject = KeyRef::new(&policy, caller.parts());
         let is_log = policy.algorithm() == crate::Algorithm::SlidingWindow;
         let id = Some(rng.u64(..9)).filter(|_| is_log && rng.bool());
-        let (cost, record) = (rng.u32(1..30), rng.u8(..9) > 0);
+        let (cost, op) = (rng.u32(1..30), if rng.u8(..9) > 0 { Op::Take } else { Op::Peek });
         let before = store.ledger().held();
-        match store.decide(subject, Request { policy: &policy, written: &policy, cost, record, id })
-        {
-            Ok(outcome) if outcome.admitted && record && rng.u8(..4) == 0 => {
+        match store.decide(subject, Request { policy: &policy, written: &policy, op, cost, id }) {
+            Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
                 store.refund(subject, Refund { policy: &policy, cost, mark: outcome.mark, id });
             }
             Ok(_) => {}

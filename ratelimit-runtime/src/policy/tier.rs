@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ratelimit_core::rules::{MAX_EXACT_INTEGER, greatest_common_divisor};
 
+use crate::time::Micros;
+
 /// At most `threshold` units in any one `period`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tier {
@@ -46,8 +48,8 @@ impl Tier {
         self.threshold
     }
 
-    pub(crate) const fn micros(self) -> u64 {
-        self.period
+    pub(crate) const fn micros(self) -> Micros {
+        Micros::new(self.period)
     }
 
     /// The microseconds of one tick of a sliding counter: the fewest with which
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!(Tier::new(day, 104_249).tick(), 1);
         assert_eq!(Tier::new(day, 104_250).tick(), 2);
         for tier in [Tier::new(day, 104_250), Tier::new(day * 366, u32::MAX)] {
-            let ticks = tier.micros() / tier.tick();
+            let ticks = tier.micros().get() / tier.tick();
             assert!(ticks * u64::from(tier.threshold()) <= MAX_EXACT_INTEGER);
         }
     }

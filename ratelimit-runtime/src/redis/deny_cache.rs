@@ -25,7 +25,7 @@ use self::staircase::Staircase;
 use crate::{
     key::Key,
     policy::Policy,
-    request::{Outcome, Request},
+    request::{Op, Outcome, Request},
     sync::{Mutex, MutexGuard},
 };
 
@@ -87,7 +87,7 @@ impl DenyCache {
         if steps.is_empty() {
             row.entries.remove(at);
         }
-        found.filter(|outcome| Duration::from_micros(outcome.wait) > max_wait)
+        found.filter(|outcome| Duration::from(outcome.wait) > max_wait)
     }
 
     /// Takes in an answer of the store.
@@ -155,5 +155,5 @@ impl Entry {
 /// Where refused calls are recorded each changes the next one's wait; a call with an id may have
 /// been admitted before.
 fn is_repeatable(request: Request<'_>) -> bool {
-    request.record && request.id.is_none() && !request.policy.counts_rejected()
+    request.op == Op::Take && request.id.is_none() && !request.policy.counts_rejected()
 }

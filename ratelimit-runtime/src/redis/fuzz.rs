@@ -14,7 +14,7 @@ use crate::{
     error::{RateLimitError, UnavailableReason},
     key::Key,
     policy::Policy,
-    request::Request,
+    request::{Op, Request},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -39,16 +39,16 @@ pub(crate) fn holds(bytes: &[u8]) {
 
 fn decision_is_told(policy: &Policy, reply: &Value) {
     let key = Key::compose("", policy, b"/alice");
-    let request = Request { policy, written: policy, cost: 1, record: true, id: Some(7) };
+    let request = Request { policy, written: policy, op: Op::Take, cost: 1, id: Some(7) };
     let Ok(outcome) = Call::decision(&key, request).decode(reply) else { return };
     // Nothing is made up: the numbers are those of the reply.
     let numbers = reply.as_sequence().expect("only a list is a decision");
     let told = [
         i64::from(outcome.tier),
         i64::from(outcome.remaining),
-        i64::try_from(outcome.wait).expect("a number of the reply"),
-        i64::try_from(outcome.reset).expect("a number of the reply"),
-        i64::try_from(outcome.more).expect("a number of the reply"),
+        i64::try_from(outcome.wait.get()).expect("a number of the reply"),
+        i64::try_from(outcome.reset.get()).expect("a number of the reply"),
+        i64::try_from(outcome.more.get()).expect("a number of the reply"),
     ];
     assert_eq!(numbers[1..6], told.map(Value::Int));
     assert_eq!(outcome.admitted, numbers[0] == Value::Int(1));
@@ -56,7 +56,7 @@ fn decision_is_told(policy: &Policy, reply: &Value) {
         Ok(decision) => assert!(policy.tiers().iter().any(|it| it.period() == decision.period())),
         Err(exceeded) => {
             let wait = exceeded.retry_after();
-            assert_eq!(wait.as_micros(), u128::from(outcome.wait));
+            assert_eq!(wait.as_micros(), u128::from(outcome.wait.get()));
             let message = RateLimitError::from(exceeded).to_string();
             assert!(message.contains("retry after"), "{message}");
         }

@@ -14,7 +14,8 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, Tier},
-    request::{DecidedBy, Mark, Outcome, Refund, Request},
+    request::{self, Charged, DecidedBy, Mark, Outcome, Refund, Request},
+    time::{Micros, Timestamp},
 };
 
 /// The script of one algorithm.
@@ -51,11 +52,11 @@ static SCRIPTS: [Script; Algorithm::ALL.len()] = [
 ];
 
 fn push_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
-    command.arg(tier.micros()).arg(tier.threshold());
+    command.arg(tier.micros().get()).arg(tier.threshold());
 }
 
 fn push_ticking_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
-    command.arg(tier.micros()).arg(tier.threshold()).arg(tier.tick());
+    command.arg(tier.micros().get()).arg(tier.threshold()).arg(tier.tick());
 }
 
 fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
@@ -91,26 +92,30 @@ pub(super) struct Call<'a> {
     op: Op,
     cost: u32,
     mode: Mode,
-    /// The mark of the units: `of` is also the id under which a log records them, `at` is 0 except
-    /// for a refund.
+    /// The mark of the units, which names the members that a log records. `at` is 0 except for a
+    /// refund.
     mark: Mark,
 }
 
 impl<'a> Call<'a> {
     pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
-        let Request { policy, written, cost, record, id } = request;
+        let Request { policy, written, op, cost, id } = request;
+        let op = match op {
+            request::Op::Peek => Op::Peek,
+            request::Op::Take => Op::Take,
+        };
         let mode = match id {
             Some(_) => Mode::MayBeCharged,
             None if policy.counts_rejected() => Mode::CountRejected,
             None => Mode::Plain,
         };
-        let of = match policy.algorithm() {
-            Algorithm::SlidingWindow => id.or_else(|| record.then(next_id)).unwrap_or(0),
-            _ => 0,
+        let first = match policy.algorithm() {
+            Algorithm::SlidingWindow => id.or_else(|| (op == Op::Take).then(next_id)),
+            _ => None,
         };
+        let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
         let script = &SCRIPTS[policy.algorithm() as usize];
-        let op = if record { Op::Take } else { Op::Peek };
-        Self { script, key, policy, written, op, cost, mode, mark: Mark { at: 0, of } }
+        Self { script, key, policy, written, op, cost, mode, mark: Mark { charged, ..Mark::NONE } }
     }
 
     /// Refunds what was taken.
@@ -140,7 +145,8 @@ impl<'a> Call<'a> {
         let bytes = name.len() + script.len() + 1 + key.len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
         command.arg(name).arg(script).arg(1).arg(key);
-        command.arg(op as u8).arg(cost).arg(mode as u8).arg(mark.of).arg(mark.at);
+        command.arg(op as u8).arg(cost).arg(mode as u8);
+        command.arg(mark.charged.number()).arg(mark.at.get());
         command.arg(deciding.len());
         let deciding = deciding.iter().map(|tier| (policy, tier));
         for (policy, tier) in deciding.chain(kept.iter().map(|tier| (written, tier))) {
@@ -151,6 +157,7 @@ impl<'a> Call<'a> {
 
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
+        let micros = |number: i64| number.try_into().ok().map(Micros::new);
         let outcome = || {
             let (numbers, birth) = reply.as_sequence()?.split_first_chunk()?;
             let [
@@ -171,16 +178,16 @@ impl<'a> Call<'a> {
                 admitted: admitted == 1,
                 tier,
                 remaining: remaining.try_into().ok()?,
-                wait: wait.try_into().ok()?,
-                more: more.try_into().ok()?,
-                lasts: reset.try_into().ok()?,
-                reset: reset.try_into().ok()?,
+                wait: micros(wait)?,
+                more: micros(more)?,
+                lasts: micros(reset)?,
+                reset: micros(reset)?,
                 mark: Mark {
-                    at: at.try_into().ok()?,
+                    at: Timestamp::new(at.try_into().ok()?),
                     // A log's units are marked by their id, those of other states by its birth.
-                    of: match birth {
-                        [] => self.mark.of,
-                        [Value::Int(birth)] => (*birth).try_into().ok()?,
+                    charged: match birth {
+                        [] => self.mark.charged,
+                        [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
                         _ => return None,
                     },
                 },
@@ -240,12 +247,15 @@ mod tests {
         let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
         let key = Key::compose("", &policy, b"");
         let request =
-            Request { policy: &policy, written: &policy, cost: 1, record: true, id: None };
+            Request { policy: &policy, written: &policy, op: request::Op::Take, cost: 1, id: None };
         let call = Call::decision(&key, request);
         let decode = |reply: &[i64]| {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
         };
-        assert_eq!(decode(&[1, 0, 1, 0, 0, 0, 7, 5]).unwrap().mark, Mark { at: 7, of: 5 });
+        assert_eq!(
+            decode(&[1, 0, 1, 0, 0, 0, 7, 5]).unwrap().mark,
+            Mark { at: Timestamp::new(7), charged: Charged::Generation(5) }
+        );
         for reply in [
             &[1, 0, -1, 0, 0, 0, 7, 5][..],
             &[1, 0, 1, 0, 0, -1, 7, 5],

@@ -11,7 +11,8 @@ use crate::{
     key::Key,
     memory::MemoryStore,
     policy::Policy,
-    request::{DecidedBy, Mark, Outcome, Refund, Request},
+    request::{DecidedBy, Mark, Op, Outcome, Refund, Request},
+    time::Micros,
 };
 
 const TTL: Duration = Duration::from_secs(1);
@@ -41,9 +42,9 @@ struct Call {
 }
 
 impl Call {
-    fn request(&self, record: bool) -> Request<'_> {
+    fn request(&self, op: Op) -> Request<'_> {
         let policy = &self.policy;
-        Request { policy, written: policy, cost: self.cost, record, id: None }
+        Request { policy, written: policy, op, cost: self.cost, id: None }
     }
 }
 
@@ -89,7 +90,7 @@ impl World {
     }
 
     fn decide(&mut self, call: Call) -> Outcome {
-        let outcome = self.store.decide(self.key().subject(), call.request(true)).unwrap();
+        let outcome = self.store.decide(self.key().subject(), call.request(Op::Take)).unwrap();
         if outcome.admitted {
             self.charged.push((call, outcome.mark));
             let is_comparable = |other: &Policy| Staircase::new(other).is_about(&call.policy);
@@ -103,19 +104,24 @@ impl World {
     /// A call by this process: refused by what is remembered, or sent to the store.
     fn call(&mut self) {
         let (call, now, key) = (self.draw(), Instant::now(), self.key());
-        let Some(found) = self.refusals.find(&key, call.request(true), Duration::ZERO, now) else {
+        let Some(found) = self.refusals.find(&key, call.request(Op::Take), Duration::ZERO, now)
+        else {
             self.figures.asked += 1;
             self.flights.push(Flight { call, sent: now, outcome: None });
             return;
         };
         self.figures.repeated += 1;
-        let truth = self.store.decide(key.subject(), call.request(false)).unwrap();
+        let truth = self.store.decide(key.subject(), call.request(Op::Peek)).unwrap();
         let is_exact = !truth.admitted && found.wait <= truth.wait && found.reset <= truth.reset;
         // What another process frees is known once a call has asked: the next one after a second.
         let is_recent = self.freed.is_some_and(|at| now <= at + TTL + LATENCY);
         let is_asking = self.freed.is_some() && !self.flights.is_empty();
         assert!(is_exact || is_recent || is_asking, "{call:?}: {found:?}, but {truth:?}");
-        assert!(!found.admitted && found.decided_by == DecidedBy::DenyCache && found.wait > 0);
+        assert!(
+            !found.admitted
+                && found.decided_by == DecidedBy::DenyCache
+                && found.wait > Micros::ZERO
+        );
         assert!(found.remaining < call.cost);
         self.figures.stale += usize::from(!is_exact);
         self.figures.late += usize::from(!is_exact && !is_recent);
@@ -139,7 +145,7 @@ impl World {
     fn land(&mut self, Flight { call, sent, outcome }: Flight) {
         let outcome = outcome.unwrap_or_else(|| self.decide(call));
         let trip = Trip { sent, answered: Instant::now() };
-        self.refusals.keep(&self.key(), call.request(true), outcome, trip);
+        self.refusals.keep(&self.key(), call.request(Op::Take), outcome, trip);
     }
 
     fn land_all(&mut self, is_due: impl Fn(&Flight) -> bool) {

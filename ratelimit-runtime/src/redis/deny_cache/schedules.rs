@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     caller::Caller,
-    request::{DecidedBy, Mark},
+    request::{DecidedBy, Mark, Op},
     sync::{each, with},
+    time::Micros,
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
 const REQUEST: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, cost: 1, record: true, id: None };
+    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
 
@@ -20,9 +21,9 @@ fn key() -> Key {
 }
 
 fn refused(wait: Duration) -> Outcome {
-    let wait = u64::try_from(wait.as_micros()).unwrap();
+    let wait = Micros::from(wait);
     let (tier, remaining, decided_by) = (0, 0, DecidedBy::Store);
-    let (more, reset, lasts, mark) = (wait, wait, wait, Mark::default());
+    let (more, reset, lasts, mark) = (wait, wait, wait, Mark::NONE);
     Outcome { admitted: false, tier, remaining, wait, more, reset, lasts, mark, decided_by }
 }
 
@@ -40,7 +41,7 @@ fn refusals() -> Arc<DenyCache> {
 }
 
 fn wait_at(refusals: &DenyCache, now: Instant) -> Option<u64> {
-    refusals.find(&key(), REQUEST, Duration::ZERO, now).map(|outcome| outcome.wait)
+    refusals.find(&key(), REQUEST, Duration::ZERO, now).map(|outcome| outcome.wait.get())
 }
 
 #[test]

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::Trip;
 use crate::{
     policy::Policy,
-    request::{DecidedBy, Mark, Outcome, Request},
+    request::{DecidedBy, Mark, Op, Outcome, Request},
+    time::Micros,
 };
 
 /// The refusals of one key under policies that can be compared, as a staircase: calls of larger
@@ -93,33 +94,33 @@ impl Staircase {
             tier: step.tier,
             remaining: u32::try_from(left.max(0)).unwrap_or(u32::MAX),
             wait: micros_until(step.end, now),
-            more: 0,
+            more: Micros::ZERO,
             reset: micros_until(step.full, now),
-            lasts: 0,
-            mark: Mark::default(),
+            lasts: Micros::ZERO,
+            mark: Mark::NONE,
             decided_by: DecidedBy::DenyCache,
         })
     }
 
     /// Returns `true` if by the store's answer more can be had than is known here.
     pub(super) fn is_refuted(&self, request: Request<'_>, outcome: Outcome, trip: Trip) -> bool {
-        let Request { policy, cost, record, .. } = request;
+        let Request { policy, op, cost, .. } = request;
         if !self.is_about(policy) {
             // What is written by other numbers may be less by these.
-            return record && (outcome.admitted || policy.counts_rejected());
+            return op == Op::Take && (outcome.admitted || policy.counts_rejected());
         }
         let Outcome { admitted, remaining, wait, more, .. } = outcome;
-        let refutes = |units: u32, wait: u64| {
-            let free_at = trip.answered.checked_add(Duration::from_micros(wait));
+        let refutes = |units: u32, wait: Micros| {
+            let free_at = trip.answered.checked_add(Duration::from(wait));
             let spare = spare(policy, units);
             let mut steps = self.steps.iter();
             steps.any(|it| spare <= it.spare && free_at.is_some_and(|free_at| free_at < it.end))
         };
         if admitted {
-            return refutes(remaining.saturating_add(cost), 0);
+            return refutes(remaining.saturating_add(cost), Micros::ZERO);
         }
         // Of several tiers, another one may have less left.
-        (policy.tiers().len() == 1 && refutes(remaining, 0))
+        (policy.tiers().len() == 1 && refutes(remaining, Micros::ZERO))
             || refutes(remaining.saturating_add(1), more)
             || refutes(cost, wait)
     }
@@ -147,7 +148,7 @@ impl Staircase {
         self.steps.retain(|it| sent < it.recent_until);
         let Outcome { tier, remaining, wait, more, reset, .. } = outcome;
         let used = threshold(request.policy) - i64::from(remaining);
-        let at = |micros| sent.checked_add(Duration::from_micros(micros));
+        let at = |micros| sent.checked_add(Duration::from(micros));
         let next = remaining.saturating_add(1);
         let cost = request.cost.max(1);
         for (units, wait) in [(cost, wait), (next.min(cost), more)] {
@@ -182,8 +183,6 @@ fn threshold(policy: &Policy) -> i64 {
 }
 
 /// Rounded up: a call that waits as long is not early.
-fn micros_until(end: Instant, now: Instant) -> u64 {
-    let left = end.saturating_duration_since(now);
-    let micros = u64::from(left.subsec_nanos().div_ceil(1_000));
-    left.as_secs().saturating_mul(1_000_000).saturating_add(micros)
+fn micros_until(end: Instant, now: Instant) -> Micros {
+    Micros::rounded_up(end.saturating_duration_since(now))
 }

@@ -1,23 +1,24 @@
 use super::*;
 use crate::{
     caller::Caller,
-    request::{DecidedBy, Mark},
+    request::{DecidedBy, Mark, Op},
+    time::Micros,
 };
 
 const MICRO: Duration = Duration::from_micros(1);
 const SECOND: Duration = Duration::from_secs(1);
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
 const REQUEST: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, cost: 2, record: true, id: None };
+    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 2, id: None };
 const REFUSED: Outcome = Outcome {
     admitted: false,
     tier: 0,
     remaining: 1,
-    wait: 3_000_000,
-    more: 3_000_000,
-    reset: 9_000_000,
-    lasts: 9_000_000,
-    mark: Mark { at: 0, of: 0 },
+    wait: Micros::new(3_000_000),
+    more: Micros::new(3_000_000),
+    reset: Micros::new(9_000_000),
+    lasts: Micros::new(9_000_000),
+    mark: Mark::NONE,
     decided_by: DecidedBy::Store,
 };
 
@@ -39,8 +40,7 @@ fn is_known(refusals: &DenyCache, caller: &str, cost: u32, now: Instant) -> bool
 }
 
 fn refused(remaining: u32, wait: Duration, more: Duration) -> Outcome {
-    let micros = |it: Duration| u64::try_from(it.as_micros()).unwrap();
-    Outcome { remaining, wait: micros(wait), more: micros(more), ..REFUSED }
+    Outcome { remaining, wait: wait.into(), more: more.into(), ..REFUSED }
 }
 
 fn admitted(remaining: u32) -> Outcome {
@@ -53,10 +53,18 @@ async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
     let sent = Instant::now();
     keep(&refusals, "alice", REQUEST, REFUSED, sent);
     let at = |micros| find(&refusals, "alice", REQUEST, sent + micros * MICRO);
-    let repeated = Outcome { more: 0, lasts: 0, decided_by: DecidedBy::DenyCache, ..REFUSED };
+    let repeated = Outcome {
+        more: Micros::ZERO,
+        lasts: Micros::ZERO,
+        decided_by: DecidedBy::DenyCache,
+        ..REFUSED
+    };
     assert_eq!(at(0), Some(repeated));
-    assert_eq!(at(1_000_000), Some(Outcome { wait: 2_000_000, reset: 8_000_000, ..repeated }));
-    assert_eq!(at(2_999_999).map(|outcome| outcome.wait), Some(1));
+    assert_eq!(
+        at(1_000_000),
+        Some(Outcome { wait: Micros::new(2_000_000), reset: Micros::new(8_000_000), ..repeated })
+    );
+    assert_eq!(at(2_999_999).map(|outcome| outcome.wait), Some(Micros::new(1)));
     assert_eq!(at(3_000_000), None);
 }
 
@@ -78,7 +86,8 @@ async fn of_a_refusal_follow_those_of_larger_costs() {
     let four = Request { cost: 4, ..REQUEST };
     keep(&refusals, "alice", four, refused(1, 9 * SECOND, 3 * SECOND), now);
     let wait = |cost, now| {
-        find(&refusals, "alice", Request { cost, ..REQUEST }, now).map(|it| it.wait / 1_000_000)
+        find(&refusals, "alice", Request { cost, ..REQUEST }, now)
+            .map(|it| it.wait.get() / 1_000_000)
     };
     assert_eq!(
         [1, 2, 3, 4, 5].map(|cost| wait(cost, now)),
@@ -106,7 +115,7 @@ async fn of_a_refusal_follow_those_of_smaller_thresholds_where_both_see_the_same
         keep(&refusals, "alice", Request { policy: &five, ..REQUEST }, REFUSED, now);
         let wait = |policy, cost| {
             let found = find(&refusals, "alice", Request { policy, cost, ..REQUEST }, now)?;
-            Some((found.wait, found.remaining))
+            Some((found.wait.get(), found.remaining))
         };
         let known = |remaining| is_window.then_some((3_000_000, remaining));
         assert_eq!(wait(&five, 2), Some((3_000_000, 1)));
@@ -127,7 +136,7 @@ async fn it_speaks_for_no_other_call() {
     keep(&refusals, "alice", REQUEST, REFUSED, now);
     for other in [
         Request { cost: 1, ..REQUEST },
-        Request { record: false, ..REQUEST },
+        Request { op: Op::Peek, ..REQUEST },
         Request { id: Some(1), ..REQUEST },
         Request { policy: &POLICY.count_rejected(), ..REQUEST },
     ] {
@@ -154,9 +163,9 @@ async fn an_answer_that_contradicts_a_refusal_ends_it() {
         // A unit was left, and none had been.
         (with(1), admitted(0), true),
         // Only peeked at.
-        (Request { record: false, ..with(1) }, admitted(0), true),
-        (Request { record: false, ..with(0) }, admitted(1), true),
-        (Request { record: false, ..with(0) }, admitted(0), false),
+        (Request { op: Op::Peek, ..with(1) }, admitted(0), true),
+        (Request { op: Op::Peek, ..with(0) }, admitted(1), true),
+        (Request { op: Op::Peek, ..with(0) }, admitted(0), false),
         // Refused, and yet a unit is left, or will be sooner, or as many as it takes.
         (with(4), refused(1, minute, minute), true),
         (with(4), refused(0, minute, 2 * SECOND), true),
@@ -172,7 +181,12 @@ async fn an_answer_that_contradicts_a_refusal_ends_it() {
         keep(&refusals, "bob", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
         keep(&refusals, "alice", request, answer, now);
         let wait = find(&refusals, "alice", with(1), now).map(|it| it.wait);
-        assert_eq!(wait != Some(3_000_000), is_ended, "cost {}: {answer:?}", request.cost);
+        assert_eq!(
+            wait != Some(Micros::new(3_000_000)),
+            is_ended,
+            "cost {}: {answer:?}",
+            request.cost
+        );
         assert!(is_known(&refusals, "bob", 1, now));
     }
 }
@@ -197,11 +211,11 @@ async fn answers_need_not_come_in_the_order_of_their_calls() {
     refusals.keep(&key("alice"), REQUEST, REFUSED, at(sent, sent + SECOND));
     refusals.keep(&key("alice"), REQUEST, REFUSED, at(sent + SECOND, sent + SECOND));
     let wait = |now| find(&refusals, "alice", REQUEST, now).map(|it| it.wait);
-    assert_eq!(wait(sent + SECOND), Some(3_000_000));
+    assert_eq!(wait(sent + SECOND), Some(Micros::new(3_000_000)));
     // One that was sent earlier says nothing new.
     let late = refused(0, 60 * SECOND, 60 * SECOND);
     refusals.keep(&key("alice"), REQUEST, late, at(sent, sent + SECOND));
-    assert_eq!(wait(sent + SECOND), Some(3_000_000));
+    assert_eq!(wait(sent + SECOND), Some(Micros::new(3_000_000)));
     // Nor does one that was sent before the admission was known.
     refusals.keep(&key("alice"), REQUEST, admitted(2), at(sent + SECOND, sent + 2 * SECOND));
     refusals.keep(&key("alice"), REQUEST, late, at(sent + 2 * SECOND, sent + 2 * SECOND));

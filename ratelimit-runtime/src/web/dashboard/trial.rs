@@ -15,7 +15,7 @@ use crate::{
     error::UnavailableReason,
     limiter::{Limiter, Terms},
     policy::Policy,
-    request::{Outcome, Request},
+    request::{Op, Outcome, Request},
 };
 use ratelimit_core::Algorithm;
 
@@ -99,16 +99,16 @@ impl Trial {
     /// service.
     async fn call(&self, policy: &Policy, asked: &Question) -> Result<Answer, UnavailableReason> {
         let caller = Caller::from(&asked.name);
-        let ask = async |cost, record| -> Result<Outcome, UnavailableReason> {
-            let request = Request { policy, written: policy, cost, record, id: None };
+        let ask = async |cost, op| -> Result<Outcome, UnavailableReason> {
+            let request = Request { policy, written: policy, op, cost, id: None };
             self.0.decide(&caller, request, Terms::default()).await
         };
         let mut admitted = Vec::new();
         for _ in 0..asked.calls {
-            admitted.push(ask(1, true).await?.admitted);
+            admitted.push(ask(1, Op::Take).await?.admitted);
         }
-        let (left, next) = (ask(0, false).await?, ask(1, false).await?);
-        let millis = |micros| Duration::from_micros(micros).as_secs_f64() * 1e3;
+        let (left, next) = (ask(0, Op::Peek).await?, ask(1, Op::Peek).await?);
+        let millis = |micros| Duration::from(micros).as_secs_f64() * 1e3;
         Ok(Answer {
             admitted,
             remaining: left.remaining,

@@ -1,0 +1,151 @@
+//! Microseconds as types: a length of time, and an instant on a store's clock.
+//!
+//! Every room may import this one; it imports none.
+
+use std::{
+    ops::{Add, Sub},
+    time::Duration,
+};
+
+/// A length of time in microseconds. Sums saturate, differences end at 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Micros(u64);
+
+/// An instant in microseconds on the clock of the store that reported it. Only instants of one
+/// store compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Timestamp(u64);
+
+impl Micros {
+    pub(crate) const ZERO: Self = Self(0);
+
+    #[inline]
+    pub(crate) const fn new(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    #[inline]
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the whole microseconds of a duration, rounded up.
+    pub(crate) fn rounded_up(duration: Duration) -> Self {
+        let fraction = u64::from(duration.subsec_nanos().div_ceil(1_000));
+        Self(duration.as_secs().saturating_mul(1_000_000).saturating_add(fraction))
+    }
+}
+
+impl Timestamp {
+    #[inline]
+    pub(crate) const fn new(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    #[inline]
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the start of the window in which the instant lies, of those that start at multiples
+    /// of `period`.
+    #[inline]
+    pub(crate) fn window_start(self, period: Micros) -> Self {
+        Self(self.0 - self.0 % period.0)
+    }
+}
+
+/// Rounded down to whole microseconds.
+impl From<Duration> for Micros {
+    #[inline]
+    fn from(duration: Duration) -> Self {
+        let fraction = u64::from(duration.subsec_micros());
+        Self(duration.as_secs().saturating_mul(1_000_000).saturating_add(fraction))
+    }
+}
+
+impl From<Micros> for Duration {
+    #[inline]
+    fn from(micros: Micros) -> Self {
+        Self::from_micros(micros.0)
+    }
+}
+
+impl Add for Micros {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Micros {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add<Micros> for Timestamp {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, length: Micros) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+}
+
+impl Sub<Micros> for Timestamp {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, length: Micros) -> Self {
+        Self(self.0.saturating_sub(length.0))
+    }
+}
+
+/// The time since `earlier`; 0 if that is later.
+impl Sub for Timestamp {
+    type Output = Micros;
+
+    #[inline]
+    fn sub(self, earlier: Self) -> Micros {
+        Micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_rounded_down_or_up_to_whole_microseconds() {
+        for (nanos, down, up) in
+            [(0, 0, 0), (1, 0, 1), (1_999, 1, 2), (1_000_000_001, 1_000_000, 1_000_001)]
+        {
+            let duration = Duration::from_nanos(nanos);
+            assert_eq!(Micros::from(duration), Micros::new(down));
+            assert_eq!(Micros::rounded_up(duration), Micros::new(up));
+        }
+        assert_eq!(Micros::rounded_up(Duration::MAX), Micros::from(Duration::MAX));
+        assert_eq!(Duration::from(Micros::new(1_500_000)), Duration::from_millis(1_500));
+    }
+
+    #[test]
+    fn sums_and_differences_end_at_the_bounds() {
+        let (one, most) = (Micros::new(1), Micros::new(u64::MAX));
+        assert_eq!((most + one, one - most), (most, Micros::ZERO));
+        let (early, late) = (Timestamp::new(1), Timestamp::new(u64::MAX));
+        assert_eq!((late + one, early - most), (late, Timestamp::new(0)));
+        assert_eq!((late - early, early - late), (Micros::new(u64::MAX - 1), Micros::ZERO));
+    }
+
+    #[test]
+    fn windows_start_at_multiples_of_the_period() {
+        let start = |at| Timestamp::new(at).window_start(Micros::new(10)).get();
+        assert_eq!([0, 9, 10, 19].map(start), [0, 0, 10, 10]);
+    }
+}
