@@ -5,18 +5,19 @@
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
 
 mod browser;
+mod captured_events;
 mod certificates;
 mod clock;
 mod cluster;
+mod commands;
+mod fault_report;
 mod history;
-mod lines;
 mod load;
 pub mod model;
 mod outage;
-mod programs;
+mod own_process;
 mod proxy;
 mod redis_server;
-mod report;
 pub mod schedule;
 mod sentinels;
 
@@ -32,17 +33,18 @@ use ratelimit_runtime::{
 
 pub use self::{
     browser::Browser,
+    captured_events::Lines,
     certificates::{Authority, Identity},
     clock::Clock,
     cluster::Cluster,
+    commands::{EXAMPLES, Running, cargo, example},
+    fault_report::{FaultLine, Watch},
     history::{Call, History, Log, Outcome, Promise},
-    lines::Lines,
     load::{Load, wall_clock},
     outage::outage,
-    programs::{EXAMPLES, Running, cargo, example},
+    own_process::ran_in_own_process,
     proxy::{Network, Proxy},
     redis_server::RedisServer,
-    report::{FaultLine, Watch},
     sentinels::Sentinels,
 };
 

@@ -220,7 +220,7 @@ impl RedisServer {
 }
 
 fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
-    // Another one may be named: tests/compatibility does.
+    // Another one may be named: ci/compatibility does.
     let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
     let mut command = Command::new(program);
     if launch.is_sentinel {

@@ -1,0 +1,17 @@
+//! Annotated functions of every shape keep their limits, under a name of their own, and compile without a
+//! warning.
+
+// The other lints are denied where functions stand as users write them; this group takes the whole crate.
+#![deny(future_incompatible)]
+
+// Renamed here, as a dependency may be in `Cargo.toml`; for `real_handlers`.
+extern crate ratelimit_runtime as limits;
+
+mod boxed_futures;
+mod calls;
+mod fallible;
+mod names;
+mod nesting;
+pub mod on_one_line;
+mod real_handlers;
+mod stacked;

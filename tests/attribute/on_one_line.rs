@@ -1,0 +1,34 @@
+//! Functions with nothing but spaces between their tokens, as some teams and some macros leave code, are the
+//! same. `build.rs` makes them of those that rustfmt has formatted.
+#![deny(
+    warnings,
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery,
+    unused,
+    rust_2018_idioms,
+    missing_docs,
+    unused_qualifications
+)]
+#![allow(clippy::missing_errors_doc, reason = "they are all alike here")]
+#![allow(clippy::redundant_pub_crate, reason = "`unreachable_pub` asks for the contrary")]
+
+/// Of `fallible.rs`.
+mod fallible {
+    include!(concat!(env!("OUT_DIR"), "/fallible.rs"));
+}
+
+/// Of `compile/ui/pass/functions.rs`.
+pub mod functions {
+    include!(concat!(env!("OUT_DIR"), "/functions.rs"));
+
+    #[test]
+    fn functions_of_every_kind_run() {
+        main();
+    }
+}
+
+/// Of `real_handlers.rs`.
+mod real_handlers {
+    include!(concat!(env!("OUT_DIR"), "/real_handlers.rs"));
+}

@@ -1,0 +1,532 @@
+//! Handlers as they are written in real services: all of them compile without a warning, and run.
+#![deny(
+    warnings,
+    clippy::all,
+    clippy::pedantic,
+    clippy::nursery,
+    unused,
+    rust_2018_idioms,
+    missing_docs
+)]
+#![allow(clippy::redundant_pub_crate, reason = "`unreachable_pub` asks for the contrary")]
+
+use std::{
+    collections::HashMap, fmt::Display, future::Future, pin::Pin, sync::Arc, time::Duration,
+};
+
+use ratelimit_runtime::{FromRejection, Limiter, RateLimitError, rate_limit};
+
+type Done = Result<(), RateLimitError>;
+
+/// Awaits the call twice: the limit of one lets the first pass and refuses the second.
+async fn once<T, E, F: Future<Output = Result<T, E>>>(mut call: impl FnMut() -> F) {
+    assert!(call().await.is_ok());
+    assert!(call().await.is_err());
+}
+
+mod on_axum {
+    use axum::{
+        Json, Router,
+        body::Body,
+        extract::{FromRef, Path, Query, State},
+        http::{Request, StatusCode},
+        response::{IntoResponse, Response},
+        routing::{get, post},
+    };
+    use ratelimit_runtime::Limiter;
+    use tower::ServiceExt;
+
+    use super::{HashMap, RateLimitError, rate_limit};
+
+    #[derive(Debug)]
+    struct AppError(RateLimitError);
+
+    impl From<RateLimitError> for AppError {
+        fn from(error: RateLimitError) -> Self {
+            Self(error)
+        }
+    }
+
+    impl IntoResponse for AppError {
+        fn into_response(self) -> Response {
+            (StatusCode::TOO_MANY_REQUESTS, self.0.to_string()).into_response()
+        }
+    }
+
+    #[derive(Clone, FromRef)]
+    struct AppState {
+        limiter: Limiter,
+    }
+
+    /// Handlers that axum checks as well.
+    mod checked {
+        #![allow(
+            unused_braces,
+            clippy::diverging_sub_expression,
+            clippy::unused_async,
+            reason = "the copies of a handler that axum makes for its checks"
+        )]
+
+        use super::{
+            AppError, AppState, HashMap, IntoResponse, Limiter, Path, Query, State, StatusCode,
+            rate_limit,
+        };
+
+        /// An extractor destructured in the signature, which the key names.
+        #[axum::debug_handler]
+        #[rate_limit(threshold = 1, key = user)]
+        pub(super) async fn by_path(Path(user): Path<u64>) -> Result<String, AppError> {
+            Ok(format!("user {user}"))
+        }
+
+        /// The attributes in the other order; the limiter from the state.
+        #[rate_limit(threshold = 1, key = query.get("user"), limiter = limiter)]
+        #[axum::debug_handler(state = AppState)]
+        pub(super) async fn by_query(
+            State(limiter): State<Limiter>,
+            Query(query): Query<HashMap<String, String>>,
+        ) -> Result<impl IntoResponse, AppError> {
+            Ok((StatusCode::CREATED, format!("{}", query.len())))
+        }
+    }
+
+    #[rate_limit(period = "1h", threshold = 1, key = order["item"])]
+    async fn by_body(
+        State(state): State<AppState>,
+        Json(order): Json<HashMap<String, u32>>,
+    ) -> Result<Json<HashMap<String, u32>>, AppError> {
+        drop(state);
+        Ok(Json(order))
+    }
+
+    #[tokio::test]
+    async fn axum_handlers_are_limited() {
+        let router = Router::new()
+            .route("/user/{user}", get(checked::by_path))
+            .route("/query", get(checked::by_query))
+            .route("/order", post(by_body))
+            .with_state(AppState { limiter: Limiter::in_memory() });
+        let order = |item: u32| {
+            Request::post("/order")
+                .header("content-type", "application/json")
+                .body(Body::from(format!("{{\"item\":{item}}}")))
+                .unwrap()
+        };
+        let get = |path: &str| Request::get(path).body(Body::empty()).unwrap();
+        for (request, expected) in [
+            (get("/user/1"), 200),
+            (get("/user/1"), 429),
+            (get("/user/2"), 200),
+            (get("/query?user=a"), 201),
+            (get("/query?user=a"), 429),
+            (get("/query"), 201),
+            (get("/query"), 429),
+            (order(1), 200),
+            (order(1), 429),
+            (order(2), 200),
+        ] {
+            let path = request.uri().clone();
+            let response = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status().as_u16(), expected, "{path}");
+        }
+    }
+}
+
+mod on_actix {
+    use actix_web::{App, HttpResponse, ResponseError, http::StatusCode, test, web};
+
+    use super::{RateLimitError, rate_limit};
+
+    #[derive(Debug)]
+    struct AppError(RateLimitError);
+
+    impl std::fmt::Display for AppError {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl From<RateLimitError> for AppError {
+        fn from(error: RateLimitError) -> Self {
+            Self(error)
+        }
+    }
+
+    impl ResponseError for AppError {
+        fn status_code(&self) -> StatusCode {
+            StatusCode::TOO_MANY_REQUESTS
+        }
+    }
+
+    #[actix_web::get("/below/{user}")]
+    #[rate_limit(threshold = 1, key = user)]
+    async fn below_the_route(user: web::Path<u64>) -> Result<HttpResponse, AppError> {
+        Ok(HttpResponse::Ok().body(user.to_string()))
+    }
+
+    #[rate_limit(threshold = 1, key = user.as_str())]
+    async fn named_in_the_app(user: web::Path<String>) -> Result<String, AppError> {
+        Ok(user.into_inner())
+    }
+
+    #[actix_web::test]
+    async fn actix_handlers_are_limited() {
+        let app = App::new()
+            .service(below_the_route)
+            .route("/named/{user}", web::post().to(named_in_the_app));
+        let app = test::init_service(app).await;
+        let get = |path: &str| test::TestRequest::get().uri(path).to_request();
+        let post = |path: &str| test::TestRequest::post().uri(path).to_request();
+        for (request, expected) in [
+            (get("/below/1"), 200),
+            (get("/below/1"), 429),
+            (get("/below/2"), 200),
+            (post("/named/a"), 200),
+            (post("/named/a"), 429),
+        ] {
+            assert_eq!(test::call_service(&app, request).await.status(), expected);
+        }
+    }
+}
+
+mod on_tonic {
+    use tonic::{Code, Request, Response, Status};
+
+    use super::rate_limit;
+
+    /// As `tonic` generates it from a service definition.
+    #[tonic::async_trait]
+    trait Greeter: Send + Sync + 'static {
+        async fn say_hello(&self, request: Request<String>) -> Result<Response<String>, Status>;
+    }
+
+    struct MyGreeter {
+        greeting: String,
+    }
+
+    #[tonic::async_trait]
+    impl Greeter for MyGreeter {
+        #[rate_limit(threshold = 1, key = (self.greeting, request.get_ref()))]
+        async fn say_hello(&self, request: Request<String>) -> Result<Response<String>, Status> {
+            let name = request.into_inner();
+            Ok(Response::new(format!("{}, {name}", self.greeting)))
+        }
+    }
+
+    #[tokio::test]
+    async fn tonic_methods_are_limited() {
+        let greeter = MyGreeter { greeting: "hello".to_owned() };
+        let hello = |name: &str| greeter.say_hello(Request::new(name.to_owned()));
+        assert_eq!(hello("alice").await.unwrap().into_inner(), "hello, alice");
+        assert_eq!(hello("alice").await.unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!(hello("bob").await.unwrap().into_inner(), "hello, bob");
+    }
+}
+
+mod under_async_trait {
+    use super::{Arc, Display, Done, Duration, RateLimitError, once, rate_limit};
+
+    #[async_trait::async_trait]
+    trait Repository<T: Display + Send + Sync + 'static>: Send + Sync {
+        async fn by_reference(&self, id: &T) -> Result<String, RateLimitError>;
+        async fn by_mutable(&mut self, (a, b): (u32, T), _: bool) -> Done;
+        async fn by_arc(self: Arc<Self>, mut calls: u32) -> Result<u32, RateLimitError>;
+        async fn by_value(self: Box<Self>) -> Done;
+        async fn without_receiver(id: T) -> Done
+        where
+            Self: Sized;
+        async fn nothing_but_a_panic(&self);
+
+        #[rate_limit(threshold = 1, key = id)]
+        async fn by_default(&self, id: u64) -> Done {
+            let _ = id;
+            Ok(())
+        }
+    }
+
+    #[derive(Clone)]
+    struct Memory {
+        tenant: String,
+        period: Duration,
+    }
+
+    #[async_trait::async_trait]
+    impl<T: Display + Send + Sync + 'static> Repository<T> for Memory {
+        #[rate_limit(period = self.period, threshold = 1, key = (self.tenant, id))]
+        async fn by_reference(&self, id: &T) -> Result<String, RateLimitError> {
+            Ok(format!("{}/{id}", self.tenant))
+        }
+
+        #[rate_limit(threshold = 1, key = (a, b, format!("<{}>", self.tenant)))]
+        async fn by_mutable(&mut self, (a, b): (u32, T), _: bool) -> Done {
+            self.tenant = format!("{a}{b}");
+            Ok(())
+        }
+
+        #[rate_limit(threshold = calls, key = self.tenant)]
+        async fn by_arc(self: Arc<Self>, mut calls: u32) -> Result<u32, RateLimitError> {
+            calls += 1;
+            Ok(calls)
+        }
+
+        #[rate_limit(threshold = 1, key = self.tenant)]
+        async fn by_value(self: Box<Self>) -> Done {
+            drop(self.tenant);
+            Ok(())
+        }
+
+        #[rate_limit(threshold = 1, key = id)]
+        async fn without_receiver(id: T) -> Done {
+            drop(id);
+            Ok(())
+        }
+
+        #[tracing::instrument(skip(self))]
+        async fn nothing_but_a_panic(&self) {}
+    }
+
+    struct Other;
+
+    #[async_trait::async_trait]
+    impl Repository<u8> for Other {
+        #[tracing::instrument(skip(self))]
+        #[rate_limit(threshold = 1)]
+        async fn by_reference(&self, id: &u8) -> Result<String, RateLimitError> {
+            Ok(id.to_string())
+        }
+
+        #[rate_limit(threshold = 1)]
+        #[tracing::instrument(skip(self))]
+        async fn by_mutable(&mut self, (a, b): (u32, u8), _: bool) -> Done {
+            let _ = (a, b);
+            Ok(())
+        }
+
+        async fn by_arc(self: Arc<Self>, calls: u32) -> Result<u32, RateLimitError> {
+            Ok(calls)
+        }
+
+        async fn by_value(self: Box<Self>) -> Done {
+            Ok(())
+        }
+
+        async fn without_receiver(_: u8) -> Done {
+            Ok(())
+        }
+
+        async fn nothing_but_a_panic(&self) {}
+    }
+
+    #[tokio::test]
+    async fn methods_under_async_trait_are_limited() {
+        let memory = Memory { tenant: "acme".to_owned(), period: Duration::from_secs(60) };
+        once(|| memory.by_reference(&1)).await;
+        assert_eq!(memory.by_reference(&2).await.unwrap(), "acme/2");
+        assert!(memory.clone().by_mutable((1, "x"), true).await.is_ok());
+        assert!(memory.clone().by_mutable((1, "x"), true).await.is_err());
+        assert!(memory.clone().by_mutable((2, "x"), true).await.is_ok());
+        let shared = Arc::new(memory.clone());
+        once(|| Repository::<u8>::by_arc(Arc::clone(&shared), 1)).await;
+        once(|| Repository::<u8>::by_value(Box::new(memory.clone()))).await;
+        once(|| Memory::without_receiver("a")).await;
+        once(|| Repository::<u8>::by_default(&memory, 7)).await;
+        once(|| Other.by_default(7)).await;
+        once(|| Other.by_reference(&1)).await;
+        assert!(Other.by_mutable((1, 1), true).await.is_ok());
+        assert!(Other.by_mutable((1, 1), true).await.is_err());
+        Other.nothing_but_a_panic().await;
+        Repository::<u8>::nothing_but_a_panic(&memory).await;
+        assert_eq!(Arc::new(Other).by_arc(1).await.unwrap(), 1);
+        Box::new(Other).by_value().await.unwrap();
+        Other::without_receiver(1).await.unwrap();
+    }
+}
+
+/// Generic code, native `async fn` in traits, receivers of every kind.
+mod generic {
+    use super::{Arc, Display, Done, Limiter, Pin, RateLimitError, once, rate_limit};
+
+    struct Repository<T, const N: usize> {
+        items: [T; N],
+        limiter: Limiter,
+    }
+
+    impl<T, const N: usize> Repository<T, N>
+    where
+        T: Display + Clone + Send + Sync + 'static,
+    {
+        #[rate_limit(threshold = 1, key = (index, self.items[index]), limiter = self.limiter)]
+        #[expect(clippy::needless_lifetimes, reason = "handlers have named lifetimes")]
+        async fn get<'a>(&'a self, index: usize) -> Result<&'a T, RateLimitError> {
+            Ok(&self.items[index])
+        }
+
+        #[rate_limit(threshold = 1, key = self.items.len(), limiter = self.limiter)]
+        async fn pinned(mut self: Pin<&mut Self>) -> Result<usize, RateLimitError>
+        where
+            T: Unpin,
+        {
+            self.items.rotate_left(1);
+            Ok(N)
+        }
+
+        #[rate_limit(threshold = 1, limiter = self.limiter)]
+        async fn shared(self: Arc<Self>) -> Result<T, RateLimitError> {
+            Ok(self.items[0].clone())
+        }
+
+        #[rate_limit(threshold = 1, limiter = self.limiter)]
+        async fn mutable(&mut self, item: T) -> Done {
+            self.items[0] = item;
+            Ok(())
+        }
+    }
+
+    trait Service {
+        #[rate_limit(threshold = 1, key = id)]
+        async fn provided(&self, id: impl Display + Send) -> Result<String, RateLimitError> {
+            Ok(id.to_string())
+        }
+    }
+
+    impl<T, const N: usize> Service for Repository<T, N> {}
+
+    #[rate_limit(threshold = 1)]
+    #[expect(improper_ctypes_definitions, reason = "this is about the signature")]
+    pub(super) async extern "C" fn foreign() -> Done {
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn generic_handlers_are_limited() {
+        let new = || Repository { items: ["a", "b"], limiter: Limiter::in_memory() };
+        let repository = new();
+        once(|| repository.get(0)).await;
+        assert_eq!(*repository.get(1).await.unwrap(), "b");
+        once(|| repository.provided(1)).await;
+        let shared = Arc::new(new());
+        once(|| Arc::clone(&shared).shared()).await;
+        let mut own = new();
+        assert_eq!(Pin::new(&mut own).pinned().await.unwrap(), 2);
+        assert!(Pin::new(&mut own).pinned().await.is_err());
+        own.mutable("c").await.unwrap();
+        assert!(own.mutable("c").await.is_err());
+        once(|| foreign()).await;
+    }
+}
+
+mod plain {
+    use super::{Display, Done, FromRejection, RateLimitError, once, rate_limit};
+
+    #[rate_limit(threshold = 1, key = (a.0, b))]
+    pub(super) async fn patterns(
+        a @ (x, _): (u32, u32),
+        [b, ..]: [u8; 2],
+        mut c: Vec<u8>,
+        (): (),
+        &d: &u8,
+    ) -> Result<usize, RateLimitError> {
+        let _ = a;
+        c.push(b + d);
+        Ok(c.len() + x as usize)
+    }
+
+    #[rate_limit(threshold = 1, key = r#type)]
+    pub(super) async fn r#match(r#type: &str) -> Result<usize, RateLimitError> {
+        Ok(r#type.len())
+    }
+
+    #[rate_limit(threshold = 1, key = always)]
+    pub(super) async fn conditional(
+        #[cfg(test)] always: u32,
+        #[cfg(not(test))] never: u32,
+    ) -> Done {
+        let _ = always;
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1)]
+    pub(super) async fn opaque(item: impl Display + Send) -> Result<impl Display, RateLimitError> {
+        Ok(format!("{item}"))
+    }
+
+    macro_rules! handlers {
+        ($($name:ident: $threshold:literal per $period:expr, by $user:ident;)+) => {
+            $(
+                #[rate_limit(period = $period, threshold = $threshold, key = $user)]
+                pub(super) async fn $name($user: u32) -> Result<u32, RateLimitError> {
+                    Ok($user)
+                }
+            )+
+        };
+    }
+
+    handlers! {
+        made_by_macro: 1 per "1m", by user;
+        made_by_macro_too: 1 per super::Duration::from_secs(30), by other;
+    }
+
+    pub(super) enum Reply {
+        Served(u32),
+        Busy(RateLimitError),
+    }
+
+    impl FromRejection for Reply {
+        fn from_rejection(error: RateLimitError) -> Self {
+            Self::Busy(error)
+        }
+    }
+
+    #[rate_limit(threshold = 1)]
+    pub(super) async fn reply() -> Reply {
+        Reply::Served(1)
+    }
+
+    #[rate_limit(threshold = 1)]
+    #[tracing::instrument]
+    pub(super) async fn instrumented_below(user: u32) -> Done {
+        let _ = user;
+        Ok(())
+    }
+
+    #[tracing::instrument]
+    #[rate_limit(threshold = 1, key = user)]
+    pub(super) async fn instrumented_above(user: u32) -> Done {
+        let _ = user;
+        Ok(())
+    }
+
+    #[rate_limit(threshold = 1)]
+    #[tokio::test]
+    async fn a_test_can_be_limited() -> Done {
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn plain_functions_are_limited() {
+        once(|| patterns((1, 2), [3, 4], vec![], (), &5)).await;
+        once(|| r#match("a")).await;
+        once(|| opaque(1)).await;
+        once(|| conditional(1)).await;
+        once(|| made_by_macro(1)).await;
+        once(|| made_by_macro_too(1)).await;
+        once(|| instrumented_above(1)).await;
+        once(|| instrumented_below(1)).await;
+        assert!(matches!(reply().await, Reply::Served(1)));
+        assert!(matches!(reply().await, Reply::Busy(RateLimitError::Exceeded(_))));
+    }
+}
+
+/// Under the name that `main.rs` has for the runtime.
+mod renamed {
+    #[limits::rate_limit(threshold = 1, key = user, crate = ::limits)]
+    async fn call(user: &str) -> Result<(), limits::RateLimitError> {
+        let _ = user;
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn the_runtime_may_have_another_name() {
+        super::once(|| call("alice")).await;
+    }
+}

@@ -1,0 +1,35 @@
+//! A process that is steered: prints what holds for a limit, a line each time that it changes.
+//!
+//! override_follower URL    follows the overrides on the Redis of this URL
+//! override_follower        goes by its environment, and says itself that the threshold is 3
+
+use std::{env, time::Duration};
+
+use ratelimit_runtime::{Limiter, Override, Policy};
+
+const SHARED: Policy = Policy::sliding_window("shared", Duration::from_secs(3600), 100);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limiter = if let Some(url) = env::args().nth(1) {
+        let limiter = Limiter::connect(&url).await?;
+        limiter.follow_overrides().await?;
+        limiter
+    } else {
+        let limiter = Limiter::from_env().await?;
+        limiter.overrides().set(SHARED.name(), Override::new().threshold(3))?;
+        limiter
+    };
+    let mut printed = String::new();
+    loop {
+        let threshold = limiter.peek_n(&SHARED, "anyone", 0).await?.threshold();
+        let enforcement = limiter.overrides().enforcement();
+        let enforcement = enforcement.map_or("as written", |(enforcement, _)| enforcement.as_str());
+        let holds = format!("{threshold}, {enforcement}");
+        if holds != printed {
+            println!("{holds}");
+            printed = holds;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

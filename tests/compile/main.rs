@@ -1,0 +1,12 @@
+//! Functions that should compile do, mistakes are errors at their token, and the compiler and the
+//! runtime go by the same rules.
+
+include!("../macro_modules.rs");
+
+#[path = "../fuzz/corpus.rs"]
+mod corpus;
+mod fuzz_corpus;
+#[path = "../fuzz/properties/mod.rs"]
+mod properties;
+mod same_rules;
+mod ui;

@@ -1,0 +1,215 @@
+//! The attribute and the runtime judge by the same rules: whatever numbers stand in the attribute,
+//! the compiler says what the runtime would say of the same values.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use proc_macro2::{TokenStream, TokenTree};
+use proptest::{prelude::*, test_runner::FileFailurePersistence};
+use quote::quote;
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+
+use crate::expand;
+
+/// The messages of the compile errors that an expansion holds.
+fn messages(expansion: TokenStream) -> Vec<String> {
+    let mut messages = Vec::new();
+    let mut in_error = false;
+    for token in expansion {
+        match token {
+            TokenTree::Ident(ident) => in_error = ident == "compile_error",
+            TokenTree::Group(group) if in_error => {
+                let message = syn::parse2::<syn::LitStr>(group.stream()).expect("a message");
+                messages.push(message.value());
+                in_error = false;
+            }
+            _ => {}
+        }
+    }
+    messages
+}
+
+fn item() -> TokenStream {
+    quote!(
+        async fn limited() -> Result<(), E> {
+            Ok(())
+        }
+    )
+}
+
+/// A number near a bound more often than chance has it.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        any::<u64>(),
+        0..10_u64,
+        99_998..100_003_u64,
+        31_622_398..31_622_403_u64,
+        u64::from(u32::MAX) - 2..u64::from(u32::MAX) + 2,
+        (0..64_u32).prop_map(|bits| 1 << bits),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 20_000,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn compiler_and_runtime_say_the_same(period in number(), threshold in number()) {
+        let period_literal = proc_macro2::Literal::u64_unsuffixed(period);
+        let threshold_literal = proc_macro2::Literal::u64_unsuffixed(threshold);
+        let arguments = quote!(period = #period_literal, threshold = #threshold_literal);
+        let compiler = messages(expand::rate_limit(arguments, &item()));
+
+        // The runtime's threshold is a `u32`: a larger one cannot come up there.
+        let Ok(threshold) = u32::try_from(threshold) else {
+            prop_assert!(!compiler.is_empty());
+            return Ok(());
+        };
+        let period = Duration::from_secs(period);
+        let policy = Policy::sliding_window("p", period, threshold);
+        let runtime = policy.validate().err().map(|error| error.fault().to_string());
+        prop_assert_eq!(compiler.first().cloned(), runtime, "{:?}", compiler);
+    }
+
+    #[test]
+    fn compiler_and_runtime_say_the_same_of_all_algorithms(
+        algorithm in 0..4_usize,
+        tiers in prop::collection::vec((1..200_u64, 1..50_u32), 1..11),
+        burst in prop::option::weighted(0.3, 0..50_u32),
+        count_rejected: bool,
+        cost in 0..60_u32,
+    ) {
+        type New = fn(&'static str, Duration, u32) -> Policy;
+        let (name, new): (_, New) = [
+            ("sliding_window", Policy::sliding_window as New),
+            ("sliding_counter", Policy::sliding_counter),
+            ("fixed_window", Policy::fixed_window),
+            ("token_bucket", Policy::token_bucket),
+        ][algorithm];
+        let name = quote::format_ident!("{}", name);
+        let mut arguments = quote!(algorithm = #name, cost = #cost,);
+        let mut policy: Option<Policy> = None;
+        for (period, threshold) in tiers {
+            arguments.extend(quote!(tier(period = #period, threshold = #threshold),));
+            let period = Duration::from_secs(period);
+            policy = Some(match policy {
+                None => new("p", period, threshold),
+                Some(policy) => policy.tier(period, threshold),
+            });
+        }
+        let mut policy = policy.expect("at least one tier");
+        if let Some(burst) = burst {
+            arguments.extend(quote!(burst = #burst,));
+            policy = policy.burst(burst);
+        }
+        if count_rejected {
+            arguments.extend(quote!(count_rejected,));
+            policy = policy.count_rejected();
+        }
+        let compiler = messages(expand::rate_limit(arguments, &item()));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+            .block_on(Limiter::in_memory().check_n(&policy, "alice", cost));
+        match runtime {
+            Err(RateLimitError::InvalidPolicy(error)) => {
+                let validated = policy.validate().expect_err("the same rule");
+                prop_assert_eq!(compiler.first().cloned(), Some(validated.fault().to_string()));
+                prop_assert!(compiler.contains(&error.fault().to_string()), "{:?}", compiler);
+            }
+            // What only a call breaks.
+            Err(RateLimitError::TooLarge(error)) => {
+                prop_assert_eq!(compiler.first().cloned(), Some(error.fault().to_string()));
+            }
+            // A call of nothing passes where the compiler advises `skip`.
+            _ if cost == 0 => prop_assert!(!compiler.is_empty()),
+            _ => prop_assert_eq!(compiler.len(), 0, "{:?}", compiler),
+        }
+    }
+
+    #[test]
+    fn any_tokens_are_taken_without_a_panic_and_the_item_stays(text in "[a-z_]{0,9}( ?[=,()\"'0-9a-z._&!:-]{1,5} ?){0,12}") {
+        if let Ok(arguments) = text.parse::<TokenStream>() {
+            let expansion = expand::rate_limit(arguments, &item()).to_string();
+            prop_assert!(expansion.contains("async fn limited"), "{}", expansion);
+        }
+    }
+}
+
+#[test]
+fn a_cost_that_a_log_does_not_take_is_an_error_that_names_what_does() {
+    let judge = |algorithm: &str, cost: u32| {
+        let algorithm = quote::format_ident!("{}", algorithm);
+        let arguments = quote!(algorithm = #algorithm, threshold = 100_000, cost = #cost);
+        messages(expand::rate_limit(arguments, &item()))
+    };
+    assert_eq!(judge("sliding_window", 1_000), [""; 0]);
+    assert_eq!(
+        judge("sliding_window", 1_001),
+        [
+            "`cost` must be at most 1000 on a `sliding_window`, but is 1001: it keeps an entry for every \
+          unit; `token_bucket` and `sliding_counter` take any cost at once"
+        ]
+    );
+    for algorithm in ["token_bucket", "sliding_counter", "fixed_window"] {
+        assert_eq!(judge(algorithm, 100_000), [""; 0], "{algorithm}");
+    }
+}
+
+/// What users get, for a few shapes; `UPDATE_EXPANSIONS=1` writes the files anew.
+#[test]
+fn expansions_are_as_reviewed() {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("compile/expand");
+    let mut shapes = 0;
+    for entry in fs::read_dir(&directory).expect("the shapes") {
+        let path = entry.expect("a shape").path();
+        if path.to_string_lossy().ends_with(".expanded.rs") {
+            continue;
+        }
+        shapes += 1;
+        let written = fs::read_to_string(&path).expect("the shape");
+        let mut file = syn::parse_file(&written).expect("a Rust file");
+        let items = file.items.into_iter().map(expand_item).collect();
+        file.items = items;
+        let expanded = prettyplease::unparse(&file);
+        let reviewed = path.with_extension("expanded.rs");
+        if std::env::var_os("UPDATE_EXPANSIONS").is_some() {
+            fs::write(&reviewed, &expanded).expect("the expansion is written");
+        }
+        let reviewed = fs::read_to_string(&reviewed).expect("the reviewed expansion");
+        assert_eq!(expanded, reviewed, "{}", path.display());
+    }
+    assert!(shapes > 0);
+}
+
+/// Expands the attribute of a function, or of the methods of an impl.
+fn expand_item(item: syn::Item) -> syn::Item {
+    match item {
+        syn::Item::Fn(mut function) => {
+            let found = take_attribute(&mut function.attrs);
+            let arguments = found.expect("an annotated function");
+            syn::parse2(expand::rate_limit(arguments, &quote!(#function))).expect("a function")
+        }
+        syn::Item::Impl(mut block) => {
+            for item in &mut block.items {
+                let syn::ImplItem::Fn(method) = item else { continue };
+                if let Some(arguments) = take_attribute(&mut method.attrs) {
+                    let expanded = expand::rate_limit(arguments, &quote!(#method));
+                    *item = syn::parse2(expanded).expect("a method");
+                }
+            }
+            syn::Item::Impl(block)
+        }
+        other => other,
+    }
+}
+
+fn take_attribute(attributes: &mut Vec<syn::Attribute>) -> Option<TokenStream> {
+    let found = attributes.iter().position(|it| it.path().is_ident("rate_limit"))?;
+    Some(match attributes.remove(found).meta {
+        syn::Meta::List(list) => list.tokens,
+        _ => TokenStream::new(),
+    })
+}

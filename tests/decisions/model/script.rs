@@ -1,0 +1,150 @@
+//! A shipped script, asked with numbers as a limiter asks it.
+
+use harness::{
+    RedisServer,
+    model::Answer,
+    schedule::{Case, Operation},
+};
+use ratelimit_runtime::Algorithm;
+
+use super::micros;
+
+/// A shipped script, with the clock in the test's hands and keys that outlive it.
+pub(crate) struct Script {
+    sha1: String,
+    connection: redis::Connection,
+    calls: u64,
+}
+
+/// The mark of a charge: the id, or the birth of the state, and the microsecond.
+pub(crate) type Mark = (u64, u64);
+
+/// The op, a script's first argument.
+const PEEK: u8 = 0;
+const TAKE: u8 = 1;
+const REFUND: u8 = 2;
+
+impl Script {
+    pub(crate) fn load(server: &RedisServer, algorithm: Algorithm) -> Self {
+        let mut text = match algorithm {
+            Algorithm::SlidingWindow => {
+                include_str!("../../../ratelimit-runtime/src/algorithms/sliding_window.lua")
+            }
+            Algorithm::SlidingCounter => {
+                include_str!("../../../ratelimit-runtime/src/algorithms/sliding_counter.lua")
+            }
+            Algorithm::FixedWindow => {
+                include_str!("../../../ratelimit-runtime/src/algorithms/fixed_window.lua")
+            }
+            Algorithm::TokenBucket => {
+                include_str!("../../../ratelimit-runtime/src/algorithms/token_bucket.lua")
+            }
+            other => unreachable!("{other:?} is not tested"),
+        }
+        .to_owned();
+        let lasts = if algorithm == Algorithm::SlidingWindow { "keep" } else { "lasts" };
+        for (shipped, tested) in [
+            ("local time = redis.call('TIME')\n", "local time = {KEYS[2], KEYS[3]}\n"),
+            (
+                &*format!("local ttl = math.floor({lasts} / 1000) + 999\n"),
+                "local ttl = 1000000000000\n",
+            ),
+        ] {
+            assert_eq!(text.matches(shipped).count(), 1, "{algorithm:?}: {shipped}");
+            text = text.replace(shipped, tested);
+        }
+        let mut connection = server.connection();
+        let sha1 =
+            redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).expect("a script");
+        Self { sha1, connection, calls: 0 }
+    }
+
+    pub(crate) fn decide(
+        &mut self,
+        tiers: &[Tiers],
+        calls: &[(Operation, String)],
+    ) -> Vec<(Answer, Mark)> {
+        let mut pipe = redis::pipe();
+        let mut ids = Vec::new();
+        for (Operation { now, cost, record, policy, id, .. }, key) in calls {
+            let Tiers { algorithm, count_rejected, deciding, arguments } = &tiers[*policy];
+            pipe.cmd("EVALSHA").arg(&self.sha1).arg(3).arg(key);
+            pipe.arg(now / 1_000_000).arg(now % 1_000_000);
+            self.calls += 1;
+            let recorded = if id.is_some() { 2 } else { u8::from(*count_rejected) };
+            pipe.arg(if *record { TAKE } else { PEEK }).arg(cost).arg(recorded);
+            // Further apart than a call has units, and in the order of their names as well.
+            let id = id.map_or(1_000_000_000_000_000 + self.calls * 200_000, |id| id * 10);
+            ids.push(id);
+            match algorithm {
+                Algorithm::SlidingWindow if *record || recorded == 2 => pipe.arg(id),
+                _ => pipe.arg(0),
+            };
+            pipe.arg(0).arg(*deciding).arg(arguments);
+        }
+        let replies: Vec<Vec<u64>> = pipe.query(&mut self.connection).expect("replies");
+        let answer = |(reply, id): (Vec<u64>, u64)| {
+            let ([admitted, tier, remaining, wait, reset, more, at], birth) =
+                reply.split_first_chunk().expect("seven numbers");
+            let answer = Answer {
+                admitted: *admitted == 1,
+                tier: usize::try_from(*tier).unwrap(),
+                remaining: u32::try_from(*remaining).unwrap(),
+                wait: *wait,
+                reset: *reset,
+                more: *more,
+            };
+            (answer, (*birth.first().unwrap_or(&id), *at))
+        };
+        replies.into_iter().zip(ids).map(answer).collect()
+    }
+
+    pub(crate) fn refund(&mut self, key: &str, operation: Operation, (of, at): Mark) {
+        let Operation { cost, id, .. } = operation;
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.sha1).arg(3).arg(key).arg(0).arg(0);
+        call.arg(REFUND).arg(cost).arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(0);
+        call.exec(&mut self.connection).expect("a refund");
+    }
+}
+
+/// The arguments that a script gets of a policy.
+pub(crate) struct Tiers {
+    algorithm: Algorithm,
+    count_rejected: bool,
+    deciding: usize,
+    arguments: Vec<u64>,
+}
+
+impl Tiers {
+    pub(crate) fn of(case: &Case) -> Self {
+        let algorithm = case.policy.algorithm();
+        let mut arguments = Vec::new();
+        for tier in case.policy.tiers() {
+            let (period, threshold) = (micros(tier.period()), u64::from(tier.threshold()));
+            match algorithm {
+                Algorithm::SlidingCounter => {
+                    let product = u128::from(period) * u128::from(threshold);
+                    let tick = u64::try_from(product.div_ceil(1 << 53)).unwrap();
+                    arguments.extend([period, threshold, tick]);
+                }
+                Algorithm::TokenBucket => {
+                    let divides = |n: &u64| period % n == 0 && threshold % n == 0;
+                    let common = (1..=threshold).rev().find(divides).unwrap();
+                    let (token, refill) = (period / common, threshold / common);
+                    let burst = u64::from(case.burst.unwrap_or(tier.threshold()));
+                    arguments.extend([token, refill, burst * token]);
+                }
+                _ => arguments.extend([period, threshold]),
+            }
+        }
+        let (deciding, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
+        Self { algorithm, count_rejected, deciding, arguments }
+    }
+
+    /// The same, in the place of another policy that is written.
+    pub(crate) fn instead_of(mut self, written: &Self) -> Self {
+        self.arguments.extend(&written.arguments);
+        self
+    }
+}

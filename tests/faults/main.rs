@@ -1,0 +1,13 @@
+//! Whatever fails between a limiter and its Redis: calls end in time, none is counted twice, and the limiter
+//! recovers by itself. One file for each thing that fails.
+
+#[cfg(target_os = "linux")]
+mod clock;
+mod cluster;
+mod idle;
+mod network;
+mod overrides;
+mod sentinel;
+mod server;
+mod soak;
+mod tls;

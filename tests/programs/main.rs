@@ -1,0 +1,4 @@
+//! The examples run as their first lines say, and do what they say.
+
+mod examples;
+mod services;

@@ -1,0 +1,164 @@
+//! The example services run as their first lines say, and hold their limits under load.
+
+#[path = "../../examples/tonic/greeter/mod.rs"]
+#[expect(unused_imports, reason = "the server is the example")]
+mod greeter;
+
+use greeter::{HelloRequest, greeter_client::GreeterClient};
+use harness::{RedisServer, Running, example};
+use tokio::task::JoinSet;
+
+/// A running example, and how to ask it.
+struct Service {
+    process: Running,
+    client: reqwest::Client,
+}
+
+impl Service {
+    fn start(name: &str, redis: Option<&RedisServer>) -> Self {
+        let mut command = example(name);
+        command.arg("127.0.0.1:0");
+        if let Some(redis) = redis {
+            command.env("RATELIMIT_URL", redis.url());
+        }
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { process: Running::start(&mut command), client }
+    }
+
+    fn url(&self, path: &str) -> String {
+        let address = self.process.first_line().strip_prefix("listening on ").expect("an address");
+        format!("{address}{path}")
+    }
+
+    fn post(&self, path: &str, form: &str) -> reqwest::RequestBuilder {
+        let request = self.client.post(self.url(path)).body(form.to_owned());
+        request.header("content-type", "application/x-www-form-urlencoded")
+    }
+
+    fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client.get(self.url(path))
+    }
+}
+
+async fn status(request: reqwest::RequestBuilder) -> u16 {
+    request.send().await.expect("the service answers").status().as_u16()
+}
+
+/// How many of a number of requests at once were served; all others were refused.
+async fn served(calls: usize, request: &reqwest::RequestBuilder) -> usize {
+    let mut tasks = JoinSet::new();
+    for _ in 0..calls {
+        tasks.spawn(status(request.try_clone().expect("a body that can be sent again")));
+    }
+    let statuses = tasks.join_all().await;
+    assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    statuses.into_iter().filter(|status| *status == 200).count()
+}
+
+#[tokio::test]
+async fn logins_are_limited_and_nobody_locks_anybody_out() {
+    let service = Service::start("axum_service", None);
+    let login = |account: &str, password: &str, address: &str| {
+        let form = format!("account={account}&password={password}");
+        service.post("/login", &form).header("x-forwarded-for", address.to_owned())
+    };
+    // However an account is written.
+    assert_eq!(status(login("ali", "guess", "203.0.113.1")).await, 403);
+    assert_eq!(status(login("+ALI", "guess", "203.0.113.1")).await, 403);
+    assert_eq!(status(login("Ali%09", "guess", "203.0.113.1")).await, 403);
+    let refused = login("aLi+", "open+sesame", "203.0.113.1").send().await.unwrap();
+    assert_eq!(refused.status(), 429);
+    assert_eq!(
+        refused.headers()["ratelimit-policy"],
+        r#""login-address";q=5;w=60, "login-account";q=3;w=900"#
+    );
+    let problem: serde_json::Value = refused.json().await.unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["login-account"]));
+    // Its owner is somewhere else, and does not learn of the guesses.
+    let welcome = login("ali", "open+sesame", "203.0.113.2").send().await.unwrap();
+    assert_eq!(welcome.status(), 200);
+    assert_eq!(welcome.headers()["ratelimit-policy"], r#""login-address";q=5;w=60"#);
+    // The address's limit, for any account, whatever else the header says.
+    for (account, forged, expected) in [
+        ("a", "", 403),
+        ("b", "1.1.1.1, ", 403),
+        ("c", "127.0.0.1,", 403),
+        ("d", "x, ", 403),
+        ("e", "2.2.2.2, ", 403),
+        ("f", "", 429),
+    ] {
+        let from = format!("{forged}203.0.113.4");
+        assert_eq!(status(login(account, "guess", &from)).await, expected, "{account}");
+    }
+    assert_eq!(status(login("f", "guess", "203.0.113.5")).await, 403);
+}
+
+#[tokio::test]
+async fn an_api_has_the_threshold_of_the_plan_and_mail_its_tiers() {
+    let service = Service::start("axum_service", None);
+    let api = |key: &str| service.get("/api").header("x-api-key", key.to_owned());
+    assert_eq!(status(api("made up")).await, 401);
+    assert_eq!(served(20, &api("key-of-a-free-plan")).await, 2);
+    assert_eq!(served(150, &api("key-of-a-paid-plan")).await, 100);
+    let refused = api("key-of-a-free-plan").send().await.unwrap();
+    assert_eq!(refused.headers()["ratelimit-policy"], r#""api";q=2;w=60"#);
+    // Mail is of who is authenticated, whatever it says of its sender.
+    let mail =
+        |form: &str, key: &str| service.post("/mail", form).header("x-api-key", key.to_owned());
+    assert_eq!(status(mail("from=ali&to=baba", "made up")).await, 401);
+    assert_eq!(served(10, &mail("from=ali&to=baba", "key-of-a-free-plan")).await, 1);
+    assert_eq!(served(10, &mail("from=baba&to=ali", "key-of-a-free-plan")).await, 0);
+    assert_eq!(served(10, &mail("from=ali&to=baba", "key-of-a-paid-plan")).await, 1);
+    assert_eq!(served(10, &service.post("/upload", "data")).await, 2);
+}
+
+#[tokio::test]
+async fn two_processes_share_a_limit_under_load() {
+    let redis = RedisServer::start();
+    let one = Service::start("axum_service", Some(&redis));
+    let other = Service::start("axum_service", Some(&redis));
+    let api = |service: &Service| service.get("/api").header("x-api-key", "key-of-a-paid-plan");
+    let (first, second) = (api(&one), api(&other));
+    let (first, second) = tokio::join!(served(100, &first), served(100, &second));
+    assert_eq!(first + second, 100);
+}
+
+#[tokio::test]
+async fn the_actix_service_counts_by_key_or_address() {
+    let service = Service::start("actix_service", None);
+    let search = || service.get("/search?q=x");
+    assert_eq!(served(50, &search()).await, 3);
+    assert_eq!(served(50, &search().header("x-api-key", "key-of-alice")).await, 3);
+    assert_eq!(status(search().header("x-api-key", "made up")).await, 429);
+    let refused = search().send().await.unwrap();
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    assert!(refused.headers().contains_key("retry-after"));
+    assert_eq!(served(50, &service.post("/mail", "from=ali&to=baba")).await, 1);
+    assert_eq!(served(50, &service.post("/mail", "from=baba&to=ali")).await, 0);
+    assert_eq!(served(50, &service.get("/healthz")).await, 50);
+}
+
+#[tokio::test]
+async fn the_grpc_service_counts_by_key_or_address_and_so_its_client_says() {
+    let service = Service::start("tonic_service", None);
+    let client = GreeterClient::connect(service.url("")).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..50 {
+        let mut client = client.clone();
+        let request = HelloRequest { name: "you".to_owned() };
+        tasks.spawn(async move { client.say_hello(request).await });
+    }
+    let answers = tasks.join_all().await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2);
+    for status in answers.into_iter().filter_map(Result::err) {
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+    }
+    let output = example("tonic_service").args(["call", &service.url(""), "key-of-alice"]).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let lines: Vec<_> = output.lines().collect();
+    assert_eq!(lines[0], r#"hello, you, Some("\"greet\";r=1;t=30")"#);
+    assert!(lines[1].starts_with(r#"hello, you, Some("\"greet\";r=0;t="#), "{output}");
+    assert!(lines[2].starts_with("ResourceExhausted: rate limit `greet` exceeded"), "{output}");
+    assert!(lines[3].starts_with("Some(RetryInfo { retry_delay: Some("), "{output}");
+    assert!(lines[4].contains(r#"subject: "greet""#), "{output}");
+}

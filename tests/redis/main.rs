@@ -1,0 +1,12 @@
+//! A limiter on Redis keeps its keys in order, and its promises in every process and through every outage.
+
+mod connect;
+mod deny_cache;
+mod foreign_state;
+mod keys;
+mod outages;
+mod own_connection;
+mod processes;
+mod shutdown;
+mod store;
+mod under_load;

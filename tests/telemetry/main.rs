@@ -1,0 +1,4 @@
+//! Operators see every decision, in events and in metrics, and no caller.
+
+mod events;
+mod metrics;

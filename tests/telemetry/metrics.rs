@@ -1,0 +1,148 @@
+//! What Prometheus is told, as it scrapes it.
+
+use std::{collections::BTreeMap, sync::Barrier, time::Duration};
+
+use harness::{RedisServer, Running, example, ran_in_own_process, until};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
+
+/// The samples of a page, by their series; fails on a line that is none.
+fn samples(page: &str) -> BTreeMap<String, String> {
+    let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let sample = |line: &str| {
+        let (series, value) = line.rsplit_once(' ').expect(line);
+        let _: f64 = value.parse().expect(line);
+        (series.to_owned(), value.to_owned())
+    };
+    lines.map(sample).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scrape_over_http_tells_how_many_were_admitted_and_refused() {
+    let service = Running::start(example("metrics").arg("127.0.0.1:0"));
+    let url = service.first_line().rsplit_once(' ').unwrap().1.to_owned();
+    for _ in 0..5 {
+        let _ = reqwest::get(&url).await.unwrap();
+    }
+    let page = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
+    assert!(page.contains("# TYPE ratelimit_decisions_total counter"), "{page}");
+    let expected = [
+        (
+            "ratelimit_decisions_total{policy=\"hello\",outcome=\"admitted\",decided_by=\"store\"}",
+            "2",
+        ),
+        (
+            "ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",decided_by=\"store\"}",
+            "3",
+        ),
+        ("ratelimit_memory_bytes", "93"),
+        ("ratelimit_memory_keys", "1"),
+    ];
+    assert_eq!(
+        samples(&page),
+        expected.map(|(series, value)| (series.to_owned(), value.to_owned())).into()
+    );
+}
+
+#[rate_limit(name = "rehearsed", period = 60, threshold = 1, key = 1, limiter = limiter, dry_run)]
+async fn rehearsed(limiter: &Limiter) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
+    if ran_in_own_process("metrics::redis_is_told_of_by_outcome_latency_and_whether_it_answers") {
+        return;
+    }
+    const MINUTE: Duration = Duration::from_secs(60);
+    const POLICY: Policy = Policy::sliding_window("p", MINUTE, 1);
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let mut server = RedisServer::start();
+    let limiter = server.limiter().await;
+    for _ in 0..4 {
+        let _ = limiter.check(&POLICY, "alice").await;
+        rehearsed(&limiter).await.unwrap();
+    }
+    let denying = Limiter::builder().on_store_error(OnStoreError::Deny);
+    let denying = denying.connect(&server.url()).await.unwrap();
+    server.kill();
+    for _ in 0..10 {
+        denying.check(&POLICY, "bob").await.unwrap_err();
+    }
+    for policy in [
+        Policy::sliding_window("too large", MINUTE, 2),
+        Policy::sliding_window("invalid", Duration::ZERO, 3),
+    ] {
+        for _ in 0..2 {
+            limiter.check_n(&policy, "alice", 3).await.unwrap_err();
+        }
+    }
+    let page = prometheus.render();
+    let told = samples(&page);
+    let decisions = |policy: &str, outcome: &str, source: &str| {
+        let labels = format!("policy=\"{policy}\",outcome=\"{outcome}\",decided_by=\"{source}\"");
+        told.get(&format!("ratelimit_decisions_total{{{labels}}}")).map(String::as_str)
+    };
+    assert_eq!(decisions("p", "admitted", "store"), Some("1"), "{page}");
+    assert_eq!(decisions("p", "refused", "store"), Some("1"), "{page}");
+    assert_eq!(decisions("p", "refused", "deny_cache"), Some("2"), "{page}");
+    assert_eq!(decisions("p", "unavailable", "none"), Some("10"), "{page}");
+    assert_eq!(decisions("too large", "too_large", "limiter"), Some("2"), "{page}");
+    assert_eq!(decisions("invalid", "invalid_policy", "limiter"), Some("2"), "{page}");
+    assert_eq!(decisions("rehearsed", "admitted", "store"), Some("1"), "{page}");
+    assert_eq!(decisions("rehearsed", "would_have_refused", "store"), Some("1"), "{page}");
+    assert_eq!(decisions("rehearsed", "would_have_refused", "deny_cache"), Some("2"), "{page}");
+    assert_eq!(told["ratelimit_store_duration_seconds_count{result=\"ok\"}"], "4", "{page}");
+    let up = format!("ratelimit_store_up{{server=\"Redis at {}\"}}", server.url().split_off(8));
+    assert_eq!(told[&up], "0", "{page}");
+    assert!(!page.contains("alice") && !page.contains("bob"), "{page}");
+
+    assert_eq!(told.get("ratelimit_memory_keys"), None, "{page}");
+    let in_memory = Limiter::in_memory();
+    for caller in 0..7 {
+        in_memory.check(&POLICY, caller).await.unwrap();
+    }
+    assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "7");
+    in_memory.reset(&POLICY, 3).await.unwrap();
+    assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "6");
+    drop(in_memory);
+    assert_eq!(samples(&prometheus.render())["ratelimit_memory_keys"], "0");
+    assert_gauge_is_exact(|| samples(&prometheus.render())["ratelimit_memory_keys"].clone());
+
+    server.restart();
+    until("Redis", async || denying.check(&POLICY, "carol").await.ok()).await;
+    assert_eq!(samples(&prometheus.render())[&up], "1");
+}
+
+/// The gauge of keys is right whenever no thread is at work, however they met before.
+fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
+    const POLICY: Policy = Policy::fixed_window("gauge", Duration::from_secs(3_600), 1);
+    const THREADS: u32 = 4;
+    const ROUNDS: u32 = 5_000;
+    let limiter = Limiter::in_memory();
+    // Before a round, and after it.
+    let line = Barrier::new(THREADS as usize + 1);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (limiter, line) = (&limiter, &line);
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                for round in 0..ROUNDS {
+                    line.wait();
+                    let decided = limiter.check(&POLICY, round * THREADS + thread);
+                    let _ = runtime.block_on(decided);
+                    line.wait();
+                }
+            });
+        }
+        let told: Vec<_> = (1..=ROUNDS)
+            .map(|round| {
+                line.wait();
+                line.wait();
+                (round * THREADS).to_string() == gauge()
+            })
+            .collect();
+        let wrong = told.iter().filter(|is_right| !**is_right).count();
+        assert_eq!(wrong, 0, "of {ROUNDS} rounds");
+    });
+}

@@ -1,0 +1,198 @@
+//! A gRPC service under limits, on loopback, asked by real clients.
+
+#[path = "../../examples/tonic/greeter/mod.rs"]
+mod greeter;
+
+use std::{net::SocketAddr, time::Duration};
+
+use greeter::{
+    HelloReply, HelloRequest,
+    greeter_client::GreeterClient,
+    greeter_server::{Greeter, GreeterServer},
+};
+use harness::RedisServer;
+use ratelimit_runtime::{
+    Limiter, OnStoreError, Policy, rate_limit,
+    web::{
+        self,
+        tower::{GateLayer, Identity, IdentityLayer},
+    },
+};
+use tokio::net::TcpListener;
+use tonic::{
+    Code, Request, Response, Status,
+    transport::{Channel, Server, server::TcpIncoming},
+};
+use tonic_types::StatusExt;
+use tower::ServiceBuilder;
+
+struct MyGreeter {
+    limiter: Limiter,
+}
+
+#[tonic::async_trait]
+impl Greeter for MyGreeter {
+    #[rate_limit(name = "greet", period = 30, threshold = 2, limiter = self.limiter)]
+    async fn say_hello(
+        &self,
+        request: Request<HelloRequest>,
+    ) -> Result<Response<HelloReply>, Status> {
+        let message = format!("hello, {}", request.into_inner().name);
+        Ok(Response::new(HelloReply { message }))
+    }
+}
+
+/// Serves on a port of its own, until the test is done.
+async fn serve(identity: Identity, limiter: Limiter, gate: Policy) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let layers = ServiceBuilder::new()
+        .layer(IdentityLayer::new(identity).respond(web::tonic::respond))
+        .layer(GateLayer::new(gate).limiter(limiter.clone()).respond(web::tonic::respond));
+    let server =
+        Server::builder().layer(layers).add_service(GreeterServer::new(MyGreeter { limiter }));
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    address
+}
+
+async fn connect(address: SocketAddr) -> GreeterClient<Channel> {
+    GreeterClient::connect(format!("http://{address}")).await.unwrap()
+}
+
+async fn greet(
+    client: &mut GreeterClient<Channel>,
+    key: Option<&str>,
+) -> Result<Response<HelloReply>, Status> {
+    let mut request = Request::new(HelloRequest { name: "you".to_owned() });
+    if let Some(key) = key {
+        request.metadata_mut().insert("x-api-key", key.parse().unwrap());
+    }
+    client.say_hello(request).await
+}
+
+const WIDE: Policy = Policy::sliding_window("wide", Duration::from_secs(60), 1_000);
+const NARROW: Policy = Policy::sliding_window("narrow", Duration::from_secs(60), 1);
+
+#[tokio::test]
+async fn a_refusal_is_a_status_with_details() {
+    let identity = Identity::header("x-api-key");
+    let mut client = connect(serve(identity, Limiter::in_memory(), WIDE).await).await;
+    let admitted = greet(&mut client, Some("a")).await.unwrap();
+    assert_eq!(admitted.get_ref().message, "hello, you");
+    let field = |metadata: &tonic::metadata::MetadataMap, name: &str| {
+        metadata.get(name).unwrap().to_str().unwrap().to_owned()
+    };
+    let policies = r#""wide";q=1000;w=60, "greet";q=2;w=30"#;
+    assert_eq!(field(admitted.metadata(), "ratelimit-policy"), policies);
+    assert_eq!(field(admitted.metadata(), "ratelimit"), r#""wide";r=999;t=60, "greet";r=1;t=30"#);
+    greet(&mut client, Some("a")).await.unwrap();
+
+    let refused = greet(&mut client, Some("a")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().starts_with("rate limit `greet` exceeded: at most 2 per 30s"));
+    let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap();
+    assert!(wait > Duration::from_secs(1) && wait <= Duration::from_secs(30), "{wait:?}");
+    let violations = refused.get_details_quota_failure().unwrap().violations;
+    assert_eq!((violations.len(), violations[0].subject.as_str()), (1, "greet"));
+    assert_eq!(field(refused.metadata(), "ratelimit-policy"), policies);
+    // Another key is another caller.
+    greet(&mut client, Some("b")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_peer_is_the_caller_where_no_key_is_given() {
+    let identity = Identity::header("x-api-key").or(Identity::peer());
+    let limiter = Limiter::in_memory();
+    let address = serve(identity, limiter.clone(), WIDE).await;
+    // Two connections of one address.
+    let (mut one, mut other) = (connect(address).await, connect(address).await);
+    greet(&mut one, None).await.unwrap();
+    greet(&mut other, None).await.unwrap();
+    assert_eq!(greet(&mut one, None).await.unwrap_err().code(), Code::ResourceExhausted);
+    let peer = ratelimit_runtime::Caller::alternative("127.0.0.1");
+    assert_eq!(limiter.peek_n(&WIDE, peer, 0).await.unwrap().remaining(), 997);
+    greet(&mut one, Some("127.0.0.1")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_malformed_identity_header_is_refused_and_makes_no_second_quota() {
+    let identity = Identity::header("x-api-key").or(Identity::peer());
+    let mut client = connect(serve(identity, Limiter::in_memory(), WIDE).await).await;
+    for expected in [Code::Ok, Code::Ok, Code::ResourceExhausted] {
+        let answer = greet(&mut client, Some("mine")).await;
+        assert_eq!(answer.err().map_or(Code::Ok, |status| status.code()), expected);
+    }
+    for malformed in [&["mine", "mine"][..], &["mine", ""], &[""]] {
+        let mut request = Request::new(HelloRequest { name: "you".to_owned() });
+        for key in malformed {
+            request.metadata_mut().append("x-api-key", key.parse().unwrap());
+        }
+        let refused = client.say_hello(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{malformed:?}");
+    }
+    greet(&mut client, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_gate_refuses_with_a_status_too() {
+    let identity = Identity::header("x-api-key");
+    let mut client = connect(serve(identity, Limiter::in_memory(), NARROW).await).await;
+    greet(&mut client, Some("a")).await.unwrap();
+    let refused = greet(&mut client, Some("a")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.get_details_quota_failure().unwrap().violations[0].subject, "narrow");
+    assert!(refused.metadata().get("retry-after").is_some());
+    let nobody = greet(&mut client, None).await.unwrap_err();
+    assert_eq!(nobody.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_decide_is_unavailable() {
+    let mut redis = RedisServer::start();
+    let builder = Limiter::builder().on_store_error(OnStoreError::Deny);
+    let limiter = builder.connect(&redis.url()).await.unwrap();
+    redis.kill();
+    let mut client = connect(serve(Identity::peer(), limiter, WIDE).await).await;
+    let refused = greet(&mut client, None).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("`wide` could not be decided"), "{}", refused.message());
+    assert!(refused.get_details_retry_info().is_none());
+}
+
+#[tokio::test]
+async fn a_call_that_can_never_pass_is_a_failed_precondition() {
+    const NOTHING: Policy = Policy::sliding_window("nothing", Duration::from_secs(60), 0);
+    let mut client = connect(serve(Identity::peer(), Limiter::in_memory(), NOTHING).await).await;
+    let refused = greet(&mut client, None).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.message(), "rate limit `nothing` admits nothing: its threshold is 0");
+    assert!(refused.get_details_retry_info().is_none());
+    assert!(refused.metadata().get("retry-after").is_none());
+}
+
+#[tokio::test]
+async fn concurrent_calls_get_exactly_the_threshold() {
+    let limiter = Limiter::in_memory();
+    let gate = Policy::sliding_window("hundred", Duration::from_secs(600), 100);
+    let address = serve(Identity::header("x-api-key"), limiter, gate).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for connection in 0..8 {
+        let mut client = connect(address).await;
+        tasks.spawn(async move {
+            let mut passed = 0;
+            for _ in 0..50 {
+                // The gate counts the calls that the method refuses.
+                let answer = greet(&mut client, Some("load")).await;
+                passed += match answer {
+                    Ok(_) => 1,
+                    Err(status) => {
+                        assert_eq!(status.code(), Code::ResourceExhausted, "{connection}");
+                        usize::from(status.message().contains("`greet`"))
+                    }
+                };
+            }
+            passed
+        });
+    }
+    assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), 100);
+}
