@@ -1,4 +1,4 @@
-//! Locks and atomics: those of the standard library, or, when `tests/schedules` runs the tests of all
+//! Locks and atomics: those of the standard library, or, when `ci/schedules` runs the tests of all
 //! schedules, loom's, which go through the orders in which threads can meet and, of atomics, through
 //! what each can have seen of the others.
 
