@@ -1,8 +1,164 @@
 //! What compiles, and what the compiler says about what does not.
+//!
+//! The programs in `ui` go to the compiler itself, with the crates that this test was built with, so that no
+//! crate is built twice.
+
+use std::{
+    env,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+    thread,
+};
+
+use harness::{ROOT, cargo};
+
+/// The crates that the programs name.
+const CRATES: [&str; 4] = ["async_trait", "axum", "ratelimit_runtime", "tonic"];
 
 #[test]
 fn good_handlers_compile_and_mistakes_are_told_at_their_token() {
-    let cases = trybuild::TestCases::new();
-    cases.pass("compile/ui/pass/*.rs");
-    cases.compile_fail("compile/ui/fail/*.rs");
+    let compiler = Compiler::new();
+    let programs: Vec<_> = ["pass", "fail"].into_iter().flat_map(programs).collect();
+    assert!(programs.len() > 10, "{programs:?}");
+    let (rest, wrong) = (Mutex::new(programs.iter()), Mutex::new(String::new()));
+    let next = || rest.lock().unwrap().next();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(program) = next() {
+                    let checked = if program.starts_with("tests/compile/ui/pass") {
+                        compiler.passes(program)
+                    } else {
+                        compiler.fails(program)
+                    };
+                    if let Err(why) = checked {
+                        let _ = writeln!(wrong.lock().unwrap(), "{}: {why}", program.display());
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The programs in a folder of `ui`, from the workspace.
+fn programs(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new("tests/compile/ui").join(folder);
+    let entries = fs::read_dir(ROOT.join(&folder)).expect("the programs");
+    let paths = entries.map(|entry| folder.join(entry.expect("a program").file_name()));
+    paths.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
+}
+
+/// The compiler, and what it needs to find the crates.
+struct Compiler {
+    options: Vec<String>,
+    output: tempfile::TempDir,
+}
+
+impl Compiler {
+    fn new() -> Self {
+        // What is built already; cargo names the files.
+        let mut command = cargo();
+        command.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"]);
+        let built = command.args(["--test", "compile"]).output().expect("cargo runs");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let mut options: Vec<String> =
+            ["--edition=2024", "--color=never", "--verbose", "-Adead_code", "-Cdebuginfo=0"]
+                .map(str::to_owned)
+                .into();
+        for line in String::from_utf8_lossy(&built.stdout).lines() {
+            let artifact: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let Some(name) = artifact["target"]["name"].as_str().filter(|it| CRATES.contains(it))
+            else {
+                continue;
+            };
+            // The first is what programs are linked with; a second one has nothing but types.
+            let file = artifact["filenames"][0].as_str().expect("a file");
+            let directory = Path::new(file).parent().expect("it is in a directory");
+            options.push(format!("--extern={name}={file}"));
+            options.push(format!("-Ldependency={}", directory.display()));
+        }
+        for name in CRATES {
+            let found = options.iter().filter(|it| it.starts_with(&format!("--extern={name}=")));
+            assert_eq!(found.count(), 1, "{name} in {options:?}");
+        }
+        Self { options, output: tempfile::tempdir().expect("a directory") }
+    }
+
+    /// Compiles a program to `emit`, and returns the file and the compiler's words if that succeeds or not.
+    fn compile(&self, program: &Path, emit: &str) -> Result<PathBuf, String> {
+        let name = program.file_stem().expect("a name").to_string_lossy();
+        let output = self.output.path().join(&*name);
+        // The compiler beside the cargo that built this.
+        let mut compiler = Command::new(Path::new(env!("CARGO")).with_file_name("rustc"));
+        compiler.args(&self.options).arg(format!("--emit={emit}")).arg("-o").arg(&output);
+        let done = compiler.arg(program).current_dir(&*ROOT).output().expect("the compiler runs");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(output) } else { Err(said) }
+    }
+
+    /// Compiles a program and runs it.
+    fn passes(&self, program: &Path) -> Result<(), String> {
+        let executable = self.compile(program, "link")?;
+        let done = Command::new(executable).output().expect("the program starts");
+        if done.status.success() {
+            return Ok(());
+        }
+        Err(format!("{}{}", done.status, String::from_utf8_lossy(&done.stderr)))
+    }
+
+    /// Compares the errors of a program with those that were reviewed; `UPDATE_ERRORS=1` writes them anew.
+    fn fails(&self, program: &Path) -> Result<(), String> {
+        let Err(said) = self.compile(program, "metadata") else {
+            return Err("this should not compile".to_owned());
+        };
+        let said = normalized(&said);
+        let reviewed = ROOT.join(program).with_extension("stderr");
+        if env::var_os("UPDATE_ERRORS").is_some() {
+            fs::write(&reviewed, &said).expect("the errors are written");
+        }
+        let reviewed = fs::read_to_string(&reviewed).unwrap_or_default();
+        if said == reviewed { Ok(()) } else { Err(format!("\n{said}\ninstead of\n\n{reviewed}")) }
+    }
+}
+
+/// Errors without the runtime's line numbers, and without how many there are.
+fn normalized(said: &str) -> String {
+    let end = said.find("\nerror: aborting due to").expect("the number of errors is the end");
+    said[..end].split_inclusive("\n\n").map(without_lines_of_the_runtime).collect()
+}
+
+/// An error without the runtime's line numbers, and as far to the left as it is without them.
+fn without_lines_of_the_runtime(error: &str) -> String {
+    let mut lines = Vec::new();
+    let mut is_of_runtime = false;
+    let (mut width, mut own_width) = (0, 0);
+    for line in error.lines() {
+        let trimmed = line.trim_start();
+        let code = trimmed.trim_start_matches(|it: char| it.is_ascii_digit());
+        if trimmed.starts_with("--> ") || trimmed.starts_with("::: ") {
+            is_of_runtime = trimmed[4..].starts_with("ratelimit-runtime/");
+            let file = line.find(".rs:").filter(|_| is_of_runtime).map(|end| &line[..end + 3]);
+            lines.push(file.unwrap_or(line).to_owned());
+            continue;
+        }
+        let margin = line.len() - code.len();
+        if code.starts_with(" |") && trimmed != code {
+            width = width.max(margin);
+            if !is_of_runtime {
+                own_width = own_width.max(margin - (line.len() - trimmed.len()));
+            }
+        } else if !trimmed.starts_with(['|', '.']) {
+            is_of_runtime = false;
+        }
+        let line = if is_of_runtime { " ".repeat(margin) + code } else { line.to_owned() };
+        lines.push(line);
+    }
+    let excess = " ".repeat(width - own_width);
+    let lines = lines.iter().map(|line| line.strip_prefix(&excess).unwrap_or(line));
+    lines.map(|line| format!("{line}\n")).collect()
 }

@@ -37,7 +37,7 @@ pub use self::{
     certificates::{Authority, Identity},
     clock::Clock,
     cluster::Cluster,
-    commands::{EXAMPLES, Running, cargo, example},
+    commands::{EXAMPLES, ROOT, Running, cargo, example},
     fault_report::{FaultLine, Watch},
     history::{Call, History, Log, Outcome, Promise},
     load::{Load, wall_clock},

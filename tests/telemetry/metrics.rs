@@ -51,11 +51,11 @@ async fn rehearsed(limiter: &Limiter) -> Result<(), RateLimitError> {
 
 #[tokio::test]
 async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    const POLICY: Policy = Policy::sliding_window("p", MINUTE, 1);
     if ran_in_own_process("metrics::redis_is_told_of_by_outcome_latency_and_whether_it_answers") {
         return;
     }
-    const MINUTE: Duration = Duration::from_secs(60);
-    const POLICY: Policy = Policy::sliding_window("p", MINUTE, 1);
     let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
     let mut server = RedisServer::start();
     let limiter = server.limiter().await;
