@@ -2,3 +2,7 @@
 
 mod examples;
 mod services;
+
+/// Locked by tests that cannot share the machine: one builds a program, another counts answers that are due
+/// within a deadline.
+static MACHINE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
