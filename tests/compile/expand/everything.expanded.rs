@@ -6,8 +6,8 @@ pub async fn report<T: Display>(
     limiter: &Limiter,
 ) -> Result<impl Display, AppError> {
     if ::ratelimit_runtime::__private::unless(user.is_admin) {
-        fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Site {
-            static SITE: ::ratelimit_runtime::__private::Site = ::ratelimit_runtime::__private::Site::new(
+        fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
+            static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                 __ratelimit,
                 ::ratelimit_runtime::Policy::sliding_window(
                         "reports",
@@ -26,8 +26,8 @@ pub async fn report<T: Display>(
                     dry_run: true,
                 },
             );
-            ::ratelimit_runtime::__private::submit!(& SITE);
-            &SITE
+            ::ratelimit_runtime::__private::submit!(& CALLSITE);
+            &CALLSITE
         }
         let __ratelimit = {
             let mut __ratelimit = (

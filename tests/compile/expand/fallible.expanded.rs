@@ -5,8 +5,8 @@ async fn list(
     ::ratelimit_runtime::RateLimitError,
 > {
     {
-        fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Site {
-            static SITE: ::ratelimit_runtime::__private::Site = ::ratelimit_runtime::__private::Site::new(
+        fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
+            static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                 __ratelimit,
                 ::ratelimit_runtime::Policy::sliding_window(
                     "",
@@ -24,8 +24,8 @@ async fn list(
                     dry_run: false,
                 },
             );
-            ::ratelimit_runtime::__private::submit!(& SITE);
-            &SITE
+            ::ratelimit_runtime::__private::submit!(& CALLSITE);
+            &CALLSITE
         }
         let __ratelimit = {
             let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(

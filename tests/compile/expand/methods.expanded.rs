@@ -1,8 +1,8 @@
 impl Service {
     async fn native(&self) -> Result<(), AppError> {
         {
-            fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Site {
-                static SITE: ::ratelimit_runtime::__private::Site = ::ratelimit_runtime::__private::Site::new(
+            fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
+                static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                     __ratelimit,
                     ::ratelimit_runtime::Policy::sliding_window(
                         "",
@@ -20,8 +20,8 @@ impl Service {
                         dry_run: false,
                     },
                 );
-                ::ratelimit_runtime::__private::submit!(& SITE);
-                &SITE
+                ::ratelimit_runtime::__private::submit!(& CALLSITE);
+                &CALLSITE
             }
             let __ratelimit = {
                 let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
@@ -70,8 +70,8 @@ impl Service {
             let __self = self;
             let (a, b) = __arg1;
             {
-                fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Site {
-                    static SITE: ::ratelimit_runtime::__private::Site = ::ratelimit_runtime::__private::Site::new(
+                fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
+                    static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                         __ratelimit,
                         ::ratelimit_runtime::Policy::sliding_window(
                             "",
@@ -89,8 +89,8 @@ impl Service {
                             dry_run: false,
                         },
                     );
-                    ::ratelimit_runtime::__private::submit!(& SITE);
-                    &SITE
+                    ::ratelimit_runtime::__private::submit!(& CALLSITE);
+                    &CALLSITE
                 }
                 let __ratelimit = {
                     let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(

@@ -1,7 +1,7 @@
 async fn say_hi(name: String) -> Result<String, AppError> {
     {
-        fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Site {
-            static SITE: ::ratelimit_runtime::__private::Site = ::ratelimit_runtime::__private::Site::new(
+        fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
+            static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                 __ratelimit,
                 ::ratelimit_runtime::Policy::sliding_window(
                     "",
@@ -19,8 +19,8 @@ async fn say_hi(name: String) -> Result<String, AppError> {
                     dry_run: false,
                 },
             );
-            ::ratelimit_runtime::__private::submit!(& SITE);
-            &SITE
+            ::ratelimit_runtime::__private::submit!(& CALLSITE);
+            &CALLSITE
         }
         let __ratelimit = {
             let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
