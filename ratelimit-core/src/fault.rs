@@ -9,6 +9,7 @@ use crate::{Algorithm, MAX_TIERS};
 #[non_exhaustive]
 pub enum PolicyFault {
     /// A period is shorter than 1 ms.
+    #[non_exhaustive]
     PeriodTooShort {
         /// The period in microseconds.
         period: u64,
@@ -18,6 +19,7 @@ pub enum PolicyFault {
     /// A threshold is 0, which admits nothing.
     ThresholdZero,
     /// A threshold is larger than the algorithm can count exactly.
+    #[non_exhaustive]
     ThresholdTooLarge {
         /// The algorithm.
         algorithm: Algorithm,
@@ -29,6 +31,7 @@ pub enum PolicyFault {
     /// A burst is 0.
     BurstZero,
     /// A burst is given to an algorithm without a bucket.
+    #[non_exhaustive]
     BurstWithoutBucket {
         /// The algorithm.
         algorithm: Algorithm,
@@ -36,6 +39,7 @@ pub enum PolicyFault {
     /// A burst is given together with several tiers.
     BurstWithTiers,
     /// A bucket is larger than can be counted exactly at its rate.
+    #[non_exhaustive]
     BucketTooLarge {
         /// The size of the bucket, in tokens.
         burst: u64,
@@ -49,6 +53,7 @@ pub enum PolicyFault {
     /// A tier is given twice.
     TierTwice,
     /// A tier can never refuse, because another one always refuses first.
+    #[non_exhaustive]
     DeadTier {
         /// The period of the stricter tier, in microseconds.
         period: u64,
@@ -58,6 +63,7 @@ pub enum PolicyFault {
     /// A cost is 0.
     CostZero,
     /// A call costs more than a threshold, and can never be admitted.
+    #[non_exhaustive]
     CostOverThreshold {
         /// The cost.
         cost: u64,
@@ -65,6 +71,7 @@ pub enum PolicyFault {
         threshold: u64,
     },
     /// A call costs more than the bucket's size, and can never be admitted.
+    #[non_exhaustive]
     CostOverBurst {
         /// The cost.
         cost: u64,
@@ -72,6 +79,7 @@ pub enum PolicyFault {
         burst: u64,
     },
     /// A call costs more than a sliding window takes at once; it keeps an entry for each unit.
+    #[non_exhaustive]
     CostTooLarge {
         /// The cost.
         cost: u64,
@@ -79,6 +87,7 @@ pub enum PolicyFault {
         largest: u64,
     },
     /// A request id is given to an algorithm that keeps no entry for each call.
+    #[non_exhaustive]
     RequestIdWithoutLog {
         /// The algorithm.
         algorithm: Algorithm,

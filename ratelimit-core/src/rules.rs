@@ -211,6 +211,17 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     }
 }
 
+/// Returns the rule that a request id breaks: only an entry of its own for each admitted call can have one.
+#[must_use]
+pub fn request_id_violation(algorithm: Algorithm, count_rejected: bool) -> Option<PolicyFault> {
+    match algorithm {
+        Algorithm::SlidingWindow => {
+            count_rejected.then_some(PolicyFault::RequestIdWithCountRejected)
+        }
+        algorithm => Some(PolicyFault::RequestIdWithoutLog { algorithm }),
+    }
+}
+
 /// Returns the greatest common divisor of two numbers.
 #[must_use]
 pub const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

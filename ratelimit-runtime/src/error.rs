@@ -1,4 +1,6 @@
-//! Why a call did not get through, and why a limiter could not be made.
+//! The errors of calls and of limiters.
+//!
+//! Floor 3: pure, imports `policy`. Limiter, backends, telemetry and web may import it.
 
 mod connect;
 mod one_line;
@@ -13,10 +15,10 @@ pub use self::{
 };
 use crate::policy::{CallFault, InvalidPolicy, Tier, TooLarge};
 
-/// Why an annotated function returned without running its body.
+/// The reason why an annotated function returned without running its body.
 ///
-/// Messages name the policy and the wait; never the caller, the key, the store's address or a
-/// credential, so they can be shown to clients.
+/// Messages can be shown to clients: they name the policy and the wait, and never the caller, the key,
+/// the store's address or a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateLimitError {
@@ -26,7 +28,7 @@ pub enum RateLimitError {
     TooLarge(TooLarge),
     /// The store could not decide in time.
     Unavailable(Unavailable),
-    /// The policy, as the call's values made it, breaks a rule.
+    /// The policy breaks a rule, with the values of this call.
     InvalidPolicy(InvalidPolicy),
 }
 
@@ -87,41 +89,41 @@ pub struct Exceeded {
 }
 
 impl Exceeded {
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
     }
 
-    /// The threshold of the tier that refused; of several, the one with the longest wait.
+    /// Returns the threshold of the tier that refused; of several, the one with the longest wait.
     #[must_use]
     pub fn threshold(&self) -> u32 {
         self.tier.threshold()
     }
 
-    /// The period of the tier that refused.
+    /// Returns the period of the tier that refused.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.tier.period()
     }
 
-    /// The units left in the tier that refused: fewer than the call's cost.
+    /// Returns the remaining units of the tier that refused: fewer than the call's cost.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
-    /// The time, in whole microseconds, after which the same call is admitted if no other comes
-    /// before it.
+    /// Returns the wait in whole microseconds: after it the same call is admitted, if no other call comes
+    /// before.
     ///
-    /// It is exact where the store has refused this call, and never too long. A refusal that this
-    /// process repeats may give less for a call of another cost than Redis has refused.
+    /// It is exact if the store refused this call, and never too long. The deny cache may return a
+    /// shorter wait for a call of another cost than the one that Redis refused.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         self.retry_after
     }
 
-    /// The time until the full quota is back, if no other call comes.
+    /// Returns the time until the full quota is back, if no other call comes.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after
@@ -143,7 +145,7 @@ impl fmt::Display for Exceeded {
 
 impl Error for Exceeded {}
 
-/// A caller waits on this number: it is rounded up.
+/// Rounds a wait up to milliseconds, because callers wait for it.
 fn ceil_to_millis(wait: Duration) -> Duration {
     let micros = wait.as_micros().next_multiple_of(1_000);
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

@@ -1,4 +1,6 @@
-//! What a limit says: plain data that can be a `const`, and the rules it has to obey.
+//! Policies: plain data that can be a `const`, and their validation.
+//!
+//! Floor 1: pure, imports `ratelimit-core`. Every room above may import it.
 
 mod invalid;
 mod name;
@@ -28,10 +30,10 @@ pub(crate) enum CallFault {
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together.
 ///
-/// A policy is plain data and can be a `const`. It is checked when it is used: what breaks a rule
-/// is answered with [`RateLimitError::InvalidPolicy`](crate::RateLimitError::InvalidPolicy), and a
-/// threshold of 0 with [`RateLimitError::TooLarge`](crate::RateLimitError::TooLarge), never with a
-/// panic.
+/// A policy is plain data and can be a `const`. It is validated when a call is checked, and never
+/// panics. A broken rule is
+/// [`RateLimitError::InvalidPolicy`](crate::RateLimitError::InvalidPolicy), and a threshold of 0 is
+/// [`RateLimitError::TooLarge`](crate::RateLimitError::TooLarge).
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,22 +52,24 @@ pub struct Policy {
     tiers: [Tier; MAX_TIERS],
     longest_period: Micros,
     largest_threshold: u32,
-    /// How many tiers were asked for; more than `MAX_TIERS` is found by `validate`.
+    /// The number of tiers that were added. Those beyond `MAX_TIERS` are not kept, and `validate` fails.
     count: usize,
     burst: Option<u32>,
     count_rejected: bool,
 }
 
 impl Policy {
-    /// At most `threshold` units in any `period`, counted exactly ([`Algorithm::SlidingWindow`]).
+    /// Creates a policy of at most `threshold` units in any `period`, counted exactly
+    /// ([`Algorithm::SlidingWindow`]).
     ///
-    /// Policies of one name and one algorithm share their callers' history.
+    /// Policies of one name and one algorithm share their callers' counts.
     #[must_use]
     pub const fn sliding_window(name: &'static str, period: Duration, threshold: u32) -> Self {
         Self::new(name, Algorithm::SlidingWindow, period, threshold)
     }
 
-    /// About `threshold` units in any `period`, in constant space ([`Algorithm::SlidingCounter`]).
+    /// Creates a policy of about `threshold` units in any `period`, in constant space
+    /// ([`Algorithm::SlidingCounter`]).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -79,8 +83,8 @@ impl Policy {
         Self::new(name, Algorithm::SlidingCounter, period, threshold)
     }
 
-    /// At most `threshold` units in a window that opens at the first call and ends after `period`
-    /// ([`Algorithm::FixedWindow`]).
+    /// Creates a policy of at most `threshold` units in a window that opens at the first call and ends
+    /// after `period` ([`Algorithm::FixedWindow`]).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -93,8 +97,8 @@ impl Policy {
         Self::new(name, Algorithm::FixedWindow, period, threshold)
     }
 
-    /// A bucket of `threshold` tokens that is refilled continuously, `threshold` in a `period`
-    /// ([`Algorithm::TokenBucket`]). [`burst`](Self::burst) sets another size.
+    /// Creates a policy with a bucket of `threshold` tokens, which refills continuously by `threshold`
+    /// per `period` ([`Algorithm::TokenBucket`]). [`burst`](Self::burst) sets another size.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -108,7 +112,7 @@ impl Policy {
         Self::new(name, Algorithm::TokenBucket, period, threshold)
     }
 
-    /// A policy of an algorithm that is chosen at run time.
+    /// Creates a policy of an algorithm that is known only at run time.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -138,10 +142,10 @@ impl Policy {
         policy.tier(period, threshold)
     }
 
-    /// Adds a tier: a call has to pass all of them, and is charged to all or to none.
+    /// Adds a tier. A call must pass all tiers, and is charged to all or to none.
     ///
-    /// Of a [`token_bucket`](Self::token_bucket), each tier is a bucket of its own that holds as
-    /// many tokens as its threshold.
+    /// Each tier of a [`token_bucket`](Self::token_bucket) is a bucket of its own, of `threshold`
+    /// tokens.
     #[must_use]
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
         if self.count < MAX_TIERS {
@@ -158,24 +162,24 @@ impl Policy {
         self
     }
 
-    /// The size of a [`token_bucket`](Self::token_bucket) with one tier: the tokens that can be
-    /// taken at once after a pause. Without it, the threshold.
+    /// Sets the size of a [`token_bucket`](Self::token_bucket) with one tier, in tokens; the threshold
+    /// by default. A caller can take this many tokens at once after a pause.
     #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
         self.burst = Some(burst);
         self
     }
 
-    /// The size of the bucket, if it is not the threshold.
-    pub(crate) fn given_burst(&self) -> Option<u32> {
+    /// Returns the size of the bucket in tokens, if it is not the threshold.
+    pub(crate) fn explicit_burst(&self) -> Option<u32> {
         self.burst
     }
 
-    /// Records refused calls as well, so that a caller who does not stop stays shut out.
+    /// Records refused calls as well: a caller that does not stop stays refused.
     ///
-    /// A sliding window or counter counts the units of a refused call like those of an admitted
-    /// one, up to the threshold; a token bucket loses the tokens that it has. The wait that a
-    /// refusal tells is the one after this. A fixed window cannot have it.
+    /// A sliding window or counter counts the units of a refused call like those of an admitted one,
+    /// up to the threshold. A token bucket loses its tokens. The wait of a refusal includes this. It
+    /// is a fault of a fixed window.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -190,20 +194,20 @@ impl Policy {
         self
     }
 
-    /// The same limit, under which refused calls leave no trace.
+    /// Returns this policy without recording of refused calls.
     pub(crate) const fn without_count_rejected(mut self) -> Self {
         self.count_rejected = false;
         self
     }
 
-    /// The same limit under another name.
+    /// Returns this policy under another name.
     #[must_use]
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = PolicyName::new(name);
         self
     }
 
-    /// The same limit with other tiers, at least one.
+    /// Returns this policy with other tiers, at least one.
     pub(crate) fn with_tiers(self, tiers: &[(Duration, u32)]) -> Self {
         let bare = Self {
             tiers: [Tier::NONE; MAX_TIERS],
@@ -215,59 +219,63 @@ impl Policy {
         tiers.iter().fold(bare, |policy, (period, threshold)| policy.tier(*period, *threshold))
     }
 
-    /// The same limit under the name of another.
+    /// Returns this policy under the name of another.
     pub(crate) fn named_as(mut self, other: &Self) -> Self {
         self.name = other.name;
         self
     }
 
+    /// Returns the name with its hash.
     pub(crate) fn full_name(&self) -> PolicyName {
         self.name
     }
 
-    /// The name, which stands in keys, errors and reports.
+    /// Returns the name, as it is in keys, errors and events.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name.text()
     }
 
-    /// How calls are counted.
+    /// Returns the algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The tiers, in the order they were written; never empty.
+    /// Returns the tiers in the order in which they were added: 1 to [`MAX_TIERS`].
     #[must_use]
     pub fn tiers(&self) -> &[Tier] {
         &self.tiers[..self.count.min(MAX_TIERS)]
     }
 
-    /// Whether refused calls are recorded as well.
+    /// Returns `true` if refused calls are recorded as well.
     #[must_use]
     pub const fn counts_rejected(&self) -> bool {
         self.count_rejected
     }
 
-    /// Checks the rules that every policy has to obey.
+    /// Validates the policy.
     ///
     /// # Errors
     ///
-    /// [`InvalidPolicy`] when there are more than [`MAX_TIERS`] tiers, a period is shorter than
-    /// 1 ms or longer than 366 days, a threshold or a burst is 0, a threshold is over 100 000 for
-    /// [`Algorithm::SlidingWindow`] (which keeps an entry per unit), a burst is given to another
-    /// algorithm than [`Algorithm::TokenBucket`] or together with several tiers, a bucket is too
-    /// large to be counted exactly at its rate, refused calls are to be recorded in an
-    /// [`Algorithm::FixedWindow`], or a tier can never refuse, because another one always refuses
-    /// first.
+    /// [`InvalidPolicy`] if:
     ///
-    /// A limiter that meets a threshold or a burst of 0 refuses the call with
-    /// [`TooLarge`](crate::TooLarge) instead: a plan may have no calls.
+    /// - there are more than [`MAX_TIERS`] tiers,
+    /// - a period is shorter than 1 ms or longer than 366 days,
+    /// - a threshold or a burst is 0,
+    /// - a threshold is over 100 000 for [`Algorithm::SlidingWindow`], which keeps an entry per unit,
+    /// - a burst is set for another algorithm than [`Algorithm::TokenBucket`], or with several tiers,
+    /// - a bucket is too large to be counted exactly at its rate,
+    /// - refused calls are recorded in an [`Algorithm::FixedWindow`],
+    /// - a tier can never refuse, because another one always refuses first.
+    ///
+    /// A check under a threshold or a burst of 0 fails with [`TooLarge`] instead: a plan may have no
+    /// calls.
     pub fn validate(&self) -> Result<(), InvalidPolicy> {
         self.validate_with(None)
     }
 
-    /// Checks the policy together with what each call takes.
+    /// Validates the policy together with the cost of each call.
     pub(crate) fn validate_with(&self, cost: Option<u32>) -> Result<(), InvalidPolicy> {
         match self.faults(cost).first() {
             Some(fault) => Err(InvalidPolicy::new(self.name(), *fault)),
@@ -275,7 +283,7 @@ impl Policy {
         }
     }
 
-    /// Checks the rules that do not depend on a call.
+    /// Validates all but the rules by which the policy can never admit a call.
     pub(crate) fn validate_shape(&self) -> Result<(), InvalidPolicy> {
         match self.faults(None).into_iter().find(|fault| !fault.can_never_admit()) {
             Some(fault) => Err(InvalidPolicy::new(self.name(), fault)),
@@ -283,7 +291,7 @@ impl Policy {
         }
     }
 
-    /// Checks that a call of this cost can be decided.
+    /// Validates the policy for a call of this cost.
     ///
     /// # Errors
     ///
@@ -299,12 +307,20 @@ impl Policy {
         Err(CallFault::TooLarge(TooLarge { policy: self.name(), cost, tier, fault: *fault }))
     }
 
-    /// The rules that are broken, by the policy or by calls of this cost.
+    /// Validates that calls under the policy can have request ids.
+    pub(crate) fn validate_request_id(&self) -> Result<(), CallFault> {
+        match rules::request_id_violation(self.algorithm, self.count_rejected) {
+            Some(fault) => Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), fault))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the rules that the policy breaks, or calls of this cost.
     fn faults(&self, cost: Option<u32>) -> Vec<PolicyFault> {
-        // What was asked for beyond the room for it is only counted; one rule says how many fit.
+        // Tiers beyond the maximum are not kept: one more, without numbers, breaks the rule of their count.
         let mut tiers = [TierDraft { period: None, threshold: None }; MAX_TIERS + 1];
-        for (place, tier) in tiers.iter_mut().zip(self.tiers()) {
-            *place = TierDraft {
+        for (draft, tier) in tiers.iter_mut().zip(self.tiers()) {
+            *draft = TierDraft {
                 period: Some(tier.micros().get()),
                 threshold: Some(tier.threshold().into()),
             };
@@ -319,17 +335,17 @@ impl Policy {
         rules::violations(&draft).into_iter().map(|(_, fault)| fault).collect()
     }
 
-    /// The longest of the tiers' periods.
+    /// Returns the longest period of the tiers.
     pub(crate) fn longest_period(&self) -> Micros {
         self.longest_period
     }
 
-    /// The largest of the tiers' thresholds.
+    /// Returns the largest threshold of the tiers.
     pub(crate) fn largest_threshold(&self) -> u32 {
         self.largest_threshold
     }
 
-    /// The numbers of the token bucket that this tier is.
+    /// Returns the rate and size of this tier as a token bucket.
     pub(crate) fn bucket(&self, tier: Tier) -> BucketRate {
         tier.bucket(self.burst.unwrap_or(tier.threshold()))
     }

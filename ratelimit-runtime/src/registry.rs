@@ -141,7 +141,7 @@ impl fmt::Display for RegisteredPolicy {
             }
             None => write!(f, ", by {}", self.dynamic_args().join(", "))?,
         }
-        if let Some(burst) = self.policy().and_then(Policy::given_burst) {
+        if let Some(burst) = self.policy().and_then(Policy::explicit_burst) {
             write!(f, ", burst {burst}")?;
         }
         if self.cost() != "1" {

@@ -1,13 +1,17 @@
-//! How a refusal becomes the return value of the annotated function.
+//! The conversion of a refusal into the return value of an annotated function.
+//!
+//! Floor 3: imports `error`. Macro support and web may import it.
 
 use crate::error::RateLimitError;
 
-/// Return types that can carry a refusal.
+/// A return type that can carry a refusal.
 ///
-/// Every `Result<T, E>` with `E: From<RateLimitError>` can: your own error types with such an
-/// impl, `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and with the frameworks' features
-/// `StatusCode` and `(StatusCode, String)`. For any other return type write
-/// [`fallible`](macro@crate::rate_limit#fallible), or implement this trait for a type of your own:
+/// Every `Result<T, E>` with `E: From<RateLimitError>` implements it. Such errors are your own types
+/// with that impl, `anyhow::Error` and `Box<dyn Error + Send + Sync>`. With the frameworks' features
+/// `StatusCode` and `(StatusCode, String)` are as well.
+///
+/// For any other return type write [`fallible`](macro@crate::rate_limit#fallible), or implement this
+/// trait for a type of your own:
 ///
 /// ```
 /// use ratelimit_runtime::{FromRejection, RateLimitError, rate_limit};
@@ -36,7 +40,7 @@ use crate::error::RateLimitError;
     note = "or, for a type of your own, implement `ratelimit_runtime::FromRejection`"
 )]
 pub trait FromRejection {
-    /// The return value of a call that was refused with `error`.
+    /// Returns the value that a call refused with `error` returns.
     fn from_rejection(error: RateLimitError) -> Self;
 }
 

@@ -143,7 +143,7 @@ impl Outcome {
         let tiers = (0..).zip(request.policy.tiers());
         let least = tiers.min_by_key(|(_, tier)| tier.threshold());
         let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
-        let most = request.policy.given_burst().unwrap_or(threshold);
+        let most = request.policy.explicit_burst().unwrap_or(threshold);
         let remaining = most.saturating_sub(request.cost);
         let decided_by = DecidedBy::Nobody;
         let (wait, mark) = (Micros::ZERO, Mark::NONE);
@@ -157,6 +157,7 @@ impl Outcome {
 /// A key that holds a value of another type is no outage: such a call always fails with
 /// [`UnavailableReason::WrongType`](crate::UnavailableReason::WrongType), and the value is left as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum OnStoreError {
     /// The embedded store decides, for this process alone, until the store is back.
     #[default]

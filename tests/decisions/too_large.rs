@@ -117,7 +117,11 @@ async fn it_says_which_number_is_too_small() {
         (refused.policy(), refused.cost(), refused.threshold(), refused.period()),
         ("search", 3, 2, MINUTE)
     );
-    assert_eq!(refused.fault(), PolicyFault::CostOverThreshold { cost: 3, threshold: 2 });
+    let fault = refused.fault();
+    assert!(
+        matches!(fault, PolicyFault::CostOverThreshold { cost: 3, threshold: 2, .. }),
+        "{fault:?}"
+    );
     assert_eq!(
         refused.to_string(),
         "rate limit `search` never admits 3 units at once: at most 2 per 60s"
@@ -196,7 +200,11 @@ async fn one_call_takes_no_more_from_a_log_than_redis_writes_in_a_moment() {
     const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
     on_each_store(async |limiter| {
         let refused = too_large(limiter.check_n(&LOG, "alice", 1_001).await);
-        assert_eq!(refused.fault(), PolicyFault::CostTooLarge { cost: 1_001, largest: 1_000 });
+        let fault = refused.fault();
+        assert!(
+            matches!(fault, PolicyFault::CostTooLarge { cost: 1_001, largest: 1_000, .. }),
+            "{fault:?}"
+        );
         assert_eq!(
             refused.to_string(),
             "rate limit `log` never admits 1001 units at once: a sliding window takes at most 1000 \
@@ -207,9 +215,10 @@ async fn one_call_takes_no_more_from_a_log_than_redis_writes_in_a_moment() {
         // The threshold is told of where it is the smaller bound.
         let small = Policy::sliding_window("small", MINUTE, 1_000);
         let refused = too_large(limiter.check_n(&small, "alice", 1_001).await);
-        assert_eq!(
-            refused.fault(),
-            PolicyFault::CostOverThreshold { cost: 1_001, threshold: 1_000 }
+        let fault = refused.fault();
+        assert!(
+            matches!(fault, PolicyFault::CostOverThreshold { cost: 1_001, threshold: 1_000, .. }),
+            "{fault:?}"
         );
         // Others keep no entries.
         for other in [

@@ -1,8 +1,8 @@
-//! Text of operators, escaped for messages that are lines of a log.
+//! Text of operators on one line, for messages in logs.
 
 use std::fmt::{self, Write};
 
-/// Displays a text on one line: characters that begin another line, move the cursor or turn the
+/// A text that is displayed on one line. Characters that start a line, move the cursor or change the
 /// direction of writing are escaped.
 pub(crate) struct OneLine<T>(pub(crate) T);
 
@@ -12,6 +12,7 @@ impl<T: fmt::Display> fmt::Display for OneLine<T> {
     }
 }
 
+/// A writer that escapes.
 struct Escaping<'a, 'f>(&'a mut fmt::Formatter<'f>);
 
 impl Write for Escaping<'_, '_> {

@@ -3,8 +3,6 @@
 
 use std::borrow::Cow;
 
-use ratelimit_core::{Algorithm, PolicyFault};
-
 use super::{Limiter, Terms};
 use crate::{
     caller::Caller,
@@ -14,7 +12,7 @@ use crate::{
     memory::MemoryStore,
     observe,
     overrides::{Effective, Enforcement},
-    policy::{InvalidPolicy, Policy},
+    policy::Policy,
     request::{DecidedBy, Op, Outcome, Request},
     telemetry::Timer,
 };
@@ -229,13 +227,8 @@ impl<'a> Course<'a> {
 /// Checks the rules of the policy and of the call, and that the policy allows the call.
 pub(super) fn judge(request: Request<'_>) -> Result<(), RateLimitError> {
     let Request { policy, cost, id, .. } = request;
-    let fault = match policy.algorithm() {
-        _ if id.is_none() => return Ok(policy.validate_call(cost)?),
-        Algorithm::SlidingWindow if !policy.counts_rejected() => {
-            return Ok(policy.validate_call(cost)?);
-        }
-        Algorithm::SlidingWindow => PolicyFault::RequestIdWithCountRejected,
-        algorithm => PolicyFault::RequestIdWithoutLog { algorithm },
-    };
-    Err(InvalidPolicy::new(policy.name(), fault).into())
+    if id.is_some() {
+        policy.validate_request_id()?;
+    }
+    Ok(policy.validate_call(cost)?)
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// What a limit's refusals are worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Enforcement {
     /// Refused calls are refused.
     On,

@@ -1,4 +1,4 @@
-//! A policy that breaks a rule.
+//! The error of a policy that breaks a rule.
 
 use std::{error::Error, fmt};
 
@@ -16,13 +16,13 @@ impl InvalidPolicy {
         Self { policy, fault }
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
     }
 
-    /// The rule that is broken.
+    /// Returns the broken rule.
     #[must_use]
     pub fn fault(&self) -> PolicyFault {
         self.fault

@@ -1,6 +1,6 @@
-//! A policy's name.
+//! The name of a policy, with a hash of its text.
 
-/// A name, and a hash of it, so that no call has to go through the text again.
+/// A name and its hash, computed once: a lookup does not read the text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PolicyName {
     text: &'static str,
@@ -21,7 +21,7 @@ impl PolicyName {
     }
 }
 
-/// Names are the program's own: telling them apart is all that is asked of it.
+/// Hashes a name. It need not resist an attacker, because names are the program's own.
 const fn hash(mut bytes: &[u8]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut hash = bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! One window of a policy, and the whole numbers its algorithm counts in.
+//! One tier of a policy, and the integers in which its algorithm counts.
 
 use std::time::Duration;
 
@@ -9,23 +9,35 @@ use crate::time::Micros;
 /// At most `threshold` units in any one `period`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tier {
+    /// In microseconds.
     period: u64,
-    /// Of a token bucket, the parts of a token.
+    /// The parts of one token, for a token bucket.
     token: u64,
     threshold: u32,
-    /// Of a token bucket, the parts that come back each microsecond.
+    /// The parts that a token bucket regains each microsecond.
     refill: u32,
 }
 
 impl Tier {
     pub(super) const NONE: Self = Self { period: 0, token: 0, threshold: 0, refill: 0 };
 
-    pub(super) const fn new(period: Duration, threshold: u32) -> Self {
+    /// Creates a tier of at most `threshold` units in any one `period`, which counts in whole
+    /// microseconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::Tier;
+    ///
+    /// const HOURLY: Tier = Tier::new(Duration::from_secs(3600), 100);
+    /// assert_eq!(HOURLY.threshold(), 100);
+    /// ```
+    #[must_use]
+    pub const fn new(period: Duration, threshold: u32) -> Self {
         let micros = period.as_micros();
-        // What does not fit is far beyond the longest period, and stays so.
+        // A period that does not fit is far beyond the maximum, also when it saturates.
         #[expect(clippy::cast_possible_truncation, reason = "compared just before")]
         let period = if micros > u64::MAX as u128 { u64::MAX } else { micros as u64 };
-        // Parts so small that all numbers are whole, and no smaller.
+        // The largest parts of a token in which all numbers are integers.
         let divisor = greatest_common_divisor(period, threshold as u64);
         let (token, refill) = match divisor {
             0 => (0, 0),
@@ -36,26 +48,27 @@ impl Tier {
         Self { period, token, threshold, refill }
     }
 
-    /// The length of the window, in whole microseconds.
+    /// Returns the length of the window, in whole microseconds.
     #[must_use]
     pub const fn period(self) -> Duration {
         Duration::from_micros(self.period)
     }
 
-    /// The units admitted in any one period.
+    /// Returns the units that are admitted in any one period.
     #[must_use]
     pub const fn threshold(self) -> u32 {
         self.threshold
     }
 
+    /// Returns the length of the window.
     pub(crate) const fn micros(self) -> Micros {
         Micros::new(self.period)
     }
 
-    /// The microseconds of one tick of a sliding counter: the fewest with which
-    /// `threshold * period`, in ticks, is exact.
+    /// Returns the microseconds of one tick of a sliding counter: the fewest for which
+    /// `threshold * period` is exact in ticks.
     pub(crate) fn tick(self) -> u64 {
-        // Mostly a microsecond, without a division of 128 bits.
+        // Most policies need no division of 128 bits.
         if u64::from(self.threshold)
             .checked_mul(self.period)
             .is_some_and(|it| it <= MAX_EXACT_INTEGER)
@@ -66,7 +79,7 @@ impl Tier {
         u64::try_from(product.div_ceil(u128::from(MAX_EXACT_INTEGER))).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The bucket that holds `burst` tokens and is refilled at this tier's rate.
+    /// Returns a bucket of `burst` tokens that refills at this tier's rate.
     pub(crate) const fn bucket(self, burst: u32) -> BucketRate {
         let Self { token, refill, .. } = self;
         BucketRate { token, refill: refill as u64, full: token.saturating_mul(burst as u64) }
@@ -82,12 +95,12 @@ impl std::fmt::Debug for Tier {
     }
 }
 
-/// A token bucket's numbers, in parts so small that all of them are whole.
+/// The rate and size of a token bucket, in parts of a token in which all numbers are integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketRate {
     /// The parts of one token.
     pub(crate) token: u64,
-    /// The parts that come back each microsecond.
+    /// The parts that the bucket regains each microsecond.
     pub(crate) refill: u64,
     /// The parts of a full bucket.
     pub(crate) full: u64,

@@ -1,4 +1,4 @@
-//! A call that its limit could never admit.
+//! The error of a call that its policy can never admit.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -6,12 +6,13 @@ use ratelimit_core::PolicyFault;
 
 use super::Tier;
 
-/// A call that its limit can never admit, however long it waits: its cost is larger than a threshold
-/// or a burst, or than the 1 000 units that one call takes from a
-/// [sliding window](crate::Algorithm::SlidingWindow), or a threshold or burst is 0.
+/// A call that its limit can never admit, after any wait.
 ///
-/// Such numbers come from clients and from plans, and are no failure of the service. Repeating the
-/// call does not help, so there is no wait.
+/// Its cost is larger than a threshold or a burst, or a threshold or burst is 0. On a
+/// [sliding window](crate::Algorithm::SlidingWindow) one call takes at most 1 000 units.
+///
+/// Such numbers come from clients and from plans, and are no failure of the service. There is no wait,
+/// because a repeated call fails as well.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,31 +39,31 @@ pub struct TooLarge {
 }
 
 impl TooLarge {
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
     }
 
-    /// The units that the call wanted to take.
+    /// Returns the cost of the call, in units.
     #[must_use]
     pub fn cost(&self) -> u32 {
         self.cost
     }
 
-    /// The smallest of the limit's thresholds, with overrides applied.
+    /// Returns the smallest threshold of the effective policy.
     #[must_use]
     pub fn threshold(&self) -> u32 {
         self.tier.threshold()
     }
 
-    /// The period of that threshold.
+    /// Returns the period of that threshold.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.tier.period()
     }
 
-    /// The rule that the call breaks: in an attribute's literals it is a compile error.
+    /// Returns the rule that the call breaks. Literals of an attribute that break it do not compile.
     #[must_use]
     pub fn fault(&self) -> PolicyFault {
         self.fault

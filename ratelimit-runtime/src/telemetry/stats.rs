@@ -103,7 +103,7 @@ pub(super) fn decided(
     tally.calls[answer as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
     let left = outcome.map(|outcome| {
         let tier = policy.tiers()[usize::from(outcome.tier)];
-        let most = policy.given_burst().unwrap_or(tier.threshold());
+        let most = policy.explicit_burst().unwrap_or(tier.threshold());
         f64::from(outcome.remaining) / f64::from(most.max(1))
     });
     let mut latest = tally.latest.lock().unwrap_or_else(PoisonError::into_inner);

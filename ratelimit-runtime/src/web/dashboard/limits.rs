@@ -83,7 +83,7 @@ impl Numbers {
             period: tier.period().as_secs_f64() * 1e3,
             threshold: tier.threshold(),
         };
-        Self { tiers: policy.tiers().iter().map(tier).collect(), burst: policy.given_burst() }
+        Self { tiers: policy.tiers().iter().map(tier).collect(), burst: policy.explicit_burst() }
     }
 }
 
