@@ -55,13 +55,13 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
         (None, Kind::Units) => units(&private, value.expr.span(), &function.localize(&value.expr)),
     };
     let dynamic = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
-    let new = quote!(#private::Call::new(#it()));
+    let new = quote!(#private::CallBuilder::new(#it()));
     // A policy that is known only now comes with the call.
-    let (new, call, check) = match dynamic {
-        Some(dynamic) => (quote!((#new, #dynamic)), quote!(#it.0), quote!(check_under(&#it.1))),
-        None => (new, quote!(#it), quote!(check())),
+    let (new, call, admit) = match dynamic {
+        Some(dynamic) => (quote!((#new, #dynamic)), quote!(#it.0), quote!(admit_under(&#it.1))),
+        None => (new, quote!(#it), quote!(admit())),
     };
-    let receiver = function.has_receiver().then(|| quote!(#call.receiver::<Self>();));
+    let self_type = function.has_receiver().then(|| quote!(#call.self_type::<Self>();));
     let cost = cost.as_ref().map(|cost| {
         let units = emit(cost);
         quote_spanned!(cost.expr.span()=> #call.cost(#units);)
@@ -83,10 +83,10 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
         let part = function.localize(expr);
         let private = spanned(&private, expr.span());
         quote_spanned! {expr.span()=>
-            #private::KeyPart::add_to(#private::part(&(#part)).pick(), &mut #call);
+            #private::KeyPart::push_to(#private::part(&(#part)).pick(), &mut #call);
         }
     });
-    let settings: TokenStream = [receiver, cost, max_wait, on_store_error, limiter]
+    let settings: TokenStream = [self_type, cost, max_wait, on_store_error, limiter]
         .into_iter()
         .flatten()
         .chain(parts)
@@ -103,11 +103,11 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
         let #it = {
             let mut #it = #new;
             #settings
-            #call.#check
+            #call.#admit
         };
         if let #private::Err(#it) = match #it {
-            #private::Checked::Decided(#it) => #it,
-            #private::Checked::Undecided(#it) => #it.await,
+            #private::Started::Ready(#it) => #it,
+            #private::Started::Pending(#it) => #it.await,
         } {
             return #refused;
         }
@@ -115,8 +115,8 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
     let condition = skip.as_ref().map(|expr| {
         let skip = function.localize(expr);
         let private = spanned(&private, expr.span());
-        let unless = quote_spanned!(expr.span()=> #private::unless(#skip));
-        quote!(if #unless)
+        let runs_check = quote_spanned!(expr.span()=> #private::runs_check(#skip));
+        quote!(if #runs_check)
     });
     quote!(#condition { #prologue })
 }

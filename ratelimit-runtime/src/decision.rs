@@ -11,7 +11,6 @@ use std::{
 
 use crate::{
     caller::Caller,
-    error::Exceeded,
     policy::{Policy, Tier},
     request::{DecidedBy, Mark, Outcome, Request},
 };
@@ -29,7 +28,7 @@ pub struct Decision {
     remaining: u32,
     replenish_after: Duration,
     reset_after: Duration,
-    charge: Option<Arc<Receipt>>,
+    receipt: Option<Arc<Receipt>>,
 }
 
 /// What a call took, to give it back.
@@ -40,36 +39,36 @@ pub(crate) struct Receipt {
     pub(crate) id: Option<u64>,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
-    given_back: AtomicBool,
+    refunded: AtomicBool,
 }
 
 /// The right to give back what a call took, which one has at a time.
 pub(crate) struct RefundGuard<'a> {
-    given_back: &'a AtomicBool,
+    refunded: &'a AtomicBool,
     /// Whether another may have it after this one.
-    pub(crate) again: bool,
+    pub(crate) release: bool,
 }
 
 impl Receipt {
     pub(crate) fn new(caller: Caller, request: Request<'_>, outcome: &Outcome) -> Self {
         let Request { policy, cost, id, .. } = request;
         let Outcome { mark, decided_by, .. } = *outcome;
-        let given_back = AtomicBool::new(false);
-        Self { caller, policy: *policy, cost, id, mark, decided_by, given_back }
+        let refunded = AtomicBool::new(false);
+        Self { caller, policy: *policy, cost, id, mark, decided_by, refunded }
     }
 
     /// The right to give it back, unless it is, or someone else is about to.
     pub(crate) fn claim(&self) -> Option<RefundGuard<'_>> {
-        let given_back = &self.given_back;
-        let is_free = !given_back.swap(true, Ordering::Relaxed);
-        is_free.then(|| RefundGuard { given_back, again: true })
+        let refunded = &self.refunded;
+        let is_free = !refunded.swap(true, Ordering::Relaxed);
+        is_free.then(|| RefundGuard { refunded, release: true })
     }
 }
 
 impl Drop for RefundGuard<'_> {
     fn drop(&mut self) {
-        if self.again {
-            self.given_back.store(false, Ordering::Relaxed);
+        if self.release {
+            self.refunded.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -82,12 +81,24 @@ impl fmt::Debug for Receipt {
 }
 
 impl Decision {
-    pub(crate) fn with_charge(self, charge: Receipt) -> Self {
-        Self { charge: Some(Arc::new(charge)), ..self }
+    /// Builds the decision of an admitted call, or of one that a dry run lets pass.
+    pub(crate) fn new(policy: &Policy, outcome: &Outcome) -> Self {
+        Self {
+            policy: policy.name(),
+            tier: policy.tiers()[usize::from(outcome.tier)],
+            remaining: outcome.remaining,
+            replenish_after: Duration::from(outcome.wait),
+            reset_after: Duration::from(outcome.reset),
+            receipt: None,
+        }
     }
 
-    pub(crate) fn charge(&self) -> Option<&Receipt> {
-        self.charge.as_deref()
+    pub(crate) fn with_receipt(self, receipt: Receipt) -> Self {
+        Self { receipt: Some(Arc::new(receipt)), ..self }
+    }
+
+    pub(crate) fn receipt(&self) -> Option<&Receipt> {
+        self.receipt.as_deref()
     }
 
     /// The name of the policy.
@@ -125,33 +136,5 @@ impl Decision {
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after
-    }
-}
-
-/// Puts a name and units to the numbers a store returned.
-pub(crate) fn decide(policy: &Policy, outcome: &Outcome) -> Result<Decision, Exceeded> {
-    if outcome.admitted { Ok(passed(policy, outcome)) } else { Err(exceeded(policy, outcome)) }
-}
-
-/// Puts a name and units to the numbers of a call that passes, be it only rehearsed.
-pub(crate) fn passed(policy: &Policy, outcome: &Outcome) -> Decision {
-    Decision {
-        policy: policy.name(),
-        tier: policy.tiers()[usize::from(outcome.tier)],
-        remaining: outcome.remaining,
-        replenish_after: Duration::from(outcome.wait),
-        reset_after: Duration::from(outcome.reset),
-        charge: None,
-    }
-}
-
-/// Puts a name and units to the numbers of a refusal.
-pub(crate) fn exceeded(policy: &Policy, outcome: &Outcome) -> Exceeded {
-    Exceeded {
-        policy: policy.name(),
-        tier: policy.tiers()[usize::from(outcome.tier)],
-        remaining: outcome.remaining,
-        retry_after: Duration::from(outcome.wait),
-        reset_after: Duration::from(outcome.reset),
     }
 }

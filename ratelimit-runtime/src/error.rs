@@ -13,7 +13,10 @@ pub use self::{
     connect::{AlreadyInstalled, ConnectError},
     unavailable::{Unavailable, UnavailableReason},
 };
-use crate::policy::{CallFault, InvalidPolicy, Tier, TooLarge};
+use crate::{
+    policy::{CallFault, InvalidPolicy, Policy, Tier, TooLarge},
+    request::Outcome,
+};
 
 /// The reason why an annotated function returned without running its body.
 ///
@@ -81,14 +84,25 @@ impl From<CallFault> for RateLimitError {
 /// A call refused by its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exceeded {
-    pub(crate) policy: &'static str,
-    pub(crate) tier: Tier,
-    pub(crate) remaining: u32,
-    pub(crate) retry_after: Duration,
-    pub(crate) reset_after: Duration,
+    policy: &'static str,
+    tier: Tier,
+    remaining: u32,
+    retry_after: Duration,
+    reset_after: Duration,
 }
 
 impl Exceeded {
+    /// Builds the error of a refused call.
+    pub(crate) fn new(policy: &Policy, outcome: &Outcome) -> Self {
+        Self {
+            policy: policy.name(),
+            tier: policy.tiers()[usize::from(outcome.tier)],
+            remaining: outcome.remaining,
+            retry_after: Duration::from(outcome.wait),
+            reset_after: Duration::from(outcome.reset),
+        }
+    }
+
     /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {

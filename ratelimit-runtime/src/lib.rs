@@ -60,7 +60,9 @@ pub use decision::Decision;
 pub use error::{
     AlreadyInstalled, ConnectError, Exceeded, RateLimitError, Unavailable, UnavailableReason,
 };
-pub use limiter::{CheckRequest, Limiter, LimiterBuilder, ServerStatus, URL_VARIABLE, install};
+pub use limiter::{
+    Check, CheckFuture, Limiter, LimiterBuilder, ServerStatus, URL_VARIABLE, install, limiter,
+};
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{Enforcement, Override, OverrideError, OverrideSource, Overrides};

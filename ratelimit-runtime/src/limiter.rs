@@ -1,41 +1,34 @@
 //! The limiter: policy + caller -> key -> store -> decision.
 
+mod backend;
 mod builder;
-mod course;
+mod check;
 mod environment;
 mod installed;
 mod notices;
-mod request;
 mod settle;
 mod status;
 #[cfg(feature = "overrides")]
 mod steering;
 mod wait;
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
-use self::notices::Notices;
+pub(crate) use self::check::Terms;
+use self::{backend::Backend, notices::Notices};
 pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
-    installed::install,
-    request::CheckRequest,
+    check::{Check, CheckFuture, Started},
+    installed::{install, limiter},
     status::ServerStatus,
-};
-pub(crate) use self::{
-    course::{Asked, Course},
-    installed::installed,
-    request::Terms,
 };
 use crate::{
     caller::Caller,
-    decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
-    key::{self, Key, KeyRef},
-    memory::MemoryStore,
+    key,
     overrides::Overrides,
     policy::Policy,
-    redis::RedisBackend,
-    request::{OnStoreError, Outcome, Request},
+    request::Op,
 };
 
 /// Decides calls, and is where their counts live: in this process or on Redis.
@@ -62,18 +55,13 @@ pub struct Limiter {
 }
 
 struct Inner {
-    store: Store,
-    on_store_error: OnStoreError,
+    backend: Backend,
     overrides: Overrides,
     notices: Notices,
-    prefix: Box<str>,
-    /// What makes the callers' pseudonyms; without it they have none.
+    /// The secret of the callers' digests in events; without it there are none.
     secret: Option<Box<str>>,
-}
-
-enum Store {
-    Memory(MemoryStore),
-    RedisBackend(Box<RedisBackend>),
+    /// `false` if nothing of this limiter is recorded.
+    is_instrumented: bool,
 }
 
 impl Limiter {
@@ -122,73 +110,45 @@ impl Limiter {
         LimiterBuilder::new()
     }
 
-    /// Takes one unit of `caller`'s quota under `policy`.
+    /// Returns a check of one unit of `caller`'s quota under `policy`, to be awaited. [`Check`] has
+    /// more to set: a cost, an id under which the call is charged once, how long it may wait.
     ///
     /// # Errors
     ///
-    /// [`RateLimitError::Exceeded`] when the limit is reached, which consumes nothing;
-    /// [`RateLimitError::TooLarge`] when the limit can never admit the call;
-    /// [`RateLimitError::Unavailable`] when the store cannot decide within the deadline;
-    /// [`RateLimitError::InvalidPolicy`] when the policy breaks a rule.
-    pub async fn check(
-        &self,
-        policy: &Policy,
-        caller: impl Into<Caller>,
-    ) -> Result<Decision, RateLimitError> {
-        self.request(policy, caller).check().await
+    /// The check returns [`RateLimitError::Exceeded`] if the limit is reached, which takes nothing;
+    /// [`RateLimitError::TooLarge`] if the limit can never admit the call;
+    /// [`RateLimitError::Unavailable`] if the store cannot decide within the deadline;
+    /// [`RateLimitError::InvalidPolicy`] if the policy breaks a rule.
+    pub fn check<'a>(&'a self, policy: &'a Policy, caller: impl Into<Caller>) -> Check<'a> {
+        Check::new(self, policy, Cow::Owned(caller.into()), Terms::default())
     }
 
-    /// Takes `cost` units, all or none. A cost of 0 is admitted and takes nothing.
+    /// Returns a check of `cost` units, all or none. A cost of 0 is admitted and takes nothing.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check); a cost above a threshold or a burst is
+    /// As [`check`](Self::check). A cost above a threshold or a burst is
     /// [`RateLimitError::TooLarge`].
-    pub async fn check_n(
-        &self,
-        policy: &Policy,
-        caller: impl Into<Caller>,
-        cost: u32,
-    ) -> Result<Decision, RateLimitError> {
-        self.request(policy, caller).cost(cost).check().await
-    }
-
-    /// The answer that [`check`](Self::check) would give now; nothing is consumed.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub async fn peek(
-        &self,
-        policy: &Policy,
-        caller: impl Into<Caller>,
-    ) -> Result<Decision, RateLimitError> {
-        self.request(policy, caller).peek().await
-    }
-
-    /// The answer that [`check_n`](Self::check_n) would give now; nothing is consumed. With a cost
-    /// of 0 it reports what is left, and is never refused.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check).
-    pub async fn peek_n(
-        &self,
-        policy: &Policy,
-        caller: impl Into<Caller>,
-        cost: u32,
-    ) -> Result<Decision, RateLimitError> {
-        self.request(policy, caller).cost(cost).peek().await
-    }
-
-    /// A call with more to say than [`check`](Self::check): its cost, how long it may wait, an id
-    /// under which it is charged once.
-    pub fn request<'a>(
+    pub fn check_n<'a>(
         &'a self,
         policy: &'a Policy,
         caller: impl Into<Caller>,
-    ) -> CheckRequest<'a> {
-        CheckRequest::new(self, policy, caller.into())
+        cost: u32,
+    ) -> Check<'a> {
+        self.check(policy, caller).cost(cost)
+    }
+
+    /// Returns a check that takes nothing: it gives the answer that [`check`](Self::check) would give
+    /// now, without waiting. With a [cost](Check::cost) of 0 it reports what is left, and is never
+    /// refused.
+    ///
+    /// Enforcement does not change the answer: a peek under a dry run is refused as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn peek<'a>(&'a self, policy: &'a Policy, caller: impl Into<Caller>) -> Check<'a> {
+        self.check(policy, caller).op(Op::Peek)
     }
 
     /// The Redis servers that this limiter knows, all nodes of a cluster that have slots; none in
@@ -202,10 +162,7 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
-        let servers = match &self.inner.store {
-            Store::Memory(_) => Vec::new(),
-            Store::RedisBackend(remote) => remote.servers(),
-        };
+        let servers = self.inner.backend.redis().map_or_else(Vec::new, |redis| redis.servers());
         servers.into_iter().map(|(name, failure)| ServerStatus::new(name, failure)).collect()
     }
 
@@ -215,61 +172,18 @@ impl Limiter {
         &self.inner.overrides
     }
 
-    fn key(&self, policy: &Policy, caller: &Caller) -> Key {
-        Key::compose(&self.inner.prefix, policy, caller.parts())
-    }
-
-    /// What a caller is called in events.
-    pub(crate) fn pseudonym(&self, caller: &Caller) -> Option<String> {
+    /// Returns the digest of a caller for events.
+    fn caller_digest(&self, caller: &Caller) -> Option<String> {
         let secret = self.inner.secret.as_ref()?;
         Some(key::pseudonym(secret, caller.parts()))
     }
 
-    /// The store, if it is in memory and answers at once.
-    pub(crate) fn memory(&self) -> Option<&MemoryStore> {
-        match &self.inner.store {
-            Store::Memory(store) => Some(store),
-            Store::RedisBackend(_) => None,
-        }
-    }
-
-    /// The answer to a call for which the store in memory has no room. There is no other store to
-    /// count in.
-    #[cold]
-    pub(crate) fn without_room(
-        &self,
-        request: Request<'_>,
-        on_store_error: Option<OnStoreError>,
-        reason: UnavailableReason,
-    ) -> Result<Outcome, UnavailableReason> {
-        match on_store_error.unwrap_or(self.inner.on_store_error) {
-            OnStoreError::Allow => Ok(Outcome::unlimited(request)),
-            OnStoreError::Local | OnStoreError::Deny => Err(reason),
-        }
-    }
-
-    /// Decides a call whose policy has been validated.
-    pub(crate) async fn decide(
-        &self,
-        caller: &Caller,
-        request: Request<'_>,
-        terms: Terms,
-    ) -> Result<Outcome, UnavailableReason> {
-        let policy = request.policy;
-        match &self.inner.store {
-            Store::Memory(store) => {
-                let outcome = store.decide(KeyRef::new(policy, caller.parts()), request);
-                outcome.or_else(|reason| self.without_room(request, terms.on_store_error, reason))
-            }
-            Store::RedisBackend(store) => {
-                let Terms { max_wait, on_store_error } = terms;
-                store.decide(&self.key(policy, caller), request, max_wait, on_store_error).await
-            }
-        }
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.inner.backend
     }
 }
 
-/// What a call is told when its store could not answer.
+/// Names the policy of a call that the store could not answer.
 fn unavailable<T>(
     policy: &Policy,
     answer: Result<T, UnavailableReason>,
@@ -279,13 +193,9 @@ fn unavailable<T>(
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let store = match self.inner.store {
-            Store::Memory(_) => "memory",
-            Store::RedisBackend(_) => "redis",
-        };
         f.debug_struct("Limiter")
-            .field("store", &store)
-            .field("prefix", &self.inner.prefix)
+            .field("store", &self.inner.backend.name())
+            .field("prefix", &self.inner.backend.prefix())
             .finish()
     }
 }

@@ -5,7 +5,7 @@ mod key_part;
 mod output;
 mod units;
 
-use std::{any::type_name, borrow::Cow, pin::Pin, time::Duration};
+use std::{any::type_name, borrow::Cow, time::Duration};
 pub use std::{
     column, file, line, module_path,
     result::Result::{self, Err, Ok},
@@ -18,174 +18,119 @@ pub use self::{
     output::{Output, never},
     units::{Units, number},
 };
-pub use crate::callsite::{Callsite, Declaration};
 use crate::{
     caller::{self, Caller},
     callsite::Resolved,
     error::RateLimitError,
-    limiter::{Asked, Limiter, Terms, installed},
+    limiter::{Check, Limiter, Terms, limiter},
     overrides::Enforcement,
     policy::Policy,
     request::OnStoreError,
 };
+pub use crate::{
+    callsite::{Callsite, Declaration},
+    limiter::Started,
+};
 
-/// What has come of a call.
-#[must_use]
-pub enum Checked {
-    /// The answer, at once: in memory.
-    Decided(Result<(), RateLimitError>),
-    /// What brings the answer; on the heap, because every function with the attribute would
-    /// otherwise be a future of some kilobytes.
-    Undecided(Pin<Box<dyn Future<Output = Result<(), RateLimitError>> + Send>>),
-}
-
-/// One call of an annotated function.
-#[derive(Clone)]
-pub struct Call {
-    site: &'static Callsite,
-    cost: Option<u32>,
+/// One call of an annotated function, as its prologue builds it.
+pub struct CallBuilder {
+    callsite: &'static Callsite,
     caller: Caller,
     limiter: Option<Limiter>,
-    receiver: Option<&'static str>,
+    self_type: Option<&'static str>,
     terms: Terms,
 }
 
-impl Call {
-    /// A call of the function of this site.
+impl CallBuilder {
+    /// A call of the function of this callsite.
     #[must_use]
-    pub fn new(site: &'static Callsite) -> Self {
+    pub fn new(callsite: &'static Callsite) -> Self {
+        let declared =
+            if callsite.declaration.dry_run { Enforcement::DryRun } else { Enforcement::On };
         Self {
-            site,
-            cost: None,
+            callsite,
             caller: Caller::without_parts(),
             limiter: None,
-            receiver: None,
-            terms: Terms::default(),
+            self_type: None,
+            terms: Terms { declared, is_validated: true, ..Terms::default() },
         }
     }
 
-    /// Names the type that a method is called on.
-    pub fn receiver<T: ?Sized>(&mut self) {
-        self.receiver = Some(type_name::<T>());
+    /// Sets the type on which a method is called.
+    pub fn self_type<T: ?Sized>(&mut self) {
+        self.self_type = Some(type_name::<T>());
     }
 
-    /// Brings the units that this call takes.
+    /// Sets the units that this call takes.
     pub fn cost(&mut self, cost: u32) {
-        self.cost = Some(cost);
+        self.terms.cost = cost;
+        self.terms.is_validated = false;
     }
 
-    /// Has `limiter` decide instead of the installed one.
+    /// Sets the limiter that decides, instead of the installed one.
     pub fn limiter(&mut self, limiter: &Limiter) {
         self.limiter = Some(limiter.clone());
     }
 
-    /// Has the call wait up to this long for its place.
+    /// Sets how long the call waits for room.
     pub fn max_wait(&mut self, max_wait: Duration) {
         self.terms.max_wait = max_wait;
     }
 
-    /// Says what the call gets when the store cannot decide.
+    /// Sets the answer for a call that the store cannot decide.
     pub fn on_store_error(&mut self, on_store_error: OnStoreError) {
         self.terms.on_store_error = Some(on_store_error);
     }
 
-    /// Decides the call, or says what to wait for.
-    pub fn check(&mut self) -> Checked {
-        let resolved = self.site.resolved(self.receiver);
-        // The policy's literals were judged by the compiler.
-        self.decide(resolved, &resolved.policy, self.cost.is_none())
+    /// Starts the check of this call.
+    pub fn admit(&mut self) -> Started<Result<(), RateLimitError>> {
+        let resolved = self.callsite.resolved(self.self_type);
+        self.start(resolved, &resolved.policy)
     }
 
-    /// Decides the call under a policy that it brings, whatever name that has.
-    pub fn check_under(&mut self, policy: &Policy) -> Checked {
-        let resolved = self.site.resolved(self.receiver);
-        self.decide(resolved, &policy.named_as(&resolved.policy), false)
+    /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
+    pub fn admit_under(&mut self, policy: &Policy) -> Started<Result<(), RateLimitError>> {
+        let resolved = self.callsite.resolved(self.self_type);
+        self.terms.is_validated = false;
+        self.start(resolved, &policy.named_as(&resolved.policy))
     }
 
-    fn decide(&self, resolved: &'static Resolved, policy: &Policy, is_judged: bool) -> Checked {
-        let mut around = None;
-        let (limiter, asked) = (self.decider(), self.asked(policy));
-        let effective = limiter.effective(&asked);
-        let course = limiter.course(asked, &effective);
-        let pseudonym = || limiter.pseudonym(self.caller(resolved, course.policy(), &mut None));
-        if let Some(answer) = course.undecided(is_judged, pseudonym) {
-            return Checked::Decided(answer.map(drop));
-        }
-        let Some(store) = course.memory(self.terms) else {
-            let later = self.clone().decide_later(resolved, *policy, is_judged);
-            return Checked::Undecided(Box::pin(later));
-        };
-        let caller = self.caller(resolved, course.policy(), &mut around);
-        Checked::Decided(course.decide_in(store, caller, self.terms))
-    }
-
-    async fn decide_later(
-        self,
-        resolved: &Resolved,
-        policy: Policy,
-        is_judged: bool,
-    ) -> Result<(), RateLimitError> {
-        let (asked, mut around) = (self.asked(&policy), None);
-        let caller = Cow::Borrowed(self.caller(resolved, &policy, &mut around));
-        self.decider().decide_call(asked, is_judged, caller, self.terms).await.map(drop)
-    }
-
-    #[inline]
-    fn asked<'a>(&self, policy: &'a Policy) -> Asked<'a> {
-        let is_dry_run = self.site.declaration.dry_run;
-        Asked {
-            policy,
-            cost: self.cost.unwrap_or(1),
-            id: None,
-            declared: if is_dry_run { Enforcement::DryRun } else { Enforcement::On },
-            is_annotated: true,
-            observed_as: None,
-        }
-    }
-
-    fn decider(&self) -> &Limiter {
-        self.limiter.as_ref().unwrap_or_else(|| installed())
-    }
-
-    /// Who is counted: the parts of the key, or who is found `around` them.
-    #[inline]
-    fn caller<'a>(
-        &'a self,
-        resolved: &Resolved,
-        policy: &Policy,
-        around: &'a mut Option<Caller>,
-    ) -> &'a Caller {
-        if self.caller.is_empty() || resolved.is_default_method {
-            around.insert(self.caller_around(resolved, policy))
+    fn start(&self, resolved: &Resolved, policy: &Policy) -> Started<Result<(), RateLimitError>> {
+        let limiter = self.limiter.as_ref().unwrap_or_else(|| limiter());
+        let caller = if self.caller.is_empty() || resolved.is_default_method {
+            Cow::Owned(self.ambient_or_shared(resolved, policy))
         } else {
-            &self.caller
-        }
+            Cow::Borrowed(&self.caller)
+        };
+        Check::new(limiter, policy, caller, self.terms).start()
     }
 
-    fn caller_around(&self, resolved: &Resolved, policy: &Policy) -> Caller {
+    /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
+    /// share. A trait's default method counts each type for itself.
+    fn ambient_or_shared(&self, resolved: &Resolved, policy: &Policy) -> Caller {
         let mut caller = Caller::without_parts();
-        if let Some(receiver) = self.receiver.filter(|_| resolved.is_default_method) {
-            caller.push(receiver);
+        if let Some(self_type) = self.self_type.filter(|_| resolved.is_default_method) {
+            caller.push(self_type);
         }
         if !self.caller.is_empty() {
             caller.append(&self.caller);
         } else if let Some(ambient) = caller::current() {
             caller.append(&ambient);
         } else {
-            self.site.warn_once_without_caller(policy);
+            self.callsite.warn_once_without_caller(policy);
             caller.append(&Caller::shared());
         }
         caller
     }
 }
 
-/// Whether a call is to be checked.
+/// Returns `true` if a call is checked.
 #[must_use]
-pub const fn unless(skip: bool) -> bool {
+pub const fn runs_check(skip: bool) -> bool {
     !skip
 }
 
-/// A number of microseconds as a `Duration`.
+/// Returns a number of microseconds as a `Duration`.
 #[must_use]
 pub const fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)

@@ -97,10 +97,16 @@ impl<'a> Effective<'a> {
         self.overridden.as_ref().unwrap_or(self.written)
     }
 
-    /// Returns `true` if a refusal reaches the caller: enforcement is on.
+    /// Returns `true` if refused calls pass.
     #[inline]
-    pub(crate) fn refuses(&self) -> bool {
-        self.enforcement == Enforcement::On
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.enforcement == Enforcement::DryRun
+    }
+
+    /// Returns `true` if calls pass without being counted.
+    #[inline]
+    pub(crate) fn is_off(&self) -> bool {
+        self.enforcement == Enforcement::Off
     }
 }
 

@@ -1,6 +1,7 @@
-//! What operators see of decisions: an event for each at debug, and, with the feature `metrics`, how
-//! many there were. Both name the policy, and never who called: of that
-//! an event has a digest, if it was asked for.
+//! Telemetry: the one place that records decisions, as events, metrics and stats.
+//!
+//! Each decision is an event at debug. The feature `metrics` counts them. Both name the policy and
+//! never the caller; an event carries a digest of the caller if the limiter has a secret for it.
 
 #[cfg(any(feature = "metrics", feature = "dashboard"))]
 mod by_name;
@@ -20,61 +21,68 @@ use crate::{
     request::{DecidedBy, Outcome},
 };
 
-/// When a call was begun that somebody wants to see more of than to count it.
+/// The start of a check, if anyone measures it.
 #[derive(Clone, Copy)]
-pub(crate) struct Timer(Option<Instant>);
-
-impl Timer {
-    /// Now, if somebody listens: otherwise it costs a look at an atomic.
-    #[inline]
-    pub(crate) fn now() -> Self {
-        let is_seen = is_tallied() || tracing::enabled!(Level::DEBUG);
-        Self(is_seen.then(Instant::now))
-    }
-
-    /// Whether somebody listens. Who only counts calls asks for no more than the answer.
-    #[inline]
-    pub(crate) fn is_seen(self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Tells what came of the call, and what the one who `caller` is shall be called, if anything.
-    #[inline]
-    pub(crate) fn decided(
-        self,
-        policy: &Policy,
-        outcome: &Result<Outcome, UnavailableReason>,
-        is_rehearsed: bool,
-        caller: impl FnOnce() -> Option<String>,
-    ) {
-        if cfg!(feature = "metrics") || self.is_seen() {
-            tell(policy, outcome, is_rehearsed, caller, self.0);
-        }
-    }
+pub(crate) struct Timer {
+    /// `false` if nothing of the limiter is recorded.
+    is_enabled: bool,
+    start: Option<Instant>,
 }
 
 impl Timer {
-    /// Tells of a call that was refused by the limit's numbers alone.
-    #[cold]
-    pub(crate) fn turned_away(
+    /// Starts, if a subscriber or the stats want this check's timing and outcome. Otherwise it costs
+    /// one load of an atomic.
+    #[inline]
+    pub(crate) fn start(is_enabled: bool) -> Self {
+        let is_read = is_enabled && (stats_are_enabled() || tracing::enabled!(Level::DEBUG));
+        Self { is_enabled, start: is_read.then(Instant::now) }
+    }
+
+    /// Returns `true` if anyone reads more of an admitted call than that it was admitted.
+    #[inline]
+    pub(crate) fn is_running(self) -> bool {
+        self.start.is_some()
+    }
+
+    /// Records a decision, or that there is none. `caller` is the caller's digest for events.
+    #[inline]
+    pub(crate) fn record(
         self,
         policy: &Policy,
-        error: &RateLimitError,
-        is_rehearsed: bool,
+        is_dry_run: bool,
+        outcome: &Result<Outcome, UnavailableReason>,
         caller: impl FnOnce() -> Option<String>,
     ) {
-        let answer = match error {
-            _ if is_rehearsed => Verdict::WouldHaveRefused,
+        if self.is_running() || (cfg!(feature = "metrics") && self.is_enabled) {
+            record(policy, is_dry_run, outcome, caller, self.start);
+        }
+    }
+
+    /// Records a call that was rejected without the store: it breaks a rule, or can never be
+    /// admitted.
+    #[cold]
+    pub(crate) fn record_rejection(
+        self,
+        policy: &Policy,
+        is_dry_run: bool,
+        error: &RateLimitError,
+        caller: impl FnOnce() -> Option<String>,
+    ) {
+        if !self.is_enabled {
+            return;
+        }
+        let verdict = match error {
+            _ if is_dry_run => Verdict::WouldHaveRefused,
             RateLimitError::InvalidPolicy(_) => Verdict::InvalidPolicy,
             _ => Verdict::TooLarge,
         };
-        count(policy, answer, DecidedBy::Limiter, None);
-        let Some(elapsed) = self.0.map(|begun| begun.elapsed()) else { return };
+        count(policy, verdict, DecidedBy::Limiter, None);
+        let Some(elapsed) = self.start.map(|start| start.elapsed()) else { return };
         tracing::debug!(
             policy = policy.name(),
             algorithm = policy.algorithm().as_str(),
             caller = tracing::enabled!(Level::DEBUG).then(caller).flatten(),
-            outcome = answer.as_str(),
+            outcome = verdict.as_str(),
             reason = %error,
             decided_by = DecidedBy::Limiter.as_str(),
             ?elapsed,
@@ -84,25 +92,25 @@ impl Timer {
 }
 
 #[inline]
-fn is_tallied() -> bool {
+fn stats_are_enabled() -> bool {
     #[cfg(feature = "dashboard")]
     return stats::is_kept();
     #[cfg(not(feature = "dashboard"))]
     false
 }
 
-/// What a call got.
+/// The answer to a call, as operators count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Admitted,
     Refused,
-    /// A dry run admitted it.
+    /// A dry run let it pass.
     WouldHaveRefused,
-    /// Not decided.
+    /// The store could not decide.
     Unavailable,
-    /// The limit can never admit it.
+    /// The limit can never admit the call.
     TooLarge,
-    /// The limit breaks a rule.
+    /// The policy breaks a rule.
     InvalidPolicy,
 }
 
@@ -129,40 +137,40 @@ impl Verdict {
     }
 }
 
-fn count(policy: &Policy, answer: Verdict, decided_by: DecidedBy, outcome: Option<&Outcome>) {
+fn count(policy: &Policy, verdict: Verdict, decided_by: DecidedBy, outcome: Option<&Outcome>) {
     #[cfg(feature = "metrics")]
-    metrics::decided(policy.name(), answer, decided_by);
+    metrics::decided(policy.name(), verdict, decided_by);
     #[cfg(feature = "dashboard")]
-    stats::decided(policy, answer, decided_by, outcome);
-    let _ = (policy, answer, decided_by, outcome);
+    stats::decided(policy, verdict, decided_by, outcome);
+    let _ = (policy, verdict, decided_by, outcome);
 }
 
-fn tell(
+fn record(
     policy: &Policy,
-    answer: &Result<Outcome, UnavailableReason>,
-    is_rehearsed: bool,
+    is_dry_run: bool,
+    outcome: &Result<Outcome, UnavailableReason>,
     caller: impl FnOnce() -> Option<String>,
-    begun: Option<Instant>,
+    start: Option<Instant>,
 ) {
-    let (outcome, decided_by) = match answer {
+    let (verdict, decided_by) = match outcome {
         Ok(outcome) if outcome.admitted => (Verdict::Admitted, outcome.decided_by),
-        Ok(outcome) if is_rehearsed => (Verdict::WouldHaveRefused, outcome.decided_by),
+        Ok(outcome) if is_dry_run => (Verdict::WouldHaveRefused, outcome.decided_by),
         Ok(outcome) => (Verdict::Refused, outcome.decided_by),
-        Err(_) if is_rehearsed => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
+        Err(_) if is_dry_run => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
         Err(_) => (Verdict::Unavailable, DecidedBy::Nobody),
     };
-    count(policy, outcome, decided_by, answer.as_ref().ok());
-    let Some(elapsed) = begun.map(|begun| begun.elapsed()) else { return };
-    let (outcome, decided_by) = (outcome.as_str(), decided_by.as_str());
+    count(policy, verdict, decided_by, outcome.as_ref().ok());
+    let Some(elapsed) = start.map(|start| start.elapsed()) else { return };
+    let (verdict, decided_by) = (verdict.as_str(), decided_by.as_str());
     let algorithm = policy.algorithm().as_str();
     let caller = tracing::enabled!(Level::DEBUG).then(caller).flatten();
-    match answer {
+    match outcome {
         Ok(decided) => tracing::debug!(
             policy = policy.name(),
             algorithm,
             caller,
             tier = decided.tier,
-            outcome,
+            outcome = verdict,
             remaining = decided.remaining,
             wait = ?Duration::from(decided.wait),
             decided_by,
@@ -173,7 +181,7 @@ fn tell(
             policy = policy.name(),
             algorithm,
             caller,
-            outcome,
+            outcome = verdict,
             %reason,
             decided_by,
             ?elapsed,
@@ -182,14 +190,14 @@ fn tell(
     }
 }
 
-/// A server was asked for a decision.
-pub(crate) fn asked<T, E>(answer: &Result<T, E>, sent: Instant) {
+/// Records the round trip of a decision on Redis.
+pub(crate) fn store_answered<T, E>(answer: &Result<T, E>, sent: Instant) {
     #[cfg(feature = "metrics")]
-    metrics::asked(answer.is_ok(), sent.elapsed());
+    metrics::store_answered(answer.is_ok(), sent.elapsed());
     let _ = (answer, sent);
 }
 
-/// The stores in memory hold so many keys and bytes more, or fewer.
+/// Records a change of the number of keys and bytes in memory.
 #[inline]
 pub(crate) fn memory_held(keys: i64, bytes: i64) {
     #[cfg(feature = "metrics")]
@@ -200,8 +208,7 @@ pub(crate) fn memory_held(keys: i64, bytes: i64) {
     let _ = (keys, bytes);
 }
 
-/// A call of the limit, which holds so much of a store in memory, found no room there; an event
-/// only if it is the first in a while.
+/// Records a call that was not counted because memory is full. It is logged if `is_first` in a while.
 pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, bytes: usize) {
     #[cfg(feature = "metrics")]
     metrics::memory_full(policy);
@@ -216,7 +223,7 @@ pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, byt
     }
 }
 
-/// A server is left alone, or answers again.
+/// Records that a server's circuit breaker opened or closed.
 pub(crate) fn server_is_up(server: &str, is_up: bool) {
     #[cfg(feature = "metrics")]
     metrics::server_is_up(server, is_up);

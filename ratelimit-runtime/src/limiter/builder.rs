@@ -2,7 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Inner, Limiter, Notices, Store, environment};
+use super::{
+    Inner, Limiter, Notices,
+    backend::{Backend, Store},
+    environment,
+};
 use crate::{
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
@@ -34,6 +38,7 @@ pub struct LimiterBuilder {
     secret: Option<Box<str>>,
     settings: RedisOptions,
     tls: Tls,
+    is_instrumented: bool,
 }
 
 impl LimiterBuilder {
@@ -50,6 +55,7 @@ impl LimiterBuilder {
                 deny_cache_ttl: Duration::from_secs(1),
             },
             tls: Tls::default(),
+            is_instrumented: true,
         }
     }
 
@@ -60,6 +66,13 @@ impl LimiterBuilder {
     /// `warn`; to say that the default is meant, set it.
     pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
         self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Sets if decisions of this limiter are recorded: as events, metrics and stats; `true` by
+    /// default. Turn it off for calls that are none of the service, such as those of a trial page.
+    pub fn instrument(mut self, is_instrumented: bool) -> Self {
+        self.is_instrumented = is_instrumented;
         self
     }
 
@@ -294,24 +307,24 @@ impl LimiterBuilder {
     }
 
     fn remote(&self, store: RedisClient) -> Store {
-        Store::RedisBackend(Box::new(RedisBackend::new(store, self.settings)))
+        Store::Redis(Arc::new(RedisBackend::new(store, self.settings)))
     }
 
     fn build(self, store: Store) -> Limiter {
-        if self.prefix.is_none() && matches!(store, Store::RedisBackend(_)) {
+        if self.prefix.is_none() && matches!(store, Store::Redis(_)) {
             tracing::warn!(
                 prefix = DEFAULT_PREFIX,
                 "default key prefix on Redis: services that share this Redis share the counts of limits of one name; set `prefix`"
             );
         }
+        let prefix = self.prefix.unwrap_or_else(|| DEFAULT_PREFIX.into());
         Limiter {
             inner: Arc::new(Inner {
-                store,
-                on_store_error: self.settings.on_store_error,
+                backend: Backend::new(store, prefix, self.settings.on_store_error),
                 overrides: Overrides::none(),
                 notices: Notices::default(),
-                prefix: self.prefix.unwrap_or_else(|| DEFAULT_PREFIX.into()),
                 secret: self.secret,
+                is_instrumented: self.is_instrumented,
             }),
         }
     }

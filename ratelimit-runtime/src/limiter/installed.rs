@@ -25,7 +25,21 @@ pub fn install(limiter: Limiter) -> Result<(), AlreadyInstalled> {
     INSTALLED.set(limiter).map_err(|_| AlreadyInstalled)
 }
 
-/// The installed limiter, or the embedded one while there is none.
-pub(crate) fn installed() -> &'static Limiter {
+/// Returns the [installed](install) limiter, or the embedded one in memory while there is none.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Policy, limiter};
+///
+/// const EXPORT: Policy = Policy::sliding_window("export", Duration::from_secs(60), 5);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+/// limiter().check(&EXPORT, "alice").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn limiter() -> &'static Limiter {
     INSTALLED.get().unwrap_or_else(|| &EMBEDDED)
 }

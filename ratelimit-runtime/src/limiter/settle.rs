@@ -1,46 +1,30 @@
-//! Takes back what has been counted.
+//! What takes units back: reset and refund.
 
+use super::{Limiter, unavailable};
+use crate::{caller::Caller, decision::Decision, error::RateLimitError, policy::Policy};
 use ratelimit_core::Algorithm;
 
-use super::{Limiter, Store, unavailable};
-use crate::{
-    caller::Caller,
-    decision::Decision,
-    error::RateLimitError,
-    key::KeyRef,
-    policy::Policy,
-    request::{DecidedBy, Refund},
-};
-
 impl Limiter {
-    /// Forgets what `caller` has consumed under `policy`.
+    /// Removes everything that is counted for `caller` under `policy`.
     ///
     /// # Errors
     ///
-    /// [`RateLimitError::Unavailable`] when the store cannot do it within the deadline.
+    /// [`RateLimitError::Unavailable`] if the store cannot do it within the deadline.
     pub async fn reset(
         &self,
         policy: &Policy,
         caller: impl Into<Caller>,
     ) -> Result<(), RateLimitError> {
-        let caller = caller.into();
-        match &self.inner.store {
-            Store::Memory(store) => {
-                store.reset(KeyRef::new(policy, caller.parts()));
-                Ok(())
-            }
-            Store::RedisBackend(store) => {
-                unavailable(policy, store.reset(&self.key(policy, &caller)).await)
-            }
-        }
+        let reset = self.inner.backend.reset(policy, &caller.into()).await;
+        unavailable(policy, reset)
     }
 
-    /// Gives back what an admitted call took, once: a login that succeeded need not count.
+    /// Refunds an admitted call, once: a login that succeeded need not count.
     ///
-    /// A sliding window is then as if the call had never been; a fixed window or sliding counter
-    /// counts its units no more, if it still did; a token bucket gets its tokens back, as far as
-    /// there is room. Giving back a decision a second time, or one that was only
-    /// [looked](Self::peek) at, does nothing.
+    /// A sliding window is then as if the call had never been. A fixed window or sliding counter
+    /// no longer counts its units, unless they have expired already. A token bucket receives its
+    /// tokens, as far as there is room. A second refund of a decision, or one of a
+    /// [peek](Self::peek), does nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -57,37 +41,24 @@ impl Limiter {
     /// if password_is_right {
     ///     limiter.refund(&decision).await?;
     /// }
-    /// assert_eq!(limiter.peek_n(&FAILURES, "alice", 0).await?.remaining(), 3);
+    /// assert_eq!(limiter.peek(&FAILURES, "alice").cost(0).await?.remaining(), 3);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`RateLimitError::Unavailable`] when the store cannot do it within the deadline. It can then be
-    /// tried again, as after a refund whose future was dropped; of another algorithm than a sliding
-    /// window only if nothing was sent to the store yet, else the units may have been given back
-    /// already, and are not a second time.
+    /// [`RateLimitError::Unavailable`] if the store cannot do it within the deadline. Try again
+    /// then, as after a refund whose future was dropped. For algorithms other than the sliding
+    /// window a second try does nothing once the command was sent: the units may have been
+    /// refunded.
     pub async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
-        let Some(charge) = decision.charge() else { return Ok(()) };
-        let Some(mut claim) = charge.claim() else { return Ok(()) };
-        let (policy, caller) = (&charge.policy, &charge.caller);
-        let refund = Refund { policy, cost: charge.cost, mark: charge.mark, id: charge.id };
-        let answer = match &self.inner.store {
-            // Passed uncounted, for want of room.
-            Store::Memory(_) if charge.decided_by == DecidedBy::Nobody => Ok(()),
-            Store::Memory(store) => {
-                store.refund(KeyRef::new(policy, caller.parts()), refund);
-                Ok(())
-            }
-            Store::RedisBackend(store) => {
-                let key = self.key(policy, caller);
-                // A log gives back by name: what is gone is not taken out again.
-                let sent = || claim.again = policy.algorithm() == Algorithm::SlidingWindow;
-                unavailable(policy, store.refund(&key, refund, charge.decided_by, sent).await)
-            }
-        };
-        claim.again &= answer.is_err();
-        answer
+        let Some(receipt) = decision.receipt() else { return Ok(()) };
+        let Some(mut guard) = receipt.claim() else { return Ok(()) };
+        // A log refunds its entries by their ids: entries that are gone are not refunded again.
+        let on_send = || guard.release = receipt.policy.algorithm() == Algorithm::SlidingWindow;
+        let refund = self.inner.backend.refund(receipt, on_send).await;
+        guard.release &= refund.is_err();
+        unavailable(&receipt.policy, refund)
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use self::file::OverridesFile;
-use super::{Inner, Limiter, Store};
+use super::{Inner, Limiter};
 use crate::{
     error::UnavailableReason,
     overrides::{Fault, Layer, Override, OverrideError, OverrideSource, document, judge},
@@ -163,14 +163,11 @@ impl Limiter {
     }
 
     fn overrides_key(&self) -> String {
-        format!("{}{HASH}", self.inner.prefix)
+        format!("{}{HASH}", self.inner.backend.prefix())
     }
 
     fn remote(&self) -> Result<&RedisBackend, OverrideError> {
-        match &self.inner.store {
-            Store::RedisBackend(remote) => Ok(remote),
-            Store::Memory(_) => Err(Fault::NoRedis.into()),
-        }
+        self.inner.backend.redis().map(|redis| &**redis).ok_or_else(|| Fault::NoRedis.into())
     }
 }
 

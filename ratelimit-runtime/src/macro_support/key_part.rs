@@ -1,11 +1,11 @@
 //! The parts of a key. Method look-up finds the first `pick` that fits: for text and whole numbers,
 //! which need no formatting; one `Deref` further for an `Option`, then for a reference to one, and at
 //! last for everything else. None of them has bounds: a value without a `Display` is reported by
-//! [`KeyPart::add_to`], at the value.
+//! [`KeyPart::push_to`], at the value.
 
 use std::{fmt::Display, ops::Deref};
 
-use super::Call;
+use super::CallBuilder;
 
 /// The part that `value` makes.
 pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
@@ -48,8 +48,8 @@ impl<'a, T: ?Sized> Deref for Borrowed<'a, T> {
     }
 }
 
-impl<T: Text + ?Sized> Part<'_, T> {
-    /// What adds the value.
+impl<T: AsText + ?Sized> Part<'_, T> {
+    /// Returns what appends the value.
     #[expect(clippy::unnecessary_wraps, reason = "one of several of this name")]
     #[must_use]
     pub const fn pick(&self) -> Option<&Self> {
@@ -94,14 +94,14 @@ impl<'a, T: ?Sized> Plain<'a, T> {
     note = "an `Option` of such a value is a part too, and a tuple makes several parts"
 )]
 pub trait KeyPart {
-    /// Adds the value, or a part that no value equals.
+    /// Appends the value; without one, a part that no value equals.
     #[doc(hidden)]
-    fn add_to(value: Option<&Self>, call: &mut Call);
+    fn push_to(value: Option<&Self>, call: &mut CallBuilder);
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyPart for T {
-    fn add_to(value: Option<&Self>, call: &mut Call) {
+    fn push_to(value: Option<&Self>, call: &mut CallBuilder) {
         match value {
             Some(value) => call.caller.push(value),
             None => call.caller.push_none(),
@@ -110,32 +110,32 @@ impl<T: Display + ?Sized> KeyPart for T {
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: Text + ?Sized> KeyPart for Part<'_, T> {
-    fn add_to(value: Option<&Self>, call: &mut Call) {
+impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
+    fn push_to(value: Option<&Self>, call: &mut CallBuilder) {
         let Some(Part(Optional(Borrowed(Plain(value))))) = value else { return };
         value.with_text(|text| call.caller.push_text(text));
     }
 }
 
 /// A value whose text is at hand, or made without a formatter: the same that its `Display` writes.
-pub trait Text {
+pub trait AsText {
     /// Calls `take` with the text.
     fn with_text(&self, take: impl FnOnce(&str));
 }
 
-impl Text for str {
+impl AsText for str {
     fn with_text(&self, take: impl FnOnce(&str)) {
         take(self);
     }
 }
 
-impl Text for String {
+impl AsText for String {
     fn with_text(&self, take: impl FnOnce(&str)) {
         take(self);
     }
 }
 
-impl<T: Text + ?Sized> Text for &T {
+impl<T: AsText + ?Sized> AsText for &T {
     fn with_text(&self, take: impl FnOnce(&str)) {
         (**self).with_text(take);
     }
@@ -143,7 +143,7 @@ impl<T: Text + ?Sized> Text for &T {
 
 macro_rules! whole_numbers {
     ($($number:ty)*) => {$(
-        impl Text for $number {
+        impl AsText for $number {
             fn with_text(&self, take: impl FnOnce(&str)) {
                 take(itoa::Buffer::new().format(*self));
             }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_text_is_what_the_value_displays_as() {
-        fn assert_same(value: &(impl Text + Display + ?Sized)) {
+        fn assert_same(value: &(impl AsText + Display + ?Sized)) {
             value.with_text(|text| assert_eq!(text, value.to_string()));
         }
         for text in ["", "alice", "a/b"] {

@@ -109,7 +109,7 @@ impl RedisClient {
         let sent = Instant::now();
         let answer = self.run(key, &call, deadline, || {}).await;
         if !matches!(answer, Err(Failure::NotAsked(_))) {
-            telemetry::asked(&answer, sent);
+            telemetry::store_answered(&answer, sent);
         }
         call.decode(&answer?)
     }

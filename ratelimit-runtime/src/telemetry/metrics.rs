@@ -38,7 +38,7 @@ pub(super) fn decided(policy: &'static str, answer: Verdict, decided_by: Decided
     counter.increment(1);
 }
 
-pub(super) fn asked(is_answered: bool, took: Duration) {
+pub(super) fn store_answered(is_answered: bool, took: Duration) {
     static TIMES: [OnceCell<Histogram>; 2] = [OnceCell::new(), OnceCell::new()];
     let times = TIMES[usize::from(is_answered)].get_or_init(|| {
         metrics::describe_histogram!(

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dashboard, Failed, actions, json, limits::Known};
 use crate::{
-    caller::Caller, error::RateLimitError, limiter::CheckRequest, policy::Policy,
-    request::OnStoreError,
+    caller::Caller, error::RateLimitError, limiter::Check, policy::Policy, request::OnStoreError,
 };
 
 /// The most parts of a caller.
@@ -97,9 +96,8 @@ impl Dashboard {
 
     async fn tell(&self, known: &Known, caller: Caller) -> Result<Response, Failed> {
         let policy = known.numbers.ok_or_else(not_called)?;
-        let left =
-            self.peek(&policy, &caller).cost(0).peek().await.map_err(|why| not_told(&why))?;
-        let next = match self.peek(&policy, &caller).peek().await {
+        let left = self.peek(&policy, &caller).cost(0).await.map_err(|why| not_told(&why))?;
+        let next = match self.peek(&policy, &caller).await {
             Ok(_) => Duration::ZERO,
             Err(RateLimitError::Exceeded(refused)) => refused.retry_after(),
             Err(error) => return Err(not_told(&error)),
@@ -115,8 +113,8 @@ impl Dashboard {
     }
 
     /// A look at what the store knows, and not at what this process would make up without it.
-    fn peek<'a>(&'a self, policy: &'a Policy, caller: &Caller) -> CheckRequest<'a> {
-        let request = self.limiter.request(policy, caller.clone());
+    fn peek<'a>(&'a self, policy: &'a Policy, caller: &Caller) -> Check<'a> {
+        let request = self.limiter.peek(policy, caller.clone());
         request.on_store_error(OnStoreError::Deny)
     }
 }

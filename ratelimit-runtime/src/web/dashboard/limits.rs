@@ -135,7 +135,7 @@ impl Dashboard {
         View {
             process: process(),
             servers: limiter.servers().into_iter().map(server).collect(),
-            store: if limiter.memory().is_some() { "memory" } else { "redis" },
+            store: limiter.backend().name(),
             target: target.to_string(),
             is_fleet: target == OverrideSource::Redis,
             enforcement: overrides

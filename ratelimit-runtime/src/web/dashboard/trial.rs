@@ -10,13 +10,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{Dashboard, Failed, actions, json};
-use crate::{
-    caller::Caller,
-    error::UnavailableReason,
-    limiter::{Limiter, Terms},
-    policy::Policy,
-    request::{Op, Outcome, Request},
-};
+use crate::{error::RateLimitError, limiter::Limiter, policy::Policy};
 use ratelimit_core::Algorithm;
 
 /// Room for a key for each algorithm and each page that tries them. They are all of one limit, which
@@ -33,7 +27,7 @@ pub(super) struct Trial(Limiter);
 
 impl Default for Trial {
     fn default() -> Self {
-        Self(Limiter::builder().max_keys(MOST_KEYS).in_memory())
+        Self(Limiter::builder().max_keys(MOST_KEYS).instrument(false).in_memory())
     }
 }
 
@@ -95,30 +89,34 @@ impl Question {
 }
 
 impl Trial {
-    /// Decides the calls, and looks what is left after them. Unseen: they are no calls of the
-    /// service.
-    async fn call(&self, policy: &Policy, asked: &Question) -> Result<Answer, UnavailableReason> {
-        let caller = Caller::from(&asked.name);
-        let ask = async |cost, op| -> Result<Outcome, UnavailableReason> {
-            let request = Request { policy, written: policy, op, cost, id: None };
-            self.0.decide(&caller, request, Terms::default()).await
-        };
+    /// Decides the calls, and peeks at what is left after them. Nothing of it is recorded: these
+    /// are no calls of the service.
+    async fn call(&self, policy: &Policy, asked: &Question) -> Result<Answer, RateLimitError> {
         let mut admitted = Vec::new();
         for _ in 0..asked.calls {
-            admitted.push(ask(1, Op::Take).await?.admitted);
+            match self.0.check(policy, &asked.name).await {
+                Ok(_) => admitted.push(true),
+                Err(RateLimitError::Exceeded(_)) => admitted.push(false),
+                Err(error) => return Err(error),
+            }
         }
-        let (left, next) = (ask(0, Op::Peek).await?, ask(1, Op::Peek).await?);
-        let millis = |micros| Duration::from(micros).as_secs_f64() * 1e3;
+        let left = self.0.peek(policy, &asked.name).cost(0).await?;
+        let next = match self.0.peek(policy, &asked.name).await {
+            Ok(_) => Duration::ZERO,
+            Err(RateLimitError::Exceeded(refused)) => refused.retry_after(),
+            Err(error) => return Err(error),
+        };
+        let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
         Ok(Answer {
             admitted,
-            remaining: left.remaining,
-            next: if next.admitted { 0.0 } else { millis(next.wait) },
-            reset: millis(left.reset),
+            remaining: left.remaining(),
+            next: millis(next),
+            reset: millis(left.reset_after()),
         })
     }
 }
 
-fn full(_: UnavailableReason) -> Failed {
+fn full(_: RateLimitError) -> Failed {
     let why = "as many trials are going on as there may be; try again in a minute";
     Failed::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }

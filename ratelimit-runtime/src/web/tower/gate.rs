@@ -21,7 +21,7 @@ use super::{
 use crate::{
     caller::{self, Caller},
     error::RateLimitError,
-    limiter::{Limiter, installed},
+    limiter::{Limiter, limiter},
     observe::{Audience, observe_for},
     policy::Policy,
     web::{HeaderSyntax, Refusal, identity::SharedFn},
@@ -184,13 +184,13 @@ where
                 Ok(caller) => caller,
                 Err(refusal) => return Ok(refuse(refusal)),
             };
-            let limiter = layer.limiter.as_ref().unwrap_or_else(|| installed());
+            let limiter = layer.limiter.as_ref().unwrap_or_else(|| limiter());
             // The gate's own identity is found in the request as well: its client may see the numbers.
             let client = caller::current().unwrap_or_else(Caller::shared);
             let audience = Audience { caller: client.clone(), explicit_keys: false };
-            let check = limiter.request(&layer.policy, caller).observed_as(client);
+            let check = limiter.check(&layer.policy, caller).observed_as(client);
             let checked = async {
-                check.check().await?;
+                check.await?;
                 Ok::<_, RateLimitError>(inner.call(Request::from_parts(head, body)).await)
             };
             let (checked, answers) = observe_for(audience, checked).await;

@@ -1,0 +1,141 @@
+//! The backend of a limiter: the one place that tells memory from Redis.
+
+use std::sync::Arc;
+
+use super::check::Terms;
+use crate::{
+    caller::Caller,
+    decision::Receipt,
+    error::UnavailableReason,
+    key::{Key, KeyRef},
+    memory::MemoryStore,
+    policy::Policy,
+    redis::RedisBackend,
+    request::{DecidedBy, Detail, OnStoreError, Outcome, Refund, Request},
+};
+
+/// The place where calls are counted, and what a call gets if it cannot decide.
+pub(crate) struct Backend {
+    store: Store,
+    /// The start of every key on Redis.
+    prefix: Box<str>,
+    on_store_error: OnStoreError,
+}
+
+pub(super) enum Store {
+    Memory(MemoryStore),
+    Redis(Arc<RedisBackend>),
+}
+
+impl Backend {
+    pub(super) fn new(store: Store, prefix: Box<str>, on_store_error: OnStoreError) -> Self {
+        Self { store, prefix, on_store_error }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The name of the backend in logs and on pages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.store {
+            Store::Memory(_) => "memory",
+            Store::Redis(_) => "redis",
+        }
+    }
+
+    /// Redis, if calls are counted there.
+    pub(crate) fn redis(&self) -> Option<&Arc<RedisBackend>> {
+        match &self.store {
+            Store::Memory(_) => None,
+            Store::Redis(redis) => Some(redis),
+        }
+    }
+
+    /// Decides a call without an await, if calls are counted in memory.
+    #[inline]
+    pub(super) fn decide_now(
+        &self,
+        request: Request<'_>,
+        caller: &Caller,
+        detail: Detail,
+        terms: Terms,
+    ) -> Option<Result<Outcome, UnavailableReason>> {
+        let Store::Memory(store) = &self.store else { return None };
+        let key = KeyRef::new(request.policy, caller.parts());
+        let decided = match detail {
+            Detail::Full => store.decide(key, request),
+            Detail::Admission => store.decide_unseen(key, request),
+        };
+        Some(decided.or_else(|reason| self.without_room(request, terms, reason)))
+    }
+
+    /// Decides a call.
+    pub(super) async fn decide(
+        &self,
+        request: Request<'_>,
+        caller: &Caller,
+        terms: Terms,
+    ) -> Result<Outcome, UnavailableReason> {
+        if let Some(decided) = self.decide_now(request, caller, Detail::Full, terms) {
+            return decided;
+        }
+        let Store::Redis(redis) = &self.store else { unreachable!("memory decides at once") };
+        let key = self.key(request.policy, caller);
+        redis.decide(&key, request, terms.max_wait, terms.on_store_error).await
+    }
+
+    /// Returns the answer to a call for which memory has no room. No other store could count it.
+    #[cold]
+    fn without_room(
+        &self,
+        request: Request<'_>,
+        terms: Terms,
+        reason: UnavailableReason,
+    ) -> Result<Outcome, UnavailableReason> {
+        match terms.on_store_error.unwrap_or(self.on_store_error) {
+            OnStoreError::Allow => Ok(Outcome::unlimited(request)),
+            OnStoreError::Local | OnStoreError::Deny => Err(reason),
+        }
+    }
+
+    /// Removes everything that is counted for `caller` under `policy`.
+    pub(super) async fn reset(
+        &self,
+        policy: &Policy,
+        caller: &Caller,
+    ) -> Result<(), UnavailableReason> {
+        match &self.store {
+            Store::Memory(store) => {
+                store.reset(KeyRef::new(policy, caller.parts()));
+                Ok(())
+            }
+            Store::Redis(redis) => redis.reset(&self.key(policy, caller)).await,
+        }
+    }
+
+    /// Refunds a call where it was decided. `on_send` runs before a command that may be executed.
+    pub(super) async fn refund(
+        &self,
+        receipt: &Receipt,
+        on_send: impl FnOnce(),
+    ) -> Result<(), UnavailableReason> {
+        let Receipt { policy, caller, cost, mark, id, decided_by, .. } = receipt;
+        let refund = Refund { policy, cost: *cost, mark: *mark, id: *id };
+        match &self.store {
+            // Passed uncounted, for want of room.
+            Store::Memory(_) if *decided_by == DecidedBy::Nobody => Ok(()),
+            Store::Memory(store) => {
+                store.refund(KeyRef::new(policy, caller.parts()), refund);
+                Ok(())
+            }
+            Store::Redis(redis) => {
+                redis.refund(&self.key(policy, caller), refund, *decided_by, on_send).await
+            }
+        }
+    }
+
+    fn key(&self, policy: &Policy, caller: &Caller) -> Key {
+        Key::compose(&self.prefix, policy, caller.parts())
+    }
+}
