@@ -98,8 +98,8 @@ pub mod calls {
 /// # Panics
 ///
 /// When it is not.
-pub fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+pub fn now<T>(future: impl IntoFuture<Output = T>) -> T {
+    match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("the embedded store does not wait"),
     }

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let answer = match login(&limiter, "ali baba", password).await {
             Ok(true) => "welcome".to_owned(),
             Ok(false) => {
-                let left = limiter.peek_n(&ATTEMPTS, "ali baba", 0).await?.remaining();
+                let left = limiter.peek(&ATTEMPTS, "ali baba").cost(0).await?.remaining();
                 format!("wrong, {left} attempts left")
             }
             Err(error) => error.to_string(),

@@ -11,8 +11,8 @@ use std::{
 type Done = Result<(), RateLimitError>;
 
 /// The output of a future that is ready at once.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+fn now<T>(future: impl IntoFuture<Output = T>) -> T {
+    match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("the embedded store does not wait"),
     }
@@ -129,9 +129,9 @@ fn memory_is_reckoned_as_it_is_held() {
                 for policy in &policies {
                     // Some have room in place, some do not.
                     let name = "x".repeat(usize::try_from(caller % 60).unwrap());
-                    let call = limiter.request(policy, format!("{name}{caller}"));
+                    let call = limiter.check(policy, format!("{name}{caller}"));
                     let call = if policy.name() == "ids" { call.request_id(round) } else { call };
-                    let answer = now(call.cost(1 + caller % 3).check());
+                    let answer = now(call.cost(1 + caller % 3));
                     full += i32::from(matches!(answer, Err(RateLimitError::Unavailable(_))));
                 }
             }

@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut printed = String::new();
     loop {
-        let threshold = limiter.peek_n(&SHARED, "anyone", 0).await?.threshold();
+        let threshold = limiter.peek(&SHARED, "anyone").cost(0).await?.threshold();
         let enforcement = limiter.overrides().enforcement();
         let enforcement = enforcement.map_or("as written", |(enforcement, _)| enforcement.as_str());
         let holds = format!("{threshold}, {enforcement}");

@@ -112,7 +112,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime")
-            .block_on(Limiter::in_memory().check_n(&policy, "alice", cost));
+            .block_on(Limiter::in_memory().check_n(&policy, "alice", cost).into_future());
         match runtime {
             Err(RateLimitError::InvalidPolicy(error)) => {
                 let validated = policy.validate().expect_err("the same rule");

@@ -676,8 +676,8 @@ async fn samples_tell_what_redis_did_not_decide() {
     server.kill();
     for _ in 0..10 {
         let _ = limiter.check(&P, "bob").await;
-        let bob = limiter.request(&P, "bob").on_store_error(ratelimit_runtime::OnStoreError::Deny);
-        let _ = bob.check().await;
+        let bob = limiter.check(&P, "bob").on_store_error(ratelimit_runtime::OnStoreError::Deny);
+        let _ = bob.await;
     }
     let (mut counts, mut failure) = ([0_u64; 6], Value::Null);
     let counting = async {

@@ -74,9 +74,9 @@ async fn a_refused_call_is_admitted_after_its_wait_and_not_before() {
 async fn looking_consumes_nothing_and_says_what_a_call_would_be_told() {
     with_each(async |make, limiter| {
         let policy = make("look", DAY, 2);
-        assert_eq!(limiter.peek_n(&policy, "alice", 0).await.unwrap().remaining(), 2);
+        assert_eq!(limiter.peek(&policy, "alice").cost(0).await.unwrap().remaining(), 2);
         assert_eq!(
-            limiter.peek_n(&policy, "alice", 0).await.unwrap().reset_after(),
+            limiter.peek(&policy, "alice").cost(0).await.unwrap().reset_after(),
             Duration::ZERO
         );
         for left in [1, 0] {
@@ -87,7 +87,7 @@ async fn looking_consumes_nothing_and_says_what_a_call_would_be_told() {
         }
         exceeded(limiter.peek(&policy, "alice").await);
         exceeded(limiter.check(&policy, "alice").await);
-        let left = limiter.peek_n(&policy, "alice", 0).await.unwrap();
+        let left = limiter.peek(&policy, "alice").cost(0).await.unwrap();
         assert_eq!(left.remaining(), 0);
         assert!(left.replenish_after() > Duration::ZERO);
     })
@@ -121,10 +121,11 @@ async fn tiers_are_charged_together_or_not_at_all() {
         let two_days = make("mail", 2 * DAY, 6);
         let left = match mail.algorithm().as_str() {
             // One log serves all tiers, whichever of them is asked.
-            "sliding_window" => limiter.peek_n(&two_days, "box", 0).await.unwrap().remaining(),
+            "sliding_window" => limiter.peek(&two_days, "box").cost(0).await.unwrap().remaining(),
             // The others keep numbers by tier: the first one is asked alone.
             _ => limiter
-                .peek_n(&make("mail", DAY, 6), "box", 0)
+                .peek(&make("mail", DAY, 6), "box")
+                .cost(0)
                 .await
                 .map_or(0, |left| left.remaining()),
         };
@@ -183,7 +184,7 @@ async fn a_changed_threshold_goes_on_with_the_same_history() {
         }
         let is_bucket = make("", DAY, 1).algorithm().as_str() == "token_bucket";
         // Half of the bucket is left, and a bucket never holds more than its size.
-        let wider = limiter.peek_n(&make("changed", DAY, 16), "alice", 0).await.unwrap();
+        let wider = limiter.peek(&make("changed", DAY, 16), "alice").cost(0).await.unwrap();
         assert_eq!(wider.remaining(), if is_bucket { 4 } else { 12 });
         let narrower = limiter.check(&make("changed", DAY, 2), "alice").await;
         if is_bucket {
@@ -279,7 +280,7 @@ async fn a_token_bucket_does_not_drift_in_a_million_calls() {
     let start = tokio::time::Instant::now();
     limiter.check_n(&POLICY, "alice", 2).await.unwrap();
     for _ in 0..CALLS {
-        let left = limiter.peek_n(&POLICY, "alice", 0).await.unwrap();
+        let left = limiter.peek(&POLICY, "alice").cost(0).await.unwrap();
         assert_eq!(left.remaining(), 0);
         tokio::time::advance(left.replenish_after()).await;
         limiter.check(&POLICY, "alice").await.unwrap();

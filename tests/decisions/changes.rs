@@ -15,7 +15,7 @@ const ALGORITHMS: [New; 4] =
     [Policy::sliding_window, Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket];
 
 async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
-    limiter.peek_n(policy, "alice", 0).await.unwrap().remaining()
+    limiter.peek(policy, "alice").cost(0).await.unwrap().remaining()
 }
 
 /// As in a deploy that changes the limit, while processes of both versions decide.
@@ -99,10 +99,10 @@ async fn what_is_given_back_under_another_policy_is_its_own() {
 async fn an_id_that_was_charged_again_is_not_given_back_by_the_first_charge() {
     on_each_store(async |limiter| {
         let policy = Policy::sliding_window("again", HOUR, 10);
-        let job = || limiter.request(&policy, "alice").cost(2).request_id("job");
-        let first = job().check().await.unwrap();
+        let job = || limiter.check(&policy, "alice").cost(2).request_id("job");
+        let first = job().await.unwrap();
         limiter.reset(&policy, "alice").await.unwrap();
-        let second = job().check().await.unwrap();
+        let second = job().await.unwrap();
         limiter.refund(&first).await.unwrap();
         assert_eq!(left(limiter, &policy).await, 8);
         limiter.refund(&second).await.unwrap();
@@ -119,8 +119,8 @@ async fn an_override_that_is_taken_back_has_forgotten_nothing() {
             let brief = Override::new().threshold(2).period(Duration::from_millis(40));
             limiter.overrides().set("eased", brief).unwrap();
             for _ in 0..16 {
-                let request = limiter.request(&policy, "alice").max_wait(MINUTE);
-                request.check().await.unwrap();
+                let request = limiter.check(&policy, "alice").max_wait(MINUTE);
+                request.await.unwrap();
             }
             limiter.overrides().remove("eased");
             assert_eq!(left(limiter, &policy).await, 4, "{policy:?}");
@@ -152,16 +152,17 @@ async fn penalties_under_a_lowered_threshold_count_alike_in_both_stores() {
 async fn a_look_with_an_id_answers_as_the_call_would() {
     on_each_store(async |limiter| {
         let policy = Policy::sliding_window("look", HOUR, 3);
-        let job = |id: u32| limiter.request(&policy, "alice").cost(2).request_id(id);
-        job(1).check().await.unwrap();
-        assert_eq!(job(1).peek().await.unwrap().remaining(), 1);
+        let job = |id: u32| limiter.check(&policy, "alice").cost(2).request_id(id);
+        let peek = |id: u32| limiter.peek(&policy, "alice").cost(2).request_id(id);
+        job(1).await.unwrap();
+        assert_eq!(peek(1).await.unwrap().remaining(), 1);
         // There is no place for another call, which has not been charged.
-        job(2).peek().await.unwrap_err();
-        assert_eq!(job(1).peek().await.unwrap().remaining(), 1);
+        peek(2).await.unwrap_err();
+        assert_eq!(peek(1).await.unwrap().remaining(), 1);
         assert_eq!(left(limiter, &policy).await, 1);
         // Other algorithms remember no ids, neither for a look.
         let counter = Policy::sliding_counter("look", HOUR, 3);
-        limiter.request(&counter, "alice").request_id(1).peek().await.unwrap_err();
+        limiter.peek(&counter, "alice").request_id(1).await.unwrap_err();
     })
     .await;
 }

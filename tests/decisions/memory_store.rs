@@ -157,7 +157,7 @@ async fn bytes_are_bounded_and_shared_as_keys_are() {
     let small = limiter.check_n(&BULK, "small", 3).await.unwrap();
     assert_eq!(small.remaining(), 9_997);
     full(limiter.check_n(&BULK, "small", 1_000).await);
-    assert_eq!(limiter.peek_n(&BULK, "small", 0).await.unwrap().remaining(), 9_997);
+    assert_eq!(limiter.peek(&BULK, "small").cost(0).await.unwrap().remaining(), 9_997);
     limiter.reset(&BULK, 0).await.unwrap();
     assert_eq!(limiter.check_n(&BULK, "small", 1_000).await.unwrap().remaining(), 8_997);
     // Other limits have room, and callers who are known go on.
@@ -208,10 +208,10 @@ async fn a_full_store_in_memory_obeys_on_store_error() {
             allowing(&limiter, "new").await.unwrap();
             full(denying(&limiter, "new").await);
             full(local(&limiter, "new").await);
-            let call = || limiter.request(&LOGIN, "new");
-            call().on_store_error(OnStoreError::Allow).check().await.unwrap();
-            full(call().on_store_error(OnStoreError::Deny).check().await);
-            full(call().on_store_error(OnStoreError::Local).check().await);
+            let call = || limiter.check(&LOGIN, "new");
+            call().on_store_error(OnStoreError::Allow).await.unwrap();
+            full(call().on_store_error(OnStoreError::Deny).await);
+            full(call().on_store_error(OnStoreError::Local).await);
         }
     }
 }

@@ -157,7 +157,7 @@ async fn judge_embedded(algorithm: Algorithm) {
             let decided = if record {
                 limiter.check_n(&case.policy, caller, cost).await
             } else {
-                limiter.peek_n(&case.policy, caller, cost).await
+                limiter.peek(&case.policy, caller).cost(cost).await
             };
             let actual = answer(&case.policy, decided);
             // Callers are not given `more`: a test of the store's own judges it.

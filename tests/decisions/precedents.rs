@@ -265,7 +265,7 @@ async fn s3_tiers() {
         assert_eq!((refused.threshold(), refused.period()), (1, MINUTE));
         // The refused call is charged to no tier: one unit is in the log, and one only.
         let log = Policy::sliding_window("mail", DAY, 10);
-        assert_eq!(limiter.peek_n(&log, "box", 0).await.unwrap().remaining(), 9);
+        assert_eq!(limiter.peek(&log, "box").cost(0).await.unwrap().remaining(), 9);
     })
     .await;
     let server = RedisServer::start();

@@ -19,7 +19,7 @@ const BUCKET: Policy = Policy::token_bucket("bucket", HOUR, 3).tier(DAY, 5);
 const ALL: [Policy; 4] = [LOG, COUNTER, WINDOW, BUCKET];
 
 async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
-    limiter.peek_n(policy, "alice", 0).await.unwrap().remaining()
+    limiter.peek(policy, "alice").cost(0).await.unwrap().remaining()
 }
 
 #[tokio::test]
@@ -118,7 +118,7 @@ async fn an_annotated_call_is_given_back_by_its_observer() {
                 limiter.refund(decision).await.unwrap();
             }
         }
-        assert_eq!(limiter.peek_n(&LOGIN, "alice", 0).await.unwrap().remaining(), expected);
+        assert_eq!(limiter.peek(&LOGIN, "alice").cost(0).await.unwrap().remaining(), expected);
     }
     login(&limiter, "alice", "right").await.unwrap_err();
 }
@@ -171,8 +171,8 @@ async fn a_call_that_nobody_decided_has_nothing_to_give_back() {
     let limiter = server.limiter().await;
     drop(server);
     for policy in &ALL {
-        let request = limiter.request(policy, "alice").on_store_error(OnStoreError::Allow);
-        let passed = request.check().await.unwrap();
+        let request = limiter.check(policy, "alice").on_store_error(OnStoreError::Allow);
+        let passed = request.await.unwrap();
         limiter.check_n(policy, "alice", 3).await.unwrap();
         limiter.refund(&passed).await.unwrap();
         assert_eq!(left(&limiter, policy).await, 0, "{policy:?}");

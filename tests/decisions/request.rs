@@ -19,20 +19,20 @@ fn fault<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> String {
 #[tokio::test]
 async fn one_id_is_charged_once() {
     on_each_store(async |limiter| {
-        let job = |id: u32| limiter.request(&LOG, "alice").cost(2).request_id(id);
+        let job = |id: u32| limiter.check(&LOG, "alice").cost(2).request_id(id);
         for _ in 0..3 {
-            assert_eq!(job(1).check().await.unwrap().remaining(), 3);
+            assert_eq!(job(1).await.unwrap().remaining(), 3);
         }
-        assert_eq!(job(2).check().await.unwrap().remaining(), 1);
+        assert_eq!(job(2).await.unwrap().remaining(), 1);
         // Admitted once, admitted again: also when there would be no place for another call.
-        assert!(job(3).check().await.is_err());
-        assert_eq!(job(1).check().await.unwrap().remaining(), 1);
+        assert!(job(3).await.is_err());
+        assert_eq!(job(1).await.unwrap().remaining(), 1);
         // A refused call was not charged, and may be admitted later.
         limiter.reset(&LOG, "alice").await.unwrap();
-        assert_eq!(job(3).check().await.unwrap().remaining(), 3);
+        assert_eq!(job(3).await.unwrap().remaining(), 3);
         // The ids of one caller are not those of another.
-        let bob = limiter.request(&LOG, "bob").request_id(3);
-        assert_eq!(bob.check().await.unwrap().remaining(), 4);
+        let bob = limiter.check(&LOG, "bob").request_id(3);
+        assert_eq!(bob.await.unwrap().remaining(), 4);
     })
     .await;
 }
@@ -40,14 +40,14 @@ async fn one_id_is_charged_once() {
 #[tokio::test]
 async fn an_id_given_back_is_free_again() {
     on_each_store(async |limiter| {
-        let job = || limiter.request(&LOG, "alice").cost(2).request_id("job");
-        let first = job().check().await.unwrap();
-        let again = job().check().await.unwrap();
+        let job = || limiter.check(&LOG, "alice").cost(2).request_id("job");
+        let first = job().await.unwrap();
+        let again = job().await.unwrap();
         limiter.refund(&again).await.unwrap();
-        assert_eq!(limiter.peek_n(&LOG, "alice", 0).await.unwrap().remaining(), 5);
+        assert_eq!(limiter.peek(&LOG, "alice").cost(0).await.unwrap().remaining(), 5);
         limiter.refund(&first).await.unwrap();
-        assert_eq!(limiter.peek_n(&LOG, "alice", 0).await.unwrap().remaining(), 5);
-        assert_eq!(job().check().await.unwrap().remaining(), 3);
+        assert_eq!(limiter.peek(&LOG, "alice").cost(0).await.unwrap().remaining(), 5);
+        assert_eq!(job().await.unwrap().remaining(), 3);
     })
     .await;
 }
@@ -55,14 +55,14 @@ async fn an_id_given_back_is_free_again() {
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_instant_are_given_back_by_their_ids() {
     let limiter = Limiter::in_memory();
-    let job = |id: u32| limiter.request(&LOG, "alice").request_id(id).check();
+    let job = |id: u32| limiter.check(&LOG, "alice").request_id(id);
     let (first, again) = (job(1).await.unwrap(), job(1).await.unwrap());
     job(2).await.unwrap();
     limiter.check(&LOG, "alice").await.unwrap();
     // One call, however many of its decisions are given back; the others stay charged.
     for decision in [&first, &again] {
         limiter.refund(decision).await.unwrap();
-        assert_eq!(limiter.peek_n(&LOG, "alice", 0).await.unwrap().remaining(), 3);
+        assert_eq!(limiter.peek(&LOG, "alice").cost(0).await.unwrap().remaining(), 3);
     }
     // The other one is still known by its id.
     assert_eq!(job(2).await.unwrap().remaining(), 3);
@@ -71,14 +71,14 @@ async fn calls_of_one_instant_are_given_back_by_their_ids() {
 #[tokio::test(start_paused = true)]
 async fn an_id_is_remembered_for_the_longest_period() {
     let limiter = Limiter::in_memory();
-    let job = || limiter.request(&LOG, "alice").request_id("job");
-    job().check().await.unwrap();
+    let job = || limiter.check(&LOG, "alice").request_id("job");
+    job().await.unwrap();
     tokio::time::advance(Duration::from_micros(59_999_999)).await;
     limiter.check(&LOG, "alice").await.unwrap();
-    assert_eq!(job().check().await.unwrap().remaining(), 3);
+    assert_eq!(job().await.unwrap().remaining(), 3);
     tokio::time::advance(Duration::from_micros(1)).await;
-    assert_eq!(job().check().await.unwrap().remaining(), 3);
-    assert_eq!(job().check().await.unwrap().remaining(), 3);
+    assert_eq!(job().await.unwrap().remaining(), 3);
+    assert_eq!(job().await.unwrap().remaining(), 3);
 }
 
 #[tokio::test]
@@ -88,14 +88,14 @@ async fn many_tasks_with_one_id_are_one_call() {
             .map(|_| {
                 let limiter = limiter.clone();
                 tokio::spawn(async move {
-                    limiter.request(&LOG, "alice").request_id("one").check().await.map(drop)
+                    limiter.check(&LOG, "alice").request_id("one").await.map(drop)
                 })
             })
             .collect();
         for call in calls {
             call.await.unwrap().unwrap();
         }
-        assert_eq!(limiter.peek_n(&LOG, "alice", 0).await.unwrap().remaining(), 4);
+        assert_eq!(limiter.peek(&LOG, "alice").cost(0).await.unwrap().remaining(), 4);
     })
     .await;
 }
@@ -108,11 +108,11 @@ async fn an_id_needs_a_log_without_refusals() {
         Policy::sliding_counter("p", MINUTE, 5),
         Policy::token_bucket("p", MINUTE, 5),
     ] {
-        let answer = limiter.request(&policy, "alice").request_id(1).check().await;
+        let answer = limiter.check(&policy, "alice").request_id(1).await;
         assert!(fault(answer).starts_with("a request id needs a `sliding_window`"));
     }
     let penalty = LOG.count_rejected();
-    let answer = limiter.request(&penalty, "alice").request_id(1).check().await;
+    let answer = limiter.check(&penalty, "alice").request_id(1).await;
     assert!(fault(answer).starts_with("a request id does not go with `count_rejected`"));
 }
 
@@ -124,7 +124,7 @@ async fn a_call_waits_for_its_place() {
     on_each_store(async |limiter| {
         let start = Instant::now();
         for _ in 0..5 {
-            limiter.request(&POLICY, "alice").max_wait(MINUTE).check().await.unwrap();
+            limiter.check(&POLICY, "alice").max_wait(MINUTE).await.unwrap();
         }
         // Two at once, two after a period, the fifth after two.
         assert!(start.elapsed() >= BRIEF * 2, "{:?}", start.elapsed());
@@ -138,7 +138,7 @@ async fn a_wait_that_could_not_be_enough_is_refused_at_once() {
     let once = Policy::sliding_window("once", MINUTE, 1);
     let start = Instant::now();
     limiter.check(&once, "alice").await.unwrap();
-    let wait = |max_wait| limiter.request(&once, "alice").max_wait(max_wait).check();
+    let wait = |max_wait| limiter.check(&once, "alice").max_wait(max_wait);
     let Err(RateLimitError::Exceeded(refused)) = wait(Duration::from_micros(59_999_999)).await
     else {
         panic!("refused");
@@ -157,8 +157,8 @@ async fn waiting_calls_are_admitted_at_the_limits_pace_and_no_faster() {
             let limiter = limiter.clone();
             tokio::spawn(async move {
                 let paced = Policy::token_bucket("paced", Duration::from_secs(1), 1).burst(1);
-                let request = limiter.request(&paced, "all").max_wait(MINUTE);
-                request.check().await.unwrap();
+                let request = limiter.check(&paced, "all").max_wait(MINUTE);
+                request.await.unwrap();
                 start.elapsed()
             })
         })
@@ -176,10 +176,10 @@ async fn a_call_dropped_while_it_waits_takes_nothing() {
     let limiter = Limiter::in_memory();
     let once = Policy::sliding_window("once", MINUTE, 1);
     limiter.check(&once, "alice").await.unwrap();
-    let waiting = limiter.request(&once, "alice").max_wait(MINUTE).check();
+    let waiting = limiter.check(&once, "alice").max_wait(MINUTE);
     assert!(tokio::time::timeout(MINUTE / 2, waiting).await.is_err());
     tokio::time::advance(MINUTE / 2).await;
-    assert_eq!(limiter.peek_n(&once, "alice", 0).await.unwrap().remaining(), 1);
+    assert_eq!(limiter.peek(&once, "alice").cost(0).await.unwrap().remaining(), 1);
 }
 
 #[tokio::test(start_paused = true)]

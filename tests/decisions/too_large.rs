@@ -136,7 +136,7 @@ async fn it_says_which_number_is_too_small() {
     );
     let refused = too_large(limiter.peek(&bucket.burst(0), "alice").await);
     assert_eq!(refused.to_string(), "rate limit `bucket` admits nothing: its burst is 0");
-    assert_eq!(limiter.peek_n(&bucket.burst(0), "alice", 0).await.unwrap().remaining(), 0);
+    assert_eq!(limiter.peek(&bucket.burst(0), "alice").cost(0).await.unwrap().remaining(), 0);
     // Of several tiers, the one with the smallest threshold; what breaks a rule comes first.
     let tiers = Policy::sliding_window("tiers", MINUTE, 5).tier(MINUTE * 60, 20);
     assert_eq!(too_large(limiter.check_n(&tiers, "alice", 30).await).threshold(), 5);
@@ -210,7 +210,7 @@ async fn one_call_takes_no_more_from_a_log_than_redis_writes_in_a_moment() {
             "rate limit `log` never admits 1001 units at once: a sliding window takes at most 1000 \
              in one call"
         );
-        assert_eq!(too_large(limiter.peek_n(&LOG, "alice", 100_000).await).cost(), 100_000);
+        assert_eq!(too_large(limiter.peek(&LOG, "alice").cost(100_000).await).cost(), 100_000);
         assert_eq!(limiter.check_n(&LOG, "alice", 1_000).await.unwrap().remaining(), 99_000);
         // The threshold is told of where it is the smaller bound.
         let small = Policy::sliding_window("small", MINUTE, 1_000);

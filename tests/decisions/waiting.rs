@@ -22,9 +22,7 @@ fn wait_for(
     max_wait: Duration,
 ) -> JoinHandle<Answer> {
     let limiter = limiter.clone();
-    tokio::spawn(async move {
-        limiter.request(&policy, "alice").cost(cost).max_wait(max_wait).check().await
-    })
+    tokio::spawn(async move { limiter.check(&policy, "alice").cost(cost).max_wait(max_wait).await })
 }
 
 /// Calls that come one after the other, each before the one of before has its place.
@@ -72,7 +70,7 @@ async fn a_call_that_gives_up_is_one_refusal() {
         let refused = wait_for(limiter, POLICY, 2, SECOND).await.unwrap();
         assert!(matches!(refused, Err(RateLimitError::Exceeded(_))), "{refused:?}");
         // What the refusal has recorded fills the log.
-        assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 0);
+        assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 0);
     })
     .await;
 }
@@ -85,12 +83,12 @@ async fn a_call_records_its_refusal_when_it_gives_up_and_not_before() {
     // A token comes back every ten seconds, which is when this call would be admitted.
     let waiting = wait_for(&limiter, POLICY, 3, SECOND * 15);
     tokio::time::sleep(SECOND * 5).await;
-    assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 2);
+    assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 2);
     // Overtaken: it would have to wait for longer than it may.
     limiter.check_n(&POLICY, "alice", 2).await.unwrap();
     assert!(waiting.await.unwrap().is_err());
     // The token of these ten seconds is gone.
-    assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 0);
+    assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 0);
 }
 
 /// Fills the limit, and starts a call that has to wait for most of an hour.

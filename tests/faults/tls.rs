@@ -152,7 +152,7 @@ async fn a_cluster_is_asked_and_followed_over_tls() {
     let (slot, home) = (cluster.slot(key), cluster.home(key));
     let mut remaining = Vec::new();
     cluster.migrate(slot, home, (home + 1) % 3, || {
-        let call = || Handle::current().block_on(limiter.check(&POLICY, 0));
+        let call = || Handle::current().block_on(limiter.check(&POLICY, 0).into_future());
         remaining.push(block_in_place(call).unwrap().remaining());
     });
     assert_eq!(remaining, [1, 0]);

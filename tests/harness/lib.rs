@@ -91,8 +91,8 @@ pub async fn limiter_on(url: &str, on_store_error: OnStoreError) -> Limiter {
 pub async fn until_decided(limiter: &Limiter) {
     const PROBE: Policy = Policy::fixed_window("probe", Duration::from_secs(1), 1_000_000);
     until("a decision of the store", async || {
-        let request = limiter.request(&PROBE, "probe").on_store_error(OnStoreError::Deny);
-        request.check().await.ok().map(drop)
+        let check = limiter.check(&PROBE, "probe").on_store_error(OnStoreError::Deny);
+        check.await.ok().map(drop)
     })
     .await;
 }

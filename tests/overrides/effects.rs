@@ -94,7 +94,7 @@ async fn nothing_is_left_to_a_caller_above_a_lowered_limit() {
             let algorithm = policy.algorithm();
             limiter.check_n(&policy, "alice", 7).await.unwrap();
             limiter.overrides().set("lowered", Override::new().threshold(3)).unwrap();
-            let left = limiter.peek_n(&policy, "alice", 0).await.map(|left| left.remaining());
+            let left = limiter.peek(&policy, "alice").cost(0).await.map(|left| left.remaining());
             // A bucket has two tokens, which it keeps.
             let expected =
                 if policy == Policy::token_bucket("lowered", MINUTE * 60, 9) { 2 } else { 0 };
@@ -137,7 +137,7 @@ async fn a_limit_is_rehearsed_switched_off_and_on_again() {
         };
         let key_is_counted = async |limiter: &Limiter| {
             let policy = Policy::sliding_window("reply", MINUTE, 2);
-            limiter.peek_n(&policy, "alice", 0).await.unwrap().remaining()
+            limiter.peek(&policy, "alice").cost(0).await.unwrap().remaining()
         };
         enforce("reply", Enforcement::Off);
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 10);
@@ -194,9 +194,9 @@ async fn a_rehearsed_check_tells_what_is_left_and_nothing_can_be_given_back_of_a
     assert_eq!((passed.remaining(), passed.threshold()), (0, 1));
     assert!(passed.replenish_after() > MINUTE / 2);
     limiter.refund(&passed).await.unwrap();
-    assert_eq!(limiter.peek_n(&policy, "alice", 0).await.unwrap().remaining(), 0);
+    assert_eq!(limiter.peek(&policy, "alice").cost(0).await.unwrap().remaining(), 0);
     limiter.refund(&admitted).await.unwrap();
-    assert_eq!(limiter.peek_n(&policy, "alice", 0).await.unwrap().remaining(), 1);
+    assert_eq!(limiter.peek(&policy, "alice").cost(0).await.unwrap().remaining(), 1);
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ async fn reply() -> Result<(), RateLimitError> {
 }
 
 async fn threshold(limiter: &Limiter) -> u32 {
-    limiter.peek_n(&POLICY, "anyone", 0).await.unwrap().threshold()
+    limiter.peek(&POLICY, "anyone").cost(0).await.unwrap().threshold()
 }
 
 async fn until_threshold(limiter: &Limiter, expected: u32) -> Duration {

@@ -202,8 +202,8 @@ async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_
     let policy = Policy::sliding_window("p", HOUR, 3);
     limiter.check_n(&policy, "alice", 3).await.unwrap();
     let figures = flood(&server, 2_000, async || {
-        let request = limiter.request(&policy, "alice").max_wait(MINUTE);
-        request.check().await.map(drop)
+        let request = limiter.check(&policy, "alice").max_wait(MINUTE);
+        request.await.map(drop)
     });
     assert_few("max_wait", figures.await);
 
@@ -212,7 +212,7 @@ async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_
     limiter.check_n(&brief, "alice", 3).await.unwrap();
     exceeded(limiter.check(&brief, "alice").await);
     let () = server.command("FLUSHALL");
-    let waits = limiter.request(&brief, "alice").max_wait(HOUR).check();
+    let waits = limiter.check(&brief, "alice").max_wait(HOUR);
     tokio::time::timeout(Duration::from_secs(15), waits).await.expect("a place at once").unwrap();
 }
 
@@ -228,7 +228,7 @@ async fn a_wait_from_memory_is_never_longer_than_redis_has_it() {
     for _ in 0..500 {
         let (cost, start) = (rng.u32(1..=100), Instant::now());
         let told = exceeded(here.check_n(&policy, "alice", cost).await);
-        let asked = exceeded(elsewhere.peek_n(&policy, "alice", cost).await);
+        let asked = exceeded(elsewhere.peek(&policy, "alice").cost(cost).await);
         // Redis was asked later, when less of the wait was left.
         let longest = asked.retry_after() + start.elapsed() + Duration::from_millis(1);
         assert!(told.retry_after() <= longest, "{cost}: {told} / {asked}");

@@ -43,7 +43,7 @@ async fn without_redis_the_embedded_store_goes_on() {
     // What is given back goes where it was taken.
     let decision = limiter.check(&POLICY, "bob").await.unwrap();
     limiter.refund(&decision).await.unwrap();
-    assert_eq!(limiter.peek_n(&POLICY, "bob", 0).await.unwrap().remaining(), 3);
+    assert_eq!(limiter.peek(&POLICY, "bob").cost(0).await.unwrap().remaining(), 3);
 
     server.restart();
     until_redis_decides(&server, &limiter).await;
@@ -71,8 +71,8 @@ async fn outages_admit_one_threshold_more_for_each_process_however_many_there_ar
         server.signal("CONT");
         for limiter in &processes {
             harness::until_decided(limiter).await;
-            let request = limiter.request(&POLICY, "alice").on_store_error(OnStoreError::Deny);
-            exceeded(request.check().await);
+            let request = limiter.check(&POLICY, "alice").on_store_error(OnStoreError::Deny);
+            exceeded(request.await);
         }
     }
 }
@@ -88,8 +88,8 @@ async fn without_redis_calls_are_denied_or_allowed_as_was_chosen() {
         assert_eq!(reason, UnavailableReason::Disconnected);
         assert_eq!(allowing.check(&POLICY, "alice").await.unwrap().remaining(), 2);
         // A call's own choice goes first.
-        let own = denying.request(&POLICY, "alice").on_store_error(OnStoreError::Allow);
-        assert!(own.check().await.is_ok());
+        let own = denying.check(&POLICY, "alice").on_store_error(OnStoreError::Allow);
+        assert!(own.await.is_ok());
     }
 }
 
@@ -229,7 +229,7 @@ async fn callers_that_give_up_before_there_is_a_connection_are_not_charged() {
     }
     server.signal("CONT");
     harness::until_decided(&limiter).await;
-    assert_eq!(limiter.peek_n(&POLICY, "alice", 0).await.unwrap().remaining(), 3);
+    assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 3);
 }
 
 #[tokio::test]
@@ -308,10 +308,10 @@ async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_told(
         limiter.refund(&decision).await.unwrap();
         limiter.check_n(&policy, "alice", 3).await.unwrap();
         assert!(matches!(limiter.check(&policy, "alice").await, Err(RateLimitError::Exceeded(_))));
-        limiter.peek_n(&policy, "alice", 0).await.unwrap();
+        limiter.peek(&policy, "alice").cost(0).await.unwrap();
         limiter.reset(&policy, "alice").await.unwrap();
     }
-    let once = || limiter.request(&POLICY, "alice").request_id(1).check();
+    let once = || limiter.check(&POLICY, "alice").request_id(1);
     once().await.unwrap();
     once().await.unwrap();
 

@@ -32,7 +32,7 @@ async fn assert_decides(limiter: &Limiter, caller: &str) {
         limiter.reset(&policy, caller).await.unwrap();
         let decision = limiter.check(&policy, caller).await.unwrap();
         limiter.refund(&decision).await.unwrap();
-        assert_eq!(limiter.peek_n(&policy, caller, 0).await.unwrap().remaining(), 3);
+        assert_eq!(limiter.peek(&policy, caller).cost(0).await.unwrap().remaining(), 3);
     }
 }
 

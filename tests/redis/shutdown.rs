@@ -60,7 +60,7 @@ async fn a_call_dropped_at_any_await_is_counted_once_or_not_at_all() {
             60 => proxy.set(Network::InBytes),
             _ => {}
         }
-        let call = limiter.check(&LOG, "alice");
+        let call = limiter.check(&LOG, "alice").into_future();
         match drop_after(call, random.usize(..4)).await {
             Some(answer) => {
                 answer.unwrap();
@@ -202,7 +202,7 @@ fn a_runtime_ends_with_calls_under_way() {
                 runtime.spawn(async move { while limiter.check(&LOG, caller).await.is_ok() {} });
             }
             // Under way from here on.
-            runtime.block_on(limiter.check(&LOG, "alice")).unwrap();
+            runtime.block_on(limiter.check(&LOG, "alice").into_future()).unwrap();
             sender.send(()).unwrap();
             thread::sleep(Duration::from_millis(50));
             let end = Instant::now();
@@ -236,10 +236,10 @@ fn a_limiter_that_outlives_its_runtime_answers_in_time() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let limiter = first.block_on(limiter_on(&server.url(), OnStoreError::Deny));
-    first.block_on(limiter.check(&LOG, "alice")).unwrap();
+    first.block_on(limiter.check(&LOG, "alice").into_future()).unwrap();
     drop(first);
     let asked = Instant::now();
-    let answer = runtime().block_on(limiter.check(&LOG, "alice"));
+    let answer = runtime().block_on(limiter.check(&LOG, "alice").into_future());
     let took = asked.elapsed();
     assert!(matches!(answer, Err(RateLimitError::Unavailable(_))), "{answer:?}");
     assert!(took < DEADLINE + harness::NOTICED, "{took:?}");

@@ -129,7 +129,7 @@ fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 for round in 0..ROUNDS {
                     line.wait();
-                    let decided = limiter.check(&POLICY, round * THREADS + thread);
+                    let decided = limiter.check(&POLICY, round * THREADS + thread).into_future();
                     let _ = runtime.block_on(decided);
                     line.wait();
                 }

@@ -110,7 +110,7 @@ async fn the_peer_is_the_caller_where_no_key_is_given() {
     greet(&mut other, None).await.unwrap();
     assert_eq!(greet(&mut one, None).await.unwrap_err().code(), Code::ResourceExhausted);
     let peer = ratelimit_runtime::Caller::alternative("127.0.0.1");
-    assert_eq!(limiter.peek_n(&WIDE, peer, 0).await.unwrap().remaining(), 997);
+    assert_eq!(limiter.peek(&WIDE, peer).cost(0).await.unwrap().remaining(), 997);
     greet(&mut one, Some("127.0.0.1")).await.unwrap();
 }
 

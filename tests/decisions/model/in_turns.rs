@@ -181,11 +181,17 @@ async fn judge_embedded(algorithm: Algorithm) {
                         tokio::time::advance(Duration::from_micros(now - before)).await;
                     }
                     let policy = &cases[policy].policy;
-                    let mut request = limiters[caller].request(policy, caller).cost(cost);
-                    if let Some(id) = id {
-                        request = request.request_id(id);
-                    }
-                    let decided = if record { request.check().await } else { request.peek().await };
+                    let limiter = &limiters[caller];
+                    let check = if record {
+                        limiter.check(policy, caller)
+                    } else {
+                        limiter.peek(policy, caller)
+                    };
+                    let check = check.cost(cost);
+                    let decided = match id {
+                        Some(id) => check.request_id(id).await,
+                        None => check.await,
+                    };
                     let case = &cases[operation.policy];
                     let actual = answer(policy, decided.clone());
                     let expected = harness::model::Answer { more: 0, ..expected };
