@@ -18,10 +18,10 @@ use super::Limiter;
 use crate::{
     caller::Caller,
     decision::{Decision, Receipt},
-    error::{Exceeded, InvalidPolicy, RateLimitError, Unavailable, UnavailableReason},
+    error::{Exceeded, RateLimitError, Unavailable, UnavailableReason},
     key, observe,
     overrides::{Effective, Enforcement},
-    policy::Policy,
+    policy::{InvalidPolicy, Policy},
     request::{DecidedBy, Detail, OnStoreError, Op, Outcome, Request},
     telemetry::Timer,
 };
@@ -268,7 +268,7 @@ impl<'a> Check<'a> {
                 return Err(InvalidPolicy::new(policy.name(), fault).into());
             }
         }
-        policy.validate_call(self.terms.cost)
+        Ok(policy.validate_call(self.terms.cost)?)
     }
 
     /// Answers a call that breaks a rule or can never be admitted.
