@@ -28,14 +28,14 @@ async fn list(
             &CALLSITE
         }
         let __ratelimit = {
-            let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
+            let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            __ratelimit.check()
+            __ratelimit.admit()
         };
         if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-            ::ratelimit_runtime::__private::Checked::Decided(__ratelimit) => __ratelimit,
-            ::ratelimit_runtime::__private::Checked::Undecided(__ratelimit) => {
+            ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
                 __ratelimit.await
             }
         } {

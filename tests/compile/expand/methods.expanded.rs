@@ -24,21 +24,21 @@ impl Service {
                 &CALLSITE
             }
             let __ratelimit = {
-                let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
+                let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                     __ratelimit(),
                 );
-                __ratelimit.receiver::<Self>();
-                ::ratelimit_runtime::__private::KeyPart::add_to(
+                __ratelimit.self_type::<Self>();
+                ::ratelimit_runtime::__private::KeyPart::push_to(
                     ::ratelimit_runtime::__private::part(&(self.tenant)).pick(),
                     &mut __ratelimit,
                 );
-                __ratelimit.check()
+                __ratelimit.admit()
             };
             if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-                ::ratelimit_runtime::__private::Checked::Decided(__ratelimit) => {
+                ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => {
                     __ratelimit
                 }
-                ::ratelimit_runtime::__private::Checked::Undecided(__ratelimit) => {
+                ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
                     __ratelimit.await
                 }
             } {
@@ -93,21 +93,21 @@ impl Service {
                     &CALLSITE
                 }
                 let __ratelimit = {
-                    let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
+                    let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                         __ratelimit(),
                     );
-                    __ratelimit.receiver::<Self>();
-                    ::ratelimit_runtime::__private::KeyPart::add_to(
+                    __ratelimit.self_type::<Self>();
+                    ::ratelimit_runtime::__private::KeyPart::push_to(
                         ::ratelimit_runtime::__private::part(&(__self.tenant)).pick(),
                         &mut __ratelimit,
                     );
-                    __ratelimit.check()
+                    __ratelimit.admit()
                 };
                 if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-                    ::ratelimit_runtime::__private::Checked::Decided(__ratelimit) => {
+                    ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => {
                         __ratelimit
                     }
-                    ::ratelimit_runtime::__private::Checked::Undecided(__ratelimit) => {
+                    ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
                         __ratelimit.await
                     }
                 } {

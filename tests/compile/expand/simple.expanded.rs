@@ -23,18 +23,18 @@ async fn say_hi(name: String) -> Result<String, AppError> {
             &CALLSITE
         }
         let __ratelimit = {
-            let mut __ratelimit = ::ratelimit_runtime::__private::Call::new(
+            let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            ::ratelimit_runtime::__private::KeyPart::add_to(
+            ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(name)).pick(),
                 &mut __ratelimit,
             );
-            __ratelimit.check()
+            __ratelimit.admit()
         };
         if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-            ::ratelimit_runtime::__private::Checked::Decided(__ratelimit) => __ratelimit,
-            ::ratelimit_runtime::__private::Checked::Undecided(__ratelimit) => {
+            ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
                 __ratelimit.await
             }
         } {
