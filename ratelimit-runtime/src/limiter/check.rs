@@ -12,8 +12,6 @@ use std::{
     time::Duration,
 };
 
-use ratelimit_core::{Algorithm, PolicyFault};
-
 use super::Limiter;
 use crate::{
     caller::Caller,
@@ -21,7 +19,7 @@ use crate::{
     error::{Exceeded, RateLimitError, Unavailable, UnavailableReason},
     key, observe,
     overrides::{Effective, Enforcement},
-    policy::{InvalidPolicy, Policy},
+    policy::Policy,
     request::{DecidedBy, Detail, OnStoreError, Op, Outcome, Request},
     telemetry::Timer,
 };
@@ -257,16 +255,7 @@ impl<'a> Check<'a> {
     /// Validates the policy and the call.
     fn validate(&self, policy: &Policy) -> Result<(), RateLimitError> {
         if self.terms.id.is_some() {
-            let fault = match policy.algorithm() {
-                Algorithm::SlidingWindow if policy.counts_rejected() => {
-                    Some(PolicyFault::RequestIdWithCountRejected)
-                }
-                Algorithm::SlidingWindow => None,
-                algorithm => Some(PolicyFault::RequestIdWithoutLog { algorithm }),
-            };
-            if let Some(fault) = fault {
-                return Err(InvalidPolicy::new(policy.name(), fault).into());
-            }
+            policy.validate_request_id()?;
         }
         Ok(policy.validate_call(self.terms.cost)?)
     }
