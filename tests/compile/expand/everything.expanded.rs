@@ -5,7 +5,7 @@ pub async fn report<T: Display>(
     pages: u32,
     limiter: &Limiter,
 ) -> Result<impl Display, AppError> {
-    if ::ratelimit_runtime::__private::unless(user.is_admin) {
+    if ::ratelimit_runtime::__private::runs_check(user.is_admin) {
         fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
             static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
                 __ratelimit,
@@ -31,7 +31,7 @@ pub async fn report<T: Display>(
         }
         let __ratelimit = {
             let mut __ratelimit = (
-                ::ratelimit_runtime::__private::Call::new(__ratelimit()),
+                ::ratelimit_runtime::__private::CallBuilder::new(__ratelimit()),
                 ::ratelimit_runtime::Policy::sliding_window(
                         "reports",
                         plan.period,
@@ -51,19 +51,19 @@ pub async fn report<T: Display>(
             __ratelimit.0.max_wait(::ratelimit_runtime::__private::micros(2000000));
             __ratelimit.0.on_store_error(::ratelimit_runtime::OnStoreError::Deny);
             __ratelimit.0.limiter(&(limiter));
-            ::ratelimit_runtime::__private::KeyPart::add_to(
+            ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(tenant)).pick(),
                 &mut __ratelimit.0,
             );
-            ::ratelimit_runtime::__private::KeyPart::add_to(
+            ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(user.id)).pick(),
                 &mut __ratelimit.0,
             );
-            __ratelimit.0.check_under(&__ratelimit.1)
+            __ratelimit.0.admit_under(&__ratelimit.1)
         };
         if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-            ::ratelimit_runtime::__private::Checked::Decided(__ratelimit) => __ratelimit,
-            ::ratelimit_runtime::__private::Checked::Undecided(__ratelimit) => {
+            ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
                 __ratelimit.await
             }
         } {
