@@ -2,7 +2,7 @@
 //!
 //! A limited handler, and its metrics for Prometheus:
 //! `for i in 1 2 3; do curl -s http://127.0.0.1:3000/; done; curl -s http://127.0.0.1:3000/metrics`
-//! prints `ratelimit_decisions_total{policy="hello",outcome="admitted",source="store"} 2`, and one
+//! prints `ratelimit_decisions_total{policy="hello",outcome="admitted",decided_by="store"} 2`, and one
 //! refused call. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
 
 use axum::{Router, routing::get};
