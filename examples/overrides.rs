@@ -43,13 +43,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // In all processes of a fleet, including this one.
     if std::env::var(URL_VARIABLE).is_ok() {
-        limiter.follow_overrides().await?;
-        limiter.publish_enforcement(Some(Enforcement::Off)).await?;
+        limiter.overrides().follow_redis().await?;
+        limiter.overrides().publish_enforcement(Some(Enforcement::Off)).await?;
         while limiter.overrides().enforcement().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         call_ten_times("the kill switch of the fleet").await;
-        limiter.publish_enforcement(None).await?;
+        limiter.overrides().publish_enforcement(None).await?;
     }
     Ok(())
 }

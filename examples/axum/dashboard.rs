@@ -97,7 +97,7 @@ fn authorize(request: &Parts) -> Access {
 async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::from_env().await?;
     if env::var_os(URL_VARIABLE).is_some_and(|url| url != "memory://") {
-        limiter.follow_overrides().await?;
+        limiter.overrides().follow_redis().await?;
     }
     install(limiter.clone())?;
     let router = Router::new()

@@ -8,8 +8,6 @@ mod installed;
 mod notices;
 mod settle;
 mod status;
-#[cfg(feature = "overrides")]
-mod steering;
 mod wait;
 
 use std::{borrow::Cow, fmt, sync::Arc};
@@ -166,7 +164,7 @@ impl Limiter {
         servers.into_iter().map(|(name, failure)| ServerStatus::new(name, failure)).collect()
     }
 
-    /// What operators say of this limiter's limits, for all of its clones.
+    /// Returns the overrides of this limiter's limits, shared by its clones.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.inner.overrides

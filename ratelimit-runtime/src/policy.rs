@@ -208,7 +208,7 @@ impl Policy {
     }
 
     /// Returns this policy with other tiers, at least one.
-    pub(crate) fn with_tiers(self, tiers: &[(Duration, u32)]) -> Self {
+    pub(crate) fn with_tiers(self, tiers: &[Tier]) -> Self {
         let bare = Self {
             tiers: [Tier::NONE; MAX_TIERS],
             count: 0,
@@ -216,7 +216,7 @@ impl Policy {
             largest_threshold: 0,
             ..self
         };
-        tiers.iter().fold(bare, |policy, (period, threshold)| policy.tier(*period, *threshold))
+        tiers.iter().fold(bare, |policy, tier| policy.tier(tier.period(), tier.threshold()))
     }
 
     /// Returns this policy under the name of another.

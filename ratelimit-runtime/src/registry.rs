@@ -2,11 +2,7 @@
 
 use std::{fmt, sync::Once};
 
-use crate::{
-    callsite::Callsite,
-    overrides::{Fault, Override},
-    policy::Policy,
-};
+use crate::{callsite::Callsite, policy::Policy};
 
 /// All annotated functions of this program, of all its crates, by name.
 ///
@@ -79,7 +75,7 @@ impl RegisteredPolicy {
         self.site.declaration.line
     }
 
-    /// The policy, unless [a call](Self::dynamic) brings it.
+    /// The policy, unless [calls](Self::dynamic_args) bring values.
     #[must_use]
     pub fn policy(&self) -> Option<&Policy> {
         self.dynamic_args().is_empty().then_some(&self.policy)
@@ -103,9 +99,9 @@ impl RegisteredPolicy {
         self.site.declaration.key
     }
 
-    /// The policy as far as it is known without a call: what a call brings is 0.
-    #[cfg(feature = "dashboard")]
-    pub(crate) fn declared(&self) -> &Policy {
+    /// Returns the policy as far as it is known without a call: a value that calls bring is 0.
+    #[must_use]
+    pub fn declared(&self) -> &Policy {
         &self.policy
     }
 
@@ -113,14 +109,6 @@ impl RegisteredPolicy {
     pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
         self.name() == other.name()
             && (self.policy != other.policy || self.dynamic_args() != other.dynamic_args())
-    }
-
-    /// Whether an override fits, as far as the numbers are known.
-    pub(crate) fn judge(&self, what: &Override) -> Result<(), Fault> {
-        match self.policy() {
-            Some(policy) => what.judge(policy, self.cost().parse().ok()).map(drop),
-            None => what.judge_late(&self.policy),
-        }
     }
 
     /// Whether calls are decided and recorded, but never refused.

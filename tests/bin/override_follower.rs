@@ -13,7 +13,7 @@ const SHARED: Policy = Policy::sliding_window("shared", Duration::from_secs(3600
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = if let Some(url) = env::args().nth(1) {
         let limiter = Limiter::connect(&url).await?;
-        limiter.follow_overrides().await?;
+        limiter.overrides().follow_redis().await?;
         limiter
     } else {
         let limiter = Limiter::from_env().await?;

@@ -531,7 +531,7 @@ async fn where_another_source_says_otherwise_the_page_says_so() {
     let limiter = Limiter::in_memory();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[limits]\nreply = { threshold = 2 }\n").unwrap();
-    limiter.follow_overrides_file(file.path()).unwrap();
+    limiter.overrides().follow_file(file.path()).unwrap();
     let operator = Operator::of(&limiter).await;
     let action = json!({ "limit": "reply", "numbers": { "threshold": 9 } });
     let (status, told) = operator.act("numbers", action).await;
@@ -557,8 +557,8 @@ async fn on_redis_the_whole_fleet_follows() {
     assert_eq!(server.keys(), [""; 0]);
     alone.act("override", json!({ "limit": "reply" })).await;
 
-    one.follow_overrides().await.unwrap();
-    other.follow_overrides().await.unwrap();
+    one.overrides().follow_redis().await.unwrap();
+    other.overrides().follow_redis().await.unwrap();
     let operator = Operator::of(&one).await;
     let in_fleet = "written to Redis; it holds in the whole fleet within a second";
     let enforce = |word: Value| json!({ "limit": "reply", "enforcement": word });

@@ -28,7 +28,7 @@ async fn overrides_on_a_server_that_is_left_alone_are_not_waited_for() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
     let what = Override::new().threshold(2).period(MINUTE);
-    limiter.publish_override("p", Some(&what)).await.unwrap();
+    limiter.overrides().publish("p", &what).await.unwrap();
     server.signal("STOP");
     until("the breaker", async || {
         let _ = limiter.check(&POLICY, "alice").await;
@@ -39,7 +39,7 @@ async fn overrides_on_a_server_that_is_left_alone_are_not_waited_for() {
     let (mut asked, mut waited) = (0, 0);
     while start.elapsed() < Duration::from_secs(2) {
         let sent = Instant::now();
-        limiter.publish_override("p", Some(&what)).await.unwrap_err();
+        limiter.overrides().publish("p", &what).await.unwrap_err();
         asked += 1;
         waited += u32::from(sent.elapsed() >= DEADLINE);
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -57,7 +57,7 @@ async fn overrides_on_a_server_that_is_left_alone_are_not_waited_for() {
 async fn a_program_that_only_follows_overrides_finds_its_server_again() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-    limiter.follow_overrides().await.unwrap();
+    limiter.overrides().follow_redis().await.unwrap();
     server.signal("STOP");
     until("the breaker", async || limiter.servers()[0].failure()).await;
     server.signal("CONT");
@@ -83,7 +83,7 @@ async fn a_large_hash_of_overrides_delays_no_decision() {
     let of_task = limiter.clone();
     let start = Instant::now();
     let read = tokio::spawn(async move {
-        of_task.follow_overrides().await.unwrap();
+        of_task.overrides().follow_redis().await.unwrap();
         start.elapsed()
     });
     let (mut calls, mut slowest) = (0, Duration::ZERO);
@@ -112,7 +112,7 @@ async fn a_hash_with_too_many_overrides_is_not_read_and_what_held_before_holds_o
         fill(&server, 1, 0);
         let watch = Watch::start();
         let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-        limiter.follow_overrides().await.unwrap();
+        limiter.overrides().follow_redis().await.unwrap();
         assert!(follows(&limiter, "limit-1"));
         let reads = || server.calls().get("hgetall").copied().unwrap_or(0);
 

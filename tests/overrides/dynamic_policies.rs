@@ -155,7 +155,7 @@ async fn an_override_for_other_tiers_changes_no_call_and_that_is_told_once() {
     limiter.overrides().set("by hand", Override::new().threshold(3)).unwrap();
     limiter.check(&tiers, "alice").await.unwrap();
     assert_eq!(exceeded(limiter.check(&tiers, "alice").await).threshold(), 1);
-    let told = "the limit has 2 tiers; give all that shall hold as `tiers`";
+    let told = "the limit has 2 tiers; give all of them as `tiers`";
     assert_eq!(watch.count(told), 1, "{}", watch.text());
-    assert_eq!(watch.count("does not fit a call"), 1, "{}", watch.text());
+    assert_eq!(watch.count("override does not fit"), 1, "{}", watch.text());
 }

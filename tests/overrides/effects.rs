@@ -225,7 +225,7 @@ async fn an_override_that_makes_a_wrong_limit_is_refused_and_the_old_one_stays()
         (
             "mail",
             Override::new().threshold(3),
-            "the limit has 2 tiers; give all that shall hold as `tiers`",
+            "the limit has 2 tiers; give all of them as `tiers`",
         ),
         (
             "mail",
@@ -274,4 +274,61 @@ fn overrides_that_are_set_at_once_all_hold() {
         }
     });
     assert_eq!(limiter.overrides().list().len(), 400);
+}
+
+#[tokio::test]
+async fn an_override_is_read_by_limit_and_by_source() {
+    let limiter = Limiter::in_memory();
+    let overrides = limiter.overrides();
+    let mut changed = overrides.changed();
+    assert_eq!(overrides.get("reply"), None);
+    overrides.set("reply", Override::new().threshold(5)).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[limits]\nreply = \"dry_run\"").unwrap();
+    overrides.follow_file(file.path()).unwrap();
+
+    let (low, high) =
+        (Override::new().threshold(5), Override::new().enforcement(Enforcement::DryRun));
+    let sources = [(OverrideSource::File, high), (OverrideSource::Program, low)];
+    assert_eq!(overrides.by_source("reply"), sources);
+    let merged = overrides.get("reply").unwrap();
+    assert_eq!((merged.threshold, merged.enforcement), (Some(5), Some(Enforcement::DryRun)));
+    assert_eq!(overrides.list()["reply"], merged);
+
+    assert!(changed.has_changed().unwrap());
+    assert_eq!(*changed.borrow_and_update(), 2);
+    overrides.set("reply", Override::new().threshold(5)).unwrap();
+    assert!(!changed.has_changed().unwrap(), "the same override is no change");
+    // A clone is the same handle.
+    overrides.clone().remove("reply");
+    assert_eq!(*changed.borrow_and_update(), 3);
+    assert_eq!(overrides.get("reply").unwrap().threshold, None);
+}
+
+#[tokio::test]
+async fn a_preview_is_the_policy_that_calls_will_have() {
+    let limiter = Limiter::in_memory();
+    for what in [
+        Override::new(),
+        Override::new().threshold(7),
+        Override::new().period(2 * MINUTE).enforcement(Enforcement::Off),
+        Override::new().tier(MINUTE, 1).tier(60 * MINUTE, 30),
+    ] {
+        let policy = Policy::sliding_window("previewed", MINUTE, 2);
+        let preview = what.preview(&policy).unwrap();
+        limiter.overrides().set("previewed", what.enforcement(Enforcement::On)).unwrap();
+        let decision = limiter.peek(&policy, "alice").cost(0).await.unwrap();
+        assert_eq!(decision.remaining(), preview.tiers()[0].threshold());
+        assert_eq!(decision.period(), preview.tiers()[0].period());
+    }
+    let policy = Policy::sliding_window("previewed", MINUTE, 2);
+    for (wrong, why) in [
+        (Override::new().burst(2), "`burst`"),
+        (Override::new().threshold(0), "`threshold`"),
+        (Override::new().threshold(1).tier(MINUTE, 2), "`tiers`"),
+    ] {
+        let error = wrong.preview(&policy).unwrap_err();
+        assert_eq!(error.limit(), Some("previewed"));
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }

@@ -22,7 +22,7 @@ fn follow(path: &Path) -> Result<(), OverrideError> {
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _inside = runtime.enter();
-        sender.send(Limiter::in_memory().follow_overrides_file(path)).unwrap();
+        sender.send(Limiter::in_memory().overrides().follow_file(path)).unwrap();
     });
     answer.recv_timeout(MINUTE / 6).expect("it does not block")
 }
@@ -61,7 +61,7 @@ async fn a_name_or_a_document_forges_no_line() {
         "[limits.reply]\nthreshold = \u{1b}[2J\n".to_owned(),
     ] {
         fs::write(&path, &document).unwrap();
-        let error = limiter.follow_overrides_file(&path).unwrap_err().to_string();
+        let error = limiter.overrides().follow_file(&path).unwrap_err().to_string();
         assert_one_line(&error);
         assert!(error.contains(r"a\nb.toml: "), "{error}");
     }
@@ -79,7 +79,7 @@ async fn a_field_on_redis_forges_no_line() {
         let () = set.query(&mut connection).unwrap();
     }
     let limiter = server.limiter().await;
-    limiter.follow_overrides().await.unwrap();
+    limiter.overrides().follow_redis().await.unwrap();
     assert_eq!(watch.count(ESCAPED), 2, "{}", watch.text());
     watch.text().lines().for_each(assert_one_line);
     assert!(!watch.text().lines().any(|line| line.starts_with("ERROR")), "{}", watch.text());
@@ -92,7 +92,7 @@ async fn faults_that_take_turns_are_told_once_each() {
     let path = directory.path().join("limits.toml");
     fs::write(&path, "").unwrap();
     let limiter = Limiter::in_memory();
-    limiter.follow_overrides_file(&path).unwrap();
+    limiter.overrides().follow_file(&path).unwrap();
     let told = |words: &str| watch.count(words);
     let good = |threshold: u32| format!("[limits.reply]\nthreshold = {threshold}");
     for round in 1..=2 {
@@ -102,7 +102,7 @@ async fn faults_that_take_turns_are_told_once_each() {
             fs::remove_file(&path).unwrap();
             tokio::time::sleep(Duration::from_millis(900)).await;
         }
-        assert_eq!(told("refused overrides"), 2 * round, "{}", watch.text());
+        assert_eq!(told("overrides refused"), 2 * round, "{}", watch.text());
         assert_eq!(told("No such file"), round, "{}", watch.text());
         // What holds again ends what was told.
         fs::write(&path, good(7 + u32::try_from(round).unwrap())).unwrap();
@@ -120,7 +120,7 @@ async fn values_on_redis_that_take_turns_are_told_once_each() {
     let watch = Watch::start();
     let server = RedisServer::start();
     let limiter = server.limiter().await;
-    limiter.follow_overrides().await.unwrap();
+    limiter.overrides().follow_redis().await.unwrap();
     for round in 0..3 {
         for value in ["one", "other"] {
             let marker = format!("marker-{round}-{value}");
@@ -164,7 +164,7 @@ async fn a_fifo_in_the_place_of_a_followed_file_blocks_nothing() {
     let path = directory.path().join("limits.toml");
     fs::write(&path, "[limits.reply]\nthreshold = 7").unwrap();
     let limiter = Limiter::in_memory();
-    limiter.follow_overrides_file(&path).unwrap();
+    limiter.overrides().follow_file(&path).unwrap();
     fs::rename(fifo_in(directory.path()), &path).unwrap();
     until("a warning", async || (watch.count("is no regular file") == 1).then_some(())).await;
     assert_eq!(limiter.overrides().list()["reply"], Override::new().threshold(7));
@@ -199,9 +199,9 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
         builder.connect(&url).await.unwrap()
     };
     let (limiter, publisher) = (as_user("limiter").await, as_user("publisher").await);
-    limiter.follow_overrides().await.unwrap();
+    limiter.overrides().follow_redis().await.unwrap();
     let what = Override::new().threshold(7);
-    publisher.publish_override("reply", Some(&what)).await.unwrap();
+    publisher.overrides().publish("reply", &what).await.unwrap();
     until("the override", async || {
         (limiter.overrides().list().get("reply") == Some(&what)).then_some(())
     })
@@ -216,7 +216,7 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
         limiter.reset(&policy, "alice").await.unwrap();
     }
 
-    let error = limiter.publish_override("reply", None).await.unwrap_err().to_string();
+    let error = limiter.overrides().unpublish("reply").await.unwrap_err().to_string();
     assert!(error.contains("not permitted"), "{error}");
     let url = server.url().replace("redis://", "redis://limiter:password@");
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
@@ -239,5 +239,5 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
     assert_eq!(server.command::<String>(&format!("HGET {hash} reply")), "{\"threshold\":7}");
     // And the publisher counts nothing.
     assert!(publisher.check(&POLICY, "alice").await.is_err());
-    publisher.publish_override("reply", None).await.unwrap();
+    publisher.overrides().unpublish("reply").await.unwrap();
 }

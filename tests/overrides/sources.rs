@@ -42,7 +42,7 @@ async fn a_file_holds_in_toml_and_in_json_and_is_followed() {
     let path = directory.path().join("limits.toml");
     fs::write(&path, "[limits.reply]\nthreshold = 7").unwrap();
     let limiter = Limiter::in_memory();
-    limiter.follow_overrides_file(&path).unwrap();
+    limiter.overrides().follow_file(&path).unwrap();
     assert_eq!(threshold(&limiter).await, 7);
     assert_eq!(limiter.overrides().source("reply"), Some(OverrideSource::File));
 
@@ -52,7 +52,7 @@ async fn a_file_holds_in_toml_and_in_json_and_is_followed() {
 
     // One wrong limit, and nothing of it holds.
     fs::write(&path, "[limits.other]\nthreshold = 1\n[limits.reply]\nthreshold = 0").unwrap();
-    until("a warning", async || (watch.count("refused overrides") == 1).then_some(())).await;
+    until("a warning", async || (watch.count("overrides refused") == 1).then_some(())).await;
     let message = "invalid override of rate limit `reply`: `threshold` must be at least 1";
     let told = format!("{}: {message}", path.display());
     assert_eq!(watch.count(&told), 1, "{}", watch.text());
@@ -60,7 +60,7 @@ async fn a_file_holds_in_toml_and_in_json_and_is_followed() {
     assert_eq!(limiter.overrides().list()["other"], Override::new().enforcement(Enforcement::Off));
 
     fs::remove_file(&path).unwrap();
-    until("a warning", async || (watch.count("refused overrides") == 2).then_some(())).await;
+    until("a warning", async || (watch.count("overrides refused") == 2).then_some(())).await;
     assert_eq!(threshold(&limiter).await, 8);
 
     fs::write(&path, "").unwrap();
@@ -75,7 +75,7 @@ async fn a_file_that_is_being_written_is_not_taken_for_what_it_says_in_between()
     let path = directory.path().join("limits.toml");
     fs::write(&path, "enforcement = \"off\"\n[limits.reply]\nthreshold = 7").unwrap();
     let limiter = Limiter::in_memory();
-    limiter.follow_overrides_file(&path).unwrap();
+    limiter.overrides().follow_file(&path).unwrap();
     let is_off = || {
         matches!(limiter.overrides().enforcement(), Some((Enforcement::Off, OverrideSource::File)))
     };
@@ -104,7 +104,7 @@ async fn a_file_that_is_wrong_from_the_start_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("limits.toml");
     let limiter = Limiter::in_memory();
-    let refused = || limiter.follow_overrides_file(&path).unwrap_err().to_string();
+    let refused = || limiter.overrides().follow_file(&path).unwrap_err().to_string();
     assert!(refused().starts_with(&format!("{}: No such file", path.display())), "{}", refused());
     fs::write(&path, "[limits.reply]\nthreshold = 6\nperiod = \"1 week\"").unwrap();
     assert!(refused().contains("line 3") && refused().contains("no unit `week`"), "{}", refused());
@@ -119,7 +119,7 @@ fn a_limiter_that_is_gone_follows_no_file() {
         let path = directory.path().join("limits.toml");
         fs::write(&path, "").unwrap();
         let limiter = Limiter::in_memory();
-        limiter.follow_overrides_file(&path).unwrap();
+        limiter.overrides().follow_file(&path).unwrap();
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         assert_eq!(tasks(), 1);
         drop(limiter);
@@ -221,7 +221,7 @@ async fn what_is_wrong_on_redis_is_told_once_and_the_old_value_holds() {
     let server = RedisServer::start();
     let () = server.command("HSET ratelimit:overrides reply {\"threshold\":7} gone dry_run");
     let limiter = server.limiter().await;
-    limiter.follow_overrides().await.unwrap();
+    limiter.overrides().follow_redis().await.unwrap();
     assert_eq!(threshold(&limiter).await, 7);
 
     for (value, message) in [
@@ -234,7 +234,7 @@ async fn what_is_wrong_on_redis_is_told_once_and_the_old_value_holds() {
         assert_eq!(threshold(&limiter).await, 7);
     }
     let () = server.command("HSET ratelimit:overrides * {\"threshold\":1} other off");
-    let told = "invalid override of rate limit `*`: of all limits together only";
+    let told = "invalid override of rate limit `*`: all limits together take only";
     until("a warning", async || (watch.count(told) == 1).then_some(())).await;
     // It came with another, which holds.
     assert!(limiter.overrides().list().contains_key("other"));
@@ -247,9 +247,9 @@ async fn without_redis_what_it_said_last_holds_on() {
     let mut server = RedisServer::start();
     let () = server.command("HSET ratelimit:overrides reply {\"threshold\":7}");
     let limiter = server.limiter().await;
-    limiter.follow_overrides().await.unwrap();
+    limiter.overrides().follow_redis().await.unwrap();
     server.kill();
-    let told = "cannot look for overrides on Redis";
+    let told = "overrides on Redis unreadable";
     until("a warning", async || (watch.count(told) == 1).then_some(())).await;
     assert_eq!(threshold(&limiter).await, 7);
     // The new server knows of no overrides.
@@ -261,21 +261,21 @@ async fn without_redis_what_it_said_last_holds_on() {
 async fn an_override_is_published_to_the_fleet_and_judged_before() {
     let server = RedisServer::start();
     let (here, there) = (server.limiter().await, server.limiter().await);
-    there.follow_overrides().await.unwrap();
+    there.overrides().follow_redis().await.unwrap();
     let what = Override::new().threshold(8).period(MINUTE * 2);
-    here.publish_override("reply", Some(&what)).await.unwrap();
+    here.overrides().publish("reply", &what).await.unwrap();
     until_threshold(&there, 8).await;
     assert_eq!(there.overrides().list()["reply"], what);
     // Who does not follow is not steered.
     assert_eq!(threshold(&here).await, 5);
 
-    let error = here.publish_override("reply", Some(&Override::new().threshold(0))).await;
+    let error = here.overrides().publish("reply", &Override::new().threshold(0)).await;
     assert!(error.unwrap_err().to_string().contains("`threshold` must be at least 1"));
-    here.publish_enforcement(Some(Enforcement::Off)).await.unwrap();
+    here.overrides().publish_enforcement(Some(Enforcement::Off)).await.unwrap();
     until("the switch", async || there.overrides().enforcement()).await;
-    here.publish_override("reply", None).await.unwrap();
+    here.overrides().unpublish("reply").await.unwrap();
     until_threshold(&there, 5).await;
-    here.publish_enforcement(None).await.unwrap();
+    here.overrides().publish_enforcement(None).await.unwrap();
     until("its end", async || there.overrides().enforcement().is_none().then_some(())).await;
     assert!(server.keys().is_empty(), "{:?}", server.keys());
 }
@@ -285,18 +285,18 @@ async fn a_fleet_on_a_cluster_follows_the_node_that_has_the_hash() {
     let cluster = Cluster::start();
     let limiter = async || limiter_on(&cluster.url(), OnStoreError::Deny).await;
     let (here, there) = (limiter().await, limiter().await);
-    there.follow_overrides().await.unwrap();
-    here.publish_override("reply", Some(&Override::new().threshold(8))).await.unwrap();
+    there.overrides().follow_redis().await.unwrap();
+    here.overrides().publish("reply", &Override::new().threshold(8)).await.unwrap();
     until_threshold(&there, 8).await;
-    here.publish_override("reply", None).await.unwrap();
+    here.overrides().unpublish("reply").await.unwrap();
     until_threshold(&there, 5).await;
 }
 
 #[tokio::test]
 async fn a_limiter_in_memory_has_no_fleet() {
     let limiter = Limiter::in_memory();
-    let message = "a limiter in memory shares no overrides; connect it to Redis, or `set` them";
-    assert_eq!(limiter.follow_overrides().await.unwrap_err().to_string(), message);
-    let published = limiter.publish_override("reply", None).await;
+    let message = "a limiter in memory has no overrides on Redis; connect it, or `set` them";
+    assert_eq!(limiter.overrides().follow_redis().await.unwrap_err().to_string(), message);
+    let published = limiter.overrides().unpublish("reply").await;
     assert_eq!(published.unwrap_err().to_string(), message);
 }

@@ -318,10 +318,16 @@ impl LimiterBuilder {
             );
         }
         let prefix = self.prefix.unwrap_or_else(|| DEFAULT_PREFIX.into());
+        let backend = Backend::new(store, prefix, self.settings.on_store_error);
+        let overrides = match backend.redis() {
+            #[cfg(feature = "overrides")]
+            Some(redis) => Overrides::on_redis(Arc::clone(redis), backend.prefix()),
+            _ => Overrides::none(),
+        };
         Limiter {
             inner: Arc::new(Inner {
-                backend: Backend::new(store, prefix, self.settings.on_store_error),
-                overrides: Overrides::none(),
+                backend,
+                overrides,
                 notices: Notices::default(),
                 secret: self.secret,
                 is_instrumented: self.is_instrumented,

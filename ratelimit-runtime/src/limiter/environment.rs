@@ -53,12 +53,13 @@ fn refused(origin: &'static str, why: impl Into<String>) -> ConnectError {
 
 #[cfg(feature = "overrides")]
 fn read(text: &str) -> Result<Layer, ConnectError> {
-    crate::overrides::document::read(text).map_err(|fault| refused(OVERRIDES, fault.to_string()))
+    crate::overrides::document::parse(text).map_err(|fault| refused(OVERRIDES, fault.to_string()))
 }
 
 #[cfg(feature = "overrides")]
 fn follow(limiter: &Limiter, path: String) -> Result<(), ConnectError> {
-    limiter.follow_overrides_file(path).map_err(|error| refused(OVERRIDES_FILE, error.to_string()))
+    let followed = limiter.overrides().follow_file(path);
+    followed.map_err(|error| refused(OVERRIDES_FILE, error.to_string()))
 }
 
 /// What would have no effect is refused: an operator relies on it.

@@ -22,7 +22,7 @@ impl PendingCheck {
         let check = self.as_check();
         let overrides = check.limiter.overrides();
         // Subscribes before the first look-up, so that no change is missed.
-        let mut changes = (!check.terms.max_wait.is_zero()).then(|| overrides.subscribe());
+        let mut changes = (!check.terms.max_wait.is_zero()).then(|| overrides.changed());
         let timer = Timer::start(check.limiter.inner.is_instrumented);
         let mut start = None;
         loop {
@@ -88,7 +88,7 @@ impl Check<'_> {
         &self,
         wait: Duration,
         before: &Effective<'_>,
-        changes: &mut watch::Receiver<()>,
+        changes: &mut watch::Receiver<u64>,
     ) {
         let end = Instant::now() + wait;
         while matches!(timeout_at(end, changes.changed()).await, Ok(Ok(()))) {

@@ -1,4 +1,4 @@
-//! Overrides as they are written: whole documents in TOML or JSON, and single ones in JSON.
+//! The text form of overrides: documents in TOML or JSON, and single overrides in JSON.
 //!
 //! ```toml
 //! enforcement = "on"                # of all limits
@@ -11,28 +11,28 @@
 //! search = "dry_run"                # short for { enforcement = "dry_run" }
 //! ```
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{self, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{Enforcement, Fault, Layer, Override};
+use super::{Enforcement, Fault, Layer, Override, OverrideError};
+use crate::policy::Tier;
 
-/// Reads a document: JSON if it starts with a brace, else TOML.
-pub(crate) fn read(text: &str) -> Result<Layer, Fault> {
+/// Parses a document: JSON if it starts with a brace, else TOML.
+pub(crate) fn parse(text: &str) -> Result<Layer, Fault> {
     let document: Document = if text.trim_start().starts_with('{') {
         serde_json::from_str(text).map_err(unreadable)?
     } else {
         toml::from_str(text).map_err(|error| unreadable(placed(text, &error)))?
     };
-    let limits = document.limits.into_iter().map(|(name, what)| (name, what.into())).collect();
-    Ok(Layer { enforcement: document.enforcement, limits })
+    Ok(Layer { enforcement: document.enforcement, limits: document.limits })
 }
 
-/// Reads what is said of one limit: an object of JSON, or only a word for its enforcement.
-pub(crate) fn read_one(text: &str) -> Result<Override, Fault> {
+/// Parses one override: a JSON object, or the word of an enforcement.
+pub(super) fn parse_one(text: &str) -> Result<Override, Fault> {
     if let Some(enforcement) = Enforcement::parse(text.trim()) {
         return Ok(Override::new().enforcement(enforcement));
     }
@@ -42,16 +42,28 @@ pub(crate) fn read_one(text: &str) -> Result<Override, Fault> {
             text.trim()
         )));
     }
-    serde_json::from_str::<Written>(text).map(Into::into).map_err(unreadable)
+    serde_json::from_str(text).map_err(unreadable)
 }
 
-/// The object of JSON that [`read_one`] reads as this override.
-pub(crate) fn write_one(what: &Override) -> String {
-    // What has only numbers and words in it can be written.
-    serde_json::to_string(what).unwrap_or_default()
+/// Parses a JSON object such as `{"threshold": 10}`, or the word of an enforcement.
+impl FromStr for Override {
+    type Err = OverrideError;
+
+    fn from_str(text: &str) -> Result<Self, OverrideError> {
+        Ok(parse_one(text)?)
+    }
 }
 
-/// What is wrong and where, on one line: the error's own text shows the line of the document.
+/// Writes the JSON object that is parsed as this override. Periods are rounded up to a millisecond.
+impl fmt::Display for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
+        f.write_str(&text)
+    }
+}
+
+/// Returns the message of a TOML error with its place, on one line. The error's own text is several
+/// lines, with an excerpt of the document.
 fn placed(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let (line, start) =
@@ -70,13 +82,11 @@ fn unreadable(error: impl fmt::Display) -> Fault {
 struct Document {
     enforcement: Option<Enforcement>,
     #[serde(default)]
-    limits: BTreeMap<String, Written>,
+    limits: BTreeMap<String, Override>,
 }
 
-/// What is said of one limit.
-struct Written(Table);
-
-#[derive(Deserialize, Serialize, Default)]
+/// The table of one override.
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,70 +96,63 @@ struct Table {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     threshold: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tiers: Vec<WrittenTier>,
+    tiers: Vec<TierTable>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u32>,
 }
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenTier {
+struct TierTable {
     period: Period,
     threshold: u32,
 }
 
 struct Period(Duration);
 
-impl From<Written> for Override {
-    fn from(Written(table): Written) -> Self {
+impl From<Table> for Override {
+    fn from(table: Table) -> Self {
         let Table { enforcement, period, threshold, tiers, burst } = table;
-        let mut what = Self::new();
-        what.enforcement = enforcement;
-        what.quota.period = period.map(|Period(period)| period);
-        what.quota.threshold = threshold;
-        what.quota.tiers = tiers.into_iter().map(|tier| (tier.period.0, tier.threshold)).collect();
-        what.quota.burst = burst;
-        what
+        let period = period.map(|Period(period)| period);
+        let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold)).collect();
+        Self { enforcement, period, threshold, tiers, burst }
     }
 }
 
 impl Serialize for Override {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let tier = |(period, threshold): &_| WrittenTier {
-            period: Period(*period),
-            threshold: *threshold,
-        };
-        let quota = &self.quota;
+        let Self { enforcement, period, threshold, tiers, burst } = self;
+        let tier =
+            |tier: &Tier| TierTable { period: Period(tier.period()), threshold: tier.threshold() };
         let table = Table {
-            enforcement: self.enforcement,
-            period: quota.period.map(Period),
-            threshold: quota.threshold,
-            tiers: quota.tiers.iter().map(tier).collect(),
-            burst: quota.burst,
+            enforcement: *enforcement,
+            period: period.map(Period),
+            threshold: *threshold,
+            tiers: tiers.iter().map(tier).collect(),
+            burst: *burst,
         };
         table.serialize(serializer)
     }
 }
 
-/// A table, or a word for its enforcement.
-impl<'de> Deserialize<'de> for Written {
+/// A table, or the word of an enforcement.
+impl<'de> Deserialize<'de> for Override {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TableOrWord;
 
         impl<'de> Visitor<'de> for TableOrWord {
-            type Value = Written;
+            type Value = Override;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a table such as { threshold = 10 }, or \"on\", \"dry_run\" or \"off\"")
             }
 
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Written, E> {
-                let enforcement = Some(enforcement(word)?);
-                Ok(Written(Table { enforcement, ..Table::default() }))
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Override, E> {
+                Ok(Override::new().enforcement(enforcement(word)?))
             }
 
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Written, A::Error> {
-                Table::deserialize(MapAccessDeserializer::new(map)).map(Written)
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Override, A::Error> {
+                Table::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
             }
         }
 
@@ -174,7 +177,7 @@ impl Serialize for Enforcement {
     }
 }
 
-/// A whole number of seconds, or a text with units.
+/// A whole number of seconds, or a string with units.
 impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SecondsOrText;
@@ -207,7 +210,7 @@ impl<'de> Deserialize<'de> for Period {
     }
 }
 
-/// Rounded up to a millisecond: there is no smaller unit.
+/// Rounded up to a millisecond, the smallest unit.
 impl Serialize for Period {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(period) = self;
@@ -225,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_document_is_read_in_toml_and_in_json() {
-        let toml = read(
+        let toml = parse(
             r#"
             enforcement = "on"
 
@@ -244,7 +247,7 @@ mod tests {
             burst = 3
             "#,
         );
-        let json = read(
+        let json = parse(
             r#"{
                 "enforcement": "on",
                 "limits": {
@@ -273,11 +276,11 @@ mod tests {
         let limits: Vec<_> =
             toml.limits.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
         assert_eq!(limits, expected);
-        assert_eq!(read(""), Ok(Layer::default()));
+        assert_eq!(parse(""), Ok(Layer::default()));
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_place() {
+    fn an_unreadable_document_is_an_error_with_its_place() {
         for (text, parts) in [
             ("[limits.reply]\nthreshold = -1", ["line 2", "-1"]),
             ("[limits.reply]\nthreshhold = 1", ["line 2", "unknown field `threshhold`"]),
@@ -290,13 +293,13 @@ mod tests {
             ("[limits.reply", ["line 1", "TOML parse error"]),
             ("{\n\"limits\": {\"reply\": {\"threshold\": 5000000000}}}", ["line 2", "u32"]),
         ] {
-            let message = read(text).unwrap_err().to_string();
+            let message = parse(text).unwrap_err().to_string();
             assert!(parts.iter().all(|part| message.contains(part)), "{text}: {message}");
         }
     }
 
     #[test]
-    fn one_override_is_written_as_it_is_read() {
+    fn an_override_is_parsed_from_its_own_text() {
         for what in [
             Override::new(),
             Override::new().enforcement(Enforcement::DryRun),
@@ -304,10 +307,10 @@ mod tests {
             Override::new().tier(Duration::from_secs(1), 2).tier(Duration::from_secs(60), 9),
             Override::new().burst(7),
         ] {
-            assert_eq!(read_one(&write_one(&what)), Ok(what));
+            assert_eq!(parse_one(&what.to_string()), Ok(what));
         }
-        assert_eq!(read_one(" off\n"), Ok(Override::new().enforcement(Enforcement::Off)));
-        let message = read_one("of").unwrap_err().to_string();
+        assert_eq!(parse_one(" off\n"), Ok(Override::new().enforcement(Enforcement::Off)));
+        let message = parse_one("of").unwrap_err().to_string();
         assert!(message.starts_with("`of` is none of on, dry_run and off"), "{message}");
     }
 }

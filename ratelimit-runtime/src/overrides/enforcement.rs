@@ -1,24 +1,24 @@
-//! What refusals are worth.
+//! The enforcement of limits.
 
 use std::fmt;
 
-/// What a limit's refusals are worth.
+/// How refusals of a limit are enforced. A later variant refuses less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Enforcement {
     /// Refused calls are refused.
     On,
-    /// Calls are decided, recorded and reported, but never refused.
+    /// A dry run: calls are decided, recorded and reported, but never refused.
     DryRun,
     /// Calls pass, and nothing is decided or recorded.
     Off,
 }
 
 impl Enforcement {
-    /// All of them.
+    /// All variants.
     pub const ALL: &'static [Self] = &[Self::On, Self::DryRun, Self::Off];
 
-    /// The word for it in documents, in the environment and on Redis: `on`, `dry_run` or `off`.
+    /// Returns the word in documents, in the environment and on Redis: `on`, `dry_run` or `off`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,162 +1,170 @@
-//! One override: what it says, and what a policy becomes by it.
+//! One override, and the policy that it makes of the declared one.
 
 use std::time::Duration;
 
-use super::{Enforcement, Fault};
-use crate::policy::Policy;
+use super::{Enforcement, Fault, OverrideError};
+use crate::policy::{Policy, Tier};
 
-/// What holds for a limit instead of what is written; what it does not say stays as it is.
+/// Values that replace those of a limit; a value that is not set stays as declared.
+///
+/// It is plain data: build it with the methods, read it by the fields.
 ///
 /// ```
 /// use std::time::Duration;
-/// use ratelimit_runtime::{Enforcement, Override};
+/// use ratelimit_runtime::{Enforcement, Override, Tier};
 ///
 /// let lenient = Override::new().threshold(100).enforcement(Enforcement::DryRun);
-/// let tiers = Override::new()
+/// assert_eq!(lenient.threshold, Some(100));
+///
+/// let mail = Override::new()
 ///     .tier(Duration::from_secs(60), 2)
 ///     .tier(Duration::from_secs(3600), 10);
-/// assert_ne!(lenient, tiers);
+/// assert_eq!(mail.tiers[1], Tier::new(Duration::from_secs(3600), 10));
 /// ```
+#[cfg_attr(
+    feature = "overrides",
+    doc = "
+Its text is the JSON object of files and of the hash on Redis; serde reads and writes the same. A word
+alone is read as the enforcement.
+
+```
+use ratelimit_runtime::{Enforcement, Override};
+
+# fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+let what: Override = r#\"{\"period\": \"1m 30s\", \"threshold\": 10}\"#.parse()?;
+assert_eq!(what.to_string(), r#\"{\"period\":90,\"threshold\":10}\"#);
+assert_eq!(\"off\".parse::<Override>()?, Override::new().enforcement(Enforcement::Off));
+# Ok(())
+# }
+```
+"
+)]
+/// # History
 ///
-/// The callers' history goes on: in a sliding window all units that are still in the log count
-/// under the new numbers, a fixed window stays open from its first call on, a token bucket keeps
-/// the tokens it has, up to the new burst. A log and a sliding counter remember no longer than the
-/// period that held so far: a longer one is full in effect once it has passed.
+/// The callers' history is kept. In a sliding window, all units that are still in the log count under
+/// the new values. A fixed window stays open from its first call on. A token bucket keeps its tokens,
+/// up to the new burst. A log and a sliding counter reach back no further than the period that was in
+/// effect before: a longer one is complete once it has passed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "an override does nothing until it is set"]
+#[non_exhaustive]
 pub struct Override {
-    pub(super) enforcement: Option<Enforcement>,
-    pub(super) quota: Quota,
-}
-
-/// Numbers that break no rule, for those that are not known yet.
-const SOME_PERIOD: Duration = Duration::from_secs(60);
-const SOME_THRESHOLD: u32 = 1;
-
-/// The numbers of a limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Quota {
-    pub(super) period: Option<Duration>,
-    pub(super) threshold: Option<u32>,
-    pub(super) tiers: Vec<(Duration, u32)>,
-    pub(super) burst: Option<u32>,
+    /// The enforcement of the limit.
+    pub enforcement: Option<Enforcement>,
+    /// The length of the window of a limit with one tier: 1 ms to 366 days.
+    pub period: Option<Duration>,
+    /// The units admitted in a period, of a limit with one tier.
+    pub threshold: Option<u32>,
+    /// All tiers of the limit, at most [`MAX_TIERS`](crate::MAX_TIERS); none to keep those that are
+    /// declared. Excludes `period` and `threshold`.
+    pub tiers: Vec<Tier>,
+    /// The size of a token bucket, in tokens.
+    pub burst: Option<u32>,
 }
 
 impl Override {
-    /// One that says nothing yet.
+    /// Returns an override that changes nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What refusals are worth.
+    /// Sets the enforcement.
     pub fn enforcement(mut self, enforcement: Enforcement) -> Self {
         self.enforcement = Some(enforcement);
         self
     }
 
-    /// The length of the window of a limit that has one.
+    /// Sets the length of the window of a limit with one tier.
     pub fn period(mut self, period: Duration) -> Self {
-        self.quota.period = Some(period);
+        self.period = Some(period);
         self
     }
 
-    /// The units admitted in a period, of a limit with one tier.
+    /// Sets the units admitted in a period, of a limit with one tier.
     pub fn threshold(mut self, threshold: u32) -> Self {
-        self.quota.threshold = Some(threshold);
+        self.threshold = Some(threshold);
         self
     }
 
-    /// One tier of several, which together replace all that are written.
+    /// Adds a tier. All tiers of an override together replace those that are declared.
     pub fn tier(mut self, period: Duration, threshold: u32) -> Self {
-        self.quota.tiers.push((period, threshold));
+        self.tiers.push(Tier::new(period, threshold));
         self
     }
 
-    /// The size of a token bucket, in tokens.
+    /// Sets the size of a token bucket, in tokens.
     pub fn burst(mut self, burst: u32) -> Self {
-        self.quota.burst = Some(burst);
+        self.burst = Some(burst);
         self
     }
 
-    /// What refusals are worth, if it says so.
+    /// Returns `true` if the override replaces a period, a threshold, tiers or a burst, and not the
+    /// enforcement alone.
     #[must_use]
-    pub fn given_enforcement(&self) -> Option<Enforcement> {
-        self.enforcement
+    pub fn changes_limits(&self) -> bool {
+        let Self { enforcement: _, period, threshold, tiers, burst } = self;
+        period.is_some() || threshold.is_some() || !tiers.is_empty() || burst.is_some()
     }
 
-    /// What refusals are worth, if it says no more than that.
+    /// Returns the policy that this override would make of the declared one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Override, Policy};
+    ///
+    /// const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 2);
+    ///
+    /// let preview = Override::new().threshold(5).preview(&MAIL).unwrap();
+    /// assert_eq!(preview.tiers()[0].threshold(), 5);
+    /// assert!(Override::new().burst(5).preview(&MAIL).is_err());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError`] if that policy would break a rule.
+    pub fn preview(&self, declared: &Policy) -> Result<Policy, OverrideError> {
+        self.validate(declared, None).map_err(|fault| OverrideError::of(declared.name(), fault))
+    }
+
+    /// Returns the enforcement of an override that sets nothing else.
     #[cfg(feature = "overrides")]
-    pub(crate) fn only_enforcement(&self) -> Result<Enforcement, Fault> {
+    pub(super) fn enforcement_only(&self) -> Result<Enforcement, Fault> {
         match self.enforcement {
-            Some(enforcement) if self.quota == Quota::default() => Ok(enforcement),
+            Some(enforcement) if !self.changes_limits() => Ok(enforcement),
             _ => Err(Fault::MoreThanEnforcement),
         }
     }
 
-    /// Whether it says anything of the numbers.
-    #[cfg(feature = "dashboard")]
-    pub(crate) fn gives_numbers(&self) -> bool {
-        self.quota != Quota::default()
+    /// Returns this override, with values of a lower source if it has none. Numbers are not mixed.
+    pub(super) fn layered_over(self, lower: Self) -> Self {
+        let enforcement = self.enforcement.or(lower.enforcement);
+        let numbers = if self.changes_limits() { self } else { lower };
+        Self { enforcement, ..numbers }
     }
 
-    /// This one, and of what it does not say the other.
-    pub(super) fn over(self, lower: Self) -> Self {
-        let quota = if self.quota == Quota::default() { lower.quota } else { self.quota };
-        Self { enforcement: self.enforcement.or(lower.enforcement), quota }
-    }
-
-    /// The policy that this makes of the one that is written. A call that it never admits is refused
-    /// by it, and is no fault of the override.
-    pub(crate) fn apply(&self, written: &Policy) -> Result<Policy, Fault> {
-        if self.quota == Quota::default() {
-            return Ok(*written);
+    /// Returns the policy that this override makes of the declared one. It may never admit a call:
+    /// that refuses the call, and is no fault of the override.
+    pub(super) fn apply(&self, declared: &Policy) -> Result<Policy, Fault> {
+        if !self.changes_limits() {
+            return Ok(*declared);
         }
-        let Quota { period, threshold, tiers, burst } = &self.quota;
-        let one = period.is_some() || threshold.is_some();
-        let mut policy = match written.tiers() {
-            _ if one && !tiers.is_empty() => return Err(Fault::TiersAndOne),
-            _ if !tiers.is_empty() => written.with_tiers(tiers),
-            [tier] if one => {
+        let Self { period, threshold, tiers, burst, .. } = self;
+        let is_single = period.is_some() || threshold.is_some();
+        let mut policy = match declared.tiers() {
+            _ if is_single && !tiers.is_empty() => return Err(Fault::TiersAndOne),
+            _ if !tiers.is_empty() => declared.with_tiers(tiers),
+            [tier] if is_single => {
                 let period = period.unwrap_or(tier.period());
-                written.with_tiers(&[(period, threshold.unwrap_or(tier.threshold()))])
+                let tier = Tier::new(period, threshold.unwrap_or(tier.threshold()));
+                declared.with_tiers(&[tier])
             }
-            several if one => return Err(Fault::SeveralTiers(several.len())),
-            _ => *written,
+            several if is_single => return Err(Fault::SeveralTiers(several.len())),
+            _ => *declared,
         };
         if let Some(burst) = burst {
             policy = policy.burst(*burst);
         }
         policy.validate_shape().map_err(|invalid| Fault::Policy(invalid.fault()))?;
         Ok(policy)
-    }
-
-    /// Whether it makes a policy of the one that is written that obeys all rules, also with calls of
-    /// this cost.
-    pub(crate) fn judge(&self, written: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
-        let policy = self.apply(written)?;
-        match policy.validate_with(cost) {
-            Err(invalid) if self.quota != Quota::default() => Err(Fault::Policy(invalid.fault())),
-            _ => Ok(policy),
-        }
-    }
-
-    /// Whether this could fit some policy of one tier.
-    pub(super) fn judge_alone(&self) -> Result<(), Fault> {
-        self.judge_late(&match self.quota.burst {
-            Some(_) => Policy::token_bucket("", SOME_PERIOD, SOME_THRESHOLD),
-            None => Policy::sliding_counter("", SOME_PERIOD, SOME_THRESHOLD),
-        })
-    }
-
-    /// Whether this could fit a policy of which only its calls know all numbers.
-    pub(crate) fn judge_late(&self, written: &Policy) -> Result<(), Fault> {
-        let Quota { period, threshold, tiers, .. } = &self.quota;
-        let policy = match written.tiers() {
-            [_] => written.with_tiers(&[(SOME_PERIOD, SOME_THRESHOLD)]),
-            _ if period.is_some() || threshold.is_some() || !tiers.is_empty() => *written,
-            // What is left is for a call to find.
-            _ => return Ok(()),
-        };
-        self.judge(&policy, None).map(drop)
     }
 }

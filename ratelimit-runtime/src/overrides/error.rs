@@ -1,4 +1,4 @@
-//! Why an override is refused.
+//! Errors of overrides.
 
 use std::{error::Error, fmt};
 
@@ -7,12 +7,12 @@ use crate::error::OneLine;
 use crate::error::UnavailableReason;
 use ratelimit_core::PolicyFault;
 
-/// An override that is refused, with all that was said together with it. What held before holds on.
+/// An override that is not applied, with all overrides that came with it. Earlier ones stay in effect.
 ///
-/// The message says which limit, which rule, and where it was written.
+/// The message names the source, the limit and the rule.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OverrideError {
-    /// Where it was written, as an operator knows it.
+    /// The source as operators know it: a path, a variable, a key.
     origin: Option<String>,
     limit: Option<String>,
     fault: Fault,
@@ -25,25 +25,25 @@ impl From<Fault> for OverrideError {
     }
 }
 
-/// What is wrong with an override.
+/// The reason of an [`OverrideError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The limit that it would make breaks a rule.
+    /// The overridden policy breaks a rule.
     Policy(PolicyFault),
-    /// One period or one threshold is given to a limit of so many tiers.
+    /// A period or a threshold for a limit of this many tiers.
     SeveralTiers(usize),
-    /// Tiers are given together with a period or a threshold.
+    /// Tiers together with a period or a threshold.
     TiersAndOne,
-    /// It cannot be read.
+    /// A text or a file that is no override.
     #[cfg(feature = "overrides")]
     Unreadable(String),
-    /// Numbers are given for all limits together, or nothing is.
+    /// Anything but an enforcement for all limits together.
     #[cfg(feature = "overrides")]
     MoreThanEnforcement,
-    /// It cannot be written, or read, on Redis.
+    /// Redis did not answer.
     #[cfg(feature = "overrides")]
     Unavailable(UnavailableReason),
-    /// There is no Redis to write it to, or to read it from.
+    /// The limiter is in memory.
     #[cfg(feature = "overrides")]
     NoRedis,
 }
@@ -53,13 +53,13 @@ impl OverrideError {
         Self { origin: None, limit: Some(limit.to_owned()), fault }
     }
 
-    /// A fault in what stands at a place that operators know.
+    /// Adds the source, as operators know it.
     #[cfg(feature = "overrides")]
     pub(crate) fn at(self, origin: impl Into<String>) -> Self {
         Self { origin: Some(origin.into()), ..self }
     }
 
-    /// The name of the limit, if the fault is in what is said of one.
+    /// Returns the name of the limit, if the error is about a single one.
     #[must_use]
     pub fn limit(&self) -> Option<&str> {
         self.limit.as_deref()
@@ -83,20 +83,20 @@ impl fmt::Display for Fault {
         match self {
             Self::Policy(fault) => fault.fmt(f),
             Self::SeveralTiers(count) => {
-                write!(f, "the limit has {count} tiers; give all that shall hold as `tiers`")
+                write!(f, "the limit has {count} tiers; give all of them as `tiers`")
             }
             Self::TiersAndOne => f.write_str("`tiers` replace `period` and `threshold`; give one"),
             #[cfg(feature = "overrides")]
             Self::Unreadable(why) => f.write_str(why),
             #[cfg(feature = "overrides")]
             Self::MoreThanEnforcement => {
-                f.write_str("of all limits together only `on`, `dry_run` or `off` can be said")
+                f.write_str("all limits together take only `on`, `dry_run` or `off`")
             }
             #[cfg(feature = "overrides")]
-            Self::Unavailable(reason) => write!(f, "Redis did not do it: {reason}"),
+            Self::Unavailable(reason) => write!(f, "no answer from Redis: {reason}"),
             #[cfg(feature = "overrides")]
             Self::NoRedis => f.write_str(
-                "a limiter in memory shares no overrides; connect it to Redis, or `set` them",
+                "a limiter in memory has no overrides on Redis; connect it, or `set` them",
             ),
         }
     }

@@ -1,5 +1,5 @@
-//! Whatever stands in a document: overrides that are written as they are read and make policies that
-//! obey the rules, or an error.
+//! Documents with any content: each is an error, or overrides that survive their own text and make
+//! valid policies.
 
 use std::time::Duration;
 
@@ -15,29 +15,29 @@ const POLICIES: [Policy; 5] = [
     Policy::token_bucket("p", MINUTE, 5),
 ];
 
-/// A whole document, and what is said of one limit.
+/// Checks the text as a document, and as one override.
 pub(crate) fn holds(text: &str) {
-    match document::read(text) {
+    match document::parse(text) {
         Ok(layer) => layer.limits.values().for_each(make_policies),
         Err(fault) => assert!(!fault.to_string().is_empty()),
     }
-    match document::read_one(text) {
+    match document::parse_one(text) {
         Ok(what) => make_policies(&what),
         Err(fault) => assert!(!fault.to_string().is_empty()),
     }
 }
 
 fn make_policies(what: &Override) {
-    let written = document::write_one(what);
-    assert_eq!(document::read_one(&written).as_ref(), Ok(what), "{written}");
-    let _ = what.judge_alone();
+    let text = what.to_string();
+    assert_eq!(document::parse_one(&text).as_ref(), Ok(what), "{text}");
+    let _ = what.validate_standalone();
     for policy in &POLICIES {
-        let _ = what.judge_late(policy);
-        if let Ok(steered) = what.judge(policy, Some(1)) {
-            assert_eq!(steered.validate(), Ok(()));
+        let _ = what.validate_dynamic(policy);
+        if let Ok(effective) = what.validate(policy, Some(1)) {
+            assert_eq!(effective.validate(), Ok(()));
             // The callers' history is found under the same key.
-            assert_eq!(steered.name(), policy.name());
-            assert_eq!(steered.algorithm(), policy.algorithm());
+            assert_eq!(effective.name(), policy.name());
+            assert_eq!(effective.algorithm(), policy.algorithm());
         }
     }
 }

@@ -1,23 +1,24 @@
-//! Where overrides come from.
+//! The sources of overrides.
 
 use std::fmt;
 
-/// Where an override comes from. What a later one of these says of a limit holds before what an
-/// earlier one says.
+/// The source of an override. A later variant is a higher source: its overrides replace those of
+/// earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverrideSource {
     /// The program itself: [`Overrides::set`](crate::Overrides::set).
     Program,
-    /// The file that [`Limiter::follow_overrides_file`](crate::Limiter) names.
+    /// The file that `Overrides::follow_file` reads.
     File,
-    /// The environment.
+    /// The environment variables that [`Limiter::from_env`](crate::Limiter::from_env) reads.
     Environment,
-    /// The hash on Redis that a fleet follows.
+    /// The hash on Redis that `Overrides::follow_redis` reads.
     Redis,
 }
 
 impl OverrideSource {
+    /// All variants, the lowest source first.
     pub(crate) const ALL: [Self; 4] = [Self::Program, Self::File, Self::Environment, Self::Redis];
 }
 

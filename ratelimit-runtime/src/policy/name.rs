@@ -9,7 +9,7 @@ pub(crate) struct PolicyName {
 
 impl PolicyName {
     pub(crate) const fn new(text: &'static str) -> Self {
-        Self { text, hash: hash(text.as_bytes()) }
+        Self { text, hash: Self::hash_of(text) }
     }
 
     pub(crate) const fn text(self) -> &'static str {
@@ -18,6 +18,11 @@ impl PolicyName {
 
     pub(crate) const fn hash(self) -> u64 {
         self.hash
+    }
+
+    /// Returns the hash of the policy name with this text.
+    pub(crate) const fn hash_of(text: &str) -> u64 {
+        hash(text.as_bytes())
     }
 }
 

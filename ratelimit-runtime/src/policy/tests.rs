@@ -56,10 +56,13 @@ fn as_many_tiers_as_there_may_be_are_all_decided() {
 fn with_other_tiers_it_is_as_if_they_had_been_written() {
     let written = Policy::sliding_window("mail", MAX, 90).tier(SECOND, 9).count_rejected();
     let narrow = Policy::sliding_window("mail", SECOND * 2, 5).count_rejected();
-    assert_eq!(written.with_tiers(&[(SECOND * 2, 5)]), narrow);
-    assert_eq!(narrow.with_tiers(&[(MAX, 90), (SECOND, 9)]), written);
+    assert_eq!(written.with_tiers(&[Tier::new(SECOND * 2, 5)]), narrow);
+    assert_eq!(narrow.with_tiers(&[Tier::new(MAX, 90), Tier::new(SECOND, 9)]), written);
     let bucket = Policy::token_bucket("mail", SECOND, 1).burst(7);
-    assert_eq!(bucket.with_tiers(&[(MAX, 2)]), Policy::token_bucket("mail", MAX, 2).burst(7));
+    assert_eq!(
+        bucket.with_tiers(&[Tier::new(MAX, 2)]),
+        Policy::token_bucket("mail", MAX, 2).burst(7)
+    );
 }
 
 #[test]

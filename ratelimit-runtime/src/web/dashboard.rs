@@ -6,7 +6,7 @@
 //!   refused, refused by what this process remembers, let through by a dry run, decided without
 //!   the store, and not decided at all; and the smallest share that was left to any caller.
 //! - A limit is switched to a dry run or off, or gets other numbers; so are all limits at once. Where
-//!   the limiter [follows](Limiter::follow_overrides) the overrides on Redis this is written there
+//!   the limiter [follows](crate::Overrides::follow_redis) the overrides on Redis this is written there
 //!   and holds in the whole fleet, else it holds in this process. The page says which.
 //! - One caller of one limit is looked up and reset. No caller is shown who was not asked for.
 //! - All algorithms side by side, to try out, on counts of the page's own.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{Dashboard, Failed, json, limits};
-use crate::overrides::{Enforcement, Override, OverrideSource, document};
+use crate::overrides::{Enforcement, Override, OverrideSource};
 
 /// What of an override speaks of numbers.
 const NUMBERS: [&str; 4] = ["period", "threshold", "tiers", "burst"];
@@ -63,7 +63,7 @@ pub(super) async fn enforce(
         said.remove("enforcement");
         said.extend(enforcement.map(|it| ("enforcement".to_owned(), it.as_str().into())));
     };
-    let speaks = |it: &Override| it.given_enforcement().is_some();
+    let speaks = |it: &Override| it.enforcement.is_some();
     dashboard.change(&limit, &format!("enforcement {what}"), change, speaks).await
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn renumber(
         said.retain(|name, _| !NUMBERS.contains(&name.as_str()));
         said.extend(numbers);
     };
-    dashboard.change(&limit, &what, change, Override::gives_numbers).await
+    dashboard.change(&limit, &what, change, Override::changes_limits).await
 }
 
 pub(super) async fn take_back(
@@ -104,15 +104,14 @@ pub(super) async fn enforce_all(
     let limiter = &dashboard.limiter;
     let target = limits::target(limiter);
     if target == OverrideSource::Redis {
-        limiter.publish_enforcement(enforcement).await.map_err(|why| refused(&why))?;
+        limiter.overrides().publish_enforcement(enforcement).await.map_err(|why| refused(&why))?;
     } else {
         limiter.overrides().enforce(enforcement);
     }
     let action = format!("enforcement {}", enforcement.map_or("of each", Enforcement::as_str));
     tracing::info!(policy = "*", %action, %target, "an operator acted on all rate limits");
-    let higher =
-        higher(target).find(|source| limiter.overrides().layer(*source).enforcement.is_some());
-    Ok(done(target, higher))
+    let higher = limiter.overrides().enforcement().map(|(_, source)| source);
+    Ok(done(target, higher.filter(|source| *source > target)))
 }
 
 impl Dashboard {
@@ -132,9 +131,9 @@ impl Dashboard {
         let before = match target {
             // Another process may have spoken since this one has looked.
             OverrideSource::Redis => {
-                limiter.published_override(name).await.map_err(|why| refused(&why))?
+                limiter.overrides().published(name).await.map_err(|why| refused(&why))?
             }
-            _ => limiter.overrides().layer(target).limits.remove(name),
+            _ => of(target, limiter.overrides().by_source(name)),
         };
         let before = before.map(|before| serde_json::to_value(before).unwrap_or_default());
         let mut said = match before {
@@ -145,12 +144,15 @@ impl Dashboard {
         let what = if said.is_empty() {
             None
         } else {
-            let read = document::read_one(&Value::Object(said).to_string());
+            let read: Result<Override, _> = Value::Object(said).to_string().parse();
             Some(read.map_err(|fault| refused(&without_place(fault.to_string())))?)
         };
         match (target, &what) {
-            (OverrideSource::Redis, what) => {
-                limiter.publish_override(name, what.as_ref()).await.map_err(|why| refused(&why))?;
+            (OverrideSource::Redis, Some(what)) => {
+                limiter.overrides().publish(name, what).await.map_err(|why| refused(&why))?;
+            }
+            (OverrideSource::Redis, None) => {
+                limiter.overrides().unpublish(name).await.map_err(|why| refused(&why))?;
             }
             (_, Some(what)) => {
                 limiter.overrides().set(name, what.clone()).map_err(|why| refused(&why))?;
@@ -158,16 +160,15 @@ impl Dashboard {
             (_, None) => limiter.overrides().remove(name),
         }
         tracing::info!(policy = name, action, %target, "an operator acted on a rate limit");
-        let higher = higher(target).find(|source| {
-            limiter.overrides().layer(*source).limits.get(name).is_some_and(&speaks)
-        });
-        Ok(done(target, higher))
+        let sources = limiter.overrides().by_source(name).into_iter();
+        let higher = sources.take_while(|(source, _)| *source > target).find(|(_, it)| speaks(it));
+        Ok(done(target, higher.map(|(source, _)| source)))
     }
 }
 
-/// The sources whose word holds before what this one says.
-fn higher(source: OverrideSource) -> impl Iterator<Item = OverrideSource> {
-    OverrideSource::ALL.into_iter().filter(move |it| *it > source)
+/// Returns the override of this source.
+fn of(source: OverrideSource, overrides: Vec<(OverrideSource, Override)>) -> Option<Override> {
+    overrides.into_iter().find_map(|(it, what)| (it == source).then_some(what))
 }
 
 fn done(target: OverrideSource, higher: Option<OverrideSource>) -> Response {

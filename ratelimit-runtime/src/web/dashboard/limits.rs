@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Dashboard;
 use crate::{
     limiter::Limiter,
-    overrides::{Enforcement, Override, OverrideSource, Said as Sayings},
+    overrides::{Enforcement, Override, OverrideSource, Overrides},
     policy::Policy,
     registry::{self, RegisteredPolicy},
     telemetry::stats,
@@ -117,14 +117,14 @@ impl Dashboard {
 
     pub(super) fn view(&self) -> View {
         let limiter = &self.limiter;
-        let overrides = limiter.overrides().said();
+        let overrides = limiter.overrides();
         let mut written = BTreeMap::<&str, Vec<RegisteredPolicy>>::new();
         for limit in registry::policies() {
             written.entry(limit.name()).or_default().push(limit);
         }
         let limits = names().into_iter().map(|name| {
             let places = written.remove(name).unwrap_or_default();
-            self.limit(name, &places, &overrides)
+            self.limit(name, &places, overrides)
         });
         let server = |server: crate::ServerStatus| Server {
             name: server.name().to_owned(),
@@ -145,17 +145,22 @@ impl Dashboard {
         }
     }
 
-    fn limit(&self, name: &'static str, places: &[RegisteredPolicy], overrides: &Sayings) -> Limit {
+    fn limit(
+        &self,
+        name: &'static str,
+        places: &[RegisteredPolicy],
+        overrides: &Overrides,
+    ) -> Limit {
         let first = places.first();
-        let said: Vec<_> = said_of(overrides, name).collect();
-        let all = overrides.of(name);
+        let said = overrides.by_source(name);
+        let all = overrides.get(name).unwrap_or_default();
         let latest = self.samples.latest_policy(name);
         let written = match first {
             Some(limit) => limit.policy().copied(),
             None => self.samples.written_policy(name),
         };
         let (now, fault) = match &written {
-            Some(written) => match all.apply(written) {
+            Some(written) => match all.preview(written) {
                 Ok(policy) => (Some(policy), None),
                 Err(fault) => (Some(*written), Some(fault.to_string())),
             },
@@ -196,21 +201,13 @@ pub(super) struct Known {
     pub(super) numbers: Option<Policy>,
 }
 
-/// What each source says of a limit, the highest first.
-fn said_of(overrides: &Sayings, name: &str) -> impl Iterator<Item = (OverrideSource, Override)> {
-    OverrideSource::ALL.into_iter().rev().filter_map(move |source| {
-        let layer = &overrides.layers[source as usize];
-        layer.limits.get(name).map(|what| (source, what.clone()))
-    })
-}
-
 /// What the refusals of a limit are worth, and who says so.
 fn enforcement(
-    overrides: &Sayings,
+    overrides: &Overrides,
     said: &[(OverrideSource, Override)],
     is_dry_run: bool,
 ) -> (Enforcement, String) {
-    let of_this = said.iter().find_map(|(source, what)| Some((what.given_enforcement()?, source)));
+    let of_this = said.iter().find_map(|(source, what)| Some((what.enforcement?, source)));
     let (enforcement, by) = match of_this {
         Some((enforcement, source)) => (enforcement, source.to_string()),
         None if is_dry_run => (Enforcement::DryRun, "the source code".to_owned()),

@@ -108,7 +108,7 @@ impl Samples {
     /// Takes the next sample.
     pub(super) fn take(&self, overrides: &Overrides) {
         let renumbered = overrides.list();
-        let is_renumbered = |name: &str| renumbered.get(name).is_some_and(Override::gives_numbers);
+        let is_renumbered = |name: &str| renumbered.get(name).is_some_and(Override::changes_limits);
         let mut history = self.history();
         let now = Instant::now();
         let is_first = history.taken.is_none();

@@ -1,0 +1,79 @@
+//! Validation of overrides against the limits that the program has.
+
+use std::time::Duration;
+
+use super::{Fault, Layer, Override, OverrideError};
+use crate::{
+    policy::{Policy, Tier},
+    registry::{self, RegisteredPolicy},
+};
+
+/// A tier that breaks no rule, in place of one that only calls know.
+const SOME_TIER: Tier = Tier::new(Duration::from_secs(60), 1);
+
+/// Validates the override of one limit against all callsites of this name.
+pub(super) fn named(name: &str, what: &Override) -> Result<(), OverrideError> {
+    against(&registry::policies(), name, what)
+}
+
+/// Validates all overrides of a source.
+pub(super) fn all(layer: &Layer) -> Result<(), OverrideError> {
+    let registered = registry::policies();
+    layer.limits.iter().try_for_each(|(name, what)| against(&registered, name, what))
+}
+
+/// Validates the override of one limit against those of the registered policies that have its name,
+/// or against any policy of one tier if none has.
+pub(super) fn against(
+    registered: &[RegisteredPolicy],
+    name: &str,
+    what: &Override,
+) -> Result<(), OverrideError> {
+    let mut named = registered.iter().filter(|limit| limit.name() == name).peekable();
+    let validated = match named.peek() {
+        Some(_) => named.try_for_each(|limit| what.validate_registered(limit)),
+        None => what.validate_standalone(),
+    };
+    validated.map_err(|fault| OverrideError::of(name, fault))
+}
+
+impl Override {
+    /// Validates the override against a registered policy, as far as its values are known.
+    fn validate_registered(&self, limit: &RegisteredPolicy) -> Result<(), Fault> {
+        match limit.policy() {
+            Some(policy) => self.validate(policy, limit.cost().parse().ok()).map(drop),
+            None => self.validate_dynamic(limit.declared()),
+        }
+    }
+
+    /// Returns the policy after this override if it obeys all rules, also with calls of this cost.
+    pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
+        let policy = self.apply(declared)?;
+        match policy.validate_with(cost) {
+            Err(invalid) if self.changes_limits() => Err(Fault::Policy(invalid.fault())),
+            _ => Ok(policy),
+        }
+    }
+
+    /// Validates the override against a policy of one tier with any values.
+    pub(super) fn validate_standalone(&self) -> Result<(), Fault> {
+        let (period, threshold) = (SOME_TIER.period(), SOME_TIER.threshold());
+        self.validate_dynamic(&match self.burst {
+            Some(_) => Policy::token_bucket("", period, threshold),
+            None => Policy::sliding_counter("", period, threshold),
+        })
+    }
+
+    /// Validates the override against a policy whose values only its calls know.
+    pub(super) fn validate_dynamic(&self, declared: &Policy) -> Result<(), Fault> {
+        let policy = match declared.tiers() {
+            [_] => declared.with_tiers(&[SOME_TIER]),
+            _ if self.period.is_some() || self.threshold.is_some() || !self.tiers.is_empty() => {
+                *declared
+            }
+            // The rest depends on the values of a call.
+            _ => return Ok(()),
+        };
+        self.validate(&policy, None).map(drop)
+    }
+}
