@@ -1,4 +1,6 @@
-//! Who is calling: the parts that a key is made of, and the caller of the current task.
+//! The caller of a call: the parts of its key, and the ambient caller of the current task.
+//!
+//! Floor 2: imports `key`. Every room above may import it. Only here tokio's task-local is used for it.
 
 use std::{fmt, future::Future};
 
@@ -8,11 +10,10 @@ tokio::task_local! {
     static CURRENT: Caller;
 }
 
-/// The identity a call is counted under: one or more parts.
+/// The identity under which a call is counted: one or more parts.
 ///
-/// Anything with a [`Display`](fmt::Display) is a caller of one part.
-/// Different parts always make different callers: `("a/b", "c")` is not `("a", "b/c")`, and empty
-/// parts count.
+/// Every [`Display`](fmt::Display) type converts into a caller of one part. Different parts always make
+/// different callers: `("a/b", "c")` is not `("a", "b/c")`, and empty parts count.
 ///
 /// ```
 /// use ratelimit_runtime::caller::Caller;
@@ -27,15 +28,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A caller that `part` follows as a further part.
+    /// Adds a further part.
     #[must_use]
     pub fn and(mut self, part: impl fmt::Display) -> Self {
-        key::push_part(&mut self.parts, &part);
+        key::push_display(&mut self.parts, &part);
         self
     }
 
-    /// The caller of one part that stands in the store's keys as its SHA-256: the caller of
-    /// `Identity::header`.
+    /// Returns the caller of one part, of which the store's keys contain only the SHA-256. It is the
+    /// caller of `Identity::header`.
     ///
     /// ```
     /// use ratelimit_runtime::Caller;
@@ -49,14 +50,14 @@ impl Caller {
         caller
     }
 
-    /// `caller` as the second source of an identity finds it, behind `Identity::or`; of the third
-    /// source, its alternative in turn.
+    /// Returns `caller` as the second extractor of an identity finds it, after `Identity::or`. Apply it
+    /// twice for the third extractor.
     #[must_use]
     pub fn alternative(caller: impl Into<Self>) -> Self {
         caller.into().marked()
     }
 
-    /// This caller behind the mark of an alternative source.
+    /// Returns this caller after the mark of an alternative extractor.
     pub(crate) fn marked(self) -> Self {
         let mut caller = Self::without_parts();
         caller.push_or();
@@ -76,7 +77,7 @@ impl Caller {
         Self { parts: InlineBytes::new() }
     }
 
-    /// The one caller of all calls that have none.
+    /// Returns the one caller of all calls that have none.
     pub(crate) fn shared() -> Self {
         let mut caller = Self::without_parts();
         key::push_shared(&mut caller.parts);
@@ -84,12 +85,12 @@ impl Caller {
     }
 
     pub(crate) fn push(&mut self, part: &(impl fmt::Display + ?Sized)) {
-        key::push_part(&mut self.parts, part);
+        key::push_display(&mut self.parts, part);
     }
 
-    /// Adds the same part as [`push`](Self::push) does for a value that displays as `text`.
-    pub(crate) fn push_text(&mut self, text: &str) {
-        key::push_text(&mut self.parts, text);
+    /// Adds the part of [`push`](Self::push) for a value that displays as `text`.
+    pub(crate) fn push_str(&mut self, text: &str) {
+        key::push_str(&mut self.parts, text);
     }
 
     pub(crate) fn push_none(&mut self) {
@@ -115,15 +116,15 @@ impl<T: fmt::Display> From<T> for Caller {
     }
 }
 
-/// Names no one: an identity does not belong in a log.
+/// Shows no part: an identity does not belong in a log.
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller").finish_non_exhaustive()
     }
 }
 
-/// Runs `future` with `caller` as the ambient caller: annotated functions without a `key` that are
-/// called in it are counted under this caller.
+/// Runs `future` with `caller` as the ambient caller. Annotated functions without a `key` are counted
+/// under it.
 ///
 /// The scope covers the future itself, not tasks that it spawns.
 ///
@@ -150,7 +151,7 @@ where
     CURRENT.scope(caller.into(), future)
 }
 
-/// The ambient caller of the current task, if [`scope`] has set one.
+/// Returns the ambient caller of the current task, if [`scope`] has set one.
 #[must_use]
 pub fn current() -> Option<Caller> {
     CURRENT.try_with(Clone::clone).ok()
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_names_no_one() {
+    fn debug_shows_no_part() {
         assert!(!format!("{:?}", Caller::from("user-42")).contains("42"));
     }
 }

@@ -1,24 +1,24 @@
-//! What holds for any input in parts that are not public, for the targets in `tests/fuzz`. As a test it
-//! is fed their corpus.
+//! Properties of private parts for any input, for the targets in `tests/fuzz`. The test runs them on the
+//! targets' corpus.
 
 #[cfg(test)]
 #[path = "../../tests/fuzz/corpus.rs"]
 mod corpus;
 
-/// The key of a caller is read back as what it was made of.
+/// Asserts that the key of a caller is parsed back into its parts.
 pub fn key(bytes: &[u8]) {
-    crate::key::fuzz::holds(bytes);
+    crate::key::fuzz::assert_property(bytes);
 }
 
-/// What stands in documents of overrides obeys the rules of policies, or is an error.
+/// Asserts that a document of overrides obeys the rules of policies, or is an error.
 #[cfg(feature = "overrides")]
 pub fn overrides(text: &str) {
-    crate::overrides::fuzz::holds(text);
+    crate::overrides::fuzz::assert_property(text);
 }
 
-/// What a server replies is an answer or an error.
+/// Asserts that a reply of a server is an outcome or an error.
 pub fn reply(bytes: &[u8]) {
-    crate::redis::fuzz::holds(bytes);
+    crate::redis::fuzz::assert_property(bytes);
 }
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
-//! Policy name + caller -> one key: readable, injective, and out of the caller's hands.
+//! Keys: readable and injective. No caller can choose its slot or another caller's key.
 //!
-//! A key is `<prefix><algorithm>:<name>/<part>/<part>..`. The name and every part are escaped, so
-//! that a `/` always separates: `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty part
-//! counts. Braces are escaped too, so that no caller chooses its slot in a Redis Cluster.
+//! Floor 2: pure, imports `policy`. Limiter and backends may import it, and `caller` for its parts.
 //!
-//! After `%` stand two upper-case hex digits, or a word that no text escapes to: `%none` for an
-//! absent part, `%shared` for calls without a caller, `%or` before a caller that an alternative
-//! source found, `%sha256-..` for a part that is secret or too long to be written out.
+//! A key is `<prefix><algorithm>:<name>/<part>/<part>..`. The name and every part are escaped, so that a
+//! `/` always separates. `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty part counts. Braces
+//! are escaped too, because they select the slot in a Redis Cluster.
+//!
+//! After `%` there are two upper-case hex digits, or a word that no text escapes to:
+//!
+//! - `%none` for an absent part,
+//! - `%shared` for calls without a caller,
+//! - `%or` before the caller of an alternative extractor,
+//! - `%sha256-..` for a part that is secret, or longer than 128 bytes.
 
 mod bytes;
 #[cfg(any(test, fuzzing))]
@@ -21,10 +26,10 @@ use smallvec::SmallVec;
 pub(crate) use self::bytes::InlineBytes;
 use crate::policy::{Policy, PolicyName};
 
-/// A part whose escaped text is longer than this is replaced by its digest.
+/// The maximum length of an escaped part in bytes; a longer one is replaced by its digest.
 const MAX_PART: usize = 128;
 
-/// Who is counted, and as what: all that a key says, for a store that need not write it out.
+/// A key as the parts that it consists of, for a store that needs no text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyRef<'a> {
     pub(crate) algorithm: Algorithm,
@@ -39,12 +44,12 @@ impl<'a> KeyRef<'a> {
     }
 }
 
-/// Where one caller's calls under one policy are counted: the subject, written out.
+/// The text under which a store counts one caller's calls under one policy.
 pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
     algorithm: Algorithm,
     name: PolicyName,
-    /// Where in the text the caller's parts start.
+    /// The index in the text at which the caller's parts start.
     caller: usize,
 }
 
@@ -71,22 +76,22 @@ impl Key {
     }
 }
 
-/// Appends a part: the escaped text of `value`, or its digest.
-pub(crate) fn push_part(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
+/// Appends a part: the escaped text of `value`, or its digest if that is too long.
+pub(crate) fn push_display(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
     let mut part = PartWriter::new(parts);
-    // A `Display` that reports an error has no more to say; what it said is the part.
+    // A `Display` that fails has written the part already.
     let _ = write!(part, "{value}");
     part.finish();
 }
 
-/// Appends the same part as [`push_part`] does for a value that displays as `text`.
-pub(crate) fn push_text(parts: &mut InlineBytes, text: &str) {
-    if !parts.append_part(text.as_bytes(), is_special) {
-        push_part(parts, text);
+/// Appends the part of [`push_display`] for a value that displays as `text`.
+pub(crate) fn push_str(parts: &mut InlineBytes, text: &str) {
+    if !parts.append_part(text.as_bytes(), needs_escape) {
+        push_display(parts, text);
     }
 }
 
-/// Appends the digest of the escaped text of `value`, however short that is.
+/// Appends the digest of the escaped text of `value`, of any length.
 pub(crate) fn push_digest(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
     let mut part = PartWriter::new(parts);
     part.digest = Some(Sha256::new());
@@ -94,33 +99,32 @@ pub(crate) fn push_digest(parts: &mut InlineBytes, value: &(impl fmt::Display + 
     part.finish();
 }
 
-/// Appends the part that marks the callers of an alternative source, which no text equals.
+/// Appends the mark of callers of an alternative extractor, which no text equals.
 pub(crate) fn push_or(parts: &mut InlineBytes) {
     parts.append(b"/%or");
 }
 
-/// Appends the part that stands for "no value", which no text equals.
+/// Appends the part of an absent value, which no text equals.
 pub(crate) fn push_none(parts: &mut InlineBytes) {
     parts.append(b"/%none");
 }
 
-/// Appends the part of all calls that have no caller, which no text equals.
+/// Appends the part of all calls without a caller, which no text equals.
 pub(crate) fn push_shared(parts: &mut InlineBytes) {
     parts.append(b"/%shared");
 }
 
-/// A number below 2^51 that stands for the text of `value`.
-pub(crate) fn digest(value: &impl fmt::Display) -> u64 {
+/// Returns a hash of a request id, below 2^51: exact in a double, with room to count on.
+pub(crate) fn hash_request_id(value: &impl fmt::Display) -> u64 {
     let mut text = InlineBytes::new();
-    push_part(&mut text, value);
+    push_display(&mut text, value);
     let digest = Sha256::digest(&*text);
     digest[..8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)) >> 13
 }
 
-/// What tells callers apart for those who may not know them: 16 hex digits, which only who has the
-/// secret can make.
-pub(crate) fn pseudonym(secret: &str, caller: &[u8]) -> String {
-    // The length keeps the end of the secret apart from the beginning of the caller.
+/// Returns a keyed digest of the caller for logs: 16 hex digits.
+pub(crate) fn caller_digest(secret: &str, caller: &[u8]) -> String {
+    // The length separates the end of the secret from the start of the caller.
     let digest = Sha256::new()
         .chain_update((secret.len() as u64).to_be_bytes())
         .chain_update(secret)
@@ -129,23 +133,24 @@ pub(crate) fn pseudonym(secret: &str, caller: &[u8]) -> String {
     digest[..8].iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn is_special(byte: u8) -> bool {
-    SPECIAL[usize::from(byte)]
+/// Returns `true` for ASCII that a key cannot contain as it is.
+fn needs_escape(byte: u8) -> bool {
+    NEEDS_ESCAPE[usize::from(byte)]
 }
 
-static SPECIAL: [bool; 256] = {
-    let (mut special, mut byte) = ([false; 256], 0);
+static NEEDS_ESCAPE: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
     while byte < 0x80 {
-        special[byte as usize] = matches!(byte, b'%' | b'/' | b'{' | b'}' | 0..=b' ' | 0x7f);
+        table[byte as usize] = matches!(byte, b'%' | b'/' | b'{' | b'}' | 0..=b' ' | 0x7f);
         byte += 1;
     }
-    special
+    table
 };
 
-/// Hands out the escaped text in pieces.
+/// Writes the escaped text in pieces.
 fn escape(mut text: &[u8], mut write: impl FnMut(&[u8])) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    while let Some(at) = text.iter().position(|byte| is_special(*byte)) {
+    while let Some(at) = text.iter().position(|byte| needs_escape(*byte)) {
         write(&text[..at]);
         let (high, low) = (HEX[usize::from(text[at] >> 4)], HEX[usize::from(text[at] & 0xf)]);
         write(&[b'%', high, low]);
@@ -154,8 +159,8 @@ fn escape(mut text: &[u8], mut write: impl FnMut(&[u8])) {
     write(text);
 }
 
-/// Writes one part, and turns to the digest of the escaped text once that gets too long: memory
-/// stays bounded whatever the caller sends.
+/// A writer of one part. It changes to the digest of the escaped text once that is too long, so that
+/// memory is bounded for any input.
 struct PartWriter<'a> {
     parts: &'a mut InlineBytes,
     start: usize,
@@ -168,6 +173,7 @@ impl<'a> PartWriter<'a> {
         Self { start: parts.len(), parts, digest: None }
     }
 
+    /// Moves the text into the digest if it is longer than `length` bytes.
     fn digest_when_over(&mut self, length: usize) {
         if self.parts.len() - self.start > length {
             self.digest.get_or_insert_default().update(&self.parts[self.start..]);
@@ -198,7 +204,7 @@ impl Write for PartWriter<'_> {
     }
 }
 
-/// Formats into bytes.
+/// A formatter into bytes.
 struct Bytes<'a>(&'a mut InlineBytes);
 
 impl Write for Bytes<'_> {
@@ -220,7 +226,7 @@ mod tests {
     fn key(name: &'static str, parts: &[&str]) -> String {
         let mut text = InlineBytes::new();
         for part in parts {
-            push_part(&mut text, part);
+            push_display(&mut text, part);
         }
         let policy = Policy::sliding_window(name, Duration::from_secs(1), 1);
         let key = Key::compose("ratelimit:", &policy, &text);
@@ -273,11 +279,11 @@ mod tests {
 
     #[test]
     fn digests_that_differ_are_exact_in_a_double_with_room_to_count_on() {
-        let digests: HashSet<u64> = (0..1_000).map(|number| digest(&number)).collect();
+        let digests: HashSet<u64> = (0..1_000).map(|number| hash_request_id(&number)).collect();
         assert_eq!(digests.len(), 1_000);
         assert!(digests.iter().all(|digest| *digest < 1 << 51));
         // printf /0 | sha256sum | head -c 16, less the last 13 bits
-        assert_eq!(digest(&0), 0x3648_0dd0_c73e);
+        assert_eq!(hash_request_id(&0), 0x3648_0dd0_c73e);
     }
 
     #[test]
@@ -289,7 +295,7 @@ mod tests {
         push_or(&mut or);
         for text in ["", "none", "shared", "or", "%none", "%shared", "%or"] {
             let mut written = InlineBytes::new();
-            push_part(&mut written, text);
+            push_display(&mut written, text);
             assert!(written != none && written != shared && written != or);
         }
     }
@@ -311,12 +317,12 @@ mod tests {
             "/%sha256-ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
         );
         let mut written = InlineBytes::new();
-        push_part(&mut written, &digest("a")[1..]);
+        push_display(&mut written, &digest("a")[1..]);
         assert_ne!(&*written, digest("a").as_bytes());
         // One text has one digest, also where it is too long to be written out.
         let long = "x".repeat(MAX_PART + 1);
         let mut written = InlineBytes::new();
-        push_part(&mut written, &long);
+        push_display(&mut written, &long);
         assert_eq!(&*written, digest(&long).as_bytes());
     }
 

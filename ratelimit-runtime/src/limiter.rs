@@ -173,7 +173,7 @@ impl Limiter {
     /// Returns the digest of a caller for events.
     fn caller_digest(&self, caller: &Caller) -> Option<String> {
         let secret = self.inner.secret.as_ref()?;
-        Some(key::pseudonym(secret, caller.parts()))
+        Some(key::caller_digest(secret, caller.parts()))
     }
 
     pub(crate) fn backend(&self) -> &Backend {

@@ -1,6 +1,10 @@
-//! Locks and atomics: those of the standard library, or, when `ci/schedules` runs the tests of all
-//! schedules, loom's, which go through the orders in which threads can meet and, of atomics, through
-//! what each can have seen of the others.
+//! Locks and atomics: those of the standard library, or loom's for the tests of all schedules
+//! (`ci/schedules`).
+//!
+//! Loom runs a test once for each order in which threads can meet, and for each value that an atomic can
+//! have for a thread.
+//!
+//! Floor 1: imports nothing of this crate. Every room above may import it.
 
 #[cfg(not(all(test, ratelimit_loom)))]
 pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
@@ -22,9 +26,9 @@ mod schedules {
         time::Duration,
     };
 
-    /// Runs the model once for each schedule. Time stands still but for [`advance`].
+    /// Runs the model once for each schedule. Only [`advance`] moves the clock.
     pub(crate) fn each(model: impl Fn() + Send + Sync + 'static) {
-        // All of loom's threads are this one, and so this clock is theirs.
+        // All of loom's threads are this one, so this clock is theirs.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -41,7 +45,7 @@ mod schedules {
         println!("{name}: {} schedules", schedules.load(Ordering::Relaxed));
     }
 
-    /// Runs `others` at the same time as `own`, and waits for all of them.
+    /// Runs `others` at the same time as `own`, and returns all results, the last of `own`.
     pub(crate) fn with<T: 'static>(
         others: impl IntoIterator<Item = Box<dyn FnOnce() -> T>>,
         own: impl FnOnce() -> T,
@@ -53,9 +57,9 @@ mod schedules {
         all
     }
 
-    /// Sets the clock forward.
+    /// Advances the clock.
     pub(crate) fn advance(by: Duration) {
-        // It is set at the first poll; what follows only lets other tasks run.
+        // The first poll advances it; later ones only let other tasks run.
         let _ = pin!(tokio::time::advance(by)).poll(&mut Context::from_waker(Waker::noop()));
     }
 }

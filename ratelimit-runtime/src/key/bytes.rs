@@ -1,45 +1,45 @@
-//! The escaped parts of a caller, which most calls write without an allocation.
+//! Bytes that are inline while they are few: most callers need no allocation.
 
 use std::{
     hash::{Hash, Hasher},
     ops::Deref,
 };
 
-/// Most callers are no longer.
-const IN_PLACE: usize = 64;
+/// The inline capacity in bytes; most callers are shorter.
+const INLINE: usize = 64;
 
-/// Bytes, in place as long as they fit there.
+/// Bytes, inline up to `INLINE`.
 #[derive(Clone)]
 pub(crate) struct InlineBytes {
-    in_place: [u8; IN_PLACE],
-    /// How many stand in place.
+    inline: [u8; INLINE],
+    /// The number of inline bytes.
     length: usize,
-    /// All of them, once they did not fit.
+    /// All bytes, once they did not fit inline.
     heap: Vec<u8>,
 }
 
 impl InlineBytes {
     pub(crate) const fn new() -> Self {
-        Self { in_place: [0; IN_PLACE], length: 0, heap: Vec::new() }
+        Self { inline: [0; INLINE], length: 0, heap: Vec::new() }
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        match self.room(bytes.len()) {
-            Some(room) => {
-                room.copy_from_slice(bytes);
+        match self.spare(bytes.len()) {
+            Some(spare) => {
+                spare.copy_from_slice(bytes);
                 self.length += bytes.len();
             }
             None => self.append_on_heap(bytes),
         }
     }
 
-    /// Appends `/` and the bytes, and says whether it did: only where they fit in place and none
-    /// of them is special.
-    pub(crate) fn append_part(&mut self, bytes: &[u8], is_special: impl Fn(u8) -> bool) -> bool {
-        let Some([slash, room @ ..]) = self.room(bytes.len() + 1) else { return false };
+    /// Appends `/` and the bytes. Returns `false`, and appends nothing, if they do not fit inline or one
+    /// needs escaping.
+    pub(crate) fn append_part(&mut self, bytes: &[u8], needs_escape: impl Fn(u8) -> bool) -> bool {
+        let Some([slash, spare @ ..]) = self.spare(bytes.len() + 1) else { return false };
         *slash = b'/';
-        for (place, byte) in room.iter_mut().zip(bytes) {
-            if is_special(*byte) {
+        for (place, byte) in spare.iter_mut().zip(bytes) {
+            if needs_escape(*byte) {
                 return false;
             }
             *place = *byte;
@@ -53,15 +53,15 @@ impl InlineBytes {
         self.heap.truncate(length);
     }
 
-    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    fn spare(&mut self, bytes: usize) -> Option<&mut [u8]> {
         let end = self.length + bytes;
-        self.in_place.get_mut(self.length..end).filter(|_| self.heap.is_empty())
+        self.inline.get_mut(self.length..end).filter(|_| self.heap.is_empty())
     }
 
     #[cold]
     fn append_on_heap(&mut self, bytes: &[u8]) {
-        let in_place = std::mem::take(&mut self.length);
-        self.heap.extend_from_slice(&self.in_place[..in_place]);
+        let inline = std::mem::take(&mut self.length);
+        self.heap.extend_from_slice(&self.inline[..inline]);
         self.heap.extend_from_slice(bytes);
     }
 }
@@ -70,7 +70,7 @@ impl Deref for InlineBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        if self.heap.is_empty() { &self.in_place[..self.length] } else { &self.heap }
+        if self.heap.is_empty() { &self.inline[..self.length] } else { &self.heap }
     }
 }
 

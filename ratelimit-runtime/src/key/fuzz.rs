@@ -1,4 +1,4 @@
-//! A key is read back as what it was made of: so no two callers ever share one.
+//! The property that a key is parsed back into its parts: no two callers share one.
 
 use std::{
     fmt::{self, Write},
@@ -9,31 +9,31 @@ use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 
 use super::{
-    InlineBytes, Key, KeyRef, MAX_PART, push_digest, push_none, push_or, push_part, push_shared,
-    push_text,
+    InlineBytes, Key, KeyRef, MAX_PART, push_digest, push_display, push_none, push_or, push_shared,
+    push_str,
 };
 use crate::policy::Policy;
 
-/// Names are the program's own; the most awkward ones will do.
+/// The most awkward names. Names are the program's own, so that no input needs to choose them.
 const NAMES: [&str; 8] = ["f", "", "/", "a/b", "%2F", "app::{{closure}}::f", "f/%none", "Zoë \n"];
 
-/// A part, as it is given to a key and as it is read back.
+/// A part, before it is written into a key and after it is parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    InlineBytes(String),
+    Text(String),
     None,
     Shared,
-    /// The mark of an alternative source.
+    /// The mark of an alternative extractor.
     Or,
     /// A text to be written as its digest.
     Secret(String),
-    /// The digest of a secret, or of a text too long to be written out.
+    /// The digest of a secret, or of a text longer than [`MAX_PART`].
     Digest(String),
 }
 
-/// The first byte chooses the name and the algorithm; then parts that a byte of 0xff separates, of which
-/// one of 0xfe alone is none and one of 0xfd alone is the shared caller.
-pub(crate) fn holds(bytes: &[u8]) {
+/// Asserts the property. The first byte selects the name and the algorithm. Parts follow, separated by
+/// 0xff; one of 0xfe alone is absent, and one of 0xfd alone is the shared caller.
+pub(crate) fn assert_property(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else { return };
     let choice = usize::from(*choice);
     let name = NAMES[choice % NAMES.len()];
@@ -51,12 +51,12 @@ pub(crate) fn holds(bytes: &[u8]) {
     let key = Key::compose("ratelimit:", &policy, &text);
     assert!(key.subject() == KeyRef::new(&policy, &text));
     let written = str::from_utf8(key.as_bytes()).expect("a key is text");
-    assert!(!written.contains(is_unwelcome), "{written:?}");
+    assert!(!written.contains(is_forbidden), "{written:?}");
     let longest = name.len() * 3 + parts.len() * (MAX_PART + 1);
     assert!(written.len() <= "ratelimit:sliding_counter:".len() + longest, "{written}");
 
-    let expected = parts.into_iter().map(shortened).collect();
-    assert_eq!(read(written), Some((algorithm.as_str(), name.to_owned(), expected)));
+    let parts = parts.into_iter().map(expected).collect();
+    assert_eq!(parse(written), Some((algorithm.as_str(), name.to_owned(), parts)));
 }
 
 fn policy(algorithm: Algorithm, name: &'static str) -> Policy {
@@ -69,19 +69,19 @@ fn part(bytes: &[u8]) -> Part {
         [0xfd] => Part::Shared,
         [0xfc] => Part::Or,
         [0xfb, text @ ..] => Part::Secret(String::from_utf8_lossy(text).into_owned()),
-        text => Part::InlineBytes(String::from_utf8_lossy(text).into_owned()),
+        text => Part::Text(String::from_utf8_lossy(text).into_owned()),
     }
 }
 
-/// The ways to write a text make one part.
+/// Appends a part, and asserts that all ways to write a text make the same one.
 fn push(text: &mut InlineBytes, part: &Part) {
     match part {
-        Part::InlineBytes(value) => {
+        Part::Text(value) => {
             let mut by_piece = text.clone();
-            push_part(&mut by_piece, &InPieces(value));
+            push_display(&mut by_piece, &InPieces(value));
             let mut at_once = text.clone();
-            push_text(&mut at_once, value);
-            push_part(text, value);
+            push_str(&mut at_once, value);
+            push_display(text, value);
             assert!(*text == by_piece && *text == at_once, "{value:?}");
         }
         Part::None => push_none(text),
@@ -93,11 +93,11 @@ fn push(text: &mut InlineBytes, part: &Part) {
             push_digest(text, value);
             assert!(*text == by_piece, "{value:?}");
         }
-        Part::Digest(_) => unreachable!("nobody gives a digest"),
+        Part::Digest(_) => unreachable!("no input is a digest"),
     }
 }
 
-/// Displays as the text, in pieces of growing length.
+/// A text that is displayed in pieces of growing length.
 struct InPieces<'a>(&'a str);
 
 impl fmt::Display for InPieces<'_> {
@@ -113,22 +113,23 @@ impl fmt::Display for InPieces<'_> {
     }
 }
 
-/// What has no place in a key: what `redis-cli` would have to quote, and what chooses a slot.
-fn is_unwelcome(character: char) -> bool {
+/// Returns `true` for a character that `redis-cli` would quote, or that selects a slot.
+fn is_forbidden(character: char) -> bool {
     character.is_ascii_control() || [' ', '{', '}'].contains(&character)
 }
 
-fn shortened(part: Part) -> Part {
-    let (Part::InlineBytes(text) | Part::Secret(text)) = &part else { return part };
+/// Returns the parsed form of a part that was written.
+fn expected(part: Part) -> Part {
+    let (Part::Text(text) | Part::Secret(text)) = &part else { return part };
     let mut escaped = String::new();
     for character in text.chars() {
-        if is_unwelcome(character) || ['%', '/'].contains(&character) {
+        if is_forbidden(character) || ['%', '/'].contains(&character) {
             let _ = write!(escaped, "%{:02X}", u32::from(character));
         } else {
             escaped.push(character);
         }
     }
-    if escaped.len() <= MAX_PART && matches!(part, Part::InlineBytes(_)) {
+    if escaped.len() <= MAX_PART && matches!(part, Part::Text(_)) {
         return part;
     }
     let mut digest = String::new();
@@ -138,8 +139,8 @@ fn shortened(part: Part) -> Part {
     Part::Digest(digest)
 }
 
-/// The algorithm, the name and the parts that a key says.
-fn read(key: &str) -> Option<(&str, String, Vec<Part>)> {
+/// Parses the algorithm, the name and the parts of a key.
+fn parse(key: &str) -> Option<(&str, String, Vec<Part>)> {
     let (algorithm, rest) = key.strip_prefix("ratelimit:")?.split_once(':')?;
     let mut pieces = rest.split('/');
     let name = unescape(pieces.next()?)?;
@@ -149,7 +150,7 @@ fn read(key: &str) -> Option<(&str, String, Vec<Part>)> {
         "%or" => Some(Part::Or),
         _ => match piece.strip_prefix("%sha256-") {
             Some(digest) => Some(Part::Digest(digest.to_owned())),
-            None => unescape(piece).map(Part::InlineBytes),
+            None => unescape(piece).map(Part::Text),
         },
     };
     Some((algorithm, name, pieces.map(part).collect::<Option<_>>()?))

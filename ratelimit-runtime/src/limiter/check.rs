@@ -157,7 +157,7 @@ impl<'a> Check<'a> {
     /// Take ids from the program, never from the client. A client that chooses the id, as in a
     /// header `idempotency-key`, repeats one id and is charged for one call.
     pub fn request_id(mut self, id: impl fmt::Display) -> Self {
-        self.terms.id = Some(key::digest(&id));
+        self.terms.id = Some(key::hash_request_id(&id));
         self
     }
 

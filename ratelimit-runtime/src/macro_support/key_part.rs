@@ -113,7 +113,7 @@ impl<T: Display + ?Sized> KeyPart for T {
 impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
     fn push_to(value: Option<&Self>, call: &mut CallBuilder) {
         let Some(Part(Optional(Borrowed(Plain(value))))) = value else { return };
-        value.with_text(|text| call.caller.push_text(text));
+        value.with_text(|text| call.caller.push_str(text));
     }
 }
 

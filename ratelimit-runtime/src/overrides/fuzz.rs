@@ -15,8 +15,8 @@ const POLICIES: [Policy; 5] = [
     Policy::token_bucket("p", MINUTE, 5),
 ];
 
-/// Checks the text as a document, and as one override.
-pub(crate) fn holds(text: &str) {
+/// Asserts the property of the text as a document, and as one override.
+pub(crate) fn assert_property(text: &str) {
     match document::parse(text) {
         Ok(layer) => layer.limits.values().for_each(make_policies),
         Err(fault) => assert!(!fault.to_string().is_empty()),

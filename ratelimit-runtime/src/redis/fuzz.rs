@@ -26,7 +26,7 @@ const POLICIES: [Policy; 4] = [
 ];
 
 /// The first byte chooses the policy; the rest is what comes over the wire.
-pub(crate) fn holds(bytes: &[u8]) {
+pub(crate) fn assert_property(bytes: &[u8]) {
     let Some((choice, wire)) = bytes.split_first() else { return };
     let Ok(reply) = redis::parse_redis_value(wire) else { return };
     let policy = &POLICIES[usize::from(*choice) % POLICIES.len()];
