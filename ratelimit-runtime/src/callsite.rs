@@ -1,4 +1,4 @@
-//! One annotated function: what the attribute has written down about it.
+//! Callsites: one static for each annotated function, as the attribute declares it.
 
 mod name;
 
@@ -16,15 +16,15 @@ use crate::policy::Policy;
 pub struct Callsite {
     /// The path of an item in the function's body.
     inner_path: fn() -> &'static str,
-    /// What the attribute's literals say. Without a name it gets the function's path; what is only
-    /// known at run time is 0, and a call brings its policy.
+    /// The policy of the attribute's literals. Without a name it gets the function's path. A value
+    /// that only a call brings is 0 here.
     policy: Policy,
     pub(crate) declaration: Declaration,
     resolved: OnceCell<Resolved>,
     warned: AtomicBool,
 }
 
-/// What is written about a function beside its policy.
+/// The declaration of a function beside its policy.
 #[derive(Clone, Copy)]
 pub struct Declaration {
     /// The source file, as the compiler was given it.
@@ -41,21 +41,21 @@ pub struct Declaration {
     pub cost: &'static str,
     /// The parts of the key, as written; none for the ambient caller.
     pub key: &'static [&'static str],
-    /// Whether calls are never refused.
+    /// `true` if calls are never refused.
     pub dry_run: bool,
 }
 
 inventory::collect!(&'static Callsite);
 
-/// What is known of a function once it has been called.
+/// The policy and the kind of a function, resolved at its first call.
 pub(crate) struct Resolved {
     pub(crate) policy: Policy,
-    /// Whether the path names a trait and not the type the method is called on.
+    /// `true` if the path names a trait instead of the type on which the method is called.
     pub(crate) is_default_method: bool,
 }
 
 impl Callsite {
-    /// The function in whose body the function `_here` is declared.
+    /// The callsite of the function in whose body the function `_here` is declared.
     #[must_use]
     pub const fn new<Here: Copy>(_here: Here, policy: Policy, declaration: Declaration) -> Self {
         Self {
@@ -67,33 +67,33 @@ impl Callsite {
         }
     }
 
-    /// All annotated functions of the program, without the copies of them that axum's
-    /// `debug_handler` makes for its checks and never calls.
+    /// Returns all annotated functions of the program, without the copies that axum's `debug_handler`
+    /// makes for its checks and never calls.
     pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
         let sites = inventory::iter::<&'static Self>.into_iter().copied();
         sites.filter(|site| !(site.inner_path)().contains("::__axum_macros_check_"))
     }
 
-    /// The policy by its name, as far as it is known without a call.
+    /// Returns the named policy, as far as it is known without a call.
     pub(crate) fn policy(&self) -> Policy {
         self.resolve(None).policy
     }
 
-    /// The same, for calls: resolved once, with the type that a method is called on.
-    pub(crate) fn resolved(&self, receiver: Option<&str>) -> &Resolved {
-        self.resolved.get_or_init(|| self.resolve(receiver))
+    /// Returns the same for calls. It is resolved once, with the type on which a method is called.
+    pub(crate) fn resolved(&self, self_type: Option<&str>) -> &Resolved {
+        self.resolved.get_or_init(|| self.resolve(self_type))
     }
 
-    fn resolve(&self, receiver: Option<&str>) -> Resolved {
+    fn resolve(&self, self_type: Option<&str>) -> Resolved {
         if !self.policy.name().is_empty() {
             return Resolved { policy: self.policy, is_default_method: false };
         }
         let is_default_method =
-            receiver.is_some_and(|receiver| is_default_method(&self.path(), receiver));
+            self_type.is_some_and(|self_type| is_default_method(&self.path(), self_type));
         Resolved { policy: self.policy.named(name::of(self)), is_default_method }
     }
 
-    /// The path of the function, with all functions and types that it is declared in.
+    /// Returns the path of the function, with the functions and types in which it is declared.
     fn path(&self) -> Cow<'static, str> {
         name::enclosing_function((self.inner_path)())
     }
@@ -108,14 +108,14 @@ impl Callsite {
     }
 }
 
-/// The path of a method names its type (`app::Mailer::send`, `<app::Mailer as app::Send>::send`,
-/// `app::other::<impl app::Mailer>::send`), but that of a trait's default method names the trait
-/// and is the same for all types that are its receiver.
-fn is_default_method(path: &str, receiver: &str) -> bool {
+/// Returns `true` if the path is that of a trait's default method: it names the trait, and is the same
+/// for all types. The path of any other method names its type: `app::Mailer::send`,
+/// `<app::Mailer as app::Send>::send`, `app::other::<impl app::Mailer>::send`.
+fn is_default_method(path: &str, self_type: &str) -> bool {
     let owner = path.rsplit_once("::").map_or("", |(owner, _)| owner);
     let names_an_impl = owner.starts_with('<') || owner.contains("<impl ");
     let without_arguments = |path: &str| path.split('<').next().map(str::to_owned);
-    !names_an_impl && without_arguments(owner) != without_arguments(receiver)
+    !names_an_impl && without_arguments(owner) != without_arguments(self_type)
 }
 
 #[cfg(test)]
@@ -123,8 +123,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_default_method_needs_its_receiver() {
-        for (path, receiver, expected) in [
+    fn only_a_default_method_needs_its_self_type() {
+        for (path, self_type, expected) in [
             ("app::Mailer::send", "app::Mailer", false),
             ("app::Repo<_>::get", "app::Repo<app::User>", false),
             ("<app::Mailer as app::Send>::send", "app::Mailer", false),
@@ -132,7 +132,7 @@ mod tests {
             ("app::Send::send", "app::Mailer", true),
             ("app::Send::send", "app::Repo<app::User>", true),
         ] {
-            assert_eq!(is_default_method(path, receiver), expected, "{path} on {receiver}");
+            assert_eq!(is_default_method(path, self_type), expected, "{path} on {self_type}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a limit answers: from the store's numbers to a [`Decision`] or an [`Exceeded`].
+//! Decisions: an admitted call's numbers with names and units, and the receipt for a refund.
 
 use std::{
     fmt,
@@ -17,10 +17,9 @@ use crate::{
 
 /// An admitted call, and what is left after it.
 ///
-/// With several tiers it speaks of the one with the fewest units left.
+/// With several tiers its numbers are those of the tier with the fewest units left.
 ///
-/// It is also what [`Limiter::refund`](crate::Limiter::refund) takes to give the call back, once for
-/// all of its clones.
+/// [`Limiter::refund`](crate::Limiter::refund) takes it to refund the call, once for all of its clones.
 #[derive(Clone, Debug)]
 pub struct Decision {
     policy: &'static str,
@@ -31,7 +30,7 @@ pub struct Decision {
     receipt: Option<Arc<Receipt>>,
 }
 
-/// What a call took, to give it back.
+/// The receipt of an admitted call, by which it is refunded.
 pub(crate) struct Receipt {
     pub(crate) caller: Caller,
     pub(crate) policy: Policy,
@@ -42,10 +41,10 @@ pub(crate) struct Receipt {
     refunded: AtomicBool,
 }
 
-/// The right to give back what a call took, which one has at a time.
+/// The right to refund a call. One task has it at a time.
 pub(crate) struct RefundGuard<'a> {
     refunded: &'a AtomicBool,
-    /// Whether another may have it after this one.
+    /// `true` if another task may refund the call after this one.
     pub(crate) release: bool,
 }
 
@@ -57,7 +56,7 @@ impl Receipt {
         Self { caller, policy: *policy, cost, id, mark, decided_by, refunded }
     }
 
-    /// The right to give it back, unless it is, or someone else is about to.
+    /// Claims the refund, unless it is done or under way.
     pub(crate) fn claim(&self) -> Option<RefundGuard<'_>> {
         let refunded = &self.refunded;
         let is_free = !refunded.swap(true, Ordering::Relaxed);
@@ -73,7 +72,7 @@ impl Drop for RefundGuard<'_> {
     }
 }
 
-/// Names no one: an identity does not belong in a log.
+/// Does not show the caller: identities do not belong in logs.
 impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receipt").field("cost", &self.cost).finish_non_exhaustive()
@@ -101,38 +100,38 @@ impl Decision {
         self.receipt.as_deref()
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
     }
 
-    /// The threshold of the tier with the fewest units left.
+    /// Returns the threshold of the tier with the fewest units left.
     #[must_use]
     pub fn threshold(&self) -> u32 {
         self.tier.threshold()
     }
 
-    /// The period of the tier with the fewest units left.
+    /// Returns the period of the tier with the fewest units left.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.tier.period()
     }
 
-    /// The units that can be had at once after this call.
+    /// Returns the units that can be had at once after this call.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
-    /// The time until more than [`remaining`](Self::remaining) units can be had, if no other call
-    /// comes.
+    /// Returns the time until more than [`remaining`](Self::remaining) units can be had, if no other
+    /// call comes.
     #[must_use]
     pub fn replenish_after(&self) -> Duration {
         self.replenish_after
     }
 
-    /// The time until the full quota is back, if no other call comes.
+    /// Returns the time until the full quota is back, if no other call comes.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after

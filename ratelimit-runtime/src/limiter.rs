@@ -1,4 +1,6 @@
-//! The limiter: policy + caller -> key -> store -> decision.
+//! The limiter and its one pipeline: policy + caller -> check -> backend -> outcome -> decision.
+//!
+//! Floor 8: `macro_support` and `web` import it.
 
 mod backend;
 mod builder;
@@ -6,18 +8,20 @@ mod check;
 mod environment;
 mod installed;
 mod notices;
+mod pipeline;
 mod settle;
 mod status;
 mod wait;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-pub(crate) use self::check::Terms;
+pub(crate) use self::check::Options;
 use self::{backend::Backend, notices::Notices};
 pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
-    check::{Check, CheckFuture, Started},
+    check::{Check, CheckFuture},
     installed::{install, limiter},
+    pipeline::Started,
     status::ServerStatus,
 };
 use crate::{
@@ -29,9 +33,9 @@ use crate::{
     request::Op,
 };
 
-/// Decides calls, and is where their counts live: in this process or on Redis.
+/// A handle to a backend, in memory or on Redis, that counts calls and decides them.
 ///
-/// A limiter is a handle; clones share one store and one connection.
+/// Clones share one backend.
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,47 +67,47 @@ struct Inner {
 }
 
 impl Limiter {
-    /// A limiter whose counts live in this process.
+    /// Builds a limiter that counts in this process's memory.
     ///
-    /// Time is tokio's: a test with `start_paused = true` moves it with `tokio::time::advance`.
+    /// Its clock is tokio's: a test with `start_paused = true` moves it by `tokio::time::advance`.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::builder().in_memory()
     }
 
-    /// A limiter on the store that `url` names: `memory://`, `redis://[user:password@]host[:port][/db]`,
+    /// Builds a limiter on the store that `url` names: `memory://`, `redis://[user:password@]host[:port][/db]`,
     /// `unix:///path/to/socket`, `redis+cluster://host[:port],host[:port],..`, or
     /// `redis+sentinel://host[:port],host[:port],../primary[/db]`. With the feature `tls`, `rediss` in
-    /// place of `redis` is the same over TLS. The page [`guide::redis`](crate::guide::redis) has all of it.
+    /// place of `redis` is the same over TLS. The page [`guide::redis`](crate::guide::redis) has all
+    /// parameters.
     ///
-    /// What keeps the connection are tasks of the tokio runtime in which this is called: once that
-    /// has ended, as after a `#[tokio::test]`, calls get what
-    /// [`on_store_error`](LimiterBuilder::on_store_error) says.
+    /// Tasks of the current tokio runtime keep the connection. Once that runtime has ended, as after a
+    /// `#[tokio::test]`, calls get the answer of [`on_store_error`](LimiterBuilder::on_store_error).
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] when the URL is malformed or its scheme unknown, or when the store cannot be
-    /// reached: within a second for one server, within 1.5 s for each address of a cluster that is
-    /// named, and within 4 s, of which the Sentinels have 3, behind Sentinels.
+    /// [`ConnectError`] if the URL is malformed, its scheme unknown, or the store out of reach. One server
+    /// has 1 s to answer, each named address of a cluster 1.5 s, a primary behind Sentinels 4 s, of
+    /// which the Sentinels take at most 3 s.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(url).await
     }
 
-    /// A limiter on the store that the environment variable `RATELIMIT_URL` names, in memory if it
-    /// is not set.
+    /// Builds a limiter on the store that the environment variable `RATELIMIT_URL` names, or in memory
+    /// if it is not set.
     ///
-    /// `RATELIMIT_ENFORCEMENT`, one of `on`, `dry_run` and `off`, says what the refusals of all limits
-    /// are worth at the most. With the feature `overrides`, `RATELIMIT_OVERRIDES` holds a document of
-    /// overrides, and `RATELIMIT_OVERRIDES_FILE` names a file of them, which is followed.
+    /// `RATELIMIT_ENFORCEMENT` is the global enforcement: `on`, `dry_run` or `off`. With the feature
+    /// `overrides`, `RATELIMIT_OVERRIDES` contains a document of overrides, and
+    /// `RATELIMIT_OVERRIDES_FILE` names a file of them, which is watched.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and when an override is wrong; the message names the variable.
+    /// As [`connect`](Self::connect), and if an override is invalid; the message names the variable.
     pub async fn from_env() -> Result<Self, ConnectError> {
         Self::builder().from_env().await
     }
 
-    /// A limiter with settings of your own.
+    /// Returns a builder with the default settings.
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder::new()
     }
@@ -118,7 +122,7 @@ impl Limiter {
     /// [`RateLimitError::Unavailable`] if the store cannot decide within the deadline;
     /// [`RateLimitError::InvalidPolicy`] if the policy breaks a rule.
     pub fn check<'a>(&'a self, policy: &'a Policy, caller: impl Into<Caller>) -> Check<'a> {
-        Check::new(self, policy, Cow::Owned(caller.into()), Terms::default())
+        Check::new(self, policy, Cow::Owned(caller.into()), Options::default())
     }
 
     /// Returns a check of `cost` units, all or none. A cost of 0 is admitted and takes nothing.
@@ -149,8 +153,8 @@ impl Limiter {
         self.check(policy, caller).op(Op::Peek)
     }
 
-    /// The Redis servers that this limiter knows, all nodes of a cluster that have slots; none in
-    /// memory.
+    /// Returns the status of each Redis server; of a cluster, of each node that has slots. In memory
+    /// there is none.
     ///
     /// ```
     /// use ratelimit_runtime::Limiter;
@@ -164,7 +168,7 @@ impl Limiter {
         servers.into_iter().map(|(name, failure)| ServerStatus::new(name, failure)).collect()
     }
 
-    /// Returns the overrides of this limiter's limits, shared by its clones.
+    /// Returns the overrides of this limiter's limits, which its clones share.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.inner.overrides

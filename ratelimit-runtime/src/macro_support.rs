@@ -1,5 +1,7 @@
-//! All that generated code may name. Not part of the public interface: it changes with the
-//! attribute, and the two crates are released together.
+//! The items that generated code names, exported as `__private`. They change with the attribute; the
+//! crates are released together.
+//!
+//! Floor 9: nothing in this crate imports it.
 
 mod key_part;
 mod output;
@@ -22,7 +24,7 @@ use crate::{
     caller::{self, Caller},
     callsite::Resolved,
     error::RateLimitError,
-    limiter::{Check, Limiter, Terms, limiter},
+    limiter::{Check, Limiter, Options, limiter},
     overrides::Enforcement,
     policy::Policy,
     request::OnStoreError,
@@ -38,7 +40,7 @@ pub struct CallBuilder {
     caller: Caller,
     limiter: Option<Limiter>,
     self_type: Option<&'static str>,
-    terms: Terms,
+    options: Options,
 }
 
 impl CallBuilder {
@@ -52,7 +54,7 @@ impl CallBuilder {
             caller: Caller::without_parts(),
             limiter: None,
             self_type: None,
-            terms: Terms { declared, is_validated: true, ..Terms::default() },
+            options: Options { declared, is_validated: true, ..Options::default() },
         }
     }
 
@@ -63,8 +65,8 @@ impl CallBuilder {
 
     /// Sets the units that this call takes.
     pub fn cost(&mut self, cost: u32) {
-        self.terms.cost = cost;
-        self.terms.is_validated = false;
+        self.options.cost = cost;
+        self.options.is_validated = false;
     }
 
     /// Sets the limiter that decides, instead of the installed one.
@@ -74,12 +76,12 @@ impl CallBuilder {
 
     /// Sets how long the call waits for room.
     pub fn max_wait(&mut self, max_wait: Duration) {
-        self.terms.max_wait = max_wait;
+        self.options.max_wait = max_wait;
     }
 
     /// Sets the answer for a call that the store cannot decide.
     pub fn on_store_error(&mut self, on_store_error: OnStoreError) {
-        self.terms.on_store_error = Some(on_store_error);
+        self.options.on_store_error = Some(on_store_error);
     }
 
     /// Starts the check of this call.
@@ -91,7 +93,7 @@ impl CallBuilder {
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
     pub fn admit_under(&mut self, policy: &Policy) -> Started<Result<(), RateLimitError>> {
         let resolved = self.callsite.resolved(self.self_type);
-        self.terms.is_validated = false;
+        self.options.is_validated = false;
         self.start(resolved, &policy.named_as(&resolved.policy))
     }
 
@@ -102,7 +104,7 @@ impl CallBuilder {
         } else {
             Cow::Borrowed(&self.caller)
         };
-        Check::new(limiter, policy, caller, self.terms).start()
+        Check::new(limiter, policy, caller, self.options).start()
     }
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls

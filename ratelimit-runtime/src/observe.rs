@@ -1,4 +1,6 @@
-//! What the limits inside a future answered, for those around it.
+//! The observer of a future: the answers of all checks inside it.
+//!
+//! Floor 4: the limiter and `web` import it.
 
 use std::{
     cell::RefCell,
@@ -17,40 +19,39 @@ tokio::task_local! {
     static ANSWERS: RefCell<Answers>;
 }
 
-/// The answers that an observer has got.
+/// The answers that an observer has received.
 struct Answers {
     list: Vec<Observed>,
-    /// On the heap, because it would make every observed future larger.
+    /// On the heap: in place it would enlarge every observed future.
     audience: Option<Box<Audience>>,
-    /// Without an audience, and inside such an observer, each answer counts.
+    /// `true` without an audience, and inside an observer without one: no answer replaces another.
     keeps_all: bool,
 }
 
-/// An answer, and the caller it is about; none if it is about no quota.
+/// An answer, and the caller whose quota it is about, if it is about a quota.
 #[derive(Clone)]
 struct Observed {
     caller: Option<Caller>,
     answer: Answer,
 }
 
-/// The one to whom a layer shows answers.
+/// The reader to whom a layer shows answers.
 #[cfg_attr(not(any(feature = "tower", feature = "actix")), allow(dead_code, reason = "for layers"))]
 pub(crate) struct Audience {
     /// The caller of the request.
     pub(crate) caller: Caller,
-    /// Answers about other callers are shown as well.
+    /// `true` if answers about other callers are shown as well.
     pub(crate) explicit_keys: bool,
 }
 
-/// Runs `future`, and returns with its output the answers of all checks in it, those of annotated
-/// functions and those by hand, in that order.
+/// Runs `future` and returns, with its output, the answers of all checks inside it, in their order.
 ///
-/// An annotated function returns its own type; this is how the code around it learns how much is
-/// left. Tasks that the future spawns are not covered. An observer around this one gets the same
-/// answers.
+/// An annotated function returns its own type; an observer around it learns how much is left. Checks
+/// by hand are observed as well, tasks that the future spawns are not. An observer around this one
+/// receives the same answers.
 ///
-/// All answers are kept until the future is ready: of one that serves a stream for hours, observe
-/// the parts that handle a message each.
+/// All answers are kept until the future is ready. Around a stream that is served for hours, observe
+/// the parts that handle one message each.
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, observe, rate_limit};
@@ -73,9 +74,9 @@ pub fn observe<F: Future>(
     Observe::new(future, None)
 }
 
-/// As [`observe`], but with the answers for an audience only, and of each policy only the last one
-/// that is about a quota, in the place of the first. There are no more of them than policies, however
-/// often a client has them asked. Inside an observer of all answers, all.
+/// Does the same for an audience: it returns only the answers about the audience's caller, and for each
+/// policy only the latest, in the position of the first. There are at most as many as policies, however
+/// many calls a client causes. Inside an observer of all answers, it keeps all.
 #[cfg(any(feature = "tower", feature = "actix"))]
 pub(crate) fn observe_for<F: Future>(
     audience: Audience,
@@ -85,7 +86,7 @@ pub(crate) fn observe_for<F: Future>(
 }
 
 pin_project! {
-    /// Written out, because an `async` block would hold the future twice.
+    /// A type of its own: an `async` block would contain the future twice.
     struct Observe<F> {
         #[pin]
         future: TaskLocalFuture<RefCell<Answers>, F>,
@@ -114,11 +115,11 @@ impl<F: Future> Future for Observe<F> {
 }
 
 impl Answers {
-    /// Adds an answer. For an audience, a further answer of one subject replaces the one before.
+    /// Adds an answer. For an audience, a later answer of one subject replaces the earlier one.
     fn add(&mut self, observed: Observed) {
         let is_known = |audience: &Audience, it: &Observed| {
             subject(&it.answer) == subject(&observed.answer)
-                && audience.is_told(it) == audience.is_told(&observed)
+                && audience.reads(it) == audience.reads(&observed)
         };
         let known = match &self.audience {
             Some(audience) if !self.keeps_all => {
@@ -132,7 +133,7 @@ impl Answers {
         }
     }
 
-    /// The answers for this observer; all of them also go to the observer around it.
+    /// Returns the answers for this observer, and adds all of them to the observer around it.
     fn end(self) -> Vec<Answer> {
         let Self { list, audience, .. } = self;
         let _ = ANSWERS.try_with(|outer| {
@@ -141,19 +142,19 @@ impl Answers {
                 outer.add(it.clone());
             }
         });
-        let told = |it: &Observed| audience.as_ref().is_none_or(|audience| audience.is_told(it));
-        list.into_iter().filter(told).map(|it| it.answer).collect()
+        let is_read = |it: &Observed| audience.as_ref().is_none_or(|audience| audience.reads(it));
+        list.into_iter().filter(is_read).map(|it| it.answer).collect()
     }
 }
 
 impl Audience {
-    fn is_told(&self, observed: &Observed) -> bool {
+    fn reads(&self, observed: &Observed) -> bool {
         let Some(caller) = &observed.caller else { return false };
         self.explicit_keys || *caller == self.caller
     }
 }
 
-/// The policy of an answer, and `true` if the answer is about a quota.
+/// Returns the policy of an answer, and `true` if the answer is about a quota.
 fn subject(answer: &Answer) -> (&'static str, bool) {
     match answer {
         Ok(decision) => (decision.policy(), true),
@@ -164,14 +165,13 @@ fn subject(answer: &Answer) -> (&'static str, bool) {
     }
 }
 
-/// Returns `true` if there is an observer.
+/// Returns `true` if the current task is observed.
 pub(crate) fn is_observed() -> bool {
     ANSWERS.try_with(|_| ()).is_ok()
 }
 
-/// Records an answer, and the caller whose quota it is about, for the observer, if there is one.
+/// Records an answer, and the caller whose quota it is about, for the observer of the current task.
 pub(crate) fn record(observed: impl FnOnce() -> (Option<Caller>, Answer)) {
-    // Without an observer there is nothing to record.
     let _ = ANSWERS.try_with(|answers| {
         let (caller, answer) = observed();
         answers.borrow_mut().add(Observed { caller, answer });
@@ -188,7 +188,7 @@ mod tests {
     const A: Policy = Policy::sliding_window("a", Duration::from_secs(60), 3);
     const B: Policy = Policy::sliding_window("b", Duration::from_secs(60), 10);
 
-    /// Messages of a stream, each of which asks both limits; the third limit's store is away.
+    /// Messages of a stream, each of which calls both limits; the store of a third limit is unavailable.
     async fn messages(count: usize) {
         let limiter = Limiter::in_memory();
         let lost = crate::error::Unavailable::new("c", UnavailableReason::Disconnected);

@@ -1,10 +1,10 @@
-//! The names of functions that were given none: their paths in the source, whatever macro wraps them.
+//! The default names of policies: the functions' paths in the source, whatever macro wraps them.
 
 use std::{borrow::Cow, collections::HashMap, ptr, sync::OnceLock};
 
 use super::Callsite;
 
-/// The name of a function: its path, or what tells it from others of that path.
+/// Returns the name of a function: its path, with a number if other functions have the same path.
 pub(super) fn of(site: &Callsite) -> &'static str {
     static NAMES: OnceLock<HashMap<usize, &'static str>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
@@ -18,7 +18,7 @@ pub(super) fn of(site: &Callsite) -> &'static str {
         let names = unique(paths.collect()).into_iter().map(leak);
         sites.iter().map(|site| address(site)).zip(names).collect()
     });
-    // A library that was loaded later is not among them, nor is a copy.
+    // A library that is loaded later is not in the list, nor is a copy of a function.
     names.get(&address(site)).copied().unwrap_or_else(|| leak(site.path()))
 }
 
@@ -26,7 +26,7 @@ fn address(site: &Callsite) -> usize {
     ptr::from_ref(site).addr()
 }
 
-/// Once for each function of the program.
+/// Leaks a name, once for each function of the program.
 fn leak(name: Cow<'static, str>) -> &'static str {
     match name {
         Cow::Borrowed(name) => name,
@@ -34,9 +34,10 @@ fn leak(name: Cow<'static, str>) -> &'static str {
     }
 }
 
-/// Names for functions of these paths and modules, in the order of the source: without the type
-/// that a macro wraps a function in, unless two functions would have one name. Those of one path, as
-/// in two blocks of one function, are numbered.
+/// Returns the names for functions of these paths and modules, in source order.
+///
+/// A type in which a macro wraps a function is left out, unless two functions would have one name.
+/// Functions of one path, as in two blocks of one function, are numbered.
 fn unique(functions: Vec<(Cow<'static, str>, &str)>) -> Vec<Cow<'static, str>> {
     let mut times = HashMap::new();
     let short = |(path, module): &(Cow<'static, str>, &str)| match wrapper(path, module) {

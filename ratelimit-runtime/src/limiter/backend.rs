@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::check::Terms;
+use super::check::Options;
 use crate::{
     caller::Caller,
     decision::Receipt,
@@ -59,7 +59,7 @@ impl Backend {
         request: Request<'_>,
         caller: &Caller,
         detail: Detail,
-        terms: Terms,
+        options: Options,
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let Store::Memory(store) = &self.store else { return None };
         let key = KeyRef::new(request.policy, caller.parts());
@@ -67,7 +67,7 @@ impl Backend {
             Detail::Full => store.decide(key, request),
             Detail::Admission => store.decide_unseen(key, request),
         };
-        Some(decided.or_else(|reason| self.without_room(request, terms, reason)))
+        Some(decided.or_else(|reason| self.without_room(request, options, reason)))
     }
 
     /// Decides a call.
@@ -75,14 +75,14 @@ impl Backend {
         &self,
         request: Request<'_>,
         caller: &Caller,
-        terms: Terms,
+        options: Options,
     ) -> Result<Outcome, UnavailableReason> {
-        if let Some(decided) = self.decide_now(request, caller, Detail::Full, terms) {
+        if let Some(decided) = self.decide_now(request, caller, Detail::Full, options) {
             return decided;
         }
         let Store::Redis(redis) = &self.store else { unreachable!("memory decides at once") };
         let key = self.key(request.policy, caller);
-        redis.decide(&key, request, terms.max_wait, terms.on_store_error).await
+        redis.decide(&key, request, options.max_wait, options.on_store_error).await
     }
 
     /// Returns the answer to a call for which memory has no room. No other store could count it.
@@ -90,10 +90,10 @@ impl Backend {
     fn without_room(
         &self,
         request: Request<'_>,
-        terms: Terms,
+        options: Options,
         reason: UnavailableReason,
     ) -> Result<Outcome, UnavailableReason> {
-        match terms.on_store_error.unwrap_or(self.on_store_error) {
+        match options.on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
             OnStoreError::Local | OnStoreError::Deny => Err(reason),
         }

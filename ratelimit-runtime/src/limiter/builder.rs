@@ -1,4 +1,4 @@
-//! How a limiter is made: its settings, and the store that a URL names.
+//! The builder of limiters: settings, and the store that a URL names.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,24 +15,24 @@ use crate::{
     request::OnStoreError,
 };
 
-/// The environment variable that [`Limiter::from_env`] reads.
+/// The environment variable from which [`Limiter::from_env`] takes the store's URL.
 pub const URL_VARIABLE: &str = "RATELIMIT_URL";
 
-/// The start of every key, if no other is set.
+/// The start of every key, unless another is set.
 const DEFAULT_PREFIX: &str = "ratelimit:";
 
-/// The most that a setting may last: sums with it stay moments that a clock can tell.
+/// The maximum of durations in settings, one year: `Instant + LONGEST` never overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The most exhausted callers that are remembered; their rows alone take 6.3 MB.
-const MOST_REFUSALS: usize = 1 << 20;
+/// The maximum number of callers in the deny cache, whose table then takes 6.3 MB.
+const MAX_DENY_CACHE: usize = 1 << 20;
 
-/// What a URL is called in errors when it came as an argument.
+/// The name of a URL in errors, if it is an argument.
 const URL_ARGUMENT: &str = "rate limit store URL";
 
-/// Settings of a [`Limiter`], and the ways to make one with them.
+/// The settings of a [`Limiter`].
 #[derive(Clone)]
-#[must_use = "a builder does nothing until one of its last methods makes the limiter"]
+#[must_use = "a builder does nothing until `in_memory`, `connect` or the like builds the limiter"]
 pub struct LimiterBuilder {
     prefix: Option<Box<str>>,
     secret: Option<Box<str>>,
@@ -59,79 +59,77 @@ impl LimiterBuilder {
         }
     }
 
-    /// The start of every key in the store; `ratelimit:` by default.
+    /// Sets the start of every key in the store; `ratelimit:` by default.
     ///
-    /// Services that share a Redis need prefixes of their own: under one prefix they share the counts
-    /// of limits of one name, such as `login`. A limiter on Redis without a prefix is logged at
-    /// `warn`; to say that the default is meant, set it.
+    /// Give each service that shares a Redis a prefix of its own. Under one prefix, limits of one name,
+    /// such as `login`, share their counts. A limiter on Redis without a prefix is logged at `warn`;
+    /// set the default to confirm it.
     pub fn prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// Sets if decisions of this limiter are recorded: as events, metrics and stats; `true` by
-    /// default. Turn it off for calls that are none of the service, such as those of a trial page.
+    /// Sets if this limiter's decisions are recorded as events, metrics and stats; `true` by default.
+    /// Turn it off for calls that do not belong to the service, such as those of a trial page.
     pub fn instrument(mut self, is_instrumented: bool) -> Self {
         self.is_instrumented = is_instrumented;
         self
     }
 
-    /// How long a call waits for its store at the most; 100 ms by default, a year at the most. A
-    /// store in memory answers at once.
+    /// Sets how long a call waits for Redis; 100 ms by default, at most one year. Memory answers at
+    /// once.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline.min(LONGEST);
         self
     }
 
-    /// Sets the answer of a call that Redis cannot decide within the deadline, or that needs room in
-    /// the store of this process when that is [full](Self::max_keys); [`OnStoreError::Local`] by
-    /// default. A call may have its own, by `on_store_error` in the attribute.
+    /// Sets the answer of a call that Redis cannot decide within the deadline, and of one for which
+    /// memory is [full](Self::max_keys); [`OnStoreError::Local`] by default. A call may have an answer
+    /// of its own, by `on_store_error` in the attribute.
     ///
-    /// While Redis fails, calls do not each wait for it: after five failures in a row it is left
-    /// alone, and one call after the other looks whether it is back, first after 100 ms, then at
-    /// least every second.
+    /// After five consecutive failures a circuit breaker opens: calls fall back at once, and one probe
+    /// at a time is sent, first after 100 ms, then at least every second.
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.settings.on_store_error = on_store_error;
         self
     }
 
-    /// The number of exhausted callers whose refusals are repeated without asking Redis, until the
-    /// call could be admitted; 16 384 by default, 0 for none, 1 048 576 at the most. Each takes at most
-    /// 1 KiB and the length of its key.
+    /// Sets the number of callers in the deny cache, which repeats refusals of Redis without a command
+    /// until the call could be admitted; 16 384 by default, 0 for none, at most 1 048 576. Each takes
+    /// at most 1 KiB and the length of its key.
     ///
-    /// For each of them a process sends Redis at most one command a second, one more at each end of a
-    /// wait, and the calls that are admitted, whatever their costs. The page
-    /// [`guide::capacity`](crate::guide::capacity#an-exhausted-caller) has the details, and the calls that
-    /// ask each time.
+    /// For each of these callers a process sends at most one command a second, one more at each end of
+    /// a wait, and one for each admitted call, whatever the costs. The page
+    /// [`guide::capacity`](crate::guide::capacity#an-exhausted-caller) lists the calls that are sent each
+    /// time.
     pub fn deny_cache(mut self, entries: usize) -> Self {
-        self.settings.deny_cache = entries.min(MOST_REFUSALS);
+        self.settings.deny_cache = entries.min(MAX_DENY_CACHE);
         self
     }
 
-    /// The age from which a remembered refusal is not repeated before one call has asked Redis again,
-    /// so that a reset or a refund by another process is seen; a second by default, a year at the most.
+    /// Sets the age at which one call revalidates a cached refusal on Redis, so that a reset or refund
+    /// by another process takes effect; 1 s by default, at most one year.
     pub fn deny_cache_ttl(mut self, ttl: Duration) -> Self {
         self.settings.deny_cache_ttl = ttl.min(LONGEST);
         self
     }
 
-    /// The most keys, a policy and a caller each, that the store in this process holds; 1 000 000
-    /// by default. `usize::MAX` is no bound. Redis has bounds of its own; there the setting is that
-    /// of the store that [`OnStoreError::Local`] counts in.
+    /// Sets the maximum number of keys in this process's memory, each for one policy and caller;
+    /// 1 000 000 by default. `usize::MAX` is no bound. On Redis the setting bounds the memory in which
+    /// [`OnStoreError::Local`] counts.
     ///
-    /// Keys whose quota is back in full are forgotten as new ones come; no other key ever is. While
-    /// the store is full, callers who are known go on counting. A new one gets what
-    /// [`on_store_error`](Self::on_store_error) decides: with [`OnStoreError::Allow`] it passes
-    /// uncounted, otherwise its error is [`Unavailable`](crate::Unavailable) with
+    /// Keys whose quota is back in full are evicted as new ones arrive, and no other key ever is. While
+    /// memory is full, known callers are counted on. A new caller gets the answer of
+    /// [`on_store_error`](Self::on_store_error): [`OnStoreError::Allow`] lets it pass uncounted, otherwise
+    /// its error is [`Unavailable`](crate::Unavailable) with
     /// [`StoreFull`](crate::UnavailableReason::StoreFull).
     ///
-    /// **Shares.** A limit, which is a policy's name, takes in a new key only while it holds at most
-    /// three times as many as would still be free. One limit alone fills three quarters of the
-    /// store. Of `n` limits that are flooded, each fills `3 / (3n + 1)`. Every other limit finds
-    /// room.
+    /// **Shares.** A limit, named by its policy, takes a new key only while it has at most three times
+    /// as many as are free. One limit alone fills three quarters of the memory. Of `n` flooded limits
+    /// each fills `3 / (3n + 1)`. Every other limit finds room.
     ///
-    /// A call that finds the store full searches for expired keys, some 260 000 at the most, which
-    /// takes up to some milliseconds. The next call continues where it stopped.
+    /// A call that finds memory full searches at most about 260 000 keys for expired ones, which takes
+    /// up to some milliseconds. The next call continues where it stopped.
     ///
     /// ```
     /// use std::time::Duration;
@@ -157,24 +155,23 @@ impl LimiterBuilder {
         self
     }
 
-    /// The most bytes of memory that the keys of the store in this process take; 256 MiB by default.
+    /// Sets the maximum number of bytes that keys take in this process's memory; 256 MiB by default.
     /// `usize::MAX` is no bound.
     ///
-    /// A key takes 93 bytes, and a caller of more than 16 bytes its length. A sliding window adds 8
-    /// bytes for each unit of which it has to keep the time, once these are more than three:
-    /// a threshold of 1 000 takes up to 8 kB for each caller. Limits have shares of the bytes as of
-    /// the keys, see [`max_keys`](Self::max_keys). A known caller also finds the store full when its
-    /// window has to grow beyond them.
+    /// A key takes some 94 bytes, and a caller of more than 16 bytes its length. A sliding window keeps
+    /// three times in place and adds 8 bytes for each further unit: a threshold of 1 000 takes up to
+    /// 8 kB for each caller. Limits have shares of the bytes as of the keys, see
+    /// [`max_keys`](Self::max_keys). A known caller finds memory full as well if its window would grow
+    /// beyond them.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.max_bytes = max_bytes;
         self
     }
 
-    /// Has events of decisions tell callers apart without naming them: their field `caller` is a
-    /// digest of who calls, made with this secret. By default events say nothing of callers.
+    /// Adds a keyed digest of the caller to decision events, as the field `caller`; off by default.
     ///
-    /// Who knows the secret can find out whether a digest is that of a certain caller; without it
-    /// no one can. The same secret gives the same digests in all processes.
+    /// The secret is needed to find out if a digest belongs to a certain caller. The same secret gives
+    /// the same digests in all processes.
     ///
     /// ```
     /// use ratelimit_runtime::Limiter;
@@ -187,16 +184,15 @@ impl LimiterBuilder {
         self
     }
 
-    /// The certificates, in PEM, of the authorities that Redis's certificate may come from; the
-    /// system's by default. Needs a URL with TLS: `rediss://`.
+    /// Sets the certificates, in PEM, of the authorities that sign Redis's certificate; the system's by
+    /// default. Needs a URL with TLS: `rediss://`.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.tls.set_root_certificate(pem.into());
         self
     }
 
-    /// The certificate, and its key, that Redis is shown, in PEM. Needs a URL with TLS:
-    /// `rediss://`.
+    /// Sets the client certificate and its key, in PEM. Needs a URL with TLS: `rediss://`.
     #[cfg(feature = "tls")]
     pub fn client_certificate(
         mut self,
@@ -207,14 +203,14 @@ impl LimiterBuilder {
         self
     }
 
-    /// A limiter whose counts live in this process.
+    /// Builds a limiter that counts in this process's memory.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
         let store = self.memory();
         self.build(store)
     }
 
-    /// A limiter on the store that `url` names, as [`Limiter::connect`].
+    /// Builds a limiter on the store that `url` names, as [`Limiter::connect`].
     ///
     /// # Errors
     ///
@@ -225,13 +221,13 @@ impl LimiterBuilder {
         Ok(self.build(store))
     }
 
-    /// A limiter on the store that `url` names, connected in the background: it is there at once,
-    /// also while Redis is not, and calls get what [`on_store_error`](Self::on_store_error) says
-    /// until it is. As with [`Limiter::connect`], it ends with the tokio runtime.
+    /// Builds a limiter on the store that `url` names, and connects in the background. Until Redis
+    /// answers, calls get the answer of [`on_store_error`](Self::on_store_error). As with
+    /// [`Limiter::connect`], the connection ends with the tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] when the URL is malformed or its scheme unknown.
+    /// [`ConnectError`] if the URL is malformed or its scheme unknown.
     ///
     /// # Panics
     ///
@@ -249,14 +245,13 @@ impl LimiterBuilder {
         Ok(self.build(store.map_err(failed)?))
     }
 
-    /// A limiter on a connection of your own, of version 1 of the `redis` crate: one shared
-    /// connection, which its clones lead to, such as `MultiplexedConnection`,
-    /// `ConnectionManager` or `ClusterConnection`.
+    /// Builds a limiter on a connection of your own, of version 1 of the `redis` crate: one that its
+    /// clones share, such as `MultiplexedConnection`, `ConnectionManager` or `ClusterConnection`.
     ///
-    /// The limiter sends `EVALSHA`, `EVAL` and `UNLINK`, keeps to its deadline and leaves
-    /// the connection alone while it fails; to make it anew when it is lost is the connection's
-    /// own affair. Let it repeat nothing by itself: a client that sends a command again after a
-    /// timeout, as `ClusterConnection` does unless its `retries` are 0, may charge a call twice.
+    /// The limiter sends `EVALSHA`, `EVAL` and `UNLINK`. Its deadline and its circuit breaker apply;
+    /// the connection itself has to reconnect. Turn its retries off: a client that sends a command
+    /// again after a timeout, as `ClusterConnection` does unless its `retries` are 0, may charge a call
+    /// twice.
     ///
     /// ```no_run
     /// use ratelimit_runtime::Limiter;
@@ -277,7 +272,7 @@ impl LimiterBuilder {
         self.build(store)
     }
 
-    /// A limiter on the store that `RATELIMIT_URL` names, as [`Limiter::from_env`].
+    /// Builds a limiter on the store that `RATELIMIT_URL` names, as [`Limiter::from_env`].
     ///
     /// # Errors
     ///
@@ -336,7 +331,7 @@ impl LimiterBuilder {
     }
 }
 
-/// Without the secret.
+/// Does not show the secret.
 impl fmt::Debug for LimiterBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimiterBuilder")
@@ -347,7 +342,7 @@ impl fmt::Debug for LimiterBuilder {
     }
 }
 
-/// Whether the URL names the store in this process.
+/// Returns `true` if the URL names this process's memory.
 fn is_memory(url: &str) -> Result<bool, ConnectFault> {
     match url.strip_prefix("memory://") {
         None => Ok(false),

@@ -1,4 +1,4 @@
-//! What the environment says of limits.
+//! Overrides in environment variables.
 
 use std::env::{self, VarError};
 
@@ -8,16 +8,16 @@ use crate::{
     overrides::{Enforcement, Layer, OverrideSource},
 };
 
-/// What the refusals of all limits are worth at the most.
+/// The global enforcement.
 const ENFORCEMENT: &str = "RATELIMIT_ENFORCEMENT";
 
 /// A document of overrides.
 const OVERRIDES: &str = "RATELIMIT_OVERRIDES";
 
-/// The path of a file with such a document.
+/// The path of a file with a document of overrides.
 const OVERRIDES_FILE: &str = "RATELIMIT_OVERRIDES_FILE";
 
-/// The value of a variable, if it is set to something.
+/// Returns the value of a variable, if it is set and not empty.
 pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectError> {
     match env::var(name) {
         Ok(value) if value.trim().is_empty() => Ok(None),
@@ -29,7 +29,7 @@ pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectErro
     }
 }
 
-/// Has the overrides in the environment hold.
+/// Sets the overrides in the environment.
 pub(super) fn override_limits(limiter: &Limiter) -> Result<(), ConnectError> {
     let mut layer = Layer::default();
     if let Some(text) = variable(OVERRIDES)? {
@@ -62,7 +62,7 @@ fn follow(limiter: &Limiter, path: String) -> Result<(), ConnectError> {
     followed.map_err(|error| refused(OVERRIDES_FILE, error.to_string()))
 }
 
-/// What would have no effect is refused: an operator relies on it.
+/// Returns an error rather than ignore overrides on which an operator relies.
 #[cfg(not(feature = "overrides"))]
 fn read(_: &str) -> Result<Layer, ConnectError> {
     Err(refused(OVERRIDES, NOT_BUILT_IN))

@@ -8,18 +8,17 @@ use crate::{error::AlreadyInstalled, registry};
 static INSTALLED: OnceCell<Limiter> = OnceCell::new();
 static EMBEDDED: Lazy<Limiter> = Lazy::new(Limiter::in_memory);
 
-/// Makes `limiter` the one that annotated functions use when they name none, for the rest of the
-/// process. Until then they are served by an embedded limiter in memory.
+/// Installs the limiter of annotated functions without an argument `limiter`, for the rest of the
+/// process. Until then an embedded limiter in memory decides their calls.
 ///
-/// A limiter on Redis has to be made in a tokio runtime that lasts as long as the process, such as
-/// that of `main`. One that a `#[tokio::test]` installs loses its connection with that test's runtime,
-/// and in all later tests calls get what [`on_store_error`](crate::LimiterBuilder::on_store_error)
-/// says: by default each process counts for itself. The page [`guide::testing`](crate::guide::testing)
-/// has what to do instead.
+/// Build a limiter on Redis in a tokio runtime that lasts as long as the process, such as that of
+/// `main`. One that a `#[tokio::test]` installs loses its connection with that test's runtime. Calls of
+/// later tests then get the answer of [`on_store_error`](crate::LimiterBuilder::on_store_error). The
+/// page [`guide::testing`](crate::guide::testing) shows tests with limiters of their own.
 ///
 /// # Errors
 ///
-/// [`AlreadyInstalled`] after the first time.
+/// [`AlreadyInstalled`] if a limiter is installed already.
 pub fn install(limiter: Limiter) -> Result<(), AlreadyInstalled> {
     registry::warn_of_conflicts();
     INSTALLED.set(limiter).map_err(|_| AlreadyInstalled)

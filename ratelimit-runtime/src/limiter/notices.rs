@@ -1,4 +1,4 @@
-//! Logs that the calls of one limit would repeat, bounded for each limit.
+//! Logs that every call of a limit would repeat, bounded for each limit.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{error::RateLimitError, policy::InvalidPolicy};
 
-/// How long nothing is logged of a dry run after something was.
+/// The pause between two log lines of one dry run.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// The notices of a limiter's limits, by their names.
@@ -20,7 +20,7 @@ pub(super) struct Notices(Mutex<HashMap<&'static str, Notice>>);
 
 #[derive(Default)]
 struct Notice {
-    /// Its policy broke a rule, and that was logged.
+    /// `true` once it was logged that the policy breaks a rule.
     is_invalid: bool,
     dry_run: Option<DryRun>,
 }
@@ -28,7 +28,7 @@ struct Notice {
 /// The refusals of a dry run that are not logged yet.
 struct DryRun {
     logged: Instant,
-    /// The calls since then.
+    /// The number of calls since then.
     calls: u64,
 }
 
@@ -44,7 +44,8 @@ impl Notices {
         }
     }
 
-    /// Logs the calls that a dry run would have refused, once a minute for each limit.
+    /// Logs the number of calls that would have been refused without the dry run, once a minute for each
+    /// limit.
     pub(super) fn would_have_refused(&self, policy: &'static str, error: &RateLimitError) {
         let now = Instant::now();
         let calls = self.change(policy, |notice| match &mut notice.dry_run {
@@ -63,7 +64,7 @@ impl Notices {
         }
     }
 
-    /// Subscribers are called after this, not in it: they may have limits themselves.
+    /// Subscribers run after this and without the lock: they may have limits themselves.
     fn change<T>(&self, policy: &'static str, change: impl FnOnce(&mut Notice) -> T) -> T {
         let mut notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(notices.entry(policy).or_default())

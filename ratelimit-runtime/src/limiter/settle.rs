@@ -1,4 +1,4 @@
-//! What takes units back: reset and refund.
+//! Reset and refund: units that are no longer counted.
 
 use super::{Limiter, unavailable};
 use crate::{caller::Caller, decision::Decision, error::RateLimitError, policy::Policy};

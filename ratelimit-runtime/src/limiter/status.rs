@@ -1,8 +1,8 @@
-//! The servers behind a limiter, for those who operate it.
+//! The status of a limiter's Redis servers.
 
 use crate::error::UnavailableReason;
 
-/// A Redis server of a limiter, as its calls see it.
+/// The status of one Redis server, as the limiter's calls find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
     name: String,
@@ -14,13 +14,13 @@ impl ServerStatus {
         Self { name, failure }
     }
 
-    /// What operators call it: its address, or what the URL says.
+    /// Returns the server's address, or its name in the URL.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why it is left alone for a while, if it is.
+    /// Returns the latest failure while the server's circuit breaker is open, else `None`.
     #[must_use]
     pub fn failure(&self) -> Option<UnavailableReason> {
         self.failure

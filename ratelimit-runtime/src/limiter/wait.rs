@@ -7,7 +7,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::check::{Admission, Answer, Check, PendingCheck, Terms};
+use super::{
+    check::{Check, Options},
+    pipeline::{Admission, Answer, PendingCheck},
+};
 use crate::{
     error::UnavailableReason,
     overrides::Effective,
@@ -22,7 +25,7 @@ impl PendingCheck {
         let check = self.as_check();
         let overrides = check.limiter.overrides();
         // Subscribes before the first look-up, so that no change is missed.
-        let mut changes = (!check.terms.max_wait.is_zero()).then(|| overrides.changed());
+        let mut changes = (!check.options.max_wait.is_zero()).then(|| overrides.changed());
         let timer = Timer::start(check.limiter.inner.is_instrumented);
         let mut start = None;
         loop {
@@ -34,7 +37,7 @@ impl PendingCheck {
                 let outcome = check.decide(check.request(&effective), Duration::ZERO).await;
                 return check.finish(&effective, timer, outcome);
             };
-            let max_wait = check.terms.max_wait;
+            let max_wait = check.options.max_wait;
             let waited = start.as_ref().map_or(Duration::ZERO, Instant::elapsed);
             let outcome = check.attempt(&effective, max_wait.saturating_sub(waited)).await;
             let waited = start.get_or_insert_with(Instant::now).elapsed();
@@ -53,8 +56,8 @@ impl Check<'_> {
         request: Request<'_>,
         max_wait: Duration,
     ) -> Result<Outcome, UnavailableReason> {
-        let terms = Terms { max_wait, ..self.terms };
-        self.limiter.inner.backend.decide(request, &self.caller, terms).await
+        let options = Options { max_wait, ..self.options };
+        self.limiter.inner.backend.decide(request, &self.caller, options).await
     }
 
     /// Decides the call without recording a refusal. The call may still be admitted; its recorded

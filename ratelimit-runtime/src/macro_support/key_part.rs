@@ -1,13 +1,14 @@
-//! The parts of a key. Method look-up finds the first `pick` that fits: for text and whole numbers,
-//! which need no formatting; one `Deref` further for an `Option`, then for a reference to one, and at
-//! last for everything else. None of them has bounds: a value without a `Display` is reported by
-//! [`KeyPart::push_to`], at the value.
+//! The parts of a key, by autoref specialization.
+//!
+//! Method look-up finds the first `pick` that fits: text and integers, which need no formatter; one
+//! `Deref` further an `Option`, then a reference to one, and last everything else. None has bounds, so
+//! that [`KeyPart::push_to`] reports a value without a `Display`, at the value.
 
 use std::{fmt::Display, ops::Deref};
 
 use super::CallBuilder;
 
-/// The part that `value` makes.
+/// Wraps a value that becomes a part.
 pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
     Part(Optional(Borrowed(Plain(value))))
 }
@@ -58,7 +59,7 @@ impl<T: AsText + ?Sized> Part<'_, T> {
 }
 
 impl<T> Optional<'_, Option<T>> {
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     #[must_use]
     pub const fn pick(&self) -> Option<&T> {
         self.0.0.0.as_ref()
@@ -66,7 +67,7 @@ impl<T> Optional<'_, Option<T>> {
 }
 
 impl<T> Borrowed<'_, &Option<T>> {
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     #[must_use]
     pub const fn pick(&self) -> Option<&T> {
         self.0.0.as_ref()
@@ -74,7 +75,7 @@ impl<T> Borrowed<'_, &Option<T>> {
 }
 
 impl<'a, T: ?Sized> Plain<'a, T> {
-    /// The value.
+    /// Returns the value.
     #[expect(clippy::unnecessary_wraps, reason = "one of several of this name")]
     #[must_use]
     pub const fn pick(&self) -> Option<&'a T> {
@@ -85,8 +86,8 @@ impl<'a, T: ?Sized> Plain<'a, T> {
 /// A type that can be part of a [`key`](macro@crate::rate_limit#key): every type that implements
 /// `Display`.
 ///
-/// The compiler names this trait where `key` is given anything else. Implement `Display`, or name a
-/// field that has it.
+/// Compile errors name this trait for any other value in `key`. Implement `Display`, or name a field
+/// that has it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a rate limit's key",
     label = "the key is made of the text of this value, and `{Self}` has no `Display`",
@@ -117,7 +118,7 @@ impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
     }
 }
 
-/// A value whose text is at hand, or made without a formatter: the same that its `Display` writes.
+/// A value that is text, or becomes text without a formatter: the same that its `Display` writes.
 pub trait AsText {
     /// Calls `take` with the text.
     fn with_text(&self, take: impl FnOnce(&str));

@@ -1,17 +1,17 @@
-//! What the body of a function with `fallible` gives, for the compiler alone: nothing here runs.
+//! The output of a function with `fallible`, for type checks only: nothing here runs.
 
 use std::{marker::PhantomData, ops::Deref};
 
 use crate::rejection::FromRejection;
 
-/// The type that is written in the signature.
+/// The type in the signature.
 pub struct Output<T>(AnyOutput<T>);
 
-/// Where method look-up goes on for a type that carries no refusals.
+/// The second place where method look-up searches, for a type that cannot carry refusals.
 pub struct AnyOutput<T>(PhantomData<fn() -> T>);
 
 impl<T> Output<T> {
-    /// The type, to be judged.
+    /// The type, to be checked.
     pub const NEVER: Self = Self(AnyOutput(PhantomData));
 }
 
@@ -24,7 +24,7 @@ impl<T> Deref for Output<T> {
 }
 
 impl<T: FromRejection> Output<T> {
-    /// Found for a type that carries refusals, for which `fallible` is an error.
+    /// Found for a type that can carry refusals, for which `fallible` is an error.
     #[must_use]
     pub fn not_yet_fallible(&self) -> T
     where
@@ -43,7 +43,7 @@ impl<T> AnyOutput<T> {
     }
 }
 
-/// No type that carries refusals.
+/// Implemented by no type: the bound that reports `fallible` on a type that can carry refusals.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can carry a rate limit's refusal without `fallible`",
     label = "remove this argument",
@@ -51,7 +51,7 @@ impl<T> AnyOutput<T> {
 )]
 pub trait NotYetFallible {}
 
-/// A value that is never made.
+/// Returns no value: its branch is never taken.
 #[must_use]
 pub fn never<T>() -> T {
     unreachable!("stands in a branch that is never taken")

@@ -1,11 +1,11 @@
 //! Numbers of units, of any unsigned type.
 //!
-//! Method look-up finds `pick` of a `u32` first, so that a literal of no certain type is one; one
-//! `Deref` further it finds that of every type, whose judge is [`Units`].
+//! Method look-up finds `pick` of a `u32` first, so that a literal without a suffix is a `u32`. One
+//! `Deref` further it finds that of every type, which [`Units`] converts.
 
 use std::ops::Deref;
 
-/// The number that a threshold, a burst or a cost is.
+/// Wraps the value of a threshold, a burst or a cost.
 pub const fn number<T>(number: T) -> Number<T> {
     Number(AnyNumber(number))
 }
@@ -25,7 +25,7 @@ impl<T> Deref for Number<T> {
 }
 
 impl Number<u32> {
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn pick(&self) -> &u32 {
         &self.0.0
@@ -33,7 +33,7 @@ impl Number<u32> {
 }
 
 impl<T> AnyNumber<T> {
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn pick(&self) -> &T {
         &self.0
@@ -42,8 +42,8 @@ impl<T> AnyNumber<T> {
 
 /// An unsigned integer, as a number of units: a threshold, a burst or a cost.
 ///
-/// A number above `u32::MAX` counts as `u32::MAX`. The compiler names this trait where anything else
-/// is given.
+/// A number above `u32::MAX` counts as `u32::MAX`. Compile errors name this trait for a value of any
+/// other type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of units",
     label = "expected an unsigned integer, found `{Self}`",

@@ -1,5 +1,6 @@
-//! Decisions and the store in numbers, for the exporter that the program has installed. As many
-//! series as there are policies, outcomes and servers, and none for a caller.
+//! Metrics of decisions, stores and servers, for the exporter that the program installs.
+//!
+//! There is a series for each policy, outcome and server, and none for a caller.
 
 use std::{
     sync::{
@@ -21,17 +22,17 @@ struct Decisions([[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()]
 
 static DECISIONS: Lazy<ByName<Decisions>> = Lazy::new(ByName::default);
 
-pub(super) fn decided(policy: &'static str, answer: Verdict, decided_by: DecidedBy) {
+pub(super) fn decided(policy: &'static str, verdict: Verdict, decided_by: DecidedBy) {
     let decisions = DECISIONS.of(policy);
-    let counter = decisions.0[answer as usize][decided_by as usize].get_or_init(|| {
+    let counter = decisions.0[verdict as usize][decided_by as usize].get_or_init(|| {
         metrics::describe_counter!(
             "ratelimit_decisions_total",
-            "Calls by policy, outcome, and who decided them"
+            "Calls by policy, outcome and decider"
         );
         metrics::counter!(
             "ratelimit_decisions_total",
             "policy" => policy,
-            "outcome" => answer.as_str(),
+            "outcome" => verdict.as_str(),
             "decided_by" => decided_by.as_str(),
         )
     });
@@ -44,7 +45,7 @@ pub(super) fn store_answered(is_answered: bool, took: Duration) {
         metrics::describe_histogram!(
             "ratelimit_store_duration_seconds",
             Unit::Seconds,
-            "How long Redis took for a decision"
+            "Round trip of a decision on Redis"
         );
         let result = if is_answered { "ok" } else { "error" };
         metrics::histogram!("ratelimit_store_duration_seconds", "result" => result)
@@ -52,22 +53,22 @@ pub(super) fn store_answered(is_answered: bool, took: Duration) {
     times.record(took);
 }
 
-/// Keys come and go before there is an exporter too: it is told how many there are.
+/// Keys are counted before an exporter is installed as well, so that its gauge starts with their number.
 pub(super) fn keys_held(more: i64) {
     static HELD: AtomicI64 = AtomicI64::new(0);
     static DESCRIBED: Once = Once::new();
     DESCRIBED.call_once(|| {
         metrics::describe_gauge!(
             "ratelimit_memory_keys",
-            "Callers that limits in this process's memory are counting"
+            "Keys in this process's memory, one for each policy and caller"
         );
     });
     HELD.fetch_add(more, Ordering::SeqCst);
     show(&HELD, &metrics::gauge!("ratelimit_memory_keys"));
 }
 
-/// Sets a gauge to a sum that other threads change and show as well. The last of them to set it has
-/// seen the last change: whoever finds another sum afterwards sets it again.
+/// Sets a gauge to a sum that other threads change and show as well. A thread that finds another sum
+/// afterwards sets the gauge again, so that the last to set it has read the last change.
 fn show(sum: &AtomicI64, gauge: &Gauge) {
     let mut shown = sum.load(Ordering::SeqCst);
     loop {
@@ -88,7 +89,7 @@ pub(super) fn bytes_held(more: i64) {
         metrics::describe_gauge!(
             "ratelimit_memory_bytes",
             Unit::Bytes,
-            "Memory of the callers that limits in this process's memory are counting"
+            "Bytes of the keys in this process's memory"
         );
     });
     HELD.fetch_add(more, Ordering::SeqCst);
@@ -100,7 +101,7 @@ pub(super) fn memory_full(policy: &'static str) {
     DESCRIBED.call_once(|| {
         metrics::describe_counter!(
             "ratelimit_memory_full_total",
-            "Calls that could not be counted because the store in memory is full"
+            "Calls that were not counted because memory is full"
         );
     });
     metrics::counter!("ratelimit_memory_full_total", "policy" => policy).increment(1);
@@ -111,7 +112,7 @@ pub(super) fn server_is_up(server: &str, is_up: bool) {
     DESCRIBED.call_once(|| {
         metrics::describe_gauge!(
             "ratelimit_store_up",
-            "1 when a Redis server answers again, 0 while it is left alone"
+            "1 while a Redis server's circuit breaker is closed, 0 while it is open"
         );
     });
     let up = metrics::gauge!("ratelimit_store_up", "server" => server.to_owned());
