@@ -27,6 +27,7 @@ pub struct Decision {
     remaining: u32,
     replenish_after: Duration,
     reset_after: Duration,
+    is_dry_run: bool,
     receipt: Option<Arc<Receipt>>,
 }
 
@@ -80,7 +81,7 @@ impl fmt::Debug for Receipt {
 }
 
 impl Decision {
-    /// Builds the decision of an admitted call, or of one that a dry run lets pass.
+    /// Builds the decision of an admitted call.
     pub(crate) fn new(policy: &Policy, outcome: &Outcome) -> Self {
         Self {
             policy: policy.name(),
@@ -88,8 +89,14 @@ impl Decision {
             remaining: outcome.remaining,
             replenish_after: Duration::from(outcome.wait),
             reset_after: Duration::from(outcome.reset),
+            is_dry_run: false,
             receipt: None,
         }
+    }
+
+    /// Marks the decision of a call that only a dry run lets pass.
+    pub(crate) fn of_dry_run(self) -> Self {
+        Self { is_dry_run: true, ..self }
     }
 
     pub(crate) fn with_receipt(self, receipt: Receipt) -> Self {
@@ -104,6 +111,19 @@ impl Decision {
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
+    }
+
+    /// Returns the units that the call took; 0 for a [peek](crate::Limiter::peek), and for a call that
+    /// passed without being counted.
+    #[must_use]
+    pub fn cost(&self) -> u32 {
+        self.receipt.as_ref().map_or(0, |receipt| receipt.cost)
+    }
+
+    /// Returns `true` if the limit refused the call, and only a dry run let it pass.
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.is_dry_run
     }
 
     /// Returns the threshold of the tier with the fewest units left.

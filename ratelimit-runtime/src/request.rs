@@ -126,6 +126,11 @@ impl DecidedBy {
     pub(crate) const ALL: [Self; 5] =
         [Self::Store, Self::DenyCache, Self::Fallback, Self::Nobody, Self::Limiter];
 
+    /// Returns `true` if a store counted the call.
+    pub(crate) fn counts(self) -> bool {
+        !matches!(self, Self::Nobody | Self::Limiter)
+    }
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",

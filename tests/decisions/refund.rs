@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use harness::{DEADLINE, RedisServer, on_each_store, until, until_decided};
 use ratelimit_runtime::{
-    Decision, Limiter, OnStoreError, Policy, RateLimitError, observe, rate_limit,
+    Decision, Enforcement, Limiter, OnStoreError, Policy, RateLimitError, observe, rate_limit,
 };
 use tokio::time::Instant;
 
@@ -38,6 +38,26 @@ async fn units_come_back_once_to_every_tier() {
             // The tier of 5 has them back as well: after 3 more there are 2 left in it.
             limiter.check_n(policy, "alice", 3).await.unwrap();
             limiter.check_n(policy, "alice", 3).await.unwrap_err();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_decision_has_the_units_that_its_call_took() {
+    on_each_store(async |limiter| {
+        for policy in &ALL {
+            assert_eq!(limiter.check_n(policy, "alice", 2).await.unwrap().cost(), 2);
+            assert_eq!(limiter.check_n(policy, "alice", 0).await.unwrap().cost(), 0);
+            assert_eq!(limiter.peek(policy, "alice").await.unwrap().cost(), 0);
+            limiter.overrides().enforce(Some(Enforcement::DryRun));
+            let passed = limiter.check_n(policy, "alice", 2).await.unwrap();
+            assert_eq!((passed.cost(), passed.is_dry_run()), (0, true), "{policy:?}");
+            let admitted = limiter.check(policy, "alice").await.unwrap();
+            assert_eq!((admitted.cost(), admitted.is_dry_run()), (1, false), "{policy:?}");
+            limiter.overrides().enforce(Some(Enforcement::Off));
+            assert_eq!(limiter.check(policy, "alice").await.unwrap().cost(), 0);
+            limiter.overrides().enforce(None);
         }
     })
     .await;

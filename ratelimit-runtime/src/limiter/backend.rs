@@ -11,7 +11,7 @@ use crate::{
     memory::MemoryStore,
     policy::Policy,
     redis::RedisBackend,
-    request::{DecidedBy, Detail, OnStoreError, Outcome, Refund, Request},
+    request::{Detail, OnStoreError, Outcome, Refund, Request},
 };
 
 /// The place where calls are counted, and what a call gets if it cannot decide.
@@ -123,8 +123,6 @@ impl Backend {
         let Receipt { policy, caller, cost, mark, id, decided_by, .. } = receipt;
         let refund = Refund { policy, cost: *cost, mark: *mark, id: *id };
         match &self.store {
-            // Passed uncounted, for want of room.
-            Store::Memory(_) if *decided_by == DecidedBy::Nobody => Ok(()),
             Store::Memory(store) => {
                 store.refund(KeyRef::new(policy, caller.parts()), refund);
                 Ok(())

@@ -135,7 +135,11 @@ impl<'a> Check<'a> {
             let outcome = Outcome::unlimited(self.request(effective));
             let outcome = Outcome { decided_by: DecidedBy::Limiter, ..outcome };
             self.record(timer, effective, &Ok(outcome));
-            return Ok(A::new(|| self.uncounted(effective)));
+            let decision = self.uncounted(effective);
+            if !self.is_peek() {
+                observe::record(|| (None, Ok(decision.clone())));
+            }
+            return Ok(A::new(|| decision));
         }
         if self.is_peek() {
             return Err(error);
@@ -187,13 +191,12 @@ impl<'a> Check<'a> {
     fn admit<A: Admission>(&self, effective: &Effective<'_>, outcome: &Outcome) -> A {
         let decision = || {
             let decision = Decision::new(effective.policy(), outcome);
-            match self.request(effective) {
-                request if request.op == Op::Take => {
-                    let caller = self.caller.clone().into_owned();
-                    decision.with_receipt(Receipt::new(caller, request, outcome))
-                }
-                _ => decision,
+            let request = self.request(effective);
+            if request.op == Op::Peek || !outcome.decided_by.counts() {
+                return decision;
             }
+            let caller = self.caller.clone().into_owned();
+            decision.with_receipt(Receipt::new(caller, request, outcome))
         };
         if observe::is_observed() && !self.is_peek() {
             let decision = decision();
@@ -221,9 +224,12 @@ impl<'a> Check<'a> {
             return Err(error);
         }
         self.limiter.inner.notices.would_have_refused(effective.policy().name(), &error);
-        Ok(A::new(|| match outcome {
-            Some(outcome) => Decision::new(effective.policy(), outcome),
-            None => self.uncounted(effective),
+        Ok(A::new(|| {
+            let decision = match outcome {
+                Some(outcome) => Decision::new(effective.policy(), outcome),
+                None => self.uncounted(effective),
+            };
+            decision.of_dry_run()
         }))
     }
 
