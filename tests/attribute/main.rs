@@ -10,8 +10,20 @@ extern crate ratelimit_runtime as limits;
 mod boxed_futures;
 mod calls;
 mod fallible;
+mod fallible_on_actix;
+mod fallible_on_axum;
+mod framework_handlers;
 mod names;
 mod nesting;
 pub mod on_one_line;
 mod real_handlers;
+mod sharing;
 mod stacked;
+mod values;
+
+use ratelimit_runtime::RateLimitError;
+
+/// Returns `true` if the answer is a refusal.
+fn is_exceeded<T>(answer: &Result<T, RateLimitError>) -> bool {
+    matches!(answer, Err(RateLimitError::Exceeded(_)))
+}

@@ -18,6 +18,21 @@ mod fallible {
     include!(concat!(env!("OUT_DIR"), "/fallible.rs"));
 }
 
+/// Of `fallible_on_actix.rs`.
+mod fallible_on_actix {
+    include!(concat!(env!("OUT_DIR"), "/fallible_on_actix.rs"));
+}
+
+/// Of `fallible_on_axum.rs`.
+mod fallible_on_axum {
+    include!(concat!(env!("OUT_DIR"), "/fallible_on_axum.rs"));
+}
+
+/// Of `framework_handlers.rs`.
+mod framework_handlers {
+    include!(concat!(env!("OUT_DIR"), "/framework_handlers.rs"));
+}
+
 /// Of `compile/ui/pass/functions.rs`.
 pub mod functions {
     include!(concat!(env!("OUT_DIR"), "/functions.rs"));

@@ -1,5 +1,11 @@
 //! The page for operators shows and changes limits, and does neither for anyone else.
 
-mod browser;
-mod http;
+mod access;
+mod callers;
+mod keyboard;
+mod limits;
+mod operator;
+mod page;
+mod pointer;
+mod samples;
 mod strangers;

@@ -4,6 +4,7 @@
 //! when units are recorded: see `states`. How many units are left, how long to wait and when the
 //! quota is back are searched for with that question alone.
 
+mod log;
 mod states;
 
 use std::collections::HashMap;

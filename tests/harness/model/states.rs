@@ -2,10 +2,10 @@
 
 use ratelimit_runtime::Algorithm;
 
-use super::{By, Charge, Rules, Tier};
-
-/// A log on Redis does away with no more units than this at once.
-const AT_ONCE: u64 = 500;
+use super::{
+    By, Charge, Rules, Tier,
+    log::{AT_ONCE, Log},
+};
 
 /// As many tiers of other policies are counted.
 const OTHERS: usize = 8;
@@ -17,16 +17,6 @@ pub(super) enum State {
     Windows(Kept<Window>),
     Counters(Kept<Counter>),
     Buckets(Kept<Bucket>),
-}
-
-/// What was recorded, oldest first; the newest of it is kept, as many units and for as long as any
-/// policy has asked for.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Log {
-    generation: u64,
-    charges: Vec<Charge>,
-    units: u64,
-    period: u64,
 }
 
 /// An entry for each tier, also for those of other policies.
@@ -256,43 +246,6 @@ impl State {
                 }
             }
             _ => {}
-        }
-    }
-}
-
-impl Log {
-    fn record(&mut self, charge: Charge, by: By) {
-        // On Redis what is over is gone, also if a clock steps back; unless it is much at once.
-        if by == By::Instant
-            && self.charges.iter().map(|it| u64::from(it.cost)).sum::<u64>() <= AT_ONCE
-        {
-            self.charges.retain(|it| it.at + self.period > charge.at);
-        }
-        self.charges.push(charge);
-        self.charges.sort_by_key(|it| it.at);
-        let mut room = u32::try_from(self.units).expect("a threshold");
-        for it in self.charges.iter_mut().rev() {
-            it.cost = room.min(it.cost);
-            room -= it.cost;
-        }
-        self.charges.retain(|it| it.cost > 0);
-    }
-
-    fn refund(&mut self, charge: Charge, by: By) {
-        let is_it = |it: &Charge| match charge.id {
-            Some(_) => it.id == charge.id && it.at == charge.at && it.life == charge.life,
-            None => it.number == charge.number,
-        };
-        let held = self.charges.iter().find(|it| is_it(it)).map_or(0, |it| it.cost);
-        self.charges.retain(|it| !is_it(it));
-        if by == By::Number && charge.id.is_none() && self.generation == charge.life {
-            // Units of one instant are all alike: what has left the log is given back by another.
-            let mut left = charge.cost - held;
-            for it in self.charges.iter_mut().rev().filter(|it| it.at == charge.at) {
-                let given = left.min(it.cost);
-                (it.cost, left) = (it.cost - given, left - given);
-            }
-            self.charges.retain(|it| it.cost > 0);
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Limits are changed from the page, or the page has the reason why not.
+
+use harness::{Lines, RedisServer, until};
+use ratelimit_runtime::{Enforcement, Limiter, Override, RateLimitError, rate_limit};
+use serde_json::{Value, json};
+
+use crate::operator::{MINUTE, Operator};
+
+#[rate_limit(name = "reply", period = "30s", threshold = 1, key = user, limiter = limiter)]
+async fn reply(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_limit_is_steered_or_its_page_says_why_not() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let done = |(status, told): (u16, Value)| {
+        assert_eq!((status, &told["done"]), (200, &json!("it holds in this process")), "{told}");
+    };
+    reply(&limiter, "alice").await.unwrap();
+    reply(&limiter, "alice").await.unwrap_err();
+
+    done(operator.act("enforcement", json!({ "limit": "reply", "enforcement": "dry_run" })).await);
+    reply(&limiter, "alice").await.unwrap();
+    let numbers = json!({ "threshold": 3, "period": "1m" });
+    done(operator.act("numbers", json!({ "limit": "reply", "numbers": numbers })).await);
+    let told = operator.told_of("reply").await;
+    assert_eq!(told["enforcement"], "dry_run");
+    assert_eq!(told["enforced_by"], "the program");
+    assert_eq!(told["written"]["tiers"], json!([{ "period": 30e3, "threshold": 1 }]));
+    assert_eq!(told["now"]["tiers"], json!([{ "period": 60e3, "threshold": 3 }]));
+    assert_eq!(told["key"], json!(["user"]));
+    assert!(told["places"][0].as_str().unwrap().contains("limits.rs:"), "{told}");
+
+    // Neither was taken back by the other.
+    done(operator.act("enforcement", json!({ "limit": "reply", "enforcement": null })).await);
+    let expected = Override::new().threshold(3).period(MINUTE);
+    assert_eq!(limiter.overrides().list()["reply"], expected);
+    for (numbers, why) in [
+        (
+            json!({ "threshold": 0 }),
+            "invalid override of rate limit `reply`: `threshold` must be at least 1",
+        ),
+        (json!({ "period": "30" }), "`period` needs a unit after `30`"),
+        (json!({ "threshold": "many" }), "invalid type: string \"many\", expected u32"),
+        (json!({ "threshold": 100_001 }), "at most 100000"),
+        (json!({ "burst": 3 }), "a `sliding_window` has none"),
+        (json!({ "tiers": [{ "period": 60, "threshold": 1 }], "period": 60 }), "give one"),
+        (json!({ "enforcement": "off" }), "`enforcement` is none of period, threshold"),
+    ] {
+        let action = json!({ "limit": "reply", "numbers": numbers });
+        let (status, told) = operator.act("numbers", action).await;
+        assert!(status == 422 || status == 400, "{status}: {told}");
+        let error = told["error"].as_str().unwrap();
+        assert!(error.contains(why) && !error.contains(" line "), "{error}");
+    }
+    assert_eq!(limiter.overrides().list()["reply"], expected);
+    done(operator.act("override", json!({ "limit": "reply" })).await);
+    assert!(limiter.overrides().list().is_empty());
+    let (status, told) = operator.act("override", json!({ "limit": "no such" })).await;
+    assert_eq!((status, &told["error"]), (404, &json!("there is no such limit")));
+
+    done(operator.act("all", json!({ "enforcement": "off" })).await);
+    reply(&limiter, "alice").await.unwrap();
+    let told = operator.told_of("reply").await;
+    assert_eq!(told["enforced_by"], "the program, of all limits");
+    done(operator.act("all", json!({ "enforcement": null })).await);
+    reply(&limiter, "alice").await.unwrap_err();
+
+    let said = lines.all().join("\n");
+    for line in [
+        "INFO message=an operator acted on a rate limit policy=\"reply\" action=\"enforcement dry_run\"",
+        "policy=\"reply\" action=\"numbers {\"period\":\"1m\",\"threshold\":3}\"",
+        "policy=\"reply\" action=\"override taken back\"",
+        "message=an operator acted on all rate limits policy=\"*\" action=enforcement off",
+    ] {
+        assert!(said.replace("\\\"", "\"").contains(line), "{line} in {said}");
+    }
+}
+
+#[tokio::test]
+async fn where_another_source_says_otherwise_the_page_says_so() {
+    let limiter = Limiter::in_memory();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[limits]\nreply = { threshold = 2 }\n").unwrap();
+    limiter.overrides().follow_file(file.path()).unwrap();
+    let operator = Operator::of(&limiter).await;
+    let action = json!({ "limit": "reply", "numbers": { "threshold": 9 } });
+    let (status, told) = operator.act("numbers", action).await;
+    let expected = "said, but the file of overrides says otherwise, and holds before it";
+    assert_eq!((status, &told["done"]), (200, &json!(expected)));
+    let told = operator.told_of("reply").await;
+    assert_eq!(told["now"]["tiers"][0]["threshold"], 2);
+    let by: Vec<_> = told["overrides"].as_array().unwrap().iter().map(|it| &it["by"]).collect();
+    assert_eq!(by, ["the file of overrides", "the program"]);
+    // Of the enforcement the file says nothing.
+    let action = json!({ "limit": "reply", "enforcement": "off" });
+    let (_, told) = operator.act("enforcement", action).await;
+    assert_eq!(told["done"], "it holds in this process");
+}
+
+#[tokio::test]
+async fn on_redis_the_whole_fleet_follows() {
+    let server = RedisServer::start();
+    let (one, other) = (server.limiter().await, server.limiter().await);
+    // A limiter that follows nothing writes nothing.
+    let alone = Operator::of(&one).await;
+    alone.act("enforcement", json!({ "limit": "reply", "enforcement": "off" })).await;
+    assert_eq!(server.keys(), [""; 0]);
+    alone.act("override", json!({ "limit": "reply" })).await;
+
+    one.overrides().follow_redis().await.unwrap();
+    other.overrides().follow_redis().await.unwrap();
+    let operator = Operator::of(&one).await;
+    let in_fleet = "written to Redis; it holds in the whole fleet within a second";
+    let enforce = |word: Value| json!({ "limit": "reply", "enforcement": word });
+    let (status, told) = operator.act("enforcement", enforce("dry_run".into())).await;
+    assert_eq!((status, &told["done"]), (200, &json!(in_fleet)), "{told}");
+    // At once, before this process has looked: what another has said is kept.
+    let numbers = json!({ "limit": "reply", "numbers": { "threshold": 2 } });
+    assert_eq!(operator.act("numbers", numbers).await.1["done"], in_fleet);
+    let value: String = server.command("HGET ratelimit:overrides reply");
+    assert_eq!(value, "{\"enforcement\":\"dry_run\",\"threshold\":2}");
+    let expected = Override::new().threshold(2).enforcement(Enforcement::DryRun);
+    until("the override in the other process", async || {
+        (other.overrides().list().get("reply") == Some(&expected)).then_some(())
+    })
+    .await;
+    let view = operator.events().await.next("limits").await;
+    assert_eq!(
+        (&view["is_fleet"], &view["target"]),
+        (&json!(true), &json!("the overrides on Redis"))
+    );
+
+    assert_eq!(operator.act("all", json!({ "enforcement": "off" })).await.1["done"], in_fleet);
+    until("the switch in the other process", async || {
+        matches!(other.overrides().enforcement(), Some((Enforcement::Off, _))).then_some(())
+    })
+    .await;
+    operator.act("all", json!({ "enforcement": null })).await;
+    operator.act("override", json!({ "limit": "reply" })).await;
+    assert_eq!(server.keys(), [""; 0]);
+    let (status, told) =
+        operator.act("numbers", json!({ "limit": "reply", "numbers": { "threshold": 0 } })).await;
+    assert_eq!(status, 422, "{told}");
+    assert_eq!(server.keys(), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_is_tried_out_is_bounded_and_counts_for_no_limit() {
+    let operator = Operator::of(&Limiter::in_memory()).await;
+    let ask = |name: &str, period: u64, threshold: u32, calls: u32| json!({ "name": name, "period": period, "threshold": threshold, "calls": calls });
+    let (_, told) = operator.act("trial", ask("page", 60_000, 5, 8)).await;
+    for algorithm in ["sliding_window", "sliding_counter", "fixed_window", "token_bucket"] {
+        let answer = &told[algorithm];
+        let expected = [true, true, true, true, true, false, false, false];
+        assert_eq!(answer["admitted"], json!(expected), "{algorithm}");
+        assert_eq!(answer["remaining"], 0, "{algorithm}");
+        assert!(answer["next"].as_f64().unwrap() > 0.0, "{algorithm}");
+    }
+    let (_, told) = operator.act("trial", ask("page", 60_000, 7, 0)).await;
+    assert_eq!(told["sliding_window"]["remaining"], 2);
+    for (wrong, why) in [
+        (ask("", 1_000, 5, 1), "a name has 1 to 32"),
+        (ask(&"x".repeat(33), 1_000, 5, 1), "a name has 1 to 32"),
+        (ask("page", 499, 5, 1), "the period is between"),
+        (ask("page", 60_001, 5, 1), "the period is between"),
+        (ask("page", 1_000, 0, 1), "the threshold is between"),
+        (ask("page", 1_000, 51, 1), "the threshold is between"),
+        (ask("page", 1_000, 5, 101), "at most 100 calls"),
+    ] {
+        let (status, told) = operator.act("trial", wrong).await;
+        assert_eq!(status, 422, "{told}");
+        assert!(told["error"].as_str().unwrap().contains(why), "{told}");
+    }
+    for page in 1..64 {
+        let (status, told) = operator.act("trial", ask(&page.to_string(), 60_000, 5, 1)).await;
+        assert_eq!(status, 200, "{page}: {told}");
+    }
+    let (status, told) = operator.act("trial", ask("one more", 60_000, 5, 1)).await;
+    assert_eq!(status, 503, "{told}");
+    let view = operator.events().await.next("limits").await;
+    let names = view["limits"].as_array().unwrap().iter().map(|limit| limit["name"].clone());
+    assert!(!names.collect::<Vec<_>>().contains(&json!("trial")), "{view}");
+}
