@@ -1,5 +1,11 @@
-//! A store that may be slow or gone: how long a call waits for it, when it is left alone, and what
-//! a call gets when it cannot decide.
+//! Redis as a backend: deny cache, client, fallback.
+//!
+//! A check passes three layers. The deny cache repeats refusals without a command. The client sends
+//! one command to the key's server, through that server's circuit breaker and within the deadline. If
+//! Redis cannot decide, `on_store_error` does.
+//!
+//! Only `limiter` and `overrides` may import this room; only this room names the crate `redis`, except
+//! where a user brings a connection. It imports `memory`, `telemetry`, and the plain data below them.
 
 mod backoff;
 mod breaker;
@@ -26,7 +32,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::deny_cache::{DenyCache, Trip};
+use self::deny_cache::{DenyCache, RoundTrip};
 pub(crate) use self::{client::RedisClient, tls::Tls};
 use crate::{
     error::UnavailableReason,
@@ -35,7 +41,7 @@ use crate::{
     request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
 };
 
-/// How a limiter deals with its store.
+/// The settings of a limiter on Redis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RedisOptions {
     pub(crate) deadline: Duration,
@@ -46,27 +52,32 @@ pub(crate) struct RedisOptions {
     pub(crate) deny_cache_ttl: Duration,
 }
 
-/// A store in another process, with all that makes it safe to ask.
 pub(crate) struct RedisBackend {
-    store: RedisClient,
-    refusals: DenyCache,
-    local: MemoryStore,
+    client: RedisClient,
+    #[cfg(feature = "overrides")]
+    hashes: hash::Hashes,
+    deny_cache: DenyCache,
+    /// Decides while Redis cannot, with [`OnStoreError::Local`].
+    fallback: MemoryStore,
     deadline: Duration,
     on_store_error: OnStoreError,
 }
 
 impl RedisBackend {
-    pub(crate) fn new(store: RedisClient, settings: RedisOptions) -> Self {
-        let RedisOptions { deadline, on_store_error, deny_cache, deny_cache_ttl, .. } = settings;
+    pub(crate) fn new(client: RedisClient, options: RedisOptions) -> Self {
+        let RedisOptions { deadline, on_store_error, deny_cache, deny_cache_ttl, .. } = options;
         Self {
-            store,
-            refusals: DenyCache::new(deny_cache, deny_cache_ttl),
-            local: MemoryStore::new(settings.max_keys, settings.max_bytes),
+            client,
+            #[cfg(feature = "overrides")]
+            hashes: hash::Hashes::default(),
+            deny_cache: DenyCache::new(deny_cache, deny_cache_ttl),
+            fallback: MemoryStore::new(options.max_keys, options.max_bytes),
             deadline,
             on_store_error,
         }
     }
 
+    /// Decides a request. A refusal from the deny cache needs a wait longer than `max_wait`.
     pub(crate) async fn decide(
         &self,
         key: &Key,
@@ -75,23 +86,23 @@ impl RedisBackend {
         on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
         let sent = Instant::now();
-        if let Some(refusal) = self.refusals.find(key, request, max_wait, sent) {
+        if let Some(refusal) = self.deny_cache.get(key, request, max_wait, sent) {
             return Ok(refusal);
         }
-        match self.store.decide(key, request, sent + self.deadline).await {
+        match self.client.decide(key, request, sent + self.deadline).await {
             Ok(outcome) => {
-                let trip = Trip { sent, answered: Instant::now() };
-                self.refusals.keep(key, request, outcome, trip);
+                let trip = RoundTrip { sent, answered: Instant::now() };
+                self.deny_cache.insert(key, request, outcome, trip);
                 Ok(outcome)
             }
-            // Not the store's failing, and no reason to count elsewhere.
+            // Not an outage, so that the fallback must not decide.
             Err(UnavailableReason::WrongType) => Err(UnavailableReason::WrongType),
-            Err(reason) => self.instead(key, request, on_store_error, reason),
+            Err(reason) => self.without_redis(key, request, on_store_error, reason),
         }
     }
 
-    /// What the call gets that the store did not decide.
-    fn instead(
+    /// Decides a request that Redis has not decided.
+    fn without_redis(
         &self,
         key: &Key,
         request: Request<'_>,
@@ -100,7 +111,7 @@ impl RedisBackend {
     ) -> Result<Outcome, UnavailableReason> {
         match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Local => {
-                let outcome = self.local.decide(key.subject(), request)?;
+                let outcome = self.fallback.decide(key.subject(), request)?;
                 Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
             }
             OnStoreError::Deny => Err(reason),
@@ -108,17 +119,19 @@ impl RedisBackend {
         }
     }
 
-    /// The servers that are known, by name, and why those that are left alone are.
+    /// Returns the names of the known servers. One with an open breaker comes with the reason of its
+    /// last failure.
     pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
-        self.store.servers()
+        self.client.servers()
     }
 
+    /// Deletes the caller's counts, here and on Redis.
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
-        self.local.reset(key.subject());
-        self.changed(key, self.store.reset(key, Instant::now() + self.deadline)).await
+        self.fallback.reset(key.subject());
+        self.invalidating(key, self.client.reset(key, Instant::now() + self.deadline)).await
     }
 
-    /// Gives back what a call took where it was decided; `sent` is called before it may be done.
+    /// Refunds a call in the store that decided it. Calls `sent` before anything is sent to Redis.
     pub(crate) async fn refund(
         &self,
         key: &Key,
@@ -129,40 +142,40 @@ impl RedisBackend {
         match decided_by {
             DecidedBy::Nobody | DecidedBy::Limiter => Ok(()),
             DecidedBy::Fallback => {
-                self.local.refund(key.subject(), refund);
+                self.fallback.refund(key.subject(), refund);
                 Ok(())
             }
             DecidedBy::Store | DecidedBy::DenyCache => {
                 let deadline = Instant::now() + self.deadline;
-                self.changed(key, self.store.refund(key, refund, deadline, sent)).await
+                self.invalidating(key, self.client.refund(key, refund, deadline, sent)).await
             }
         }
     }
 
-    /// Makes a change after which the store may admit what it has refused.
-    async fn changed(
+    /// Awaits a change after which Redis may admit calls that it has refused before.
+    async fn invalidating(
         &self,
         key: &Key,
         change: impl Future<Output = Result<(), UnavailableReason>>,
     ) -> Result<(), UnavailableReason> {
-        // It may be made, and its answer lost or not waited for.
-        self.refusals.forget(key, Instant::now());
-        let answer = change.await;
-        // Meanwhile calls may have been refused that came before it.
-        self.refusals.forget(key, Instant::now());
-        answer
+        // The change may take effect although its reply is lost, or nobody awaits it.
+        self.deny_cache.invalidate(key, Instant::now());
+        let result = change.await;
+        // A refusal from before the change may have arrived meanwhile.
+        self.deny_cache.invalidate(key, Instant::now());
+        result
     }
 
-    /// All fields of a hash on the store, and their values.
+    /// Returns the fields of a hash and their values.
     #[cfg(feature = "overrides")]
     pub(crate) async fn fields(
         &self,
         key: &[u8],
     ) -> Result<Vec<(String, String)>, UnavailableReason> {
-        self.store.fields(key, self.deadline).await
+        self.hashes.fields(&self.client, key, self.deadline).await
     }
 
-    /// Gives a field of a hash on the store this value, or removes it.
+    /// Sets a field of a hash, or removes it without a value.
     #[cfg(feature = "overrides")]
     pub(crate) async fn set_field(
         &self,
@@ -170,6 +183,6 @@ impl RedisBackend {
         field: &str,
         value: Option<&str>,
     ) -> Result<(), UnavailableReason> {
-        self.store.set_field(key, field, value, self.deadline).await
+        hash::set_field(&self.client, key, field, value, self.deadline).await
     }
 }

@@ -84,7 +84,7 @@ async fn a_key_of_another_type_is_an_error_and_stays_as_it_is() {
     let error = limiter.check(&POLICY, "alice").await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "rate limit `p` could not be decided: its key in the store holds a value of another type"
+        "rate limit `p` could not be decided: the value of its key in the store has another type"
     );
     assert_eq!(reason(error), UnavailableReason::WrongType);
     assert_eq!(server.command::<String>(&format!("GET {KEY}")), "theirs");

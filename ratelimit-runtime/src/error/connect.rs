@@ -1,15 +1,15 @@
-//! Why a limiter could not be made.
+//! The errors of making and installing a limiter.
 
 use std::{error::Error, fmt};
 
 use super::OneLine;
 
-/// Why a limiter could not be connected to its store.
+/// The error of a limiter that could not be built.
 ///
-/// The message says what was wrong and where: the variable or the URL's scheme, the address, the
-/// cause. It never holds a password.
+/// The message names the origin, such as an environment variable, the address, and the cause. It never
+/// contains a password.
 pub struct ConnectError {
-    /// Where the URL, or what else is wrong, came from, as an operator knows it.
+    /// The origin of the faulty setting, such as an environment variable.
     pub(crate) origin: &'static str,
     pub(crate) cause: ConnectFault,
 }
@@ -27,7 +27,7 @@ pub(crate) enum ConnectFault {
     Override(String),
 }
 
-/// The schemes a store's URL may have, for messages.
+/// The schemes of a store's URL, for messages.
 pub(crate) const SCHEMES: &str =
     "memory://, redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://";
 
@@ -47,7 +47,7 @@ impl fmt::Display for ConnectFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownScheme(scheme) => {
-                write!(f, ": unknown scheme `{scheme}`; the URL has to start with {SCHEMES}")
+                write!(f, ": unknown scheme `{scheme}`; the schemes are {SCHEMES}")
             }
             Self::Malformed(why) => {
                 write!(
@@ -64,7 +64,7 @@ impl fmt::Display for ConnectFault {
     }
 }
 
-/// The message: it is what a `main` that returns this error prints.
+/// The message, because a `main` that returns this error prints it.
 impl fmt::Debug for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,8 +1,8 @@
-//! Why a store could not decide, and what an operator can do about it.
+//! The reasons why a store cannot decide, with advice for operators.
 
 use std::{error::Error, fmt};
 
-/// The store could not decide in time.
+/// The error of a check that the store could not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     policy: &'static str,
@@ -14,13 +14,13 @@ impl Unavailable {
         Self { policy, reason }
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
     }
 
-    /// What kept the store from deciding.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> UnavailableReason {
         self.reason
@@ -35,43 +35,42 @@ impl fmt::Display for Unavailable {
 
 impl Error for Unavailable {}
 
-/// What kept the store from deciding.
+/// The reason why a store could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnavailableReason {
-    /// No answer within the limiter's deadline. The call may have been counted all the same.
+    /// No reply came within the limiter's deadline. The call may have been counted.
     DeadlineExceeded,
     /// The connection is down or was lost.
     Disconnected,
-    /// The key holds a value of another type: something else writes under the limiter's prefix.
-    /// The value is left as it is.
+    /// The key's value has another type, because something else writes under the limiter's prefix.
+    /// The value stays unchanged.
     WrongType,
-    /// The store in memory has no room for what the call needs: it is full, or the limit has its
-    /// share of it, see [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys) and
+    /// The store in memory has no room for the call: it is full, or the limit has used up its share of
+    /// it, see [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys) and
     /// [`max_bytes`](crate::LimiterBuilder::max_bytes).
     StoreFull,
-    /// Redis cannot take writes: it is a replica, perhaps since a failover. The connection is made
-    /// anew.
+    /// Redis is a replica, perhaps since a failover, and does not accept writes. The limiter
+    /// reconnects.
     ReadOnly,
-    /// Redis is not ready: it loads its data, has lost its master or its cluster, is busy with
-    /// another client's script, or is a cluster whose nodes do not yet agree on who has the key.
+    /// Redis is not ready: it loads its data, has lost its primary or its cluster, or runs another
+    /// client's script; or the nodes of a cluster do not agree on the key's slot yet.
     NotReady,
-    /// Redis refuses to write: it is out of memory, cannot save, or has too few replicas.
+    /// Redis refuses writes: it is out of memory, cannot save, or has too few replicas.
     RefusesWrites,
-    /// The user of the connection may not do what is needed, or is not authenticated.
+    /// The user of the connection lacks a permission, or is not authenticated.
     NotPermitted,
-    /// Redis is a node of a cluster that does not have the key, and the limiter was not told of a
-    /// cluster.
+    /// Redis is a node of a cluster without the key's slot, but the URL names a single server.
     Redirected,
-    /// The hash of overrides has more than 10 000 fields, or 4 MB, and is not read. Of a hash of 4 MB
-    /// and more, that holds for half a minute.
+    /// The hash of overrides has more than 10 000 fields or 4 MB, and is not read. After 4 MB, it is
+    /// not read again for 30 s.
     OverridesTooLarge,
-    /// The store answered with an error.
+    /// The store replied with another error.
     StoreError,
 }
 
 impl UnavailableReason {
-    /// What an operator can do about it; it is logged with the reason when the store is lost.
+    /// Returns advice for operators. It is logged with the reason when a circuit breaker opens.
     ///
     /// ```
     /// use ratelimit_runtime::UnavailableReason;
@@ -83,43 +82,41 @@ impl UnavailableReason {
     pub fn advice(self) -> &'static str {
         match self {
             Self::DeadlineExceeded => {
-                "look at Redis's latency (SLOWLOG, INFO commandstats) and the network; if it is \
-                 far away, raise the limiter's deadline"
+                "check Redis's latency (SLOWLOG, INFO commandstats) and the network; if Redis is far \
+                 away, raise the limiter's deadline"
             }
             Self::Disconnected => {
-                "see whether Redis runs, and whether address, port and TLS of the URL are right; \
-                 the attempts to connect are logged at debug"
+                "check that Redis runs, and the address, port and TLS of the URL; attempts to \
+                 connect are logged at debug"
             }
             Self::WrongType => {
-                "find what else writes keys under the limiter's prefix, and give the limiter \
-                 another prefix"
+                "set another prefix, or stop what else writes keys under the limiter's prefix"
             }
             Self::StoreFull => {
-                "raise max_keys and max_bytes, or limit by something that has fewer values; see \
-                 ratelimit_memory_keys and ratelimit_memory_bytes for which of the two is full"
+                "raise max_keys or max_bytes, or limit by a key with fewer values; the metrics \
+                 ratelimit_memory_keys and ratelimit_memory_bytes show which bound is reached"
             }
             Self::ReadOnly => {
-                "let the URL lead to the primary: redis+sentinel:// and redis+cluster:// find it \
-                 after a failover"
+                "use a URL of the primary; redis+sentinel:// and redis+cluster:// follow a failover"
             }
             Self::NotReady => {
-                "wait until Redis has loaded its data, has elected a primary, or has moved a slot; \
-                 see INFO persistence, CLUSTER INFO, CLUSTER NODES and SLOWLOG"
+                "wait until Redis has loaded its data, elected a primary, or moved a slot; check INFO \
+                 persistence, CLUSTER INFO, CLUSTER NODES and SLOWLOG"
             }
             Self::RefusesWrites => {
-                "see maxmemory and its policy, the last save (INFO persistence), and \
+                "check maxmemory and its policy, the last save (INFO persistence), and \
                  min-replicas-to-write"
             }
             Self::NotPermitted => {
-                "give the user of the URL the commands and the key pattern that the documentation \
-                 lists (ACL LOG tells which was missing), or mend its password"
+                "grant the URL's user the commands and the key pattern that the documentation lists \
+                 (ACL LOG shows the missing one), or correct the password"
             }
             Self::Redirected => "write redis+cluster:// in place of redis://",
             Self::OverridesTooLarge => {
-                "take fields out of the hash of overrides (HSCAN shows them): it needs one for each \
-                 limit that is overridden"
+                "remove fields from the hash of overrides (HSCAN lists them); it needs one for each \
+                 overridden limit"
             }
-            Self::StoreError => "see what Redis answers: it is logged at debug",
+            Self::StoreError => "read the error of Redis in the log, at debug",
         }
     }
 }
@@ -127,19 +124,17 @@ impl UnavailableReason {
 impl fmt::Display for UnavailableReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::DeadlineExceeded => "the store did not answer within the deadline",
-            Self::Disconnected => "the store cannot be reached",
-            Self::WrongType => "its key in the store holds a value of another type",
+            Self::DeadlineExceeded => "the store did not reply within the deadline",
+            Self::Disconnected => "the store is unreachable",
+            Self::WrongType => "the value of its key in the store has another type",
             Self::StoreFull => "the store is full",
-            Self::ReadOnly => "the store is a replica and takes no writes",
+            Self::ReadOnly => "the store is a replica, which accepts no writes",
             Self::NotReady => "the store is not ready",
-            Self::RefusesWrites => "the store refuses to write",
-            Self::NotPermitted => "the store's user is not permitted to do what is needed",
-            Self::Redirected => "the store is a cluster, and was not said to be one",
-            Self::OverridesTooLarge => {
-                "the hash of overrides has more than 10000 fields or 4 MB, and is not read"
-            }
-            Self::StoreError => "the store answered with an error",
+            Self::RefusesWrites => "the store refuses writes",
+            Self::NotPermitted => "the store's user lacks a permission",
+            Self::Redirected => "the store is a cluster, but the URL names a single server",
+            Self::OverridesTooLarge => "the hash of overrides has more than 10000 fields or 4 MB",
+            Self::StoreError => "the store replied with an error",
         })
     }
 }

@@ -268,7 +268,7 @@ impl LimiterBuilder {
     where
         C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
     {
-        let store = self.remote(RedisClient::brought(connection));
+        let store = self.remote(RedisClient::from_connection(connection));
         self.build(store)
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Pauses that double from the first to the longest.
 #[derive(Clone)]
 pub(super) struct Backoff {
-    first: Duration,
-    longest: Duration,
+    pub(super) first: Duration,
+    pub(super) longest: Duration,
     next: Duration,
 }
 

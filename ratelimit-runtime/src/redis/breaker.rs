@@ -1,4 +1,4 @@
-//! Leaves a server alone that fails, and looks now and then whether it is back.
+//! The circuit breaker of one server.
 
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
@@ -20,37 +20,36 @@ use crate::{
     telemetry,
 };
 
-/// So many failures in a row open the breaker.
-const FAILURES: u32 = 5;
+/// Consecutive failures that open the breaker.
+const FAILURE_THRESHOLD: u32 = 5;
 
-/// How long an open breaker waits before one call may look whether the store is back; doubled
-/// after each that finds it is not.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// The pauses of an open breaker before each probe.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(800));
 
-/// What is known of one server: what fails there may well work on another of a cluster.
+/// A circuit breaker: closed while there are fewer consecutive failures than
+/// [`FAILURE_THRESHOLD`]. While it is open, commands fail at once, except for one probe at a time.
 ///
-/// It is closed as long as there are fewer failures in a row than [`FAILURES`].
+/// Each server of a cluster has its own, because a failure of one is none of the others.
 pub(super) struct Breaker {
-    /// What operators call the server.
+    /// The name of the server in logs and metrics.
     server: String,
-    /// Written under the lock of `state`; readable without it, so that calls take no lock as long as
-    /// all is well.
+    /// Consecutive failures. Written under the lock of `state`, and read without it, so that calls
+    /// take no lock while the server is well.
     failures: AtomicU32,
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BreakerState {
     open: Option<Open>,
-    /// How many calls have had leave to look: the number of each.
+    /// The number of probes so far; each one's number is the count after it.
     probes: u64,
 }
 
 struct Open {
     backoff: Backoff,
     probe_at: Instant,
-    /// The call that is looking right now.
+    /// The probe under way.
     probe: Option<u64>,
     reason: UnavailableReason,
 }
@@ -59,7 +58,7 @@ struct Open {
 /// a result, it counts for nothing.
 pub(super) struct Trial {
     breaker: Arc<Breaker>,
-    /// The number of a call that looks whether the server is back.
+    /// The number of the probe, if it is one.
     probe: Option<u64>,
 }
 
@@ -72,24 +71,27 @@ impl Breaker {
         &self.server
     }
 
-    /// Leave to ask the server, or, while it is left alone, why.
+    /// Permits one command.
+    ///
+    /// # Errors
+    ///
+    /// The reason of the last failure while the breaker is open and no probe is due.
     pub(super) fn trial(self: &Arc<Self>) -> Result<Trial, UnavailableReason> {
-        let probe = self.probe()?;
+        let probe = self.start_probe()?;
         Ok(Trial { breaker: Arc::clone(self), probe })
     }
 
-    /// Why the server is left alone, if it is.
+    /// Returns the reason of the last failure while the breaker is open.
     pub(super) fn failure(&self) -> Option<UnavailableReason> {
         self.state().open.as_ref().map(|open| open.reason)
     }
 
-    /// The number of a call that asks now to look whether the server is back; none if there is
-    /// nothing to find out; or why none may ask.
-    fn probe(&self) -> Result<Option<u64>, UnavailableReason> {
-        if self.failures.load(Ordering::Relaxed) < FAILURES {
+    /// Returns the number of a new probe, or none while the breaker is closed.
+    fn start_probe(&self) -> Result<Option<u64>, UnavailableReason> {
+        if self.failures.load(Ordering::Relaxed) < FAILURE_THRESHOLD {
             return Ok(None);
         }
-        let State { open, probes } = &mut *self.state();
+        let BreakerState { open, probes } = &mut *self.state();
         match open {
             Some(open) if open.probe.is_some() || Instant::now() < open.probe_at => {
                 Err(open.reason)
@@ -99,18 +101,18 @@ impl Breaker {
                 open.probe = Some(*probes);
                 Ok(open.probe)
             }
-            // Another call has just found the server again.
+            // Another call has closed it since.
             None => Ok(None),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BreakerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells recorders how it is, until it is still so afterwards. They are told outside of the
-    /// lock: they may want to know of servers themselves.
-    fn tell(&self) {
+    /// Reports to metrics if the breaker is closed, until the report is still true afterwards. It
+    /// takes no lock meanwhile: recorders may ask for servers themselves.
+    fn report_health(&self) {
         loop {
             let is_up = self.failure().is_none();
             telemetry::server_is_up(&self.server, is_up);
@@ -121,18 +123,18 @@ impl Breaker {
     }
 }
 
-/// A server that has left, or whose limiter is gone, is nobody's trouble any more.
+/// Reports an open breaker as healthy when its server leaves the cluster or its limiter is dropped.
 impl Drop for Breaker {
     fn drop(&mut self) {
         if self.failure().is_some() {
             telemetry::server_is_up(&self.server, true);
-            tracing::info!(self.server, "a rate limit store that failed is asked no more");
+            tracing::info!(self.server, "failing rate limit store removed");
         }
     }
 }
 
 impl Trial {
-    /// Records that the server has answered.
+    /// Records a reply.
     pub(super) fn succeeded(self) {
         let breaker = &self.breaker;
         if breaker.failures.load(Ordering::Relaxed) == 0 {
@@ -143,28 +145,28 @@ impl Trial {
         let was_open = state.open.take().is_some();
         drop(state);
         if was_open {
-            tracing::info!(breaker.server, "the rate limit store answers again");
-            breaker.tell();
+            tracing::info!(breaker.server, "rate limit store answering, circuit breaker closed");
+            breaker.report_health();
         }
     }
 
-    /// Records that the server could not do what was asked.
+    /// Records a failure.
     pub(super) fn failed(self, reason: UnavailableReason) {
         let breaker = &self.breaker;
         let mut state = breaker.state();
         let failures = breaker.failures.load(Ordering::Relaxed).saturating_add(1);
         breaker.failures.store(failures, Ordering::Relaxed);
-        if failures < FAILURES {
+        if failures < FAILURE_THRESHOLD {
             return;
         }
         let mut backoff = match &mut state.open {
             Some(open) if self.probe.is_none() || open.probe != self.probe => {
-                // One of those that were under way when it opened.
+                // A command that was under way when the breaker opened.
                 open.reason = reason;
                 return;
             }
             Some(open) => open.backoff.clone(),
-            None => Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            None => BACKOFF,
         };
         let was_closed = state.open.is_none();
         let probe_at = Instant::now() + backoff.next();
@@ -175,15 +177,14 @@ impl Trial {
                 breaker.server,
                 %reason,
                 advice = reason.advice(),
-                "the rate limit store fails and is left alone for a while"
+                "rate limit store failing, circuit breaker open"
             );
-            breaker.tell();
+            breaker.report_health();
         }
     }
 }
 
-/// A call that is dropped while it looks lets the next one look; not one that looked when the server
-/// was lost before.
+/// Permits the next probe when one is dropped, but not when one of an earlier outage is.
 impl Drop for Trial {
     fn drop(&mut self) {
         if self.probe.is_some()
@@ -207,52 +208,52 @@ mod tests {
 
     fn fail(breaker: &Arc<Breaker>, times: u32) {
         for _ in 0..times {
-            breaker.trial().expect("leave to ask").failed(LOST);
+            breaker.trial().expect("a permitted command").failed(LOST);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn five_failures_in_a_row_open_it_and_one_answer_closes_it() {
+    async fn five_consecutive_failures_open_it_and_one_reply_closes_it() {
         let breaker = new();
-        fail(&breaker, FAILURES - 1);
+        fail(&breaker, FAILURE_THRESHOLD - 1);
         assert_eq!(breaker.failure(), None);
         breaker.trial().unwrap().succeeded();
-        fail(&breaker, FAILURES);
+        fail(&breaker, FAILURE_THRESHOLD);
         assert_eq!(breaker.failure(), Some(LOST));
         assert_eq!(breaker.trial().err(), Some(LOST));
-        tokio::time::advance(FIRST_PAUSE).await;
+        tokio::time::advance(BACKOFF.first).await;
         breaker.trial().unwrap().succeeded();
-        fail(&breaker, FAILURES - 1);
+        fail(&breaker, FAILURE_THRESHOLD - 1);
         assert!(breaker.trial().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_call_at_a_time_looks_whether_the_store_is_back() {
+    async fn one_probe_at_a_time_is_permitted() {
         let breaker = new();
-        fail(&breaker, FAILURES);
-        tokio::time::advance(FIRST_PAUSE).await;
+        fail(&breaker, FAILURE_THRESHOLD);
+        tokio::time::advance(BACKOFF.first).await;
         let probe = breaker.trial().unwrap();
         assert_eq!(breaker.trial().err(), Some(LOST));
         drop(probe);
         breaker.trial().unwrap().failed(LOST);
         // Twice the pause now.
-        tokio::time::advance(FIRST_PAUSE / 2).await;
+        tokio::time::advance(BACKOFF.first / 2).await;
         assert_eq!(breaker.trial().err(), Some(LOST));
-        tokio::time::advance(FIRST_PAUSE * 2).await;
+        tokio::time::advance(BACKOFF.first * 2).await;
         assert!(breaker.trial().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_looked_in_an_earlier_outage_lets_nobody_look_in_this_one() {
+    async fn a_probe_of_an_earlier_outage_permits_none_in_this_one() {
         for ends in [drop, |probe: Trial| probe.failed(LOST)] {
             let breaker = new();
             let under_way = breaker.trial().unwrap();
-            fail(&breaker, FAILURES);
-            tokio::time::advance(FIRST_PAUSE).await;
+            fail(&breaker, FAILURE_THRESHOLD);
+            tokio::time::advance(BACKOFF.first).await;
             let slow = breaker.trial().unwrap();
             under_way.succeeded();
-            fail(&breaker, FAILURES);
-            tokio::time::advance(FIRST_PAUSE).await;
+            fail(&breaker, FAILURE_THRESHOLD);
+            tokio::time::advance(BACKOFF.first).await;
             let probe = breaker.trial().unwrap();
             ends(slow);
             assert_eq!(breaker.trial().err(), Some(LOST));
@@ -264,9 +265,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_pause_stays_short_enough_to_find_the_store_within_two_seconds() {
         let breaker = new();
-        fail(&breaker, FAILURES);
+        fail(&breaker, FAILURE_THRESHOLD);
         for _ in 0..20 {
-            tokio::time::advance(LONGEST_PAUSE).await;
+            tokio::time::advance(BACKOFF.longest).await;
             breaker.trial().expect("a pause of less than a second").failed(LOST);
         }
     }
@@ -278,7 +279,7 @@ mod tests {
         for trial in under_way {
             trial.failed(LOST);
         }
-        tokio::time::advance(FIRST_PAUSE).await;
+        tokio::time::advance(BACKOFF.first).await;
         assert!(breaker.trial().is_ok());
     }
 }

@@ -1,4 +1,6 @@
-//! Redis: one script on one key per caller, one round trip per decision, the server's clock.
+//! The client: one script on one key per caller, one round trip per decision, the server's clock.
+//!
+//! It routes a command to the key's server, follows redirects, and retries idempotent commands once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,11 +10,11 @@ use tokio::time::Instant;
 use super::{
     breaker::Breaker,
     cluster::Cluster,
-    command::Sending,
+    command::CommandFuture,
     connector::Connector,
-    failure::{Failure, describe},
+    failure::{Failure, message},
     node::{Lane, Node},
-    script::Call,
+    script::{Attempt, ScriptCall},
     target::{Kind, Target},
     tls::Tls,
 };
@@ -24,23 +26,30 @@ use crate::{
 };
 
 pub(crate) struct RedisClient {
-    pub(super) servers: Topology,
-    #[cfg(feature = "overrides")]
-    pub(super) too_large: super::hash::TooLarge,
+    pub(super) topology: Topology,
 }
 
+/// The servers of a limiter.
 pub(super) enum Topology {
     Single(Arc<Node>),
     Cluster(Cluster),
 }
 
-/// So often a cluster may send a call on to another node at once; after that with a pause, until
-/// the call's deadline: nodes that send it in a circle have yet to agree on who has the slot.
-const REDIRECTIONS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Redirects followed without a pause. Further ones wait [`REDIRECT_PAUSE`] each until the deadline:
+/// nodes that redirect to each other have not agreed on the slot's owner yet.
+const FAST_REDIRECTS: u32 = 5;
+const REDIRECT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Of a command that is sent again as it is: to take something away a second time takes nothing.
-pub(super) const REPEATABLE: Manner = Manner { is_repeatable: true, lane: Lane::Main };
+/// How a command is sent.
+#[derive(Clone, Copy)]
+pub(super) struct SendOptions {
+    /// `true` if a second execution changes nothing.
+    pub(super) is_idempotent: bool,
+    pub(super) lane: Lane,
+}
+
+/// The options of a short idempotent command.
+pub(super) const IDEMPOTENT: SendOptions = SendOptions { is_idempotent: true, lane: Lane::Main };
 
 impl RedisClient {
     /// Connects.
@@ -52,11 +61,11 @@ impl RedisClient {
             Kind::Single | Kind::Sentinel { .. } => {
                 let connector = Connector::to_target(&target)?;
                 let node = Node::open(&connector, addresses.clone()).await;
-                node.map(Topology::one).map_err(|error| describe(&error))
+                node.map(Topology::single).map_err(|error| message(&error))
             }
         };
         match opened {
-            Ok(servers) => Ok(Self::on(servers)),
+            Ok(topology) => Ok(Self::new(topology)),
             Err(cause) => Err(ConnectFault::Unreachable { addresses, cause }),
         }
     }
@@ -64,34 +73,31 @@ impl RedisClient {
     /// Connects in the background.
     pub(crate) fn open_lazy(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
         let target = Target::parse(url, tls)?;
-        let servers = if matches!(target.kind, Kind::Cluster) {
+        let topology = if matches!(target.kind, Kind::Cluster) {
             Topology::Cluster(Cluster::lazy(target))
         } else {
             let connector = Connector::to_target(&target)?;
-            Topology::one(Node::lazy(&connector, target.addresses()))
+            Topology::single(Node::lazy(&connector, target.addresses()))
         };
-        Ok(Self::on(servers))
+        Ok(Self::new(topology))
     }
 
-    /// On a connection of the program's own.
-    pub(crate) fn brought<C>(connection: C) -> Self
+    /// Uses a connection of the program's own.
+    pub(crate) fn from_connection<C>(connection: C) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self::on(Topology::one(Node::brought(connection)))
+        Self::new(Topology::single(Node::from_connection(connection)))
     }
 
-    fn on(servers: Topology) -> Self {
-        Self {
-            servers,
-            #[cfg(feature = "overrides")]
-            too_large: super::hash::TooLarge::default(),
-        }
+    fn new(topology: Topology) -> Self {
+        Self { topology }
     }
 
-    /// The servers that are known, by name, and why those that are left alone are.
+    /// Returns the names of the known servers. One with an open breaker comes with the reason of its
+    /// last failure.
     pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
-        let breakers = match &self.servers {
+        let breakers = match &self.topology {
             Topology::Single(node) => vec![Arc::clone(node.breaker())],
             Topology::Cluster(cluster) => cluster.breakers(),
         };
@@ -105,16 +111,16 @@ impl RedisClient {
         request: Request<'_>,
         deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
-        let call = Call::decision(key, request);
+        let call = ScriptCall::decision(key, request);
         let sent = Instant::now();
-        let answer = self.run(key, &call, deadline, || {}).await;
-        if !matches!(answer, Err(Failure::NotAsked(_))) {
-            telemetry::store_answered(&answer, sent);
+        let reply = self.run_script(key, &call, deadline, || {}).await;
+        if !matches!(reply, Err(Failure::BreakerOpen(_))) {
+            telemetry::store_answered(&reply, sent);
         }
-        call.decode(&answer?)
+        call.decode(&reply?)
     }
 
-    /// Gives back what an admitted call took; `sent` is called before it may be done.
+    /// Refunds an admitted call. Calls `sent` before anything is sent.
     pub(crate) async fn refund(
         &self,
         key: &Key,
@@ -122,14 +128,14 @@ impl RedisClient {
         deadline: Instant,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        self.run(key, &Call::refund(key, refund), deadline, sent).await?;
+        self.run_script(key, &ScriptCall::refund(key, refund), deadline, sent).await?;
         Ok(())
     }
 
-    async fn run(
+    async fn run_script(
         &self,
         key: &Key,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         deadline: Instant,
         sent: impl FnOnce(),
     ) -> Result<Value, Failure> {
@@ -140,10 +146,11 @@ impl RedisClient {
             }
             call.command(attempt)
         };
-        let manner = Manner { is_repeatable: call.is_repeatable(), lane: Lane::Main };
-        self.send(key.as_bytes(), deadline, manner, command).await
+        let options = SendOptions { is_idempotent: call.is_idempotent(), lane: Lane::Main };
+        self.send(key.as_bytes(), deadline, options, command).await
     }
 
+    /// Deletes the key.
     pub(crate) async fn reset(
         &self,
         key: &Key,
@@ -151,63 +158,63 @@ impl RedisClient {
     ) -> Result<(), UnavailableReason> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(key.as_bytes());
-        self.send(key.as_bytes(), deadline, REPEATABLE, |_| unlink.clone()).await?;
+        self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| unlink.clone()).await?;
         Ok(())
     }
 
-    /// Sends a command to the server that has the key, and waits for its reply no longer than until
-    /// the deadline.
+    /// Sends a command to the key's server, and waits for its reply until the deadline.
     ///
-    /// It is sent again where nothing was executed, and once where the connection was lost with the
-    /// call under way, if the command then charges the call no second time. Each sending is recorded
-    /// in the breaker of the server that it went to; of two to one server, the last.
+    /// It is sent again after a failure without execution, and once after a lost connection if it is
+    /// idempotent. The breaker of each server records one result: that of the last attempt there.
     pub(super) async fn send(
         &self,
         key: &[u8],
         deadline: Instant,
-        manner: Manner,
+        options: SendOptions,
         mut command: impl FnMut(Attempt) -> Cmd,
     ) -> Result<Value, Failure> {
         let mut attempt = Attempt::default();
-        let mut redirections = 0;
-        let mut redirected = None;
+        let mut redirects = 0;
+        let mut next = None;
         loop {
-            let (node, asking) = match redirected.take() {
+            let (node, asking) = match next.take() {
                 Some(to) => to,
-                None => (self.servers.of(key, deadline).await?, false),
+                None => (self.topology.node_for(key, deadline).await?, false),
             };
-            let sending = Sending::new(&node, || command(attempt), asking, manner.lane, deadline);
-            let failed = match sending.map_err(Failure::NotAsked)?.await {
+            let reply =
+                CommandFuture::new(&node, || command(attempt), asking, options.lane, deadline);
+            let failed = match reply.map_err(Failure::BreakerOpen)?.await {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };
-            match (&failed.failure, &self.servers) {
-                (Failure::UnknownScript, _) if !attempt.with_text => {
+            match (&failed.failure, &self.topology) {
+                (Failure::UnknownScript, _) if !attempt.send_source => {
                     failed.record();
-                    // EVAL runs the script and makes it known.
-                    attempt.with_text = true;
-                    redirected = Some((node, asking));
+                    // EVAL also adds the script to the server's cache.
+                    attempt.send_source = true;
+                    next = Some((node, asking));
                 }
                 (Failure::Moved(to), Topology::Cluster(cluster)) => {
-                    redirected = Some((cluster.at(to, &node, Some(key)), false));
+                    next = Some((cluster.moved_to(to, &node, key), false));
                     failed.record();
-                    redirections += 1;
-                    may_go_on(redirections, deadline).await?;
+                    redirects += 1;
+                    pause_before_redirect(redirects, deadline).await?;
                 }
                 (Failure::Ask(to), Topology::Cluster(cluster)) => {
-                    redirected = Some((cluster.at(to, &node, None), true));
+                    next = Some((cluster.node_at(to, &node).1, true));
                     failed.record();
-                    redirections += 1;
-                    may_go_on(redirections, deadline).await?;
+                    redirects += 1;
+                    pause_before_redirect(redirects, deadline).await?;
                 }
-                (failure, servers) => {
-                    if let Topology::Cluster(cluster) = servers {
-                        cluster.outdated();
+                (failure, topology) => {
+                    if let Topology::Cluster(cluster) = topology {
+                        cluster.mark_stale();
                     }
-                    if attempt.again || !failure.may_be_repeated(manner.is_repeatable) {
-                        return Err(failed.recorded());
+                    if attempt.may_have_run || !failure.is_retryable(options.is_idempotent) {
+                        return Err(failed.record_final());
                     }
-                    attempt.again = true;
+                    // Not recorded: the result of the retry counts.
+                    attempt.may_have_run = true;
                 }
             }
         }
@@ -215,51 +222,42 @@ impl RedisClient {
 }
 
 impl Topology {
-    fn one(node: Node) -> Self {
+    fn single(node: Node) -> Self {
         Self::Single(Arc::new(node))
     }
 
-    /// The server that has the key.
-    pub(super) async fn of(&self, key: &[u8], deadline: Instant) -> Result<Arc<Node>, Failure> {
+    /// Returns the key's server.
+    pub(super) async fn node_for(
+        &self,
+        key: &[u8],
+        deadline: Instant,
+    ) -> Result<Arc<Node>, Failure> {
         match self {
             Self::Single(node) => Ok(Arc::clone(node)),
             Self::Cluster(cluster) => match cluster.node(key) {
                 Some(node) => Ok(node),
-                // Rare: on the heap, so that calls need not make room for it.
-                None => Box::pin(cluster.learn_node(key, deadline)).await,
+                // Rare, and therefore on the heap: the future of a call stays small.
+                None => Box::pin(cluster.find_node(key, deadline)).await,
             },
         }
     }
 }
 
-/// Waits until a call that was redirected so often may be sent on, if there is time.
-async fn may_go_on(redirections: u32, deadline: Instant) -> Result<(), Failure> {
-    if redirections <= REDIRECTIONS {
+/// Waits before a redirect is followed, if it is not one of the first.
+///
+/// # Errors
+///
+/// [`UnavailableReason::NotReady`] if no time is left until the deadline.
+async fn pause_before_redirect(redirects: u32, deadline: Instant) -> Result<(), Failure> {
+    if redirects <= FAST_REDIRECTS {
         return Ok(());
     }
-    let next = Instant::now() + PAUSE;
+    let next = Instant::now() + REDIRECT_PAUSE;
     // The node needs time to answer, too.
-    if next + PAUSE > deadline {
+    if next + REDIRECT_PAUSE > deadline {
         return Err(UnavailableReason::NotReady.into());
     }
-    // Rare: on the heap, so that calls need not make room for it.
+    // Rare, and therefore on the heap: the future of a call stays small.
     Box::pin(tokio::time::sleep_until(next)).await;
     Ok(())
-}
-
-/// How a command is sent.
-#[derive(Clone, Copy)]
-pub(super) struct Manner {
-    /// To execute it a second time changes nothing.
-    pub(super) is_repeatable: bool,
-    pub(super) lane: Lane,
-}
-
-/// How it is sent this time.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Attempt {
-    /// The server does not know the script.
-    pub(super) with_text: bool,
-    /// The call may have been executed before.
-    pub(super) again: bool,
 }

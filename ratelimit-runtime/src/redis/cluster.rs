@@ -1,8 +1,8 @@
-//! A cluster: which node has a key, learned from any of them and kept up to date.
+//! A cluster: the nodes, the slots they have, and the task that keeps both up to date.
 //!
-//! The client's own cluster connection is not used. It sends a call again when it gets no answer,
-//! sends `ASKING` apart from the command it is for, and has a call wait while another node is
-//! looked for; a limiter must not count twice, and waits for nothing but the node that has the key.
+//! The client's own cluster connection is not used. It sends a command again after a timeout, sends
+//! `ASKING` apart from the command, and lets a call wait for a search for other nodes. A limiter must
+//! not count twice, and waits for the key's node only.
 
 pub(super) mod slot;
 mod slot_map;
@@ -27,9 +27,8 @@ use super::{
 };
 use crate::error::UnavailableReason;
 
-/// The pauses between rounds of asking: longer while a node is down that has no successor yet.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pauses between refreshes of the slot map; they grow while a node is down.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 pub(super) struct Cluster {
     map: Arc<SlotMap>,
@@ -37,14 +36,14 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Learns the map, and from then on keeps it.
+    /// Fetches the slot map, and keeps it up to date.
     pub(super) async fn open(target: Target) -> Result<Self, String> {
         let map = SlotMap::new(target);
-        map.learn().await?;
+        map.refresh().await?;
         Ok(Self::start(map))
     }
 
-    /// Learns the map in the background.
+    /// Fetches the slot map in the background, and keeps it up to date.
     pub(super) fn lazy(target: Target) -> Self {
         let map = SlotMap::new(target);
         map.stale.notify_one();
@@ -53,62 +52,64 @@ impl Cluster {
 
     fn start(map: SlotMap) -> Self {
         let map = Arc::new(map);
-        let task = tokio::spawn(keep_learning(Arc::clone(&map)));
+        let task = tokio::spawn(refresh_loop(Arc::clone(&map)));
         Self { map, task }
     }
 
-    /// What is known of the nodes, and, as long as some slots have none, of those slots.
+    /// Returns the breakers of all nodes, and that of unassigned slots while it is open.
     pub(super) fn breakers(&self) -> Vec<Arc<Breaker>> {
-        let nobody = self.map.nobody();
+        let unassigned = self.map.unassigned();
         let members = self.map.members();
         let breakers = members.iter().map(|member| Arc::clone(member.node.breaker()));
-        breakers.chain(nobody.failure().map(|_| nobody)).collect()
+        breakers.chain(unassigned.failure().map(|_| unassigned)).collect()
     }
 
-    /// The node that has the key, if it is known.
+    /// Returns the key's node, if its slot is assigned.
     pub(super) fn node(&self, key: &[u8]) -> Option<Arc<Node>> {
         self.map.node(slot(key))
     }
 
-    /// The node that has the key, after the map has been learned. A slot without a node is charged
-    /// to no node's breaker, but to one of such slots.
-    pub(super) async fn learn_node(
+    /// Returns the key's node after a refresh of the slot map. A failure counts in the breaker of
+    /// unassigned slots.
+    pub(super) async fn find_node(
         &self,
         key: &[u8],
         deadline: Instant,
     ) -> Result<Arc<Node>, Failure> {
-        let trial = self.map.nobody().trial().map_err(Failure::NotAsked)?;
-        let mut rounds = self.map.rounds.subscribe();
-        self.outdated();
-        let learned = match tokio::time::timeout_at(deadline, rounds.changed()).await {
+        let trial = self.map.unassigned().trial().map_err(Failure::BreakerOpen)?;
+        let mut refreshes = self.map.refreshes.subscribe();
+        self.mark_stale();
+        let found = match tokio::time::timeout_at(deadline, refreshes.changed()).await {
             Ok(_) => self.node(key).ok_or(UnavailableReason::NotReady),
             Err(_) => Err(UnavailableReason::DeadlineExceeded),
         };
-        match &learned {
+        match &found {
             Ok(_) => trial.succeeded(),
             Err(reason) => trial.failed(*reason),
         }
-        Ok(learned?)
+        Ok(found?)
     }
 
-    /// The node at an address that a node `asked` has told. Where the key is moved for good, its
-    /// slot is known to be there from now on.
-    pub(super) fn at(&self, told: &Address, asked: &Node, moved: Option<&[u8]>) -> Arc<Node> {
-        let mut told = told.clone();
-        if told.host.is_empty() {
-            host(asked.name()).clone_into(&mut told.host);
-        }
-        let (number, node) = self.map.join(&told);
-        if let Some(key) = moved {
-            let slot = usize::from(slot(key));
-            self.map.slots[slot].store(number, Ordering::Relaxed);
-            self.outdated();
-        }
+    /// Returns the node that a `MOVED` of the node `from` names, and assigns the key's slot to it.
+    pub(super) fn moved_to(&self, address: &Address, from: &Node, key: &[u8]) -> Arc<Node> {
+        let (number, node) = self.node_at(address, from);
+        self.map.slots[usize::from(slot(key))].store(number, Ordering::Relaxed);
+        self.mark_stale();
         node
     }
 
-    /// Has the map learned anew.
-    pub(super) fn outdated(&self) {
+    /// Returns the number and the node of the address in a redirect of the node `from`. Without a
+    /// host it is that of `from`.
+    pub(super) fn node_at(&self, address: &Address, from: &Node) -> (u16, Arc<Node>) {
+        let mut address = address.clone();
+        if address.host.is_empty() {
+            host(from.name()).clone_into(&mut address.host);
+        }
+        self.map.add_node(&address)
+    }
+
+    /// Schedules a refresh of the slot map.
+    pub(super) fn mark_stale(&self) {
         self.map.stale.notify_one();
     }
 }
@@ -119,18 +120,18 @@ impl Drop for Cluster {
     }
 }
 
-async fn keep_learning(map: Arc<SlotMap>) {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+async fn refresh_loop(map: Arc<SlotMap>) {
+    let mut backoff = BACKOFF;
     loop {
-        // As long as a node is down its successor is looked for, without waiting for a call.
+        // While a node is down its successor is searched for without waiting for a call.
         if !map.has_down() {
             backoff.reset();
             map.stale.notified().await;
         }
-        if let Err(cause) = map.learn().await {
-            tracing::debug!(%cause, "no node of the cluster tells which slots are where");
+        if let Err(cause) = map.refresh().await {
+            tracing::debug!(%cause, "slot map refresh failed");
         }
-        map.rounds.send_modify(|rounds| *rounds += 1);
+        map.refreshes.send_modify(|refreshes| *refreshes += 1);
         tokio::time::sleep(backoff.next()).await;
     }
 }

@@ -1,7 +1,6 @@
-//! One command under way to a server, and what its answer means for the server's breaker.
+//! One command under way to a server, and the record of its result in the server's breaker.
 
 use std::{
-    mem,
     pin::Pin,
     sync::{
         Arc,
@@ -20,30 +19,30 @@ use super::{
 };
 use crate::error::UnavailableReason;
 
-/// A command under way. Once it is sent its answer counts, whoever waits for it: when the caller gives
-/// up, a task waits in its place, until the deadline at most.
-pub(super) struct Sending {
+/// The future of a command's reply. Once the command is sent its result is recorded in any case: when
+/// the future is dropped, a task awaits the reply in its place, until the deadline.
+pub(super) struct CommandFuture {
     node: Arc<Node>,
     is_sent: Arc<AtomicBool>,
-    state: State,
+    /// None once it has completed.
+    reply: Option<Reply>,
 }
 
-enum State {
-    UnderWay(Answer),
-    Answered,
-}
+type Reply = Pin<Box<dyn Future<Output = Result<Value, Unrecorded>> + Send>>;
 
-type Answer = Pin<Box<dyn Future<Output = Result<Value, Failed>> + Send>>;
-
-/// A failure, which is yet to be recorded.
-pub(super) struct Failed {
+/// A failure that is not recorded yet: its record depends on what follows.
+pub(super) struct Unrecorded {
     pub(super) failure: Failure,
-    pub(super) trial: Trial,
+    trial: Trial,
 }
 
-impl Sending {
-    /// Sends the command as soon as it is awaited. While the server's breaker is open the error is
-    /// the reason, and no command is made.
+impl CommandFuture {
+    /// Prepares a command, which is sent when the future is first polled.
+    ///
+    /// # Errors
+    ///
+    /// The reason of the last failure while the server's breaker is open. Then `command` is not
+    /// called.
     pub(super) fn new(
         node: &Arc<Node>,
         command: impl FnOnce() -> Cmd,
@@ -55,69 +54,66 @@ impl Sending {
         let (to, command) = (Arc::clone(node), command());
         let is_sent = Arc::new(AtomicBool::new(false));
         let sent = Arc::clone(&is_sent);
-        let answer = Box::pin(async move {
+        let reply = Box::pin(async move {
             match to.send(&command, asking, lane, deadline, &sent).await {
                 Ok(reply) => {
                     trial.succeeded();
                     Ok(reply)
                 }
-                Err(failure) => Err(Failed { failure, trial }),
+                Err(failure) => Err(Unrecorded { failure, trial }),
             }
         });
-        Ok(Self { node: Arc::clone(node), is_sent, state: State::UnderWay(answer) })
+        Ok(Self { node: Arc::clone(node), is_sent, reply: Some(reply) })
     }
 }
 
-impl Future for Sending {
-    type Output = Result<Value, Failed>;
+impl Future for CommandFuture {
+    type Output = Result<Value, Unrecorded>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let State::UnderWay(answer) = &mut self.state else {
-            unreachable!("a sending is awaited once");
-        };
-        let answer = answer.as_mut().poll(context);
-        if answer.is_ready() {
-            self.state = State::Answered;
+        let reply = self.reply.as_mut().expect("a completed future is not polled again");
+        let reply = reply.as_mut().poll(context);
+        if reply.is_ready() {
+            self.reply = None;
         }
-        answer
+        reply
     }
 }
 
-impl Drop for Sending {
+impl Drop for CommandFuture {
     fn drop(&mut self) {
-        let State::UnderWay(answer) = mem::replace(&mut self.state, State::Answered) else {
-            return;
-        };
-        // One that is not sent yet need not be; and some tell as much of the server as all of them.
-        if self.is_sent.load(Ordering::Relaxed)
-            && let Ok(room) = Arc::clone(self.node.given_up()).try_acquire_owned()
+        // A command that is not sent yet need not be, and a few replies reveal as much as all.
+        if let Some(reply) = self.reply.take()
+            && self.is_sent.load(Ordering::Relaxed)
+            && let Ok(permit) = Arc::clone(self.node.abandoned()).try_acquire_owned()
             && let Ok(runtime) = Handle::try_current()
         {
             runtime.spawn(async move {
-                if let Err(failed) = answer.await {
+                if let Err(failed) = reply.await {
                     failed.record();
                 }
-                drop(room);
+                drop(permit);
             });
         }
     }
 }
 
-impl Failed {
-    /// Records it where the call goes on: an answer counts as one.
+impl Unrecorded {
+    /// Records the failure of a command after which the call continues, or whose caller has gone. A
+    /// redirect and an unknown script are replies of a healthy server.
     pub(super) fn record(self) {
         match self.failure {
             Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_) => self.trial.succeeded(),
             _ => {
-                self.recorded();
+                self.record_final();
             }
         }
     }
 
-    /// Records it where the call ends with it.
-    pub(super) fn recorded(self) -> Failure {
+    /// Records the failure that ends the call, and returns it.
+    pub(super) fn record_final(self) -> Failure {
         match self.failure.reason() {
-            // A key of another type, or of such a size, is not the server's failing.
+            // A key of another type, or a hash of such a size, is no failure of the server.
             UnavailableReason::WrongType | UnavailableReason::OverridesTooLarge => {
                 self.trial.succeeded();
             }

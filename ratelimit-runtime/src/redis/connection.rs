@@ -1,7 +1,7 @@
-//! One multiplexed connection, shared by all calls, and made anew when it is lost.
+//! One multiplexed connection, shared by all calls, which reconnects by itself.
 //!
-//! A task of its own makes the connection, one attempt at a time and with pauses between failed
-//! ones, and again as soon as it ends; calls take what is there. Nothing is sent twice.
+//! A task connects, one attempt at a time, with pauses between failed ones, and again as soon as the
+//! connection ends. Calls use the current handle. No command is sent twice.
 
 use std::{
     sync::{
@@ -20,47 +20,46 @@ use tokio::{
 
 use super::{
     backoff::Backoff,
-    connector::{Connected, Connector},
-    failure::{Failure, describe},
+    connector::{Connector, NewConnection},
+    failure::{Failure, message},
     stream::Traffic,
 };
 use crate::error::UnavailableReason;
 
-/// The number of the first link.
+/// The number of the first handle.
 const FIRST: u64 = 1;
 
-/// The pauses between attempts that fail.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pauses between failed attempts.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// A link that ends unused after less than this was of no use: the attempt failed.
-const BRIEF: Duration = Duration::from_millis(100);
+/// A connection that ends unused after less than this counts as a failed attempt.
+const MIN_LIFETIME: Duration = Duration::from_millis(100);
 
 pub(super) struct Connection {
-    state: watch::Receiver<State>,
-    lost: Arc<Lost>,
+    state: watch::Receiver<ConnectionState>,
+    retired: Arc<RetiredHandles>,
     task: JoinHandle<()>,
 }
 
 #[derive(Clone)]
-enum State {
-    /// An attempt is under way that may succeed.
+enum ConnectionState {
+    /// An attempt is under way, the first or one after a connection.
     Connecting,
-    Ready(Link),
-    /// The last attempt failed, for this reason; the next one comes after a pause.
+    Ready(Handle),
+    /// The last attempt failed, for this reason; the next one follows after a pause.
     Failed(UnavailableReason),
 }
 
-/// A connection as calls use it.
+/// A handle of one connection, for calls.
 #[derive(Clone)]
-pub(super) struct Link {
+pub(super) struct Handle {
     pub(super) connection: MultiplexedConnection,
     number: u64,
     traffic: Traffic,
     _driver: Arc<Driver>,
 }
 
-/// Carries the bytes of a link, for as long as anybody has it.
+/// The task that carries a connection's bytes, for as long as one of its handles exists.
 struct Driver(JoinHandle<()>);
 
 impl Drop for Driver {
@@ -69,106 +68,107 @@ impl Drop for Driver {
     }
 }
 
-impl Link {
-    /// Begins to use a connection. It is lost as soon as it has ended, also while nobody uses it.
-    fn new(connected: Connected, number: u64, lost: &Arc<Lost>) -> Self {
-        let Connected { connection, driver, traffic } = connected;
-        let lost = Arc::clone(lost);
+impl Handle {
+    /// Starts the driver of a connection. The handle is retired as soon as the connection ends, even
+    /// if no call uses it then.
+    fn new(connection: NewConnection, number: u64, retired: &Arc<RetiredHandles>) -> Self {
+        let NewConnection { connection, driver, traffic } = connection;
+        let retired = Arc::clone(retired);
         let driver = tokio::spawn(async move {
             driver.await;
-            lost.lose(number);
+            retired.retire(number);
         });
         Self { connection, number, traffic, _driver: Arc::new(Driver(driver)) }
     }
 
-    /// How often something was written to it: as often as before, nothing was.
+    /// Returns the number of writes to the connection.
     pub(super) fn writes(&self) -> u64 {
         self.traffic.writes()
     }
 
-    /// Whether it has ended because a reply was longer than may be read.
-    pub(super) fn is_cut(&self) -> bool {
-        self.traffic.is_cut()
+    /// Returns `true` if the connection was ended because a reply was longer than its limit.
+    pub(super) fn exceeded_limit(&self) -> bool {
+        self.traffic.exceeded_limit()
     }
 }
 
-/// The last link that is not to be used any more.
+/// The handles that calls must not use any more: all up to a number.
 #[derive(Default)]
-struct Lost {
+struct RetiredHandles {
     number: AtomicU64,
     notify: Notify,
 }
 
-impl Lost {
-    fn is_in_use(&self, number: u64) -> bool {
+impl RetiredHandles {
+    fn is_live(&self, number: u64) -> bool {
         number > self.number.load(Ordering::Relaxed)
     }
 
-    fn lose(&self, number: u64) {
+    fn retire(&self, number: u64) {
         self.number.fetch_max(number, Ordering::Relaxed);
         self.notify.notify_one();
     }
 }
 
 impl Connection {
-    /// Connects, and from then on keeps connected.
+    /// Connects, and keeps connected.
     pub(super) async fn open(mut connector: Connector) -> RedisResult<Self> {
-        let lost = Arc::new(Lost::default());
-        let first = State::Ready(connect(&mut connector, &lost, FIRST).await?);
-        Ok(Self::start(connector, first, lost))
+        let retired = Arc::new(RetiredHandles::default());
+        let first = ConnectionState::Ready(connect(&mut connector, &retired, FIRST).await?);
+        Ok(Self::start(connector, first, retired))
     }
 
-    /// Connects in the background.
+    /// Connects in the background, and keeps connected.
     pub(super) fn lazy(connector: Connector) -> Self {
-        Self::start(connector, State::Connecting, Arc::default())
+        Self::start(connector, ConnectionState::Connecting, Arc::default())
     }
 
-    fn start(connector: Connector, first: State, lost: Arc<Lost>) -> Self {
+    fn start(connector: Connector, first: ConnectionState, retired: Arc<RetiredHandles>) -> Self {
         let (sender, state) = watch::channel(first);
-        let task = tokio::spawn(keep_connected(connector, sender, Arc::clone(&lost)));
-        Self { state, lost, task }
+        let task = tokio::spawn(keep_connected(connector, sender, Arc::clone(&retired)));
+        Self { state, retired, task }
     }
 
-    /// The connection; waits while one is being made, but not for a server that was just not there.
-    pub(super) async fn get(&self) -> Result<Link, UnavailableReason> {
+    /// Returns a live handle. Waits for an attempt under way, unless the one before it failed.
+    pub(super) async fn get(&self) -> Result<Handle, UnavailableReason> {
         // The usual case, without a copy of the receiver.
-        if let State::Ready(link) = &*self.state.borrow()
-            && self.lost.is_in_use(link.number)
+        if let ConnectionState::Ready(handle) = &*self.state.borrow()
+            && self.retired.is_live(handle.number)
         {
-            return Ok(link.clone());
+            return Ok(handle.clone());
         }
         let mut state = self.state.clone();
-        let is_known = |state: &State| match state {
-            State::Connecting => false,
-            State::Ready(link) => self.lost.is_in_use(link.number),
-            State::Failed(_) => true,
+        let is_settled = |state: &ConnectionState| match state {
+            ConnectionState::Connecting => false,
+            ConnectionState::Ready(handle) => self.retired.is_live(handle.number),
+            ConnectionState::Failed(_) => true,
         };
-        match state.wait_for(is_known).await.as_deref() {
-            Ok(State::Ready(link)) => Ok(link.clone()),
-            Ok(State::Failed(reason)) => Err(*reason),
+        match state.wait_for(is_settled).await.as_deref() {
+            Ok(ConnectionState::Ready(handle)) => Ok(handle.clone()),
+            Ok(ConnectionState::Failed(reason)) => Err(*reason),
             _ => Err(UnavailableReason::Disconnected),
         }
     }
 
-    /// Has the connection made anew that this link is of.
-    pub(super) fn replace(&self, link: &Link) {
-        self.lost.lose(link.number);
+    /// Replaces the connection of this handle, unless that has been done.
+    pub(super) fn reconnect(&self, handle: &Handle) {
+        self.retired.retire(handle.number);
     }
 
-    /// Has the connection made anew, whichever it is.
-    pub(super) fn replace_current(&self) {
+    /// Replaces the current connection.
+    pub(super) fn reconnect_current(&self) {
         let current = match &*self.state.borrow() {
-            State::Ready(link) => Some(link.clone()),
-            State::Connecting | State::Failed(_) => None,
+            ConnectionState::Ready(handle) => Some(handle.clone()),
+            ConnectionState::Connecting | ConnectionState::Failed(_) => None,
         };
-        if let Some(link) = current {
-            self.replace(&link);
+        if let Some(handle) = current {
+            self.reconnect(&handle);
         }
     }
 
-    /// Whether the last attempt to connect failed.
+    /// Returns `true` if the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Failed(_))
+        matches!(&*self.state.borrow(), ConnectionState::Failed(_))
     }
 }
 
@@ -178,66 +178,72 @@ impl Drop for Connection {
     }
 }
 
-async fn keep_connected(mut connector: Connector, state: watch::Sender<State>, lost: Arc<Lost>) {
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut used = Used::of(&state.borrow());
-    let mut number = used.as_ref().map_or(0, |used| used.number);
+async fn keep_connected(
+    mut connector: Connector,
+    state: watch::Sender<ConnectionState>,
+    retired: Arc<RetiredHandles>,
+) {
+    let mut backoff = BACKOFF;
+    let mut lifetime = Lifetime::of(&state.borrow());
+    let mut number = lifetime.as_ref().map_or(0, |lifetime| lifetime.number);
     loop {
-        // A link that is in use stays until it is said to be lost.
-        while lost.is_in_use(number) {
-            lost.notify.notified().await;
+        while retired.is_live(number) {
+            retired.notify.notified().await;
         }
-        let reason = if used.take().is_some_and(|link| link.was_of_no_use()) {
+        let reason = if lifetime.take().is_some_and(|lifetime| lifetime.was_rejected()) {
             UnavailableReason::Disconnected
         } else {
-            if !matches!(&*state.borrow(), State::Failed(_)) {
+            if !matches!(&*state.borrow(), ConnectionState::Failed(_)) {
                 backoff.reset();
-                state.send_replace(State::Connecting);
+                state.send_replace(ConnectionState::Connecting);
             }
-            match connect(&mut connector, &lost, number + 1).await {
-                Ok(link) => {
+            match connect(&mut connector, &retired, number + 1).await {
+                Ok(handle) => {
                     number += 1;
-                    let ready = State::Ready(link);
-                    used = Used::of(&ready);
+                    let ready = ConnectionState::Ready(handle);
+                    lifetime = Lifetime::of(&ready);
                     state.send_replace(ready);
                     continue;
                 }
                 Err(error) => {
-                    tracing::debug!(error = %describe(&error), "cannot connect to the rate limit store");
+                    tracing::debug!(error = %message(&error), "rate limit store connection failed");
                     Failure::of(&error).into()
                 }
             }
         };
-        state.send_replace(State::Failed(reason));
+        state.send_replace(ConnectionState::Failed(reason));
         tokio::time::sleep(backoff.next()).await;
     }
 }
 
-/// What became of a link.
-struct Used {
+/// The use that a connection was of.
+struct Lifetime {
     number: u64,
     traffic: Traffic,
-    /// How often something had been written to it when it was made.
-    before: u64,
+    /// The number of writes of the handshake.
+    handshake_writes: u64,
     since: Instant,
 }
 
-impl Used {
-    fn of(state: &State) -> Option<Self> {
-        let State::Ready(link) = state else { return None };
-        let (number, traffic) = (link.number, link.traffic.clone());
-        Some(Self { number, before: traffic.writes(), traffic, since: Instant::now() })
+impl Lifetime {
+    fn of(state: &ConnectionState) -> Option<Self> {
+        let ConnectionState::Ready(handle) = state else { return None };
+        let (number, traffic) = (handle.number, handle.traffic.clone());
+        Some(Self { number, handshake_writes: traffic.writes(), traffic, since: Instant::now() })
     }
 
-    /// Whether it ended so soon, and with nothing sent, that the server did not let it live.
-    fn was_of_no_use(&self) -> bool {
-        self.traffic.writes() == self.before && self.since.elapsed() < BRIEF
+    /// Returns `true` if the server ended the connection right after the handshake.
+    fn was_rejected(&self) -> bool {
+        self.traffic.writes() == self.handshake_writes && self.since.elapsed() < MIN_LIFETIME
     }
 }
 
-/// Makes the link of this number.
-async fn connect(connector: &mut Connector, lost: &Arc<Lost>, number: u64) -> RedisResult<Link> {
-    // On the heap: what the client does to connect is deep, and need not be part of each caller's
-    // future.
-    Ok(Link::new(Box::pin(connector.connect()).await?, number, lost))
+/// Connects, and returns the handle of this number.
+async fn connect(
+    connector: &mut Connector,
+    retired: &Arc<RetiredHandles>,
+    number: u64,
+) -> RedisResult<Handle> {
+    // On the heap: the client's future is large, and would be part of each caller's.
+    Ok(Handle::new(Box::pin(connector.connect()).await?, number, retired))
 }

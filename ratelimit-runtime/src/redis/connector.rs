@@ -1,4 +1,4 @@
-//! How a connection is made: to one server, or to the primary that Sentinels know.
+//! Connecting to a server, or to the primary that Sentinels name.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -12,31 +12,31 @@ use tokio::sync::Mutex;
 
 use super::{
     dial::dial,
-    failure::describe,
-    stream::{Counted, Traffic},
+    failure::message,
+    stream::{MeteredStream, Traffic},
     target::{Kind, Target, tcp_settings},
     tls::Tls,
 };
 use crate::error::ConnectFault;
 
-/// How long connecting to a server may take, name resolution and handshake included.
-const SERVER: Duration = Duration::from_secs(1);
+/// The timeout of connecting to a server, with name resolution and handshake.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long Sentinels may take to tell where the primary is: a stopped one is waited for.
-const SENTINELS: Duration = Duration::from_secs(3);
+/// The timeout of asking Sentinels for the primary, long enough for a stopped one among them.
+const SENTINEL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Makes connections, one after the other.
+/// The settings of connections to one server.
 #[derive(Clone)]
 pub(super) struct Connector {
-    source: Source,
+    endpoint: Endpoint,
     protocol: Option<ProtocolVersion>,
     tls: Tls,
-    /// So long may a reply be, in bytes.
-    limit: usize,
+    /// The longest reply, in bytes.
+    max_reply: usize,
 }
 
 #[derive(Clone)]
-enum Source {
+enum Endpoint {
     Server(Box<ConnectionInfo>),
     Sentinels(Arc<Mutex<SentinelClient>>),
 }
@@ -47,35 +47,40 @@ impl Connector {
         protocol: Option<ProtocolVersion>,
         tls: Tls,
     ) -> Self {
-        Self { source: Source::Server(Box::new(info)), protocol, tls, limit: usize::MAX }
+        Self { endpoint: Endpoint::Server(Box::new(info)), protocol, tls, max_reply: usize::MAX }
     }
 
-    /// To the only server of the target, or to its primary.
+    /// Connects to the target's only server, or to the primary behind its Sentinels.
     pub(super) fn to_target(target: &Target) -> Result<Self, ConnectFault> {
-        let source = match &target.kind {
+        let endpoint = match &target.kind {
             Kind::Sentinel { primary, username, password } => {
                 let client = sentinels(target, primary, username.as_deref(), password.as_deref());
-                let client = client.map_err(|error| ConnectFault::malformed(describe(&error)))?;
-                Source::Sentinels(Arc::new(Mutex::new(client)))
+                let client = client.map_err(|error| ConnectFault::malformed(message(&error)))?;
+                Endpoint::Sentinels(Arc::new(Mutex::new(client)))
             }
-            Kind::Single | Kind::Cluster => Source::Server(Box::new(target.servers[0].clone())),
+            Kind::Single | Kind::Cluster => Endpoint::Server(Box::new(target.servers[0].clone())),
         };
-        Ok(Self { source, protocol: target.protocol, tls: target.tls.clone(), limit: usize::MAX })
+        Ok(Self {
+            endpoint,
+            protocol: target.protocol,
+            tls: target.tls.clone(),
+            max_reply: usize::MAX,
+        })
     }
 
-    /// To the same server, by connections that end when a reply is longer than so many bytes.
+    /// Connects to the same server. A reply of more than this many bytes ends the connection.
     #[cfg(feature = "overrides")]
-    pub(super) fn limited(&self, limit: usize) -> Self {
-        Self { limit, ..self.clone() }
+    pub(super) fn with_max_reply(&self, max_reply: usize) -> Self {
+        Self { max_reply, ..self.clone() }
     }
 
-    /// Connects.
-    pub(super) async fn connect(&mut self) -> RedisResult<Connected> {
-        let info = match &mut self.source {
-            Source::Server(info) => (**info).clone(),
-            Source::Sentinels(client) => {
+    /// Connects, with RESP3 if the server has it and the URL names no version.
+    pub(super) async fn connect(&mut self) -> RedisResult<NewConnection> {
+        let info = match &mut self.endpoint {
+            Endpoint::Server(info) => (**info).clone(),
+            Endpoint::Sentinels(client) => {
                 let ask = async { client.lock().await.async_get_client().await };
-                let client = within(SENTINELS, "", ask).await?;
+                let client = within(SENTINEL_TIMEOUT, "", ask).await?;
                 client.get_connection_info().clone()
             }
         };
@@ -83,11 +88,11 @@ impl Connector {
             return self.open(&info, protocol).await;
         }
         match self.open(&info, ProtocolVersion::RESP3).await {
-            Err(error) if is_unknown(&error) => {
+            Err(error) if lacks_resp3(&error) => {
                 self.protocol = Some(ProtocolVersion::RESP2);
                 self.open(&info, ProtocolVersion::RESP2).await
             }
-            connected => connected,
+            result => result,
         }
     }
 
@@ -95,34 +100,34 @@ impl Connector {
         &self,
         info: &ConnectionInfo,
         protocol: ProtocolVersion,
-    ) -> RedisResult<Connected> {
+    ) -> RedisResult<NewConnection> {
         let settings = info.redis_settings().clone().set_protocol(protocol);
         let is_encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        // A call waits no longer than the limiter's deadline; the connection itself does not count.
+        // The limiter's deadline bounds calls.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let traffic = Traffic::default();
         let work = async {
             let stream = dial(info, &self.tls).await?;
-            let stream = Counted::new(stream, traffic.clone(), self.limit);
+            let stream = MeteredStream::new(stream, traffic.clone(), self.max_reply);
             MultiplexedConnection::new_with_config(&settings, stream, config).await
         };
-        let hint = if is_encrypted { " (does the port speak TLS?)" } else { "" };
-        let (connection, driver) = within(SERVER, hint, work).await?;
-        Ok(Connected { connection, driver: Box::pin(driver), traffic })
+        let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
+        let (connection, driver) = within(SERVER_TIMEOUT, hint, work).await?;
+        Ok(NewConnection { connection, driver: Box::pin(driver), traffic })
     }
 }
 
-/// Whether it is RESP3 that the server, or what stands for it, does not know.
-fn is_unknown(error: &RedisError) -> bool {
+/// Returns `true` if the server, or a proxy, does not support RESP3.
+fn lacks_resp3(error: &RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
-        || describe(error).to_ascii_lowercase().starts_with("unknown command")
+        || message(error).to_ascii_lowercase().starts_with("unknown command")
 }
 
-/// A connection that has just been made.
-pub(super) struct Connected {
+/// A connection after its handshake.
+pub(super) struct NewConnection {
     pub(super) connection: MultiplexedConnection,
-    /// Carries its bytes, and is done when the connection has ended.
+    /// Carries its bytes; completes when the connection has ended.
     pub(super) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) traffic: Traffic,
 }
@@ -148,7 +153,7 @@ fn sentinels(
     let mut builder = SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)?
         .set_client_to_redis_tcp_settings(tcp_settings())
         .set_client_to_sentinel_tcp_settings(tcp_settings());
-    // The login in the URL is the primary's; Sentinels have one of their own, or none.
+    // The login in the URL is the primary's. Sentinels have one of their own, or none.
     let settings = target.servers[0].redis_settings();
     builder = builder.set_client_to_redis_db(settings.db());
     if let Some(username) = settings.username() {

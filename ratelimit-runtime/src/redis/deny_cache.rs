@@ -1,18 +1,18 @@
-//! Refusals of the store, repeated until the instant before which the store could not admit the
-//! call: a flood on one exhausted key does not reach the store.
+//! The deny cache: refusals of Redis, repeated until the instant from which Redis may admit the call. A
+//! flood on one exhausted key does not reach Redis.
 //!
-//! Exact: a wait is counted from before the call was sent, so that it never ends a microsecond too
-//! late. Of one refusal follow those of all larger costs, and of smaller thresholds: see
-//! [`Staircase`]. Any answer of the store replaces what it contradicts, and what is older than the
-//! time to live. So a reset or a refund by another process is seen soon: once in a while one call
-//! asks the store all the same. Bounded: a fixed number of rows, of entries in a row, and of steps
-//! in an entry; a newer one pushes out an older one.
+//! - Exact: a wait is counted from before the command was sent, so that it never ends a microsecond too
+//!   late. A refusal implies those of larger costs and of smaller thresholds: see [`RefusalSteps`].
+//! - Revalidated: an answer of Redis replaces what it contradicts. Once a TTL one call asks Redis
+//!   although its refusal is cached, so that a reset or a refund by another process is seen.
+//! - Bounded: a fixed number of sets, of entries in a set, and of steps in an entry. A new one evicts
+//!   the oldest.
 
 #[cfg(all(test, not(ratelimit_loom)))]
-mod beside_store;
+mod against_store;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
-mod staircase;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +21,8 @@ use std::{hash::BuildHasher, sync::PoisonError, time::Duration};
 use hashbrown::DefaultHashBuilder;
 use tokio::time::Instant;
 
-use self::staircase::Staircase;
+use self::steps::RefusalSteps;
+pub(super) use self::steps::RoundTrip;
 use crate::{
     key::Key,
     policy::Policy,
@@ -29,119 +30,120 @@ use crate::{
     sync::{Mutex, MutexGuard},
 };
 
+/// A set-associative cache of refusals.
 pub(super) struct DenyCache {
-    /// Each key has its row, which it shares.
-    rows: Box<[Mutex<Set>]>,
-    /// The most that a row holds.
-    room: usize,
+    /// A key's hash chooses its set.
+    sets: Box<[Mutex<Set>]>,
+    /// The most entries of a set.
+    ways: usize,
     hasher: DefaultHashBuilder,
     ttl: Duration,
 }
 
 #[derive(Default)]
 struct Set {
-    /// The oldest comes first. One key has several where its policies cannot be compared.
+    /// The oldest comes first. A key has several while policies that cannot be compared share it.
     entries: Vec<Entry>,
-    /// When refusals of one of the keys were last forgotten: what was sent before is not kept.
-    forgotten: Option<Instant>,
+    /// The last invalidation of one of the keys. A refusal sent before it is not inserted.
+    invalidated_at: Option<Instant>,
 }
 
-/// With room for one alone, two exhausted keys in one row would push out each other at each call.
-const ROOM: usize = 8;
+/// The most ways. With one, two exhausted keys in one set would evict each other at each call.
+const MAX_WAYS: usize = 8;
 
 struct Entry {
     key: Box<[u8]>,
-    steps: Staircase,
-}
-
-/// When a call was sent to the store, and when its answer came.
-#[derive(Clone, Copy)]
-pub(super) struct Trip {
-    pub(super) sent: Instant,
-    pub(super) answered: Instant,
+    steps: RefusalSteps,
 }
 
 impl DenyCache {
     pub(super) fn new(entries: usize, ttl: Duration) -> Self {
-        let room = entries.clamp(1, ROOM);
-        let rows = (0..entries / room).map(|_| Mutex::default()).collect();
-        Self { rows, room, hasher: DefaultHashBuilder::default(), ttl }
+        let ways = entries.clamp(1, MAX_WAYS);
+        let sets = (0..entries / ways).map(|_| Mutex::default()).collect();
+        Self { sets, ways, hasher: DefaultHashBuilder::default(), ttl }
     }
 
-    /// The refusal that the store would give as well, if it takes longer than the call may wait:
-    /// one that waits has to know how long.
-    pub(super) fn find(
+    /// Returns the refusal that Redis would give, if its wait is longer than `max_wait`: a call that
+    /// waits needs the exact one from Redis.
+    pub(super) fn get(
         &self,
         key: &Key,
         request: Request<'_>,
         max_wait: Duration,
         now: Instant,
     ) -> Option<Outcome> {
-        if !is_repeatable(request) {
+        if !is_cacheable(request) {
             return None;
         }
-        let mut row = self.row(key)?;
-        let at = row.position(key, request.policy)?;
-        let steps = &mut row.entries[at].steps;
-        let found = steps.find(request, self.ttl, now);
+        let mut set = self.set(key)?;
+        let at = set.position(key, request.policy)?;
+        let steps = &mut set.entries[at].steps;
+        let found = steps.get(request, self.ttl, now);
         if steps.is_empty() {
-            row.entries.remove(at);
+            set.entries.remove(at);
         }
         found.filter(|outcome| Duration::from(outcome.wait) > max_wait)
     }
 
-    /// Takes in an answer of the store.
-    pub(super) fn keep(&self, key: &Key, request: Request<'_>, outcome: Outcome, trip: Trip) {
-        let Some(mut row) = self.row(key) else { return };
-        let is_older = row.forgotten.is_some_and(|forgotten| trip.sent <= forgotten);
-        let is_refuted = |it: &Entry| it.is_of(key) && it.steps.is_refuted(request, outcome, trip);
-        if row.entries.iter().any(is_refuted) {
-            // How much more can be had under other policies, or by other costs, is not known.
-            row.forget(key, trip.answered);
-        } else if let Some(at) = row.position(key, request.policy) {
-            row.entries[at].steps.end_asking();
+    /// Inserts a refusal of Redis. Removes what an outcome contradicts.
+    pub(super) fn insert(
+        &self,
+        key: &Key,
+        request: Request<'_>,
+        outcome: Outcome,
+        trip: RoundTrip,
+    ) {
+        let Some(mut set) = self.set(key) else { return };
+        let is_older = set.invalidated_at.is_some_and(|at| trip.sent <= at);
+        let is_contradicted =
+            |it: &Entry| it.is_of(key) && it.steps.is_contradicted(request, outcome, trip);
+        if set.entries.iter().any(is_contradicted) {
+            // The units left under other policies, or for other costs, are unknown.
+            set.invalidate(key, trip.answered);
+        } else if let Some(at) = set.position(key, request.policy) {
+            set.entries[at].steps.end_revalidation();
         }
         if !outcome.admitted && !is_older && !request.policy.counts_rejected() {
-            let mut entry = row.take(key, request.policy, self.room);
-            entry.steps.add(request, outcome, trip, self.ttl);
+            let mut entry = set.take(key, request.policy, self.ways);
+            entry.steps.insert(request, outcome, trip, self.ttl);
             if !entry.steps.is_empty() {
-                row.entries.push(entry);
+                set.entries.push(entry);
             }
         }
     }
 
-    /// Forgets what the store has refused of this key to calls that were sent until now.
-    pub(super) fn forget(&self, key: &Key, now: Instant) {
-        if let Some(mut row) = self.row(key) {
-            row.forget(key, now);
+    /// Removes the refusals of this key whose calls were sent up to now.
+    pub(super) fn invalidate(&self, key: &Key, now: Instant) {
+        if let Some(mut set) = self.set(key) {
+            set.invalidate(key, now);
         }
     }
 
-    fn row(&self, key: &Key) -> Option<MutexGuard<'_, Set>> {
-        let rows = u64::try_from(self.rows.len()).ok().filter(|rows| *rows > 0)?;
-        let index = usize::try_from(self.hasher.hash_one(key.as_bytes()) % rows).ok()?;
-        Some(self.rows[index].lock().unwrap_or_else(PoisonError::into_inner))
+    fn set(&self, key: &Key) -> Option<MutexGuard<'_, Set>> {
+        let sets = u64::try_from(self.sets.len()).ok().filter(|sets| *sets > 0)?;
+        let index = usize::try_from(self.hasher.hash_one(key.as_bytes()) % sets).ok()?;
+        Some(self.sets[index].lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Set {
     fn position(&self, key: &Key, policy: &Policy) -> Option<usize> {
-        self.entries.iter().position(|it| it.is_of(key) && it.steps.is_about(policy))
+        self.entries.iter().position(|it| it.is_of(key) && it.steps.is_comparable(policy))
     }
 
-    /// Takes out the entry that there is, or makes room for a new one.
-    fn take(&mut self, key: &Key, policy: &Policy, room: usize) -> Entry {
+    /// Removes and returns the entry of the key, or a new one for which the oldest is evicted.
+    fn take(&mut self, key: &Key, policy: &Policy, ways: usize) -> Entry {
         if let Some(at) = self.position(key, policy) {
             return self.entries.remove(at);
         }
-        if self.entries.len() == room {
+        if self.entries.len() == ways {
             self.entries.remove(0);
         }
-        Entry { key: key.as_bytes().into(), steps: Staircase::new(policy) }
+        Entry { key: key.as_bytes().into(), steps: RefusalSteps::new(policy) }
     }
 
-    fn forget(&mut self, key: &Key, now: Instant) {
-        self.forgotten = Some(now);
+    fn invalidate(&mut self, key: &Key, now: Instant) {
+        self.invalidated_at = Some(now);
         self.entries.retain(|it| !it.is_of(key));
     }
 }
@@ -152,8 +154,8 @@ impl Entry {
     }
 }
 
-/// Where refused calls are recorded each changes the next one's wait; a call with an id may have
-/// been admitted before.
-fn is_repeatable(request: Request<'_>) -> bool {
+/// Returns `true` if the same request gets the same refusal again. Where refusals are recorded, each
+/// changes the next wait; a call with an id may have been admitted before.
+fn is_cacheable(request: Request<'_>) -> bool {
     request.op == Op::Take && request.id.is_none() && !request.policy.counts_rejected()
 }

@@ -1,24 +1,24 @@
-//! How a server is reached: over TCP, over TLS, or by a unix socket.
+//! The stream to a server: TCP, TLS, or a unix socket.
 //!
-//! The client's own way is not used: of a connection of its own making it does not tell, with RESP2,
-//! that it has ended.
+//! The client's own way is not used: with RESP2, it does not report the end of a connection that it
+//! has made.
 
 use std::io;
 
 use redis::{
     ConnectionAddr, ConnectionInfo,
-    aio::AsyncStream,
     io::tcp::{TcpSettings, socket2::SockRef},
 };
 use tokio::{net::TcpStream, task::JoinSet};
 
-use super::{stream::Prompt, tls::Tls};
+use super::{
+    stream::{BoxedStream, EagerSocket},
+    tls::Tls,
+};
 
-pub(super) type Stream = Box<dyn AsyncStream + Send + Unpin>;
-
-/// Reaches the server at this address.
+/// Opens a stream to the server at this address.
 #[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "as with TLS"))]
-pub(super) async fn dial(info: &ConnectionInfo, tls: &Tls) -> io::Result<Stream> {
+pub(super) async fn dial(info: &ConnectionInfo, tls: &Tls) -> io::Result<BoxedStream> {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
             Ok(Box::new(tcp(host, *port, info.tcp_settings()).await?))
@@ -26,19 +26,19 @@ pub(super) async fn dial(info: &ConnectionInfo, tls: &Tls) -> io::Result<Stream>
         #[cfg(feature = "tls")]
         ConnectionAddr::TcpTls { host, port, insecure, .. } => {
             let encryption = tls.encryption(host, *insecure)?;
-            encryption.over(tcp(host, *port, info.tcp_settings()).await?).await
+            encryption.handshake(tcp(host, *port, info.tcp_settings()).await?).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
-            Ok(Box::new(Prompt::new(tokio::net::UnixStream::connect(path).await?)))
+            Ok(Box::new(EagerSocket::new(tokio::net::UnixStream::connect(path).await?)))
         }
-        // Of what a URL can name, that is all that this program can reach.
+        // This build supports no other address.
         _ => Err(io::Error::from(io::ErrorKind::Unsupported)),
     }
 }
 
-/// Connects to whichever of the host's addresses answers first.
-async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<Prompt<TcpStream>> {
+/// Connects to all addresses of the host, and returns the first connection.
+async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<EagerSocket<TcpStream>> {
     let mut attempts = JoinSet::new();
     for address in tokio::net::lookup_host((host, port)).await? {
         attempts.spawn(TcpStream::connect(address));
@@ -48,7 +48,7 @@ async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<Prompt
         match attempt.map_err(io::Error::other).and_then(|connected| connected) {
             Ok(socket) => {
                 set(&socket, settings)?;
-                return Ok(Prompt::new(socket));
+                return Ok(EagerSocket::new(socket));
             }
             Err(error) => why = error,
         }

@@ -1,24 +1,25 @@
-//! What came of a command instead of a reply, and what that means for a call.
+//! The failures of commands, and the reasons that calls end with.
 
 use redis::{ErrorKind, RedisError};
 
 use crate::error::UnavailableReason;
 
+/// The result of a command without a reply.
 pub(super) enum Failure {
-    /// The server's breaker is open, for this reason; nothing was sent.
-    NotAsked(UnavailableReason),
-    /// The server does not know the script; nothing was executed.
+    /// The server's circuit breaker is open, for this reason; nothing was sent.
+    BreakerOpen(UnavailableReason),
+    /// The server does not have the script in its cache; nothing was executed.
     UnknownScript,
-    /// Another node of the cluster has the key, for good or during a move of its slot; nothing was
-    /// executed.
+    /// Another node of the cluster has the key's slot, permanently; nothing was executed.
     Moved(Address),
+    /// Another node of the cluster imports the key's slot; nothing was executed.
     Ask(Address),
-    /// The connection was lost before the reply came: executed or not, nobody knows.
-    Lost,
-    Because(UnavailableReason),
+    /// The connection was lost before the reply; the command may have been executed.
+    ConnectionLost,
+    Reason(UnavailableReason),
 }
 
-/// A node's address as a cluster tells it.
+/// A node's address in a cluster's replies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: String,
@@ -26,50 +27,59 @@ pub(super) struct Address {
 }
 
 impl Failure {
+    /// Classifies an error and logs its message, which the reason lacks.
+    pub(super) fn logged(error: &RedisError) -> Self {
+        let failure = Self::of(error);
+        if !matches!(failure, Self::UnknownScript) {
+            tracing::debug!(error = %message(error), "rate limit store error");
+        }
+        failure
+    }
+
+    /// Classifies an error.
     pub(super) fn of(error: &RedisError) -> Self {
-        let moved = |to: fn(Address) -> Self| {
+        let redirect = |to: fn(Address) -> Self| {
             address(error).map_or_else(|| UnavailableReason::StoreError.into(), to)
         };
         match error.code() {
             Some("NOSCRIPT") => Self::UnknownScript,
-            Some("MOVED") => moved(Self::Moved),
-            Some("ASK") => moved(Self::Ask),
-            Some("ERR") => inside_script(&describe(error)).into(),
+            Some("MOVED") => redirect(Self::Moved),
+            Some("ASK") => redirect(Self::Ask),
+            Some("ERR") => script_error_reason(&message(error)).into(),
             Some(code) => reason(code).unwrap_or(UnavailableReason::StoreError).into(),
             None if error.kind() == ErrorKind::AuthenticationFailed => {
                 UnavailableReason::NotPermitted.into()
             }
-            None => Self::Lost,
+            None => Self::ConnectionLost,
         }
     }
 
-    /// What it is for a call that ends with it.
+    /// Returns the reason of a call that ends with this failure.
     pub(super) fn reason(&self) -> UnavailableReason {
         match self {
-            Self::NotAsked(reason) | Self::Because(reason) => *reason,
-            Self::Lost => UnavailableReason::Disconnected,
+            Self::BreakerOpen(reason) | Self::Reason(reason) => *reason,
+            Self::ConnectionLost => UnavailableReason::Disconnected,
             Self::Moved(_) | Self::Ask(_) => UnavailableReason::Redirected,
             Self::UnknownScript => UnavailableReason::StoreError,
         }
     }
 
-    /// Whether the connection is of no more use: it is broken, or leads to where nothing can be
-    /// written.
-    pub(super) fn is_of_the_connection(&self) -> bool {
-        matches!(self, Self::Lost | Self::Because(UnavailableReason::ReadOnly))
+    /// Returns `true` if the connection is of no more use: it is broken, or its server is a replica.
+    pub(super) fn needs_reconnect(&self) -> bool {
+        matches!(self, Self::ConnectionLost | Self::Reason(UnavailableReason::ReadOnly))
     }
 
-    /// Whether another attempt would charge the call once: nothing was executed, or it would be
-    /// noticed.
-    pub(super) fn may_be_repeated(&self, is_noticed: bool) -> bool {
+    /// Returns `true` if another attempt charges the call at most once: nothing was executed, or
+    /// the command is idempotent.
+    pub(super) fn is_retryable(&self, is_idempotent: bool) -> bool {
         match self {
-            Self::Lost => is_noticed,
-            failure => matches!(failure, Self::Because(UnavailableReason::ReadOnly)),
+            Self::ConnectionLost => is_idempotent,
+            failure => matches!(failure, Self::Reason(UnavailableReason::ReadOnly)),
         }
     }
 }
 
-/// What a code of the server's means.
+/// Returns the reason for an error code.
 fn reason(code: &str) -> Option<UnavailableReason> {
     Some(match code {
         "WRONGTYPE" => UnavailableReason::WrongType,
@@ -83,10 +93,10 @@ fn reason(code: &str) -> Option<UnavailableReason> {
     })
 }
 
-/// What an error of a command inside a script means, by its words: that a command or a key is not
-/// permitted has no code there, and before version 7 the code stands within the script's own error,
-/// `ERR Error running script (..): -OOM command not allowed ..`.
-fn inside_script(error: &str) -> UnavailableReason {
+/// Returns the reason for an error of a command inside a script, from its text. There a missing
+/// permission has no code. Before Redis 7 the code is inside the script's own error, `ERR Error
+/// running script (..): -OOM command not allowed ..`.
+fn script_error_reason(error: &str) -> UnavailableReason {
     if error.contains("can't run this command") || error.contains("ACL failure in script") {
         return UnavailableReason::NotPermitted;
     }
@@ -94,7 +104,7 @@ fn inside_script(error: &str) -> UnavailableReason {
     words.find_map(reason).unwrap_or(UnavailableReason::StoreError)
 }
 
-/// The address in `MOVED slot host:port` and `ASK slot host:port`.
+/// Returns the address in `MOVED slot host:port` or `ASK slot host:port`.
 fn address(error: &RedisError) -> Option<Address> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
     Some(Address { host: host.to_owned(), port: port.parse().ok()? })
@@ -102,7 +112,7 @@ fn address(error: &RedisError) -> Option<Address> {
 
 impl From<UnavailableReason> for Failure {
     fn from(reason: UnavailableReason) -> Self {
-        Self::Because(reason)
+        Self::Reason(reason)
     }
 }
 
@@ -112,20 +122,20 @@ impl From<Failure> for UnavailableReason {
     }
 }
 
-/// The server's or the system's words, without what the client puts around them.
-pub(super) fn describe(error: &RedisError) -> String {
+/// Returns the server's or the system's message, without the client's additions.
+pub(super) fn message(error: &RedisError) -> String {
     if error.kind() == ErrorKind::Parse {
-        return "what answers there does not speak Redis's protocol".to_owned();
+        return "the server does not use Redis's protocol".to_owned();
     }
-    let words = error.detail().map_or_else(
-        // What follows the words is the client's own classification.
+    let message = error.detail().map_or_else(
+        // The client's own classification follows the dash.
         || error.to_string().split(" - ").next().unwrap_or_default().to_owned(),
         str::to_owned,
     );
-    // Of a command that it does not know a server repeats the arguments: those of AUTH are a login.
-    match words.split_once(", with args beginning with") {
-        Some((words, _)) => words.to_owned(),
-        None => words,
+    // A server quotes the arguments of an unknown command: those of AUTH are a login.
+    match message.split_once(", with args beginning with") {
+        Some((message, _)) => message.to_owned(),
+        None => message,
     }
 }
 
@@ -141,17 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_of_an_unknown_command_are_not_told() {
+    fn arguments_of_an_unknown_command_are_not_in_the_message() {
         let answer =
             "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'zebra' ";
         let error = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes())
             .and_then(redis::Value::extract_error)
             .unwrap_err();
-        assert_eq!(describe(&error), "unknown command 'HELLO'");
+        assert_eq!(message(&error), "unknown command 'HELLO'");
     }
 
     #[test]
-    fn each_code_has_its_meaning_also_inside_a_script_of_an_older_server() {
+    fn each_code_has_its_reason_also_inside_a_script_of_an_older_server() {
         use UnavailableReason as Reason;
 
         for (code, expected) in [
@@ -184,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirection_has_an_address() {
+    fn a_redirect_has_an_address() {
         for (answer, host) in
             [("MOVED 1 h:7", "h"), ("ASK 1 h:7", "h"), ("MOVED 1 ::1:7", "::1"), ("ASK 1 :7", "")]
         {

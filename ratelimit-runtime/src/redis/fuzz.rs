@@ -1,4 +1,4 @@
-//! Whatever a server replies, and a server is not ours to trust: an answer that can be told, or an error.
+//! Properties of replies, from any server: a reply is a decision with a message, or an error.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use redis::{RedisError, Value};
 
 use super::{
     cluster::slot::ranges,
-    failure::{Failure, describe},
-    script::Call,
+    failure::{Failure, message},
+    script::ScriptCall,
 };
 use crate::{
     decision::Decision,
@@ -25,32 +25,31 @@ const POLICIES: [Policy; 4] = [
     Policy::token_bucket("p", MINUTE, 5),
 ];
 
-/// The first byte chooses the policy; the rest is what comes over the wire.
+/// Checks the properties. The first byte chooses the policy, the rest are the bytes of a reply.
 pub(crate) fn assert_property(bytes: &[u8]) {
     let Some((choice, wire)) = bytes.split_first() else { return };
     let Ok(reply) = redis::parse_redis_value(wire) else { return };
     let policy = &POLICIES[usize::from(*choice) % POLICIES.len()];
-    decision_is_told(policy, &reply);
+    decision_has_the_numbers_of_the_reply(policy, &reply);
     slots_are_within_a_cluster(&reply);
     if let Err(error) = reply.extract_error() {
         error_has_a_reason(&error);
     }
 }
 
-fn decision_is_told(policy: &Policy, reply: &Value) {
+fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
     let key = Key::compose("", policy, b"/alice");
     let request = Request { policy, written: policy, op: Op::Take, cost: 1, id: Some(7) };
-    let Ok(outcome) = Call::decision(&key, request).decode(reply) else { return };
-    // Nothing is made up: the numbers are those of the reply.
+    let Ok(outcome) = ScriptCall::decision(&key, request).decode(reply) else { return };
     let numbers = reply.as_sequence().expect("only a list is a decision");
-    let told = [
+    let expected = [
         i64::from(outcome.tier),
         i64::from(outcome.remaining),
         i64::try_from(outcome.wait.get()).expect("a number of the reply"),
         i64::try_from(outcome.reset.get()).expect("a number of the reply"),
         i64::try_from(outcome.more.get()).expect("a number of the reply"),
     ];
-    assert_eq!(numbers[1..6], told.map(Value::Int));
+    assert_eq!(numbers[1..6], expected.map(Value::Int));
     assert_eq!(outcome.admitted, numbers[0] == Value::Int(1));
     if outcome.admitted {
         let decision = Decision::new(policy, &outcome);
@@ -71,7 +70,7 @@ fn slots_are_within_a_cluster(reply: &Value) {
 }
 
 fn error_has_a_reason(error: &RedisError) {
-    let _ = describe(error);
+    let _ = message(error);
     let reason = UnavailableReason::from(Failure::of(error));
     assert!(!reason.advice().is_empty());
 }

@@ -1,7 +1,7 @@
-//! Hashes: what a fleet of processes says to each other beside its counts.
+//! Hashes: the overrides that a fleet shares.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -9,97 +9,94 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::{
-    client::{Manner, REPEATABLE, RedisClient},
+    client::{IDEMPOTENT, RedisClient, SendOptions},
     node::Lane,
 };
 use crate::error::UnavailableReason;
 
-/// A hash with more fields is not read.
-const MOST_FIELDS: usize = 10_000;
+/// The most fields of a hash that is read.
+const MAX_FIELDS: usize = 10_000;
 
-/// A long reply may take so long at least, whatever the limiter's deadline.
-const READ: Duration = Duration::from_secs(1);
+/// The shortest deadline of a long reply, if the limiter's is shorter.
+const MIN_DEADLINE: Duration = Duration::from_secs(1);
 
-/// A hash whose fields were too long is not read again before this: each attempt costs the server
-/// all of it.
-const TOO_LARGE_FOR: Duration = Duration::from_secs(30);
+/// The pause after a hash whose fields were too long: each attempt costs the server all of it.
+const OVERSIZE_PAUSE: Duration = Duration::from_secs(30);
 
-const LONG: Manner = Manner { is_repeatable: true, lane: Lane::Side };
+/// The options of a command with a long reply.
+const LONG_REPLY: SendOptions = SendOptions { is_idempotent: true, lane: Lane::Side };
 
-/// When a hash that was too large may be read again.
+/// The reader of hashes.
 #[derive(Default)]
-pub(super) struct TooLarge(Mutex<Option<Instant>>);
-
-impl TooLarge {
-    fn check(&self) -> Result<(), UnavailableReason> {
-        match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(until) if Instant::now() < until => Err(UnavailableReason::OverridesTooLarge),
-            _ => Ok(()),
-        }
-    }
-
-    fn found(&self) {
-        let until = Instant::now() + TOO_LARGE_FOR;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-    }
+pub(super) struct Hashes {
+    /// The instant from which a hash that was too large may be read again.
+    oversize_until: Mutex<Option<Instant>>,
 }
 
-impl RedisClient {
-    /// All fields of a hash, and their values; none of one that is not there.
+impl Hashes {
+    /// Returns the fields of a hash and their values; none if the key does not exist.
     ///
-    /// They are read on a connection of their own, so that no decision waits behind them, and only
-    /// if they are no more than [`MOST_FIELDS`].
-    pub(crate) async fn fields(
+    /// They are read over the side connection, so that no decision waits behind them, and only up to
+    /// [`MAX_FIELDS`].
+    pub(super) async fn fields(
         &self,
+        client: &RedisClient,
         key: &[u8],
         deadline: Duration,
     ) -> Result<Vec<(String, String)>, UnavailableReason> {
-        self.too_large.check()?;
-        let node = self.servers.of(key, Instant::now() + deadline).await?;
+        if self.oversize_until().is_some_and(|until| Instant::now() < until) {
+            return Err(UnavailableReason::OverridesTooLarge);
+        }
+        let node = client.topology.node_for(key, Instant::now() + deadline).await?;
         node.open_side().await;
-        let length = self.read("HLEN", key, Instant::now() + deadline).await?;
+        let length = read(client, "HLEN", key, Instant::now() + deadline).await?;
         let length: usize =
             redis::from_redis_value(length).map_err(|_| UnavailableReason::StoreError)?;
-        if length > MOST_FIELDS {
+        if length > MAX_FIELDS {
             return Err(UnavailableReason::OverridesTooLarge);
         }
         if length == 0 {
             return Ok(Vec::new());
         }
-        let reply = self.read("HGETALL", key, Instant::now() + deadline.max(READ)).await;
+        let deadline = Instant::now() + deadline.max(MIN_DEADLINE);
+        let reply = read(client, "HGETALL", key, deadline).await;
         if matches!(reply, Err(UnavailableReason::OverridesTooLarge)) {
-            self.too_large.found();
+            *self.oversize_until() = Some(Instant::now() + OVERSIZE_PAUSE);
         }
-        // Both protocols' forms, and bytes that are no text by replacing them.
+        // Both protocols' forms. Invalid UTF-8 is replaced.
         let fields: Vec<(Vec<u8>, Vec<u8>)> =
             redis::from_redis_value(reply?).map_err(|_| UnavailableReason::StoreError)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(fields.into_iter().map(|(field, value)| (text(field), text(value))).collect())
     }
 
-    async fn read(
-        &self,
-        command: &str,
-        key: &[u8],
-        deadline: Instant,
-    ) -> Result<Value, UnavailableReason> {
-        let command: Cmd = redis::cmd(command).arg(key).take();
-        Ok(self.send(key, deadline, LONG, |_| command.clone()).await?)
+    fn oversize_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.oversize_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Gives a field of a hash this value, or removes it.
-    pub(crate) async fn set_field(
-        &self,
-        key: &[u8],
-        field: &str,
-        value: Option<&str>,
-        deadline: Duration,
-    ) -> Result<(), UnavailableReason> {
-        let command = match value {
-            Some(value) => redis::cmd("HSET").arg(key).arg(field).arg(value).take(),
-            None => redis::cmd("HDEL").arg(key).arg(field).take(),
-        };
-        self.send(key, Instant::now() + deadline, REPEATABLE, |_| command.clone()).await?;
-        Ok(())
-    }
+async fn read(
+    client: &RedisClient,
+    command: &str,
+    key: &[u8],
+    deadline: Instant,
+) -> Result<Value, UnavailableReason> {
+    let command: Cmd = redis::cmd(command).arg(key).take();
+    Ok(client.send(key, deadline, LONG_REPLY, |_| command.clone()).await?)
+}
+
+/// Sets a field of a hash, or removes it without a value.
+pub(super) async fn set_field(
+    client: &RedisClient,
+    key: &[u8],
+    field: &str,
+    value: Option<&str>,
+    deadline: Duration,
+) -> Result<(), UnavailableReason> {
+    let command = match value {
+        Some(value) => redis::cmd("HSET").arg(key).arg(field).arg(value).take(),
+        None => redis::cmd("HDEL").arg(key).arg(field).take(),
+    };
+    client.send(key, Instant::now() + deadline, IDEMPOTENT, |_| command.clone()).await?;
+    Ok(())
 }

@@ -1,44 +1,43 @@
-//! Commands over a connection that the limiter keeps.
+//! Commands over a connection that the limiter manages.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use super::{
-    connection::{Connection, Link},
+    connection::{Connection, Handle},
     failure::Failure,
-    node::explained,
 };
 use crate::error::UnavailableReason;
 
-/// After so many calls without an answer the connection is replaced: a peer that vanished without
-/// a word is noticed by nothing else.
-const UNANSWERED: u32 = 3;
+/// Consecutive timeouts after which the connection is replaced: nothing else reveals a peer that
+/// vanished without closing it.
+const MAX_TIMEOUTS: u32 = 3;
 
-pub(super) struct Kept {
+pub(super) struct ManagedConnection {
     connection: Connection,
-    /// Calls in a row that got no answer in time.
-    unanswered: AtomicU32,
+    /// Consecutive commands without a reply in time.
+    timeouts: AtomicU32,
 }
 
-impl Kept {
+impl ManagedConnection {
     pub(super) fn new(connection: Connection) -> Self {
-        Self { connection, unanswered: AtomicU32::new(0) }
+        Self { connection, timeouts: AtomicU32::new(0) }
     }
 
-    /// Waits until a connection has been made, or could not be.
+    /// Waits for the end of an attempt to connect.
     #[cfg(feature = "overrides")]
-    pub(super) async fn is_made(&self) {
+    pub(super) async fn settled(&self) {
         let _ = self.connection.get().await;
     }
 
-    /// Whether the last attempt to connect failed.
+    /// Returns `true` if the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
         self.connection.is_down()
     }
 
-    /// Sends a command, which `is_sent` from then on that there is a connection, and waits for its
-    /// reply.
+    /// Sends a command and waits for its reply. Sets `is_sent` once there is a connection to send it
+    /// over. With `asking`, `ASKING` precedes it.
     pub(super) async fn send(
         &self,
         command: &Cmd,
@@ -47,47 +46,48 @@ impl Kept {
     ) -> Result<Value, Failure> {
         loop {
             is_sent.store(false, Ordering::Relaxed);
-            let mut link = self.connection.get().await?;
+            let mut handle = self.connection.get().await?;
             is_sent.store(true, Ordering::Relaxed);
-            let writes = link.writes();
-            let answer = if asking {
-                Box::pin(ask(&mut link, command)).await
+            let writes = handle.writes();
+            let reply = if asking {
+                Box::pin(send_asking(&mut handle, command)).await
             } else {
-                link.connection.send_packed_command(command).await
+                handle.connection.send_packed_command(command).await
             };
-            self.unanswered.store(0, Ordering::Relaxed);
-            let error = match answer.and_then(Value::extract_error) {
+            self.timeouts.store(0, Ordering::Relaxed);
+            let error = match reply.and_then(Value::extract_error) {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            let failure = explained(&error);
-            if failure.is_of_the_connection() || error.is_unrecoverable_error() {
-                self.connection.replace(&link);
+            let failure = Failure::logged(&error);
+            if failure.needs_reconnect() || error.is_unrecoverable_error() {
+                self.connection.reconnect(&handle);
             }
-            if link.is_cut() {
+            if handle.exceeded_limit() {
                 return Err(UnavailableReason::OverridesTooLarge.into());
             }
-            // A connection that had been closed before: the command is one for the next.
-            let was_written = link.writes() > writes;
-            if was_written || !matches!(failure, Failure::Lost) {
+            // Without a write the connection had ended before: the command goes over the next one.
+            let was_written = handle.writes() > writes;
+            if was_written || !matches!(failure, Failure::ConnectionLost) {
                 return Err(failure);
             }
         }
     }
 
-    /// A command got no answer in time.
-    pub(super) fn missed(&self) {
-        if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED {
-            self.unanswered.store(0, Ordering::Relaxed);
-            self.connection.replace_current();
+    /// Records that a command got no reply in time.
+    pub(super) fn on_timeout(&self) {
+        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS {
+            self.timeouts.store(0, Ordering::Relaxed);
+            self.connection.reconnect_current();
         }
     }
 }
 
-/// Sends both commands as one: between them no other call's may come.
-async fn ask(link: &mut Link, command: &Cmd) -> RedisResult<Value> {
+/// Sends `ASKING` and the command in one write, so that no command of another call comes between
+/// them.
+async fn send_asking(handle: &mut Handle, command: &Cmd) -> RedisResult<Value> {
     let mut pipeline = Pipeline::with_capacity(2);
     pipeline.cmd("ASKING").ignore().add_command(command.clone());
-    let mut replies = link.connection.send_packed_commands(&pipeline, 1, 1).await?;
+    let mut replies = handle.connection.send_packed_commands(&pipeline, 1, 1).await?;
     Ok(replies.pop().unwrap_or(Value::Nil))
 }

@@ -1,4 +1,4 @@
-//! One server: its connections, and commands to it.
+//! One server: its connections and its circuit breaker.
 
 use std::sync::{
     Arc,
@@ -7,112 +7,112 @@ use std::sync::{
 #[cfg(feature = "overrides")]
 use std::{sync::OnceLock, time::Duration};
 
-use redis::{Cmd, RedisError, RedisFuture, RedisResult, Value, aio::ConnectionLike};
+use redis::{Cmd, RedisFuture, RedisResult, Value, aio::ConnectionLike};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    breaker::Breaker,
-    connection::Connection,
-    connector::Connector,
-    failure::{Failure, describe},
-    managed::Kept,
+    breaker::Breaker, connection::Connection, connector::Connector, failure::Failure,
+    managed::ManagedConnection,
 };
 use crate::error::UnavailableReason;
 
-/// The answers to so many commands are waited for at one time whose callers have given up.
-const GIVEN_UP: usize = 16;
+/// Commands whose replies are awaited at one time although their callers have gone.
+const MAX_ABANDONED: usize = 16;
 
-/// A reply longer than this, in bytes, is not read to its end where long ones are read.
+/// The longest reply over the side connection, in bytes.
 #[cfg(feature = "overrides")]
-const LONGEST: usize = 4 << 20;
+const MAX_SIDE_REPLY: usize = 4 << 20;
 
-/// How long the first command for a long reply waits for the connection.
+/// The longest wait for the side connection when it is first used.
 #[cfg(feature = "overrides")]
-const SIDE_OPENS: Duration = Duration::from_secs(1);
+const SIDE_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Node {
-    line: Line,
+    transport: Transport,
     breaker: Arc<Breaker>,
-    given_up: Arc<Semaphore>,
+    abandoned: Arc<Semaphore>,
 }
 
-enum Line {
-    /// Those that we keep.
-    Kept {
-        main: Kept,
+enum Transport {
+    /// Connections that the limiter manages.
+    Managed {
+        main: ManagedConnection,
         #[cfg(feature = "overrides")]
-        side: Side,
+        side: SideConnection,
     },
-    /// One that the user keeps.
-    Brought(Box<dyn Brought>),
+    /// The program's own connection.
+    External(Box<dyn ExternalConnection>),
 }
 
-/// Which of a server's connections a command goes over.
+/// The connection for a command. A connection of the program's own is both.
 #[derive(Clone, Copy)]
 pub(super) enum Lane {
-    /// The one that decides.
+    /// The connection of decisions.
     Main,
-    /// The one for long replies, which no decision waits behind. A connection that the user keeps
-    /// is both.
+    /// The connection of long replies, so that no decision waits behind one.
     #[cfg(feature = "overrides")]
     Side,
 }
 
-/// A connection for long replies, made when there is one to be read.
+/// A connection for long replies, made for the first of them.
 #[cfg(feature = "overrides")]
-struct Side {
+struct SideConnection {
     connector: Connector,
-    kept: OnceLock<Kept>,
+    connection: OnceLock<ManagedConnection>,
 }
 
 #[cfg(feature = "overrides")]
-impl Side {
+impl SideConnection {
     fn new(connector: &Connector) -> Self {
-        Self { connector: connector.limited(LONGEST), kept: OnceLock::new() }
+        Self { connector: connector.with_max_reply(MAX_SIDE_REPLY), connection: OnceLock::new() }
     }
 
-    fn get(&self) -> &Kept {
-        self.kept.get_or_init(|| Kept::new(Connection::lazy(self.connector.clone())))
+    fn get(&self) -> &ManagedConnection {
+        let connect = || ManagedConnection::new(Connection::lazy(self.connector.clone()));
+        self.connection.get_or_init(connect)
     }
 }
 
-impl Line {
-    fn kept(connection: Connection, connector: &Connector) -> Self {
+impl Transport {
+    fn managed(connection: Connection, connector: &Connector) -> Self {
         #[cfg(not(feature = "overrides"))]
         let _ = connector;
-        Self::Kept {
-            main: Kept::new(connection),
+        Self::Managed {
+            main: ManagedConnection::new(connection),
             #[cfg(feature = "overrides")]
-            side: Side::new(connector),
+            side: SideConnection::new(connector),
         }
     }
 }
 
 impl Node {
+    /// Connects.
     pub(super) async fn open(connector: &Connector, name: String) -> RedisResult<Self> {
         let connection = Connection::open(connector.clone()).await?;
-        Ok(Self::new(Line::kept(connection, connector), name))
+        Ok(Self::new(Transport::managed(connection, connector), name))
     }
 
+    /// Connects in the background.
     pub(super) fn lazy(connector: &Connector, name: String) -> Self {
         let connection = Connection::lazy(connector.clone());
-        Self::new(Line::kept(connection, connector), name)
+        Self::new(Transport::managed(connection, connector), name)
     }
 
-    pub(super) fn brought<C>(connection: C) -> Self
+    /// Uses a connection of the program's own.
+    pub(super) fn from_connection<C>(connection: C) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
         let name = "a connection of the program's own".to_owned();
-        Self::new(Line::Brought(Box::new(connection)), name)
+        Self::new(Transport::External(Box::new(connection)), name)
     }
 
-    fn new(line: Line, name: String) -> Self {
-        let given_up = Arc::new(Semaphore::new(GIVEN_UP));
-        Self { line, breaker: Breaker::new(name), given_up }
+    fn new(transport: Transport, name: String) -> Self {
+        let abandoned = Arc::new(Semaphore::new(MAX_ABANDONED));
+        Self { transport, breaker: Breaker::new(name), abandoned }
     }
 
-    /// What messages for operators call it.
+    /// Returns the name for operators.
     pub(super) fn name(&self) -> &str {
         self.breaker.server()
     }
@@ -121,33 +121,32 @@ impl Node {
         &self.breaker
     }
 
-    /// Room to wait for the answers to commands whose callers have given up.
-    pub(super) fn given_up(&self) -> &Arc<Semaphore> {
-        &self.given_up
+    /// Returns the semaphore of commands whose callers have gone.
+    pub(super) fn abandoned(&self) -> &Arc<Semaphore> {
+        &self.abandoned
     }
 
-    /// Whether the last attempt to connect failed.
+    /// Returns `true` if the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
-        match &self.line {
-            Line::Kept { main, .. } => main.is_down(),
-            Line::Brought(_) => false,
+        match &self.transport {
+            Transport::Managed { main, .. } => main.is_down(),
+            Transport::External(_) => false,
         }
     }
 
-    /// Waits for the connection for long replies, if it has not been asked for before and the
-    /// server is not left alone.
+    /// Makes the side connection and waits for it, if it is the first time and the breaker is closed.
     #[cfg(feature = "overrides")]
     pub(super) async fn open_side(&self) {
-        if let Line::Kept { side, .. } = &self.line
-            && side.kept.get().is_none()
+        if let Transport::Managed { side, .. } = &self.transport
+            && side.connection.get().is_none()
             && self.breaker.failure().is_none()
         {
-            let _ = tokio::time::timeout(SIDE_OPENS, side.get().is_made()).await;
+            let _ = tokio::time::timeout(SIDE_CONNECT_TIMEOUT, side.get().settled()).await;
         }
     }
 
-    /// Sends a command, which `is_sent` from then on, and waits for its reply no longer than until the
-    /// deadline. A command that is `asking` is one for a slot that moves to this node.
+    /// Sends a command and waits for its reply until the deadline, past the breaker. Sets `is_sent`
+    /// when it is sent. With `asking`, the command is for a slot that this node imports.
     pub(super) async fn send(
         &self,
         command: &Cmd,
@@ -156,40 +155,31 @@ impl Node {
         deadline: Instant,
         is_sent: &AtomicBool,
     ) -> Result<Value, Failure> {
-        let kept = match (&self.line, lane) {
-            (Line::Kept { main, .. }, Lane::Main) => main,
+        let connection = match (&self.transport, lane) {
+            (Transport::Managed { main, .. }, Lane::Main) => main,
             #[cfg(feature = "overrides")]
-            (Line::Kept { side, .. }, Lane::Side) => side.get(),
-            (Line::Brought(own), _) => {
+            (Transport::Managed { side, .. }, Lane::Side) => side.get(),
+            (Transport::External(connection), _) => {
                 is_sent.store(true, Ordering::Relaxed);
-                let answer = tokio::time::timeout_at(deadline, own.send(command)).await;
-                let answer = answer.map_err(|_| UnavailableReason::DeadlineExceeded)?;
-                return answer.and_then(Value::extract_error).map_err(|error| explained(&error));
+                let reply = tokio::time::timeout_at(deadline, connection.send(command)).await;
+                let reply = reply.map_err(|_| UnavailableReason::DeadlineExceeded)?;
+                return reply.and_then(Value::extract_error).map_err(|it| Failure::logged(&it));
             }
         };
-        let answer = tokio::time::timeout_at(deadline, kept.send(command, asking, is_sent)).await;
-        answer.unwrap_or_else(|_| {
-            kept.missed();
+        let reply = connection.send(command, asking, is_sent);
+        tokio::time::timeout_at(deadline, reply).await.unwrap_or_else(|_| {
+            connection.on_timeout();
             Err(UnavailableReason::DeadlineExceeded.into())
         })
     }
 }
 
-/// What the error means; it is logged in the server's words, which messages do not hold.
-pub(super) fn explained(error: &RedisError) -> Failure {
-    let failure = Failure::of(error);
-    if !matches!(failure, Failure::UnknownScript) {
-        tracing::debug!(error = %describe(error), "the rate limit store failed");
-    }
-    failure
-}
-
-/// A connection that calls share.
-trait Brought: Send + Sync {
+/// A connection of the program's own, shared by calls.
+trait ExternalConnection: Send + Sync {
     fn send<'a>(&self, command: &'a Cmd) -> RedisFuture<'a, Value>;
 }
 
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Brought for C {
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> ExternalConnection for C {
     fn send<'a>(&self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         let mut connection = self.clone();
         Box::pin(async move { connection.req_packed_command(command).await })

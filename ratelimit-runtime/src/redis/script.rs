@@ -1,4 +1,4 @@
-//! The scripts: which one decides, what it is given, what its reply means.
+//! The scripts of the algorithms: arguments, digests, replies.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -9,7 +9,6 @@ use once_cell::sync::Lazy;
 use ratelimit_core::Algorithm;
 use redis::{Cmd, Value};
 
-use super::client::Attempt;
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -20,8 +19,8 @@ use crate::{
 
 /// The script of one algorithm.
 struct Script {
-    text: &'static str,
-    /// The digest by which a server finds the script.
+    source: &'static str,
+    /// The digest that `EVALSHA` names the script by.
     sha1: &'static str,
     /// Appends the arguments of one tier.
     push_tier: fn(&mut Cmd, &Policy, &Tier),
@@ -30,22 +29,22 @@ struct Script {
 /// The scripts, in the order of [`Algorithm::ALL`].
 static SCRIPTS: [Script; Algorithm::ALL.len()] = [
     Script {
-        text: include_str!("../algorithms/sliding_window.lua"),
+        source: include_str!("../algorithms/sliding_window.lua"),
         sha1: "5f9fc5b0ae3f138746c8fbf2a04c8bdb26988e3e",
         push_tier: push_window,
     },
     Script {
-        text: include_str!("../algorithms/sliding_counter.lua"),
+        source: include_str!("../algorithms/sliding_counter.lua"),
         sha1: "19ad2adb8a7351cec4dfab548ef46deba0847f8c",
         push_tier: push_ticking_window,
     },
     Script {
-        text: include_str!("../algorithms/fixed_window.lua"),
+        source: include_str!("../algorithms/fixed_window.lua"),
         sha1: "ff1c0182630cffd4c22347c4c175ab1287af606c",
         push_tier: push_window,
     },
     Script {
-        text: include_str!("../algorithms/token_bucket.lua"),
+        source: include_str!("../algorithms/token_bucket.lua"),
         sha1: "a540d1b301cf110f5fc38342e8cb0c3378ee5b63",
         push_tier: push_bucket,
     },
@@ -82,8 +81,17 @@ enum Mode {
     MayBeCharged = 2,
 }
 
-/// One call of a script, which may have to be sent twice.
-pub(super) struct Call<'a> {
+/// One attempt at sending a call.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Attempt {
+    /// Sends the script's source by `EVAL`, because the server does not have it in its cache.
+    pub(super) send_source: bool,
+    /// `true` if an earlier attempt may have been executed.
+    pub(super) may_have_run: bool,
+}
+
+/// One call of a script. It may be sent more than once.
+pub(super) struct ScriptCall<'a> {
     script: &'static Script,
     key: &'a Key,
     policy: &'a Policy,
@@ -97,7 +105,8 @@ pub(super) struct Call<'a> {
     mark: Mark,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ScriptCall<'a> {
+    /// Checks a request.
     pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
         let Request { policy, written, op, cost, id } = request;
         let op = match op {
@@ -127,17 +136,18 @@ impl<'a> Call<'a> {
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.
-    pub(super) fn is_repeatable(&self) -> bool {
+    pub(super) fn is_idempotent(&self) -> bool {
         let is_log = self.policy.algorithm() == Algorithm::SlidingWindow;
         is_log && (self.op == Op::Refund || !self.policy.counts_rejected())
     }
 
+    /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
         let Self { script, key, policy, written, op, cost, mode, mark } = *self;
-        let may_be_charged = attempt.again && self.is_repeatable() && op == Op::Take;
+        let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == Op::Take;
         let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
         let (name, script) =
-            if attempt.with_text { ("EVAL", script.text) } else { ("EVALSHA", script.sha1) };
+            if attempt.send_source { ("EVAL", script.source) } else { ("EVALSHA", script.sha1) };
         // Allocated once: a number has at most 20 digits.
         let kept = if std::ptr::eq(policy, written) { &[] } else { written.tiers() };
         let deciding = policy.tiers();
@@ -198,16 +208,16 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A new member for the log: unlike any other of this or another process.
+/// Returns a new id for a log, which no other call of this or another process has.
 fn next_id() -> u64 {
     static SEED: Lazy<RandomState> = Lazy::new(RandomState::new);
     static CALLS: AtomicU64 = AtomicU64::new(0);
     id(&SEED, std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Processes that are forked from one have its seed and its count, but each an id of its own.
+/// Forked processes share the seed and the count, but not the process id.
 fn id(seed: &RandomState, process: u32, call: u64) -> u64 {
-    // 52 bits: what a double in the script holds exactly, with room to count on from there.
+    // 52 bits: exact as a double in the script, and so are the numbers that follow.
     seed.hash_one((process, call)) >> 12
 }
 
@@ -232,13 +242,13 @@ mod tests {
         assert!(parent.is_disjoint(&child));
     }
 
-    /// A digest changes only with the script, and only when that is meant, since processes of both
-    /// versions then load a script of their own.
+    /// A digest changes only with its script, and deliberately: during a deploy, processes of both
+    /// versions load a script of their own.
     #[test]
     fn the_digests_are_those_of_the_scripts() {
         for script in &SCRIPTS {
-            let title = script.text.lines().next().unwrap();
-            assert_eq!(redis::Script::new(script.text).get_hash(), script.sha1, "{title}");
+            let title = script.source.lines().next().unwrap();
+            assert_eq!(redis::Script::new(script.source).get_hash(), script.sha1, "{title}");
         }
     }
 
@@ -248,7 +258,7 @@ mod tests {
         let key = Key::compose("", &policy, b"");
         let request =
             Request { policy: &policy, written: &policy, op: request::Op::Take, cost: 1, id: None };
-        let call = Call::decision(&key, request);
+        let call = ScriptCall::decision(&key, request);
         let decode = |reply: &[i64]| {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
         };

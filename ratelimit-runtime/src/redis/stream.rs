@@ -1,5 +1,4 @@
-//! A connection's bytes: they are read as soon as they have arrived, and no more than may be, and it is
-//! known whether any were written.
+//! Streams below a connection: one meters its bytes, the other reads an idle socket at once.
 
 use std::{
     io::{self, Read},
@@ -12,47 +11,52 @@ use std::{
     task::{Context, Poll},
 };
 
-use redis::io::tcp::socket2::{SockRef, Socket};
+use redis::{
+    aio::AsyncStream,
+    io::tcp::socket2::{SockRef, Socket},
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What went over a connection.
+pub(super) type BoxedStream = Box<dyn AsyncStream + Send + Unpin>;
+
+/// The counters of one connection's traffic.
 #[derive(Clone, Default)]
 pub(super) struct Traffic(Arc<Counts>);
 
 #[derive(Default)]
 struct Counts {
     writes: AtomicU64,
-    is_cut: AtomicBool,
+    exceeded_limit: AtomicBool,
 }
 
 impl Traffic {
-    /// How often something was written.
+    /// Returns the number of writes.
     pub(super) fn writes(&self) -> u64 {
         self.0.writes.load(Ordering::Acquire)
     }
 
-    /// Whether the connection was ended because a reply was longer than may be read.
-    pub(super) fn is_cut(&self) -> bool {
-        self.0.is_cut.load(Ordering::Acquire)
+    /// Returns `true` if the connection was ended because a reply was longer than its limit.
+    pub(super) fn exceeded_limit(&self) -> bool {
+        self.0.exceeded_limit.load(Ordering::Acquire)
     }
 }
 
-/// A stream that counts its writes, and ends when more is read without one than may be.
-pub(super) struct Counted<S> {
+/// A stream that counts its writes, and fails when more than a limit is read without one.
+pub(super) struct MeteredStream<S> {
     stream: S,
     traffic: Traffic,
-    /// So many bytes may be read without a write.
+    /// The most bytes that may be read without a write.
     limit: usize,
     read: usize,
 }
 
-impl<S> Counted<S> {
+impl<S> MeteredStream<S> {
     pub(super) fn new(stream: S, traffic: Traffic, limit: usize) -> Self {
         Self { stream, traffic, limit, read: 0 }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -62,20 +66,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.read = self.read.saturating_add(buffer.filled().len() - before);
         if self.read > self.limit {
-            self.traffic.0.is_cut.store(true, Ordering::Release);
-            return Poll::Ready(Err(io::Error::other("the reply is longer than may be read")));
+            self.traffic.0.exceeded_limit.store(true, Ordering::Release);
+            return Poll::Ready(Err(io::Error::other("reply longer than the limit")));
         }
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        // Before it is tried: what is not counted was not written.
+        // Before the attempt: without a count nothing was written.
         self.traffic.0.writes.fetch_add(1, Ordering::Release);
         self.read = 0;
         Pin::new(&mut self.stream).poll_write(context, bytes)
@@ -90,22 +94,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
-/// A socket that is asked itself, as long as nothing is under way on it, whether something has
-/// arrived: the runtime may not have heard of it yet. So the end of an idle connection is read
-/// before the next command is written.
-pub(super) struct Prompt<S> {
+/// A socket that is read directly while no reply is due, because the runtime may not have polled it
+/// yet. So the end of an idle connection is read before the next command is written.
+pub(super) struct EagerSocket<S> {
     socket: S,
-    /// Nothing was written since something was read.
+    /// `true` if nothing was written since the last read.
     is_idle: bool,
 }
 
-impl<S> Prompt<S> {
+impl<S> EagerSocket<S> {
     pub(super) fn new(socket: S) -> Self {
         Self { socket, is_idle: false }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S>
+impl<S: AsyncRead + Unpin> AsyncRead for EagerSocket<S>
 where
     for<'a> SockRef<'a>: From<&'a S>,
 {
@@ -115,7 +118,7 @@ where
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut read = Pin::new(&mut self.socket).poll_read(context, buffer);
-        // The runtime wakes the task for what comes later.
+        // The runtime wakes the task for later bytes.
         if read.is_pending() && self.is_idle {
             read = read_now(&SockRef::from(&self.socket), buffer);
         }
@@ -124,10 +127,10 @@ where
     }
 }
 
-/// Reads what has arrived.
+/// Reads the bytes that have arrived, without waiting.
 fn read_now(mut socket: &Socket, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
     let arrived = match socket.peek(&mut [MaybeUninit::uninit()]) {
-        // The end, which leaves the buffer as it is.
+        // The end of the stream.
         Ok(0) => Ok(0),
         Ok(_) => socket.read(buffer.initialize_unfilled()),
         Err(error) => Err(error),
@@ -143,7 +146,7 @@ fn read_now(mut socket: &Socket, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for EagerSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

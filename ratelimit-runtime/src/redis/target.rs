@@ -1,4 +1,4 @@
-//! What a URL names: one server, a cluster, or the primary that Sentinels know.
+//! The target of a URL: one server, a cluster, or the primary behind Sentinels.
 
 mod credentials;
 mod query;
@@ -15,15 +15,15 @@ use self::{
     query::Query,
     scheme::{Deployment, Scheme},
 };
-use super::{failure::describe, tls::Tls};
+use super::{failure::message, tls::Tls};
 use crate::error::ConnectFault;
 
-/// What a URL names, with all that it says about connecting.
+/// The servers that a URL names, and the settings of connections to them.
 pub(super) struct Target {
     pub(super) kind: Kind,
-    /// The addresses in the URL: one, or one or several of a cluster or of Sentinels.
+    /// The addresses in the URL: one of a single server, at least one of a cluster or of Sentinels.
     pub(super) servers: Vec<ConnectionInfo>,
-    /// Of the servers, if the URL says so.
+    /// The version of the protocol, if the URL names one.
     pub(super) protocol: Option<ProtocolVersion>,
     pub(super) tls: Tls,
 }
@@ -97,7 +97,7 @@ impl Target {
         Ok(Self { kind, servers, protocol, tls: tls.clone() })
     }
 
-    /// The addresses, for messages.
+    /// Returns the addresses, for messages.
     pub(super) fn addresses(&self) -> String {
         let addresses: Vec<_> =
             self.servers.iter().map(|server| server.addr().to_string()).collect();
@@ -140,11 +140,11 @@ impl Kind {
 /// Reads the URL of a single server, and adds the settings of its socket and of TLS.
 fn server(url: &str, tls: &Tls) -> Result<ConnectionInfo, ConnectFault> {
     let info =
-        url.into_connection_info().map_err(|error| ConnectFault::malformed(describe(&error)))?;
+        url.into_connection_info().map_err(|error| ConnectFault::malformed(message(&error)))?;
     tls.apply(info.set_tcp_settings(tcp_settings()))
 }
 
-/// Commands leave at once, and a peer that vanished without a word is noticed.
+/// Returns the settings of a socket: no delay, and an error when a peer vanishes without closing it.
 pub(super) fn tcp_settings() -> TcpSettings {
     use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Certificates of an encrypted connection.
+//! TLS: the certificates of a limiter, and the handshake.
 
 #[cfg(feature = "tls")]
 use std::{io, sync::Arc};
@@ -17,12 +17,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 #[cfg(feature = "tls")]
-use super::failure::describe;
+use super::failure::message;
 #[cfg(feature = "tls")]
-use super::{dial::Stream, stream::Prompt};
+use super::stream::{BoxedStream, EagerSocket};
 use crate::error::ConnectFault;
 
-/// Whom to trust, and who we are; by default the system's authorities, and nobody.
+/// The certificates that a limiter trusts, and its own. By default it trusts the system's, and has
+/// none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     #[cfg(feature = "tls")]
@@ -31,7 +32,7 @@ pub(crate) struct Tls {
     client_certificate: Option<(redacted::Pem, redacted::Pem)>,
 }
 
-/// A URL's transports that are encrypted.
+/// The transports with TLS.
 const ENCRYPTED: [&str; 2] = ["rediss", "valkeys"];
 
 impl Tls {
@@ -39,12 +40,12 @@ impl Tls {
         ENCRYPTED.contains(&transport)
     }
 
-    /// Whether the transport can be used with what is set.
+    /// Refuses a transport that does not match the settings.
     #[cfg(feature = "tls")]
     pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
         let has_any = self.root_certificate.is_some() || self.client_certificate.is_some();
         if has_any && !ENCRYPTED.contains(&transport) {
-            let why = "certificates are set, but the URL does not ask for TLS: write rediss://";
+            let why = "certificates are set, but the URL has no TLS; write rediss://";
             return Err(ConnectFault::malformed(why));
         }
         Ok(())
@@ -77,7 +78,7 @@ impl Tls {
         self.client_certificate = Some((redacted::Pem(certificate), redacted::Pem(key)));
     }
 
-    /// The certificates, as the client takes them.
+    /// Returns the certificates in the client's form.
     pub(super) fn certificates(&self) -> TlsCertificates {
         let client = self.client_certificate.clone();
         TlsCertificates {
@@ -93,17 +94,16 @@ impl Tls {
         if !matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             return Ok(info);
         }
-        // rustls would panic where two providers are compiled in, or none, and the program has
-        // chosen neither.
+        // With several providers compiled in, or none, rustls panics unless one is installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::build_with_tls(info, self.certificates()).map_err(|error| {
-            ConnectFault::malformed(format!("certificates: {}", describe(&error)))
+            ConnectFault::malformed(format!("certificates: {}", message(&error)))
         })?;
         Ok(client.get_connection_info().clone())
     }
 }
 
-/// How a connection to one host is encrypted.
+/// The TLS settings of a connection to one host.
 #[cfg(feature = "tls")]
 pub(super) struct Encryption {
     connector: TlsConnector,
@@ -114,8 +114,8 @@ pub(super) struct Encryption {
 impl Tls {
     pub(super) fn encryption(&self, host: &str, insecure: bool) -> io::Result<Encryption> {
         if insecure {
-            let why = "certificates are always checked: write no `#insecure`, and set \
-                       root_certificate to trust one of your own";
+            let why = "certificates are always checked; remove `#insecure`, and set root_certificate \
+                       to trust one of your own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -127,7 +127,7 @@ impl Tls {
         let mut roots = RootCertStore::empty();
         match &self.root_certificate {
             Some(pem) => roots.add_parsable_certificates(certificates(&pem.0)?),
-            // Read for each connection: they are replaced while programs run.
+            // Read for each connection, because they are replaced while programs run.
             None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
         };
         let config = ClientConfig::builder().with_root_certificates(roots);
@@ -147,8 +147,7 @@ fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
 
 #[cfg(feature = "tls")]
 impl Encryption {
-    /// Agrees with the server on it.
-    pub(super) async fn over(self, socket: Prompt<TcpStream>) -> io::Result<Stream> {
+    pub(super) async fn handshake(self, socket: EagerSocket<TcpStream>) -> io::Result<BoxedStream> {
         Ok(Box::new(self.connector.connect(self.host, socket).await?))
     }
 }
@@ -157,7 +156,7 @@ impl Encryption {
 mod redacted {
     use std::fmt;
 
-    /// A certificate or a key, which is not printed.
+    /// A certificate or a key, redacted in `Debug`.
     #[derive(Clone)]
     pub(super) struct Pem(pub(super) Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! What holds of a breaker however threads meet at it.
+//! Properties of a breaker under every schedule of threads.
 
 use super::*;
 use crate::sync::{advance, each, with};
@@ -11,25 +11,29 @@ fn new() -> Arc<Breaker> {
 
 fn fail(breaker: &Arc<Breaker>, times: u32) {
     for _ in 0..times {
-        breaker.trial().expect("leave to ask").failed(LOST);
+        breaker.trial().expect("a permitted command").failed(LOST);
     }
 }
 
 fn open() -> Arc<Breaker> {
     let breaker = new();
-    fail(&breaker, FAILURES);
+    fail(&breaker, FAILURE_THRESHOLD);
     breaker
 }
 
-/// Nobody is shut out for longer than the longest pause, and what is open is known to be.
-fn assert_well(breaker: &Arc<Breaker>) {
+/// Asserts that a probe is permitted after the longest pause, and that state and count agree.
+fn assert_consistent(breaker: &Arc<Breaker>) {
     let failures = breaker.failures.load(Ordering::Relaxed);
-    assert_eq!(breaker.state().open.is_some(), failures >= FAILURES, "{failures} failures");
-    advance(LONGEST_PAUSE);
+    assert_eq!(
+        breaker.state().open.is_some(),
+        failures >= FAILURE_THRESHOLD,
+        "{failures} failures"
+    );
+    advance(BACKOFF.longest);
     assert!(breaker.trial().is_ok());
 }
 
-/// What a call may do that has leave to look.
+/// The end of a probe.
 type End = fn(Trial);
 
 fn dropped(_: Trial) {}
@@ -42,46 +46,46 @@ fn succeeded(trial: Trial) {
     trial.succeeded();
 }
 
-fn look(breaker: &Arc<Breaker>, looking: &Mutex<u32>, end: End) {
+fn probe(breaker: &Arc<Breaker>, probing: &Mutex<u32>, end: End) {
     let Ok(trial) = breaker.trial() else { return };
     if trial.probe.is_some() {
-        *looking.lock().unwrap() += 1;
-        // Between the two locks another thread may come.
-        assert_eq!(*looking.lock().unwrap(), 1, "calls that look at once");
-        *looking.lock().unwrap() -= 1;
+        *probing.lock().unwrap() += 1;
+        // Another thread may run between the two locks.
+        assert_eq!(*probing.lock().unwrap(), 1, "concurrent probes");
+        *probing.lock().unwrap() -= 1;
     }
     end(trial);
 }
 
 fn one_at_a_time(ends: [End; 3]) {
     each(move || {
-        let (breaker, looking) = (open(), Arc::new(Mutex::new(0)));
-        advance(FIRST_PAUSE);
+        let (breaker, probing) = (open(), Arc::new(Mutex::new(0)));
+        advance(BACKOFF.first);
         let [first, second, own] = ends;
         let other = |end: End| -> Box<dyn FnOnce()> {
-            let (breaker, looking) = (Arc::clone(&breaker), Arc::clone(&looking));
-            Box::new(move || look(&breaker, &looking, end))
+            let (breaker, probing) = (Arc::clone(&breaker), Arc::clone(&probing));
+            Box::new(move || probe(&breaker, &probing, end))
         };
-        with([other(first), other(second)], || look(&breaker, &looking, own));
-        assert_well(&breaker);
+        with([other(first), other(second)], || probe(&breaker, &probing, own));
+        assert_consistent(&breaker);
     });
 }
 
 #[test]
-fn one_call_at_a_time_looks_when_some_are_dropped() {
+fn one_probe_at_a_time_is_permitted_when_some_are_dropped() {
     one_at_a_time([dropped, failed, dropped]);
 }
 
 #[test]
-fn one_call_at_a_time_looks_when_one_finds_the_server() {
+fn one_probe_at_a_time_is_permitted_when_one_succeeds() {
     one_at_a_time([dropped, succeeded, failed]);
 }
 
 #[test]
-fn an_answer_and_the_failure_that_opens_leave_it_open_or_closed() {
+fn a_reply_and_the_failure_that_opens_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
-        fail(&breaker, FAILURES - 2);
+        fail(&breaker, FAILURE_THRESHOLD - 2);
         let [one, other, own] = [(); 3].map(|()| breaker.trial().unwrap());
         with(
             [
@@ -90,20 +94,20 @@ fn an_answer_and_the_failure_that_opens_leave_it_open_or_closed() {
             ],
             || failed(own),
         );
-        assert_well(&breaker);
+        assert_consistent(&breaker);
     });
 }
 
 #[test]
-fn an_answer_of_a_call_under_way_and_a_probe_leave_it_open_or_closed() {
+fn a_reply_to_a_call_under_way_and_a_probe_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
         let under_way = breaker.trial().unwrap();
-        fail(&breaker, FAILURES);
-        advance(FIRST_PAUSE);
+        fail(&breaker, FAILURE_THRESHOLD);
+        advance(BACKOFF.first);
         let probe = breaker.trial().unwrap();
         assert!(probe.probe.is_some());
         with([Box::new(move || succeeded(under_way)) as Box<dyn FnOnce()>], || failed(probe));
-        assert_well(&breaker);
+        assert_consistent(&breaker);
     });
 }

@@ -1,14 +1,15 @@
-//! Which slot a key is in, and which node has a slot.
+//! The slot of a key, and the reply of `CLUSTER SLOTS`.
 
 use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
 
 use crate::redis::failure::Address;
 
-/// A cluster divides its keys among so many slots.
+/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of a key: of what stands between its first braces, or of all of it.
+/// Returns the slot of a key: that of its hash tag, the text between its first braces, or of all of
+/// it.
 /// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>
 pub(super) fn slot(key: &[u8]) -> u16 {
     const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
@@ -29,7 +30,7 @@ fn split_at(bytes: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..at], &bytes[at + 1..]))
 }
 
-/// Adjacent slots, and the primary that has them.
+/// Adjacent slots and their primary.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::redis) struct Range {
     pub(in crate::redis) first: u16,
@@ -38,13 +39,14 @@ pub(in crate::redis) struct Range {
 }
 
 /// Reads the reply of `CLUSTER SLOTS`: `[first, last, [host, port, ..], ..]` for each range, the
-/// primary before its replicas. A node that does not know its own host is where it was `asked`.
-pub(in crate::redis) fn ranges(reply: &Value, asked: &str) -> Option<Vec<Range>> {
+/// primary before its replicas. A node that does not know its own host is at `host`, to which the
+/// command was sent.
+pub(in crate::redis) fn ranges(reply: &Value, host: &str) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else { return None };
-    ranges.iter().map(|reply| range(reply, asked)).collect()
+    ranges.iter().map(|reply| range(reply, host)).collect()
 }
 
-fn range(reply: &Value, asked: &str) -> Option<Range> {
+fn range(reply: &Value, own_host: &str) -> Option<Range> {
     let Value::Array(parts) = reply else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &parts[..] else {
         return None;
@@ -56,7 +58,7 @@ fn range(reply: &Value, asked: &str) -> Option<Range> {
         Value::Nil => "",
         _ => return None,
     };
-    let host = if host.is_empty() || host == "?" { asked } else { host };
+    let host = if host.is_empty() || host == "?" { own_host } else { host };
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
     let primary = Address { host: host.to_owned(), port: u16::try_from(*port).ok()? };
     (first <= last && last < SLOTS).then_some(Range { first, last, primary })

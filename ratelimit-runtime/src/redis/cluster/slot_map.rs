@@ -1,4 +1,4 @@
-//! Which node has which slot, as the nodes themselves tell.
+//! The assignment of slots to nodes, as the nodes themselves report it.
 
 use std::{
     collections::HashMap,
@@ -22,30 +22,30 @@ use crate::{
     redis::{
         breaker::Breaker,
         connector::Connector,
-        failure::{Address, describe},
+        failure::{Address, message},
         node::{Lane, Node},
         target::Target,
         tls::Tls,
     },
 };
 
-/// How long one node may take to tell which slots are where.
-const TELL: Duration = Duration::from_millis(500);
+/// The timeout of `CLUSTER SLOTS` at one node.
+const SLOTS_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) struct SlotMap {
-    /// The number of the node that has the slot.
+    /// The node number of each slot.
     pub(super) slots: Box<[AtomicU16]>,
     nodes: RwLock<Vec<Option<Member>>>,
-    /// Of slots that no node is known to have.
-    nobody: RwLock<Arc<Breaker>>,
+    /// The breaker of unassigned slots.
+    unassigned: RwLock<Arc<Breaker>>,
     /// The addresses in the URL.
     seeds: Vec<ConnectionInfo>,
     protocol: Option<ProtocolVersion>,
     tls: Tls,
-    /// The map may be out of date.
+    /// Notified when the map may be out of date.
     pub(super) stale: Notify,
-    /// Rounds of asking that have come to an end.
-    pub(super) rounds: watch::Sender<u64>,
+    /// The number of completed refreshes, also failed ones.
+    pub(super) refreshes: watch::Sender<u64>,
 }
 
 #[derive(Clone)]
@@ -54,7 +54,7 @@ pub(super) struct Member {
     pub(super) node: Arc<Node>,
 }
 
-/// The number of no node.
+/// The node number of a slot without a node.
 const UNASSIGNED: u16 = u16::MAX;
 
 impl SlotMap {
@@ -62,17 +62,17 @@ impl SlotMap {
         Self {
             slots: (0..SLOTS).map(|_| AtomicU16::new(UNASSIGNED)).collect(),
             nodes: RwLock::default(),
-            nobody: RwLock::new(no_node()),
+            unassigned: RwLock::new(no_node()),
             seeds: target.servers,
             protocol: target.protocol,
             tls: target.tls,
             stale: Notify::new(),
-            rounds: watch::Sender::new(0),
+            refreshes: watch::Sender::new(0),
         }
     }
 
-    pub(super) fn nobody(&self) -> Arc<Breaker> {
-        Arc::clone(&self.nobody.read().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn unassigned(&self) -> Arc<Breaker> {
+        Arc::clone(&self.unassigned.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn member(&self, number: usize) -> Option<Member> {
@@ -89,12 +89,13 @@ impl SlotMap {
         Some(self.member(number.into())?.node)
     }
 
+    /// Returns `true` if the last attempt to connect to some node failed.
     pub(super) fn has_down(&self) -> bool {
         self.members().iter().any(|member| member.node.is_down())
     }
 
-    /// The node at the address, which may be new, and its number.
-    pub(super) fn join(&self, address: &Address) -> (u16, Arc<Node>) {
+    /// Returns the number and the node of the address. A new one is added.
+    pub(super) fn add_node(&self, address: &Address) -> (u16, Arc<Node>) {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         let known =
             nodes.iter().position(|it| it.as_ref().is_some_and(|it| it.address == *address));
@@ -111,13 +112,13 @@ impl SlotMap {
         });
         let node = nodes[number].as_ref().map(|member| Arc::clone(&member.node));
         let number = u16::try_from(number).unwrap_or(UNASSIGNED);
-        (number, node.expect("the node has just been found or made"))
+        (number, node.expect("the node was just found or added"))
     }
 
     fn connect(&self, address: &Address) -> Node {
         let Address { host, port } = address.clone();
         let name = format!("{host}:{port}");
-        // As the seeds are connected to.
+        // The transport is that of the seeds.
         let addr = match self.seeds[0].addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host, port, insecure, tls_params }
@@ -128,77 +129,79 @@ impl SlotMap {
         Node::lazy(&Connector::to_server(info, self.protocol, self.tls.clone()), name)
     }
 
-    /// Asks which slots are where; or says why nobody tells.
-    pub(super) async fn learn(&self) -> Result<(), String> {
-        let ranges = self.told().await?;
-        self.take_over(&ranges);
+    /// Fetches the assignment and applies it. The error is the cause at the last node.
+    pub(super) async fn refresh(&self) -> Result<(), String> {
+        let ranges = self.fetch().await?;
+        self.apply(&ranges);
         Ok(())
     }
 
-    /// What the first node tells that can, asked one after the other.
-    async fn told(&self) -> Result<Vec<Range>, String> {
+    /// Fetches the assignment from one node after the other, up to the first reply.
+    async fn fetch(&self) -> Result<Vec<Range>, String> {
         let mut members = self.members();
         fastrand::shuffle(&mut members);
-        let mut why = "no node is up".to_owned();
+        let mut cause = "no node is up".to_owned();
         for member in members.iter().filter(|member| !member.node.is_down()) {
-            match Self::told_by(&member.node).await {
+            match Self::fetch_from(&member.node).await {
                 Ok(ranges) => return Ok(ranges),
-                Err(reason) => why = reason.to_string(),
+                Err(reason) => cause = reason.to_string(),
             }
         }
         for seed in &self.seeds {
-            // A seed need not be a node: its connection is not kept.
+            // A seed may be a load balancer, so that its connection is not kept.
             let connector = Connector::to_server(seed.clone(), self.protocol, self.tls.clone());
             let node = match Node::open(&connector, seed.addr().to_string()).await {
                 Ok(node) => node,
                 Err(error) => {
-                    why = describe(&error);
+                    cause = message(&error);
                     continue;
                 }
             };
-            match Self::told_by(&node).await {
+            match Self::fetch_from(&node).await {
                 Ok(ranges) => return Ok(ranges),
                 Err(UnavailableReason::StoreError) => {
-                    why = format!("{} is no node of a cluster: write redis://", node.name());
+                    cause = format!("{} is no node of a cluster; write redis://", node.name());
                 }
-                Err(reason) => why = reason.to_string(),
+                Err(reason) => cause = reason.to_string(),
             }
         }
-        Err(why)
+        Err(cause)
     }
 
-    async fn told_by(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
+    async fn fetch_from(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
         let is_sent = AtomicBool::new(false);
-        let reply = node.send(&command, false, Lane::Main, Instant::now() + TELL, &is_sent).await?;
+        let reply = node
+            .send(&command, false, Lane::Main, Instant::now() + SLOTS_TIMEOUT, &is_sent)
+            .await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
     }
 
-    fn take_over(&self, ranges: &[Range]) {
+    fn apply(&self, ranges: &[Range]) {
         let mut numbers = HashMap::new();
         let mut slots = vec![UNASSIGNED; SLOTS.into()];
         for Range { first, last, primary } in ranges {
-            let number = *numbers.entry(primary).or_insert_with(|| self.join(primary).0);
+            let number = *numbers.entry(primary).or_insert_with(|| self.add_node(primary).0);
             slots[usize::from(*first)..=usize::from(*last)].fill(number);
         }
-        let is_whole = !slots.contains(&UNASSIGNED);
+        let is_complete = !slots.contains(&UNASSIGNED);
         for (slot, number) in self.slots.iter().zip(slots) {
             slot.store(number, Ordering::Relaxed);
         }
-        // Of what has left it is told outside of the locks.
-        let mut left = Vec::new();
-        if is_whole {
-            // Nobody would find out by asking for them that all slots have a node.
-            let mut nobody = self.nobody.write().unwrap_or_else(PoisonError::into_inner);
-            left.push(mem::replace(&mut *nobody, no_node()));
+        // Dropped outside the locks: the drop of a breaker calls recorders.
+        let mut removed = Vec::new();
+        if is_complete {
+            // No call would close it: only calls of unassigned slots use it.
+            let mut unassigned = self.unassigned.write().unwrap_or_else(PoisonError::into_inner);
+            removed.push(mem::replace(&mut *unassigned, no_node()));
         }
-        // Nodes that have no slots any more are left.
+        // Nodes without slots are removed.
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         for node in nodes.iter_mut() {
             let member = node.take_if(|it| !numbers.contains_key(&it.address));
-            left.extend(member.map(|it| Arc::clone(it.node.breaker())));
+            removed.extend(member.map(|it| Arc::clone(it.node.breaker())));
         }
     }
 }
@@ -207,7 +210,7 @@ fn no_node() -> Arc<Breaker> {
     Breaker::new("no node".to_owned())
 }
 
-/// The host in an address.
+/// Returns the host of an address.
 pub(super) fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

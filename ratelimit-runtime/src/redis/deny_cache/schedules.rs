@@ -1,4 +1,4 @@
-//! What holds of remembered refusals however threads meet at them.
+//! Properties of the deny cache under every schedule of threads.
 
 use std::sync::Arc;
 
@@ -31,104 +31,104 @@ fn admitted(remaining: u32) -> Outcome {
     Outcome { admitted: true, remaining, ..refused(SECOND) }
 }
 
-/// The trip of a call that was answered at once.
-fn at(sent: Instant) -> Trip {
-    Trip { sent, answered: sent }
+/// Returns the round trip of a call without latency.
+fn at(sent: Instant) -> RoundTrip {
+    RoundTrip { sent, answered: sent }
 }
 
-fn refusals() -> Arc<DenyCache> {
+fn new() -> Arc<DenyCache> {
     Arc::new(DenyCache::new(1, 10 * SECOND))
 }
 
-fn wait_at(refusals: &DenyCache, now: Instant) -> Option<u64> {
-    refusals.find(&key(), REQUEST, Duration::ZERO, now).map(|outcome| outcome.wait.get())
+fn wait_at(cache: &DenyCache, now: Instant) -> Option<u64> {
+    cache.get(&key(), REQUEST, Duration::ZERO, now).map(|outcome| outcome.wait.get())
 }
 
 #[test]
 fn a_refusal_never_refuses_beyond_its_instant() {
     each(|| {
-        let (refusals, start) = (refusals(), Instant::now());
-        let [earlier, later] = [(); 2].map(|()| Arc::clone(&refusals));
-        let keep = |refusals: &DenyCache, sent, wait| {
-            refusals.keep(&key(), REQUEST, refused(wait), at(sent));
+        let (cache, start) = (new(), Instant::now());
+        let [earlier, later] = [(); 2].map(|()| Arc::clone(&cache));
+        let insert = |cache: &DenyCache, sent, wait| {
+            cache.insert(&key(), REQUEST, refused(wait), at(sent));
         };
-        // The later of the two is over first: something was given back meanwhile.
+        // The later one ends first: units were refunded meanwhile.
         let found = with(
             [
                 Box::new(move || {
-                    keep(&earlier, start, 3 * SECOND);
+                    insert(&earlier, start, 3 * SECOND);
                     None
                 }) as Box<dyn FnOnce() -> Option<u64>>,
                 Box::new(move || {
-                    keep(&later, start + SECOND, SECOND);
+                    insert(&later, start + SECOND, SECOND);
                     None
                 }),
             ],
-            || wait_at(&refusals, start + SECOND),
+            || wait_at(&cache, start + SECOND),
         );
         assert!(found.iter().flatten().all(|wait| [1_000_000, 2_000_000].contains(wait)));
-        // Whichever answer came first, the later call's is what holds.
-        assert_eq!(wait_at(&refusals, start + 2 * SECOND - MICRO), Some(1));
-        assert_eq!(wait_at(&refusals, start + 2 * SECOND), None);
+        // Whichever reply came first, the later call's is effective.
+        assert_eq!(wait_at(&cache, start + 2 * SECOND - MICRO), Some(1));
+        assert_eq!(wait_at(&cache, start + 2 * SECOND), None);
     });
 }
 
 #[test]
-fn of_calls_at_once_one_asks_the_store() {
+fn one_of_concurrent_calls_revalidates() {
     each(|| {
-        let (refusals, sent) = (refusals(), Instant::now());
-        refusals.keep(&key(), REQUEST, refused(60 * SECOND), at(sent));
+        let (cache, sent) = (new(), Instant::now());
+        cache.insert(&key(), REQUEST, refused(60 * SECOND), at(sent));
         let later = sent + 10 * SECOND;
         let other = || -> Box<dyn FnOnce() -> Option<u64>> {
-            let refusals = Arc::clone(&refusals);
-            Box::new(move || wait_at(&refusals, later))
+            let cache = Arc::clone(&cache);
+            Box::new(move || wait_at(&cache, later))
         };
-        let found = with([other(), other()], || wait_at(&refusals, later));
+        let found = with([other(), other()], || wait_at(&cache, later));
         assert_eq!(found.iter().filter(|wait| wait.is_none()).count(), 1);
     });
 }
 
 #[test]
-fn what_is_forgotten_is_found_no_more() {
+fn an_invalidated_refusal_is_not_found() {
     each(|| {
-        let (refusals, now) = (refusals(), Instant::now());
-        refusals.keep(&key(), REQUEST, refused(SECOND), at(now));
-        let other = Arc::clone(&refusals);
-        // A call that was sent before is refused meanwhile.
+        let (cache, now) = (new(), Instant::now());
+        cache.insert(&key(), REQUEST, refused(SECOND), at(now));
+        let other = Arc::clone(&cache);
+        // A call that was sent before the invalidation is refused meanwhile.
         let late = move || {
             other.keep(&key(), REQUEST, refused(SECOND), at(now));
             wait_at(&other, now)
         };
         with([Box::new(late) as Box<dyn FnOnce() -> _>], || {
-            refusals.forget(&key(), now);
+            cache.invalidate(&key(), now);
             None
         });
-        assert_eq!(wait_at(&refusals, now), None);
+        assert_eq!(wait_at(&cache, now), None);
     });
 }
 
 #[test]
-fn an_admitted_call_ends_what_was_refused_before() {
+fn an_admission_removes_earlier_refusals() {
     each(|| {
-        let (refusals, start) = (refusals(), Instant::now());
-        refusals.keep(&key(), REQUEST, refused(60 * SECOND), at(start));
+        let (cache, start) = (new(), Instant::now());
+        cache.insert(&key(), REQUEST, refused(60 * SECOND), at(start));
         let later = start + SECOND;
         let others = [
-            (refused(60 * SECOND), Trip { sent: start, answered: later }),
-            (admitted(4), Trip { sent: later, answered: later }),
+            (refused(60 * SECOND), RoundTrip { sent: start, answered: later }),
+            (admitted(4), RoundTrip { sent: later, answered: later }),
         ];
         let others = others.map(|(outcome, trip)| -> Box<dyn FnOnce() -> Option<u64>> {
-            let refusals = Arc::clone(&refusals);
+            let cache = Arc::clone(&cache);
             Box::new(move || {
-                refusals.keep(&key(), REQUEST, outcome, trip);
-                wait_at(&refusals, later)
+                cache.insert(&key(), REQUEST, outcome, trip);
+                wait_at(&cache, later)
             })
         });
-        with(others, || wait_at(&refusals, later));
-        assert_eq!(wait_at(&refusals, later), None);
-        // One that was refused after it is kept.
+        with(others, || wait_at(&cache, later));
+        assert_eq!(wait_at(&cache, later), None);
+        // A later refusal is inserted.
         let sent = later + MICRO;
-        refusals.keep(&key(), REQUEST, refused(SECOND), at(sent));
-        assert_eq!(wait_at(&refusals, sent), Some(1_000_000));
+        cache.insert(&key(), REQUEST, refused(SECOND), at(sent));
+        assert_eq!(wait_at(&cache, sent), Some(1_000_000));
     });
 }

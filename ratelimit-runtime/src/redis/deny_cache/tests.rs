@@ -26,17 +26,17 @@ fn key(caller: &str) -> Key {
     Key::compose("", &POLICY, Caller::from(caller).parts())
 }
 
-/// As of a store that answers at once.
-fn keep(refusals: &DenyCache, caller: &str, request: Request<'_>, outcome: Outcome, sent: Instant) {
-    refusals.keep(&key(caller), request, outcome, Trip { sent, answered: sent });
+/// Inserts an answer without latency.
+fn insert(cache: &DenyCache, caller: &str, request: Request<'_>, outcome: Outcome, sent: Instant) {
+    cache.insert(&key(caller), request, outcome, RoundTrip { sent, answered: sent });
 }
 
-fn find(refusals: &DenyCache, caller: &str, request: Request<'_>, now: Instant) -> Option<Outcome> {
-    refusals.find(&key(caller), request, Duration::ZERO, now)
+fn get(cache: &DenyCache, caller: &str, request: Request<'_>, now: Instant) -> Option<Outcome> {
+    cache.get(&key(caller), request, Duration::ZERO, now)
 }
 
-fn is_known(refusals: &DenyCache, caller: &str, cost: u32, now: Instant) -> bool {
-    find(refusals, caller, Request { cost, ..REQUEST }, now).is_some()
+fn is_cached(cache: &DenyCache, caller: &str, cost: u32, now: Instant) -> bool {
+    get(cache, caller, Request { cost, ..REQUEST }, now).is_some()
 }
 
 fn refused(remaining: u32, wait: Duration, more: Duration) -> Outcome {
@@ -49,10 +49,10 @@ fn admitted(remaining: u32) -> Outcome {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
-    let refusals = DenyCache::new(16, 10 * SECOND);
+    let cache = DenyCache::new(16, 10 * SECOND);
     let sent = Instant::now();
-    keep(&refusals, "alice", REQUEST, REFUSED, sent);
-    let at = |micros| find(&refusals, "alice", REQUEST, sent + micros * MICRO);
+    insert(&cache, "alice", REQUEST, REFUSED, sent);
+    let at = |micros| get(&cache, "alice", REQUEST, sent + micros * MICRO);
     let repeated = Outcome {
         more: Micros::ZERO,
         lasts: Micros::ZERO,
@@ -69,40 +69,39 @@ async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_in_a_while_asks_the_store() {
-    let refusals = DenyCache::new(16, SECOND);
+async fn one_call_a_ttl_revalidates() {
+    let cache = DenyCache::new(16, SECOND);
     let sent = Instant::now();
-    keep(&refusals, "alice", REQUEST, REFUSED, sent);
+    insert(&cache, "alice", REQUEST, REFUSED, sent);
     let later = sent + SECOND;
-    assert!(!is_known(&refusals, "alice", 2, later));
-    assert!(is_known(&refusals, "alice", 2, later));
+    assert!(!is_cached(&cache, "alice", 2, later));
+    assert!(is_cached(&cache, "alice", 2, later));
     // No answer came.
-    assert!(!is_known(&refusals, "alice", 2, later + SECOND));
+    assert!(!is_cached(&cache, "alice", 2, later + SECOND));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_refusal_follow_those_of_larger_costs() {
-    let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+async fn a_refusal_implies_those_of_larger_costs() {
+    let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
     let four = Request { cost: 4, ..REQUEST };
-    keep(&refusals, "alice", four, refused(1, 9 * SECOND, 3 * SECOND), now);
+    insert(&cache, "alice", four, refused(1, 9 * SECOND, 3 * SECOND), now);
     let wait = |cost, now| {
-        find(&refusals, "alice", Request { cost, ..REQUEST }, now)
-            .map(|it| it.wait.get() / 1_000_000)
+        get(&cache, "alice", Request { cost, ..REQUEST }, now).map(|it| it.wait.get() / 1_000_000)
     };
     assert_eq!(
         [1, 2, 3, 4, 5].map(|cost| wait(cost, now)),
         [None, Some(3), Some(3), Some(9), Some(9)]
     );
-    // Once a smaller cost could be admitted, it is asked for; the larger one still is refused.
+    // Once Redis may admit a smaller cost, its call is sent; the larger one is still refused.
     let later = now + 3 * SECOND;
     assert_eq!([2, 3, 4].map(|cost| wait(cost, later)), [None, None, Some(6)]);
-    // A call that may wait as long asks.
-    let asks = |max_wait| refusals.find(&key("alice"), four, max_wait, now).is_none();
-    assert!(asks(9 * SECOND) && !asks(8_999_999 * MICRO));
+    // A call that may wait as long is sent.
+    let is_sent = |max_wait| cache.get(&key("alice"), four, max_wait, now).is_none();
+    assert!(is_sent(9 * SECOND) && !is_sent(8_999_999 * MICRO));
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_refusal_follow_those_of_smaller_thresholds_where_both_see_the_same_count() {
+async fn a_refusal_implies_those_of_smaller_thresholds_if_both_see_the_same_count() {
     let period = Duration::from_secs(60);
     for (of, is_window) in [
         (Policy::sliding_window as fn(_, _, _) -> _, true),
@@ -110,11 +109,11 @@ async fn of_a_refusal_follow_those_of_smaller_thresholds_where_both_see_the_same
         (Policy::sliding_counter, false),
         (Policy::token_bucket, false),
     ] {
-        let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+        let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
         let [five, four, six]: [Policy; 3] = [5, 4, 6].map(|threshold| of("p", period, threshold));
-        keep(&refusals, "alice", Request { policy: &five, ..REQUEST }, REFUSED, now);
+        insert(&cache, "alice", Request { policy: &five, ..REQUEST }, REFUSED, now);
         let wait = |policy, cost| {
-            let found = find(&refusals, "alice", Request { policy, cost, ..REQUEST }, now)?;
+            let found = get(&cache, "alice", Request { policy, cost, ..REQUEST }, now)?;
             Some((found.wait.get(), found.remaining))
         };
         let known = |remaining| is_window.then_some((3_000_000, remaining));
@@ -130,32 +129,32 @@ async fn of_a_refusal_follow_those_of_smaller_thresholds_where_both_see_the_same
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_speaks_for_no_other_call() {
-    let refusals = DenyCache::new(1, 10 * SECOND);
+async fn a_refusal_is_of_no_other_call() {
+    let cache = DenyCache::new(1, 10 * SECOND);
     let now = Instant::now();
-    keep(&refusals, "alice", REQUEST, REFUSED, now);
+    insert(&cache, "alice", REQUEST, REFUSED, now);
     for other in [
         Request { cost: 1, ..REQUEST },
         Request { op: Op::Peek, ..REQUEST },
         Request { id: Some(1), ..REQUEST },
         Request { policy: &POLICY.count_rejected(), ..REQUEST },
     ] {
-        assert_eq!(find(&refusals, "alice", other, now), None);
+        assert_eq!(get(&cache, "alice", other, now), None);
     }
-    assert!(!is_known(&refusals, "bob", 2, now));
-    refusals.forget(&key("bob"), now);
-    assert!(is_known(&refusals, "alice", 2, now));
-    refusals.forget(&key("alice"), now);
-    assert!(!is_known(&refusals, "alice", 2, now));
-    // Room for one: the newer refusal takes it.
+    assert!(!is_cached(&cache, "bob", 2, now));
+    cache.invalidate(&key("bob"), now);
+    assert!(is_cached(&cache, "alice", 2, now));
+    cache.invalidate(&key("alice"), now);
+    assert!(!is_cached(&cache, "alice", 2, now));
+    // With one entry, the newer refusal evicts the older.
     let later = now + MICRO;
-    keep(&refusals, "alice", REQUEST, REFUSED, later);
-    keep(&refusals, "bob", REQUEST, REFUSED, later);
-    assert!(!is_known(&refusals, "alice", 2, later) && is_known(&refusals, "bob", 2, later));
+    insert(&cache, "alice", REQUEST, REFUSED, later);
+    insert(&cache, "bob", REQUEST, REFUSED, later);
+    assert!(!is_cached(&cache, "alice", 2, later) && is_cached(&cache, "bob", 2, later));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_contradicts_a_refusal_ends_it() {
+async fn an_outcome_that_contradicts_a_refusal_removes_it() {
     let other = POLICY.tier(Duration::from_secs(3_600), 9);
     let minute = 60 * SECOND;
     let with = |cost| Request { cost, ..REQUEST };
@@ -171,112 +170,112 @@ async fn an_answer_that_contradicts_a_refusal_ends_it() {
         (with(4), refused(0, minute, 2 * SECOND), true),
         (with(4), refused(0, 2 * SECOND, SECOND), true),
         (with(4), refused(0, minute, 3 * SECOND), false),
-        // Taken by other numbers: what that is in these, the store knows.
+        // Taken under other numbers: the effect on these is unknown.
         (Request { policy: &other, ..with(1) }, admitted(8), true),
         (Request { policy: &other, ..with(1) }, refused(0, SECOND, SECOND), false),
         (Request { policy: &POLICY.count_rejected(), ..with(1) }, refused(0, SECOND, SECOND), true),
     ] {
-        let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
-        keep(&refusals, "alice", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
-        keep(&refusals, "bob", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
-        keep(&refusals, "alice", request, answer, now);
-        let wait = find(&refusals, "alice", with(1), now).map(|it| it.wait);
+        let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+        insert(&cache, "alice", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
+        insert(&cache, "bob", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
+        insert(&cache, "alice", request, answer, now);
+        let wait = get(&cache, "alice", with(1), now).map(|it| it.wait);
         assert_eq!(
             wait != Some(Micros::new(3_000_000)),
             is_ended,
             "cost {}: {answer:?}",
             request.cost
         );
-        assert!(is_known(&refusals, "bob", 1, now));
+        assert!(is_cached(&cache, "bob", 1, now));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_small_call_that_is_admitted_leaves_refusals_of_large_ones() {
-    let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+    let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
     let four = Request { cost: 4, ..REQUEST };
-    keep(&refusals, "alice", four, refused(2, 9 * SECOND, 3 * SECOND), now);
-    keep(&refusals, "alice", Request { cost: 1, ..REQUEST }, admitted(1), now);
-    assert!(is_known(&refusals, "alice", 3, now));
+    insert(&cache, "alice", four, refused(2, 9 * SECOND, 3 * SECOND), now);
+    insert(&cache, "alice", Request { cost: 1, ..REQUEST }, admitted(1), now);
+    assert!(is_cached(&cache, "alice", 3, now));
     // Three units were left where there had been two.
-    keep(&refusals, "alice", Request { cost: 2, ..REQUEST }, admitted(1), now);
-    assert!(!is_known(&refusals, "alice", 3, now) && !is_known(&refusals, "alice", 4, now));
+    insert(&cache, "alice", Request { cost: 2, ..REQUEST }, admitted(1), now);
+    assert!(!is_cached(&cache, "alice", 3, now) && !is_cached(&cache, "alice", 4, now));
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_need_not_come_in_the_order_of_their_calls() {
-    let (refusals, sent) = (DenyCache::new(16, 10 * SECOND), Instant::now());
-    let at = |sent, answered| Trip { sent, answered };
-    // The wait is known no better than by the time that the call was on its way.
-    refusals.keep(&key("alice"), REQUEST, REFUSED, at(sent, sent + SECOND));
-    refusals.keep(&key("alice"), REQUEST, REFUSED, at(sent + SECOND, sent + SECOND));
-    let wait = |now| find(&refusals, "alice", REQUEST, now).map(|it| it.wait);
+async fn replies_may_arrive_out_of_order() {
+    let (cache, sent) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+    let at = |sent, answered| RoundTrip { sent, answered };
+    // The wait is counted from before the call was sent.
+    cache.insert(&key("alice"), REQUEST, REFUSED, at(sent, sent + SECOND));
+    cache.insert(&key("alice"), REQUEST, REFUSED, at(sent + SECOND, sent + SECOND));
+    let wait = |now| get(&cache, "alice", REQUEST, now).map(|it| it.wait);
     assert_eq!(wait(sent + SECOND), Some(Micros::new(3_000_000)));
-    // One that was sent earlier says nothing new.
+    // A reply to an earlier call is out of date.
     let late = refused(0, 60 * SECOND, 60 * SECOND);
-    refusals.keep(&key("alice"), REQUEST, late, at(sent, sent + SECOND));
+    cache.insert(&key("alice"), REQUEST, late, at(sent, sent + SECOND));
     assert_eq!(wait(sent + SECOND), Some(Micros::new(3_000_000)));
-    // Nor does one that was sent before the admission was known.
-    refusals.keep(&key("alice"), REQUEST, admitted(2), at(sent + SECOND, sent + 2 * SECOND));
-    refusals.keep(&key("alice"), REQUEST, late, at(sent + 2 * SECOND, sent + 2 * SECOND));
+    // And so is one to a call that was sent before the admission was known.
+    cache.insert(&key("alice"), REQUEST, admitted(2), at(sent + SECOND, sent + 2 * SECOND));
+    cache.insert(&key("alice"), REQUEST, late, at(sent + 2 * SECOND, sent + 2 * SECOND));
     assert_eq!(wait(sent + 2 * SECOND), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_before_a_reset_is_not_kept_after_it() {
-    let refusals = DenyCache::new(16, 10 * SECOND);
+async fn a_refusal_from_before_a_reset_is_not_inserted_after_it() {
+    let cache = DenyCache::new(16, 10 * SECOND);
     let sent = Instant::now();
     tokio::time::advance(SECOND).await;
     let reset = Instant::now();
-    refusals.forget(&key("alice"), reset);
-    keep(&refusals, "alice", REQUEST, REFUSED, sent);
-    assert!(!is_known(&refusals, "alice", 2, reset));
+    cache.invalidate(&key("alice"), reset);
+    insert(&cache, "alice", REQUEST, REFUSED, sent);
+    assert!(!is_cached(&cache, "alice", 2, reset));
     let sent = reset + MICRO;
-    keep(&refusals, "alice", REQUEST, REFUSED, sent);
-    assert!(is_known(&refusals, "alice", 2, sent));
+    insert(&cache, "alice", REQUEST, REFUSED, sent);
+    assert!(is_cached(&cache, "alice", 2, sent));
 }
 
 #[tokio::test(start_paused = true)]
-async fn exhausted_keys_that_share_a_row_are_both_known() {
-    let (refusals, now) = (DenyCache::new(2, 10 * SECOND), Instant::now());
-    let keep = |caller| keep(&refusals, caller, REQUEST, REFUSED, now);
-    let is_known = |caller| is_known(&refusals, caller, 2, now);
-    keep("alice");
-    keep("bob");
-    assert!(is_known("alice") && is_known("bob"));
-    // No more than fit: the oldest goes.
-    keep("carol");
-    assert!(!is_known("alice") && is_known("bob") && is_known("carol"));
+async fn exhausted_keys_of_one_set_are_both_cached() {
+    let (cache, now) = (DenyCache::new(2, 10 * SECOND), Instant::now());
+    let insert = |caller| insert(&cache, caller, REQUEST, REFUSED, now);
+    let is_cached = |caller| is_cached(&cache, caller, 2, now);
+    insert("alice");
+    insert("bob");
+    assert!(is_cached("alice") && is_cached("bob"));
+    // The oldest is evicted.
+    insert("carol");
+    assert!(!is_cached("alice") && is_cached("bob") && is_cached("carol"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_takes_no_more_memory_than_its_steps() {
-    let (refusals, start) = (DenyCache::new(1, 10 * SECOND), Instant::now());
+    let (cache, start) = (DenyCache::new(1, 10 * SECOND), Instant::now());
     let policy = Policy::sliding_window("p", Duration::from_secs(60), 100);
     for cost in 1..=100 {
         let request = Request { policy: &policy, cost, ..REQUEST };
         let refusal = refused(0, cost * SECOND, SECOND);
-        keep(&refusals, "alice", request, refusal, start + cost * MICRO);
-        let row = refusals.row(&key("alice")).unwrap();
-        assert_eq!(row.entries.len(), 1);
-        assert!(row.entries[0].steps.len() <= 8);
+        insert(&cache, "alice", request, refusal, start + cost * MICRO);
+        let set = cache.set(&key("alice")).unwrap();
+        assert_eq!(set.entries.len(), 1);
+        assert!(set.entries[0].steps.len() <= 8);
     }
-    assert!(is_known(&refusals, "alice", 2, start + SECOND));
-    // As the documentation of `deny_cache` has it.
-    let most = size_of::<Entry>() + 8 * staircase::STEP;
+    assert!(is_cached(&cache, "alice", 2, start + SECOND));
+    // The bound in the documentation of `deny_cache`.
+    let most = size_of::<Entry>() + 8 * steps::STEP_BYTES;
     assert!(most <= 1_024, "{most} bytes and the key");
 }
 
 #[tokio::test(start_paused = true)]
-async fn penalties_and_admissions_are_not_kept_and_none_may_be() {
+async fn penalties_and_admissions_are_not_cached_and_nothing_without_entries() {
     let penalty = POLICY.count_rejected();
     let penal = Request { policy: &penalty, ..REQUEST };
-    let (refusals, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
-    keep(&refusals, "alice", penal, REFUSED, now);
-    keep(&refusals, "alice", REQUEST, admitted(1), now);
-    assert_eq!(find(&refusals, "alice", penal, now), None);
-    assert_eq!(find(&refusals, "alice", REQUEST, now), None);
+    let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+    insert(&cache, "alice", penal, REFUSED, now);
+    insert(&cache, "alice", REQUEST, admitted(1), now);
+    assert_eq!(get(&cache, "alice", penal, now), None);
+    assert_eq!(get(&cache, "alice", REQUEST, now), None);
     let off = DenyCache::new(0, 10 * SECOND);
-    keep(&off, "alice", REQUEST, REFUSED, now);
-    assert_eq!(find(&off, "alice", REQUEST, now), None);
+    insert(&off, "alice", REQUEST, REFUSED, now);
+    assert_eq!(get(&off, "alice", REQUEST, now), None);
 }

@@ -4,7 +4,7 @@ fn parse(url: &str) -> Target {
     Target::parse(url, &Tls::default()).unwrap()
 }
 
-fn why(url: &str) -> String {
+fn fault(url: &str) -> String {
     match Target::parse(url, &Tls::default()).err() {
         Some(ConnectFault::Malformed(why)) => why,
         Some(ConnectFault::UnknownScheme(scheme)) => format!("scheme {scheme}"),
@@ -51,23 +51,24 @@ fn a_primary_by_its_sentinels() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    assert_eq!(why("localhost:6379"), "it has no scheme");
+fn the_fault_is_named() {
+    assert_eq!(fault("localhost:6379"), "it has no scheme");
     for scheme in ["http", "redis+x", "memory+cluster", "unixs", "rediss+unix"] {
-        assert_eq!(why(&format!("{scheme}://host")), format!("scheme {scheme}"));
+        assert_eq!(fault(&format!("{scheme}://host")), format!("scheme {scheme}"));
     }
-    assert!(why("redis+sentinel://a:1").contains("name of the primary is missing"));
-    assert!(why("redis+cluster://a:1/2").contains("no databases"));
+    assert!(fault("redis+sentinel://a:1").contains("name of the primary is missing"));
+    assert!(fault("redis+cluster://a:1/2").contains("no databases"));
     assert!(
-        why("redis://a?timeout=5").contains("unknown parameter `timeout`; allowed are `protocol`")
+        fault("redis://a?timeout=5")
+            .contains("unknown parameter `timeout`; allowed are `protocol`")
     );
-    assert!(why("redis://a/x").contains("database number"));
-    assert!(why("redis+cluster://a:1,").contains("Missing hostname"));
-    assert!(why("unix:///s?timeout=5").contains("unknown parameter `timeout`"));
+    assert!(fault("redis://a/x").contains("database number"));
+    assert!(fault("redis+cluster://a:1,").contains("Missing hostname"));
+    assert!(fault("unix:///s?timeout=5").contains("unknown parameter `timeout`"));
 }
 
 #[test]
-fn no_message_holds_a_piece_of_a_login() {
+fn no_message_contains_a_piece_of_a_login() {
     const LOGINS: [&str; 14] = [
         "hunter:ab?zebra",
         "hunter:ab?zebra=okapi",
@@ -119,23 +120,23 @@ fn no_message_holds_a_piece_of_a_login() {
         urls.push(url.to_owned());
     }
     for url in urls {
-        let why = why(&url);
+        let message = fault(&url);
         for piece in ["hunter", "zebra", "okapi", "12", "34"] {
-            assert!(!why.contains(piece), "{url}: {why}");
+            assert!(!message.contains(piece), "{url}: {message}");
         }
     }
     let escapes = "special characters in a user name or password are percent-encoded";
     for url in ["redis://me:a?b@host/0", "redis://me:1/b@host", "redis://me:1#b@host"] {
-        assert!(why(url).contains(escapes), "{url}: {}", why(url));
+        assert!(fault(url).contains(escapes), "{url}: {}", fault(url));
     }
 }
 
 #[test]
-fn a_login_with_all_its_characters_escaped_is_read() {
+fn a_percent_encoded_login_is_read() {
     let target = parse("redis://us%40er:p%3Fa%2Fs%23s%40@host:1/7");
     let settings = target.servers[0].redis_settings();
     assert_eq!((settings.username(), settings.password()), (Some("us@er"), Some("p?a/s#s@")));
     assert_eq!(addresses(&target), ["host:1"]);
-    // No part of a login.
+    // An `@` in a path is no part of a login.
     assert_eq!(addresses(&parse("unix:///run/redis@main.sock")), ["/run/redis@main.sock"]);
 }

@@ -1,11 +1,11 @@
-//! Random calls to a store with remembered refusals in front of it, judged by the store alone.
+//! Random calls to a store behind a deny cache, compared with the answers of the store alone.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::time::{Instant, advance};
 
-use super::{DenyCache, Trip, staircase::Staircase};
+use super::{DenyCache, RoundTrip, steps::RefusalSteps};
 use crate::{
     caller::Caller,
     key::Key,
@@ -16,20 +16,20 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(1);
-/// The longest that a call and its answer are on their way.
+/// The longest round trip.
 const LATENCY: Duration = Duration::from_millis(40);
 const PERIOD: Duration = Duration::from_secs(20);
 const OPERATIONS: usize = 20_000;
 
-/// One caller's limit, as seen from one process among several.
+/// One caller's limit on a store that several processes share.
 struct World {
     store: MemoryStore,
-    refusals: DenyCache,
+    cache: DenyCache,
     policies: Vec<Policy>,
     flights: Vec<Flight>,
     /// The admitted calls, with the store's marks of them.
     charged: Vec<(Call, Mark)>,
-    /// When more became free than time alone would free.
+    /// The last instant at which a change, and not time alone, freed units.
     freed: Option<Instant>,
     rng: Rng,
     figures: Figures,
@@ -58,9 +58,9 @@ struct Flight {
 #[derive(Debug, Default)]
 struct Figures {
     repeated: usize,
-    asked: usize,
+    sent: usize,
     stale: usize,
-    /// While a call was asking that came long after the change.
+    /// Stale although the change was long ago: while a call revalidated.
     late: usize,
 }
 
@@ -68,7 +68,7 @@ impl World {
     fn new(policies: Vec<Policy>, seed: u64) -> Self {
         Self {
             store: MemoryStore::new(100, usize::MAX),
-            refusals: DenyCache::new(8, TTL),
+            cache: DenyCache::new(8, TTL),
             policies,
             flights: Vec::new(),
             charged: Vec::new(),
@@ -93,7 +93,8 @@ impl World {
         let outcome = self.store.decide(self.key().subject(), call.request(Op::Take)).unwrap();
         if outcome.admitted {
             self.charged.push((call, outcome.mark));
-            let is_comparable = |other: &Policy| Staircase::new(other).is_about(&call.policy);
+            let is_comparable =
+                |other: &Policy| RefusalSteps::new(other).is_comparable(&call.policy);
             if !self.policies.iter().all(is_comparable) {
                 self.freed = Some(Instant::now());
             }
@@ -101,22 +102,21 @@ impl World {
         outcome
     }
 
-    /// A call by this process: refused by what is remembered, or sent to the store.
+    /// A call of this process: refused by the deny cache, or sent to the store.
     fn call(&mut self) {
         let (call, now, key) = (self.draw(), Instant::now(), self.key());
-        let Some(found) = self.refusals.find(&key, call.request(Op::Take), Duration::ZERO, now)
-        else {
-            self.figures.asked += 1;
+        let Some(found) = self.cache.get(&key, call.request(Op::Take), Duration::ZERO, now) else {
+            self.figures.sent += 1;
             self.flights.push(Flight { call, sent: now, outcome: None });
             return;
         };
         self.figures.repeated += 1;
         let truth = self.store.decide(key.subject(), call.request(Op::Peek)).unwrap();
         let is_exact = !truth.admitted && found.wait <= truth.wait && found.reset <= truth.reset;
-        // What another process frees is known once a call has asked: the next one after a second.
+        // A change by another process is seen at the next revalidation.
         let is_recent = self.freed.is_some_and(|at| now <= at + TTL + LATENCY);
-        let is_asking = self.freed.is_some() && !self.flights.is_empty();
-        assert!(is_exact || is_recent || is_asking, "{call:?}: {found:?}, but {truth:?}");
+        let is_revalidating = self.freed.is_some() && !self.flights.is_empty();
+        assert!(is_exact || is_recent || is_revalidating, "{call:?}: {found:?}, but {truth:?}");
         assert!(
             !found.admitted
                 && found.decided_by == DecidedBy::DenyCache
@@ -127,7 +127,7 @@ impl World {
         self.figures.late += usize::from(!is_exact && !is_recent);
     }
 
-    /// Any of the calls on their way comes to the store, or any of the answers back.
+    /// A call under way reaches the store, or a reply under way arrives.
     fn proceed(&mut self) {
         if self.flights.is_empty() {
             return;
@@ -144,8 +144,8 @@ impl World {
 
     fn land(&mut self, Flight { call, sent, outcome }: Flight) {
         let outcome = outcome.unwrap_or_else(|| self.decide(call));
-        let trip = Trip { sent, answered: Instant::now() };
-        self.refusals.keep(&self.key(), call.request(Op::Take), outcome, trip);
+        let trip = RoundTrip { sent, answered: Instant::now() };
+        self.cache.insert(&self.key(), call.request(Op::Take), outcome, trip);
     }
 
     fn land_all(&mut self, is_due: impl Fn(&Flight) -> bool) {
@@ -155,11 +155,11 @@ impl World {
         }
     }
 
-    /// Units come back by what another process does, or by this one, which then knows of it.
+    /// A reset or a refund by another process, or by this one, which then invalidates.
     fn free(&mut self, is_own: bool) {
         let (key, now) = (self.key(), Instant::now());
         if is_own {
-            self.refusals.forget(&key, now);
+            self.cache.invalidate(&key, now);
         } else {
             self.freed = Some(now);
         }
@@ -172,7 +172,7 @@ impl World {
             self.store.refund(key.subject(), refund);
         }
         if is_own {
-            self.refusals.forget(&key, now);
+            self.cache.invalidate(&key, now);
         }
     }
 
@@ -200,7 +200,7 @@ impl World {
     }
 }
 
-async fn judge(policies: Vec<Policy>) {
+async fn compare(policies: Vec<Policy>) {
     let seed = fastrand::u64(..);
     println!("seed {seed}: {policies:?}");
     let figures = World::new(policies, seed).run().await;
@@ -211,7 +211,7 @@ async fn judge(policies: Vec<Policy>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_refusal_is_repeated_that_the_store_would_not_give() {
+async fn only_refusals_that_the_store_would_give_are_repeated() {
     let of: [fn(&'static str, Duration, u32) -> Policy; 4] = [
         Policy::sliding_window,
         Policy::sliding_counter,
@@ -220,10 +220,10 @@ async fn no_refusal_is_repeated_that_the_store_would_not_give() {
     ];
     for of in of {
         for threshold in [1, 10, 100] {
-            judge(vec![of("p", PERIOD, threshold)]).await;
+            compare(vec![of("p", PERIOD, threshold)]).await;
         }
-        judge(vec![of("p", PERIOD, 10).tier(10 * PERIOD, 30)]).await;
-        judge(vec![of("p", PERIOD, 30), of("p", PERIOD, 40), of("p", PERIOD, 20)]).await;
-        judge(vec![of("p", PERIOD, 30), of("p", 2 * PERIOD, 40)]).await;
+        compare(vec![of("p", PERIOD, 10).tier(10 * PERIOD, 30)]).await;
+        compare(vec![of("p", PERIOD, 30), of("p", PERIOD, 40), of("p", PERIOD, 20)]).await;
+        compare(vec![of("p", PERIOD, 30), of("p", 2 * PERIOD, 40)]).await;
     }
 }

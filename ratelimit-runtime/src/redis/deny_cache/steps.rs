@@ -1,0 +1,199 @@
+//! The refusals that follow from those of Redis.
+
+use std::time::Duration;
+
+use ratelimit_core::Algorithm;
+use tokio::time::Instant;
+
+use crate::{
+    policy::Policy,
+    request::{DecidedBy, Mark, Op, Outcome, Request},
+    time::Micros,
+};
+
+/// The instants when a call was sent to Redis and when its reply came.
+#[derive(Clone, Copy)]
+pub(in crate::redis) struct RoundTrip {
+    pub(in crate::redis) sent: Instant,
+    pub(in crate::redis) answered: Instant,
+}
+
+/// The refusals of one key under policies that can be compared, as steps: the larger the cost, the
+/// longer the refusal.
+///
+/// A refusal of cost `c` with `r` units left adds two steps. Calls of cost `c` or more are refused
+/// until its wait is over, and calls of more than `r` until one more unit is available. So the newest
+/// refusal alone covers every cost; older ones only make waits longer and more exact.
+pub(super) struct RefusalSteps {
+    /// One of the policies.
+    policy: Policy,
+    /// The oldest comes first.
+    steps: Vec<Step>,
+    /// While one call revalidates, steps older than the TTL refuse the others: until this instant at
+    /// the latest.
+    revalidating_until: Option<Instant>,
+}
+
+/// The most steps, which bounds the memory of a key.
+const MAX_STEPS: usize = 8;
+
+#[cfg(test)]
+pub(super) const STEP_BYTES: usize = size_of::<Step>();
+
+/// Units are counted from the threshold down, so that one step serves several thresholds.
+struct Step {
+    /// Refuses calls that would leave at most this much of the first threshold.
+    spare: i64,
+    /// The earliest end of the refusal.
+    end: Instant,
+    /// The instant from which the step needs revalidation: one TTL after the call was sent.
+    fresh_until: Instant,
+    tier: u8,
+    /// The first threshold less the units left in the tier.
+    used: i64,
+    /// The earliest instant of the full quota.
+    reset_at: Instant,
+}
+
+impl RefusalSteps {
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self { policy: *policy, steps: Vec::new(), revalidating_until: None }
+    }
+
+    /// Returns `true` if refusals under this policy can be compared with these.
+    pub(super) fn is_comparable(&self, policy: &Policy) -> bool {
+        // Only here do two thresholds see the same count: the rate of a bucket and the weights of a
+        // counter's windows depend on the threshold.
+        let is_window = |it: &Policy| {
+            matches!(it.algorithm(), Algorithm::SlidingWindow | Algorithm::FixedWindow)
+                && it.tiers().len() == 1
+                && !it.counts_rejected()
+        };
+        self.policy == *policy
+            || is_window(&self.policy)
+                && is_window(policy)
+                && self.policy.longest_period() == policy.longest_period()
+    }
+
+    /// Returns the refusal that Redis would give. None if no step refuses, or if this call is the one
+    /// that revalidates.
+    pub(super) fn get(
+        &mut self,
+        request: Request<'_>,
+        ttl: Duration,
+        now: Instant,
+    ) -> Option<Outcome> {
+        self.steps.retain(|it| now < it.end);
+        let is_revalidating = self.revalidating_until.is_some_and(|until| now < until);
+        let spare = spare(request.policy, request.cost);
+        let mut refusing = self.steps.iter().filter(|it| spare <= it.spare);
+        let usable = refusing.clone().filter(|it| is_revalidating || now < it.fresh_until);
+        let Some(step) = usable.max_by_key(|it| it.end) else {
+            if refusing.next().is_some() {
+                self.revalidating_until = Some(now + ttl);
+            }
+            return None;
+        };
+        let left = threshold(request.policy) - step.used;
+        Some(Outcome {
+            admitted: false,
+            tier: step.tier,
+            remaining: u32::try_from(left.max(0)).unwrap_or(u32::MAX),
+            wait: micros_until(step.end, now),
+            more: Micros::ZERO,
+            reset: micros_until(step.reset_at, now),
+            lasts: Micros::ZERO,
+            mark: Mark::NONE,
+            decided_by: DecidedBy::DenyCache,
+        })
+    }
+
+    /// Returns `true` if by this outcome more is available than these steps admit.
+    pub(super) fn is_contradicted(
+        &self,
+        request: Request<'_>,
+        outcome: Outcome,
+        trip: RoundTrip,
+    ) -> bool {
+        let Request { policy, op, cost, .. } = request;
+        if !self.is_comparable(policy) {
+            // Other numbers recorded units: their effect on these is unknown.
+            return op == Op::Take && (outcome.admitted || policy.counts_rejected());
+        }
+        let Outcome { admitted, remaining, wait, more, .. } = outcome;
+        let contradicts = |units: u32, wait: Micros| {
+            let free_at = trip.answered.checked_add(Duration::from(wait));
+            let spare = spare(policy, units);
+            let mut steps = self.steps.iter();
+            steps.any(|it| spare <= it.spare && free_at.is_some_and(|free_at| free_at < it.end))
+        };
+        if admitted {
+            return contradicts(remaining.saturating_add(cost), Micros::ZERO);
+        }
+        // With several tiers, another one may have fewer units left.
+        (policy.tiers().len() == 1 && contradicts(remaining, Micros::ZERO))
+            || contradicts(remaining.saturating_add(1), more)
+            || contradicts(cost, wait)
+    }
+
+    /// Ends a revalidation: from now on, steps older than the TTL do not refuse.
+    pub(super) fn end_revalidation(&mut self) {
+        self.revalidating_until = None;
+    }
+
+    /// Adds a refusal that contradicts no step.
+    pub(super) fn insert(
+        &mut self,
+        request: Request<'_>,
+        outcome: Outcome,
+        trip: RoundTrip,
+        ttl: Duration,
+    ) {
+        let sent = trip.sent;
+        let fresh_until = sent + ttl;
+        // Replies may arrive out of order: the newest one covers all costs.
+        if self.steps.iter().any(|it| fresh_until < it.fresh_until) {
+            return;
+        }
+        self.end_revalidation();
+        self.steps.retain(|it| sent < it.fresh_until);
+        let Outcome { tier, remaining, wait, more, reset, .. } = outcome;
+        let used = threshold(request.policy) - i64::from(remaining);
+        let at = |micros| sent.checked_add(Duration::from(micros));
+        let next = remaining.saturating_add(1);
+        let cost = request.cost.max(1);
+        for (units, wait) in [(cost, wait), (next.min(cost), more)] {
+            let (Some(end), Some(reset_at)) = (at(wait), at(reset)) else { continue };
+            let spare = spare(request.policy, units);
+            self.steps.retain(|it| spare < it.spare || end < it.end);
+            if self.steps.len() == MAX_STEPS {
+                self.steps.remove(0);
+            }
+            self.steps.reserve_exact(1);
+            self.steps.push(Step { spare, end, fresh_until, tier, used, reset_at });
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+}
+
+/// Returns the first threshold less `units`. Negative if a bucket is larger than the threshold.
+fn spare(policy: &Policy, units: u32) -> i64 {
+    threshold(policy) - i64::from(units)
+}
+
+fn threshold(policy: &Policy) -> i64 {
+    policy.tiers().first().map_or(0, |tier| tier.threshold().into())
+}
+
+/// Returns the microseconds until `end`, rounded up: a call that waits this long is not early.
+fn micros_until(end: Instant, now: Instant) -> Micros {
+    Micros::rounded_up(end.saturating_duration_since(now))
+}
