@@ -36,7 +36,7 @@ async fn patient(url: &str) -> Limiter {
     builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the cluster answers")
 }
 
-/// Whether none of the servers is left alone.
+/// Returns `true` if no circuit breaker is open.
 fn is_well(limiter: &Limiter) -> bool {
     limiter.servers().iter().all(|server| server.failure().is_none())
 }
@@ -67,7 +67,7 @@ async fn a_failover_is_followed_and_touches_no_other_shard() {
     let hurt = harness::wall_clock();
     let hurt_at = Instant::now();
     cluster.nodes[0].kill();
-    let alone = until("the breaker", async || watch.left_alone(hurt_at)).await - hurt_at;
+    let alone = until("the breaker", async || watch.breaker_opened(hurt_at)).await - hurt_at;
     let caller = caller_of(&cluster, 0);
     until("the failover", async || limiter.check(&WIDE, caller).await.ok()).await;
     let back = hurt_at.elapsed();
@@ -82,7 +82,7 @@ async fn a_failover_is_followed_and_touches_no_other_shard() {
         .with("callers of its shard get", lost.answers())
         .with("others get", others.answers())
         .after("slowest call", history.slowest())
-        .after("left alone after", alone)
+        .after("breaker open after", alone)
         .after("last call undecided after", outage(&lost, hurt))
         .after("decided again after", back)
         .print();
@@ -102,7 +102,7 @@ async fn a_stopped_node_without_a_replica_touches_no_other_shard_and_is_found_ag
     until("load", async || (load.admitted() > 500).then_some(())).await;
     let hurt = Instant::now();
     cluster.nodes[1].signal("STOP");
-    let alone = until("the breaker", async || watch.left_alone(hurt)).await - hurt;
+    let alone = until("the breaker", async || watch.breaker_opened(hurt)).await - hurt;
     // Scripts that are gone on one node are no matter of the others.
     let end = hurt + Duration::from_secs(2);
     while Instant::now() < end {
@@ -111,7 +111,7 @@ async fn a_stopped_node_without_a_replica_touches_no_other_shard_and_is_found_ag
     }
     cluster.nodes[1].signal("CONT");
     let healed = Instant::now();
-    let back = until("the node", async || watch.answers_again(healed)).await - healed;
+    let back = until("the node", async || watch.breaker_closed(healed)).await - healed;
     let admitted = load.admitted();
     until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
     let history = load.stop().await;
@@ -121,7 +121,7 @@ async fn a_stopped_node_without_a_replica_touches_no_other_shard_and_is_found_ag
         .with("others get", others.answers())
         .after("slowest call", history.slowest())
         .after("slowest call of others", others.slowest())
-        .after("left alone after", alone)
+        .after("breaker open after", alone)
         .after("decided again after", back)
         .print();
     assert_eq!(others.undecided(), 0, "{}", watch.text());
@@ -140,18 +140,18 @@ async fn a_killed_node_without_a_replica_touches_no_other_shard_and_is_found_aga
     until("load", async || (load.admitted() > 500).then_some(())).await;
     let hurt = Instant::now();
     cluster.nodes[2].kill();
-    let alone = until("the breaker", async || watch.left_alone(hurt)).await - hurt;
+    let alone = until("the breaker", async || watch.breaker_opened(hurt)).await - hurt;
     tokio::time::sleep(Duration::from_secs(2)).await;
     cluster.nodes[2].restart();
     let healed = Instant::now();
-    let back = until("the node", async || watch.answers_again(healed)).await - healed;
+    let back = until("the node", async || watch.breaker_closed(healed)).await - healed;
     let history = load.stop().await;
     let (lost, others) = split(&history, &cluster, 2);
     FaultLine::of("cluster: kill -9 of a node without a replica, restarted after 2 s, 24 tasks")
         .with("callers of its shard get", lost.answers())
         .with("others get", others.answers())
         .after("slowest call", history.slowest())
-        .after("left alone after", alone)
+        .after("breaker open after", alone)
         .after("decided again after", back)
         .print();
     assert_eq!(others.undecided(), 0, "{}", watch.text());
@@ -171,9 +171,12 @@ async fn a_slot_that_no_node_has_touches_no_others() {
     let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
     let watch = Watch::start();
     let load = Load::start(&limiter, WIDE, CALLERS, CALLERS, Duration::from_millis(10));
-    until("slots that are left alone", async || (!is_well(&limiter)).then_some(())).await;
+    until("an open circuit breaker of unassigned slots", async || {
+        (!is_well(&limiter)).then_some(())
+    })
+    .await;
     let servers = limiter.servers();
-    let left_alone: Vec<_> =
+    let open_breakers: Vec<_> =
         servers.iter().filter(|it| it.failure().is_some()).map(ServerStatus::name).collect();
     let admitted = load.admitted();
     until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
@@ -189,13 +192,13 @@ async fn a_slot_that_no_node_has_touches_no_others() {
     FaultLine::of("cluster: a slot that no node has, 24 tasks")
         .with("its callers get", lost.answers())
         .with("others get", others.answers())
-        .with("left alone", left_alone.join(", "))
+        .with("open breakers", open_breakers.join(", "))
         .after("slowest call", history.slowest())
         .after("decided again after", back)
         .print();
     assert_eq!(others.undecided(), 0, "{}", watch.text());
     assert!(lost.undecided() > 0);
-    assert_eq!(left_alone, ["no node"]);
+    assert_eq!(open_breakers, ["unassigned slots"]);
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
     assert!(back < Duration::from_secs(3), "{back:?}");
 }
@@ -271,7 +274,7 @@ async fn nodes_that_send_a_call_in_a_circle_are_given_time_to_agree() {
 
 /// Asks for callers whose slot this node sends on to one that is stopped, until the limiter leaves
 /// a server alone; returns all that it leaves alone.
-async fn left_alone(limiter: &Limiter, callers: &[u32]) -> Vec<String> {
+async fn open_breakers(limiter: &Limiter, callers: &[u32]) -> Vec<String> {
     until("the breaker", async || {
         for caller in callers {
             let reason = unavailable(limiter.check(&WIDE, *caller).await);
@@ -301,11 +304,11 @@ async fn a_node_that_sends_callers_on_is_not_blamed_for_the_one_that_fails_them(
             }
         }
         cluster.nodes[1].signal("STOP");
-        let left_alone = left_alone(&limiter, &moving).await;
+        let open_breakers = open_breakers(&limiter, &moving).await;
         FaultLine::of(&format!("cluster: {moves} to a node that is stopped"))
-            .with("left alone", left_alone.join(", "))
+            .with("open breakers", open_breakers.join(", "))
             .print();
-        assert_eq!(left_alone, [format!("127.0.0.1:{}", cluster.nodes[1].public_port())]);
+        assert_eq!(open_breakers, [format!("127.0.0.1:{}", cluster.nodes[1].public_port())]);
         limiter.check(&WIDE, staying).await.unwrap();
     }
 }

@@ -24,7 +24,7 @@ fn follows(limiter: &Limiter, name: &str) -> bool {
 }
 
 #[tokio::test]
-async fn overrides_on_a_server_that_is_left_alone_are_not_waited_for() {
+async fn overrides_behind_an_open_breaker_are_not_waited_for() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
     let what = Override::new().threshold(2).period(MINUTE);

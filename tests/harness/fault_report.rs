@@ -44,8 +44,7 @@ impl FaultLine {
     }
 }
 
-/// What the runtime logs about the store, with times: when it is left alone, and when it answers
-/// again.
+/// The log of the runtime about the store, with times.
 #[derive(Debug)]
 pub struct Watch {
     runtime: Id,
@@ -72,14 +71,14 @@ impl Watch {
         Self { runtime }
     }
 
-    /// When, first after this instant, the store was left alone.
-    pub fn left_alone(&self, after: Instant) -> Option<Instant> {
-        self.first("is left alone", after)
+    /// Returns the first instant after this one at which a circuit breaker opened.
+    pub fn breaker_opened(&self, after: Instant) -> Option<Instant> {
+        self.first("circuit breaker open", after)
     }
 
-    /// When, first after this instant, the store answered again that had been left alone.
-    pub fn answers_again(&self, after: Instant) -> Option<Instant> {
-        self.first("answers again", after)
+    /// Returns the first instant after this one at which a circuit breaker closed.
+    pub fn breaker_closed(&self, after: Instant) -> Option<Instant> {
+        self.first("circuit breaker closed", after)
     }
 
     /// How often a message with these words was logged.

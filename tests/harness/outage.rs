@@ -29,7 +29,7 @@ pub async fn outage<S>(
     until("load", async || (load.admitted() > 500).then_some(())).await;
     let hurt_at = Instant::now();
     hurt(store);
-    let alone = until("the breaker", async || watch.left_alone(hurt_at)).await - hurt_at;
+    let alone = until("the breaker", async || watch.breaker_opened(hurt_at)).await - hurt_at;
     let seen = load.undecided();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(load.undecided() - seen > 100, "callers are told at once, one after the other");
@@ -44,7 +44,7 @@ pub async fn outage<S>(
         .with("callers get", history.answers())
         .after("slowest call", history.slowest())
         .with("calls of 50 ms or more", history.slower_than(Duration::from_millis(50)))
-        .after("left alone after", alone)
+        .after("breaker open after", alone)
         .after("decided again after", back)
         .print();
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());

@@ -33,7 +33,7 @@ async fn an_unknown_scheme_is_named() {
     assert_eq!(
         error,
         "rate limit store URL: unknown scheme `https`; \
-         the URL has to start with memory://, redis://, rediss://, unix://, redis+cluster:// or \
+         the schemes are memory://, redis://, rediss://, unix://, redis+cluster:// or \
          redis+sentinel://"
     );
 }

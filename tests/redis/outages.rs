@@ -165,7 +165,7 @@ async fn of_both_kinds(url: &str, deadline: Duration) -> [(Limiter, &'static str
 const HASTY: Duration = Duration::from_millis(10);
 
 #[tokio::test]
-async fn a_stalled_redis_is_left_alone_though_every_caller_gives_up_before_the_deadline() {
+async fn a_stalled_redis_opens_the_breaker_though_every_caller_gives_up_before_the_deadline() {
     let server = RedisServer::start();
     for (limiter, connection) in of_both_kinds(&server.url(), DEADLINE).await {
         limiter.check(&POLICY, "warm").await.unwrap();
@@ -179,7 +179,7 @@ async fn a_stalled_redis_is_left_alone_though_every_caller_gives_up_before_the_d
         }
         FaultLine::of(&format!("kill -STOP, callers give up after 10 ms, {connection}"))
             .with("calls given up", given_up)
-            .after("left alone after", start.elapsed())
+            .after("breaker open after", start.elapsed())
             .print();
         assert!(given_up >= 5, "{given_up}");
         // Callers need not give up any more.

@@ -39,7 +39,7 @@ pub(in crate::redis) struct Range {
 }
 
 /// Reads the reply of `CLUSTER SLOTS`: `[first, last, [host, port, ..], ..]` for each range, the
-/// primary before its replicas. A node that does not know its own host is at `host`, to which the
+/// primary before its replicas. A node that reports no host of its own is at `host`, to which the
 /// command was sent.
 pub(in crate::redis) fn ranges(reply: &Value, host: &str) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else { return None };

@@ -62,7 +62,7 @@ impl SlotMap {
         Self {
             slots: (0..SLOTS).map(|_| AtomicU16::new(UNASSIGNED)).collect(),
             nodes: RwLock::default(),
-            unassigned: RwLock::new(no_node()),
+            unassigned: RwLock::new(breaker()),
             seeds: target.servers,
             protocol: target.protocol,
             tls: target.tls,
@@ -195,7 +195,7 @@ impl SlotMap {
         if is_complete {
             // No call would close it: only calls of unassigned slots use it.
             let mut unassigned = self.unassigned.write().unwrap_or_else(PoisonError::into_inner);
-            removed.push(mem::replace(&mut *unassigned, no_node()));
+            removed.push(mem::replace(&mut *unassigned, breaker()));
         }
         // Nodes without slots are removed.
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
@@ -206,8 +206,9 @@ impl SlotMap {
     }
 }
 
-fn no_node() -> Arc<Breaker> {
-    Breaker::new("no node".to_owned())
+/// Returns a closed breaker of unassigned slots.
+fn breaker() -> Arc<Breaker> {
+    Breaker::new("unassigned slots".to_owned())
 }
 
 /// Returns the host of an address.

@@ -96,7 +96,7 @@ fn an_invalidated_refusal_is_not_found() {
         let other = Arc::clone(&cache);
         // A call that was sent before the invalidation is refused meanwhile.
         let late = move || {
-            other.keep(&key(), REQUEST, refused(SECOND), at(now));
+            other.insert(&key(), REQUEST, refused(SECOND), at(now));
             wait_at(&other, now)
         };
         with([Box::new(late) as Box<dyn FnOnce() -> _>], || {

@@ -215,7 +215,7 @@ async fn replies_may_arrive_out_of_order() {
     let late = refused(0, 60 * SECOND, 60 * SECOND);
     cache.insert(&key("alice"), REQUEST, late, at(sent, sent + SECOND));
     assert_eq!(wait(sent + SECOND), Some(Micros::new(3_000_000)));
-    // And so is one to a call that was sent before the admission was known.
+    // And so is one to a call that was sent before the reply with the admission.
     cache.insert(&key("alice"), REQUEST, admitted(2), at(sent + SECOND, sent + 2 * SECOND));
     cache.insert(&key("alice"), REQUEST, late, at(sent + 2 * SECOND, sent + 2 * SECOND));
     assert_eq!(wait(sent + 2 * SECOND), None);
