@@ -1,4 +1,4 @@
-//! What was written in the attribute, spans intact; nothing is judged here but the grammar.
+//! The arguments of the attribute as written, with their spans. Only the grammar is checked here.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::{
@@ -10,7 +10,7 @@ use syn::{
 
 use crate::errors::Errors;
 
-/// The arguments; `None` where one was not given.
+/// The arguments; `None` for each that is absent.
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) period: Option<Arg<Expr>>,
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     pub(crate) krate: Option<Arg<Path>>,
 }
 
-/// An argument's name, where it stands, and its value.
+/// An argument: its name, with the span, and its value.
 pub(crate) struct Arg<T> {
     pub(crate) name: Ident,
     pub(crate) value: T,
@@ -44,6 +44,7 @@ pub(crate) struct TierArgs {
     pub(crate) threshold: Option<Arg<Expr>>,
 }
 
+/// The names of all arguments.
 const NAMES: [&str; 16] = [
     "period",
     "threshold",
@@ -63,9 +64,10 @@ const NAMES: [&str; 16] = [
     "crate",
 ];
 
+/// The names of the arguments of a tier.
 const TIER_NAMES: [&str; 2] = ["period", "threshold"];
 
-/// What other limiters call our arguments.
+/// Names of other rate limiters for these arguments.
 const SYNONYMS: [(&str, &[&str]); 9] = [
     (
         "threshold",
@@ -93,7 +95,7 @@ const SYNONYMS: [(&str, &[&str]); 9] = [
 ];
 
 impl Args {
-    /// Takes in every argument that can be read; the others are errors.
+    /// Parses every argument; those with a syntax error are added to `errors`.
     pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut args = Self::default();
         let all = |input: ParseStream<'_>| {
@@ -105,6 +107,7 @@ impl Args {
         args
     }
 
+    /// Parses one argument after its name.
     fn take(
         &mut self,
         name: Ident,
@@ -154,14 +157,14 @@ impl TierArgs {
     }
 }
 
-/// Reads a list of arguments separated by commas, and goes on after one that cannot be read.
+/// Parses arguments separated by commas, and continues after one with an error.
 fn each_argument(
     input: ParseStream<'_>,
     errors: &mut Errors,
     mut take: impl FnMut(Ident, ParseStream<'_>, &mut Errors) -> syn::Result<()>,
 ) -> syn::Result<()> {
     while !input.is_empty() {
-        let argument = input
+        let parsed = input
             .call(Ident::parse_any)
             .map_err(|error| {
                 let message = "expected an argument such as `period = 30`";
@@ -174,7 +177,7 @@ fn each_argument(
                 }
                 Err(input.error("expected a `,` before the next argument"))
             });
-        if let Err(error) = argument {
+        if let Err(error) = parsed {
             errors.push(error);
             while !input.is_empty() && !input.peek(Token![,]) {
                 input.parse::<TokenTree>()?;
@@ -185,9 +188,9 @@ fn each_argument(
     Ok(())
 }
 
-/// Reads `= value` into the argument's slot.
+/// Parses `= value` into the field.
 fn assign<T: Parse>(
-    slot: &mut Option<Arg<T>>,
+    field: &mut Option<Arg<T>>,
     name: Ident,
     input: ParseStream<'_>,
     errors: &mut Errors,
@@ -202,13 +205,13 @@ fn assign<T: Parse>(
         return Err(needs_a_value());
     }
     let value = input.parse()?;
-    fill(slot, Arg { name, value }, errors);
+    fill(field, Arg { name, value }, errors);
     Ok(())
 }
 
-/// Takes an argument without a value.
+/// Parses an argument without a value.
 fn flag(
-    slot: &mut Option<Arg<()>>,
+    field: &mut Option<Arg<()>>,
     name: Ident,
     input: ParseStream<'_>,
     errors: &mut Errors,
@@ -217,16 +220,17 @@ fn flag(
         let message = format!("`{name}` takes no value: write `{name}`, or leave it out");
         return Err(syn::Error::new(name.span(), message));
     }
-    fill(slot, Arg { name, value: () }, errors);
+    fill(field, Arg { name, value: () }, errors);
     Ok(())
 }
 
-fn fill<T>(slot: &mut Option<Arg<T>>, arg: Arg<T>, errors: &mut Errors) {
-    if slot.is_some() {
+/// Sets the argument; a second one is an error.
+fn fill<T>(field: &mut Option<Arg<T>>, arg: Arg<T>, errors: &mut Errors) {
+    if field.is_some() {
         let name = &arg.name;
         errors.at(name, format!("`{name}` is given twice; keep one of them"));
     } else {
-        *slot = Some(arg);
+        *field = Some(arg);
     }
 }
 
@@ -242,14 +246,14 @@ fn unknown_name(unknown: &str, span: Span, names: &[&str]) -> syn::Error {
     syn::Error::new(span, message)
 }
 
-/// The name that was probably meant, if any comes close.
+/// Returns the most similar name, if one is similar enough.
 pub(crate) fn nearest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
     let distance = |name: &&&str| strsim::damerau_levenshtein(written, name);
     let closest = names.iter().min_by_key(distance)?;
     (distance(&closest) <= 1 + closest.len() / 4).then_some(closest)
 }
 
-/// The names for a message, each in backticks.
+/// Formats the names for a message, each in backticks.
 pub(crate) fn list(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {

@@ -1,5 +1,5 @@
-//! An `async fn` that another attribute has already turned into a function returning a boxed
-//! future, as `#[async_trait]` does with the methods below it: `Box::pin(async move { .. })`.
+//! Functions that return a boxed future: `Box::pin(async move { .. })`. `#[async_trait]` makes them of the
+//! methods below it.
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -10,16 +10,17 @@ use syn::{
 
 /// A body that ends in `Box::pin(async move { .. })`.
 pub(crate) struct Boxed {
-    /// What stands before the future.
+    /// The statements before the future.
     before: Vec<Stmt>,
     pin: Expr,
     future: ExprAsync,
-    /// How many statements of the future stand before the prologue: those that only give the
-    /// arguments the names that the user's body knows them by.
+    /// The number of statements of the future before the prologue: those that only rebind the arguments
+    /// to the names of the user's body.
     bindings: usize,
 }
 
 impl Boxed {
+    /// Parses a body; `None` if it does not end in a boxed future.
     pub(crate) fn parse(body: &TokenStream) -> Option<Self> {
         let mut before = syn::parse::Parser::parse2(Block::parse_within, body.clone()).ok()?;
         let Some(Stmt::Expr(Expr::Call(call), None)) = before.pop() else { return None };
@@ -30,7 +31,7 @@ impl Boxed {
         is_pin.then(|| Self { before, pin: *func, future: future.clone(), bindings })
     }
 
-    /// The first statement that would run on refused calls too.
+    /// Returns the first statement that would run on refused calls too.
     pub(crate) fn runs_too_early(&self) -> Option<&Stmt> {
         self.before.iter().find(|it| match it {
             Stmt::Item(_) => false,
@@ -41,7 +42,7 @@ impl Boxed {
         })
     }
 
-    /// What the future gives, as far as the signature tells.
+    /// Returns the output of the future, if the signature has it.
     pub(crate) fn output(output: &ReturnType) -> Option<TokenStream> {
         let ReturnType::Type(_, pinned) = output else { return None };
         let Type::TraitObject(future) = argument(argument(pinned)?)? else { return None };
@@ -59,7 +60,7 @@ impl Boxed {
         })
     }
 
-    /// The same tokens, with `self` under the name it has where the prologue goes.
+    /// Returns the tokens with `self` under its name at the position of the prologue.
     pub(crate) fn with_self_renamed(&self, tokens: TokenStream) -> TokenStream {
         let bindings = &self.future.block.stmts[..self.bindings];
         if bindings.iter().any(|statement| binds(statement, "__self")) {
@@ -69,6 +70,7 @@ impl Boxed {
         }
     }
 
+    /// Returns the body with `prologue` inside the future.
     pub(crate) fn with_prologue(&self, prologue: &TokenStream) -> TokenStream {
         let Self { before, pin, future, bindings } = self;
         let ExprAsync { attrs, async_token, capture, block, .. } = future;
@@ -81,8 +83,8 @@ impl Boxed {
     }
 }
 
-/// What `#[async_trait]` writes in front of the body, none of which does anything: `let a = a;`,
-/// `let __self = self;`, `let (a, b) = { let __arg1 = __arg1; __arg1 };`, and
+/// Returns `true` for the statements of `#[async_trait]` before the body, which have no effect:
+/// `let a = a;`, `let __self = self;`, `let (a, b) = { let __arg1 = __arg1; __arg1 };`, and
 /// `if let Some(__ret) = None::<R> { .. }`.
 fn is_binding(statement: &Stmt) -> bool {
     match statement {
@@ -113,7 +115,7 @@ fn is_binding(statement: &Stmt) -> bool {
     }
 }
 
-/// Whether an expression does no more than name, copy or clone what the future takes with it.
+/// Returns `true` if an expression only names, copies or clones values for the future.
 fn only_copies(expression: &Expr) -> bool {
     match expression {
         Expr::Path(_) | Expr::Lit(_) => true,
@@ -150,7 +152,7 @@ fn binds(statement: &Stmt, name: &str) -> bool {
     matches!(statement, Stmt::Local(Local { pat: Pat::Ident(pat), .. }) if pat.ident == name)
 }
 
-/// The one type argument of `Pin<..>` and `Box<..>`.
+/// Returns the only type argument of `Pin<..>` or `Box<..>`.
 fn argument(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let PathArguments::AngleBracketed(list) = &path.path.segments.last()?.arguments else {
@@ -162,6 +164,7 @@ fn argument(ty: &Type) -> Option<&Type> {
     }
 }
 
+/// Replaces `self` by `__self`.
 fn rename_self(tokens: TokenStream) -> TokenStream {
     tokens
         .into_iter()

@@ -1,10 +1,11 @@
-//! Everything that is wrong, to be said at once.
+//! The errors of one expansion, reported together.
 
 use std::fmt::Display;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
+/// All errors so far; empty while there is none.
 #[derive(Default)]
 pub(crate) struct Errors(Option<syn::Error>);
 
@@ -14,6 +15,7 @@ impl Errors {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
+    /// Adds an error.
     pub(crate) fn push(&mut self, error: syn::Error) {
         match &mut self.0 {
             Some(errors) => errors.combine(error),
@@ -21,12 +23,12 @@ impl Errors {
         }
     }
 
-    /// The value, or `None` with its error added.
+    /// Returns the value, or adds the error and returns `None`.
     pub(crate) fn or<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// The compile errors, or `None` if all is well.
+    /// Returns the compile errors, or `None` without any.
     pub(crate) fn into_tokens(self) -> Option<TokenStream> {
         self.0.map(|errors| errors.to_compile_error())
     }

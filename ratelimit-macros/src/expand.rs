@@ -1,4 +1,4 @@
-//! What is emitted: the item, and in front of its body one call into the runtime.
+//! The emitted code: the item, with one call into the runtime before its body.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -13,12 +13,13 @@ use crate::{
     value::{Kind, Value},
 };
 
+/// Expands the attribute.
 pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let callsite = stacked::callsite(&arguments);
     let args = Args::parse(arguments, &mut errors);
     let spec = LimitSpec::validate(args, &mut errors);
-    let mut function = match Function::read(item) {
+    let mut function = match Function::parse_item(item) {
         Ok(function) => function,
         Err(error) => {
             errors.push(error);
@@ -26,22 +27,22 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
             return quote!(#item #errors);
         }
     };
-    function.judge(&mut errors);
-    stacked::judge(spec.name.as_ref(), item, &mut errors);
+    function.validate(&mut errors);
+    stacked::validate(spec.name.as_ref(), item, &mut errors);
     if let Some(flag) = &spec.fallible {
         function.make_fallible(flag, &spec.krate, &mut errors);
     }
-    // The item comes first and always: callers, and tools that complete names in it, go on.
+    // The item is always emitted, and first: its callers and completion in it still work.
     match errors.into_tokens() {
-        // Parameters that only an argument names would be reported as unused.
+        // The arguments are gone: parameters that only they name are unused.
         Some(errors) => quote!(#[allow(unused)] #function #errors),
         None => function.with_prologue(&prologue(&spec, &function, &callsite)),
     }
 }
 
-/// One block: what is made in it is gone before the body runs.
+/// Returns the prologue: one block, whose values are dropped before the body runs.
 ///
-/// Everything in it has the one name `it`, which is that of a function first: see
+/// All its bindings have the one name `it`, which is first that of a function: see
 /// [`stacked::callsite`].
 fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
     let LimitSpec { cost, max_wait, on_store_error, skip, key, limiter, krate, .. } = spec;
@@ -56,7 +57,7 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
     };
     let dynamic = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
     let new = quote!(#private::CallBuilder::new(#it()));
-    // A policy that is known only now comes with the call.
+    // A dynamic policy is passed with the call.
     let (new, call, admit) = match dynamic {
         Some(dynamic) => (quote!((#new, #dynamic)), quote!(#it.0), quote!(admit_under(&#it.1))),
         None => (new, quote!(#it), quote!(admit())),
@@ -78,7 +79,7 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
         let limiter = function.localize(expr);
         quote_spanned!(expr.span()=> #call.limiter(&(#limiter));)
     });
-    // One statement a part: what an expression borrows is given back before anything is awaited.
+    // One statement a part: its borrows end before anything is awaited.
     let parts = key.iter().map(|expr| {
         let part = function.localize(expr);
         let private = spanned(&private, expr.span());
@@ -93,7 +94,7 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
         .collect();
     let refused = function.refused(krate, it);
 
-    // The call is gone before anything is awaited, and most calls are decided by then.
+    // The builder is dropped before anything is awaited. Most calls are decided by then.
     let prologue = quote! {
         fn #it() -> &'static #private::Callsite {
             static CALLSITE: #private::Callsite = #private::Callsite::new(#it, #literal, #declaration);
@@ -121,13 +122,13 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
     quote!(#condition { #prologue })
 }
 
-/// A number of units of any unsigned type.
+/// Returns the conversion of a number of any unsigned type into units.
 fn units(private: &TokenStream, span: Span, number: &TokenStream) -> TokenStream {
     let private = spanned(private, span);
     quote_spanned!(span=> #private::Units::units(#private::number(#number).pick()))
 }
 
-/// What the list of all limits says of the function beside its policy.
+/// Returns the declaration of the callsite, for the list of all limits.
 fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     let LimitSpec { tiers, burst, cost, key, dry_run, .. } = spec;
     let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
@@ -149,12 +150,12 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// The source of an expression, on one line.
+/// Returns the source of an expression on one line.
 fn text(expr: &impl ToTokens) -> String {
     expr.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The policy as the runtime makes it, with each value as `emit` writes it.
+/// Returns the policy's constructor call, with each value as `emit` writes it.
 fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> TokenStream {
     let LimitSpec { algorithm, tiers, burst, count_rejected, name, krate, .. } = spec;
     let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);

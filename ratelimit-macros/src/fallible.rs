@@ -1,5 +1,5 @@
-//! A function that is to return `Result<Output, RateLimitError>`: its body in a future of its own,
-//! whose value comes in `Ok`.
+//! `fallible`: the function returns `Result<Output, RateLimitError>`. Its body is a future of its own, whose
+//! output is returned in `Ok`.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -10,15 +10,16 @@ use syn::{
 
 use crate::function::spanned;
 
+/// The rewritten return type of a function, and its body's.
 pub(crate) struct Fallible {
-    /// The type of the body's value.
+    /// The type of the body's output, as written.
     output: Type,
     flag: Ident,
     private: TokenStream,
 }
 
 impl Fallible {
-    /// Puts what is written in a `Result`.
+    /// Replaces the written output by a `Result` of it.
     pub(crate) fn new(written: &mut ReturnType, flag: &Ident, krate: &Path) -> Self {
         let (arrow, output) = match std::mem::replace(written, ReturnType::Default) {
             ReturnType::Type(arrow, output) => (arrow, *output),
@@ -32,10 +33,10 @@ impl Fallible {
         Self { output, flag: flag.clone(), private }
     }
 
-    /// The body's block, as the end of the function.
+    /// Returns the tail expression of the function, with the body inside.
     ///
-    /// The return that is never reached has the compiler expect the type that is written, as
-    /// without the attribute.
+    /// The unreachable return gives the inner future the written type: coercions and `?` work as without
+    /// the attribute.
     pub(crate) fn wrap(&self, body: &TokenStream) -> TokenStream {
         let Self { output, flag, private } = self;
         let (at_flag, at_output) = (flag.span(), output.span());
@@ -58,7 +59,7 @@ impl Fallible {
     }
 }
 
-/// The type with `_` for every `impl Trait`, which cannot be named in a body.
+/// Returns the type with `_` for every `impl Trait`, which cannot be named in a body.
 fn without_impl(ty: Type) -> Type {
     match ty {
         Type::ImplTrait(ty) => {

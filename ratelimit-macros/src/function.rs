@@ -1,5 +1,5 @@
-//! The item: attributes, visibility, signature and body as they were written, and the place where
-//! a prologue goes.
+//! The annotated item: attributes, visibility, signature and body as written, and the position of the
+//! prologue.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -11,6 +11,7 @@ use syn::{
 
 use crate::{boxed_future::Boxed, errors::Errors, fallible::Fallible};
 
+/// A function, with its body as raw tokens.
 pub(crate) struct Function {
     attributes: Vec<Attribute>,
     visibility: Visibility,
@@ -20,8 +21,9 @@ pub(crate) struct Function {
     fallible: Option<Fallible>,
 }
 
+/// The body of a function.
 enum Body {
-    /// Never parsed, so that a half-written body is still the user's and not the attribute's.
+    /// Not parsed, so that errors in a half-written body are reported as without the attribute.
     Plain(TokenStream),
     Boxed(Box<Boxed>),
 }
@@ -51,12 +53,12 @@ impl Parse for Function {
 }
 
 impl Function {
-    /// Reads the item.
+    /// Parses the item.
     ///
     /// # Errors
     ///
-    /// When it is no function; where a function cannot be read, at what was not expected.
-    pub(crate) fn read(item: &TokenStream) -> syn::Result<Self> {
+    /// An error at the first token if it is no function, otherwise at the first unexpected token.
+    pub(crate) fn parse_item(item: &TokenStream) -> syn::Result<Self> {
         syn::parse2(item.clone()).map_err(|error| {
             let is_fn =
                 |token: &TokenTree| matches!(token, TokenTree::Ident(ident) if ident == "fn");
@@ -68,8 +70,8 @@ impl Function {
         })
     }
 
-    /// Every rule about the item.
-    pub(crate) fn judge(&self, errors: &mut Errors) {
+    /// Validates the item.
+    pub(crate) fn validate(&self, errors: &mut Errors) {
         let Signature { asyncness, constness, fn_token, ident: name, .. } = &self.signature;
         match &self.body {
             None => errors.at(
@@ -104,7 +106,7 @@ impl Function {
         }
     }
 
-    /// Makes the function return `Result<Output, RateLimitError>`, as its `flag` asks.
+    /// Changes the return type to `Result<Output, RateLimitError>`, for the argument `flag`.
     pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path, errors: &mut Errors) {
         if let Some((_, Body::Boxed(_))) = self.body {
             errors.at(
@@ -118,8 +120,8 @@ impl Function {
         }
     }
 
-    /// A refusal as the function returns it, reported from the first token of the output to the
-    /// last where the output cannot carry it.
+    /// Returns the conversion of a refusal into the output. If the output cannot carry it, the compiler
+    /// marks the output from its first token to its last.
     pub(crate) fn refused(&self, krate: &Path, refusal: &Ident) -> TokenStream {
         if self.fallible.is_some() {
             return quote!(#krate::__private::Err(#refusal));
@@ -130,12 +132,12 @@ impl Function {
         quote!(#krate::#refused)
     }
 
-    /// Whether the function has a `Self` type that the prologue can name.
+    /// Returns `true` if the prologue can name a `Self` type.
     pub(crate) fn has_receiver(&self) -> bool {
         self.signature.receiver().is_some()
     }
 
-    /// Tokens of an argument's expression, as they have to be written in the prologue.
+    /// Returns the tokens of an argument's expression for the position of the prologue.
     pub(crate) fn localize(&self, expression: impl ToTokens) -> TokenStream {
         match &self.body {
             Some((_, Body::Boxed(boxed))) => boxed.with_self_renamed(expression.to_token_stream()),
@@ -143,8 +145,8 @@ impl Function {
         }
     }
 
-    /// Where the user wrote what the function returns: its first token and its last; the name if
-    /// it returns nothing.
+    /// Returns the spans of the first and the last token of the written output, or of the function's name
+    /// if there is none.
     fn output_spans(&self) -> (Span, Span) {
         let Signature { output, ident: name, .. } = &self.signature;
         let boxed = matches!(self.body, Some((_, Body::Boxed(_))));
@@ -158,8 +160,8 @@ impl Function {
         (first, tokens.last().map_or(first, |token| token.span()))
     }
 
-    /// The function with `prologue` in front of its body, which keeps its own block: what it
-    /// declares cannot reach the prologue.
+    /// Returns the function with `prologue` before its body. The body keeps its own block, so that its
+    /// items cannot shadow names of the prologue.
     pub(crate) fn with_prologue(&self, prologue: &TokenStream) -> TokenStream {
         let Self { attributes, visibility, signature, body, semicolon, fallible } = self;
         let body = body.as_ref().map(|(brace, body)| {
@@ -188,17 +190,18 @@ impl ToTokens for Function {
     }
 }
 
-/// Braces where the user's stand, but from an expansion: around a body on one line the user's own
-/// would be reported as unnecessary, and `cargo fix` would remove those of the function.
+/// Returns braces at the position of the user's, but from an expansion. Around a body on one line, the
+/// user's own are reported as unnecessary, and `cargo fix` removes those of the function.
 fn inner_block(brace: &Brace) -> Brace {
     Brace(Span::mixed_site().located_at(brace.span.join()))
 }
 
+/// Returns an inner attribute as an outer one.
 fn outer(attribute: Attribute) -> Attribute {
     Attribute { style: syn::AttrStyle::Outer, ..attribute }
 }
 
-/// The same tokens, each at `span`.
+/// Returns the tokens, each with the span `span`.
 pub(crate) fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {
     let respan = |mut token: TokenTree| {
         token.set_span(span);

@@ -1,8 +1,11 @@
-//! The attribute of [`ratelimit-runtime`](https://docs.rs/ratelimit-runtime), which re-exports it:
-//! depend on that crate.
+//! The attribute `#[rate_limit]` of [`ratelimit-runtime`](https://docs.rs/ratelimit-runtime). Depend on
+//! that crate, which re-exports it.
 //!
-//! What was written (`args`) -> what is valid (`limit`) -> where it goes (`function`) -> what is
-//! emitted (`expand`).
+//! The stages, one file each: the arguments as written (`args`), the valid limit (`limit`), the
+//! annotated item (`function`), the emitted code (`expand`). Errors of all stages are collected
+//! (`errors`).
+//!
+//! This crate depends on `ratelimit-core` for the rules, and never on the runtime.
 
 mod args;
 mod boxed_future;
@@ -16,7 +19,7 @@ mod value;
 
 use proc_macro::TokenStream;
 
-// Its manual stands where the runtime re-exports it: the examples there compile.
+// The manual is at the re-export of the runtime, where its examples compile.
 #[allow(missing_docs, reason = "the manual is the runtime's")]
 #[proc_macro_attribute]
 pub fn rate_limit(arguments: TokenStream, item: TokenStream) -> TokenStream {

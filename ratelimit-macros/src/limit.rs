@@ -1,4 +1,4 @@
-//! What is valid: every compile-time rule about the arguments.
+//! The valid limit: every compile-time rule about the arguments.
 
 use proc_macro2::{Ident, Span};
 use ratelimit_core::{
@@ -13,24 +13,25 @@ use crate::{
     value::{self, Kind, Value},
 };
 
-/// A minute, in microseconds.
+/// The default period in microseconds: 1 min.
 const DEFAULT_PERIOD: u64 = 60_000_000;
+/// The default threshold in units.
 const DEFAULT_THRESHOLD: u64 = 3;
 
-/// What may be written, and what the runtime calls it.
+/// The words of `on_store_error`, each with its variant of the runtime's `OnStoreError`.
 const ON_STORE_ERROR: [(&str, &str); 3] =
     [("local", "Local"), ("deny", "Deny"), ("allow", "Allow")];
 
-/// The arguments, parsed.
+/// A limit: the arguments, parsed and validated.
 pub(crate) struct LimitSpec {
     pub(crate) algorithm: Algorithm,
     pub(crate) tiers: Vec<Tier>,
     pub(crate) burst: Option<Value>,
     pub(crate) cost: Option<Value>,
     pub(crate) max_wait: Option<Value>,
-    /// The runtime's name for it.
+    /// The variant of the runtime's `OnStoreError`.
     pub(crate) on_store_error: Option<&'static str>,
-    /// Where it stands.
+    /// The flag, with its span.
     pub(crate) count_rejected: Option<Ident>,
     pub(crate) skip: Option<Expr>,
     /// The parts of the key; none for the ambient caller.
@@ -38,12 +39,12 @@ pub(crate) struct LimitSpec {
     pub(crate) name: Option<LitStr>,
     pub(crate) limiter: Option<Expr>,
     pub(crate) dry_run: bool,
-    /// Where it stands.
+    /// The flag, with its span.
     pub(crate) fallible: Option<Ident>,
     pub(crate) krate: Path,
 }
 
-/// A tier, and where it stands.
+/// A tier and its position.
 pub(crate) struct Tier {
     pub(crate) period: Value,
     pub(crate) threshold: Value,
@@ -51,7 +52,7 @@ pub(crate) struct Tier {
 }
 
 impl LimitSpec {
-    /// Judges all arguments, and reports everything that is wrong with them.
+    /// Validates all arguments, and adds every error.
     pub(crate) fn validate(args: Args, errors: &mut Errors) -> Self {
         let algorithm = args.algorithm.and_then(|algorithm| {
             let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
@@ -81,13 +82,13 @@ impl LimitSpec {
         spec
     }
 
-    /// Whether the policy is known now, and not only when the function is called.
+    /// Returns `true` if the policy is known at compile time.
     pub(crate) fn is_literal(&self) -> bool {
         let tiers = self.tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]);
         tiers.chain(&self.burst).all(|value| value.number.is_some())
     }
 
-    /// The rules that run on values at run time too.
+    /// Applies the rules that the runtime applies to dynamic values.
     fn apply_rules(&self, errors: &mut Errors) {
         let tier_draft = |tier: &Tier| TierDraft {
             period: tier.period.number,
@@ -115,6 +116,7 @@ impl LimitSpec {
     }
 }
 
+/// Validates the form of `period`, `threshold` and `tier(..)`. Without any, the defaults are one tier.
 fn validate_tiers(
     period: Option<Arg<Expr>>,
     threshold: Option<Arg<Expr>>,
@@ -152,18 +154,20 @@ fn validate_tiers(
     parsed
 }
 
-/// What cannot be read breaks no further rule.
+/// Parses a length of time. A value with a syntax error counts as dynamic, so that it breaks no further
+/// rule.
 fn parse_time(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
     let value = errors.or(value::time(&name.to_string(), expr.clone()));
     value.unwrap_or_else(|| Value::dynamic(expr, Kind::Time))
 }
 
+/// Parses a number of units, as [`parse_time`] does a length of time.
 fn parse_units(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
     let value = errors.or(value::units(&name.to_string(), expr.clone()));
     value.unwrap_or_else(|| Value::dynamic(expr, Kind::Units))
 }
 
-/// A tuple, as written, makes several parts; anything else is one.
+/// Parses the parts of a key: the elements of a tuple literal, or one expression.
 fn parse_key(key: Expr, errors: &mut Errors) -> Vec<Expr> {
     match value::ungrouped(&key) {
         Expr::Tuple(tuple) if tuple.elems.is_empty() => {
@@ -175,6 +179,7 @@ fn parse_key(key: Expr, errors: &mut Errors) -> Vec<Expr> {
     }
 }
 
+/// Returns the name if it is a string literal that is not empty.
 pub(crate) fn validate_name(name: &Expr, errors: &mut Errors) -> Option<LitStr> {
     match value::ungrouped(name) {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if !text.value().is_empty() => {

@@ -1,4 +1,4 @@
-//! Several `#[rate_limit]` on one function: none may count under the name of another.
+//! Several `#[rate_limit]` on one function: each needs a name of its own.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::{Lit, LitStr};
@@ -10,10 +10,10 @@ const MESSAGE: &str = "two `#[rate_limit]` of one function would count under one
     `tier(period = .., threshold = ..)` for each; for different callers, give each attribute a \
     `name = \"..\"` of its own";
 
-/// The function that a prologue begins with, and the name of its bindings.
+/// The name of the function at the start of a prologue, and of its bindings.
 const CALLSITE: &str = "__ratelimit";
 
-/// A name that `arguments` do not contain.
+/// Returns a name that `arguments` do not contain.
 ///
 /// A prologue declares a function of this name before it binds it: a binding may shadow a function,
 /// but not a constant, which no hygiene keeps out of a pattern.
@@ -33,9 +33,9 @@ fn contains(tokens: &TokenStream, name: &str) -> bool {
     })
 }
 
-/// Judges an attribute by those above it, whatever they are imported as: they are expanded already,
-/// and their prologues stand in the body.
-pub(crate) fn judge(name: Option<&LitStr>, item: &TokenStream, errors: &mut Errors) {
+/// Validates the name of an attribute against those above it. Their names come from the prologues in the
+/// body, because they are expanded already; so an import under another name is no way around.
+pub(crate) fn validate(name: Option<&LitStr>, item: &TokenStream, errors: &mut Errors) {
     let mut above = Vec::new();
     find_names(item, &mut above);
     let name = name.map(LitStr::value);
@@ -45,7 +45,7 @@ pub(crate) fn judge(name: Option<&LitStr>, item: &TokenStream, errors: &mut Erro
     }
 }
 
-/// The names in the prologues among the tokens; empty for the function's path.
+/// Collects the names in the prologues among the tokens; empty for the function's path.
 fn find_names(tokens: &TokenStream, names: &mut Vec<String>) {
     let mut tokens = tokens.clone().into_iter();
     let mut after_fn = false;
@@ -65,7 +65,7 @@ fn find_names(tokens: &TokenStream, names: &mut Vec<String>) {
     }
 }
 
-/// The first string literal: a policy begins with its name.
+/// Returns the first string literal: the name is the first argument of a policy.
 fn first_text(token: &TokenTree) -> Option<String> {
     match token {
         TokenTree::Group(group) => group.stream().into_iter().find_map(|token| first_text(&token)),

@@ -1,5 +1,5 @@
-//! Values: a literal is read now, so that it can be judged where it stands; any other expression is
-//! left to the compiler's types and to run time.
+//! Values: literals, which are parsed and validated at their position, and dynamic expressions, which the
+//! compiler's types and the runtime check.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};
@@ -8,11 +8,11 @@ use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, UnOp};
 
 use crate::args::{list, nearest};
 
-/// A number, as far as it is known.
+/// A number of the attribute: literal or dynamic.
 pub(crate) struct Value {
     /// As written.
     pub(crate) expr: Expr,
-    /// The literal's number; microseconds for a length of time.
+    /// The number of a literal, in microseconds for a length of time; `None` if dynamic.
     pub(crate) number: Option<u64>,
     pub(crate) kind: Kind,
 }
@@ -24,18 +24,18 @@ pub(crate) enum Kind {
 }
 
 impl Value {
-    /// A number of our own.
+    /// Returns a number that is not written, such as a default.
     pub(crate) fn known(number: u64, kind: Kind) -> Self {
         let expr = syn::parse_quote!(#number);
         Self { expr, number: Some(number), kind }
     }
 
-    /// An expression that is left to run time.
+    /// Returns an expression that is evaluated at run time.
     pub(crate) fn dynamic(expr: Expr, kind: Kind) -> Self {
         Self { expr, number: None, kind }
     }
 
-    /// The number as the runtime takes it; what is only known at run time is 0 until then.
+    /// Returns the tokens of the number for the runtime; 0 for a dynamic value.
     pub(crate) fn literal(&self, private: &TokenStream) -> TokenStream {
         let number = Literal::u64_unsuffixed(self.number.unwrap_or(0));
         match self.kind {
@@ -45,10 +45,10 @@ impl Value {
     }
 }
 
-/// Microseconds.
+/// The microseconds of one second.
 const SECOND: u64 = 1_000_000;
 
-/// Reads a length of time: a whole number of seconds, a string with units, or an expression.
+/// Parses a length of time: a whole number of seconds, a string with units, or an expression.
 pub(crate) fn time(name: &str, expr: Expr) -> syn::Result<Value> {
     let number = match literal(&expr) {
         None => None,
@@ -76,7 +76,7 @@ pub(crate) fn time(name: &str, expr: Expr) -> syn::Result<Value> {
     Ok(Value { expr, number, kind: Kind::Time })
 }
 
-/// Reads a number of units: an integer literal or an expression.
+/// Parses a number of units: an integer literal or an expression.
 pub(crate) fn units(name: &str, expr: Expr) -> syn::Result<Value> {
     let number = match literal(&expr) {
         None => None,
@@ -91,7 +91,7 @@ pub(crate) fn units(name: &str, expr: Expr) -> syn::Result<Value> {
     Ok(Value { expr, number, kind: Kind::Units })
 }
 
-/// Reads one of a closed set of words.
+/// Parses one of a closed set of words.
 pub(crate) fn word<T: Copy>(name: &str, expr: &Expr, words: &[(&str, T)]) -> syn::Result<T> {
     let written = match ungrouped(expr) {
         Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
@@ -113,6 +113,7 @@ pub(crate) fn word<T: Copy>(name: &str, expr: &Expr, words: &[(&str, T)]) -> syn
     Err(syn::Error::new_spanned(expr, format!("unknown `{name}` `{written}`; {meant}")))
 }
 
+/// A literal as written.
 enum Written<'a> {
     Integer(&'a LitInt),
     /// An integer with a minus sign.
@@ -131,7 +132,7 @@ fn literal(expr: &Expr) -> Option<Written<'_>> {
     }
 }
 
-/// The expression inside parentheses, and inside what a macro put around its parameter.
+/// Returns the expression inside parentheses, and inside the invisible group of a macro's parameter.
 pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => ungrouped(&group.expr),
