@@ -8,7 +8,7 @@ use crate::{
     args::Args,
     errors::Errors,
     function::{Function, spanned},
-    limit::{LimitSpec, Tier},
+    limit::{LimitSpec, TierSpec},
     stacked,
     value::{Kind, Value},
 };
@@ -160,7 +160,7 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let LimitSpec { algorithm, tiers, burst, count_rejected, name, krate, .. } = spec;
     let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);
     let constructor = format_ident!("{}", algorithm.as_str());
-    let mut tiers = tiers.iter().map(|Tier { period, threshold, .. }| {
+    let mut tiers = tiers.iter().map(|TierSpec { period, threshold, .. }| {
         let (period, threshold) = (emit(period), emit(threshold));
         quote!(#period, #threshold)
     });

@@ -25,7 +25,7 @@ const ON_STORE_ERROR: [(&str, &str); 3] =
 /// A limit: the arguments, parsed and validated.
 pub(crate) struct LimitSpec {
     pub(crate) algorithm: Algorithm,
-    pub(crate) tiers: Vec<Tier>,
+    pub(crate) tiers: Vec<TierSpec>,
     pub(crate) burst: Option<Value>,
     pub(crate) cost: Option<Value>,
     pub(crate) max_wait: Option<Value>,
@@ -45,7 +45,7 @@ pub(crate) struct LimitSpec {
 }
 
 /// A tier and its position.
-pub(crate) struct Tier {
+pub(crate) struct TierSpec {
     pub(crate) period: Value,
     pub(crate) threshold: Value,
     at: Ident,
@@ -90,7 +90,7 @@ impl LimitSpec {
 
     /// Applies the rules that the runtime applies to dynamic values.
     fn apply_rules(&self, errors: &mut Errors) {
-        let tier_draft = |tier: &Tier| TierDraft {
+        let tier_draft = |tier: &TierSpec| TierDraft {
             period: tier.period.number,
             threshold: tier.threshold.number,
         };
@@ -122,7 +122,7 @@ fn validate_tiers(
     threshold: Option<Arg<Expr>>,
     tiers: Vec<TierArgs>,
     errors: &mut Errors,
-) -> Vec<Tier> {
+) -> Vec<TierSpec> {
     if tiers.is_empty() {
         let period = match period {
             Some(period) => parse_time(period, errors),
@@ -132,7 +132,7 @@ fn validate_tiers(
             Some(threshold) => parse_units(threshold, errors),
             None => Value::known(DEFAULT_THRESHOLD, Kind::Units),
         };
-        return vec![Tier { period, threshold, at: Ident::new("tier", Span::call_site()) }];
+        return vec![TierSpec { period, threshold, at: Ident::new("tier", Span::call_site()) }];
     }
     for arg in [&period, &threshold].into_iter().flatten() {
         let name = &arg.name;
@@ -148,7 +148,7 @@ fn validate_tiers(
         }
         if let (Some(period), Some(threshold)) = (period, threshold) {
             let period = parse_time(period, errors);
-            parsed.push(Tier { period, threshold: parse_units(threshold, errors), at });
+            parsed.push(TierSpec { period, threshold: parse_units(threshold, errors), at });
         }
     }
     parsed

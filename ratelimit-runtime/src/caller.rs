@@ -1,6 +1,6 @@
 //! The caller of a call: the parts of its key, and the ambient caller of the current task.
-//!
-//! Floor 2: imports `key`. Every room above may import it. Only here tokio's task-local is used for it.
+
+// Floor 2: imports `key`. Every room above may import it.
 
 use std::{fmt, future::Future};
 

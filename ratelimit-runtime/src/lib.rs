@@ -1,34 +1,41 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # How a call is decided
+//! # The path of a call
 //!
-//! In this order:
+//! The items of this crate, in the order in which a call meets them:
 //!
-//! - [`macro@rate_limit`] puts one call into this crate in front of the function's body.
-//! - [`Policy`] says what the limit is: a name, an algorithm, one or more tiers.
-//! - [`Overrides`] say what holds instead of what is written, while the program runs.
-//! - [`caller`] says who is calling; name and caller make one key.
-//! - [`Limiter`] has its store decide: in memory, or one script on Redis.
-//! - [`OnStoreError`] says what a call gets when Redis cannot decide in time.
-//! - A [`Decision`] tells what is left; a [`RateLimitError`] why there is none.
-//! - [`observe`] shows the decisions of annotated functions to the code around them.
-//! - [`FromRejection`] makes the error the function's return value.
+//! 1. [`macro@rate_limit`] puts one call into this crate before the body of a function. [`Limiter::check`]
+//!    makes the same [`Check`] by hand.
+//! 2. [`Policy`] is the limit: a name, an algorithm, and 1 to 8 tiers.
+//! 3. [`Caller`] is the identity that is counted. With the name and the algorithm it makes the key.
+//! 4. [`Overrides`] change the policy or its [`Enforcement`] at run time.
+//! 5. [`Limiter`] decides in its backend: in memory, or by one script on Redis.
+//! 6. [`OnStoreError`] is the answer if Redis cannot decide in time.
+//! 7. A [`Decision`] describes an admitted call and the remaining quota, a [`RateLimitError`] a refused one.
+//! 8. [`FromRejection`] converts the error into the return value of the function.
 //!
-//! Beside it:
+//! Around it:
 //!
+//! - [`observe`] returns the decisions inside a future to the code around it.
 //! - [`policies`] lists the limits of the whole program.
 #![cfg_attr(
     feature = "web",
-    doc = "- [`web`] finds the caller in a request, and makes the answers header fields and responses."
+    doc = "- [`web`] finds the caller in a request, and converts answers into headers and responses."
 )]
 //!
-//! # Further on
+//! # Guide
 //!
-//! The pages of the [`guide`]: how a call is [decided](guide::pipeline), which [algorithm](guide::algorithms), with
-//! tiers and plans, [who is counted](guide::identity), also behind proxies, how to [test](guide::testing) limits without
-//! sleeping, [security](guide::security), [operating](guide::operating) limits and changing them while they hold, setting
-//! up [Redis](guide::redis), what happens when it [fails](guide::failures), what it [costs](guide::capacity), and what
-//! [others](guide::comparison) do better.
+//! The [`guide`] has a page for each subject:
+//!
+//! - the [pipeline](guide::pipeline), step by step,
+//! - [algorithms](guide::algorithms), tiers and plans,
+//! - the [identity](guide::identity) of callers, also behind proxies,
+//! - [tests](guide::testing) of limits without sleeping,
+//! - [security](guide::security),
+//! - [operating](guide::operating) limits, and changing them at run time,
+//! - setting up [Redis](guide::redis), and its [failures](guide::failures),
+//! - the [capacity](guide::capacity) of both stores, measured,
+//! - a [comparison](guide::comparison) with other crates.
 
 mod algorithms;
 pub mod caller;
@@ -74,7 +81,7 @@ pub use registry::{RegisteredPolicy, conflicts, policies};
 pub use rejection::FromRejection;
 pub use request::OnStoreError;
 
-/// All that generated code may name. It changes with the attribute: do not use it.
+/// The items that generated code may name. They change with the attribute: do not use them.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::macro_support::*;

@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use super::{
     Identity, ProblemJson, Respond, refusal_response,
-    service::{Inner, ResponseFuture},
+    service::{InnerService, ResponseFuture},
     set_headers,
 };
 use crate::{
@@ -144,14 +144,14 @@ impl<S, H: Clone> Layer<S> for GateLayer<H> {
     type Service = GateService<S, H>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        GateService { inner: Inner::new(inner), layer: self.clone() }
+        GateService { inner: InnerService::new(inner), layer: self.clone() }
     }
 }
 
 /// The service of a [`GateLayer`].
 #[derive(Clone, Debug)]
 pub struct GateService<S, H = ProblemJson> {
-    inner: Inner<S>,
+    inner: InnerService<S>,
     layer: GateLayer<H>,
 }
 

@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::{
     Identity, ProblemJson, Respond, refusal_response,
-    service::{Inner, ResponseFuture},
+    service::{InnerService, ResponseFuture},
     set_headers,
 };
 use crate::{
@@ -109,14 +109,14 @@ impl<S, H: Clone> Layer<S> for IdentityLayer<H> {
     type Service = IdentityService<S, H>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        IdentityService { inner: Inner::new(inner), layer: self.clone() }
+        IdentityService { inner: InnerService::new(inner), layer: self.clone() }
     }
 }
 
 /// The service of an [`IdentityLayer`].
 #[derive(Clone, Debug)]
 pub struct IdentityService<S, H = ProblemJson> {
-    inner: Inner<S>,
+    inner: InnerService<S>,
     layer: IdentityLayer<H>,
 }
 

@@ -14,20 +14,20 @@ pub type ResponseFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send
 
 /// A service and its readiness. A clone starts unready.
 #[derive(Debug)]
-pub(super) struct Inner<S> {
+pub(super) struct InnerService<S> {
     service: S,
     /// `true` if this value, and not one of its clones, has been polled ready.
     is_ready: bool,
 }
 
-impl<S: Clone> Clone for Inner<S> {
+impl<S: Clone> Clone for InnerService<S> {
     /// Returns an unready clone: readiness belongs to the value that was polled.
     fn clone(&self) -> Self {
         Self::new(self.service.clone())
     }
 }
 
-impl<S> Inner<S> {
+impl<S> InnerService<S> {
     pub(super) fn new(service: S) -> Self {
         Self { service, is_ready: false }
     }
