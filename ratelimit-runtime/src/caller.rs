@@ -65,6 +65,36 @@ impl Caller {
         caller
     }
 
+    /// Returns the caller of one part that is `None`, as a key of `Option::None` has it.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Caller;
+    ///
+    /// assert_ne!(Caller::none(), Caller::from("None"));
+    /// ```
+    #[must_use]
+    pub fn none() -> Self {
+        let mut caller = Self::without_parts();
+        caller.push_none();
+        caller
+    }
+
+    /// Adds all parts of another caller.
+    ///
+    /// ```
+    /// use ratelimit_runtime::Caller;
+    ///
+    /// // `key = (tenant, user)` with a `user` that is `None`.
+    /// let anonymous = Caller::from("acme").join(&Caller::none());
+    /// assert_ne!(anonymous, Caller::from("acme"));
+    /// assert_eq!(Caller::from("acme").join(&Caller::from(42)), Caller::from("acme").and(42));
+    /// ```
+    #[must_use]
+    pub fn join(mut self, other: &Self) -> Self {
+        self.append(other);
+        self
+    }
+
     pub(crate) fn push_or(&mut self) {
         key::push_or(&mut self.parts);
     }
@@ -77,8 +107,9 @@ impl Caller {
         Self { parts: InlineBytes::new() }
     }
 
-    /// Returns the one caller of all calls that have none.
-    pub(crate) fn shared() -> Self {
+    /// Returns the one caller of all calls that have none, for look-ups by operators.
+    #[must_use]
+    pub fn shared() -> Self {
         let mut caller = Self::without_parts();
         key::push_shared(&mut caller.parts);
         caller

@@ -22,6 +22,9 @@ pub mod migration {}
 #[doc = include_str!("guide/operating.md")]
 pub mod operating {}
 
+#[doc = include_str!("guide/admin.md")]
+pub mod admin {}
+
 #[cfg(feature = "overrides")]
 #[doc = include_str!("guide/overrides.md")]
 pub mod overrides {}

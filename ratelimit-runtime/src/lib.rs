@@ -17,7 +17,7 @@
 //! Around it:
 //!
 //! - [`observe`] returns the decisions inside a future to the code around it.
-//! - [`policies`] lists the limits of the whole program.
+//! - [`policies`] lists the limits of the whole program, and [`stats`] counts their calls.
 #![cfg_attr(
     feature = "web",
     doc = "- [`web`] finds the caller in a request, and converts answers into headers and responses."
@@ -33,6 +33,7 @@
 //! - [tests](guide::testing) of limits without sleeping,
 //! - [security](guide::security),
 //! - [operating](guide::operating) limits, and changing them at run time,
+//! - [admin pages](guide::admin) and tools of your own,
 //! - setting up [Redis](guide::redis), and its [failures](guide::failures),
 //! - the [capacity](guide::capacity) of both stores, measured,
 //! - a [comparison](guide::comparison) with other crates.
@@ -80,6 +81,7 @@ pub use ratelimit_macros::rate_limit;
 pub use registry::{RegisteredPolicy, conflicts, policies};
 pub use rejection::FromRejection;
 pub use request::OnStoreError;
+pub use telemetry::stats;
 
 /// The items that generated code may name. They change with the attribute: do not use them.
 #[doc(hidden)]

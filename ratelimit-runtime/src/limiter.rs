@@ -168,6 +168,12 @@ impl Limiter {
         servers.into_iter().map(|(name, failure)| ServerStatus::new(name, failure)).collect()
     }
 
+    /// Returns `true` if this process counts the calls, `false` if Redis does.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.inner.backend.redis().is_none()
+    }
+
     /// Returns the overrides of this limiter's limits, which its clones share.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
@@ -178,10 +184,6 @@ impl Limiter {
     fn caller_digest(&self, caller: &Caller) -> Option<String> {
         let secret = self.inner.secret.as_ref()?;
         Some(key::caller_digest(secret, caller.parts()))
-    }
-
-    pub(crate) fn backend(&self) -> &Backend {
-        &self.inner.backend
     }
 }
 

@@ -171,7 +171,8 @@ impl Policy {
     }
 
     /// Returns the size of the bucket in tokens, if it is not the threshold.
-    pub(crate) fn explicit_burst(&self) -> Option<u32> {
+    #[must_use]
+    pub const fn explicit_burst(&self) -> Option<u32> {
         self.burst
     }
 

@@ -1,13 +1,14 @@
-//! The limits of this program: all annotated functions in it, called or not.
+//! The limits of the program: all annotated functions, called or not.
+//!
+//! Imported by `overrides`, `limiter` and the crate root. Imports `callsite` and `policy` only.
 
 use std::{fmt, sync::Once};
 
 use crate::{callsite::Callsite, policy::Policy};
 
-/// All annotated functions of this program, of all its crates, by name.
+/// Returns the policies of all annotated functions of the program, of all its crates, sorted by name.
 ///
-/// It makes a limit visible that is hidden in a module, and a test of yours notice when one has
-/// changed:
+/// A test that compares their lines notices each change of a limit:
 ///
 /// ```
 /// use ratelimit_runtime::{RateLimitError, policies, rate_limit};
@@ -34,8 +35,9 @@ use crate::{callsite::Callsite, policy::Policy};
 /// ]);
 /// ```
 ///
-/// A function that the program never links, such as one of a library that nothing else of is used,
-/// may be missing.
+/// A function that is not linked may be missing, such as one of a library of which nothing else is
+/// used. Policies of checks by hand are not registered; [`stats::snapshot`](crate::stats::snapshot)
+/// returns those that were called.
 #[must_use]
 pub fn policies() -> Vec<RegisteredPolicy> {
     let mut policies: Vec<_> =
@@ -44,10 +46,9 @@ pub fn policies() -> Vec<RegisteredPolicy> {
     policies
 }
 
-/// An annotated function, as the source says.
+/// The declared limit of one annotated function, and its place in the source.
 ///
-/// Its `Display` is one line without the place in the source, so that a list of them is the same as
-/// long as the limits are.
+/// Its `Display` is one line without the place, so that a list of them changes only with the limits.
 #[derive(Clone)]
 pub struct RegisteredPolicy {
     site: &'static Callsite,
@@ -55,51 +56,52 @@ pub struct RegisteredPolicy {
 }
 
 impl RegisteredPolicy {
-    /// The name that its calls are counted under: the function's path, or what `name` says.
+    /// Returns the name under which calls are counted: the argument `name`, or else the function's path.
     ///
-    /// A trait's default method is counted for each type under the trait's path and that type.
+    /// Calls of a trait's default method are counted under the trait's path and the type of the
+    /// receiver.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.policy.name()
     }
 
-    /// The source file, as the compiler was given it.
+    /// Returns the source file, as the compiler was given it.
     #[must_use]
     pub fn file(&self) -> &'static str {
         self.site.declaration.file
     }
 
-    /// The line of the attribute.
+    /// Returns the line of the attribute, from 1 on.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.site.declaration.line
     }
 
-    /// The policy, unless [calls](Self::dynamic_args) bring values.
+    /// Returns the policy, unless some of its values are [dynamic](Self::dynamic_args).
     #[must_use]
     pub fn policy(&self) -> Option<&Policy> {
         self.dynamic_args().is_empty().then_some(&self.policy)
     }
 
-    /// The expressions of the policy that are evaluated for each call, as written.
+    /// Returns the expressions of the policy that are evaluated for each call, as written.
     #[must_use]
     pub fn dynamic_args(&self) -> &'static [&'static str] {
         self.site.declaration.dynamic
     }
 
-    /// What a call takes, as written.
+    /// Returns the expression of a call's cost, as written; `1` by default.
     #[must_use]
     pub fn cost(&self) -> &'static str {
         self.site.declaration.cost
     }
 
-    /// The parts of the key, as written; none where the ambient caller is counted.
+    /// Returns the expressions of the key's parts, as written; none if the ambient caller is counted.
     #[must_use]
     pub fn key(&self) -> &'static [&'static str] {
         self.site.declaration.key
     }
 
-    /// Returns the policy as far as it is known without a call: a value that calls bring is 0.
+    /// Returns the policy as far as it is known without a call: a dynamic value is 0.
     #[must_use]
     pub fn declared(&self) -> &Policy {
         &self.policy
@@ -111,7 +113,7 @@ impl RegisteredPolicy {
             && (self.policy != other.policy || self.dynamic_args() != other.dynamic_args())
     }
 
-    /// Whether calls are decided and recorded, but never refused.
+    /// Returns `true` if the attribute has the argument `dry_run`.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
         self.site.declaration.dry_run
@@ -155,8 +157,8 @@ impl fmt::Debug for RegisteredPolicy {
     }
 }
 
-/// Functions of one name whose limits differ, and which so disturb each other: each call is decided
-/// by its own limit, over the history of both.
+/// Returns the pairs of functions that share a name and differ in their limits. Each call is decided by
+/// its own limit, over the history of both.
 ///
 /// They are also logged at `warn` when a limiter is [installed](crate::install).
 #[must_use]

@@ -106,32 +106,37 @@ impl Mark {
     pub(crate) const NONE: Self = Self { at: Timestamp::new(0), charged: Charged::Nothing };
 }
 
-/// Who decided a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DecidedBy {
-    /// The limiter's store.
+/// The part of a limiter that decided a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DecidedBy {
+    /// The limiter's store, in memory or on Redis.
     Store,
-    /// This process, by what the store has refused before.
+    /// The deny cache: this process repeated a refusal of Redis.
     DenyCache,
-    /// The embedded store, because the limiter's could not.
+    /// The embedded store, in place of Redis: [`OnStoreError::Local`].
     Fallback,
-    /// Nobody, because the limiter's store could not.
+    /// None: Redis failed, or memory was full. The call passed uncounted ([`OnStoreError::Allow`]) or
+    /// was unavailable ([`OnStoreError::Deny`]).
     Nobody,
-    /// The limiter, by the limit's numbers alone.
+    /// The limiter itself: the policy is invalid, or can never admit the call.
     Limiter,
 }
 
 impl DecidedBy {
-    #[cfg(any(feature = "metrics", feature = "dashboard"))]
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Store, Self::DenyCache, Self::Fallback, Self::Nobody, Self::Limiter];
+    /// All variants.
+    pub const ALL: &'static [Self] =
+        &[Self::Store, Self::DenyCache, Self::Fallback, Self::Nobody, Self::Limiter];
 
     /// Returns `true` if a store counted the call.
     pub(crate) fn counts(self) -> bool {
         !matches!(self, Self::Nobody | Self::Limiter)
     }
 
-    pub(crate) fn as_str(self) -> &'static str {
+    /// Returns the value of the field `decided_by` in events and metrics; `none` for
+    /// [`Nobody`](Self::Nobody).
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
             Self::DenyCache => "deny_cache",

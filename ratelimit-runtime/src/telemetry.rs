@@ -3,12 +3,10 @@
 //! Each decision is an event at debug. The feature `metrics` counts them. Both name the policy and
 //! never the caller; an event carries a digest of the caller if the limiter has a secret for it.
 
-#[cfg(any(feature = "metrics", feature = "dashboard"))]
-mod by_name;
 #[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(feature = "dashboard")]
-pub(crate) mod stats;
+mod per_policy;
+pub mod stats;
 
 use std::time::Duration;
 
@@ -34,7 +32,7 @@ impl Timer {
     /// one load of an atomic.
     #[inline]
     pub(crate) fn start(is_enabled: bool) -> Self {
-        let is_read = is_enabled && (stats_are_enabled() || tracing::enabled!(Level::DEBUG));
+        let is_read = is_enabled && (stats::is_enabled() || tracing::enabled!(Level::DEBUG));
         Self { is_enabled, start: is_read.then(Instant::now) }
     }
 
@@ -91,20 +89,15 @@ impl Timer {
     }
 }
 
-#[inline]
-fn stats_are_enabled() -> bool {
-    #[cfg(feature = "dashboard")]
-    return stats::is_kept();
-    #[cfg(not(feature = "dashboard"))]
-    false
-}
-
 /// The answer to a call, as operators count it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The call was admitted.
     Admitted,
+    /// The call was refused: its quota is used up.
     Refused,
-    /// A dry run let it pass.
+    /// The call passed in a dry run, and would have been refused.
     WouldHaveRefused,
     /// The store could not decide.
     Unavailable,
@@ -115,8 +108,8 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    #[cfg(any(feature = "metrics", feature = "dashboard"))]
-    pub(crate) const ALL: [Self; 6] = [
+    /// All variants.
+    pub const ALL: &'static [Self] = &[
         Self::Admitted,
         Self::Refused,
         Self::WouldHaveRefused,
@@ -125,7 +118,9 @@ impl Verdict {
         Self::InvalidPolicy,
     ];
 
-    pub(crate) fn as_str(self) -> &'static str {
+    /// Returns the value of the field `outcome` in events and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
             Self::Refused => "refused",
@@ -139,10 +134,8 @@ impl Verdict {
 
 fn count(policy: &Policy, verdict: Verdict, decided_by: DecidedBy, outcome: Option<&Outcome>) {
     #[cfg(feature = "metrics")]
-    metrics::decided(policy.name(), verdict, decided_by);
-    #[cfg(feature = "dashboard")]
-    stats::decided(policy, verdict, decided_by, outcome);
-    let _ = (policy, verdict, decided_by, outcome);
+    metrics::decided(policy, verdict, decided_by);
+    stats::record(policy, verdict, decided_by, outcome);
 }
 
 fn record(

@@ -248,6 +248,39 @@ async fn the_page_for_operators_is_for_those_on_this_machine() {
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
 }
 
+#[tokio::test]
+async fn an_admin_interface_lists_limits_overrides_them_and_resets_callers() {
+    let service = Running::start(example("admin").arg("127.0.0.1:0"));
+    let url = service.first_line().strip_prefix("listening on ").expect("the address");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let send = async |method: reqwest::Method, path: &str, body: &'static str| {
+        let request = client.request(method, format!("{url}{path}")).body(body);
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    let (get, put, delete) = (reqwest::Method::GET, reqwest::Method::PUT, reqwest::Method::DELETE);
+    let hello = async || send(get.clone(), "/hello/alice", "").await.0;
+    let list = async || send(get.clone(), "/limits", "").await.1;
+
+    assert_eq!([hello().await, hello().await, hello().await], [200, 200, 429]);
+    let limit = "hello: sliding_window, 2 per 60s, key (user)";
+    assert_eq!(list().await, format!("{limit}: 2 admitted, 1 refused\n"));
+
+    assert_eq!(send(put.clone(), "/limits/hello", r#"{"threshold": 3}"#).await.0, 200);
+    assert_eq!([hello().await, hello().await], [200, 429]);
+    let expected = format!("{limit}, override {{\"threshold\":3}}: 3 admitted, 2 refused\n");
+    assert_eq!(list().await, expected);
+    let (status, error) = send(put, "/limits/hello", r#"{"threshold": 0}"#).await;
+    assert_eq!(status, 422);
+    assert!(error.contains("`threshold` must be at least 1"), "{error}");
+    assert_eq!(list().await, expected, "the override before it stays");
+
+    assert_eq!(send(delete.clone(), "/limits/hello", "").await.0, 200);
+    assert_eq!(hello().await, 429);
+    assert_eq!(send(delete, "/limits/hello/alice", "").await.0, 200);
+    assert_eq!([hello().await, hello().await, hello().await], [200, 200, 429]);
+}
+
 #[test]
 fn a_wrong_url_is_told_by_its_variable_and_never_with_its_password() {
     let output = example("hello").env("RATELIMIT_URL", "http://me:secret@host/").output().unwrap();

@@ -1,4 +1,5 @@
-//! Operators see every decision, in events and in metrics, and no caller.
+//! Operators see every decision, in events, metrics and stats, and no caller.
 
 mod events;
 mod metrics;
+mod stats;

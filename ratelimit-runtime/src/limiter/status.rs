@@ -21,6 +21,7 @@ impl ServerStatus {
     }
 
     /// Returns the latest failure while the server's circuit breaker is open, else `None`.
+    /// [`UnavailableReason::advice`] names the remedy.
     #[must_use]
     pub fn failure(&self) -> Option<UnavailableReason> {
         self.failure

@@ -13,16 +13,16 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Unit};
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::{Verdict, by_name::ByName};
-use crate::request::DecidedBy;
+use super::{Verdict, per_policy::PerPolicy};
+use crate::{policy::Policy, request::DecidedBy};
 
 /// The decisions of one policy, by verdict and by `decided_by`. A series appears with its first decision.
 #[derive(Default)]
 struct Decisions([[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()]);
 
-static DECISIONS: Lazy<ByName<Decisions>> = Lazy::new(ByName::default);
+static DECISIONS: Lazy<PerPolicy<Decisions>> = Lazy::new(PerPolicy::default);
 
-pub(super) fn decided(policy: &'static str, verdict: Verdict, decided_by: DecidedBy) {
+pub(super) fn decided(policy: &Policy, verdict: Verdict, decided_by: DecidedBy) {
     let decisions = DECISIONS.of(policy);
     let counter = decisions.0[verdict as usize][decided_by as usize].get_or_init(|| {
         metrics::describe_counter!(
@@ -31,7 +31,7 @@ pub(super) fn decided(policy: &'static str, verdict: Verdict, decided_by: Decide
         );
         metrics::counter!(
             "ratelimit_decisions_total",
-            "policy" => policy,
+            "policy" => policy.name(),
             "outcome" => verdict.as_str(),
             "decided_by" => decided_by.as_str(),
         )

@@ -1,58 +1,145 @@
-//! What came of all calls, by policy: kept from the moment on that someone wants to see it.
+//! Counts of calls by limit, for admin pages, health checks and tests.
+//!
+//! Counting starts with [`enable`]. [`snapshot`] returns the counts of all limits that were called
+//! since then, of all limiters of the process, including checks by hand. No caller is named.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ratelimit_runtime::{Limiter, Policy, stats::{self, DecidedBy, Verdict}};
+//!
+//! const LOGIN: Policy = Policy::sliding_window("login", Duration::from_secs(60), 4);
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+//! stats::enable();
+//! let limiter = Limiter::in_memory();
+//! limiter.check(&LOGIN, "alice").await?;
+//!
+//! let login = stats::snapshot().into_iter().find(|limit| limit.name() == "login").unwrap();
+//! assert_eq!(login.calls(Verdict::Admitted, DecidedBy::Store), 1);
+//! assert_eq!(login.total(Verdict::Refused), 0);
+//! assert_eq!(login.least_share_left(), Some(0.75));
+//! assert_eq!(login.policy(), Some(&LOGIN));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Once enabled, each decision takes a lock of its limit for a moment. To plot rates, take snapshots
+//! and subtract. To export counts to a monitoring system, use the feature `metrics` instead. Calls of
+//! a limiter without [`instrument`](crate::LimiterBuilder::instrument) are not counted.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use once_cell::sync::Lazy;
 use tokio::time::Instant;
 
-use super::{Verdict, by_name::ByName};
-use crate::{
-    policy::Policy,
-    request::{DecidedBy, Outcome},
-};
+pub use super::Verdict;
+use super::per_policy::PerPolicy;
+pub use crate::request::DecidedBy;
+use crate::{policy::Policy, request::Outcome};
 
-static IS_KEPT: AtomicBool = AtomicBool::new(false);
-static TALLIES: Lazy<ByName<PolicyStats>> = Lazy::new(ByName::default);
-static BEGINNING: Lazy<Instant> = Lazy::new(Instant::now);
+static IS_ENABLED: AtomicBool = AtomicBool::new(false);
+static COUNTERS: Lazy<PerPolicy<Counters>> = Lazy::new(PerPolicy::default);
 
-/// The calls of one policy since tallies are kept.
-#[derive(Default)]
-pub(crate) struct PolicyStats {
-    calls: [[AtomicU64; DecidedBy::ALL.len()]; Verdict::ALL.len()],
-    latest: Mutex<Latest>,
+/// The resolution of [`PolicyStats::least_share_left`].
+const SECOND: Duration = Duration::from_secs(1);
+
+const VERDICTS: usize = Verdict::ALL.len();
+const DECIDERS: usize = DecidedBy::ALL.len();
+
+/// Starts counting, for the rest of the process.
+pub fn enable() {
+    IS_ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// What the latest calls told, kept so that each of several readers finds it.
-#[derive(Default)]
-struct Latest {
+/// Returns the counts of the limits that were called since counting was [enabled](enable), by name.
+#[must_use]
+pub fn snapshot() -> Vec<PolicyStats> {
+    let mut limits: Vec<_> =
+        COUNTERS.all().into_iter().map(|(name, counters)| counters.snapshot(name)).collect();
+    limits.sort_by_key(PolicyStats::name);
+    limits
+}
+
+/// The counts of one limit at one moment.
+#[derive(Clone, Debug)]
+pub struct PolicyStats {
+    name: &'static str,
+    calls: [[u64; DECIDERS]; VERDICTS],
     policy: Option<Policy>,
-    second: u64,
+    least_share_left: Option<f64>,
+}
+
+impl PolicyStats {
+    /// Returns the name of the policy.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the number of calls with this verdict that were decided there.
+    #[must_use]
+    pub fn calls(&self, verdict: Verdict, decided_by: DecidedBy) -> u64 {
+        self.calls[verdict as usize][decided_by as usize]
+    }
+
+    /// Returns the number of calls with this verdict.
+    #[must_use]
+    pub fn total(&self, verdict: Verdict) -> u64 {
+        self.calls[verdict as usize].iter().sum()
+    }
+
+    /// Returns the effective policy of the latest call that was decided. Its values are those of the
+    /// call if its policy is dynamic, and of the override if there was one.
+    #[must_use]
+    pub fn policy(&self) -> Option<&Policy> {
+        self.policy.as_ref()
+    }
+
+    /// Returns the smallest share of a quota that a call left to its caller, in this second and the
+    /// one before: from 0.0, nothing, to 1.0, all. It is `None` if no call was decided in that time.
+    #[must_use]
+    pub fn least_share_left(&self) -> Option<f64> {
+        self.least_share_left
+    }
+}
+
+/// The counters of one limit.
+#[derive(Default)]
+struct Counters {
+    calls: [[AtomicU64; DECIDERS]; VERDICTS],
+    recent: Mutex<Recent>,
+}
+
+/// The latest calls of one limit. Reading does not reset it: there may be several readers.
+#[derive(Default)]
+struct Recent {
+    policy: Option<Policy>,
+    /// The start of the current second; seconds begin with the first call.
+    second: Option<Instant>,
     least_left: Option<f64>,
     /// The same, of the second before.
     least_before: Option<f64>,
 }
 
-/// What the latest calls told.
-#[derive(Clone, Copy)]
-pub(crate) struct Seen {
-    /// The limit that the latest call was decided by.
-    pub(crate) policy: Option<Policy>,
-    /// The smallest share of a limit's units that was left to any caller, in this second and the
-    /// one before: 0 is none, 1 is all.
-    pub(crate) least_left: Option<f64>,
-}
-
-impl Latest {
-    /// The seconds that are over are forgotten, but for one.
-    fn go_on(&mut self) {
-        let second = BEGINNING.elapsed().as_secs();
-        if second != self.second {
-            self.least_before = self.least_left.take().filter(|_| second == self.second + 1);
-            self.second = second;
+impl Recent {
+    /// Drops the values of all seconds but the current one and the one before.
+    fn advance(&mut self) {
+        let now = Instant::now();
+        let second = *self.second.get_or_insert(now);
+        let passed = now.saturating_duration_since(second);
+        if passed < SECOND {
+            return;
         }
+        let latest = self.least_left.take();
+        (self.second, self.least_before) =
+            if passed < 2 * SECOND { (Some(second + SECOND), latest) } else { (Some(now), None) };
     }
 }
 
@@ -60,57 +147,46 @@ fn least(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(f64::min)
 }
 
-impl PolicyStats {
-    /// How many calls got this answer from there.
-    pub(crate) fn calls(&self, answer: Verdict, decided_by: DecidedBy) -> u64 {
-        self.calls[answer as usize][decided_by as usize].load(Ordering::Relaxed)
+impl Counters {
+    fn snapshot(&self, name: &'static str) -> PolicyStats {
+        let calls = self
+            .calls
+            .each_ref()
+            .map(|calls| calls.each_ref().map(|count| count.load(Ordering::Relaxed)));
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.advance();
+        let least_share_left = least(recent.least_left, recent.least_before);
+        PolicyStats { name, calls, policy: recent.policy, least_share_left }
     }
-
-    /// What the latest calls told.
-    pub(crate) fn seen(&self) -> Seen {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.go_on();
-        let least_left = least(latest.least_left, latest.least_before);
-        Seen { policy: latest.policy, least_left }
-    }
-}
-
-/// Has tallies kept from now on.
-pub(crate) fn keep() {
-    IS_KEPT.store(true, Ordering::Relaxed);
 }
 
 #[inline]
-pub(super) fn is_kept() -> bool {
-    IS_KEPT.load(Ordering::Relaxed)
+pub(super) fn is_enabled() -> bool {
+    IS_ENABLED.load(Ordering::Relaxed)
 }
 
-/// The policies that were called since, and their tallies.
-pub(crate) fn all() -> Vec<(&'static str, &'static PolicyStats)> {
-    TALLIES.all()
-}
-
-pub(super) fn decided(
+/// Counts a call, if counting is enabled.
+pub(super) fn record(
     policy: &Policy,
-    answer: Verdict,
+    verdict: Verdict,
     decided_by: DecidedBy,
     outcome: Option<&Outcome>,
 ) {
-    if !is_kept() {
+    if !is_enabled() {
         return;
     }
-    let tally = TALLIES.of(policy.name());
-    tally.calls[answer as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
+    let counters = COUNTERS.of(policy);
+    counters.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
     let left = outcome.map(|outcome| {
         let tier = policy.tiers()[usize::from(outcome.tier)];
-        let most = policy.explicit_burst().unwrap_or(tier.threshold());
-        f64::from(outcome.remaining) / f64::from(most.max(1))
+        let quota = policy.explicit_burst().unwrap_or(tier.threshold());
+        f64::from(outcome.remaining) / f64::from(quota.max(1))
     });
-    let mut latest = tally.latest.lock().unwrap_or_else(PoisonError::into_inner);
-    latest.go_on();
-    // One that breaks a rule decides nothing.
-    if answer != Verdict::InvalidPolicy && latest.policy != Some(*policy) {
-        latest.policy = Some(*policy);
+    let mut recent = counters.recent.lock().unwrap_or_else(PoisonError::into_inner);
+    recent.advance();
+    // An invalid policy decides nothing.
+    if verdict != Verdict::InvalidPolicy && recent.policy != Some(*policy) {
+        recent.policy = Some(*policy);
     }
-    latest.least_left = least(latest.least_left, left);
+    recent.least_left = least(recent.least_left, left);
 }

@@ -191,7 +191,7 @@ impl DashboardBuilder {
     /// and its clones are gone. Outside a tokio runtime it starts with the first request.
     pub fn router(self) -> Router {
         let Self { limiter, authorize, hosts, secret } = self;
-        stats::keep();
+        stats::enable();
         let dashboard = Arc::new(Dashboard {
             limiter,
             authorize,

@@ -10,7 +10,7 @@ use crate::{
     overrides::{Enforcement, Override, OverrideSource, Overrides},
     policy::Policy,
     registry::{self, RegisteredPolicy},
-    telemetry::stats,
+    telemetry::stats::{self, PolicyStats},
 };
 
 /// All that is said about the limits and their store.
@@ -99,7 +99,7 @@ pub(super) fn target(limiter: &Limiter) -> OverrideSource {
 /// The names of all limits that are known.
 fn names() -> BTreeSet<&'static str> {
     let written = registry::policies().into_iter().map(|limit| limit.name());
-    written.chain(stats::all().into_iter().map(|(name, _)| name)).collect()
+    written.chain(stats::snapshot().iter().map(PolicyStats::name)).collect()
 }
 
 impl Dashboard {
@@ -135,7 +135,7 @@ impl Dashboard {
         View {
             process: process(),
             servers: limiter.servers().into_iter().map(server).collect(),
-            store: limiter.backend().name(),
+            store: if limiter.is_in_memory() { "memory" } else { "redis" },
             target: target.to_string(),
             is_fleet: target == OverrideSource::Redis,
             enforcement: overrides

@@ -12,11 +12,7 @@ use tokio::{sync::watch, time::Instant};
 use crate::{
     overrides::{Override, Overrides},
     policy::Policy,
-    request::DecidedBy,
-    telemetry::{
-        Verdict,
-        stats::{self, PolicyStats},
-    },
+    telemetry::stats::{self, DecidedBy, PolicyStats, Verdict},
 };
 
 /// Five minutes.
@@ -75,23 +71,19 @@ struct Seen {
 struct Counts([u64; 6]);
 
 impl Counts {
-    fn of(tally: &PolicyStats) -> Self {
-        let from = |answer, deciders: &[DecidedBy]| -> u64 {
-            deciders.iter().map(|decided_by| tally.calls(answer, *decided_by)).sum()
-        };
+    fn of(stats: &PolicyStats) -> Self {
         let by_fallback: u64 =
-            Verdict::ALL.into_iter().map(|answer| from(answer, &[DecidedBy::Fallback])).sum();
+            Verdict::ALL.iter().map(|verdict| stats.calls(*verdict, DecidedBy::Fallback)).sum();
+        let by_deny_cache = stats.calls(Verdict::Refused, DecidedBy::DenyCache);
         Self([
-            from(Verdict::Admitted, &DecidedBy::ALL),
-            from(Verdict::Refused, &[DecidedBy::Store, DecidedBy::Fallback, DecidedBy::Nobody])
-                + from(Verdict::TooLarge, &DecidedBy::ALL),
-            from(Verdict::Refused, &[DecidedBy::DenyCache]),
-            from(Verdict::WouldHaveRefused, &DecidedBy::ALL),
+            stats.total(Verdict::Admitted),
+            stats.total(Verdict::Refused) - by_deny_cache + stats.total(Verdict::TooLarge),
+            by_deny_cache,
+            stats.total(Verdict::WouldHaveRefused),
             by_fallback
-                + from(Verdict::Admitted, &[DecidedBy::Nobody])
-                + from(Verdict::WouldHaveRefused, &[DecidedBy::Nobody]),
-            from(Verdict::Unavailable, &DecidedBy::ALL)
-                + from(Verdict::InvalidPolicy, &DecidedBy::ALL),
+                + stats.calls(Verdict::Admitted, DecidedBy::Nobody)
+                + stats.calls(Verdict::WouldHaveRefused, DecidedBy::Nobody),
+            stats.total(Verdict::Unavailable) + stats.total(Verdict::InvalidPolicy),
         ])
     }
 
@@ -114,22 +106,21 @@ impl Samples {
         let is_first = history.taken.is_none();
         let span = history.taken.map_or(0, |taken| (now - taken).as_millis());
         let mut limits = BTreeMap::new();
-        for (name, tally) in stats::all() {
-            let seen = tally.seen();
-            let counts = Counts::of(tally);
+        for stats in stats::snapshot() {
+            let (name, counts) = (stats.name(), Counts::of(&stats));
             let before = history.before.entry(name).or_default();
             let since = counts.since(before.counts);
             let renumbered_now = is_renumbered(name);
             let is_called = since != Counts::default();
             if is_called && !renumbered_now && !before.was_renumbered {
-                before.written = seen.policy;
+                before.written = stats.policy().copied();
             }
             before.was_renumbered = renumbered_now;
             before.counts = counts;
-            before.latest = seen.policy;
+            before.latest = stats.policy().copied();
             // What others have counted before the page was there is no sample.
             if is_called && !is_first {
-                limits.insert(name, Seen { counts: since, left: seen.least_left });
+                limits.insert(name, Seen { counts: since, left: stats.least_share_left() });
             }
         }
         history.taken = Some(now);
