@@ -1,4 +1,6 @@
-//! What is known of one caller under one policy, whatever the algorithm.
+//! The algorithms: the state of one caller under one policy, each beside its Lua script.
+//!
+//! Floor 3: pure, `now` is an argument. It imports `policy`, `request` and `time`; `memory` imports it.
 
 mod fixed_window;
 mod packed;

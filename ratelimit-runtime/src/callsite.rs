@@ -1,4 +1,6 @@
 //! Callsites: one static for each annotated function, as the attribute declares it.
+//!
+//! Floor 5: imports `policy`. `registry` and `macro_support` import it.
 
 mod name;
 

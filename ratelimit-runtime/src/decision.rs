@@ -1,4 +1,6 @@
 //! Decisions: an admitted call's numbers with names and units, and the receipt for a refund.
+//!
+//! Floor 3: pure, imports plain data below it. `limiter`, `observe` and `web` import it.
 
 use std::{
     fmt,

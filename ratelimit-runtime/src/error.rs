@@ -1,6 +1,6 @@
 //! The errors of calls and of limiters.
 //!
-//! Floor 3: pure, imports `policy`. Limiter, backends, telemetry and web may import it.
+//! Floor 3: pure, imports `policy` and `request`. Limiter, backends, telemetry and web may import it.
 
 mod connect;
 mod one_line;

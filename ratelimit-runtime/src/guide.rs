@@ -1,4 +1,6 @@
-//! Guides beyond the items of this crate, one page for each subject.
+//! The guide: one page for each subject.
+
+// Floor 9: imports nothing, and nothing imports it.
 
 #[doc = include_str!("guide/pipeline.md")]
 pub mod pipeline {}

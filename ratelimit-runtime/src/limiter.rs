@@ -1,6 +1,6 @@
 //! The limiter and its one pipeline: policy + caller -> check -> backend -> outcome -> decision.
 //!
-//! Floor 8: `macro_support` and `web` import it.
+//! Floor 8: imports every room below, and no framework. `macro_support` and `web` import it.
 
 mod backend;
 mod builder;

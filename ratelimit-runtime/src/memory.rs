@@ -2,6 +2,8 @@
 //!
 //! Keys are spread over shards, each behind a mutex. A decision takes one lock, reads the clock
 //! inside it (so that stamps are recorded in the order they were taken) and never awaits.
+//!
+//! Floor 5: imports `algorithms`, `telemetry` and plain data. `limiter` and `redis` import it.
 
 mod block_vec;
 mod clock;

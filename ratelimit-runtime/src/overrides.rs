@@ -1,7 +1,7 @@
 //! Overrides: the policy and the enforcement that operators set while the program runs.
 //!
-//! Imported by `limiter` and the crate root. Imports `registry`, `policy`, `error`, and, in `hash`
-//! alone, `redis`.
+//! Floor 6: imports `registry`, `policy`, `error`, and `redis` in `hash` alone. `limiter`,
+//! `macro_support` and `web` import it.
 
 #[cfg(feature = "overrides")]
 pub(crate) mod document;

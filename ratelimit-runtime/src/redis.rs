@@ -4,7 +4,7 @@
 //! one command to the key's server, through that server's circuit breaker and within the deadline. If
 //! Redis cannot decide, `on_store_error` does.
 //!
-//! Only `limiter` and `overrides` may import this room; only this room names the crate `redis`, except
+//! Floor 5: only `limiter` and `overrides` may import this room; only this room names the crate `redis`, except
 //! where a user brings a connection. It imports `memory`, `telemetry`, and the plain data below them.
 
 mod backoff;

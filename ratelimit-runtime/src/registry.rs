@@ -1,6 +1,6 @@
-//! The limits of the program: all annotated functions, called or not.
+//! The registry: all annotated functions of this program, called or not.
 //!
-//! Imported by `overrides`, `limiter` and the crate root. Imports `callsite` and `policy` only.
+//! Floor 6: imports `callsite` and `policy`. `overrides`, `limiter` and `web` import it.
 
 use std::{fmt, sync::Once};
 

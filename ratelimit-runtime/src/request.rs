@@ -1,5 +1,6 @@
-//! Where calls are counted. Stores judge, atomically; what their numbers are called is decided
-//! elsewhere.
+//! The request of a check to a store, and the store's outcome.
+//!
+//! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
 use crate::{
     policy::Policy,

@@ -2,6 +2,8 @@
 //!
 //! Each decision is an event at debug. The feature `metrics` counts them. Both name the policy and
 //! never the caller; an event carries a digest of the caller if the limiter has a secret for it.
+//!
+//! Floor 4: imports `error`, `policy` and `request`. Backends, `limiter` and `web` import it.
 
 #[cfg(feature = "metrics")]
 mod metrics;

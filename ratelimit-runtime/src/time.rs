@@ -1,6 +1,6 @@
 //! Microseconds as types: a length of time, and an instant on a store's clock.
 //!
-//! Every room may import this one; it imports none.
+//! Floor 1: imports nothing of this crate. Every room above may import it.
 
 use std::{
     ops::{Add, Sub},
