@@ -13,9 +13,13 @@ use std::{
 
 use crate::{
     caller::Caller,
+    error::RateLimitError,
     policy::{Policy, Tier},
     request::{DecidedBy, Mark, Outcome, Request},
 };
+
+/// The answer to a check.
+pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
 
 /// An admitted call, and what is left after it.
 ///

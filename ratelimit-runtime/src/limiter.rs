@@ -6,6 +6,7 @@ mod backend;
 mod builder;
 mod check;
 mod environment;
+mod future;
 mod installed;
 mod notices;
 mod pipeline;
@@ -19,7 +20,8 @@ pub(crate) use self::check::Options;
 use self::{backend::Backend, notices::Notices};
 pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
-    check::{Check, CheckFuture},
+    check::Check,
+    future::CheckFuture,
     installed::{install, limiter},
     pipeline::Started,
     status::ServerStatus,

@@ -11,9 +11,11 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::task::futures::TaskLocalFuture;
 
-use crate::{caller::Caller, decision::Decision, error::RateLimitError};
-
-type Answer = Result<Decision, RateLimitError>;
+use crate::{
+    caller::Caller,
+    decision::{Answer, Decision},
+    error::RateLimitError,
+};
 
 tokio::task_local! {
     static ANSWERS: RefCell<Answers>;

@@ -1,21 +1,10 @@
 //! The one description of a call, which the attribute, a check by hand, a gate and a page fill in.
 
-use std::{
-    borrow::Cow,
-    fmt, mem,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{borrow::Cow, fmt, time::Duration};
 
-use super::{
-    Limiter,
-    pipeline::{Answer, Started},
-};
+use super::Limiter;
 use crate::{
     caller::Caller,
-    decision::Decision,
-    error::RateLimitError,
     key,
     overrides::Enforcement,
     policy::Policy,
@@ -154,49 +143,6 @@ impl<'a> Check<'a> {
     }
 }
 
-impl<'a> IntoFuture for Check<'a> {
-    type Output = Result<Decision, RateLimitError>;
-    type IntoFuture = CheckFuture<'a>;
-
-    fn into_future(self) -> CheckFuture<'a> {
-        CheckFuture(State::New(self))
-    }
-}
-
-/// The future of a [`Check`], which is decided at the first poll; in memory nothing is boxed.
-///
-/// It panics if it is polled after it was ready.
-#[must_use = "a check does nothing until it is awaited"]
-pub struct CheckFuture<'a>(State<'a>);
-
-#[expect(clippy::large_enum_variant, reason = "in memory the check is never boxed")]
-enum State<'a> {
-    New(Check<'a>),
-    Pending(Pin<Box<dyn Future<Output = Answer<Decision>> + Send>>),
-    Done,
-}
-
-impl Future for CheckFuture<'_> {
-    type Output = Result<Decision, RateLimitError>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let state = &mut self.get_mut().0;
-        let mut future = match mem::replace(state, State::Done) {
-            State::New(check) => match check.start() {
-                Started::Ready(answer) => return Poll::Ready(answer),
-                Started::Pending(future) => future,
-            },
-            State::Pending(future) => future,
-            State::Done => panic!("a check was polled after it was ready"),
-        };
-        let polled = future.as_mut().poll(context);
-        if polled.is_pending() {
-            *state = State::Pending(future);
-        }
-        polled
-    }
-}
-
 /// Shows neither the caller nor the id.
 impl fmt::Debug for Check<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,11 +152,5 @@ impl fmt::Debug for Check<'_> {
             .field("max_wait", &self.options.max_wait)
             .field("on_store_error", &self.options.on_store_error)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for CheckFuture<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CheckFuture").finish_non_exhaustive()
     }
 }

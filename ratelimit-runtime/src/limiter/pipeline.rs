@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     caller::Caller,
-    decision::{Decision, Receipt},
+    decision::{Answer, Decision, Receipt},
     error::{Exceeded, RateLimitError, Unavailable, UnavailableReason},
     observe,
     overrides::Effective,
@@ -19,9 +19,6 @@ use crate::{
     request::{DecidedBy, Detail, Op, Outcome, Request},
     telemetry::Timer,
 };
-
-/// The answer to a check.
-pub(crate) type Answer<A> = Result<A, RateLimitError>;
 
 /// An answer, or the future that brings it.
 #[must_use]

@@ -9,9 +9,10 @@ use tokio::{
 
 use super::{
     check::{Check, Options},
-    pipeline::{Admission, Answer, PendingCheck},
+    pipeline::{Admission, PendingCheck},
 };
 use crate::{
+    decision::Answer,
     error::UnavailableReason,
     overrides::Effective,
     request::{Outcome, Request},
