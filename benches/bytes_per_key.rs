@@ -1,8 +1,8 @@
-//! What a caller costs: bytes per key of each algorithm, filled to its threshold.
+//! The memory of a caller: bytes per key of each algorithm, filled to its threshold.
 //!
-//! `cargo bench -p ratelimit-benches --bench bytes_per_key` measures the embedded store, by the
-//! growth of the process (Linux only); with `-- redis://127.0.0.1:6379` it also asks a Redis, by
-//! `MEMORY USAGE`.
+//! `cargo bench -p ratelimit-benches --bench bytes_per_key` measures the memory store, by the
+//! growth of the process (Linux only). With `-- redis://127.0.0.1:6379` it measures a Redis as well,
+//! by `MEMORY USAGE`.
 
 use std::{error::Error, fs, process::Command, time::Duration};
 
@@ -13,7 +13,7 @@ type New = fn(&'static str, Duration, u32) -> Policy;
 const ALGORITHMS: [New; 4] =
     [Policy::sliding_window, Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket];
 
-/// Thresholds, and as many callers as give a clear figure.
+/// Thresholds, each with enough callers for a clear figure.
 const THRESHOLDS: [(u32, u32); 3] = [(3, 500_000), (100, 50_000), (1_000, 10_000)];
 
 /// A name and callers of usual length: a key of about 50 bytes.
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     for algorithm in 0..ALGORITHMS.len() {
         for size in 0..THRESHOLDS.len() {
-            // A process of its own: what another case has freed would be used again.
+            // A process of its own, which does not reuse the memory of another case.
             let mut case = Command::new(std::env::current_exe()?);
             case.args(["in-memory", &algorithm.to_string(), &size.to_string()]).status()?;
         }
@@ -88,7 +88,7 @@ async fn fill(limiter: &Limiter, policy: &Policy, caller: &str) -> Result<(), Bo
     Ok(())
 }
 
-/// The bytes of the process that are in memory.
+/// Returns the resident bytes of the process.
 fn resident() -> Result<u64, Box<dyn Error>> {
     let pages: u64 = fs::read_to_string("/proc/self/statm")?
         .split(' ')

@@ -1,4 +1,5 @@
-//! The algorithms: the state of one caller under one policy, each beside its Lua script.
+//! The algorithms: the state of one caller under one policy, each beside its Lua script, which is the
+//! same rule for Redis.
 //!
 //! Floor 3: pure, `now` is an argument. It imports `policy`, `request` and `time`; `memory` imports it.
 
@@ -15,47 +16,46 @@ use ratelimit_core::Algorithm;
 
 use self::{
     fixed_window::Window,
-    per_tier::{Alone, Several},
+    per_tier::{ManyTiers, OneTier},
     sliding_counter::Counter,
     sliding_window::Log,
     token_bucket::Level,
 };
 use crate::{
-    request::{Detail, Outcome, Refund, Request},
-    time::Timestamp,
+    policy::Policy,
+    request::{Outcome, Refund, Request},
+    time::{Micros, Timestamp},
 };
 
-/// A call is recorded only if the state may take so many more bytes of memory.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NeedsRoom {
-    pub(crate) bytes: usize,
-}
-
-impl NeedsRoom {
-    /// Nothing, if this many bytes are no more than there is room for.
-    #[inline]
-    pub(crate) fn unless_fits(bytes: usize, room: usize) -> Result<(), Self> {
-        if bytes > room { Err(Self { bytes }) } else { Ok(()) }
-    }
-}
-
-/// One of each algorithm's. All that a policy of one tier needs stands in place.
+/// The state of each algorithm. A policy of one tier needs no heap, unless its log grows.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum State {
     SlidingWindow(Log),
-    SlidingCounter(Alone<Counter>),
-    FixedWindow(Alone<Window>),
-    TokenBucket(Alone<Level>),
-    SlidingCounters(Box<Several<Counter>>),
-    FixedWindows(Box<Several<Window>>),
-    TokenBuckets(Box<Several<Level>>),
+    SlidingCounter(OneTier<Counter>),
+    FixedWindow(OneTier<Window>),
+    TokenBucket(OneTier<Level>),
+    SlidingCounters(Box<ManyTiers<Counter>>),
+    FixedWindows(Box<ManyTiers<Window>>),
+    TokenBuckets(Box<ManyTiers<Level>>),
+}
+
+/// The result of the straight path, which [`State::take_one`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Straight {
+    /// The unit is taken. The state counts for this long.
+    Admitted { lasts: Micros },
+    /// No unit is left, and nothing has changed.
+    Refused { wait: Micros, reset: Micros },
+    /// The call takes the long way, and nothing has changed.
+    Skipped,
 }
 
 /// Constructors of empty states, in the order of [`Algorithm::ALL`].
 static EMPTY: [fn() -> State; Algorithm::ALL.len()] = [
     || State::SlidingWindow(Log::default()),
-    || State::SlidingCounter(Alone::new()),
-    || State::FixedWindow(Alone::new()),
-    || State::TokenBucket(Alone::new()),
+    || State::SlidingCounter(OneTier::new()),
+    || State::FixedWindow(OneTier::new()),
+    || State::TokenBucket(OneTier::new()),
 ];
 
 impl State {
@@ -63,6 +63,7 @@ impl State {
         EMPTY[algorithm as usize]()
     }
 
+    #[inline]
     pub(crate) fn algorithm(&self) -> Algorithm {
         match self {
             Self::SlidingWindow(_) => Algorithm::SlidingWindow,
@@ -72,80 +73,90 @@ impl State {
         }
     }
 
-    /// Decides a call. Nothing is recorded of one that needs more than `room` bytes for it.
+    /// Takes one unit under a valid policy that no override changes: the case of
+    /// [`decide`](Self::decide) that most calls are. It leaves the same state, and its numbers are
+    /// the same.
     #[inline]
-    pub(crate) fn decide(
-        &mut self,
-        now: Timestamp,
-        request: Request<'_>,
-        detail: Detail,
-        room: usize,
-    ) -> Result<Outcome, NeedsRoom> {
-        let decided = match self {
-            Self::SlidingWindow(log) => return log.decide(now, request, detail, room),
-            Self::SlidingCounter(alone) => alone.decide(now, request, detail),
-            Self::FixedWindow(alone) => alone.decide(now, request, detail),
-            Self::TokenBucket(alone) => alone.decide(now, request, detail),
-            Self::SlidingCounters(several) => return several.decide(now, request, detail, room),
-            Self::FixedWindows(several) => return several.decide(now, request, detail, room),
-            Self::TokenBuckets(several) => return several.decide(now, request, detail, room),
+    pub(crate) fn take_one(&mut self, now: Timestamp, policy: &Policy) -> Straight {
+        let [tier] = policy.tiers() else { return Straight::Skipped };
+        let taken = match self {
+            Self::SlidingWindow(log) => log.take_one(now, tier),
+            Self::SlidingCounter(one) => one.take_one(now, tier),
+            Self::FixedWindow(one) => one.take_one(now, tier),
+            Self::TokenBucket(one) => one.take_one(now, policy, tier),
+            Self::SlidingCounters(_) | Self::FixedWindows(_) | Self::TokenBuckets(_) => {
+                Straight::Skipped
+            }
         };
-        match decided {
-            Some(outcome) => Ok(outcome),
-            None => self.decide_anew(now, request, detail, room),
+        match taken {
+            // The refused call is recorded, which takes the long way.
+            Straight::Refused { .. } if policy.counts_rejected() => Straight::Skipped,
+            taken => taken,
         }
     }
 
-    /// Decides a call that a state of one tier does not know, such as the first one.
-    #[cold]
-    fn decide_anew(
-        &mut self,
-        now: Timestamp,
-        request: Request<'_>,
-        detail: Detail,
-        room: usize,
-    ) -> Result<Outcome, NeedsRoom> {
-        let (outcome, several) = match self {
-            Self::SlidingCounter(alone) => {
-                let (outcome, several) = alone.decide_anew(now, request, detail, room)?;
-                (outcome, several.map(Self::SlidingCounters))
+    /// Decides a call.
+    pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let (outcome, successor) = match self {
+            Self::SlidingWindow(log) => return log.decide(now, request),
+            Self::SlidingCounters(many) => return many.decide(now, request),
+            Self::FixedWindows(many) => return many.decide(now, request),
+            Self::TokenBuckets(many) => return many.decide(now, request),
+            Self::SlidingCounter(one) => {
+                let (outcome, many) = one.decide(now, request);
+                (outcome, many.map(Self::SlidingCounters))
             }
-            Self::FixedWindow(alone) => {
-                let (outcome, several) = alone.decide_anew(now, request, detail, room)?;
-                (outcome, several.map(Self::FixedWindows))
+            Self::FixedWindow(one) => {
+                let (outcome, many) = one.decide(now, request);
+                (outcome, many.map(Self::FixedWindows))
             }
-            Self::TokenBucket(alone) => {
-                let (outcome, several) = alone.decide_anew(now, request, detail, room)?;
-                (outcome, several.map(Self::TokenBuckets))
+            Self::TokenBucket(one) => {
+                let (outcome, many) = one.decide(now, request);
+                (outcome, many.map(Self::TokenBuckets))
             }
-            known => return known.decide(now, request, detail, room),
         };
-        if let Some(several) = several {
-            *self = several;
+        if let Some(successor) = successor {
+            *self = successor;
         }
-        Ok(outcome)
+        outcome
     }
 
-    /// The memory that it has on the heap.
+    /// Returns the bytes by which the heap grows at most if the call is decided now; 0 if the
+    /// decision needs no memory.
+    #[inline]
+    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
+        match self {
+            Self::SlidingWindow(log) => log.growth(now, request),
+            Self::SlidingCounter(one) => one.growth(now, request),
+            Self::FixedWindow(one) => one.growth(now, request),
+            Self::TokenBucket(one) => one.growth(now, request),
+            Self::SlidingCounters(many) => many.growth(now, request),
+            Self::FixedWindows(many) => many.growth(now, request),
+            Self::TokenBuckets(many) => many.growth(now, request),
+        }
+    }
+
+    /// Returns the memory on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::SlidingWindow(log) => log.heap_bytes(),
             Self::SlidingCounter(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => 0,
-            Self::SlidingCounters(several) => several.heap_bytes(),
-            Self::FixedWindows(several) => several.heap_bytes(),
-            Self::TokenBuckets(several) => several.heap_bytes(),
+            Self::SlidingCounters(many) => many.heap_bytes(),
+            Self::FixedWindows(many) => many.heap_bytes(),
+            Self::TokenBuckets(many) => many.heap_bytes(),
         }
     }
 
+    /// Returns the units of a call, as far as they still count.
     pub(crate) fn refund(&mut self, refund: Refund<'_>) {
         match self {
             Self::SlidingWindow(log) => log.refund(refund),
-            Self::SlidingCounter(alone) => alone.refund(refund),
-            Self::FixedWindow(alone) => alone.refund(refund),
-            Self::TokenBucket(alone) => alone.refund(refund),
-            Self::SlidingCounters(several) => several.refund(refund),
-            Self::FixedWindows(several) => several.refund(refund),
-            Self::TokenBuckets(several) => several.refund(refund),
+            Self::SlidingCounter(one) => one.refund(refund),
+            Self::FixedWindow(one) => one.refund(refund),
+            Self::TokenBucket(one) => one.refund(refund),
+            Self::SlidingCounters(many) => many.refund(refund),
+            Self::FixedWindows(many) => many.refund(refund),
+            Self::TokenBuckets(many) => many.refund(refund),
         }
     }
 }
@@ -164,7 +175,7 @@ pub(crate) mod tests {
         cost: u32,
     ) -> Outcome {
         let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
-        state.decide(Timestamp::new(now), request, Detail::Full, usize::MAX).unwrap()
+        state.decide(Timestamp::new(now), request)
     }
 
     /// Only a refusal of several units gives another number than its wait.
@@ -193,7 +204,7 @@ pub(crate) mod tests {
                     }
                     let cost = cost.min(outcome.remaining + 1);
                     let peek = Request { policy, written: policy, op: Op::Peek, cost, id: None };
-                    let peek = state.decide(now, peek, Detail::Full, 0).unwrap();
+                    let peek = state.decide(now, peek);
                     assert_eq!(outcome.more, peek.wait, "{policy:?}");
                     others += u32::from(outcome.more != outcome.wait);
                 }

@@ -1,33 +1,39 @@
-//! The embedded store: one process, no server.
+//! The memory store: one process, no server.
 //!
 //! Keys are spread over shards, each behind a mutex. A decision takes one lock, reads the clock
-//! inside it (so that stamps are recorded in the order they were taken) and never awaits.
+//! inside it, so that timestamps are recorded in the order in which they were taken, and never
+//! awaits.
 //!
 //! Floor 5: imports `algorithms`, `telemetry` and plain data. `limiter` and `redis` import it.
 
 mod block_vec;
+mod budget;
 mod clock;
-mod ledger;
+mod eviction;
+mod hash;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod shard;
+#[cfg(test)]
+mod straight;
 #[cfg(test)]
 mod tests;
 
 use std::sync::PoisonError;
 
-use hashbrown::DefaultHashBuilder;
-
 use self::{
+    budget::{Budget, Usage},
     clock::Clock,
-    ledger::{Holding, Ledger},
-    shard::{Entry, ShardTable, Sweep},
+    eviction::MAX_SCAN,
+    hash::{KeyHasher, Lookup},
+    shard::{Entry, NEVER, ShardTable},
 };
 use crate::{
-    algorithms::NeedsRoom,
+    algorithms::Straight,
     error::UnavailableReason,
     key::KeyRef,
-    request::{Detail, Op, Outcome, Refund, Request},
+    policy::Policy,
+    request::{Op, Outcome, Refund, Request},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -36,298 +42,262 @@ use crate::{
     time::Timestamp,
 };
 
-/// Enough that two threads rarely meet, few enough that an idle limiter is small.
-const FEWEST_SHARDS: usize = 256;
+/// Enough shards that two threads rarely meet, and few enough that an idle limiter is small.
+const MIN_SHARDS: usize = 256;
 
-/// Enough for what fits into a machine, few enough that a bound of `usize::MAX` costs some 8 MB.
-const MOST_SHARDS: usize = 65_536;
+/// Enough for the memory of a machine, and few enough that a bound of `usize::MAX` keys costs 8 MB.
+const MAX_SHARDS: usize = 65_536;
 
-/// The keys of a full shard, about: so many have to be hashed anew at once when it grows. With
-/// fewer, a store of some thousand callers would be mostly shards, and the cache full of them.
+/// The keys of a full shard, about: this many are hashed again at once when its index grows. With
+/// fewer, a store of some thousand callers would consist mostly of shards, and not fit the cache.
 const KEYS_PER_SHARD: usize = 4_096;
-
-/// The most keys, about, that one call passes over in search of expired ones when the store is
-/// full, which takes some milliseconds. No key is passed over twice unless it, or one of its
-/// neighbours, has been called meanwhile; what a call has not come to, the next one does.
-const MOST_PASSED_OVER: usize = 1 << 18;
-
-/// To collect a key takes as long as to pass over so many.
-const PASSED_OVER_FOR_ONE: usize = 8;
 
 pub(crate) struct MemoryStore {
     shards: Box<[Shard]>,
-    hasher: DefaultHashBuilder,
+    hasher: KeyHasher,
     clock: Clock,
     /// Locked by itself or under the lock of one shard.
-    ledger: Mutex<Ledger>,
-    /// The shard that room was last looked for in.
-    hand: AtomicUsize,
+    budget: Mutex<Budget>,
+    /// The shard at which the next search for expired keys starts.
+    cursor: AtomicUsize,
 }
 
 /// On cache lines of its own: a thread that takes one lock does not disturb those at the next.
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
-    shard: Mutex<ShardTable>,
-    /// No key in the shard expires before this; readable without the lock.
-    due: AtomicU64,
+    table: Mutex<ShardTable>,
+    /// A time before which no key in the shard expires, readable without the lock.
+    next_expiry: AtomicU64,
+}
+
+/// The result of the straight path, which [`MemoryStore::take_known`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The unit is taken.
+    Admitted,
+    /// No unit is left.
+    Refused(Outcome),
+    /// The call takes the long way, [`MemoryStore::decide`]: the key is new, or the policy has
+    /// several tiers.
+    Skipped,
 }
 
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize, max_bytes: usize) -> Self {
-        let shards = (max_keys / KEYS_PER_SHARD).clamp(FEWEST_SHARDS, MOST_SHARDS);
+        let shards = (max_keys / KEYS_PER_SHARD).clamp(MIN_SHARDS, MAX_SHARDS);
         Self::with_shards(max_keys, max_bytes, shards.next_power_of_two())
     }
 
-    /// A store of so many shards, a power of two.
+    /// Creates a store with this many shards, a power of two.
     fn with_shards(max_keys: usize, max_bytes: usize, shards: usize) -> Self {
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
-            hasher: DefaultHashBuilder::default(),
+            hasher: KeyHasher::new(),
             clock: Clock::new(),
-            ledger: Mutex::new(Ledger::new(Holding { keys: max_keys, bytes: max_bytes })),
-            hand: AtomicUsize::new(0),
+            budget: Mutex::new(Budget::new(Usage { keys: max_keys, bytes: max_bytes })),
+            cursor: AtomicUsize::new(0),
         }
     }
 
+    /// Takes one unit of a known key, or refuses it, under a valid policy that no override changes.
+    ///
+    /// The straight path of [`decide`](Self::decide), on which most calls are decided: the state and
+    /// the numbers of a refusal are the same, and an admission builds no outcome.
+    #[inline]
+    pub(crate) fn take_known(&self, key: KeyRef<'_>, policy: &Policy) -> Taken {
+        let lookup = self.hasher.lookup(key);
+        let mut table = self.shard(&lookup).lock();
+        let Some(entry) = table.find_mut(&lookup) else { return Taken::Skipped };
+        match entry.take_one(self.clock.now(), policy) {
+            Straight::Admitted { .. } => Taken::Admitted,
+            Straight::Refused { wait, reset } => Taken::Refused(Outcome::refused(wait, reset)),
+            Straight::Skipped => Taken::Skipped,
+        }
+    }
+
+    /// Decides a call.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreFull`](UnavailableReason::StoreFull) if the call needs memory and its limit may not
+    /// take more.
     pub(crate) fn decide(
         &self,
-        subject: KeyRef<'_>,
+        key: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        self.answer(subject, request, Detail::Full)
-    }
-
-    /// Decides a call that no one detail at once it is admitted: then nothing else is told of it.
-    pub(crate) fn decide_unseen(
-        &self,
-        subject: KeyRef<'_>,
-        request: Request<'_>,
-    ) -> Result<Outcome, UnavailableReason> {
-        self.answer(subject, request, Detail::Admission)
-    }
-
-    fn answer(
-        &self,
-        subject: KeyRef<'_>,
-        request: Request<'_>,
-        detail: Detail,
-    ) -> Result<Outcome, UnavailableReason> {
-        let hash = self.hash(subject);
-        let place = self.place(hash);
-        let mut shard = place.lock();
+        let lookup = self.hasher.lookup(key);
+        let shard = self.shard(&lookup);
+        let mut table = shard.lock();
         let now = self.clock.now();
-        if let Some(slot) = shard.find_mut(hash, subject)
-            && let Ok(outcome) = slot.decide(now, request, detail, 0)
+        if let Some(entry) = table.find_mut(&lookup)
+            && entry.state.growth(now, request) == 0
         {
-            return Ok(outcome);
+            return Ok(entry.decide(now, request));
         }
-        self.take_more(place, shard, now, hash, subject, request)
+        self.decide_with_memory(shard, table, now, &lookup, request)
     }
 
-    /// Decides a call that takes memory, as soon as there is room.
+    /// Decides a call that takes memory, after an eviction if there is no room.
     #[inline(never)]
-    fn take_more<'a>(
+    fn decide_with_memory<'a>(
         &self,
-        place: &'a Shard,
-        mut shard: MutexGuard<'a, ShardTable>,
+        shard: &'a Shard,
+        mut table: MutexGuard<'a, ShardTable>,
         mut now: Timestamp,
-        hash: u64,
-        subject: KeyRef<'_>,
+        lookup: &Lookup<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        let mut left = MOST_PASSED_OVER;
+        let mut scans = MAX_SCAN;
         loop {
-            let decided = match shard.find_again(hash, subject) {
-                Some(slot) => {
-                    let decided = self.grow(slot, now, subject, request);
-                    drop(shard);
-                    decided.map(told)
+            let decided = match table.find_mut(lookup) {
+                Some(entry) => {
+                    let decided = self.decide_known_key(entry, now, lookup.key, request);
+                    drop(table);
+                    decided.map(|(outcome, grown)| {
+                        report_keys(grown, Usage::default());
+                        outcome
+                    })
                 }
-                None => self.meet(place, shard, now, hash, subject, request),
+                None => self.decide_new_key(shard, table, now, lookup, request),
             };
             match decided {
                 Ok(outcome) => return Ok(outcome),
-                Err(more) if self.make_room(subject, more, &mut left) => {}
-                Err(_) => return Err(self.full(subject, now)),
+                Err(more) if self.evict_expired(lookup.key, more, &mut scans) => {}
+                Err(_) => return Err(self.full(lookup.key, now)),
             }
-            shard = place.lock();
+            table = shard.lock();
             now = self.clock.now();
         }
     }
 
-    /// Decides a call of a known key whose state has to grow, and returns by how much it did. If
-    /// there is no room, nothing is decided, and the error is what it needs.
-    fn grow(
+    /// Decides a call whose state may grow, and returns its growth. Without room for it nothing is
+    /// decided, and the error is the usage that is missing.
+    fn decide_known_key(
         &self,
-        slot: &mut Entry,
+        entry: &mut Entry,
         now: Timestamp,
-        subject: KeyRef<'_>,
+        key: KeyRef<'_>,
         request: Request<'_>,
-    ) -> Result<(Outcome, Holding), Holding> {
-        let NeedsRoom { bytes } = match slot.decide(now, request, Detail::Full, 0) {
-            Ok(outcome) => return Ok((outcome, Holding::default())),
-            Err(needs) => needs,
-        };
-        let (limit, more) = (subject.name.text(), Holding { keys: 0, bytes });
-        if !self.ledger().take(limit, more) {
-            return Err(more);
+    ) -> Result<(Outcome, Usage), Usage> {
+        let growth = Usage { keys: 0, bytes: entry.state.growth(now, request) };
+        if !self.budget().take(key.name.text(), growth) {
+            return Err(growth);
         }
-        let before = slot.bytes();
-        let outcome = slot.decide(now, request, Detail::Full, bytes);
-        let grown = Holding { keys: 0, bytes: slot.bytes() - before };
-        self.settle(limit, more, grown);
-        outcome.map(|outcome| (outcome, grown)).map_err(|_| more)
+        let before = entry.bytes();
+        let outcome = entry.decide(now, request);
+        let grown = Usage { keys: 0, bytes: entry.bytes() - before };
+        self.release_unused(key, growth, grown);
+        Ok((outcome, grown))
     }
 
-    /// Decides the first call of a key, and keeps its slot. If there is no room, nothing is
-    /// decided, and the error is what it needs.
-    fn meet(
+    /// Decides the first call of a key, and inserts its entry. Without room for it nothing is
+    /// decided, and the error is the usage that is missing.
+    fn decide_new_key(
         &self,
-        place: &Shard,
-        mut shard: MutexGuard<'_, ShardTable>,
+        shard: &Shard,
+        mut table: MutexGuard<'_, ShardTable>,
         now: Timestamp,
-        hash: u64,
-        subject: KeyRef<'_>,
+        lookup: &Lookup<'_>,
         request: Request<'_>,
-    ) -> Result<Outcome, Holding> {
-        let mut slot = Entry::new(subject);
-        let mut decided = slot.decide(now, request, Detail::Full, 0);
-        let growth = match decided {
-            Ok(outcome) if request.op == Op::Peek => return Ok(outcome),
-            Ok(_) => 0,
-            Err(NeedsRoom { bytes }) => bytes,
-        };
-        let bytes = slot.bytes() + growth;
-        let (limit, more) = (subject.name.text(), Holding { keys: 1, bytes });
-        let gone = shard.collect_some(now, &self.hasher);
-        let mut ledger = self.ledger();
-        ledger.give_back(&gone);
-        let is_taken = ledger.take(limit, more);
-        drop(ledger);
-        if !is_taken {
-            drop(shard);
-            tell(Holding::default(), gone.total());
+    ) -> Result<Outcome, Usage> {
+        let mut entry = Entry::new(lookup.key);
+        if request.op == Op::Peek {
+            return Ok(entry.decide(now, request));
+        }
+        let more = Usage { keys: 1, bytes: entry.bytes() + entry.state.growth(now, request) };
+        let evicted = table.evict_some(now, &self.hasher);
+        let mut budget = self.budget();
+        budget.release_all(&evicted);
+        let has_room = budget.take(lookup.key.name.text(), more);
+        drop(budget);
+        if !has_room {
+            drop(table);
+            report_keys(Usage::default(), evicted.total());
             return Err(more);
         }
-        if growth > 0 {
-            decided = slot.decide(now, request, Detail::Full, growth);
-        }
-        let taken = Holding { keys: 1, bytes: slot.bytes() };
-        self.settle(limit, more, taken);
-        // The first key of an empty shard makes it due; until then nothing in it is.
-        let due = if shard.is_empty() { u64::MAX } else { place.due.load(Ordering::Relaxed) };
-        place.due.store(due.min(slot.expires.get()), Ordering::Relaxed);
-        shard.insert(hash, slot, &self.hasher);
-        drop(shard);
-        tell(taken, gone.total());
-        decided.map_err(|_| more)
+        let outcome = entry.decide(now, request);
+        let taken = Usage { keys: 1, bytes: entry.bytes() };
+        self.release_unused(lookup.key, more, taken);
+        let next =
+            if table.is_empty() { NEVER.get() } else { shard.next_expiry.load(Ordering::Relaxed) };
+        shard.next_expiry.store(next.min(entry.expires.get()), Ordering::Relaxed);
+        table.insert(lookup.hash, entry, &self.hasher);
+        drop(table);
+        report_keys(taken, evicted.total());
+        Ok(outcome)
     }
 
-    /// Gives back the bytes that a call could have needed, and did not.
-    fn settle(&self, limit: &'static str, granted: Holding, taken: Holding) {
+    /// Releases the bytes that a call could have needed, and did not.
+    fn release_unused(&self, key: KeyRef<'_>, granted: Usage, taken: Usage) {
         if taken.bytes < granted.bytes {
-            let bytes = granted.bytes - taken.bytes;
-            self.ledger().give(limit, Holding { keys: 0, bytes });
+            let unused = Usage { keys: 0, bytes: granted.bytes - taken.bytes };
+            self.budget().release(key.name.text(), unused);
         }
-    }
-
-    /// Collects expired keys until the limit may take this much more, or enough were passed over.
-    #[cold]
-    fn make_room(&self, subject: KeyRef<'_>, more: Holding, left: &mut usize) -> bool {
-        let now = self.clock.now();
-        let first = self.hand.load(Ordering::Relaxed);
-        for step in 0..self.shards.len() {
-            let at = (first + step) & (self.shards.len() - 1);
-            let place = &self.shards[at];
-            if place.due.load(Ordering::Relaxed) > now.get() {
-                continue;
-            }
-            let mut shard = place.lock();
-            let Sweep { gone, passed_over } = shard.collect_due(now, &self.hasher);
-            place.due.store(shard.due().get(), Ordering::Relaxed);
-            drop(shard);
-            let mut ledger = self.ledger();
-            ledger.give_back(&gone);
-            let has_room = ledger.has_room(subject.name.text(), more);
-            drop(ledger);
-            tell(Holding::default(), gone.total());
-            *left = left.saturating_sub(passed_over + PASSED_OVER_FOR_ONE * gone.total().keys);
-            if has_room || *left == 0 {
-                self.hand.store(at, Ordering::Relaxed);
-                return has_room;
-            }
-        }
-        // Another call may have made room meanwhile.
-        self.ledger().has_room(subject.name.text(), more)
     }
 
     /// Reports that a call found no room.
-    fn full(&self, subject: KeyRef<'_>, now: Timestamp) -> UnavailableReason {
-        let mut ledger = self.ledger();
-        let is_first = ledger.record_full(subject.name.text(), now);
-        let held = ledger.held_by(subject.name.text());
-        drop(ledger);
-        telemetry::memory_full(subject.name.text(), is_first, held.keys, held.bytes);
+    fn full(&self, key: KeyRef<'_>, now: Timestamp) -> UnavailableReason {
+        let limit = key.name.text();
+        let mut budget = self.budget();
+        let is_first = budget.record_full(limit, now);
+        let used = budget.used_by(limit);
+        drop(budget);
+        telemetry::memory_full(limit, is_first, used.keys, used.bytes);
         UnavailableReason::StoreFull
     }
 
-    pub(crate) fn reset(&self, subject: KeyRef<'_>) {
-        let hash = self.hash(subject);
-        let gone = self.place(hash).lock().remove(hash, subject, &self.hasher);
-        self.ledger().give_back(&gone);
-        tell(Holding::default(), gone.total());
+    /// Removes a key.
+    pub(crate) fn reset(&self, key: KeyRef<'_>) {
+        let lookup = self.hasher.lookup(key);
+        let removed = self.shard(&lookup).lock().remove(&lookup, &self.hasher);
+        self.budget().release_all(&removed);
+        report_keys(Usage::default(), removed.total());
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn refund(&self, subject: KeyRef<'_>, refund: Refund<'_>) {
-        let hash = self.hash(subject);
-        if let Some(slot) = self.place(hash).lock().find_again(hash, subject) {
-            slot.state.refund(refund);
+    /// Returns the units of a call to its key, as far as they still count.
+    pub(crate) fn refund(&self, key: KeyRef<'_>, refund: Refund<'_>) {
+        let lookup = self.hasher.lookup(key);
+        if let Some(entry) = self.shard(&lookup).lock().find_mut(&lookup) {
+            entry.state.refund(refund);
         }
     }
 
-    fn hash(&self, subject: KeyRef<'_>) -> u64 {
-        shard::hash(&self.hasher, subject.name, subject.caller)
+    fn budget(&self) -> MutexGuard<'_, Budget> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self, hash: u64) -> &Shard {
-        // The map takes its bits from both ends of the hash; the shard comes from the middle.
-        &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
+    #[inline]
+    fn shard(&self, lookup: &Lookup<'_>) -> &Shard {
+        // The index takes its bits from both ends of the hash; the shard comes from the middle.
+        &self.shards[(lookup.hash >> 32) as usize & (self.shards.len() - 1)]
     }
 }
 
-/// Reports that so much was taken, and so much given back: under no lock, because whoever counts it
-/// may be called through here, and may panic.
-fn tell(taken: Holding, given_back: Holding) {
-    if taken != given_back {
-        let number = |held| i64::try_from(held).unwrap_or(i64::MAX);
+/// Reports a change of the usage. To be called without a lock: recorders are foreign code, may call
+/// the limiter, and may panic.
+fn report_keys(taken: Usage, released: Usage) {
+    if taken != released {
+        let number = |amount| i64::try_from(amount).unwrap_or(i64::MAX);
         telemetry::memory_held(
-            number(taken.keys) - number(given_back.keys),
-            number(taken.bytes) - number(given_back.bytes),
+            number(taken.keys) - number(released.keys),
+            number(taken.bytes) - number(released.bytes),
         );
     }
 }
 
-/// Reports how much was taken for an outcome.
-fn told((outcome, taken): (Outcome, Holding)) -> Outcome {
-    tell(taken, Holding::default());
-    outcome
-}
-
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        let held = self.ledger().held();
-        tell(Holding::default(), held);
+        let used = self.budget().used();
+        report_keys(Usage::default(), used);
     }
 }
 
 impl Shard {
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, ShardTable> {
         // A panic cannot leave a shard half written: nothing in here calls foreign code.
-        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

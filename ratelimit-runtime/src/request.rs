@@ -7,12 +7,12 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// What a call asks of a store.
+/// The store's part of a check.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) policy: &'a Policy,
-    /// The policy as it is written in the source, which an override may have put `policy` in the
-    /// place of. What it counts is kept meanwhile, so that it finds nothing missing afterwards.
+    /// The policy in the source code, which differs from `policy` if an override applies. The units
+    /// that it counts are kept meanwhile, and are complete when the override is removed.
     pub(crate) written: &'a Policy,
     pub(crate) op: Op,
     /// The units of the call; 0 only for a peek, which then reports the units left.
@@ -33,7 +33,7 @@ pub(crate) enum Op {
 /// The parts of an admitted call's outcome that are read. A refusal is always complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// None but `admitted` and `lasts`.
+    /// None but `admitted`.
     Admission,
     /// All of them.
     Full,
@@ -54,20 +54,22 @@ pub(crate) struct Refund<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) admitted: bool,
-    /// Refused: the tier with the longest wait, after the refusal is recorded if it is. Admitted:
-    /// the one with the fewest units left, of several the one with the longest wait.
+    /// The index of the tier that the numbers are about. Refused: the one with the longest wait,
+    /// after the refusal is recorded. Admitted: the one with the fewest units left, of several the
+    /// one with the longest wait.
     pub(crate) tier: u8,
     /// The units left in that tier.
     pub(crate) remaining: u32,
-    /// Refused: until the same call is admitted. Admitted: until more than `remaining` can be had.
+    /// Refused: the time until the same call is admitted. Admitted: the time until more than
+    /// `remaining` units are left.
     pub(crate) wait: Micros,
-    /// Refused: until `remaining + 1` units can be had, which for a cost of no more is `wait`.
-    /// Admitted: 0.
+    /// Refused: the time until `remaining + 1` units are left, which for a cost of no more is
+    /// `wait`. Admitted: 0.
     pub(crate) more: Micros,
-    /// Until the full quota is back.
+    /// The time until the full quota is back.
     pub(crate) reset: Micros,
-    /// Until the embedded store's state is no more than an absent one: `reset`, or later, while it
-    /// counts for other policies too.
+    /// The time until the state in memory is worth no more than an absent one: `reset`, or longer
+    /// while it counts for other policies too.
     pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
@@ -149,6 +151,27 @@ impl DecidedBy {
 }
 
 impl Outcome {
+    /// The outcome of an admitted call of which nothing but the admission is read.
+    pub(crate) const ADMISSION: Self = Self {
+        admitted: true,
+        tier: 0,
+        remaining: 0,
+        wait: Micros::ZERO,
+        more: Micros::ZERO,
+        reset: Micros::ZERO,
+        lasts: Micros::ZERO,
+        mark: Mark::NONE,
+        decided_by: DecidedBy::Store,
+    };
+
+    /// Returns the refusal of one unit by the only tier, which has none left.
+    #[inline]
+    pub(crate) fn refused(wait: Micros, reset: Micros) -> Self {
+        let (tier, remaining, mark) = (0, 0, Mark::NONE);
+        let (more, lasts, decided_by) = (wait, reset, DecidedBy::Store);
+        Self { admitted: false, tier, remaining, wait, more, reset, lasts, mark, decided_by }
+    }
+
     /// A call that passes without having been counted.
     pub(crate) fn unlimited(request: Request<'_>) -> Self {
         let tiers = (0..).zip(request.policy.tiers());
@@ -163,7 +186,7 @@ impl Outcome {
     }
 }
 
-/// What a call gets when the store cannot decide it in time.
+/// The answer to a call that the store cannot decide in time.
 ///
 /// A key that holds a value of another type is no outage: such a call always fails with
 /// [`UnavailableReason::WrongType`](crate::UnavailableReason::WrongType), and the value is left as it is.

@@ -11,8 +11,7 @@ use std::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Micros(u64);
 
-/// An instant in microseconds on the clock of the store that reported it. Only instants of one
-/// store compare.
+/// An instant in microseconds on the clock of one store. Instants of two stores do not compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Timestamp(u64);
 

@@ -1,48 +1,90 @@
-//! The fixed window in plain Rust: the same rule as `store/redis/fixed_window.lua`.
+//! The fixed window in plain Rust: the same rule as `fixed_window.lua`.
 
 use super::{
-    packed::{Period, Time, Units},
-    per_tier::{Entry, Moment, Verdict},
+    Straight,
+    packed::{Units, Word},
+    per_tier::{Count, Header, OneTier},
     summary::Summary,
 };
 use crate::{
     policy::{Policy, Tier},
-    request::{Detail, Mark, Request},
+    request::{Mark, Outcome, Request},
     time::{Micros, Timestamp},
 };
 
-/// A window that holds nothing is not open.
+/// The window of one tier; one without a unit in it is not open.
 ///
 /// Invariant: an open window counts every unit recorded since its start, whichever policy decides.
 #[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Window {
     period: Micros,
-    /// 0: as long as the state.
+    /// The time from which on it counts; 0 if that is the first call of the state.
     since: Timestamp,
     start: Timestamp,
-    count: u32,
+    units: u32,
 }
 
-impl Entry for Window {
-    type Packed = (Period, Time, Time, Units);
-    const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Time::ZERO, Units::ZERO);
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(crate) struct PackedWindow {
+    period: Word,
+    written: Word,
+    start: Word,
+    units: Units,
+}
+
+impl OneTier<Window> {
+    /// Takes one unit, or refuses it.
+    #[inline]
+    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier) -> Straight {
+        let window = &mut self.packed;
+        let (start, units) = (window.start.timestamp(), window.units.get());
+        if window.period.micros() != tier.micros() || start > now {
+            return Straight::Skipped;
+        }
+        let end = start + tier.micros();
+        if units == 0 || end <= now {
+            (window.start, window.units) = (now.into(), Units::new(1));
+            window.written = now.into();
+            return Straight::Admitted { lasts: tier.micros() };
+        }
+        let lasts = end - now;
+        if units >= tier.threshold() {
+            return Straight::Refused { wait: lasts, reset: lasts };
+        }
+        window.units = Units::new(units + 1);
+        window.written = now.into();
+        Straight::Admitted { lasts }
+    }
+}
+
+impl Count for Window {
+    type Packed = PackedWindow;
+    const EMPTY: PackedWindow = PackedWindow {
+        period: Word::ZERO,
+        written: Word::ZERO,
+        start: Word::ZERO,
+        units: Units::ZERO,
+    };
 
     #[inline]
-    fn unpack((period, last, start, count): Self::Packed) -> Option<(Timestamp, Self)> {
-        let (start, count) = (start.get(), count.count());
-        let window = Self { period: period.get(), since: Timestamp::default(), start, count };
-        (window.period > Micros::ZERO).then_some((last.get(), window))
+    fn unpack(packed: PackedWindow) -> Option<(Timestamp, Self)> {
+        let PackedWindow { period, written, start, units } = packed;
+        let (period, start, units) = (period.micros(), start.timestamp(), units.get());
+        let window = Self { period, since: Timestamp::default(), start, units };
+        (period > Micros::ZERO).then_some((written.timestamp(), window))
     }
 
     #[inline]
-    fn pack(self, last: Timestamp) -> Self::Packed {
-        let (start, count) = (Time::new(self.start), Units::new(self.count.into()));
-        (Period::new(self.period), Time::new(last), start, count)
+    fn pack(self, written: Timestamp) -> PackedWindow {
+        let (period, start) = (self.period.into(), self.start.into());
+        PackedWindow { period, written: written.into(), start, units: Units::new(self.units) }
     }
 
     #[inline]
     fn new(_: &Policy, tier: Tier, now: Timestamp) -> Self {
-        Self { period: tier.micros(), since: Timestamp::default(), start: now, count: 0 }
+        Self { period: tier.micros(), since: Timestamp::default(), start: now, units: 0 }
     }
 
     #[inline]
@@ -50,93 +92,92 @@ impl Entry for Window {
         self.period == other.period
     }
 
-    /// The fullest of the others, open since its start, or since the last unit, if that start is too
-    /// long ago.
-    fn carried(self, others: &[Self], last: Timestamp, now: Timestamp) -> Self {
+    /// The fullest of the others, open since its start, or since the last write if that start is
+    /// too long ago.
+    fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self {
         let is_open = |start: Timestamp| now < start + self.period;
-        let open = others.iter().filter(|window| window.count > 0).filter_map(|window| {
-            let start = if is_open(window.start) { window.start } else { last };
-            is_open(start).then_some((window.count, start))
+        let open = others.iter().filter(|window| window.units > 0).filter_map(|window| {
+            let start = if is_open(window.start) { window.start } else { written };
+            is_open(start).then_some((window.units, start))
         });
-        let (count, start) = open.max().unwrap_or((0, now));
-        Self { since: now, start, count, ..self }
+        let (units, start) = open.max().unwrap_or((0, now));
+        Self { since: now, start, units, ..self }
     }
 
     #[inline]
-    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool {
-        // A clock that stepped back leaves windows in the future; from here on they are of now.
+    fn advance(header: &mut Header, windows: &mut [Self], now: Timestamp) -> bool {
+        // A clock that stepped back leaves windows in the future. They start now instead.
         let mut ahead = false;
-        for window in entries {
+        for window in windows {
             ahead |= window.start > now;
             *window = window.at(now);
         }
-        moment.last = moment.last.min(now);
+        header.written = header.written.min(now);
         ahead
     }
 
     #[inline]
-    fn judge(
-        moment: &mut Moment,
+    fn decide(
+        header: &mut Header,
         (own, others): (&mut [Self], &mut [Self]),
         now: Timestamp,
         request: Request<'_>,
-        detail: Detail,
-    ) -> Verdict {
+    ) -> (Outcome, bool) {
         let Request { policy, cost, .. } = request;
         let tiers = policy.tiers();
         let has_room = |(window, tier): (&Self, &Tier)| window.has_room(*tier, cost);
         let admitted = own.iter().zip(tiers).all(has_room);
-        let mut verdict = Summary::new(admitted, detail);
-        for (index, (tier, window)) in tiers.iter().zip(&mut *own).enumerate() {
+        let mut summary = Summary::new(admitted);
+        for ((index, tier), window) in (0..).zip(tiers).zip(&mut *own) {
             if admitted {
-                window.count += cost;
+                window.units += cost;
             }
+            let left = tier.threshold().saturating_sub(window.units);
             let ends = window.ends(now);
-            verdict.tier(index, ends, || {
-                let left = tier.threshold().saturating_sub(window.count);
-                (left, if admitted || !window.has_room(*tier, cost) { ends } else { Micros::ZERO })
-            });
+            let is_waited_for = admitted || !window.has_room(*tier, cost);
+            let wait = if is_waited_for { ends } else { Micros::ZERO };
+            summary.add_tier(index, ends, left, wait);
         }
-        let mark = Mark { at: now, charged: moment.generation.charged() };
-        let mut outcome = verdict.outcome(mark, cost, |units| {
+        let mark = Mark { at: now, charged: header.generation.charged() };
+        let mut outcome = summary.outcome(mark, cost, |units| {
             let full = tiers.iter().zip(&*own).filter(|it| !it.1.has_room(*it.0, units));
             full.map(|(_, window)| window.ends(now)).max().unwrap_or_default()
         });
         for window in others {
             if admitted {
-                window.count = window.count.saturating_add(cost);
+                window.units = window.units.saturating_add(cost);
             }
             outcome.lasts = outcome.lasts.max(window.ends(now));
         }
         if admitted {
-            moment.last = now;
+            header.written = now;
         }
-        Verdict { outcome, is_taken: admitted }
+        (outcome, admitted)
     }
 
     fn refund(&mut self, _: Timestamp, cost: u32, at: Timestamp) {
         if self.since <= at && self.start <= at {
-            self.count = self.count.saturating_sub(cost);
+            self.units = self.units.saturating_sub(cost);
         }
     }
 }
 
 impl Window {
-    /// The window as it is now: if it is over, a new one.
+    /// Returns the window at `now`: a new one if this one is over.
     #[inline]
     fn at(self, now: Timestamp) -> Self {
         let start = self.start.min(now);
-        let open = self.count > 0 && now < start + self.period;
-        if open { Self { start, ..self } } else { Self { start: now, count: 0, ..self } }
+        let open = self.units > 0 && now < start + self.period;
+        if open { Self { start, ..self } } else { Self { start: now, units: 0, ..self } }
     }
 
     fn has_room(self, tier: Tier, units: u32) -> bool {
-        units == 0 || u64::from(self.count) + u64::from(units) <= u64::from(tier.threshold())
+        units == 0 || u64::from(self.units) + u64::from(units) <= u64::from(tier.threshold())
     }
 
-    /// How long until the window is over, if it is open.
+    /// Returns the time until the window is over, 0 if it is not open.
     fn ends(self, now: Timestamp) -> Micros {
-        if self.count > 0 { self.start + self.period - now } else { Micros::ZERO }
+        if self.units > 0 { self.start + self.period - now } else { Micros::ZERO }
     }
 }
 
@@ -155,7 +196,7 @@ mod tests {
         let mut state = State::new(POLICY.algorithm());
         let mut admits = |now| take(&mut state, &POLICY, now, 1).admitted;
         assert!(admits(1_000 * SECOND));
-        // It is of now from the first call on, also of one that is refused.
+        // The window starts at the first call, which is refused.
         assert!(!admits(500 * SECOND));
         assert!(!admits(510 * SECOND - 1));
         assert!(admits(510 * SECOND));

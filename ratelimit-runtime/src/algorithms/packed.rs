@@ -1,4 +1,4 @@
-//! Numbers in the fewest bytes that hold them: a key is to stay small.
+//! The numbers of a state in few bytes, none of which is aligned: a state has no padding.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,107 +7,112 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// A number of so many bytes; a larger one is the largest.
+/// Eight bytes, which one instruction loads or stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Short<const BYTES: usize>([u8; BYTES]);
+pub(crate) struct Word([u8; 8]);
 
-/// A [`Timestamp`], up to two thousand years.
+/// The units of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Time(Short<7>);
+pub(crate) struct Units([u8; 4]);
 
-/// [`Micros`], up to nine years.
+/// Three bytes; a larger number is the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Period(Short<6>);
+pub(crate) struct Short([u8; 3]);
 
-pub(crate) type Units = Short<4>;
-
-impl Time {
-    pub(crate) const ZERO: Self = Self(Short::ZERO);
+impl Word {
+    pub(crate) const ZERO: Self = Self([0; 8]);
 
     #[inline]
-    pub(crate) fn new(at: Timestamp) -> Self {
-        Self(Short::new(at.get()))
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number.to_le_bytes())
     }
 
     #[inline]
-    pub(crate) fn get(self) -> Timestamp {
-        Timestamp::new(self.0.get())
+    pub(crate) const fn get(self) -> u64 {
+        u64::from_le_bytes(self.0)
+    }
+
+    #[inline]
+    pub(crate) const fn micros(self) -> Micros {
+        Micros::new(self.get())
+    }
+
+    #[inline]
+    pub(crate) const fn timestamp(self) -> Timestamp {
+        Timestamp::new(self.get())
     }
 }
 
-impl Period {
-    pub(crate) const ZERO: Self = Self(Short::ZERO);
-
+impl From<Micros> for Word {
     #[inline]
-    pub(crate) fn new(length: Micros) -> Self {
-        Self(Short::new(length.get()))
-    }
-
-    #[inline]
-    pub(crate) fn get(self) -> Micros {
-        Micros::new(self.0.get())
+    fn from(length: Micros) -> Self {
+        Self::new(length.get())
     }
 }
 
-impl<const BYTES: usize> Short<BYTES> {
-    pub(crate) const ZERO: Self = Self([0; BYTES]);
-
+impl From<Timestamp> for Word {
     #[inline]
-    pub(crate) fn new(number: u64) -> Self {
-        let largest = (1 << (8 * BYTES)) - 1;
-        let mut bytes = [0; BYTES];
-        bytes.copy_from_slice(&number.min(largest).to_le_bytes()[..BYTES]);
-        Self(bytes)
-    }
-
-    #[inline]
-    pub(crate) fn get(self) -> u64 {
-        let mut bytes = [0; 8];
-        bytes[..BYTES].copy_from_slice(&self.0);
-        u64::from_le_bytes(bytes)
+    fn from(at: Timestamp) -> Self {
+        Self::new(at.get())
     }
 }
 
 impl Units {
+    pub(crate) const ZERO: Self = Self([0; 4]);
+
     #[inline]
-    pub(crate) fn count(self) -> u32 {
+    pub(crate) const fn new(units: u32) -> Self {
+        Self(units.to_le_bytes())
+    }
+
+    #[inline]
+    pub(crate) const fn get(self) -> u32 {
         u32::from_le_bytes(self.0)
     }
 }
 
-/// Tells a state from those that were in its place before, and from those that will be.
-///
-/// A number that is counted on: of two states of one key it is the same only if some multiple of
-/// sixteen million states was created between them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(Short<3>);
+impl Short {
+    const LARGEST: u32 = (1 << 24) - 1;
 
-impl Generation {
-    /// That of a new state.
-    pub(crate) fn next() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        Self::of(NEXT.fetch_add(1, Ordering::Relaxed).into())
+    #[inline]
+    pub(crate) fn new(number: u32) -> Self {
+        let [low, middle, high, _] = number.min(Self::LARGEST).to_le_bytes();
+        Self([low, middle, high])
     }
 
-    /// That of a state that begins anew at this time. Scattered rather than counted, because this
-    /// may happen at every call.
+    #[inline]
+    pub(crate) const fn get(self) -> u32 {
+        let [low, middle, high] = self.0;
+        u32::from_le_bytes([low, middle, high, 0])
+    }
+}
+
+/// The identity of a state: a refund of units that another state counted changes nothing.
+///
+/// Of two states of one key it is the same only if a multiple of 16 777 216 states was created
+/// between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation(Short);
+
+impl Generation {
+    /// Returns the generation of a new state.
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        Self(Short::new(NEXT.fetch_add(1, Ordering::Relaxed) & Short::LARGEST))
+    }
+
+    /// Returns the generation of a state that is empty again at `now`. Hashed instead of counted,
+    /// because every call of a full bucket needs one.
     #[inline]
     pub(crate) fn renewed(self, now: Timestamp) -> Self {
-        Self::of((now.get() ^ (self.number() << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40)
+        let mixed = now.get() ^ u64::from(self.0.get()) << 40;
+        let [.., low, middle, high] = mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+        Self(Short([low, middle, high]))
     }
 
     #[inline]
     pub(crate) fn charged(self) -> Charged {
-        Charged::Generation(self.number())
-    }
-
-    #[inline]
-    fn number(self) -> u64 {
-        self.0.get()
-    }
-
-    fn of(number: u64) -> Self {
-        Self(Short::new(number & 0xFF_FFFF))
+        Charged::Generation(self.0.get().into())
     }
 }
 
@@ -116,12 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_has_room_is_kept_and_a_larger_one_is_the_largest() {
-        for number in [0, 1, 255, 256, (1 << 48) - 1] {
-            assert_eq!(Short::<6>::new(number).get(), number);
+    fn a_number_that_fits_is_kept_and_a_larger_one_is_the_largest() {
+        for number in [0, 1, 255, 256, (1 << 24) - 1] {
+            assert_eq!(Short::new(number).get(), number);
         }
-        assert_eq!(Short::<6>::new(1 << 48).get(), (1 << 48) - 1);
-        assert_eq!(Units::new(u32::MAX.into()).count(), u32::MAX);
+        assert_eq!(Short::new(1 << 24).get(), (1 << 24) - 1);
+        assert_eq!(Units::new(u32::MAX).get(), u32::MAX);
+        assert_eq!(Word::new(u64::MAX).get(), u64::MAX);
     }
 
     #[test]

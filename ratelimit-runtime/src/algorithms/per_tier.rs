@@ -1,272 +1,299 @@
-//! What a state other than a log holds: an entry for each tier, also for those of other policies
-//! that decide on the same key.
+//! The state of the algorithms that count: one count for each tier, also for the tiers of other
+//! policies under the same key.
 
 use ratelimit_core::MAX_TIERS;
 use smallvec::SmallVec;
 
-use super::{NeedsRoom, packed::Generation};
+use super::packed::Generation;
 use crate::{
     policy::{Policy, Tier},
-    request::{Detail, Op, Outcome, Refund, Request},
+    request::{Op, Outcome, Refund, Request},
     time::Timestamp,
 };
 
-/// As many entries of other policies are kept; the ones decided by longest ago go.
-const OTHERS: usize = 8;
+/// The most counts of other policies that are kept. The ones that decided longest ago go first.
+const MAX_OTHERS: usize = 8;
 
 /// The count of one tier.
-pub(crate) trait Entry: Copy {
-    /// The entry, and when it was last written, in as few bytes as an [`Alone`] has room for.
+pub(crate) trait Count: Copy {
+    /// The count and the time of its last write, in at most 28 bytes.
     type Packed: Copy;
-    const NONE: Self::Packed;
+    const EMPTY: Self::Packed;
 
-    /// None of what was never written.
+    /// Returns the count and the time of its last write, or `None` if it was never written.
     fn unpack(packed: Self::Packed) -> Option<(Timestamp, Self)>;
 
-    fn pack(self, last: Timestamp) -> Self::Packed;
+    fn pack(self, written: Timestamp) -> Self::Packed;
 
-    /// Without a unit in it.
+    /// Returns a count without a unit in it.
     fn new(policy: &Policy, tier: Tier, now: Timestamp) -> Self;
 
-    /// Whether both count the same.
+    /// Returns `true` if both count the same units.
     fn is_same(&self, other: &Self) -> bool;
 
-    /// Counts at least what the others, last written then, know of the units that it would have
-    /// counted, and counts since `now`.
-    fn carried(self, others: &[Self], last: Timestamp, now: Timestamp) -> Self;
+    /// Returns this new count with at least the units that it would have counted, as far as the
+    /// others record them. It counts since `now`.
+    fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self;
 
-    /// Makes the entries what they are now; whether the clock had stepped back behind them.
-    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool;
+    /// Moves the counts to `now`. Returns `true` if the clock had stepped back behind them.
+    fn advance(header: &mut Header, counts: &mut [Self], now: Timestamp) -> bool;
 
-    /// Decides by the entries of the policy's tiers, and counts in the others as well.
-    fn judge(
-        moment: &mut Moment,
-        entries: (&mut [Self], &mut [Self]),
+    /// Decides by the counts of the policy's tiers, and counts in the others as well. Returns
+    /// `true` beside the outcome if a count has changed.
+    fn decide(
+        header: &mut Header,
+        counts: (&mut [Self], &mut [Self]),
         now: Timestamp,
         request: Request<'_>,
-        detail: Detail,
-    ) -> Verdict;
+    ) -> (Outcome, bool);
 
-    /// Gives back units that were taken then, if this entry, last written at `last`, counts them.
-    fn refund(&mut self, last: Timestamp, cost: u32, at: Timestamp);
+    /// Returns units that were taken at `at` if this count, last written at `written`, still
+    /// contains them.
+    fn refund(&mut self, written: Timestamp, cost: u32, at: Timestamp);
 }
 
-/// An answer, and whether it changes what is held.
-pub(crate) struct Verdict {
-    pub(crate) outcome: Outcome,
-    pub(crate) is_taken: bool,
-}
-
-/// What all entries of a state have in common.
+/// The fields that all counts of a state share.
 #[derive(Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct Header {
     pub(crate) generation: Generation,
-    /// When the state was last written.
-    pub(crate) last: Timestamp,
+    /// The time of the last write.
+    pub(crate) written: Timestamp,
 }
 
-/// The memory of so many entries.
-fn heap_bytes<E>(count: usize) -> usize {
-    size_of::<Several<E>>() + count * size_of::<E>()
+/// A state of at most one count, which needs no heap.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+pub(crate) struct OneTier<C: Count> {
+    pub(super) generation: Generation,
+    pub(super) packed: C::Packed,
 }
 
-/// What a state holds, as a decision reads and changes it.
-struct Held<E> {
-    moment: Moment,
-    entries: SmallVec<[E; MAX_TIERS]>,
-}
-
-/// What takes the place of an [`Alone`], if anything does.
-type Next<E> = Option<Box<Several<E>>>;
-
-/// A state of one tier, as most are.
-pub(crate) struct Alone<E: Entry> {
+/// A state of several counts.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+pub(crate) struct ManyTiers<C> {
     generation: Generation,
-    packed: E::Packed,
+    written: Timestamp,
+    counts: Vec<C>,
 }
 
-pub(crate) struct Several<E> {
-    moment: Moment,
-    entries: Vec<E>,
+/// A copy of a state on which a decision works.
+struct Working<C> {
+    header: Header,
+    counts: SmallVec<[C; MAX_TIERS]>,
 }
 
-impl<E: Entry> Alone<E> {
+/// The successor of a [`OneTier`] that has to count for several tiers.
+type Successor<C> = Option<Box<ManyTiers<C>>>;
+
+/// The heap memory of a state of this many counts.
+fn heap_bytes<C>(counts: usize) -> usize {
+    size_of::<ManyTiers<C>>() + counts * size_of::<C>()
+}
+
+impl<C: Count> OneTier<C> {
     pub(crate) fn new() -> Self {
-        Self { generation: Generation::next(), packed: E::NONE }
+        Self { generation: Generation::next(), packed: C::EMPTY }
     }
 
-    /// Decides a call of the policy that has written the state, and of no other.
-    #[inline(never)]
+    /// Decides a call. The state is replaced if the call's policy needs more counts.
     pub(crate) fn decide(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
-        detail: Detail,
-    ) -> Option<Outcome> {
-        let Request { policy, written, op, .. } = request;
-        let (last, entry) = E::unpack(self.packed)?;
-        let [tier] = policy.tiers() else { return None };
-        if !std::ptr::eq(policy, written) || !entry.is_same(&E::new(policy, *tier, now)) {
-            return None;
+    ) -> (Outcome, Successor<C>) {
+        let Some((mut header, count)) = self.count_of(now, request) else {
+            return self.decide_other(now, request);
+        };
+        let mut own = [count];
+        let ahead = C::advance(&mut header, &mut own, now);
+        let (outcome, is_changed) = C::decide(&mut header, (&mut own, &mut []), now, request);
+        if request.op == Op::Take && (is_changed || ahead) {
+            let [count] = own;
+            *self = Self { generation: header.generation, packed: count.pack(header.written) };
         }
-        let (mut moment, mut own) = (Moment { generation: self.generation, last }, [entry]);
-        let ahead = E::see(&mut moment, &mut own, now);
-        let verdict = E::judge(&mut moment, (&mut own, &mut []), now, request, detail);
-        if op == Op::Take && (verdict.is_taken || ahead) {
-            let [entry] = own;
-            *self = Self { generation: moment.generation, packed: entry.pack(moment.last) };
-        }
-        Some(verdict.outcome)
+        (outcome, None)
     }
 
-    /// Decides any other call. What takes this state's place, if it is one of several entries from
-    /// now on, needs `room`.
+    /// Decides the first call, or one whose policy this state does not count for yet.
     #[cold]
-    pub(crate) fn decide_anew(
-        &mut self,
-        now: Timestamp,
-        request: Request<'_>,
-        detail: Detail,
-        room: usize,
-    ) -> Result<(Outcome, Next<E>), NeedsRoom> {
-        let mut held = self.held();
-        let (outcome, is_written) = held.decide(now, request, detail);
-        if !is_written {
-            return Ok((outcome, None));
+    fn decide_other(&mut self, now: Timestamp, request: Request<'_>) -> (Outcome, Successor<C>) {
+        let mut working = self.working();
+        let (outcome, is_changed) = working.decide(now, request);
+        if !is_changed {
+            return (outcome, None);
         }
-        if let [entry] = held.entries[..] {
-            let Moment { generation, last } = held.moment;
-            *self = Self { generation, packed: entry.pack(last) };
-            return Ok((outcome, None));
+        if let [count] = working.counts[..] {
+            let Header { generation, written } = working.header;
+            *self = Self { generation, packed: count.pack(written) };
+            return (outcome, None);
         }
-        NeedsRoom::unless_fits(heap_bytes::<E>(held.entries.len()), room)?;
-        Ok((outcome, Some(Box::new(held.several()))))
+        (outcome, Some(Box::new(working.into_many())))
+    }
+
+    /// Returns the bytes by which the heap grows if the call is decided now.
+    #[inline]
+    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
+        match request.op {
+            Op::Take if self.count_of(now, request).is_none() => self.growth_of_other(now, request),
+            Op::Take | Op::Peek => 0,
+        }
+    }
+
+    #[cold]
+    fn growth_of_other(&self, now: Timestamp, request: Request<'_>) -> usize {
+        let mut working = self.working();
+        working.align(now, request);
+        match working.counts.len() {
+            1 => 0,
+            counts => heap_bytes::<C>(counts),
+        }
     }
 
     pub(crate) fn refund(&mut self, refund: Refund<'_>) {
-        let mut held = self.held();
-        held.refund(refund);
-        if let [entry] = held.entries[..] {
-            self.packed = entry.pack(held.moment.last);
+        let mut working = self.working();
+        working.refund(refund);
+        if let [count] = working.counts[..] {
+            self.packed = count.pack(working.header.written);
         }
     }
 
-    fn held(&self) -> Held<E> {
-        let moment = Moment { generation: self.generation, last: Timestamp::default() };
-        let mut held = Held { moment, entries: SmallVec::new() };
-        if let Some((last, entry)) = E::unpack(self.packed) {
-            held.moment.last = last;
-            held.entries.push(entry);
+    /// Returns the count if it is the one of the call's policy, and no override decides.
+    #[inline]
+    fn count_of(&self, now: Timestamp, request: Request<'_>) -> Option<(Header, C)> {
+        let Request { policy, written: in_source, .. } = request;
+        let (written, count) = C::unpack(self.packed)?;
+        let [tier] = policy.tiers() else { return None };
+        let is_own = std::ptr::eq(policy, in_source) && count.is_same(&C::new(policy, *tier, now));
+        is_own.then_some((Header { generation: self.generation, written }, count))
+    }
+
+    fn working(&self) -> Working<C> {
+        let header = Header { generation: self.generation, written: Timestamp::default() };
+        let mut working = Working { header, counts: SmallVec::new() };
+        if let Some((written, count)) = C::unpack(self.packed) {
+            working.header.written = written;
+            working.counts.push(count);
         }
-        held
+        working
     }
 }
 
-impl<E: Entry> Several<E> {
-    pub(crate) fn decide(
-        &mut self,
-        now: Timestamp,
-        request: Request<'_>,
-        detail: Detail,
-        room: usize,
-    ) -> Result<Outcome, NeedsRoom> {
-        let mut held = self.held();
-        let (outcome, is_written) = held.decide(now, request, detail);
-        if is_written {
-            let more = held.entries.len().saturating_sub(self.entries.capacity());
-            NeedsRoom::unless_fits(more * size_of::<E>(), room)?;
-            self.put(&held);
+impl<C: Count> ManyTiers<C> {
+    pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let mut working = self.working();
+        let (outcome, is_changed) = working.decide(now, request);
+        if is_changed {
+            self.store(&working);
         }
-        Ok(outcome)
+        outcome
     }
 
-    /// The memory that it has on the heap.
+    /// Returns the bytes by which the heap grows if the call is decided now.
+    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
+        if request.op == Op::Peek || is_aligned(&self.counts, now, request) {
+            return 0;
+        }
+        let mut working = self.working();
+        working.align(now, request);
+        let more = working.counts.len().saturating_sub(self.counts.capacity());
+        more * size_of::<C>()
+    }
+
+    /// Returns the memory on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        heap_bytes::<E>(self.entries.capacity())
+        heap_bytes::<C>(self.counts.capacity())
     }
 
     pub(crate) fn refund(&mut self, refund: Refund<'_>) {
-        let mut held = self.held();
-        held.refund(refund);
-        self.put(&held);
+        let mut working = self.working();
+        working.refund(refund);
+        self.store(&working);
     }
 
-    fn held(&self) -> Held<E> {
-        Held { moment: self.moment, entries: SmallVec::from_slice(&self.entries) }
+    fn working(&self) -> Working<C> {
+        let header = Header { generation: self.generation, written: self.written };
+        Working { header, counts: SmallVec::from_slice(&self.counts) }
     }
 
-    fn put(&mut self, held: &Held<E>) {
-        self.moment = held.moment;
-        self.entries.clear();
-        self.entries.reserve_exact(held.entries.len());
-        self.entries.extend_from_slice(&held.entries);
+    fn store(&mut self, working: &Working<C>) {
+        Header { generation: self.generation, written: self.written } = working.header;
+        self.counts.clear();
+        self.counts.reserve_exact(working.counts.len());
+        self.counts.extend_from_slice(&working.counts);
     }
 }
 
-impl<E: Entry> Held<E> {
-    fn several(&self) -> Several<E> {
-        Several { moment: self.moment, entries: self.entries.to_vec() }
+impl<C: Count> Working<C> {
+    fn into_many(self) -> ManyTiers<C> {
+        let Header { generation, written } = self.header;
+        ManyTiers { generation, written, counts: self.counts.to_vec() }
     }
 
-    /// The answer, and whether what is held now has to be written.
-    fn decide(&mut self, now: Timestamp, request: Request<'_>, detail: Detail) -> (Outcome, bool) {
-        let ahead = E::see(&mut self.moment, &mut self.entries, now);
-        let is_new = self.arrange(now, request);
-        let entries = self.entries.split_at_mut(request.policy.tiers().len());
-        let verdict = E::judge(&mut self.moment, entries, now, request, detail);
-        (verdict.outcome, request.op == Op::Take && (verdict.is_taken || ahead || is_new))
+    /// Returns the outcome, and `true` if the state has to be written.
+    fn decide(&mut self, now: Timestamp, request: Request<'_>) -> (Outcome, bool) {
+        let ahead = C::advance(&mut self.header, &mut self.counts, now);
+        let is_new = self.align(now, request);
+        let counts = self.counts.split_at_mut(request.policy.tiers().len());
+        let (outcome, is_changed) = C::decide(&mut self.header, counts, now, request);
+        (outcome, request.op == Op::Take && (is_changed || ahead || is_new))
     }
 
-    /// Gives back what a call took, unless the state has begun anew since.
+    /// Returns the units of a call, unless the state has begun anew since.
     fn refund(&mut self, refund: Refund<'_>) {
         let Refund { cost, mark, .. } = refund;
-        if self.moment.generation.charged() == mark.charged {
-            for entry in &mut self.entries {
-                entry.refund(self.moment.last, cost, mark.at);
+        if self.header.generation.charged() == mark.charged {
+            for count in &mut self.counts {
+                count.refund(self.header.written, cost, mark.at);
             }
         }
     }
 
-    /// Brings the entries of the policy's tiers to the front, in their order; those of another that
-    /// is written in the source come next. Whether any was not there: a policy is known from its
-    /// first call on, also if that is refused.
+    /// Moves the counts of the policy's tiers to the front, in their order, followed by those of
+    /// the policy in the source if an override decides. Returns `true` if any of them is new: a
+    /// policy counts from its first call on, also if that is refused.
     #[inline]
-    fn arrange(&mut self, now: Timestamp, request: Request<'_>) -> bool {
-        let Request { policy, written, .. } = request;
-        let tiers = policy.tiers();
-        let is_in_place = |(tier, entry): (&Tier, &E)| entry.is_same(&E::new(policy, *tier, now));
-        let are_in_place = std::ptr::eq(policy, written)
-            && self.entries.len() >= tiers.len()
-            && tiers.iter().zip(&self.entries).all(is_in_place);
-        !are_in_place && self.rearrange(now, request)
+    fn align(&mut self, now: Timestamp, request: Request<'_>) -> bool {
+        !is_aligned(&self.counts, now, request) && self.realign(now, request)
     }
 
     #[cold]
-    fn rearrange(&mut self, now: Timestamp, request: Request<'_>) -> bool {
-        let Request { policy, written, .. } = request;
-        let held = std::mem::take(&mut self.entries);
+    fn realign(&mut self, now: Timestamp, request: Request<'_>) -> bool {
+        let Request { policy, written: in_source, .. } = request;
+        let before = std::mem::take(&mut self.counts);
         let mut is_new = false;
-        let tiers = |policy: &Policy| {
+        let counts_of = |policy: &Policy| {
             let policy = *policy;
-            policy.tiers().iter().map(move |tier| E::new(&policy, *tier, now)).collect::<Vec<_>>()
+            policy.tiers().iter().map(move |tier| C::new(&policy, *tier, now)).collect::<Vec<_>>()
         };
-        for new in tiers(policy).into_iter().chain(tiers(written)) {
-            if !self.entries.iter().any(|entry| entry.is_same(&new)) {
-                let known = held.iter().find(|entry| entry.is_same(&new)).copied();
-                let carried = || {
-                    if held.is_empty() { new } else { new.carried(&held, self.moment.last, now) }
-                };
-                is_new |= known.is_none();
-                self.entries.push(known.unwrap_or_else(carried));
+        for new in counts_of(policy).into_iter().chain(counts_of(in_source)) {
+            if self.counts.iter().any(|count| count.is_same(&new)) {
+                continue;
             }
+            let known = before.iter().find(|count| count.is_same(&new)).copied();
+            let carried = || match &before[..] {
+                [] => new,
+                others => new.carried(others, self.header.written, now),
+            };
+            is_new |= known.is_none();
+            self.counts.push(known.unwrap_or_else(carried));
         }
-        let most = policy.tiers().len() + OTHERS;
-        for entry in &held {
-            let is_new = !self.entries.iter().any(|it| it.is_same(entry));
-            if is_new && self.entries.len() < most {
-                self.entries.push(*entry);
+        let most = policy.tiers().len() + MAX_OTHERS;
+        for count in &before {
+            let is_other = !self.counts.iter().any(|it| it.is_same(count));
+            if is_other && self.counts.len() < most {
+                self.counts.push(*count);
             }
         }
         is_new
     }
+}
+
+/// Returns `true` if the first counts are those of the policy's tiers, and no override decides.
+#[inline]
+fn is_aligned<C: Count>(counts: &[C], now: Timestamp, request: Request<'_>) -> bool {
+    let Request { policy, written: in_source, .. } = request;
+    let tiers = policy.tiers();
+    let is_of = |(tier, count): (&Tier, &C)| count.is_same(&C::new(policy, *tier, now));
+    std::ptr::eq(policy, in_source)
+        && counts.len() >= tiers.len()
+        && tiers.iter().zip(counts).all(is_of)
 }

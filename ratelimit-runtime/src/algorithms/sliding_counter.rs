@@ -1,49 +1,96 @@
-//! The sliding counter in plain Rust: the same rule as `store/redis/sliding_counter.lua`.
+//! The sliding counter in plain Rust: the same rule as `sliding_counter.lua`.
 
 use ratelimit_core::rules::MAX_EXACT_INTEGER;
 
 use super::{
-    packed::{Period, Time, Units},
-    per_tier::{Entry, Moment, Verdict},
+    Straight,
+    packed::{Units, Word},
+    per_tier::{Count, Header, OneTier},
     summary::Summary,
 };
 use crate::{
     policy::{Policy, Tier},
-    request::{Detail, Mark, Request},
+    request::{Mark, Outcome, Request},
     time::{Micros, Timestamp},
 };
 
-/// Two adjacent windows, each of which starts at a multiple of the period: the later one is that in
-/// which the state was last written.
+/// Two adjacent windows of one tier, each of which starts at a multiple of the period. The state
+/// was last written in the later one.
 ///
 /// Invariant: `current` is at least the units recorded in the later window, and both together are at
 /// least those in both, as far as the state goes back. Whichever policy decides, every counter of
 /// the state counts the units.
 #[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Counter {
     period: Micros,
-    /// 0: as long as the state.
+    /// The time from which on it counts; 0 if that is the first call of the state.
     since: Timestamp,
     previous: u32,
     current: u32,
 }
 
-impl Entry for Counter {
-    type Packed = (Period, Time, Units, Units);
-    const NONE: Self::Packed = (Period::ZERO, Time::ZERO, Units::ZERO, Units::ZERO);
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(crate) struct PackedCounter {
+    period: Word,
+    written: Word,
+    previous: Units,
+    current: Units,
+}
+
+impl OneTier<Counter> {
+    /// Takes one unit, or refuses it.
+    #[inline]
+    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier) -> Straight {
+        let written = self.packed.written.timestamp();
+        if self.packed.period.micros() != tier.micros() || written > now {
+            return Straight::Skipped;
+        }
+        let (previous, current) = (self.packed.previous.get(), self.packed.current.get());
+        let start = now.window_start(tier.micros());
+        // The window of the last write, without a second division.
+        let (previous, current) = match () {
+            () if start <= written => (previous, current),
+            () if start - tier.micros() <= written => (current, 0),
+            () => (0, 0),
+        };
+        let counter =
+            Counter { period: tier.micros(), since: Timestamp::default(), previous, current };
+        let position = Position::new(counter, now, *tier);
+        if !position.has_room(1) {
+            let (wait, reset) = (position.wait(1), position.wait(tier.threshold()));
+            return Straight::Refused { wait, reset };
+        }
+        self.packed.written = now.into();
+        self.packed.previous = Units::new(previous);
+        self.packed.current = Units::new(current + 1);
+        // The units of this window still weigh in the next one.
+        Straight::Admitted { lasts: position.ends + tier.micros() }
+    }
+}
+
+impl Count for Counter {
+    type Packed = PackedCounter;
+    const EMPTY: PackedCounter = PackedCounter {
+        period: Word::ZERO,
+        written: Word::ZERO,
+        previous: Units::ZERO,
+        current: Units::ZERO,
+    };
 
     #[inline]
-    fn unpack((period, last, previous, current): Self::Packed) -> Option<(Timestamp, Self)> {
-        let (previous, current) = (previous.count(), current.count());
-        let since = Timestamp::default();
-        let counter = Self { period: period.get(), since, previous, current };
-        (counter.period > Micros::ZERO).then_some((last.get(), counter))
+    fn unpack(packed: PackedCounter) -> Option<(Timestamp, Self)> {
+        let PackedCounter { period, written, previous, current } = packed;
+        let (period, since) = (period.micros(), Timestamp::default());
+        let counter = Self { period, since, previous: previous.get(), current: current.get() };
+        (period > Micros::ZERO).then_some((written.timestamp(), counter))
     }
 
     #[inline]
-    fn pack(self, last: Timestamp) -> Self::Packed {
-        let (previous, current) = (self.previous.into(), self.current.into());
-        (Period::new(self.period), Time::new(last), Units::new(previous), Units::new(current))
+    fn pack(self, written: Timestamp) -> PackedCounter {
+        let [previous, current] = [self.previous, self.current].map(Units::new);
+        PackedCounter { period: self.period.into(), written: written.into(), previous, current }
     }
 
     #[inline]
@@ -56,94 +103,92 @@ impl Entry for Counter {
         self.period == other.period
     }
 
-    fn carried(self, others: &[Self], last: Timestamp, now: Timestamp) -> Self {
+    fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self {
         let start = now.window_start(self.period);
-        let current = recorded_since(start, others, last, now);
-        let both = recorded_since(start - self.period, others, last, now);
+        let current = recorded_since(start, others, written, now);
+        let both = recorded_since(start - self.period, others, written, now);
         let previous = both.saturating_sub(current);
         let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         Self { since: now, previous: units(previous), current: units(current), ..self }
     }
 
     #[inline]
-    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool {
-        // A window of the future, left by a clock that stepped back, is one of now from here on.
+    fn advance(header: &mut Header, counters: &mut [Self], now: Timestamp) -> bool {
+        // A clock that stepped back leaves a window in the future. It is the one of now instead.
         let mut ahead = false;
-        for counter in entries {
-            ahead |= moment.last.window_start(counter.period) > now.window_start(counter.period);
-            *counter = counter.at(moment.last, now);
+        for counter in counters {
+            let period = counter.period;
+            ahead |= header.written.window_start(period) > now.window_start(period);
+            *counter = counter.at(header.written, now);
         }
         ahead
     }
 
     #[inline]
-    fn judge(
-        moment: &mut Moment,
+    fn decide(
+        header: &mut Header,
         (own, others): (&mut [Self], &mut [Self]),
         now: Timestamp,
         request: Request<'_>,
-        detail: Detail,
-    ) -> Verdict {
+    ) -> (Outcome, bool) {
         let Request { policy, cost, .. } = request;
         let tiers = policy.tiers();
-        let at = |counter: &Self, tier: &Tier| Position::new(*counter, now, *tier);
-        let admitted = own.iter().zip(tiers).all(|(it, tier)| at(it, tier).has_room(cost));
-        let taken = admitted || policy.counts_rejected();
-        let mut verdict = Summary::new(admitted, detail);
+        let position = |counter: &Self, tier: &Tier| Position::new(*counter, now, *tier);
+        let admitted = own.iter().zip(tiers).all(|(it, tier)| position(it, tier).has_room(cost));
+        let counts = admitted || policy.counts_rejected();
+        let mut summary = Summary::new(admitted);
         let mut grown = 0;
-        for (index, (tier, counter)) in tiers.iter().zip(&mut *own).enumerate() {
-            if taken {
+        for ((index, tier), counter) in (0..).zip(tiers).zip(&mut *own) {
+            if counts {
                 let before = counter.current;
                 counter.current = before.max(before.saturating_add(cost).min(tier.threshold()));
                 grown = grown.max(counter.current - before);
             }
-            let at = at(counter, tier);
-            verdict.tier(index, at.wait(tier.threshold()), || {
-                let left = at.left();
-                let wanted = if admitted { left.saturating_add(1) } else { cost };
-                (left, at.wait(wanted))
-            });
+            let position = position(counter, tier);
+            let left = position.left();
+            let wanted = if admitted { left.saturating_add(1) } else { cost };
+            summary.add_tier(index, position.wait(tier.threshold()), left, position.wait(wanted));
         }
-        let mark = Mark { at: now, charged: moment.generation.charged() };
-        let mut outcome = verdict.outcome(mark, cost, |units| {
-            let until = |(tier, counter): (&Tier, &Self)| at(counter, tier).wait(units);
+        let mark = Mark { at: now, charged: header.generation.charged() };
+        let mut outcome = summary.outcome(mark, cost, |units| {
+            let until = |(tier, counter): (&Tier, &Self)| position(counter, tier).wait(units);
             tiers.iter().zip(&*own).map(until).max().unwrap_or_default()
         });
         for counter in others {
             counter.current = counter.current.saturating_add(grown);
             outcome.lasts = outcome.lasts.max(counter.lasts(now));
         }
-        moment.last = now;
-        Verdict { outcome, is_taken: taken }
+        header.written = now;
+        (outcome, counts)
     }
 
-    fn refund(&mut self, last: Timestamp, cost: u32, at: Timestamp) {
+    fn refund(&mut self, written: Timestamp, cost: u32, at: Timestamp) {
         if self.since > at {
             return;
         }
-        let [charged, written] = [at, last].map(|at| at.window_start(self.period));
-        if charged == written {
+        let [charged, latest] = [at, written].map(|at| at.window_start(self.period));
+        if charged == latest {
             self.current = self.current.saturating_sub(cost);
-        } else if charged + self.period == written {
+        } else if charged + self.period == latest {
             self.previous = self.previous.saturating_sub(cost);
         }
     }
 }
 
 impl Counter {
-    /// The two windows as they are now.
+    /// Returns the two windows at `now`.
     #[inline]
-    fn at(self, last: Timestamp, now: Timestamp) -> Self {
-        let (previous, current) =
-            match now.window_start(self.period) - last.window_start(self.period) {
-                Micros::ZERO => (self.previous, self.current),
-                passed if passed <= self.period => (self.current, 0),
-                _ => (0, 0),
-            };
+    fn at(self, written: Timestamp, now: Timestamp) -> Self {
+        let [now, written] = [now, written].map(|at| at.window_start(self.period));
+        let (previous, current) = match now - written {
+            Micros::ZERO => (self.previous, self.current),
+            passed if passed <= self.period => (self.current, 0),
+            _ => (0, 0),
+        };
         Self { previous, current, ..self }
     }
 
-    /// Until both windows hold nothing.
+    /// Returns the time until neither window has a unit.
     fn lasts(self, now: Timestamp) -> Micros {
         let end = now.window_start(self.period) + self.period - now;
         match (self.previous, self.current) {
@@ -154,17 +199,18 @@ impl Counter {
     }
 }
 
-/// A counter as a tier of a policy sees it now.
+/// A counter by the numbers of one tier, at one instant.
 #[derive(Clone, Copy)]
 struct Position {
     counter: Counter,
     threshold: u32,
-    /// Until the later window ends.
+    /// The time until the later window ends.
     ends: Micros,
+    /// The microseconds of a tick.
     tick: u64,
     /// The ticks of a period.
     ticks: u64,
-    /// What the two windows weigh together, rounded up to whole units.
+    /// The weight of the two windows together, rounded up to whole units.
     used: u64,
 }
 
@@ -173,16 +219,22 @@ impl Position {
     fn new(counter: Counter, now: Timestamp, tier: Tier) -> Self {
         let (threshold, tick) = (tier.threshold(), tier.tick());
         let ends = now.window_start(counter.period) + counter.period - now;
-        let ticks = counter.period.get() / tick;
+        // Mostly a tick is a microsecond, and there is nothing to divide.
+        let (ticks, left) = match tick {
+            1 => (counter.period.get(), ends.get()),
+            // Less time than is left would be less weight: it is rounded up.
+            _ => (counter.period.get() / tick, ends.get().div_ceil(tick)),
+        };
         let mut position = Self { counter, threshold, ends, tick, ticks, used: 0 };
-        // Less time left than there is would be less weight: it is rounded up.
-        let left = ends.get().div_ceil(tick).min(ticks);
-        let previous = (position.weighing(counter.previous) * left).div_ceil(ticks);
+        let previous = match counter.previous {
+            0 => 0,
+            units => (position.weighing(units) * left.min(ticks)).div_ceil(ticks),
+        };
         position.used = u64::from(counter.current) + previous;
         position
     }
 
-    /// So many of these units weigh: with more, products would not be exact.
+    /// Returns the units that have weight: with more, products would not be exact.
     #[inline]
     fn weighing(self, units: u32) -> u64 {
         if units <= self.threshold {
@@ -197,13 +249,13 @@ impl Position {
         units == 0 || self.used + u64::from(units) <= u64::from(self.threshold)
     }
 
-    /// The units that can be had.
+    /// Returns the units that are left.
     #[inline]
     fn left(self) -> u32 {
         u32::try_from(u64::from(self.threshold).saturating_sub(self.used)).unwrap_or(u32::MAX)
     }
 
-    /// How long until this many units, or as many as the threshold, can be had.
+    /// Returns the time until this many units, at most the threshold, are left.
     fn wait(self, units: u32) -> Micros {
         let units = units.min(self.threshold);
         if self.has_room(units) {
@@ -218,15 +270,15 @@ impl Position {
         match (self.threshold - units).checked_sub(current) {
             // In this window, when what is left of it is short enough; at its end at the latest.
             Some(free) => self.ends - most(previous, free),
-            // In the next one, in which the current units weigh, or at its end.
+            // In the next one, in which the current units have weight, or at its end.
             None => self.ends + period - most(current, self.threshold - units),
         }
     }
 }
 
-/// At least the units recorded from `at` on, of what the counters know.
-fn recorded_since(at: Timestamp, counters: &[Counter], last: Timestamp, now: Timestamp) -> u64 {
-    if last < at {
+/// Returns an upper bound of the units that the counters recorded from `at` on.
+fn recorded_since(at: Timestamp, counters: &[Counter], written: Timestamp, now: Timestamp) -> u64 {
+    if written < at {
         return 0;
     }
     let both = |counter: &Counter| u64::from(counter.previous) + u64::from(counter.current);
@@ -254,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_given_back_to_the_window_they_were_counted_in() {
+    fn units_are_refunded_to_the_window_that_counted_them() {
         let refund = |state: &mut State, mark| {
             state.refund(Refund { policy: &POLICY, cost: 2, mark, id: None });
         };
@@ -268,7 +320,7 @@ mod tests {
         assert!(!taken(&mut state, 112 * SECOND, 1).admitted);
         refund(&mut state, late);
         assert_eq!(taken(&mut state, 112 * SECOND, 1).remaining, 1);
-        // What has left both windows is given back no more.
+        // Units that have left both windows cannot be refunded.
         refund(&mut state, Mark { at: Timestamp::new(95 * SECOND), ..late });
         assert!(taken(&mut state, 112 * SECOND, 1).admitted);
         assert!(!taken(&mut state, 112 * SECOND, 1).admitted);
@@ -278,7 +330,7 @@ mod tests {
     fn a_clock_set_back_refuses_for_two_windows_at_the_most() {
         let mut state = State::new(POLICY.algorithm());
         assert!(taken(&mut state, 1_000 * SECOND, 4).admitted);
-        // It is of now from the first call on, also of one that is refused.
+        // The windows are those of now from the first call on, which is refused.
         assert!(!taken(&mut state, 500 * SECOND, 1).admitted);
         assert!(taken(&mut state, 519 * SECOND, 1).admitted);
         assert!(taken(&mut state, 520 * SECOND, 3).admitted);

@@ -1,47 +1,51 @@
-//! The exact log in plain Rust: the same rule as `store/redis/sliding_window.lua`.
+//! The exact log in plain Rust: the same rule as `sliding_window.lua`.
 
 use super::{
-    NeedsRoom,
+    Straight,
     summary::Summary,
     timestamps::{Ring, Timestamps},
 };
 use crate::{
     policy::Tier,
-    request::{Detail, Mark, Op, Outcome, Refund, Request},
+    request::{Mark, Op, Outcome, Refund, Request},
     time::{Micros, Timestamp},
 };
 
-/// When each unit was recorded; never more than the largest threshold.
+/// The time of each unit; never more units than the largest threshold.
 ///
-/// Invariant: the newest units are held, as many as the largest threshold of all policies that have
+/// Invariant: the newest units are kept, as many as the largest threshold of all policies that have
 /// written to the log: none of them finds a unit missing that it counts.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum Log {
     Plain(Timestamps),
-    /// With calls that may be decided again. Few logs have any; the others have no room for them.
-    Named(Box<(Timestamps, Vec<Named>)>),
+    /// With the request ids of charged calls. Few logs have any; the others have no room for them.
+    WithIds(Box<(Timestamps, Vec<ChargedId>)>),
 }
 
-/// A call with a request id.
-pub(crate) struct Named {
+/// A charged call with a request id.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+pub(crate) struct ChargedId {
     id: u64,
     stamp: Timestamp,
 }
 
-/// The calls that there is room for with the first of them.
-const NAMES: usize = 4;
+/// The ids for which the first of them allocates.
+const FIRST_IDS: usize = 4;
 
-/// The memory of a log with room for so many calls by name, but for its stamps'.
-const fn both_bytes(names: usize) -> usize {
-    size_of::<(Timestamps, Vec<Named>)>() + names * size_of::<Named>()
+/// The heap memory of a log with room for this many ids, without its timestamps.
+const fn bytes_with_ids(ids: usize) -> usize {
+    size_of::<(Timestamps, Vec<ChargedId>)>() + ids * size_of::<ChargedId>()
 }
 
-/// The log as it is once the call's own units are recorded.
+/// The log as a decision sees it, including the call's own units once they are recorded.
 struct View<'a> {
-    held: Ring<'a>,
+    ring: Ring<'a>,
     now: Timestamp,
     own: usize,
-    /// The largest threshold that the log has known: as many units are kept.
-    keep: usize,
+    capacity: usize,
+    /// The time of an earlier charge under the same request id.
+    charged: Option<Timestamp>,
+    admitted: bool,
 }
 
 impl Default for Log {
@@ -51,143 +55,158 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Decides a call. Nothing is recorded of one that needs more than `room` bytes for it.
-    #[inline(never)]
-    pub(crate) fn decide(
-        &mut self,
-        now: Timestamp,
-        request: Request<'_>,
-        detail: Detail,
-        room: usize,
-    ) -> Result<Outcome, NeedsRoom> {
+    /// Takes one unit, or refuses it.
+    #[inline]
+    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier) -> Straight {
+        match self {
+            Self::Plain(stamps) => stamps.take_one(now, tier.micros(), tier.threshold()),
+            Self::WithIds(_) => Straight::Skipped,
+        }
+    }
+
+    /// Decides a call.
+    pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let Request { policy, written, op, cost, id } = request;
         let (tiers, longest) = (policy.tiers(), policy.longest_period());
-        let largest = policy.largest_threshold().max(written.largest_threshold());
-        let keep = self.stamps().keep().max(largest as usize);
-        let charged = id.and_then(|id| self.charged(id, now, longest));
-        let mut view = View { held: self.stamps().ring(), now, own: 0, keep };
-        let has_room = |tier: &Tier| {
-            cost == 0 || cost <= tier.threshold() && view.wait(*tier, cost) == Micros::ZERO
-        };
-        let admitted = charged.is_some() || tiers.iter().all(has_room);
-        if charged.is_none() && (admitted || policy.counts_rejected()) {
-            view.own = cost as usize;
-        }
-
+        let view = self.view(now, request);
         let reset = view.leaves(0, longest);
-        let mut verdict = Summary::new(admitted, detail);
-        for (index, tier) in tiers.iter().enumerate() {
-            verdict.tier(index, reset, || {
-                let left = tier.threshold().saturating_sub(view.live(*tier));
-                let wanted = if admitted { left + 1 } else { cost };
-                (left, view.wait(*tier, wanted))
-            });
+        let mut summary = Summary::new(view.admitted);
+        for (index, tier) in (0..).zip(tiers) {
+            let left = tier.threshold().saturating_sub(view.live(*tier));
+            let wanted = if view.admitted { left + 1 } else { cost };
+            summary.add_tier(index, reset, left, view.wait(*tier, wanted));
         }
         let until =
             |units| tiers.iter().map(|tier| view.wait(*tier, units)).max().unwrap_or_default();
-        let mark =
-            Mark { at: charged.unwrap_or(now), charged: self.stamps().generation().charged() };
-        let mut outcome = verdict.outcome(mark, cost, until);
-        let (own, newest) = (view.own, view.held.newest(0));
+        let charged = self.stamps().generation().charged();
+        let mark = Mark { at: view.charged.unwrap_or(now), charged };
+        let mut outcome = summary.outcome(mark, cost, until);
+        let View { own, capacity, .. } = view;
         if own > 0 {
-            // What is written counts on when an override is taken back.
+            // The units count again when an override is removed.
             outcome.lasts = outcome.lasts.max(written.longest_period());
         }
-        // A clock that stepped back leaves units in the future; from here on they are of now.
-        let records = op == Op::Take;
-        if records && newest > Some(now) {
-            self.stamps_mut().clamp(now);
+        if op == Op::Take {
+            self.record(now, own, capacity, id);
         }
-        if records && own == 0 {
-            // A policy that asks for more is known from its first call on, also if that is refused.
-            self.stamps_mut().keep_at_least(keep);
-        }
-        if records && own > 0 {
-            NeedsRoom::unless_fits(self.growth(own, keep, id), room)?;
-            // Only the newest units decide: what is older than the threshold's worth goes.
-            self.stamps_mut().add(now, own, keep);
-            if let Some(id) = id {
-                self.name(Named { id, stamp: now });
-            }
-        }
-        Ok(outcome)
+        outcome
     }
 
-    /// The bytes that it takes more on the heap to record a call of so many units.
+    /// Returns the bytes by which the heap grows if the call is decided now.
     #[inline]
-    fn growth(&self, own: usize, keep: usize, id: Option<u64>) -> usize {
-        let stamps = self.stamps().growth(own, keep);
+    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
+        let Request { op, cost, id, .. } = request;
+        let has_room = || self.stamps().growth(cost as usize, self.capacity_for(request)) == 0;
+        if op == Op::Peek || id.is_none() && has_room() {
+            return 0;
+        }
+        self.growth_of(&self.view(now, request), id)
+    }
+
+    #[cold]
+    fn growth_of(&self, view: &View<'_>, id: Option<u64>) -> usize {
+        if view.own == 0 {
+            return 0;
+        }
+        let stamps = self.stamps().growth(view.own, view.capacity);
         match self {
             _ if id.is_none() => stamps,
-            Self::Plain(_) => stamps + both_bytes(NAMES),
-            Self::Named(both) if both.1.len() == both.1.capacity() => {
-                stamps + both.1.len() * size_of::<Named>()
+            Self::Plain(_) => stamps + bytes_with_ids(FIRST_IDS),
+            Self::WithIds(both) if both.1.len() == both.1.capacity() => {
+                stamps + both.1.len() * size_of::<ChargedId>()
             }
-            Self::Named(_) => stamps,
+            Self::WithIds(_) => stamps,
         }
     }
 
-    /// The memory that it has on the heap.
+    /// Returns the memory on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Plain(stamps) => stamps.heap_bytes(),
-            Self::Named(both) => both.0.heap_bytes() + both_bytes(both.1.capacity()),
+            Self::WithIds(both) => both.0.heap_bytes() + bytes_with_ids(both.1.capacity()),
         }
     }
 
-    /// When the call of this id was charged, if that still counts.
-    fn charged(&self, id: u64, now: Timestamp, longest: Micros) -> Option<Timestamp> {
-        let Self::Named(both) = self else { return None };
-        let call = both.1.iter().find(|call| call.id == id)?;
-        (call.stamp + longest > now).then_some(call.stamp)
-    }
-
-    /// Takes units out again; those of one instant are all alike.
+    /// Removes the units of a call. Those of one instant are all alike.
     pub(crate) fn refund(&mut self, refund: Refund<'_>) {
         let Refund { cost, mark, id, .. } = refund;
         if self.stamps().generation().charged() != mark.charged {
             return;
         }
-        let mark = mark.at;
         if let Some(id) = id {
-            // One call of several decisions: what one of them has given back is gone, also if the
-            // id was charged again since.
-            let Self::Named(both) = self else { return };
-            let is_it = |call: &Named| call.id == id && call.stamp == mark;
-            let Some(at) = both.1.iter().position(is_it) else { return };
-            both.1.swap_remove(at);
+            // Several decisions of one call are refunded once, also if the id was charged again
+            // since.
+            let Self::WithIds(both) = self else { return };
+            let is_it = |call: &ChargedId| call.id == id && call.stamp == mark.at;
+            let Some(index) = both.1.iter().position(is_it) else { return };
+            both.1.swap_remove(index);
         }
         let stamps = self.stamps_mut();
-        let end = stamps.ring().partition_point(|stamp| *stamp <= mark);
-        let start = stamps.ring().partition_point(|stamp| *stamp < mark);
+        let end = stamps.ring().partition_point(|stamp| *stamp <= mark.at);
+        let start = stamps.ring().partition_point(|stamp| *stamp < mark.at);
         stamps.remove(start.max(end.saturating_sub(cost as usize)), end);
     }
 
-    fn stamps(&self) -> &Timestamps {
-        match self {
-            Self::Plain(stamps) => stamps,
-            Self::Named(both) => &both.0,
+    fn view(&self, now: Timestamp, request: Request<'_>) -> View<'_> {
+        let Request { policy, cost, id, .. } = request;
+        let charged = id.and_then(|id| self.charged(id, now, policy.longest_period()));
+        let (ring, capacity) = (self.stamps().ring(), self.capacity_for(request));
+        let mut view = View { ring, now, own: 0, capacity, charged, admitted: true };
+        let has_room = |tier: &Tier| {
+            cost == 0 || cost <= tier.threshold() && view.wait(*tier, cost) == Micros::ZERO
+        };
+        view.admitted = charged.is_some() || policy.tiers().iter().all(has_room);
+        if charged.is_none() && (view.admitted || policy.counts_rejected()) {
+            view.own = cost as usize;
+        }
+        view
+    }
+
+    /// Returns the units that are kept once the request is decided.
+    #[inline]
+    fn capacity_for(&self, request: Request<'_>) -> usize {
+        let Request { policy, written, .. } = request;
+        let largest = policy.largest_threshold().max(written.largest_threshold());
+        self.stamps().capacity().max(largest as usize)
+    }
+
+    /// Returns the time at which this id was charged, if that still counts.
+    fn charged(&self, id: u64, now: Timestamp, longest: Micros) -> Option<Timestamp> {
+        let Self::WithIds(both) = self else { return None };
+        let call = both.1.iter().find(|call| call.id == id)?;
+        (call.stamp + longest > now).then_some(call.stamp)
+    }
+
+    /// Records the units of a decided call, none if it was refused.
+    fn record(&mut self, now: Timestamp, own: usize, capacity: usize, id: Option<u64>) {
+        let stamps = self.stamps_mut();
+        // A clock that stepped back leaves units in the future. They count from now on instead.
+        if stamps.ring().newest(0) > Some(now) {
+            stamps.clamp_future(now);
+        }
+        if own == 0 {
+            // A policy with a larger threshold counts from its first call on, also if that is
+            // refused.
+            stamps.raise_capacity(capacity);
+            return;
+        }
+        stamps.add(now, own, capacity);
+        if let Some(id) = id {
+            self.record_id(ChargedId { id, stamp: now });
         }
     }
 
-    fn stamps_mut(&mut self) -> &mut Timestamps {
-        match self {
-            Self::Plain(stamps) => stamps,
-            Self::Named(both) => &mut both.0,
-        }
-    }
-
-    /// Records a call by its id; the room doubles as needed.
-    fn name(&mut self, call: Named) {
+    /// Records the id of a charged call. The room doubles as needed.
+    fn record_id(&mut self, call: ChargedId) {
         let oldest = self.stamps().ring().get(0);
         match self {
             Self::Plain(stamps) => {
-                let mut named = Vec::with_capacity(NAMES);
-                named.push(call);
-                *self = Self::Named(Box::new((stamps.take(), named)));
+                let mut ids = Vec::with_capacity(FIRST_IDS);
+                ids.push(call);
+                *self = Self::WithIds(Box::new((stamps.take(), ids)));
             }
-            Self::Named(both) => {
-                // What has left the log is known by its name no longer.
+            Self::WithIds(both) => {
+                // Ids whose units have left the log are forgotten.
                 both.1.retain(|it| Some(it.stamp) >= oldest && it.id != call.id);
                 if both.1.len() == both.1.capacity() {
                     both.1.reserve_exact(both.1.len());
@@ -196,36 +215,50 @@ impl Log {
             }
         }
     }
+
+    fn stamps(&self) -> &Timestamps {
+        match self {
+            Self::Plain(stamps) => stamps,
+            Self::WithIds(both) => &both.0,
+        }
+    }
+
+    fn stamps_mut(&mut self) -> &mut Timestamps {
+        match self {
+            Self::Plain(stamps) => stamps,
+            Self::WithIds(both) => &mut both.0,
+        }
+    }
 }
 
 impl View<'_> {
-    /// The units in `(now - period, now]`.
+    /// Returns the units in `(now - period, now]`.
     fn live(&self, tier: Tier) -> u32 {
-        let (held, has_left) = (self.held, |stamp: &Timestamp| *stamp + tier.micros() <= self.now);
-        let expired = match (held.get(0), held.newest(0)) {
+        let (ring, has_left) = (self.ring, |stamp: &Timestamp| *stamp + tier.micros() <= self.now);
+        let expired = match (ring.get(0), ring.newest(0)) {
             // Mostly none of them has left, or all have.
             (Some(oldest), _) if !has_left(&oldest) => 0,
-            (_, Some(newest)) if has_left(&newest) => held.len(),
-            _ => held.partition_point(has_left),
+            (_, Some(newest)) if has_left(&newest) => ring.len(),
+            _ => ring.partition_point(has_left),
         };
-        let mut live = held.len() - expired + self.own;
+        let mut live = ring.len() - expired + self.own;
         if self.own > 0 {
-            live = live.min(self.keep);
+            live = live.min(self.capacity);
         }
         u32::try_from(live).unwrap_or(u32::MAX)
     }
 
-    /// How long until the tier has room for this many units; 0 for more than it ever has.
+    /// Returns the time until the tier has room for this many units, 0 for more than its threshold.
     fn wait(&self, tier: Tier, units: u32) -> Micros {
         let after = tier.threshold().checked_sub(units);
         after.map_or(Micros::ZERO, |after| self.leaves(after, tier.micros()))
     }
 
-    /// How long until the unit that `after` units are newer than has left a window of this length.
+    /// Returns the time until the unit before `after` newer ones has left a window of this length.
     fn leaves(&self, after: u32, period: Micros) -> Micros {
         let stamp = match (after as usize).checked_sub(self.own) {
             None => self.now,
-            Some(after) => match self.held.newest(after) {
+            Some(after) => match self.ring.newest(after) {
                 Some(stamp) => stamp.min(self.now),
                 None => return Micros::ZERO,
             },
@@ -245,8 +278,8 @@ mod tests {
 
     fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, u8, u32, u64, u64) {
         let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
-        let decided = log.decide(Timestamp::new(now), request, Detail::Full, usize::MAX);
-        let Outcome { admitted, tier, remaining, wait, reset, .. } = decided.unwrap();
+        let decided = log.decide(Timestamp::new(now), request);
+        let Outcome { admitted, tier, remaining, wait, reset, .. } = decided;
         (admitted, tier, remaining, wait.get(), reset.get())
     }
 
@@ -316,7 +349,7 @@ mod tests {
         take(&mut log, &policy, 100 * SECOND, 1);
         take(&mut log, &policy, 105 * SECOND, 1);
         let peek = Request { policy: &policy, written: &policy, op: Op::Peek, cost: 1, id: None };
-        let peeked = log.decide(Timestamp::new(50 * SECOND), peek, Detail::Full, 0).unwrap();
+        let peeked = log.decide(Timestamp::new(50 * SECOND), peek);
         assert_eq!(peeked.wait.get(), 10 * SECOND);
         assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);
         assert_eq!(take(&mut log, &policy, 50 * SECOND, 1).3, 10 * SECOND);

@@ -1,55 +1,46 @@
-//! From what every tier says to what the call is told.
+//! From the numbers of every tier to the outcome of the call.
 
 use crate::{
-    request::{DecidedBy, Detail, Mark, Outcome},
+    request::{DecidedBy, Mark, Outcome},
     time::Micros,
 };
 
-/// The answer so far, while the tiers are gone through.
+/// The outcome so far, while the tiers are gone through.
 pub(super) struct Summary {
     admitted: bool,
-    tells: bool,
-    chosen: Option<(usize, u32, Micros)>,
+    chosen: Option<Chosen>,
     reset: Micros,
 }
 
+/// The tier that the outcome is about.
+#[derive(Clone, Copy)]
+struct Chosen {
+    index: u8,
+    left: u32,
+    wait: Micros,
+}
+
 impl Summary {
-    /// A refused call is always told why; of an admitted one no tier says more than its `reset`
-    /// unless the [`Detail`] is full.
-    pub(super) fn new(admitted: bool, detail: Detail) -> Self {
-        Self {
-            admitted,
-            tells: !admitted || detail == Detail::Full,
-            chosen: None,
-            reset: Micros::ZERO,
-        }
+    pub(super) fn new(admitted: bool) -> Self {
+        Self { admitted, chosen: None, reset: Micros::ZERO }
     }
 
-    /// The tier is full after `reset`. Of an admitted call, `left` units are left in it and more can
-    /// be had after `wait`; of a refused one, the tier would admit it after `wait`.
+    /// Adds a tier, full again after `reset`, with `left` units in it. Admitted: it has more than
+    /// `left` after `wait`. Refused: it admits the call after `wait`.
     #[inline]
-    pub(super) fn tier(
-        &mut self,
-        index: usize,
-        reset: Micros,
-        left_and_wait: impl FnOnce() -> (u32, Micros),
-    ) {
+    pub(super) fn add_tier(&mut self, index: u8, reset: Micros, left: u32, wait: Micros) {
         self.reset = self.reset.max(reset);
-        if !self.tells {
-            return;
-        }
-        let (left, wait) = left_and_wait();
-        let speaks = self.chosen.is_none_or(|(_, least, longest)| {
-            let fewer = self.admitted && left < least;
-            fewer || (wait > longest && (left == least || !self.admitted))
+        let is_chosen = self.chosen.is_none_or(|chosen| {
+            let fewer = self.admitted && left < chosen.left;
+            fewer || (wait > chosen.wait && (left == chosen.left || !self.admitted))
         });
-        if speaks {
-            self.chosen = Some((index, left, wait));
+        if is_chosen {
+            self.chosen = Some(Chosen { index, left, wait });
         }
     }
 
-    /// The answer to a call of this cost that was charged so; `until` so many units can
-    /// be had of every tier.
+    /// Returns the outcome of a call of this cost. `until` returns the time until every tier has
+    /// this many units.
     #[inline]
     pub(super) fn outcome(
         self,
@@ -57,7 +48,8 @@ impl Summary {
         cost: u32,
         until: impl FnOnce(u32) -> Micros,
     ) -> Outcome {
-        let (tier, remaining, wait) = self.chosen.unwrap_or_default();
+        let (tier, remaining, wait) =
+            self.chosen.map_or_else(Default::default, |it| (it.index, it.left, it.wait));
         let more = match remaining.checked_add(1) {
             _ if self.admitted => Micros::ZERO,
             Some(units) if units < cost => until(units),
@@ -65,14 +57,13 @@ impl Summary {
         };
         Outcome {
             admitted: self.admitted,
-            #[expect(clippy::cast_possible_truncation, reason = "there are at most eight tiers")]
-            tier: tier as u8,
+            tier,
             remaining,
             wait,
             more,
             reset: self.reset,
             lasts: self.reset,
-            mark,
+            mark: if self.admitted { mark } else { Mark::NONE },
             decided_by: DecidedBy::Store,
         }
     }

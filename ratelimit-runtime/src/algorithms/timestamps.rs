@@ -1,44 +1,50 @@
-//! The times that a log holds: a ring, so that the oldest goes at no cost, and in place while they
-//! are few.
+//! The timestamps of a log: a ring, so that the oldest is dropped in constant time, and in place
+//! while there are few.
 
-use super::packed::{Generation, Short};
-use crate::time::Timestamp;
+use super::{
+    Straight,
+    packed::{Generation, Short},
+};
+use crate::time::{Micros, Timestamp};
 
-/// Times in ascending order, oldest first; and what a log has no other room for: its generation, and
-/// how many of the newest are kept.
+/// Timestamps in ascending order, oldest first; and two fields for which a log has no other room,
+/// its generation and its capacity.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum Timestamps {
-    Few {
-        ring: Few,
-        keep: u16,
+    Inline {
+        bounds: Bounds,
+        capacity: u16,
         generation: Generation,
-        places: [Timestamp; FEW],
+        buffer: [Timestamp; INLINE],
     },
-    Many {
+    Heap {
         first: u32,
         count: u32,
-        keep: Short<3>,
+        capacity: Short,
         generation: Generation,
-        places: Box<[Timestamp]>,
+        buffer: Box<[Timestamp]>,
     },
 }
 
-/// The first place in two bits, how many follow in two, and the bits of `keep` above the sixteenth.
+/// The first index in two bits, the count in two, and the bits of the capacity above the sixteenth.
 #[derive(Clone, Copy)]
-pub(crate) struct Few(u8);
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(crate) struct Bounds(u8);
 
-/// More than any threshold of a log, and what has room.
-const MOST_KEPT: usize = (1 << 20) - 1;
+/// The largest capacity: more than any threshold of a log, and a number of 20 bits.
+const MAX_CAPACITY: usize = (1 << 20) - 1;
 
-/// As many times take no more room than a pointer to others does.
-const FEW: usize = 3;
+/// The timestamps in the room of a pointer to others.
+const INLINE: usize = 3;
 
-impl Few {
+impl Bounds {
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "there are three places, and few bits above"
+        reason = "an index below three, a count of at most three, and four bits of the capacity"
     )]
-    fn new(first: usize, count: usize, keep: usize) -> Self {
-        Self(first as u8 | (count as u8) << 2 | ((keep >> 16) as u8) << 4)
+    #[inline]
+    fn new(first: usize, count: usize, capacity: usize) -> Self {
+        Self(first as u8 | (count as u8) << 2 | ((capacity >> 16) as u8) << 4)
     }
 
     #[inline]
@@ -50,6 +56,11 @@ impl Few {
     fn count(self) -> usize {
         (self.0 >> 2 & 3).into()
     }
+
+    #[inline]
+    fn high_capacity(self) -> usize {
+        usize::from(self.0 >> 4) << 16
+    }
 }
 
 impl Default for Timestamps {
@@ -58,12 +69,12 @@ impl Default for Timestamps {
     }
 }
 
-/// What both kinds are.
+/// The common view of both kinds.
 #[derive(Clone, Copy)]
 pub(crate) struct Ring<'a> {
     first: usize,
     count: usize,
-    places: &'a [Timestamp],
+    buffer: &'a [Timestamp],
 }
 
 impl Ring<'_> {
@@ -71,23 +82,23 @@ impl Ring<'_> {
         self.count
     }
 
-    /// The time that so many others are older than.
+    /// Returns the timestamp after this many older ones.
     #[inline]
     pub(crate) fn get(self, index: usize) -> Option<Timestamp> {
-        (index < self.count).then(|| self.places[self.place(index)])
+        (index < self.count).then(|| self.buffer[self.position(index)])
     }
 
-    /// The time that so many others are newer than.
+    /// Returns the timestamp before this many newer ones.
     #[inline]
     pub(crate) fn newest(self, index: usize) -> Option<Timestamp> {
         self.count.checked_sub(index + 1).and_then(|index| self.get(index))
     }
 
-    /// How many come before the first that `is_before` does not hold for.
+    /// Returns the number of timestamps before the first for which `is_before` is false.
     pub(crate) fn partition_point(self, is_before: impl Fn(&Timestamp) -> bool) -> usize {
-        let until_end = self.count.min(self.places.len() - self.first);
-        let older = &self.places[self.first..self.first + until_end];
-        let newer = &self.places[..self.count - until_end];
+        let until_end = self.count.min(self.buffer.len() - self.first);
+        let older = &self.buffer[self.first..self.first + until_end];
+        let newer = &self.buffer[..self.count - until_end];
         match newer.first() {
             Some(stamp) if is_before(stamp) => until_end + newer.partition_point(is_before),
             _ => older.partition_point(is_before),
@@ -95,18 +106,24 @@ impl Ring<'_> {
     }
 
     #[inline]
-    fn place(self, index: usize) -> usize {
-        let place = self.first + index;
-        place.checked_sub(self.places.len()).unwrap_or(place)
+    fn position(self, index: usize) -> usize {
+        wrapped(self.first + index, self.buffer.len())
     }
+}
+
+/// Returns a position below twice the length as an index.
+#[inline]
+fn wrapped(position: usize, len: usize) -> usize {
+    position.checked_sub(len).unwrap_or(position)
 }
 
 impl Timestamps {
     fn new(generation: Generation) -> Self {
-        Self::Few { ring: Few::new(0, 0, 0), keep: 0, generation, places: [Timestamp::new(0); FEW] }
+        let buffer = [Timestamp::new(0); INLINE];
+        Self::Inline { bounds: Bounds::new(0, 0, 0), capacity: 0, generation, buffer }
     }
 
-    /// Takes the times out.
+    /// Moves the timestamps out.
     pub(crate) fn take(&mut self) -> Self {
         let generation = self.generation();
         std::mem::replace(self, Self::new(generation))
@@ -114,95 +131,121 @@ impl Timestamps {
 
     pub(crate) fn generation(&self) -> Generation {
         match self {
-            Self::Few { generation, .. } | Self::Many { generation, .. } => *generation,
+            Self::Inline { generation, .. } | Self::Heap { generation, .. } => *generation,
         }
     }
 
-    /// The most times that were to be kept so far.
+    /// Returns the number of timestamps that are kept: the largest that was ever set.
     #[inline]
-    pub(crate) fn keep(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         match self {
-            Self::Few { ring, keep, .. } => usize::from(ring.0 >> 4) << 16 | usize::from(*keep),
-            Self::Many { keep, .. } => usize::try_from(keep.get()).unwrap_or(MOST_KEPT),
+            Self::Inline { bounds, capacity, .. } => {
+                bounds.high_capacity() | usize::from(*capacity)
+            }
+            Self::Heap { capacity, .. } => capacity.get() as usize,
         }
     }
 
     #[inline]
-    pub(crate) fn keep_at_least(&mut self, most: usize) {
-        if most > self.keep() {
-            self.set_keep(most);
+    pub(crate) fn raise_capacity(&mut self, most: usize) {
+        if most > self.capacity() {
+            self.set_capacity(most);
         }
     }
 
-    fn set_keep(&mut self, most: usize) {
-        // No log is to keep more: 100 000 is the largest threshold.
-        let most = most.min(MOST_KEPT);
+    fn set_capacity(&mut self, most: usize) {
+        // 100 000 is the largest threshold of a log.
+        let most = most.min(MAX_CAPACITY);
         match self {
             #[expect(clippy::cast_possible_truncation, reason = "the lower bits")]
-            Self::Few { ring, keep, .. } => {
-                (*ring, *keep) = (Few::new(ring.first(), ring.count(), most), most as u16);
+            Self::Inline { bounds, capacity, .. } => {
+                *bounds = Bounds::new(bounds.first(), bounds.count(), most);
+                *capacity = most as u16;
             }
-            Self::Many { keep, .. } => *keep = Short::new(most as u64),
+            Self::Heap { capacity, .. } => *capacity = short(most),
         }
     }
 
     #[inline]
     pub(crate) fn ring(&self) -> Ring<'_> {
         match self {
-            Self::Few { ring, places, .. } => {
-                Ring { first: ring.first(), count: ring.count(), places }
+            Self::Inline { bounds, buffer, .. } => {
+                Ring { first: bounds.first(), count: bounds.count(), buffer }
             }
-            Self::Many { first, count, places, .. } => {
-                Ring { first: *first as usize, count: *count as usize, places }
+            Self::Heap { first, count, buffer, .. } => {
+                Ring { first: *first as usize, count: *count as usize, buffer }
             }
         }
     }
 
-    /// Makes `now` of every time after it.
-    pub(crate) fn clamp(&mut self, now: Timestamp) {
+    /// Takes one unit of a window of this period and threshold, or refuses it.
+    #[inline]
+    pub(super) fn take_one(&mut self, now: Timestamp, period: Micros, threshold: u32) -> Straight {
+        let capacity = threshold as usize;
+        if self.capacity() != capacity {
+            return Straight::Skipped;
+        }
+        match self {
+            Self::Inline { bounds, buffer, .. } => {
+                let mut ring = (bounds.first(), bounds.count());
+                let taken = take_one(&mut ring, buffer, now, period, capacity);
+                *bounds = Bounds::new(ring.0, ring.1, capacity);
+                taken
+            }
+            Self::Heap { first, count, buffer, .. } => {
+                let mut ring = (*first as usize, *count as usize);
+                let taken = take_one(&mut ring, buffer, now, period, capacity);
+                (*first, *count) = (units(ring.0), units(ring.1));
+                taken
+            }
+        }
+    }
+
+    /// Replaces every timestamp after `now` by `now`.
+    pub(crate) fn clamp_future(&mut self, now: Timestamp) {
         let after = self.ring().partition_point(|stamp| *stamp <= now);
         for index in after..self.ring().count {
             self.set(index, now);
         }
     }
 
-    /// Adds `now`, the latest, so many times; only the newest `keep` stay, or as many as were to be
-    /// kept before.
-    pub(crate) fn add(&mut self, now: Timestamp, times: usize, keep: usize) {
-        let keep = keep.max(self.keep());
-        self.keep_at_least(keep);
-        let (ring, times) = (self.ring(), times.min(keep));
-        let surplus = (ring.count + times).saturating_sub(keep);
-        let (first, held) = (ring.place(surplus), ring.count - surplus);
-        self.turn_to(first, held);
-        self.make_room(times, keep);
-        for index in held..held + times {
+    /// Adds `now`, the latest, this many times. The newest `capacity` stay, or as many as before if
+    /// that is more.
+    pub(crate) fn add(&mut self, now: Timestamp, times: usize, capacity: usize) {
+        let capacity = capacity.max(self.capacity());
+        self.raise_capacity(capacity);
+        let (ring, times) = (self.ring(), times.min(capacity));
+        let surplus = (ring.count + times).saturating_sub(capacity);
+        let (first, count) = (ring.position(surplus), ring.count - surplus);
+        self.set_bounds(first, count);
+        self.grow(times, capacity);
+        for index in count..count + times {
             self.set(index, now);
         }
-        self.turn_to(self.ring().first, held + times);
+        self.set_bounds(self.ring().first, count + times);
     }
 
-    /// The bytes that it takes more on the heap to add so many, of which the newest `keep` stay.
+    /// Returns the bytes by which the heap grows if this many are added.
     #[inline]
-    pub(crate) fn growth(&self, times: usize, keep: usize) -> usize {
-        let Ring { count, places, .. } = self.ring();
-        let needed = (count + times).min(keep);
-        if needed <= places.len() {
+    pub(crate) fn growth(&self, times: usize, capacity: usize) -> usize {
+        let Ring { count, buffer, .. } = self.ring();
+        let needed = (count + times).min(capacity);
+        if needed <= buffer.len() {
             return 0;
         }
-        size_of::<Timestamp>() * grown(places.len(), needed, keep) - self.heap_bytes()
+        size_of::<Timestamp>() * grown(buffer.len(), needed, capacity) - self.heap_bytes()
     }
 
-    /// The memory that it has on the heap.
+    /// Returns the memory on the heap.
     #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
-            Self::Few { .. } => 0,
-            Self::Many { places, .. } => size_of_val::<[Timestamp]>(places),
+            Self::Inline { .. } => 0,
+            Self::Heap { buffer, .. } => size_of_val::<[Timestamp]>(buffer),
         }
     }
 
-    /// Removes those from `start` on, up to `end`.
+    /// Removes those from `start` up to `end`, which is excluded.
     pub(crate) fn remove(&mut self, start: usize, end: usize) {
         let Ring { first, count, .. } = self.ring();
         for index in end..count {
@@ -210,58 +253,98 @@ impl Timestamps {
                 self.set(index - (end - start), stamp);
             }
         }
-        self.turn_to(first, count - (end - start));
+        self.set_bounds(first, count - (end - start));
     }
 
-    /// Doubles the places as needed, but never beyond what is kept.
-    fn make_room(&mut self, times: usize, keep: usize) {
+    /// Doubles the buffer as needed, but never beyond the capacity.
+    fn grow(&mut self, times: usize, capacity: usize) {
         let ring = self.ring();
-        let (needed, capacity) = (ring.count + times, ring.places.len());
-        if needed <= capacity {
+        let (needed, len) = (ring.count + times, ring.buffer.len());
+        if needed <= len {
             return;
         }
-        let capacity = grown(capacity, needed, keep);
-        let mut places = Vec::with_capacity(capacity);
-        places.extend((0..ring.count).filter_map(|index| ring.get(index)));
-        places.resize(capacity, Timestamp::new(0));
-        *self = Self::Many {
+        let len = grown(len, needed, capacity);
+        let mut buffer = Vec::with_capacity(len);
+        buffer.extend((0..ring.count).filter_map(|index| ring.get(index)));
+        buffer.resize(len, Timestamp::new(0));
+        *self = Self::Heap {
             first: 0,
             count: units(ring.count),
-            keep: Short::new(self.keep() as u64),
+            capacity: short(self.capacity()),
             generation: self.generation(),
-            places: places.into(),
+            buffer: buffer.into(),
         };
     }
 
     #[inline]
     fn set(&mut self, index: usize, stamp: Timestamp) {
-        let place = self.ring().place(index);
+        let position = self.ring().position(index);
         match self {
-            Self::Few { places, .. } => places[place] = stamp,
-            Self::Many { places, .. } => places[place] = stamp,
+            Self::Inline { buffer, .. } => buffer[position] = stamp,
+            Self::Heap { buffer, .. } => buffer[position] = stamp,
         }
     }
 
     #[inline]
-    fn turn_to(&mut self, place: usize, length: usize) {
+    fn set_bounds(&mut self, first: usize, count: usize) {
         match self {
-            Self::Few { ring, .. } => {
-                let keep = usize::from(ring.0 >> 4) << 16;
-                *ring = Few::new(place, length, keep);
+            Self::Inline { bounds, .. } => {
+                *bounds = Bounds::new(first, count, bounds.high_capacity());
             }
-            Self::Many { first, count, .. } => (*first, *count) = (units(place), units(length)),
+            Self::Heap { first: at, count: of, .. } => (*at, *of) = (units(first), units(count)),
         }
     }
 }
 
-/// So many places there are once as many as there were do not suffice.
-fn grown(capacity: usize, needed: usize, keep: usize) -> usize {
-    (capacity * 2).min(keep).max(needed)
+/// Takes one unit if fewer than `capacity` are younger than the period: only one slot is written.
+#[inline]
+fn take_one(
+    (first, count): &mut (usize, usize),
+    buffer: &mut [Timestamp],
+    now: Timestamp,
+    period: Micros,
+    capacity: usize,
+) -> Straight {
+    let (len, end) = (buffer.len(), *first + *count);
+    let is_full = *count >= capacity;
+    let newest = match *count {
+        0 => None,
+        _ => buffer.get(wrapped(end - 1, len)).copied(),
+    };
+    // A clock that stepped back, or a buffer that has to grow.
+    if newest > Some(now) || (!is_full && *count == len) {
+        return Straight::Skipped;
+    }
+    if is_full
+        && let (Some(oldest), Some(newest)) = (buffer.get(*first), newest)
+        && *oldest + period > now
+    {
+        return Straight::Refused { wait: *oldest + period - now, reset: newest + period - now };
+    }
+    if let Some(slot) = buffer.get_mut(wrapped(end, len)) {
+        *slot = now;
+    }
+    if is_full {
+        *first = wrapped(*first + 1, len);
+    } else {
+        *count += 1;
+    }
+    Straight::Admitted { lasts: period }
+}
+
+/// Returns the length of a buffer that was too short.
+fn grown(len: usize, needed: usize, capacity: usize) -> usize {
+    (len * 2).min(capacity).max(needed)
 }
 
 /// No log is longer than the largest threshold.
+#[inline]
 fn units(number: usize) -> u32 {
     u32::try_from(number).expect("a threshold is a u32")
+}
+
+fn short(number: usize) -> Short {
+    Short::new(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -273,7 +356,7 @@ mod tests {
     #[test]
     fn it_is_a_queue_of_the_newest() {
         let mut rng = fastrand::Rng::with_seed(7);
-        for keep in [1, 2, 3, 4, 5, 17] {
+        for capacity in [1, 2, 3, 4, 5, 17] {
             let (mut stamps, mut queue) = (Timestamps::default(), VecDeque::new());
             for now in (1..2_000).map(Timestamp::new) {
                 match rng.u8(..10) {
@@ -285,33 +368,33 @@ mod tests {
                     }
                     1 => {
                         let latest = Timestamp::new(rng.u64(..=now.get()));
-                        stamps.clamp(latest);
+                        stamps.clamp_future(latest);
                         for stamp in &mut queue {
                             *stamp = latest.min(*stamp);
                         }
                     }
                     _ => {
-                        let times = rng.usize(..=keep + 1);
-                        let heap_bytes = stamps.heap_bytes() + stamps.growth(times, keep);
-                        stamps.add(now, times, keep);
+                        let times = rng.usize(..=capacity + 1);
+                        let heap_bytes = stamps.heap_bytes() + stamps.growth(times, capacity);
+                        stamps.add(now, times, capacity);
                         assert_eq!(stamps.heap_bytes(), heap_bytes);
                         queue.extend(std::iter::repeat_n(now, times));
-                        queue.drain(..queue.len().saturating_sub(keep));
+                        queue.drain(..queue.len().saturating_sub(capacity));
                     }
                 }
-                let held: VecDeque<_> =
+                let kept: VecDeque<_> =
                     (0..stamps.ring().len()).filter_map(|index| stamps.ring().get(index)).collect();
-                assert_eq!(held, queue, "keep {keep}");
+                assert_eq!(kept, queue, "capacity {capacity}");
                 let since = Timestamp::new(rng.u64(..=now.get()));
                 let before = stamps.ring().partition_point(|stamp| *stamp < since);
                 assert_eq!(before, queue.partition_point(|stamp| *stamp < since));
-                assert!(stamps.ring().places.len() <= keep.max(FEW));
+                assert!(stamps.ring().buffer.len() <= capacity.max(INLINE));
             }
         }
     }
 
     #[test]
-    fn a_few_take_no_more_room_than_a_pointer_to_many() {
+    fn a_few_take_no_more_room_than_a_pointer_to_others() {
         assert_eq!(size_of::<Timestamps>(), 32);
     }
 }

@@ -1,50 +1,131 @@
-//! The token bucket in plain Rust: the same rule as `store/redis/token_bucket.lua`.
+//! The token bucket in plain Rust: the same rule as `token_bucket.lua`.
 
 use super::{
-    packed::{Short, Time, Units},
-    per_tier::{Entry, Moment, Verdict},
+    Straight,
+    packed::{Units, Word},
+    per_tier::{Count, Header, OneTier},
     summary::Summary,
 };
 use crate::{
     policy::{BucketRate, Policy, Tier},
-    request::{Detail, Mark, Request},
+    request::{Mark, Outcome, Request},
     time::{Micros, Timestamp},
 };
 
-/// A bucket, and what was in it when the state was last written.
+/// The bucket of one tier at the last write of the state.
 ///
 /// Invariant: whichever policy decides, the tokens are taken from every bucket of the state, each of
 /// which is refilled at its own rate.
 #[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Level {
     bucket: BucketRate,
-    /// 0: as long as the state.
+    /// The time from which on it counts; 0 if that is the first call of the state.
     since: Timestamp,
-    /// What is in the bucket, in parts of a token.
+    /// The content of the bucket, in parts of a token.
     parts: u64,
 }
 
-impl Entry for Level {
-    /// The parts of a token, when, the parts, what comes back each microsecond, the tokens of a full
-    /// bucket.
-    type Packed = (Short<6>, Time, Short<7>, Units, Units);
-    const NONE: Self::Packed = (Short::ZERO, Time::ZERO, Short::ZERO, Units::ZERO, Units::ZERO);
+/// The numbers of a level, each with a part of the burst above it: a token has fewer than 2^48
+/// parts, a bucket fewer than 2^56, and 2^56 microseconds are two thousand years.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(crate) struct PackedLevel {
+    token: Word,
+    parts: Word,
+    written: Word,
+    refill: Units,
+}
 
+/// The bits of a number below a part of the burst.
+const LOW_48: u64 = (1 << 48) - 1;
+const LOW_56: u64 = (1 << 56) - 1;
+
+impl PackedLevel {
     #[inline]
-    fn unpack((token, last, parts, refill, burst): Self::Packed) -> Option<(Timestamp, Self)> {
-        let (token, refill) = (token.get(), refill.get());
-        let bucket = BucketRate { token, refill, full: token * burst.get() };
-        (token > 0).then_some((
-            last.get(),
-            Self { bucket, since: Timestamp::default(), parts: parts.get() },
-        ))
+    fn new(token: u64, refill: u32, burst: u32) -> Self {
+        let burst = u64::from(burst);
+        Self {
+            token: Word::new(token.min(LOW_48) | (burst >> 16) << 48),
+            parts: Word::new((burst >> 8) << 56),
+            written: Word::new(burst << 56),
+            refill: Units::new(refill),
+        }
     }
 
     #[inline]
-    fn pack(self, last: Timestamp) -> Self::Packed {
+    fn parts(&self) -> u64 {
+        self.parts.get() & LOW_56
+    }
+
+    #[inline]
+    fn written(&self) -> Timestamp {
+        Timestamp::new(self.written.get() & LOW_56)
+    }
+
+    #[inline]
+    fn set(&mut self, parts: u64, written: Timestamp) {
+        self.parts = Word::new(self.parts.get() & !LOW_56 | parts.min(LOW_56));
+        self.written = Word::new(self.written.get() & !LOW_56 | written.get().min(LOW_56));
+    }
+
+    #[inline]
+    fn rate(&self) -> BucketRate {
+        let (token, refill) = (self.token.get() & LOW_48, self.refill.get().into());
+        let [middle, low] = [self.parts, self.written].map(|word| word.get() >> 56);
+        let burst = self.token.get() >> 48 << 16 | middle << 8 | low;
+        BucketRate { token, refill, full: token.saturating_mul(burst) }
+    }
+}
+
+impl OneTier<Level> {
+    /// Takes one token, or refuses it.
+    #[inline]
+    pub(super) fn take_one(&mut self, now: Timestamp, policy: &Policy, tier: &Tier) -> Straight {
+        let bucket = policy.bucket(*tier);
+        let written = self.packed.written();
+        let is_own = self.packed.rate() == bucket;
+        if !is_own || written > now {
+            return Straight::Skipped;
+        }
+        let parts = self.packed.parts();
+        let parts = bucket.refilled(parts, now - written);
+        let Some(left) = parts.checked_sub(bucket.token) else {
+            let (wait, reset) =
+                (bucket.until(parts, bucket.token), bucket.until(parts, bucket.full));
+            return Straight::Refused { wait, reset };
+        };
+        if parts == bucket.full {
+            self.generation = self.generation.renewed(now);
+        }
+        self.packed.set(left, now);
+        Straight::Admitted { lasts: bucket.until(left, bucket.full) }
+    }
+}
+
+impl Count for Level {
+    type Packed = PackedLevel;
+    const EMPTY: PackedLevel = PackedLevel {
+        token: Word::ZERO,
+        parts: Word::ZERO,
+        written: Word::ZERO,
+        refill: Units::ZERO,
+    };
+
+    #[inline]
+    fn unpack(packed: PackedLevel) -> Option<(Timestamp, Self)> {
+        let (bucket, since) = (packed.rate(), Timestamp::default());
+        let level = Self { bucket, since, parts: packed.parts() };
+        (bucket.token > 0).then_some((packed.written(), level))
+    }
+
+    #[inline]
+    fn pack(self, written: Timestamp) -> PackedLevel {
         let BucketRate { token, refill, full } = self.bucket;
-        let (refill, burst) = (Units::new(refill), Units::new(full / token));
-        (Short::new(token), Time::new(last), Short::new(self.parts), refill, burst)
+        let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let mut packed = PackedLevel::new(token, units(refill), units(full / token));
+        packed.set(self.parts, written);
+        packed
     }
 
     #[inline]
@@ -58,7 +139,7 @@ impl Entry for Level {
         self.bucket == other.bucket
     }
 
-    /// The fewest whole tokens that are in any of the others.
+    /// The fewest whole tokens in any of the others.
     fn carried(self, others: &[Self], _: Timestamp, now: Timestamp) -> Self {
         let tokens = others.iter().map(|it| it.parts / it.bucket.token).min();
         let parts = tokens.map_or(u64::MAX, |tokens| tokens.saturating_mul(self.bucket.token));
@@ -66,59 +147,59 @@ impl Entry for Level {
     }
 
     #[inline]
-    fn see(moment: &mut Moment, entries: &mut [Self], now: Timestamp) -> bool {
+    fn advance(header: &mut Header, levels: &mut [Self], now: Timestamp) -> bool {
         // A clock that stepped back neither fills a bucket nor drains it.
-        let (elapsed, mut is_full) = (now - moment.last, !entries.is_empty());
-        for level in entries {
-            let BucketRate { refill, full, .. } = level.bucket;
-            // A product that does not fit fills any bucket.
-            level.parts =
-                level.parts.saturating_add(elapsed.get().saturating_mul(refill)).min(full);
-            is_full &= level.parts == full;
+        let (elapsed, mut is_full) = (now - header.written, !levels.is_empty());
+        for level in levels {
+            level.parts = level.bucket.refilled(level.parts, elapsed);
+            is_full &= level.parts == level.bucket.full;
         }
         if is_full {
-            // As if nothing had ever been taken: there is nothing to give back either.
-            moment.generation = moment.generation.renewed(now);
+            // As if nothing had ever been taken: there is nothing to refund either.
+            header.generation = header.generation.renewed(now);
         }
-        moment.last > now
+        header.written > now
     }
 
     #[inline]
-    fn judge(
-        moment: &mut Moment,
+    fn decide(
+        header: &mut Header,
         (own, others): (&mut [Self], &mut [Self]),
         now: Timestamp,
         request: Request<'_>,
-        detail: Detail,
-    ) -> Verdict {
+    ) -> (Outcome, bool) {
         let Request { policy, cost, .. } = request;
         let admitted = own.iter().all(|level| level.parts >= level.bucket.of(cost));
-        let taken = admitted || policy.counts_rejected();
-        let mut verdict = Summary::new(admitted, detail);
+        let takes = admitted || policy.counts_rejected();
+        let mut summary = Summary::new(admitted);
         let mut tokens = 0;
-        for (index, level) in own.iter_mut().enumerate() {
+        for (index, level) in (0..).zip(&mut *own) {
             let BucketRate { token, full, .. } = level.bucket;
-            if taken {
+            if takes {
                 tokens = tokens.max(level.parts.div_ceil(token).min(cost.into()));
                 level.parts = level.parts.saturating_sub(level.bucket.of(cost));
             }
-            verdict.tier(index, level.until(full), || {
-                let left = level.parts / token;
-                let wanted = if admitted { (left + 1) * token } else { level.bucket.of(cost) };
-                (u32::try_from(left).unwrap_or(u32::MAX), level.until(wanted))
-            });
+            let left = level.parts / token;
+            let wanted = if admitted { (left + 1) * token } else { level.bucket.of(cost) };
+            let wait = level.until(wanted);
+            summary.add_tier(
+                index,
+                level.until(full),
+                u32::try_from(left).unwrap_or(u32::MAX),
+                wait,
+            );
         }
-        let mark = Mark { at: now, charged: moment.generation.charged() };
-        let mut outcome = verdict.outcome(mark, cost, |units| {
+        let mark = Mark { at: now, charged: header.generation.charged() };
+        let mut outcome = summary.outcome(mark, cost, |units| {
             own.iter().map(|level| level.until(level.bucket.of(units))).max().unwrap_or_default()
         });
         for level in others {
-            let taken = tokens.saturating_mul(level.bucket.token);
-            level.parts = level.parts.saturating_sub(taken);
+            let parts = tokens.saturating_mul(level.bucket.token);
+            level.parts = level.parts.saturating_sub(parts);
             outcome.lasts = outcome.lasts.max(level.until(level.bucket.full));
         }
-        moment.last = now;
-        Verdict { outcome, is_taken: taken }
+        header.written = now;
+        (outcome, takes)
     }
 
     fn refund(&mut self, _: Timestamp, cost: u32, at: Timestamp) {
@@ -129,17 +210,30 @@ impl Entry for Level {
 }
 
 impl Level {
-    /// How long until so many parts, or all that have room, are in the bucket.
+    /// Returns the time until the bucket has this many parts, or is full.
     fn until(self, wanted: u64) -> Micros {
-        let missing = wanted.min(self.bucket.full).saturating_sub(self.parts);
-        Micros::new(missing.div_ceil(self.bucket.refill))
+        self.bucket.until(self.parts, wanted)
     }
 }
 
 impl BucketRate {
-    /// The parts of this many tokens.
+    /// Returns the parts of this many tokens.
     fn of(self, tokens: u32) -> u64 {
         self.token * u64::from(tokens)
+    }
+
+    /// Returns the content after this time. A product that overflows fills any bucket.
+    #[inline]
+    fn refilled(self, parts: u64, elapsed: Micros) -> u64 {
+        parts.saturating_add(elapsed.get().saturating_mul(self.refill)).min(self.full)
+    }
+
+    /// Returns the time until a bucket with this content has `wanted` parts, or is full.
+    #[inline]
+    fn until(self, parts: u64, wanted: u64) -> Micros {
+        let missing = wanted.min(self.full).saturating_sub(parts);
+        // Mostly one part returns each microsecond, and there is nothing to divide.
+        Micros::new(if self.refill == 1 { missing } else { missing.div_ceil(self.refill) })
     }
 }
 
@@ -158,7 +252,7 @@ mod tests {
         let mut state = State::new(POLICY.algorithm());
         let mut admits = |now| take(&mut state, &POLICY, now, 1).admitted;
         assert!(admits(1_000 * SECOND));
-        // It is of now from the first call on, also of one that is refused.
+        // The bucket is filled from the first call on, which is refused.
         assert!(!admits(500 * SECOND));
         assert!(!admits(510 * SECOND - 1));
         assert!(admits(510 * SECOND));

@@ -8,10 +8,10 @@ use crate::{
     decision::Receipt,
     error::UnavailableReason,
     key::{Key, KeyRef},
-    memory::MemoryStore,
+    memory::{MemoryStore, Taken},
     policy::Policy,
     redis::RedisBackend,
-    request::{Detail, OnStoreError, Outcome, Refund, Request},
+    request::{OnStoreError, Outcome, Refund, Request},
 };
 
 /// The place where calls are counted, and what a call gets if it cannot decide.
@@ -52,21 +52,26 @@ impl Backend {
         }
     }
 
+    /// Takes one unit by the straight path, if calls are counted in memory.
+    #[inline]
+    pub(super) fn take_known(&self, policy: &Policy, caller: &Caller) -> Taken {
+        match &self.store {
+            Store::Memory(store) => store.take_known(KeyRef::new(policy, caller.parts()), policy),
+            Store::Redis(_) => Taken::Skipped,
+        }
+    }
+
     /// Decides a call without an await, if calls are counted in memory.
     #[inline]
     pub(super) fn decide_now(
         &self,
         request: Request<'_>,
         caller: &Caller,
-        detail: Detail,
         options: Options,
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let Store::Memory(store) = &self.store else { return None };
         let key = KeyRef::new(request.policy, caller.parts());
-        let decided = match detail {
-            Detail::Full => store.decide(key, request),
-            Detail::Admission => store.decide_unseen(key, request),
-        };
+        let decided = store.decide(key, request);
         Some(decided.or_else(|reason| self.without_room(request, options, reason)))
     }
 
@@ -77,7 +82,7 @@ impl Backend {
         caller: &Caller,
         options: Options,
     ) -> Result<Outcome, UnavailableReason> {
-        if let Some(decided) = self.decide_now(request, caller, Detail::Full, options) {
+        if let Some(decided) = self.decide_now(request, caller, options) {
             return decided;
         }
         let Store::Redis(redis) = &self.store else { unreachable!("memory decides at once") };

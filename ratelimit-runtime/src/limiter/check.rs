@@ -64,6 +64,16 @@ pub(crate) struct Options {
     pub(crate) is_validated: bool,
 }
 
+impl Options {
+    /// Returns `true` if one unit is to be taken at once, under a policy that the compiler has
+    /// validated.
+    #[inline]
+    pub(super) fn is_one_unit(&self) -> bool {
+        let Self { cost, id, op, max_wait, is_validated, .. } = *self;
+        is_validated && cost == 1 && id.is_none() && op == Op::Take && max_wait.is_zero()
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {

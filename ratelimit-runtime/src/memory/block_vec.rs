@@ -1,9 +1,9 @@
-//! A dense list that grows and shrinks by blocks: no call has to wait while all of it is copied,
-//! and it is never half empty.
+//! A dense list that grows and shrinks by blocks: no call waits for a copy of the whole list, and it
+//! is never half empty.
 
 use std::ops::{Index, IndexMut};
 
-/// The items of a block.
+/// The number of items of a full block.
 pub(super) const BLOCK_LEN: usize = 64;
 
 /// All blocks but the last are full.
@@ -34,7 +34,7 @@ impl<T> BlockVec<T> {
                 block.push(item);
                 self.blocks.push(block);
             }
-            // Most shards of a small store hold a few.
+            // Most shards of a small store have a few.
             None => self.blocks.push(vec![item]),
         }
     }
@@ -71,22 +71,22 @@ mod tests {
 
     #[test]
     fn it_is_a_list() {
-        let (mut slots, mut list) = (BlockVec::default(), Vec::new());
+        let (mut blocks, mut list) = (BlockVec::default(), Vec::new());
         let mut rng = fastrand::Rng::with_seed(7);
         for grows in [9, 5, 1, 9, 0] {
             for number in 0..500 {
                 if rng.u8(..10) < grows {
-                    slots.push(number);
+                    blocks.push(number);
                     list.push(number);
                 } else if !list.is_empty() {
                     let at = rng.usize(..list.len());
-                    slots.swap_remove(at);
+                    blocks.swap_remove(at);
                     list.swap_remove(at);
                 }
-                assert_eq!(slots.len(), list.len());
-                assert!((0..=list.len()).all(|at| slots.get(at) == list.get(at)));
+                assert_eq!(blocks.len(), list.len());
+                assert!((0..=list.len()).all(|at| blocks.get(at) == list.get(at)));
             }
         }
-        assert_eq!(slots.blocks.len(), list.len().div_ceil(BLOCK_LEN));
+        assert_eq!(blocks.blocks.len(), list.len().div_ceil(BLOCK_LEN));
     }
 }

@@ -1,12 +1,11 @@
-//! The time of a store: tokio's, in microseconds.
+//! The clock of a store: tokio's, so that tests with a paused clock need no other.
 
 use tokio::time::Instant;
 
 use crate::time::{Micros, Timestamp};
 
-/// The time at which a store is made, 70 years: one store may be used under several clocks, such as
-/// those that stand still in tests, and some of them may be far hours the first. In whole days,
-/// so that aligned windows of usual periods start with the store.
+/// The time of a new store: 70 years, so that tests whose paused clocks started earlier can share
+/// it. In whole days, so that aligned windows of usual periods start with the store.
 const EPOCH: Timestamp = Timestamp::new(70 * 365 * 24 * 3_600 * 1_000_000);
 
 pub(super) struct Clock {
@@ -23,7 +22,7 @@ impl Clock {
         let now = Instant::now();
         match now.checked_duration_since(self.made) {
             Some(since) => EPOCH + since.into(),
-            // Rounded down, as the other is.
+            // The sum is rounded down, as above.
             None => EPOCH - Micros::rounded_up(self.made - now),
         }
     }

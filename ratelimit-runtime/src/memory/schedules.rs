@@ -1,4 +1,4 @@
-//! What holds of the embedded store however threads meet in it.
+//! Promises of the memory store under every schedule of threads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +24,8 @@ fn store(keys: usize) -> Arc<MemoryStore> {
 /// A caller whose key is in this shard; `nth` of several.
 fn caller_in(store: &MemoryStore, shard: usize, nth: usize) -> Caller {
     let is_there = |caller: &Caller| {
-        let place = store.place(store.hash(KeyRef::new(&POLICY, caller.parts())));
-        std::ptr::eq(place, &raw const store.shards[shard])
+        let own = store.shard(&store.hasher.lookup(KeyRef::new(&POLICY, caller.parts())));
+        std::ptr::eq(own, &raw const store.shards[shard])
     };
     (0..).map(Caller::from).filter(is_there).nth(nth).expect("half of all callers are there")
 }
@@ -44,11 +44,11 @@ fn admitted(answers: &[Answer]) -> usize {
     answers.iter().filter(|answer| **answer == Ok(true)).count()
 }
 
-/// The keys that are held, which are those that are counted.
-fn keys_held(store: &MemoryStore) -> usize {
-    let held = store.shards.iter().map(|place| place.lock().len()).sum();
-    assert_eq!(store.ledger().held().keys, held);
-    held
+/// Returns the number of keys, which is that of the budget.
+fn keys_of(store: &MemoryStore) -> usize {
+    let keys = store.shards.iter().map(|shard| shard.lock().len()).sum();
+    assert_eq!(store.budget().used().keys, keys);
+    keys
 }
 
 #[test]
@@ -59,19 +59,19 @@ fn calls_at_once_are_admitted_up_to_the_threshold_and_no_further() {
         let others = [taking(&store, &alice), taking(&store, &alice)];
         let answers = with(others, || take(&store, &alice));
         assert_eq!(admitted(&answers), 2);
-        assert_eq!(keys_held(&store), 1);
+        assert_eq!(keys_of(&store), 1);
     });
 }
 
 #[test]
-fn of_new_callers_at_once_no_more_are_taken_in_than_have_room() {
+fn no_more_new_callers_at_once_are_inserted_than_have_room() {
     each(|| {
         let store = store(1);
         let [alice, bob] = [0, 1].map(|shard| caller_in(&store, shard, 0));
         let answers = with([taking(&store, &alice)], || take(&store, &bob));
         assert_eq!(admitted(&answers), 1);
         assert!(answers.contains(&Err(UnavailableReason::StoreFull)));
-        assert_eq!(keys_held(&store), 1);
+        assert_eq!(keys_of(&store), 1);
     });
 }
 
@@ -85,12 +85,12 @@ fn an_expired_caller_makes_room_for_one_of_those_who_come_at_once() {
         let [alice, bob] = [0, 1].map(|shard| caller_in(&store, shard, 1));
         let answers = with([taking(&store, &alice)], || take(&store, &bob));
         assert_eq!(admitted(&answers), 1);
-        assert_eq!(keys_held(&store), 1);
+        assert_eq!(keys_of(&store), 1);
     });
 }
 
 #[test]
-fn a_caller_who_is_known_is_not_forgotten_while_others_make_room() {
+fn a_known_caller_is_not_evicted_while_others_make_room() {
     each(|| {
         let store = store(2);
         let [old, known, new] = [0, 1, 2].map(|nth| caller_in(&store, 0, nth));
@@ -105,7 +105,7 @@ fn a_caller_who_is_known_is_not_forgotten_while_others_make_room() {
         assert_eq!(answers.last(), Some(&Ok(false)));
         assert_eq!(admitted(&answers), 1);
         assert_eq!(take(&store, &known), Ok(false));
-        assert_eq!(keys_held(&store), 2);
+        assert_eq!(keys_of(&store), 2);
     });
 }
 
@@ -123,17 +123,17 @@ fn a_reset_makes_one_threshold_free() {
         let answers = with([reset, taking(&store, &alice)], || take(&store, &alice));
         let after = [take(&store, &alice), take(&store, &alice)];
         assert_eq!(admitted(&answers) + admitted(&after), 2);
-        assert_eq!(keys_held(&store), 1);
+        assert_eq!(keys_of(&store), 1);
     });
 }
 
 #[test]
-fn what_is_given_back_is_taken_once() {
+fn refunded_units_are_taken_once() {
     each(|| {
         let store = store(10);
         let alice = caller_in(&store, 0, 0);
-        let subject = KeyRef::new(&POLICY, alice.parts());
-        let mark = store.decide(subject, TAKE).unwrap().mark;
+        let key = KeyRef::new(&POLICY, alice.parts());
+        let mark = store.decide(key, TAKE).unwrap().mark;
         assert_eq!(take(&store, &alice), Ok(true));
         let (of_refund, caller) = (Arc::clone(&store), alice.clone());
         let refund: Other = Box::new(move || {

@@ -29,30 +29,30 @@ fn store_of(shards: usize, keys: usize) -> MemoryStore {
     MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, shards)
 }
 
-/// The keys that are held, which are those in the ledger.
-fn keys_held(store: &MemoryStore) -> usize {
-    let mut held = Holding::default();
-    for place in &store.shards {
-        let shard = place.lock();
-        held.keys += shard.len();
-        held.bytes += shard.bytes();
+/// Returns the number of keys, which is that of the budget.
+fn keys_of(store: &MemoryStore) -> usize {
+    let mut used = Usage::default();
+    for shard in &store.shards {
+        let table = shard.lock();
+        used.keys += table.len();
+        used.bytes += table.bytes();
     }
-    assert_eq!(store.ledger().held(), held);
-    held.keys
+    assert_eq!(store.budget().used(), used);
+    used.keys
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_keys_are_collected_as_new_ones_come() {
+async fn idle_keys_are_evicted_as_new_ones_come() {
     let store = store(1_000_000);
     let mut most = 0;
     for round in 0..10 {
         for caller in 0..10_000 {
             assert!(decide(&store, round * 10_000 + caller, TAKE).unwrap().admitted);
         }
-        most = most.max(keys_held(&store));
+        most = most.max(keys_of(&store));
         tokio::time::advance(Duration::from_secs(2)).await;
     }
-    assert!(most < 20_000, "{most} keys held of 10 000 live ones");
+    assert!(most < 20_000, "{most} keys of 10 000 live ones");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,11 +84,11 @@ fn a_store_without_a_bound_is_no_larger_than_it_has_to_be() {
 }
 
 #[tokio::test]
-async fn looking_leaves_nothing_behind() {
+async fn a_peek_leaves_nothing_behind() {
     let store = store(1);
-    let look = Request { op: Op::Peek, ..TAKE };
-    assert!(decide(&store, 1, look).unwrap().admitted);
-    assert_eq!(keys_held(&store), 0);
+    let peek = Request { op: Op::Peek, ..TAKE };
+    assert!(decide(&store, 1, peek).unwrap().admitted);
+    assert_eq!(keys_of(&store), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,11 +110,11 @@ async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
     assert!(decide(&store, 3, TAKE).unwrap().admitted);
     assert_eq!(decide(&store, 4, TAKE), Err(UnavailableReason::StoreFull));
     assert_eq!(decide(&store, 0, TAKE).unwrap().remaining, 0);
-    assert_eq!(keys_held(&store), 3);
+    assert_eq!(keys_of(&store), 3);
     // A key that is forgotten on demand makes room at once.
     reset(&store, 0);
     assert!(decide(&store, 4, TAKE).unwrap().admitted);
-    assert_eq!(keys_held(&store), 3);
+    assert_eq!(keys_of(&store), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,8 +176,8 @@ async fn an_expired_key_is_found_though_all_others_have_been_extended() {
     // All but those of the last shard go on.
     let shard_of = |caller: usize| {
         let caller = Caller::from(caller);
-        let place = store.place(store.hash(KeyRef::new(&POLICY, caller.parts())));
-        store.shards.iter().position(|it| std::ptr::eq(it, place)).unwrap()
+        let shard = store.shard(&store.hasher.lookup(KeyRef::new(&POLICY, caller.parts())));
+        store.shards.iter().position(|it| std::ptr::eq(it, shard)).unwrap()
     };
     let mut expired = 0;
     for caller in 0..KEYS {
@@ -192,11 +192,11 @@ async fn an_expired_key_is_found_though_all_others_have_been_extended() {
         assert!(decide(&store, caller, TAKE).unwrap().admitted, "{caller} of {expired}");
     }
     assert_eq!(decide(&store, KEYS + expired, TAKE), Err(UnavailableReason::StoreFull));
-    assert_eq!(keys_held(&store), KEYS);
+    assert_eq!(keys_of(&store), KEYS);
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_full_store_only_what_was_called_since_is_passed_over_again() {
+async fn a_full_store_scans_only_keys_again_that_were_called_since() {
     const KEYS: usize = 10_000;
     let store = store_of(2, KEYS);
     for caller in 0..KEYS {
@@ -208,7 +208,7 @@ async fn of_a_full_store_only_what_was_called_since_is_passed_over_again() {
     }
     tokio::time::advance(Duration::from_millis(100)).await;
     let is_due = |now: Timestamp| {
-        store.shards.iter().any(|place| place.due.load(Ordering::Relaxed) <= now.get())
+        store.shards.iter().any(|shard| shard.next_expiry.load(Ordering::Relaxed) <= now.get())
     };
     assert!(is_due(store.clock.now()));
     assert_eq!(decide(&store, KEYS, TAKE), Err(UnavailableReason::StoreFull));
@@ -216,10 +216,10 @@ async fn of_a_full_store_only_what_was_called_since_is_passed_over_again() {
     assert!(is_due(store.clock.now() + Micros::new(900_000)));
 }
 
-/// A recorder is foreign code: it may ask the limiter itself, and it may panic.
+/// A recorder is foreign code: it may call the limiter itself, and it may panic.
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
-async fn whoever_is_told_of_keys_finds_no_lock_held_and_may_panic() {
+async fn a_recorder_of_key_counts_finds_no_lock_and_may_panic() {
     use std::{
         panic::{AssertUnwindSafe, catch_unwind},
         sync::Arc,
@@ -239,7 +239,7 @@ async fn whoever_is_told_of_keys_finds_no_lock_held_and_may_panic() {
             Counter::noop()
         }
         fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-            assert!(self.0.shards.iter().all(|place| place.shard.try_lock().is_ok()), "locked");
+            assert!(self.0.shards.iter().all(|shard| shard.table.try_lock().is_ok()), "locked");
             panic!("as recorders may");
         }
         fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
@@ -249,21 +249,22 @@ async fn whoever_is_told_of_keys_finds_no_lock_held_and_may_panic() {
 
     let store = Arc::new(store_of(1, 2));
     let recorder = Foreign(Arc::clone(&store));
-    let told = |work: &dyn Fn()| {
-        let told = catch_unwind(AssertUnwindSafe(|| metrics::with_local_recorder(&recorder, work)));
-        let panicked = told.expect_err("the recorder is told");
+    let panics_in = |work: &dyn Fn()| {
+        let result =
+            catch_unwind(AssertUnwindSafe(|| metrics::with_local_recorder(&recorder, work)));
+        let panicked = result.expect_err("the recorder is called");
         assert_eq!(panicked.downcast_ref::<&str>(), Some(&"as recorders may"));
     };
     for caller in 0..2 {
-        told(&|| _ = decide(&store, caller, TAKE));
-        assert_eq!(keys_held(&store), caller + 1);
+        panics_in(&|| _ = decide(&store, caller, TAKE));
+        assert_eq!(keys_of(&store), caller + 1);
     }
-    // New ones in place of those that have expired; the first call finds and collects them.
+    // The first new key after the expiry of the others evicts them.
     tokio::time::advance(Duration::from_secs(1)).await;
-    told(&|| _ = decide(&store, 2, TAKE));
-    assert_eq!(keys_held(&store), 1);
-    told(&|| reset(&store, 2));
-    assert_eq!(keys_held(&store), 0);
+    panics_in(&|| _ = decide(&store, 2, TAKE));
+    assert_eq!(keys_of(&store), 1);
+    panics_in(&|| reset(&store, 2));
+    assert_eq!(keys_of(&store), 0);
 }
 
 #[test]
@@ -283,13 +284,13 @@ fn threads_at_the_bound_never_pass_it() {
             });
         }
     });
-    assert!(keys_held(&store) <= 1_000);
+    assert!(keys_of(&store) <= 1_000);
 }
 
 /// Of every algorithm and of one to three tiers, as overrides make them: what a state takes of the
 /// heap changes in each of the ways that there are.
 #[tokio::test(start_paused = true)]
-async fn the_ledger_is_what_is_held_however_keys_come_grow_and_go() {
+async fn the_budget_is_exact_however_keys_come_grow_and_go() {
     const SECOND: Duration = Duration::from_secs(1);
     let mut rng = fastrand::Rng::with_seed(7);
     let store = MemoryStore::with_shards(300, 40_000, 4);
@@ -307,14 +308,14 @@ async fn the_ledger_is_what_is_held_however_keys_come_grow_and_go() {
             policy = policy.tier((20 + 10 * tier) * SECOND, 70 + 10 * tier);
         }
         let caller = Caller::from("x".repeat(rng.usize(..60)));
-        let subject = KeyRef::new(&policy, caller.parts());
+        let key = KeyRef::new(&policy, caller.parts());
         let is_log = policy.algorithm() == crate::Algorithm::SlidingWindow;
         let id = Some(rng.u64(..9)).filter(|_| is_log && rng.bool());
         let (cost, op) = (rng.u32(1..30), if rng.u8(..9) > 0 { Op::Take } else { Op::Peek });
-        let before = store.ledger().held();
-        match store.decide(subject, Request { policy: &policy, written: &policy, op, cost, id }) {
+        let before = store.budget().used();
+        match store.decide(key, Request { policy: &policy, written: &policy, op, cost, id }) {
             Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
-                store.refund(subject, Refund { policy: &policy, cost, mark: outcome.mark, id });
+                store.refund(key, Refund { policy: &policy, cost, mark: outcome.mark, id });
             }
             Ok(_) => {}
             Err(reason) => {
@@ -322,18 +323,18 @@ async fn the_ledger_is_what_is_held_however_keys_come_grow_and_go() {
                 full += 1;
             }
         }
-        let after = store.ledger().held();
+        let after = store.budget().used();
         grown += usize::from(after.keys == before.keys && after.bytes > before.bytes);
         if rng.u8(..50) == 0 {
-            store.reset(subject);
+            store.reset(key);
         }
         if rng.u8(..99) == 0 {
             tokio::time::advance(SECOND * rng.u32(..9)).await;
-            keys_held(&store);
+            keys_of(&store);
         }
         least = least.min(40_000 - after.bytes);
     }
-    keys_held(&store);
+    keys_of(&store);
     assert!(full > 1_000 && grown > 1_000, "{full} {grown}");
     assert!(least < 10_000, "{least}");
 }

@@ -1,0 +1,122 @@
+//! Random calls that take the straight path, decided by the long way as well: both lead to the same
+//! outcome and leave the same entry.
+//!
+//! `RATELIMIT_STRAIGHT_CALLS=10000000` runs more than the 100 000 calls of an ordinary test run.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::shard::Entry;
+use crate::{
+    Policy,
+    algorithms::Straight,
+    key::KeyRef,
+    request::{Mark, Op, Outcome, Refund, Request},
+    time::{Micros, Timestamp},
+};
+
+type New = fn(&'static str, Duration, u32) -> Policy;
+
+const ALGORITHMS: [New; 4] =
+    [Policy::sliding_window, Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket];
+
+/// How the calls of an algorithm were decided.
+#[derive(Debug, Default)]
+struct Figures {
+    admitted: u32,
+    refused: u32,
+    skipped: u32,
+}
+
+#[test]
+fn the_straight_path_decides_as_the_long_way_and_leaves_the_same_state() {
+    let calls = std::env::var("RATELIMIT_STRAIGHT_CALLS").map_or(100_000, |it| it.parse().unwrap());
+    let mut rng = Rng::with_seed(7);
+    for new in ALGORITHMS {
+        let mut figures = Figures::default();
+        for _ in 0..calls / 4 / 1_000 {
+            follow_one_key(new, &mut rng, &mut figures);
+        }
+        let Figures { admitted, refused, skipped } = figures;
+        let decided = admitted + refused;
+        let is_tried = admitted > decided / 10 && refused > decided / 10 && skipped < decided;
+        assert!(is_tried, "{figures:?}");
+    }
+}
+
+/// A thousand calls of one key, mostly of one unit under one policy.
+fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
+    let period = Duration::from_micros(rng.u64(1_000..2_000_000));
+    let policy = new("p", period, rng.u32(1..9) * rng.u32(1..9));
+    // Another threshold, another period, several tiers and recorded refusals under the same key.
+    let others = [
+        new("p", period, rng.u32(1..40)),
+        new("p", period * 3, rng.u32(1..9)),
+        policy.tier(period * 10, policy.largest_threshold() * 5),
+        policy.count_rejected(),
+    ];
+    let mut entry = Entry::new(KeyRef::new(&policy, b"/alice"));
+    let mut now = Timestamp::new(rng.u64(4_000_000..1 << 50));
+    let mut charged: Vec<(u32, Mark)> = Vec::new();
+    let is_mixed = rng.u8(..6) == 0;
+    for _ in 0..1_000 {
+        now = later(now, period, rng);
+        let is_other = is_mixed && rng.u8(..20) == 0;
+        let decided_by = if is_other { rng.choice(&others).unwrap() } else { &policy };
+        if rng.u8(..30) == 0 {
+            let cost = rng.u32(..4);
+            let op = if cost > 0 && rng.bool() { Op::Take } else { Op::Peek };
+            let request = Request { policy: decided_by, written: &policy, op, cost, id: None };
+            let outcome = entry.decide(now, request);
+            if outcome.admitted && op == Op::Take {
+                charged.push((cost, outcome.mark));
+            }
+        } else if rng.u8(..30) == 0 && !charged.is_empty() {
+            let (cost, mark) = charged.swap_remove(rng.usize(..charged.len()));
+            entry.state.refund(Refund { policy: &policy, cost, mark, id: None });
+        } else {
+            take_both_ways(&mut entry, now, decided_by, figures);
+        }
+    }
+}
+
+/// The same instant, the next moment, some part of the period or more, and at times an earlier one.
+fn later(now: Timestamp, period: Duration, rng: &mut Rng) -> Timestamp {
+    let period = Micros::from(period).get();
+    match rng.u16(..500) {
+        0 => now - Micros::new(rng.u64(..period)),
+        1..6 => now + Micros::new(rng.u64(..3 * period)),
+        // Exactly when a window ends.
+        6..11 => now + Micros::new(period),
+        11..50 => now,
+        50..300 => now + Micros::new(rng.u64(..period / 100 + 2)),
+        _ => now + Micros::new(rng.u64(..period / 8)),
+    }
+}
+
+fn take_both_ways(entry: &mut Entry, now: Timestamp, policy: &Policy, figures: &mut Figures) {
+    let mut long = entry.clone();
+    let request = Request { policy, written: policy, op: Op::Take, cost: 1, id: None };
+    let growth = entry.state.growth(now, request);
+    let before = entry.clone();
+    let outcome = long.decide(now, request);
+    assert!(long.bytes() <= before.bytes() + growth, "{policy:?} at {now:?}: {before:?}");
+    match entry.take_one(now, policy) {
+        Straight::Skipped => {
+            figures.skipped += 1;
+            assert_eq!(*entry, before);
+            *entry = long;
+            return;
+        }
+        Straight::Admitted { lasts } => {
+            figures.admitted += 1;
+            assert_eq!((outcome.admitted, outcome.lasts), (true, lasts), "{before:?}");
+        }
+        Straight::Refused { wait, reset } => {
+            figures.refused += 1;
+            assert_eq!(outcome, Outcome::refused(wait, reset), "{policy:?} at {now:?}: {before:?}");
+        }
+    }
+    assert_eq!(*entry, long, "{policy:?} at {now:?}: {before:?}");
+}
