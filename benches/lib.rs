@@ -1,4 +1,4 @@
-//! What the benchmarks call, and how they measure.
+//! The functions that the benchmarks call, and their measurements.
 
 pub mod figures;
 pub mod load;

@@ -10,7 +10,7 @@ use std::{
 /// The callers that a load is spread over.
 pub const CALLERS: u32 = 10_000;
 
-/// What tasks got done in a while.
+/// The calls that tasks completed in a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// Calls that came to an end, in each second.
@@ -27,8 +27,8 @@ pub struct Load {
     pub admitted: f64,
 }
 
-/// Has so many tasks call as fast as they can; `call` is given the number of a caller, and returns
-/// whether the call was admitted.
+/// Runs this many tasks that call as fast as possible. `call` takes the number of a caller, and returns
+/// `true` if the call was admitted.
 ///
 /// # Panics
 ///
@@ -44,7 +44,7 @@ where
     run(tasks, length, None, call).await
 }
 
-/// Has so many tasks call, together so often in a second.
+/// Runs this many tasks that call at a rate, in calls per second of all tasks together.
 ///
 /// # Panics
 ///

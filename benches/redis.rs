@@ -89,7 +89,7 @@ impl Client {
     }
 }
 
-/// What the tool reaches that comes with Redis.
+/// Measures the load of `redis-benchmark`, the tool of Redis.
 fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) -> Result<Load> {
     let (period, threshold) = if is_admitted { ADMITTED } else { REFUSED };
     let requests = if depth == 1 { 3_000 } else { 40_000 };

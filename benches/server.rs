@@ -11,7 +11,7 @@ use std::{
 use redis::{Client, Connection};
 use tempfile::TempDir;
 
-/// What goes wrong in a benchmark ends it.
+/// The result of a benchmark; any error ends it.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A `redis-server` process that stores nothing on disk; it ends with this value.

@@ -1,4 +1,4 @@
-//! What a call takes from the heap: in memory, of a caller who is known, nothing.
+//! Allocations of a call: none in memory, for a known caller.
 
 use allocation_counter::{AllocationInfo, measure};
 use ratelimit_runtime::{Limiter, Policy, RateLimitError, rate_limit};

@@ -22,7 +22,7 @@ use ratelimit_runtime::{RateLimitError, rate_limit};
 type Done = Result<(), RateLimitError>;
 type Boxed<'a> = Pin<Box<dyn Future<Output = Done> + Send + 'a>>;
 
-/// What calls of a test have done.
+/// The effects of a test's calls.
 struct Till(AtomicU32);
 
 impl Till {

@@ -141,7 +141,7 @@ async fn status_and_json_error() -> Result<String, (StatusCode, Json<u32>)> {
     Err((StatusCode::IM_A_TEAPOT, Json(1)))
 }
 
-/// What needs no flag.
+/// A return type that needs no flag.
 #[rate_limit(threshold = 1)]
 async fn status() -> StatusCode {
     StatusCode::ACCEPTED

@@ -1,5 +1,4 @@
-//! What runs inside what, in both orders of `#[rate_limit]` and another attribute: the one below
-//! wraps the other.
+//! The nesting of `#[rate_limit]` and another attribute, in both orders: the one below wraps the other.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! The attribute and the runtime judge by the same rules: whatever numbers stand in the attribute,
+//! The attribute and the runtime validate by the same rules: whatever numbers stand in the attribute,
 //! the compiler says what the runtime would say of the same values.
 
 use std::{fs, path::PathBuf, time::Duration};
@@ -140,25 +140,25 @@ proptest! {
 
 #[test]
 fn a_cost_that_a_log_does_not_take_is_an_error_that_names_what_does() {
-    let judge = |algorithm: &str, cost: u32| {
+    let faults = |algorithm: &str, cost: u32| {
         let algorithm = quote::format_ident!("{}", algorithm);
         let arguments = quote!(algorithm = #algorithm, threshold = 100_000, cost = #cost);
         messages(expand::rate_limit(arguments, &item()))
     };
-    assert_eq!(judge("sliding_window", 1_000), [""; 0]);
+    assert_eq!(faults("sliding_window", 1_000), [""; 0]);
     assert_eq!(
-        judge("sliding_window", 1_001),
+        faults("sliding_window", 1_001),
         [
             "`cost` must be at most 1000 on a `sliding_window`, but is 1001: it keeps an entry for every \
           unit; `token_bucket` and `sliding_counter` take any cost at once"
         ]
     );
     for algorithm in ["token_bucket", "sliding_counter", "fixed_window"] {
-        assert_eq!(judge(algorithm, 100_000), [""; 0], "{algorithm}");
+        assert_eq!(faults(algorithm, 100_000), [""; 0], "{algorithm}");
     }
 }
 
-/// What users get, for a few shapes; `UPDATE_EXPANSIONS=1` writes the files anew.
+/// The expansions of a few shapes; `UPDATE_EXPANSIONS=1` writes the files.
 #[test]
 fn expansions_are_as_reviewed() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("compile/expand");

@@ -1,4 +1,4 @@
-//! What compiles, and what the compiler says about what does not.
+//! Programs that compile, and the compiler's errors for those that do not.
 //!
 //! The programs in `ui` go to the compiler itself, with the crates that this test was built with, so that no
 //! crate is built twice.

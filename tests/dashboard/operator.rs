@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// What there is, by how it is asked for.
+/// The paths of all assets.
 pub(crate) const ASSETS: [&str; 12] = [
     "api.js",
     "caller.js",
@@ -102,7 +102,7 @@ impl Operator {
         Events::of(self.ask_events().send().await.unwrap())
     }
 
-    /// What the page is told of a limit at its first event.
+    /// Returns the entry of a limit in the page's first event.
     pub(crate) async fn told_of(&self, name: &str) -> Value {
         let view = self.events().await.next("limits").await;
         let limits = view["limits"].as_array().unwrap();

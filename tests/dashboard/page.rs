@@ -75,7 +75,7 @@ impl Service {
         format!("{}/ops/limits", self.url)
     }
 
-    /// What a customer gets, over HTTP.
+    /// Returns the status that a customer receives over HTTP.
     pub(crate) async fn greet(&self, user: &str) -> u16 {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let asked = client.get(format!("{}/hello/{user}", self.url)).send().await;

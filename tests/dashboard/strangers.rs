@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// As a hook that judges by the peer's address answers everyone on this machine.
+/// As a hook that decides by the peer's address answers everyone on this machine.
 fn authorize(request: &Parts) -> Access {
     match request.headers.get("x-operator") {
         Some(_) => Access::View,

@@ -1,4 +1,4 @@
-//! What holds for every algorithm, in memory and on Redis, and what is particular to each.
+//! Properties of every algorithm, in memory and on Redis, and those that are particular to each.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! What is counted stays counted: under another policy, under an override and after it, and whatever
-//! is given back meanwhile.
+//! Counted units stay counted: under another policy, under an override and after it, and with refunds in
+//! between.
 
 use std::time::Duration;
 

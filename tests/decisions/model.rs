@@ -1,7 +1,7 @@
 //! Both stores decide as the specification says, call by call.
 //!
-//! Schedules are random: `MODEL_SEED` repeats one, `MODEL_OPS` sets how many calls each algorithm
-//! is judged by (100 000 unless set; a long run is 10 000 000).
+//! Schedules are random: `MODEL_SEED` repeats one, `MODEL_OPS` sets the calls of each algorithm's
+//! test: 100 000 by default, 10 000 000 for a long run.
 
 mod in_turns;
 mod script;
@@ -58,7 +58,7 @@ fn judge_script(algorithm: Algorithm) {
     let mut script = Script::load(&server, algorithm);
     let mut rng = Rng::with_seed(seed);
     let all = cases(algorithm);
-    let mut judged = 0;
+    let mut decided = 0;
     for case in &all {
         let tiers = [Tiers::of(case)];
         let () = server.command("FLUSHALL");
@@ -82,12 +82,12 @@ fn judge_script(algorithm: Algorithm) {
                     assert_agree((answer, expected), operation, case, seed);
                 }
                 left -= batch;
-                judged += batch;
+                decided += batch;
             }
         }
         assert_log_is_bounded(&server, case);
     }
-    assert!(judged >= operations());
+    assert!(decided >= operations());
 }
 
 fn assert_log_is_bounded(server: &RedisServer, case: &Case) {
@@ -100,7 +100,7 @@ fn assert_log_is_bounded(server: &RedisServer, case: &Case) {
     }
 }
 
-/// What a limiter answers, as the model does.
+/// Converts a limiter's answer into the model's.
 fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimitError>) -> Answer {
     let index = |period, threshold| {
         let is_it = |tier: &ratelimit_runtime::Tier| {
@@ -160,7 +160,7 @@ async fn judge_embedded(algorithm: Algorithm) {
                 limiter.peek(&case.policy, caller).cost(cost).await
             };
             let actual = answer(&case.policy, decided);
-            // Callers are not given `more`: a test of the store's own judges it.
+            // Callers do not receive `more`: a test of the store checks it.
             assert_agree((actual, Answer { more: 0, ..expected }), operation, case, seed);
             if algorithm == Algorithm::SlidingWindow && !case.policy.counts_rejected() {
                 let admissions = admissions.entry(caller).or_default();
@@ -170,8 +170,8 @@ async fn judge_embedded(algorithm: Algorithm) {
     }
 }
 
-/// No window of a tier's length ever holds more than its threshold, and no call is refused that
-/// would have found room: judged by the admissions alone.
+/// Asserts by the admissions alone that no window of a tier's length has more units than its threshold,
+/// and that no call is refused for which there was room.
 fn assert_window_property(
     admissions: &mut Vec<(u64, u32)>,
     Operation { now, cost, record, .. }: Operation,

@@ -1,5 +1,5 @@
-//! What a client asks for is never the service's own failure: a call of nothing passes, one that can
-//! never pass is a refusal that clients do not retry.
+//! A client's cost is never a failure of the service: a call of cost 0 passes, and one that can never pass
+//! is a refusal that clients do not retry.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn too_large<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> TooLarge 
     }
 }
 
-/// The status, and the number of seconds after which a client is told to come again.
+/// The status, and the seconds of `Retry-After`.
 fn told<T>(answer: Result<T, RateLimitError>) -> (u16, Option<u64>) {
     match answer {
         Ok(_) => (200, None),
@@ -212,7 +212,7 @@ async fn one_call_takes_no_more_from_a_log_than_redis_writes_in_a_moment() {
         );
         assert_eq!(too_large(limiter.peek(&LOG, "alice").cost(100_000).await).cost(), 100_000);
         assert_eq!(limiter.check_n(&LOG, "alice", 1_000).await.unwrap().remaining(), 99_000);
-        // The threshold is told of where it is the smaller bound.
+        // The fault names the threshold if it is the smaller bound.
         let small = Policy::sliding_window("small", MINUTE, 1_000);
         let refused = too_large(limiter.check_n(&small, "alice", 1_001).await);
         let fault = refused.fault();

@@ -41,7 +41,7 @@ fn is_well(limiter: &Limiter) -> bool {
     limiter.servers().iter().all(|server| server.failure().is_none())
 }
 
-/// What callers with, and without, their home in this shard got.
+/// Splits the history into callers of this shard and all others.
 fn split(history: &History, cluster: &Cluster, shard: usize) -> (History, History) {
     let homes: Vec<_> = (0..CALLERS).map(|caller| cluster.home(&key(caller))).collect();
     assert!((0..3).all(|shard| homes.contains(&shard)), "{homes:?}");

@@ -18,7 +18,7 @@ fn fill(server: &RedisServer, fields: u32, bytes: u32) {
     let _: String = eval.query(&mut server.connection()).unwrap();
 }
 
-/// Whether the hash holds for a limit of this name.
+/// Returns `true` if the hash overrides a limit of this name.
 fn follows(limiter: &Limiter, name: &str) -> bool {
     limiter.overrides().source(name) == Some(OverrideSource::Redis)
 }

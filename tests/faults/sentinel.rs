@@ -15,7 +15,7 @@ const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
 /// Half a second until the primary is given up, then a vote and a promotion.
 const FAILOVER: Duration = Duration::from_secs(8);
 
-/// Has the old primary follow the new one, as the sentinels do some ten seconds later.
+/// Makes the old primary a replica of the new one, as the sentinels do some ten seconds later.
 fn demote(sentinels: &Sentinels) {
     let [old, new] = &*sentinels.servers else { panic!("two servers") };
     wait_for("the failover", || is_primary(new).then_some(()));
@@ -23,7 +23,8 @@ fn demote(sentinels: &Sentinels) {
     wait_for("the old primary", || old.try_command::<()>(&follow).ok());
 }
 
-/// Whether the server says so; one that has just been told to change hangs up.
+/// Returns `true` if the server reports the role of a primary. One that has just been demoted closes the
+/// connection.
 fn is_primary(server: &RedisServer) -> bool {
     let info = server.try_command::<String>("INFO replication");
     info.is_ok_and(|info| info.contains("role:master"))

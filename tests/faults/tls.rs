@@ -1,4 +1,4 @@
-//! Redis over TLS: who is not trusted is not talked to, and is told why; else it is as without.
+//! Redis over TLS: an untrusted server is refused with the reason, and a trusted one is as without TLS.
 
 use std::time::{Duration, Instant};
 

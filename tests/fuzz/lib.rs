@@ -19,7 +19,7 @@ pub fn arguments(text: &str) {
     properties::arguments::holds(text);
 }
 
-/// Who calls, by header and peer.
+/// Asserts the caller of a request, by header and peer.
 pub fn identity(bytes: &[u8]) {
     properties::identity::holds(bytes);
 }

@@ -48,7 +48,7 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Says what the page is told that its user prefers, such as `prefers-color-scheme`.
+    /// Sets the preferences of the page's user, such as `prefers-color-scheme`.
     pub async fn prefer(&self, feature: &str, value: &str) {
         let features = json!({ "features": [{ "name": feature, "value": value }] });
         self.devtools("Emulation.setEmulatedMedia", features).await;
@@ -60,8 +60,8 @@ impl Browser {
         self.page.issue_cmd(command).await.expect("the browser does it")
     }
 
-    /// What the page has logged since this was last asked, errors of scripts included; or, of
-    /// `performance`, what it has asked the network for.
+    /// Returns the page's log since the last call, with errors of scripts; for `performance`, its requests
+    /// to the network.
     pub async fn log(&self, kind: &'static str) -> Vec<Value> {
         let entries = self.page.issue_cmd(Log(kind)).await.expect("the browser has logs");
         entries.as_array().cloned().unwrap_or_default()

@@ -64,7 +64,7 @@ impl Cluster {
         cluster
     }
 
-    /// Whether this node knows all others, for good.
+    /// Returns `true` if this node has all others in its table, and none on probation.
     fn is_complete(&self, node: &RedisServer) -> bool {
         let known: String = node.command("CLUSTER NODES");
         let known: HashSet<_> = known
@@ -87,7 +87,7 @@ impl Cluster {
         })
     }
 
-    /// The URL of a limiter on the cluster, which is told of the first three nodes.
+    /// The URL of a limiter on the cluster, with the first three nodes.
     pub fn url(&self) -> String {
         url_of("cluster", &self.nodes[..3])
     }

@@ -1,4 +1,4 @@
-//! What a fault did to callers, in figures: one line for each, shown by `--nocapture`.
+//! The effects of a fault on callers, in figures: one line for each, shown by `--nocapture`.
 
 use std::{
     collections::HashMap,
@@ -50,7 +50,7 @@ pub struct Watch {
     runtime: Id,
 }
 
-/// What was logged, by the tokio runtime that it was logged in.
+/// The logged lines, by the tokio runtime in which they were logged.
 static LOGGED: Mutex<Option<HashMap<Id, Vec<Logged>>>> = Mutex::new(None);
 
 #[derive(Clone, Debug)]

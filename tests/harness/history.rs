@@ -1,4 +1,4 @@
-//! What callers were answered under load, and whether a limiter may have answered so.
+//! The answers of callers under load, and a check that a limiter may have given them.
 
 mod log;
 
@@ -12,17 +12,17 @@ use self::log::unmatched;
 /// One call of cost one. Times are microseconds of the machine's wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Who called.
+    /// The caller.
     pub caller: u32,
     /// When.
     pub asked: u64,
     /// When the answer was there; it was decided between the two.
     pub answered: u64,
-    /// What the answer was.
+    /// The answer.
     pub outcome: Outcome,
 }
 
-/// What a call was answered.
+/// The answer of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It passed.
@@ -33,7 +33,7 @@ pub enum Outcome {
     Undecided(UnavailableReason),
 }
 
-/// What a limiter promises about a history.
+/// The promise of a limiter about a history.
 #[derive(Clone, Debug, Default)]
 pub struct Promise {
     /// The length of a window, in microseconds.
@@ -63,7 +63,7 @@ impl History {
         Self { calls }
     }
 
-    /// What still counts later than this: the calls that were not refused, and answered since.
+    /// Returns the calls that count after this time: those not refused, and answered since.
     pub fn counting_since(&self, since: u64) -> Vec<Call> {
         let counts = |call: &&Call| call.outcome != Outcome::Refused && call.answered >= since;
         self.calls.iter().filter(counts).copied().collect()
@@ -98,7 +98,7 @@ impl History {
         self.calls.iter().filter(is_slow).count()
     }
 
-    /// What callers got, in words.
+    /// Describes the answers in words.
     pub fn answers(&self) -> String {
         let mut answers = BTreeMap::<String, usize>::new();
         for call in &self.calls {
@@ -112,8 +112,7 @@ impl History {
         answers.join(", ")
     }
 
-    /// What in the callers' answers breaks the promise. Times leave room for doubt, and what is in
-    /// doubt is no fault.
+    /// Returns the answers that break the promise. Times are uncertain, and a doubtful answer is no fault.
     pub fn faults(&self, promise: &Promise) -> Vec<String> {
         let mut faults = self.overfull_windows(promise);
         faults.extend(self.unjust_refusals(promise));
@@ -139,9 +138,9 @@ impl History {
         self.by_caller().values().flat_map(of_caller).collect()
     }
 
-    /// What in the store's log breaks the promise, or does not go with the callers' answers: a
-    /// window that holds too many units, an admitted call without a unit of its time, and a unit
-    /// that no call has asked for. The log must have lost nothing.
+    /// Returns the entries of the store's log that break the promise or contradict the answers: a window
+    /// with too many units, an admitted call without a unit of its time, and a unit without a call. The
+    /// log must be complete.
     pub fn faults_in(&self, log: &Log, promise: &Promise) -> Vec<String> {
         let mut faults = Vec::new();
         for (caller, calls) in self.by_caller() {
@@ -175,7 +174,7 @@ fn of<'a>(calls: &[&'a Call], is_such: impl Fn(Outcome) -> bool) -> Vec<&'a Call
 }
 
 impl Promise {
-    /// Whether the window that opens with this call surely holds too many.
+    /// Returns a fault if the window that opens with this call certainly has too many units.
     fn overfull(&self, first: &Call, admitted: &[&Call]) -> Option<String> {
         let end = first.asked + self.period;
         let from = admitted.partition_point(|call| call.asked < first.asked);
@@ -191,7 +190,7 @@ impl Promise {
         })
     }
 
-    /// Whether this call was refused though there were surely too few in its window.
+    /// Returns a fault if this call was refused while its window certainly had room.
     fn unjust(&self, refused: &Call, counted: &[&Call]) -> Option<String> {
         let has_an_excuse = |time: &RangeInclusive<u64>| {
             *time.start() <= refused.answered && refused.asked <= *time.end() + self.period

@@ -54,7 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The deadline of a limiter whose store is made to fail.
 pub const DEADLINE: Duration = Duration::from_millis(100);
 
-/// What a busy machine needs to notice that a deadline has passed.
+/// The delay after which a busy machine notices a passed deadline: 400 ms.
 pub const NOTICED: Duration = Duration::from_millis(400);
 
 /// Waits until `ready` returns something, and fails the test if that takes too long.

@@ -13,10 +13,10 @@ use ratelimit_runtime::{Algorithm, Policy};
 
 use self::states::State;
 
-/// What a call is told. Times are in microseconds.
+/// The answer of a call. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the call is admitted.
+    /// `true` if the call is admitted.
     pub admitted: bool,
     /// Refused: the tier with the longest wait. Admitted: the one with the fewest units left.
     pub tier: usize,
@@ -30,7 +30,7 @@ pub struct Answer {
     pub more: u64,
 }
 
-/// What a policy says.
+/// The numbers of a policy.
 #[derive(Clone, Debug)]
 pub struct Rules {
     algorithm: Algorithm,
@@ -55,13 +55,13 @@ pub struct Call {
     pub now: u64,
     /// The units it takes.
     pub cost: u32,
-    /// Whether it is recorded, or only looks.
+    /// `true` for a take, `false` for a peek.
     pub record: bool,
-    /// What it is called, if it is charged once however often it is decided.
+    /// The request id of a call that is charged once.
     pub id: Option<u64>,
 }
 
-/// What an admitted call was charged.
+/// The charge of an admitted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     caller: usize,
@@ -94,7 +94,7 @@ pub enum By {
 }
 
 impl Rules {
-    /// What a policy says; `burst` as it was given to the policy.
+    /// Returns the numbers of a policy; `burst` is the explicit one.
     pub fn new(policy: &Policy, burst: Option<u32>) -> Self {
         let tiers = policy.tiers().iter().map(|tier| Tier {
             period: u64::try_from(tier.period().as_micros()).expect("at most 366 days"),

@@ -36,7 +36,7 @@ pub enum Network {
     },
     /// Every byte travels alone.
     InBytes,
-    /// Nothing gets through in either direction, and nobody is told.
+    /// Drops all data in both directions, without closing a connection.
     Swallows,
     /// Connections that are open now swallow for good; new ones work.
     Forgets,
@@ -69,7 +69,7 @@ struct Shared {
     accepted: AtomicUsize,
     open: AtomicUsize,
     is_listening: watch::Sender<bool>,
-    /// What is left of [`Network::ResetsAfter`].
+    /// The remaining bytes of [`Network::ResetsAfter`].
     until_reset: Mutex<Option<usize>>,
 }
 

@@ -24,7 +24,7 @@ pub struct RedisServer {
 /// How a server is started, beside its port and directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Launch {
-    /// Whether it watches others.
+    /// `true` for a sentinel of other servers.
     is_sentinel: bool,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,

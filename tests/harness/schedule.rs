@@ -28,7 +28,7 @@ pub fn seed() -> u64 {
     }
 }
 
-/// How many calls each algorithm is judged by: `MODEL_OPS`, or 100 000.
+/// The calls of each algorithm's test: `MODEL_OPS`, or 100 000.
 pub fn operations() -> usize {
     match env::var("MODEL_OPS") {
         Ok(operations) => operations.parse().expect("MODEL_OPS is a number"),
@@ -36,7 +36,7 @@ pub fn operations() -> usize {
     }
 }
 
-/// A policy to be judged.
+/// A policy to test.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The policy.
@@ -45,7 +45,7 @@ pub struct Case {
     pub burst: Option<u32>,
 }
 
-/// The policies that an algorithm is judged by.
+/// The policies of an algorithm's test.
 pub fn cases(algorithm: Algorithm) -> Vec<Case> {
     let mut tiers = Vec::new();
     for period in [MILLISECOND, MINUTE, LONGEST] {
@@ -141,26 +141,26 @@ fn with_tiers(algorithm: Algorithm, tiers: &[(u64, u32)]) -> Policy {
 /// One call of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// Who calls.
+    /// The caller.
     pub caller: usize,
     /// When, in microseconds.
     pub now: u64,
     /// The units it takes.
     pub cost: u32,
-    /// Whether it is recorded, or only looks.
+    /// `true` for a take, `false` for a peek.
     pub record: bool,
     /// Which of the schedule's policies decides it.
     pub policy: usize,
-    /// What it is called, if it may be decided again.
+    /// The request id of a call that may be repeated.
     pub id: Option<u64>,
 }
 
-/// What happens next.
+/// One step of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// A call, and what the model answers.
     Call(Operation, Answer),
-    /// What a caller has consumed is forgotten.
+    /// Resets a caller.
     Reset(usize),
     /// The charge of the call that was admitted and recorded as the so-manieth is given back.
     Refund(usize),
@@ -184,7 +184,7 @@ pub struct Schedule {
     now: u64,
     /// The time that no call is later than.
     latest: u64,
-    /// Whether the clock may step back.
+    /// `true` if the clock may step back.
     backwards: bool,
     shortest: (u64, u32),
     longest: u64,
@@ -272,7 +272,7 @@ impl Schedule {
         &self.policies
     }
 
-    /// What happens next.
+    /// Returns the next step.
     pub fn step(&mut self) -> Step {
         match self.rng.u32(..100) {
             0..2 if self.undoes => {

@@ -6,7 +6,7 @@ use super::{
     wait_for,
 };
 
-/// What the sentinels call the primary.
+/// The primary's name in the sentinels.
 const NAME: &str = "mymaster";
 
 /// A primary, its replica, and three sentinels that watch them: a primary that does not answer for

@@ -1,4 +1,4 @@
-//! What operators say of limits whose numbers their calls bring, also when those break a rule.
+//! Overrides of limits with dynamic values, also of values that break a rule.
 
 use std::time::Duration;
 

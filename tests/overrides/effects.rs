@@ -1,4 +1,4 @@
-//! What operators say of a limit holds at once, keeps the callers' history, and is never half wrong.
+//! Overrides take effect at once and as a whole, and keep the callers' counts.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ async fn reply(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
     Ok(())
 }
 
-#[rate_limit(name = "rehearsed", period = 60, threshold = 1, key = user, limiter = limiter, dry_run)]
-async fn rehearsed(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+#[rate_limit(name = "dry", period = 60, threshold = 1, key = user, limiter = limiter, dry_run)]
+async fn dry(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
     Ok(())
 }
 
@@ -150,9 +150,9 @@ async fn a_limit_is_rehearsed_switched_off_and_on_again() {
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 0);
 
         // What is written as a dry run is enforced.
-        assert_eq!(admitted(async || rehearsed(limiter, "alice").await).await, 10);
-        enforce("rehearsed", Enforcement::On);
-        assert_eq!(admitted(async || rehearsed(limiter, "alice").await).await, 0);
+        assert_eq!(admitted(async || dry(limiter, "alice").await).await, 10);
+        enforce("dry", Enforcement::On);
+        assert_eq!(admitted(async || dry(limiter, "alice").await).await, 0);
     })
     .await;
 }
@@ -176,7 +176,7 @@ async fn the_kill_switch_lets_everything_pass_and_refuses_nothing_more_than_is_w
         overrides.enforce(Some(Enforcement::On));
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 0);
         assert_eq!(admitted(by_hand).await, 0);
-        assert_eq!(admitted(async || rehearsed(limiter, "alice").await).await, 10);
+        assert_eq!(admitted(async || dry(limiter, "alice").await).await, 10);
         overrides.enforce(None);
         assert_eq!(overrides.enforcement(), None);
         assert_eq!(admitted(async || reply(limiter, "bob").await).await, 2);

@@ -18,7 +18,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 const POLICY: Policy = Policy::sliding_window("reply", MINUTE, 5);
 
-/// What overrides are judged by.
+/// The declaration that validates overrides.
 #[rate_limit(name = "reply", period = 60, threshold = 5)]
 #[expect(dead_code, reason = "to be in the program is enough")]
 async fn reply() -> Result<(), RateLimitError> {

@@ -1,5 +1,5 @@
-//! A Redis that holds what nobody expects, or is none: no call is late, what is ours is put right, and
-//! what is not is told.
+//! A Redis with unexpected values, or a server that is no Redis: no call is late, the limiter's own values
+//! are repaired, and foreign ones are reported.
 
 use std::{
     io::{Read, Write},

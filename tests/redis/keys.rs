@@ -1,4 +1,4 @@
-//! What each algorithm leaves on a real Redis: one key a caller, bounded, and never without a TTL.
+//! The keys of each algorithm on a real Redis: one for each caller, bounded, and never without a TTL.
 
 use std::{collections::HashMap, time::Duration};
 

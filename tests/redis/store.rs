@@ -1,4 +1,4 @@
-//! What a limiter does on a real Redis, and what it leaves there.
+//! A limiter on a real Redis, and the state that it leaves there.
 
 use std::time::{Duration, SystemTime};
 

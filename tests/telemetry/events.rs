@@ -1,4 +1,4 @@
-//! What an operator who listens at debug sees of a decision: the policy and the outcome, and no one.
+//! The events of decisions at debug: they name the policy and the outcome, and never the caller.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ async fn greet(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
     Ok(())
 }
 
-#[rate_limit(name = "rehearsed", period = 60, threshold = 1, key = user, limiter = limiter, dry_run)]
-async fn rehearsed(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+#[rate_limit(name = "dry", period = 60, threshold = 1, key = user, limiter = limiter, dry_run)]
+async fn dry(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
     Ok(())
 }
 
@@ -29,8 +29,8 @@ async fn a_decision_in_memory_is_one_event() {
     let limiter = Limiter::in_memory();
     greet(&limiter, "secret-name").await.unwrap();
     greet(&limiter, "secret-name").await.unwrap_err();
-    rehearsed(&limiter, "secret-name").await.unwrap();
-    rehearsed(&limiter, "secret-name").await.unwrap();
+    dry(&limiter, "secret-name").await.unwrap();
+    dry(&limiter, "secret-name").await.unwrap();
     limiter
         .check(&Policy::token_bucket("by-hand", Duration::from_secs(1), 3), "secret-name")
         .await
@@ -46,8 +46,8 @@ async fn a_decision_in_memory_is_one_event() {
         [
             event("greet", "sliding_window", "admitted", 0, "60s"),
             event("greet", "sliding_window", "refused", 0, "60s"),
-            event("rehearsed", "sliding_window", "admitted", 0, "60s"),
-            event("rehearsed", "sliding_window", "would_have_refused", 0, "60s"),
+            event("dry", "sliding_window", "admitted", 0, "60s"),
+            event("dry", "sliding_window", "would_have_refused", 0, "60s"),
             event("by-hand", "token_bucket", "admitted", 2, "333.334ms"),
         ]
     );
@@ -174,18 +174,18 @@ async fn a_dry_run_is_logged_once_a_minute_with_the_calls_since() {
         format!("{message} policy=\"{policy}\" calls={calls}")
     };
     for _ in 0..1_000 {
-        rehearsed(&limiter, "alice").await.unwrap();
+        dry(&limiter, "alice").await.unwrap();
     }
-    assert_eq!(told(), [line("rehearsed", 1)]);
+    assert_eq!(told(), [line("dry", 1)]);
     tokio::time::advance(Duration::from_secs(59)).await;
-    rehearsed(&limiter, "alice").await.unwrap();
+    dry(&limiter, "alice").await.unwrap();
     assert_eq!(told().len(), 1);
     tokio::time::advance(Duration::from_secs(1)).await;
     // Admitted again, and then refused for the thousandth time since.
-    rehearsed(&limiter, "alice").await.unwrap();
+    dry(&limiter, "alice").await.unwrap();
     assert_eq!(told().len(), 1);
-    rehearsed(&limiter, "alice").await.unwrap();
-    assert_eq!(told(), [line("rehearsed", 1), line("rehearsed", 1_000)]);
+    dry(&limiter, "alice").await.unwrap();
+    assert_eq!(told(), [line("dry", 1), line("dry", 1_000)]);
     // Another limit is another line.
     limiter.overrides().enforce(Some(ratelimit_runtime::Enforcement::DryRun));
     for _ in 0..3 {

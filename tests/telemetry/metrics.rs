@@ -1,4 +1,4 @@
-//! What Prometheus is told, as it scrapes it.
+//! The metrics as Prometheus scrapes them.
 
 use std::{collections::BTreeMap, sync::Barrier, time::Duration};
 
@@ -44,8 +44,8 @@ async fn a_scrape_over_http_tells_how_many_were_admitted_and_refused() {
     );
 }
 
-#[rate_limit(name = "rehearsed", period = 60, threshold = 1, key = 1, limiter = limiter, dry_run)]
-async fn rehearsed(limiter: &Limiter) -> Result<(), RateLimitError> {
+#[rate_limit(name = "dry", period = 60, threshold = 1, key = 1, limiter = limiter, dry_run)]
+async fn dry(limiter: &Limiter) -> Result<(), RateLimitError> {
     Ok(())
 }
 
@@ -61,7 +61,7 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     let limiter = server.limiter().await;
     for _ in 0..4 {
         let _ = limiter.check(&POLICY, "alice").await;
-        rehearsed(&limiter).await.unwrap();
+        dry(&limiter).await.unwrap();
     }
     let denying = Limiter::builder().on_store_error(OnStoreError::Deny);
     let denying = denying.connect(&server.url()).await.unwrap();
@@ -89,9 +89,9 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     assert_eq!(decisions("p", "unavailable", "none"), Some("10"), "{page}");
     assert_eq!(decisions("too large", "too_large", "limiter"), Some("2"), "{page}");
     assert_eq!(decisions("invalid", "invalid_policy", "limiter"), Some("2"), "{page}");
-    assert_eq!(decisions("rehearsed", "admitted", "store"), Some("1"), "{page}");
-    assert_eq!(decisions("rehearsed", "would_have_refused", "store"), Some("1"), "{page}");
-    assert_eq!(decisions("rehearsed", "would_have_refused", "deny_cache"), Some("2"), "{page}");
+    assert_eq!(decisions("dry", "admitted", "store"), Some("1"), "{page}");
+    assert_eq!(decisions("dry", "would_have_refused", "store"), Some("1"), "{page}");
+    assert_eq!(decisions("dry", "would_have_refused", "deny_cache"), Some("2"), "{page}");
     assert_eq!(told["ratelimit_store_duration_seconds_count{result=\"ok\"}"], "4", "{page}");
     let up = format!("ratelimit_store_up{{server=\"Redis at {}\"}}", server.url().split_off(8));
     assert_eq!(told[&up], "0", "{page}");

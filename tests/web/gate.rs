@@ -34,7 +34,7 @@ use tower_http::cors::CorsLayer;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What the server says first to the head of a request whose body does not come.
+/// Returns the first line of the response to the head of a request without its body.
 async fn first_line_before_the_body(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(

@@ -1,4 +1,4 @@
-//! What clients are told can be read by parsers that are not ours.
+//! Headers and problem details are read by independent parsers.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! What a stranger may write into a request: it makes no second quota, does no uncounted work, and learns
-//! nothing about others.
+//! Hostile requests: none gets a second quota, causes uncounted work, or reads about other callers.
 
 use std::{net::SocketAddr, time::Duration};
 

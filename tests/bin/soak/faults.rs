@@ -1,4 +1,4 @@
-//! What a Redis has to bear, one thing after the other, all of them in each round.
+//! The faults of a Redis, one after the other, all of them in each round.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -63,12 +63,12 @@ pub(crate) struct Server {
     clock: Clock,
     ahead: i64,
     random: fastrand::Rng,
-    /// What is left of this round.
+    /// The remaining faults of this round.
     coming: Vec<Fault>,
     disturbed: Disturbed,
 }
 
-/// What has been done to it, as far as it excuses answers.
+/// The faults so far that excuse answers.
 #[derive(Default)]
 pub(crate) struct Disturbed {
     losses: Vec<RangeInclusive<u64>>,
@@ -192,12 +192,12 @@ impl Server {
 }
 
 impl Disturbed {
-    /// Whether everything has been brought about.
+    /// Returns `true` if every fault has occurred.
     pub(crate) fn is_complete(&self) -> bool {
         self.counts.iter().all(|count| *count > 0)
     }
 
-    /// What a limit promises all the same.
+    /// Returns the promise of a limit under these faults.
     pub(crate) fn promise(&self, period: Duration, threshold: usize) -> Promise {
         let (losses, set_back) = (self.losses.clone(), self.set_back.clone());
         let (period, late) = (micros(period), micros(LATE));

@@ -12,14 +12,14 @@ const FEWEST: usize = 8;
 
 #[derive(Default)]
 pub(crate) struct Figures {
-    /// What callers got, in all.
+    /// The answers of all callers.
     answers: BTreeMap<String, u64>,
     calls: usize,
     slowest: Duration,
     samples: Vec<Sample>,
 }
 
-/// What is held between two sections, when nobody calls.
+/// The resources of the process between two sections, without calls.
 #[derive(Clone, Copy)]
 struct Sample {
     /// The process, in bytes.
@@ -68,7 +68,7 @@ impl Figures {
         );
     }
 
-    /// What has grown from the second quarter to the last; the first is for warming up.
+    /// Returns the resource that grew from the second quarter to the last. The first quarter is a warm-up.
     pub(crate) fn growth(&self) -> Option<String> {
         if self.samples.len() < FEWEST {
             return None;

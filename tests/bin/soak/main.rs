@@ -31,8 +31,7 @@ const PAUSE: Duration = Duration::from_millis(18);
 /// How often the answers are looked at, and forgotten.
 const SECTION: Duration = Duration::from_secs(10);
 
-/// What a call takes beyond its deadline only if something waits that should not; less is a busy
-/// machine.
+/// A duration of a call beyond which something waits that must not. A busy machine stays below it.
 const LONGEST_CALL: Duration = Duration::from_secs(3);
 
 #[rate_limit(period = "500ms", threshold = 20, key = caller, on_store_error = deny, limiter = limiter)]
@@ -92,17 +91,17 @@ async fn passing(limiter: &Limiter, caller: u64) -> Result<(), RateLimitError> {
 struct Function {
     name: &'static str,
     start: fn(&Limiter) -> Load,
-    /// What any window of a period may hold, in thresholds.
+    /// The maximum units in any window of a period, in thresholds.
     most: usize,
     refuses: Refuses,
-    /// Whether every call is decided, by whomever.
+    /// `true` if every call is decided, by either store.
     always_decided: bool,
     /// Of the section before, what still counts.
     before: Vec<Call>,
 }
 
 enum Refuses {
-    /// Who has had the threshold within so many periods.
+    /// Only callers that took the threshold within this many periods.
     Justly {
         periods: u32,
     },
@@ -163,7 +162,7 @@ fn passers_by(limiter: &Limiter) -> Load {
 }
 
 impl Function {
-    /// What in the answers breaks a promise.
+    /// Returns the answers that break a promise.
     fn faults(&mut self, history: &History, disturbed: &Disturbed) -> Vec<String> {
         let mut faults = Vec::new();
         if self.always_decided && history.undecided() > 0 {

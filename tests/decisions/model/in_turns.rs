@@ -15,7 +15,7 @@ use super::{
     script::{Mark, Script, Tiers},
 };
 
-/// What takes turns, and what happens besides.
+/// The policies that take turns, and the events in between.
 struct Turns {
     cases: Vec<Case>,
     /// All but the first stand in its place.
@@ -61,7 +61,7 @@ impl Largest for ratelimit_runtime::Policy {
     }
 }
 
-/// What was admitted of each caller, and since when each policy has decided.
+/// The admitted units of each caller, and the time since which each policy has decided.
 #[derive(Default)]
 struct Admissions {
     callers: HashMap<usize, Vec<(u64, u32)>>,

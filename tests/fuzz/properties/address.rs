@@ -6,7 +6,7 @@ use ratelimit_runtime::web::{ClientAddress, ForwardingHeader};
 
 const CLIENT: &str = "203.0.113.9";
 
-/// What is asked, and the lines of the header.
+/// The settings and the lines of the header.
 struct Request<'a> {
     address: ClientAddress,
     header: ForwardingHeader,

@@ -32,7 +32,7 @@ pub(crate) fn holds(text: &str) {
 fn validate(policy: &LimitSpec) -> Result<(), ratelimit_runtime::InvalidPolicy> {
     use ratelimit_runtime::Policy as Late;
 
-    let units = |value: &Value| u32::try_from(value.number.expect("known")).expect("judged");
+    let units = |value: &Value| u32::try_from(value.number.expect("known")).expect("validated");
     let time = |value: &Value| Duration::from_micros(value.number.expect("known"));
     let new = match policy.algorithm.as_str() {
         "sliding_window" => Late::sliding_window,
@@ -54,7 +54,7 @@ fn validate(policy: &LimitSpec) -> Result<(), ratelimit_runtime::InvalidPolicy> 
     late.validate()
 }
 
-/// What is emitted has every token of the item, in order, whatever stands between them.
+/// Asserts that the expansion has every token of the item in order, with any tokens in between.
 fn assert_item_stays(expansion: &TokenStream, item: &TokenStream) {
     let (mut emitted, mut written) = (Vec::new(), Vec::new());
     flatten(expansion.clone(), &mut emitted);

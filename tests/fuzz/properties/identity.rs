@@ -28,7 +28,7 @@ const FOREIGN: [&str; 6] =
 static IDENTITY: LazyLock<Identity> =
     LazyLock::new(|| Identity::header(HEADER).or(Identity::peer()));
 
-/// What a request says.
+/// The identity in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Key(String),

@@ -5,8 +5,8 @@ use super::{By, Charge};
 /// A log on Redis does away with no more units than this at once.
 pub(super) const AT_ONCE: u64 = 500;
 
-/// What was recorded, oldest first; the newest of it is kept, as many units and for as long as any
-/// policy has asked for.
+/// The recorded units, oldest first. The newest are kept: as many, and for as long, as any policy so far
+/// needed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     pub(super) generation: u64,

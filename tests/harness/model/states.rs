@@ -1,4 +1,4 @@
-//! What is written about one caller, and what each algorithm makes of it.
+//! The states of one caller, one for each algorithm.
 
 use ratelimit_runtime::Algorithm;
 
@@ -10,7 +10,7 @@ use super::{
 /// As many tiers of other policies are counted.
 const OTHERS: usize = 8;
 
-/// What was written about one caller.
+/// The state of one caller.
 #[derive(Clone, Debug)]
 pub(super) enum State {
     Log(Log),
@@ -115,7 +115,7 @@ impl State {
         }
     }
 
-    /// Whether the tier has room for these units at `now`, if nothing comes before.
+    /// Returns `true` if the tier has room for these units at `now`, without other calls before.
     pub(super) fn has_room(&self, rules: &Rules, index: usize, now: u64, units: u32) -> bool {
         let tier = rules.tiers[index];
         let (units, threshold) = (u128::from(units), u128::from(tier.threshold));
@@ -197,8 +197,8 @@ impl State {
         }
     }
 
-    /// What becomes of a log that refuses a call while it holds units of a time more than a period
-    /// ahead: they are of now, or, if they are many, it is forgotten.
+    /// Repairs a log that refuses a call because of units more than a period in the future: they move to
+    /// now, or, if they are many, the log is cleared.
     pub(super) fn mend(&mut self, rules: &Rules, now: u64) -> bool {
         let Self::Log(log) = self else { return false };
         let shortest = rules.tiers.iter().map(|tier| tier.period).min().expect("a tier");

@@ -1,4 +1,4 @@
-//! What runs before a future boxed by hand cannot be limited with it.
+//! Code that runs before a future boxed by hand cannot be limited with it.
 
 use std::pin::Pin;
 

@@ -139,7 +139,7 @@ pub async fn paced(burst: u32) -> Result<(), RateLimitError> {
 
 fn assert_send<T: Send>(_: T) {}
 
-/// What a body declares does not reach the prologue, nor the other way round.
+/// Names of a body do not reach the prologue, nor the other way round.
 mod hygiene {
     #![no_implicit_prelude]
 
