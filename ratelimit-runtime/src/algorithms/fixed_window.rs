@@ -2,7 +2,7 @@
 
 use super::{
     Straight,
-    packed::{Units, Word},
+    packed::{PackedUnits, Word},
     per_tier::{Count, Header, OneTier},
     summary::Summary,
 };
@@ -31,7 +31,7 @@ pub(crate) struct PackedWindow {
     period: Word,
     written: Word,
     start: Word,
-    units: Units,
+    units: PackedUnits,
 }
 
 impl OneTier<Window> {
@@ -45,7 +45,7 @@ impl OneTier<Window> {
         }
         let end = start + tier.micros();
         if units == 0 || end <= now {
-            (window.start, window.units) = (now.into(), Units::new(1));
+            (window.start, window.units) = (now.into(), PackedUnits::new(1));
             window.written = now.into();
             return Straight::Admitted { lasts: tier.micros() };
         }
@@ -53,7 +53,7 @@ impl OneTier<Window> {
         if units >= tier.threshold() {
             return Straight::Refused { wait: lasts, reset: lasts };
         }
-        window.units = Units::new(units + 1);
+        window.units = PackedUnits::new(units + 1);
         window.written = now.into();
         Straight::Admitted { lasts }
     }
@@ -65,7 +65,7 @@ impl Count for Window {
         period: Word::ZERO,
         written: Word::ZERO,
         start: Word::ZERO,
-        units: Units::ZERO,
+        units: PackedUnits::ZERO,
     };
 
     #[inline]
@@ -79,7 +79,7 @@ impl Count for Window {
     #[inline]
     fn pack(self, written: Timestamp) -> PackedWindow {
         let (period, start) = (self.period.into(), self.start.into());
-        PackedWindow { period, written: written.into(), start, units: Units::new(self.units) }
+        PackedWindow { period, written: written.into(), start, units: PackedUnits::new(self.units) }
     }
 
     #[inline]

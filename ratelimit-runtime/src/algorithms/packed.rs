@@ -13,7 +13,7 @@ pub(crate) struct Word([u8; 8]);
 
 /// The units of one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Units([u8; 4]);
+pub(crate) struct PackedUnits([u8; 4]);
 
 /// Three bytes; a larger number is the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl From<Timestamp> for Word {
     }
 }
 
-impl Units {
+impl PackedUnits {
     pub(crate) const ZERO: Self = Self([0; 4]);
 
     #[inline]
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(Short::new(number).get(), number);
         }
         assert_eq!(Short::new(1 << 24).get(), (1 << 24) - 1);
-        assert_eq!(Units::new(u32::MAX).get(), u32::MAX);
+        assert_eq!(PackedUnits::new(u32::MAX).get(), u32::MAX);
         assert_eq!(Word::new(u64::MAX).get(), u64::MAX);
     }
 

@@ -4,7 +4,7 @@ use ratelimit_core::rules::MAX_EXACT_INTEGER;
 
 use super::{
     Straight,
-    packed::{Units, Word},
+    packed::{PackedUnits, Word},
     per_tier::{Count, Header, OneTier},
     summary::Summary,
 };
@@ -35,8 +35,8 @@ pub(crate) struct Counter {
 pub(crate) struct PackedCounter {
     period: Word,
     written: Word,
-    previous: Units,
-    current: Units,
+    previous: PackedUnits,
+    current: PackedUnits,
 }
 
 impl OneTier<Counter> {
@@ -63,8 +63,8 @@ impl OneTier<Counter> {
             return Straight::Refused { wait, reset };
         }
         self.packed.written = now.into();
-        self.packed.previous = Units::new(previous);
-        self.packed.current = Units::new(current + 1);
+        self.packed.previous = PackedUnits::new(previous);
+        self.packed.current = PackedUnits::new(current + 1);
         // The units of this window still weigh in the next one.
         Straight::Admitted { lasts: position.ends + tier.micros() }
     }
@@ -75,8 +75,8 @@ impl Count for Counter {
     const EMPTY: PackedCounter = PackedCounter {
         period: Word::ZERO,
         written: Word::ZERO,
-        previous: Units::ZERO,
-        current: Units::ZERO,
+        previous: PackedUnits::ZERO,
+        current: PackedUnits::ZERO,
     };
 
     #[inline]
@@ -89,7 +89,7 @@ impl Count for Counter {
 
     #[inline]
     fn pack(self, written: Timestamp) -> PackedCounter {
-        let [previous, current] = [self.previous, self.current].map(Units::new);
+        let [previous, current] = [self.previous, self.current].map(PackedUnits::new);
         PackedCounter { period: self.period.into(), written: written.into(), previous, current }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Straight,
-    packed::{Units, Word},
+    packed::{PackedUnits, Word},
     per_tier::{Count, Header, OneTier},
     summary::Summary,
 };
@@ -34,7 +34,7 @@ pub(crate) struct PackedLevel {
     token: Word,
     parts: Word,
     written: Word,
-    refill: Units,
+    refill: PackedUnits,
 }
 
 /// The bits of a number below a part of the burst.
@@ -49,7 +49,7 @@ impl PackedLevel {
             token: Word::new(token.min(LOW_48) | (burst >> 16) << 48),
             parts: Word::new((burst >> 8) << 56),
             written: Word::new(burst << 56),
-            refill: Units::new(refill),
+            refill: PackedUnits::new(refill),
         }
     }
 
@@ -109,7 +109,7 @@ impl Count for Level {
         token: Word::ZERO,
         parts: Word::ZERO,
         written: Word::ZERO,
-        refill: Units::ZERO,
+        refill: PackedUnits::ZERO,
     };
 
     #[inline]
