@@ -17,6 +17,7 @@ pub fn overrides(text: &str) {
 }
 
 /// Asserts that a reply of a server is an outcome or an error.
+#[cfg(feature = "redis")]
 pub fn reply(bytes: &[u8]) {
     crate::redis::fuzz::assert_property(bytes);
 }
@@ -28,6 +29,7 @@ mod tests {
     #[test]
     fn properties_hold_for_the_corpus() {
         corpus::each("key", key);
+        #[cfg(feature = "redis")]
         corpus::each("reply", reply);
         #[cfg(feature = "overrides")]
         corpus::each("overrides", |bytes| {

@@ -37,6 +37,8 @@
 //! - setting up [Redis](guide::redis), and its [failures](guide::failures),
 //! - the [capacity](guide::capacity) of both stores, measured,
 //! - a [comparison](guide::comparison) with other crates.
+// Without a client, errors and telemetry of Redis have no use.
+#![cfg_attr(not(feature = "redis"), allow(dead_code))]
 
 mod algorithms;
 pub mod caller;
@@ -53,6 +55,10 @@ mod memory;
 mod observe;
 mod overrides;
 mod policy;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(not(feature = "redis"))]
+#[path = "redis/disabled.rs"]
 mod redis;
 mod registry;
 mod rejection;

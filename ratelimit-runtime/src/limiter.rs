@@ -88,7 +88,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if the URL is malformed, its scheme unknown, or the store out of reach. One server
+    /// [`ConnectError`] if the URL is malformed, its scheme unknown, or the store out of reach, and for
+    /// any URL but `memory://` if the feature `redis` is off. It is on by default. One server
     /// has 1 s to answer, each named address of a cluster 1.5 s, a primary behind Sentinels 4 s, of
     /// which the Sentinels take at most 3 s.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {

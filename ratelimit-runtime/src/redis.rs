@@ -23,6 +23,7 @@ pub(crate) mod fuzz;
 mod hash;
 mod managed;
 mod node;
+mod options;
 mod script;
 mod stream;
 mod target;
@@ -33,24 +34,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::deny_cache::{DenyCache, RoundTrip};
-pub(crate) use self::{client::RedisClient, tls::Tls};
+pub(crate) use self::{client::RedisClient, options::RedisOptions, tls::Tls};
 use crate::{
     error::UnavailableReason,
     key::Key,
     memory::MemoryStore,
     request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
 };
-
-/// The settings of a limiter on Redis.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RedisOptions {
-    pub(crate) deadline: Duration,
-    pub(crate) on_store_error: OnStoreError,
-    pub(crate) max_keys: usize,
-    pub(crate) max_bytes: usize,
-    pub(crate) deny_cache: usize,
-    pub(crate) deny_cache_ttl: Duration,
-}
 
 pub(crate) struct RedisBackend {
     client: RedisClient,

@@ -23,8 +23,8 @@ pub(crate) enum ConnectFault {
         cause: String,
     },
     NotUnicode,
-    /// An override in the environment is invalid.
-    Override(String),
+    /// The setting cannot be applied, for this reason.
+    Refused(String),
 }
 
 /// The schemes of a store's URL, for messages.
@@ -59,7 +59,7 @@ impl fmt::Display for ConnectFault {
                 write!(f, ": cannot connect to {addresses}: {cause}")
             }
             Self::NotUnicode => f.write_str(": not valid UTF-8"),
-            Self::Override(why) => write!(f, ": {why}"),
+            Self::Refused(why) => write!(f, ": {why}"),
         }
     }
 }

@@ -263,6 +263,7 @@ impl LimiterBuilder {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg(feature = "redis")]
     #[must_use]
     pub fn redis_connection<C>(self, connection: C) -> Limiter
     where

@@ -48,7 +48,7 @@ pub(super) fn override_limits(limiter: &Limiter) -> Result<(), ConnectError> {
 }
 
 fn refused(origin: &'static str, why: impl Into<String>) -> ConnectError {
-    ConnectError { origin, cause: ConnectFault::Override(why.into()) }
+    ConnectError { origin, cause: ConnectFault::Refused(why.into()) }
 }
 
 #[cfg(feature = "overrides")]

@@ -55,8 +55,8 @@ impl Tls {
     #[allow(clippy::unused_self, reason = "as with TLS")]
     pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
         if ENCRYPTED.contains(&transport) {
-            let why = "TLS needs the feature `tls` of ratelimit-runtime";
-            return Err(ConnectFault::malformed(why));
+            let why = "this program is built without the feature `tls` of `ratelimit-runtime`";
+            return Err(ConnectFault::Refused(why.to_owned()));
         }
         Ok(())
     }

@@ -1,0 +1,108 @@
+//! The room without the feature `redis`: backend and client have no values, and connecting is an error
+//! that names the feature. So the code of limiters and overrides is the same with and without it.
+#![allow(clippy::unused_async, clippy::needless_pass_by_value, reason = "as with the feature")]
+
+mod options;
+
+use std::{convert::Infallible, time::Duration};
+
+pub(crate) use self::options::RedisOptions;
+use crate::{
+    error::{ConnectFault, UnavailableReason},
+    key::Key,
+    request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
+};
+
+pub(crate) struct RedisBackend(Infallible);
+
+pub(crate) struct RedisClient(Infallible);
+
+/// The certificates of a limiter: none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tls {}
+
+impl RedisClient {
+    pub(crate) async fn open(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
+        Self::open_lazy(url, tls)
+    }
+
+    pub(crate) fn open_lazy(_: &str, _: &Tls) -> Result<Self, ConnectFault> {
+        let why = "only memory:// is supported: this program is built without the feature `redis` of \
+                   `ratelimit-runtime`";
+        Err(ConnectFault::Refused(why.to_owned()))
+    }
+}
+
+impl RedisBackend {
+    pub(crate) fn new(client: RedisClient, _: RedisOptions) -> Self {
+        match client.0 {}
+    }
+
+    pub(crate) async fn decide(
+        &self,
+        _: &Key,
+        _: Request<'_>,
+        _: Duration,
+        _: Option<OnStoreError>,
+    ) -> Result<Outcome, UnavailableReason> {
+        match self.0 {}
+    }
+
+    pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn reset(&self, _: &Key) -> Result<(), UnavailableReason> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn refund(
+        &self,
+        _: &Key,
+        _: Refund<'_>,
+        _: DecidedBy,
+        _: impl FnOnce(),
+    ) -> Result<(), UnavailableReason> {
+        match self.0 {}
+    }
+
+    #[cfg(feature = "overrides")]
+    pub(crate) async fn fields(
+        &self,
+        _: &[u8],
+    ) -> Result<Vec<(String, String)>, UnavailableReason> {
+        match self.0 {}
+    }
+
+    #[cfg(feature = "overrides")]
+    pub(crate) async fn set_field(
+        &self,
+        _: &[u8],
+        _: &str,
+        _: Option<&str>,
+    ) -> Result<(), UnavailableReason> {
+        match self.0 {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Limiter;
+
+    #[tokio::test]
+    async fn connecting_names_the_feature_and_memory_needs_none() {
+        assert!(Limiter::connect("memory://").await.is_ok());
+        let url = "redis://me:secret@127.0.0.1";
+        let errors = [
+            Limiter::connect(url).await.unwrap_err(),
+            Limiter::builder().connect_lazy(url).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(
+                error.to_string(),
+                "rate limit store URL: only memory:// is supported: this program is built without \
+                 the feature `redis` of `ratelimit-runtime`"
+            );
+        }
+    }
+}
