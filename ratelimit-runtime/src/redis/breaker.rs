@@ -56,7 +56,7 @@ struct Open {
 
 /// Permission to send one command to a server; records its result in the breaker. Dropped without
 /// a result, it counts for nothing.
-pub(super) struct Trial {
+pub(super) struct BreakerGuard {
     breaker: Arc<Breaker>,
     /// The number of the probe, if it is one.
     probe: Option<u64>,
@@ -76,9 +76,9 @@ impl Breaker {
     /// # Errors
     ///
     /// The reason of the last failure while the breaker is open and no probe is due.
-    pub(super) fn trial(self: &Arc<Self>) -> Result<Trial, UnavailableReason> {
+    pub(super) fn guard(self: &Arc<Self>) -> Result<BreakerGuard, UnavailableReason> {
         let probe = self.start_probe()?;
-        Ok(Trial { breaker: Arc::clone(self), probe })
+        Ok(BreakerGuard { breaker: Arc::clone(self), probe })
     }
 
     /// Returns the reason of the last failure while the breaker is open.
@@ -133,7 +133,7 @@ impl Drop for Breaker {
     }
 }
 
-impl Trial {
+impl BreakerGuard {
     /// Records a reply.
     pub(super) fn succeeded(self) {
         let breaker = &self.breaker;
@@ -185,7 +185,7 @@ impl Trial {
 }
 
 /// Permits the next probe when one is dropped, but not when one of an earlier outage is.
-impl Drop for Trial {
+impl Drop for BreakerGuard {
     fn drop(&mut self) {
         if self.probe.is_some()
             && let Some(open) = &mut self.breaker.state().open
@@ -208,7 +208,7 @@ mod tests {
 
     fn fail(breaker: &Arc<Breaker>, times: u32) {
         for _ in 0..times {
-            breaker.trial().expect("a permitted command").failed(LOST);
+            breaker.guard().expect("a permitted command").failed(LOST);
         }
     }
 
@@ -217,14 +217,14 @@ mod tests {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD - 1);
         assert_eq!(breaker.failure(), None);
-        breaker.trial().unwrap().succeeded();
+        breaker.guard().unwrap().succeeded();
         fail(&breaker, FAILURE_THRESHOLD);
         assert_eq!(breaker.failure(), Some(LOST));
-        assert_eq!(breaker.trial().err(), Some(LOST));
+        assert_eq!(breaker.guard().err(), Some(LOST));
         tokio::time::advance(BACKOFF.first).await;
-        breaker.trial().unwrap().succeeded();
+        breaker.guard().unwrap().succeeded();
         fail(&breaker, FAILURE_THRESHOLD - 1);
-        assert!(breaker.trial().is_ok());
+        assert!(breaker.guard().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -232,33 +232,33 @@ mod tests {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD);
         tokio::time::advance(BACKOFF.first).await;
-        let probe = breaker.trial().unwrap();
-        assert_eq!(breaker.trial().err(), Some(LOST));
+        let probe = breaker.guard().unwrap();
+        assert_eq!(breaker.guard().err(), Some(LOST));
         drop(probe);
-        breaker.trial().unwrap().failed(LOST);
+        breaker.guard().unwrap().failed(LOST);
         // Twice the pause now.
         tokio::time::advance(BACKOFF.first / 2).await;
-        assert_eq!(breaker.trial().err(), Some(LOST));
+        assert_eq!(breaker.guard().err(), Some(LOST));
         tokio::time::advance(BACKOFF.first * 2).await;
-        assert!(breaker.trial().is_ok());
+        assert!(breaker.guard().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_of_an_earlier_outage_permits_none_in_this_one() {
-        for ends in [drop, |probe: Trial| probe.failed(LOST)] {
+        for ends in [drop, |probe: BreakerGuard| probe.failed(LOST)] {
             let breaker = new();
-            let under_way = breaker.trial().unwrap();
+            let under_way = breaker.guard().unwrap();
             fail(&breaker, FAILURE_THRESHOLD);
             tokio::time::advance(BACKOFF.first).await;
-            let slow = breaker.trial().unwrap();
+            let slow = breaker.guard().unwrap();
             under_way.succeeded();
             fail(&breaker, FAILURE_THRESHOLD);
             tokio::time::advance(BACKOFF.first).await;
-            let probe = breaker.trial().unwrap();
+            let probe = breaker.guard().unwrap();
             ends(slow);
-            assert_eq!(breaker.trial().err(), Some(LOST));
+            assert_eq!(breaker.guard().err(), Some(LOST));
             drop(probe);
-            assert!(breaker.trial().is_ok());
+            assert!(breaker.guard().is_ok());
         }
     }
 
@@ -268,18 +268,18 @@ mod tests {
         fail(&breaker, FAILURE_THRESHOLD);
         for _ in 0..20 {
             tokio::time::advance(BACKOFF.longest).await;
-            breaker.trial().expect("a pause of less than a second").failed(LOST);
+            breaker.guard().expect("a pause of less than a second").failed(LOST);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_calls_under_way_do_not_prolong_the_pause() {
         let breaker = new();
-        let under_way: Vec<_> = (0..64).map(|_| breaker.trial().unwrap()).collect();
-        for trial in under_way {
-            trial.failed(LOST);
+        let under_way: Vec<_> = (0..64).map(|_| breaker.guard().unwrap()).collect();
+        for guard in under_way {
+            guard.failed(LOST);
         }
         tokio::time::advance(BACKOFF.first).await;
-        assert!(breaker.trial().is_ok());
+        assert!(breaker.guard().is_ok());
     }
 }

@@ -76,7 +76,7 @@ impl Cluster {
         key: &[u8],
         deadline: Instant,
     ) -> Result<Arc<Node>, Failure> {
-        let trial = self.map.unassigned().trial().map_err(Failure::BreakerOpen)?;
+        let guard = self.map.unassigned().guard().map_err(Failure::BreakerOpen)?;
         let mut refreshes = self.map.refreshes.subscribe();
         self.mark_stale();
         let found = match tokio::time::timeout_at(deadline, refreshes.changed()).await {
@@ -84,8 +84,8 @@ impl Cluster {
             Err(_) => Err(UnavailableReason::DeadlineExceeded),
         };
         match &found {
-            Ok(_) => trial.succeeded(),
-            Err(reason) => trial.failed(*reason),
+            Ok(_) => guard.succeeded(),
+            Err(reason) => guard.failed(*reason),
         }
         Ok(found?)
     }

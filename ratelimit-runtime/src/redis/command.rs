@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    breaker::Trial,
+    breaker::BreakerGuard,
     failure::Failure,
     node::{Lane, Node},
 };
@@ -33,7 +33,7 @@ type Reply = Pin<Box<dyn Future<Output = Result<Value, Unrecorded>> + Send>>;
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {
     pub(super) failure: Failure,
-    trial: Trial,
+    guard: BreakerGuard,
 }
 
 impl CommandFuture {
@@ -50,17 +50,17 @@ impl CommandFuture {
         lane: Lane,
         deadline: Instant,
     ) -> Result<Self, UnavailableReason> {
-        let trial = node.breaker().trial()?;
+        let guard = node.breaker().guard()?;
         let (to, command) = (Arc::clone(node), command());
         let is_sent = Arc::new(AtomicBool::new(false));
         let sent = Arc::clone(&is_sent);
         let reply = Box::pin(async move {
             match to.send(&command, asking, lane, deadline, &sent).await {
                 Ok(reply) => {
-                    trial.succeeded();
+                    guard.succeeded();
                     Ok(reply)
                 }
-                Err(failure) => Err(Unrecorded { failure, trial }),
+                Err(failure) => Err(Unrecorded { failure, guard }),
             }
         });
         Ok(Self { node: Arc::clone(node), is_sent, reply: Some(reply) })
@@ -103,7 +103,7 @@ impl Unrecorded {
     /// redirect and an unknown script are replies of a healthy server.
     pub(super) fn record(self) {
         match self.failure {
-            Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_) => self.trial.succeeded(),
+            Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_) => self.guard.succeeded(),
             _ => {
                 self.record_final();
             }
@@ -115,9 +115,9 @@ impl Unrecorded {
         match self.failure.reason() {
             // A key of another type, or a hash of such a size, is no failure of the server.
             UnavailableReason::WrongType | UnavailableReason::OverridesTooLarge => {
-                self.trial.succeeded();
+                self.guard.succeeded();
             }
-            reason => self.trial.failed(reason),
+            reason => self.guard.failed(reason),
         }
         self.failure
     }

@@ -43,7 +43,7 @@ pub(super) struct DenyCache {
 #[derive(Default)]
 struct Set {
     /// The oldest comes first. A key has several while policies that cannot be compared share it.
-    entries: Vec<Entry>,
+    entries: Vec<CacheEntry>,
     /// The last invalidation of one of the keys. A refusal sent before it is not inserted.
     invalidated_at: Option<Instant>,
 }
@@ -51,7 +51,7 @@ struct Set {
 /// The most ways. With one, two exhausted keys in one set would evict each other at each call.
 const MAX_WAYS: usize = 8;
 
-struct Entry {
+struct CacheEntry {
     key: Box<[u8]>,
     steps: RefusalSteps,
 }
@@ -96,7 +96,7 @@ impl DenyCache {
         let Some(mut set) = self.set(key) else { return };
         let is_older = set.invalidated_at.is_some_and(|at| trip.sent <= at);
         let is_contradicted =
-            |it: &Entry| it.is_of(key) && it.steps.is_contradicted(request, outcome, trip);
+            |it: &CacheEntry| it.is_of(key) && it.steps.is_contradicted(request, outcome, trip);
         if set.entries.iter().any(is_contradicted) {
             // The units left under other policies, or for other costs, are unknown.
             set.invalidate(key, trip.answered);
@@ -132,14 +132,14 @@ impl Set {
     }
 
     /// Removes and returns the entry of the key, or a new one for which the oldest is evicted.
-    fn take(&mut self, key: &Key, policy: &Policy, ways: usize) -> Entry {
+    fn take(&mut self, key: &Key, policy: &Policy, ways: usize) -> CacheEntry {
         if let Some(at) = self.position(key, policy) {
             return self.entries.remove(at);
         }
         if self.entries.len() == ways {
             self.entries.remove(0);
         }
-        Entry { key: key.as_bytes().into(), steps: RefusalSteps::new(policy) }
+        CacheEntry { key: key.as_bytes().into(), steps: RefusalSteps::new(policy) }
     }
 
     fn invalidate(&mut self, key: &Key, now: Instant) {
@@ -148,7 +148,7 @@ impl Set {
     }
 }
 
-impl Entry {
+impl CacheEntry {
     fn is_of(&self, key: &Key) -> bool {
         *self.key == *key.as_bytes()
     }

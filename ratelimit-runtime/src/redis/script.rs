@@ -13,7 +13,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, Tier},
-    request::{self, Charged, DecidedBy, Mark, Outcome, Refund, Request},
+    request::{Charged, DecidedBy, Mark, Op, Outcome, Refund, Request},
     time::{Micros, Timestamp},
 };
 
@@ -65,7 +65,7 @@ fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
 
 /// The operation that a script executes: its first argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Op {
+enum ScriptOp {
     Peek = 0,
     Take = 1,
     Refund = 2,
@@ -97,7 +97,7 @@ pub(super) struct ScriptCall<'a> {
     policy: &'a Policy,
     /// The policy as written in the source, if an override decides.
     written: &'a Policy,
-    op: Op,
+    op: ScriptOp,
     cost: u32,
     mode: Mode,
     /// The mark of the units, which names the members that a log records. `at` is 0 except for a
@@ -110,8 +110,8 @@ impl<'a> ScriptCall<'a> {
     pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
         let Request { policy, written, op, cost, id } = request;
         let op = match op {
-            request::Op::Peek => Op::Peek,
-            request::Op::Take => Op::Take,
+            Op::Peek => ScriptOp::Peek,
+            Op::Take => ScriptOp::Take,
         };
         let mode = match id {
             Some(_) => Mode::MayBeCharged,
@@ -119,7 +119,7 @@ impl<'a> ScriptCall<'a> {
             None => Mode::Plain,
         };
         let first = match policy.algorithm() {
-            Algorithm::SlidingWindow => id.or_else(|| (op == Op::Take).then(next_id)),
+            Algorithm::SlidingWindow => id.or_else(|| (op == ScriptOp::Take).then(next_id)),
             _ => None,
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
@@ -132,19 +132,19 @@ impl<'a> ScriptCall<'a> {
         let Refund { policy, cost, mark, id } = refund;
         let script = &SCRIPTS[policy.algorithm() as usize];
         let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
-        Self { script, key, policy, written: policy, op: Op::Refund, cost, mode, mark }
+        Self { script, key, policy, written: policy, op: ScriptOp::Refund, cost, mode, mark }
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.
     pub(super) fn is_idempotent(&self) -> bool {
         let is_log = self.policy.algorithm() == Algorithm::SlidingWindow;
-        is_log && (self.op == Op::Refund || !self.policy.counts_rejected())
+        is_log && (self.op == ScriptOp::Refund || !self.policy.counts_rejected())
     }
 
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
         let Self { script, key, policy, written, op, cost, mode, mark } = *self;
-        let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == Op::Take;
+        let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
         let (name, script) =
             if attempt.send_source { ("EVAL", script.source) } else { ("EVALSHA", script.sha1) };
@@ -257,7 +257,7 @@ mod tests {
         let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
         let key = Key::compose("", &policy, b"");
         let request =
-            Request { policy: &policy, written: &policy, op: request::Op::Take, cost: 1, id: None };
+            Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
         let call = ScriptCall::decision(&key, request);
         let decode = |reply: &[i64]| {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))

@@ -21,10 +21,10 @@ pub(super) type BoxedStream = Box<dyn AsyncStream + Send + Unpin>;
 
 /// The counters of one connection's traffic.
 #[derive(Clone, Default)]
-pub(super) struct Traffic(Arc<Counts>);
+pub(super) struct Traffic(Arc<TrafficCounters>);
 
 #[derive(Default)]
-struct Counts {
+struct TrafficCounters {
     writes: AtomicU64,
     exceeded_limit: AtomicBool,
 }

@@ -11,7 +11,7 @@ fn new() -> Arc<Breaker> {
 
 fn fail(breaker: &Arc<Breaker>, times: u32) {
     for _ in 0..times {
-        breaker.trial().expect("a permitted command").failed(LOST);
+        breaker.guard().expect("a permitted command").failed(LOST);
     }
 }
 
@@ -30,31 +30,31 @@ fn assert_consistent(breaker: &Arc<Breaker>) {
         "{failures} failures"
     );
     advance(BACKOFF.longest);
-    assert!(breaker.trial().is_ok());
+    assert!(breaker.guard().is_ok());
 }
 
 /// The end of a probe.
-type End = fn(Trial);
+type End = fn(BreakerGuard);
 
-fn dropped(_: Trial) {}
+fn dropped(_: BreakerGuard) {}
 
-fn failed(trial: Trial) {
-    trial.failed(LOST);
+fn failed(guard: BreakerGuard) {
+    guard.failed(LOST);
 }
 
-fn succeeded(trial: Trial) {
-    trial.succeeded();
+fn succeeded(guard: BreakerGuard) {
+    guard.succeeded();
 }
 
 fn probe(breaker: &Arc<Breaker>, probing: &Mutex<u32>, end: End) {
-    let Ok(trial) = breaker.trial() else { return };
-    if trial.probe.is_some() {
+    let Ok(guard) = breaker.guard() else { return };
+    if guard.probe.is_some() {
         *probing.lock().unwrap() += 1;
         // Another thread may run between the two locks.
         assert_eq!(*probing.lock().unwrap(), 1, "concurrent probes");
         *probing.lock().unwrap() -= 1;
     }
-    end(trial);
+    end(guard);
 }
 
 fn one_at_a_time(ends: [End; 3]) {
@@ -86,7 +86,7 @@ fn a_reply_and_the_failure_that_opens_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD - 2);
-        let [one, other, own] = [(); 3].map(|()| breaker.trial().unwrap());
+        let [one, other, own] = [(); 3].map(|()| breaker.guard().unwrap());
         with(
             [
                 Box::new(move || failed(one)) as Box<dyn FnOnce()>,
@@ -102,10 +102,10 @@ fn a_reply_and_the_failure_that_opens_leave_it_open_or_closed() {
 fn a_reply_to_a_call_under_way_and_a_probe_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
-        let under_way = breaker.trial().unwrap();
+        let under_way = breaker.guard().unwrap();
         fail(&breaker, FAILURE_THRESHOLD);
         advance(BACKOFF.first);
-        let probe = breaker.trial().unwrap();
+        let probe = breaker.guard().unwrap();
         assert!(probe.probe.is_some());
         with([Box::new(move || succeeded(under_way)) as Box<dyn FnOnce()>], || failed(probe));
         assert_consistent(&breaker);

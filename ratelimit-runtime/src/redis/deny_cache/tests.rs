@@ -262,7 +262,7 @@ async fn a_key_takes_no_more_memory_than_its_steps() {
     }
     assert!(is_cached(&cache, "alice", 2, start + SECOND));
     // The bound in the documentation of `deny_cache`.
-    let most = size_of::<Entry>() + 8 * steps::STEP_BYTES;
+    let most = size_of::<CacheEntry>() + 8 * steps::STEP_BYTES;
     assert!(most <= 1_024, "{most} bytes and the key");
 }
 
