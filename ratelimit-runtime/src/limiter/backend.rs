@@ -69,10 +69,10 @@ impl Backend {
         caller: &Caller,
         options: Options,
     ) -> Option<Result<Outcome, UnavailableReason>> {
-        let Store::Memory(store) = &self.store else { return None };
-        let key = KeyRef::new(request.policy, caller.parts());
-        let decided = store.decide(key, request);
-        Some(decided.or_else(|reason| self.without_room(request, options, reason)))
+        match &self.store {
+            Store::Memory(store) => Some(self.decide_in(store, request, caller, options)),
+            Store::Redis(_) => None,
+        }
     }
 
     /// Decides a call.
@@ -82,12 +82,24 @@ impl Backend {
         caller: &Caller,
         options: Options,
     ) -> Result<Outcome, UnavailableReason> {
-        if let Some(decided) = self.decide_now(request, caller, options) {
-            return decided;
+        match &self.store {
+            Store::Memory(store) => self.decide_in(store, request, caller, options),
+            Store::Redis(redis) => {
+                let key = self.key(request.policy, caller);
+                redis.decide(&key, request, options.max_wait, options.on_store_error).await
+            }
         }
-        let Store::Redis(redis) = &self.store else { unreachable!("memory decides at once") };
-        let key = self.key(request.policy, caller);
-        redis.decide(&key, request, options.max_wait, options.on_store_error).await
+    }
+
+    fn decide_in(
+        &self,
+        store: &MemoryStore,
+        request: Request<'_>,
+        caller: &Caller,
+        options: Options,
+    ) -> Result<Outcome, UnavailableReason> {
+        let decided = store.decide(KeyRef::new(request.policy, caller.parts()), request);
+        decided.or_else(|reason| self.without_room(request, options, reason))
     }
 
     /// Returns the answer to a call for which memory has no room. No other store could count it.
