@@ -19,12 +19,10 @@ use axum::{
     http::{StatusCode, request::Parts},
     routing::get,
 };
+use ratelimit_dashboard::Access;
 use ratelimit_runtime::{
     Limiter, Policy, RateLimitError, URL_VARIABLE, install, rate_limit,
-    web::{
-        dashboard::{self, Access},
-        tower::{GateLayer, Identity, IdentityLayer},
-    },
+    web::tower::{GateLayer, Identity, IdentityLayer},
 };
 use tokio::net::TcpListener;
 
@@ -104,7 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/reply", get(reply))
         .route("/upload", get(async || StatusCode::NO_CONTENT).layer(GateLayer::new(UPLOAD)))
         .layer(IdentityLayer::new(Identity::plain_header("x-user")))
-        .nest_service("/ops/limits", dashboard::router(limiter.clone(), authorize));
+        .nest_service("/ops/limits", ratelimit_dashboard::router(limiter.clone(), authorize));
     tokio::spawn(call_all_the_time(limiter));
 
     let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());

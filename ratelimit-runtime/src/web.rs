@@ -19,10 +19,6 @@
     doc = "- [`actix`] converts a refusal into its response, and has a middleware that sets the caller."
 )]
 #![cfg_attr(feature = "tonic", doc = "- [`tonic`] converts a refusal into its status.")]
-#![cfg_attr(
-    feature = "dashboard",
-    doc = "- [`dashboard`] is a page for operators: the state of all limits, and their overrides."
-)]
 
 // Floor 9: may import everything but the macro support. Nothing imports it.
 
@@ -39,8 +35,6 @@ mod status;
 pub mod actix;
 #[cfg(feature = "axum")]
 pub mod axum;
-#[cfg(feature = "dashboard")]
-pub mod dashboard;
 #[cfg(feature = "tonic")]
 pub mod tonic;
 #[cfg(feature = "tower")]

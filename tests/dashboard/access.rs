@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use axum::Router;
-use ratelimit_runtime::{Enforcement, Limiter, web::dashboard};
+use ratelimit_runtime::{Enforcement, Limiter};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot};
@@ -73,7 +73,7 @@ async fn whoever_may_look_gets_the_whole_page_and_cannot_act() {
         let response = operator.client.execute(request).await.unwrap();
         assert_eq!(response.status(), 403, "{path}");
         let answer: Value = response.json().await.unwrap();
-        assert_eq!(answer["error"], "you may look at limits, but not act on them");
+        assert_eq!(answer["error"], "you may view limits, but not act on them");
     }
     assert_eq!(limiter.overrides().enforcement(), None);
 }
@@ -134,7 +134,7 @@ async fn an_action_that_the_page_has_not_sent_is_refused() {
 
 #[tokio::test]
 async fn it_is_found_at_its_path_with_a_slash_and_without() {
-    let router = || dashboard::router(Limiter::in_memory(), authorize);
+    let router = || ratelimit_dashboard::router(Limiter::in_memory(), authorize);
     let service = serve(Router::new().nest_service("/ops/limits", router())).await;
     let nested = serve(Router::new().nest("/ops/limits", router())).await;
     let root = serve(Router::new().merge(router())).await;
@@ -171,7 +171,7 @@ async fn a_shutdown_waits_no_longer_than_a_stream_lasts() {
     let (stop, stopped) = oneshot::channel::<()>();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
-    let router = dashboard::router(Limiter::in_memory(), authorize);
+    let router = ratelimit_dashboard::router(Limiter::in_memory(), authorize);
     let served = tokio::spawn(async move {
         let served = axum::serve(listener, router);
         served.with_graceful_shutdown(async { drop(stopped.await) }).await
@@ -194,7 +194,7 @@ async fn a_shutdown_waits_no_longer_than_a_stream_lasts() {
 
 #[test]
 fn a_page_that_is_made_outside_a_runtime_counts_from_its_first_request() {
-    let router = dashboard::router(Limiter::in_memory(), authorize);
+    let router = ratelimit_dashboard::router(Limiter::in_memory(), authorize);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let operator = Operator::at(serve(router).await).await;

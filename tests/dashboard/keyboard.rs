@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use fantoccini::key::Key;
 use harness::Browser;
-use ratelimit_runtime::{Policy, web::dashboard::Access};
+use ratelimit_dashboard::Access;
+use ratelimit_runtime::Policy;
 use serde_json::json;
 
 use crate::page::{Service, click, is_clean, open, until_said};

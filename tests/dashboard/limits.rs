@@ -18,7 +18,7 @@ async fn a_limit_is_steered_or_its_page_says_why_not() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
     let done = |(status, told): (u16, Value)| {
-        assert_eq!((status, &told["done"]), (200, &json!("it holds in this process")), "{told}");
+        assert_eq!((status, &told["done"]), (200, &json!("in effect in this process")), "{told}");
     };
     reply(&limiter, "alice").await.unwrap();
     reply(&limiter, "alice").await.unwrap_err();
@@ -74,7 +74,7 @@ async fn a_limit_is_steered_or_its_page_says_why_not() {
     for line in [
         "INFO message=an operator acted on a rate limit policy=\"reply\" action=\"enforcement dry_run\"",
         "policy=\"reply\" action=\"numbers {\"period\":\"1m\",\"threshold\":3}\"",
-        "policy=\"reply\" action=\"override taken back\"",
+        "policy=\"reply\" action=\"override removed\"",
         "message=an operator acted on all rate limits policy=\"*\" action=enforcement off",
     ] {
         assert!(said.replace("\\\"", "\"").contains(line), "{line} in {said}");
@@ -90,7 +90,7 @@ async fn where_another_source_says_otherwise_the_page_says_so() {
     let operator = Operator::of(&limiter).await;
     let action = json!({ "limit": "reply", "numbers": { "threshold": 9 } });
     let (status, told) = operator.act("numbers", action).await;
-    let expected = "said, but the file of overrides says otherwise, and holds before it";
+    let expected = "done, but the file of overrides sets it too, and takes precedence";
     assert_eq!((status, &told["done"]), (200, &json!(expected)));
     let told = operator.told_of("reply").await;
     assert_eq!(told["now"]["tiers"][0]["threshold"], 2);
@@ -99,7 +99,7 @@ async fn where_another_source_says_otherwise_the_page_says_so() {
     // Of the enforcement the file says nothing.
     let action = json!({ "limit": "reply", "enforcement": "off" });
     let (_, told) = operator.act("enforcement", action).await;
-    assert_eq!(told["done"], "it holds in this process");
+    assert_eq!(told["done"], "in effect in this process");
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn on_redis_the_whole_fleet_follows() {
     one.overrides().follow_redis().await.unwrap();
     other.overrides().follow_redis().await.unwrap();
     let operator = Operator::of(&one).await;
-    let in_fleet = "written to Redis; it holds in the whole fleet within a second";
+    let in_fleet = "written to Redis; in effect in the whole fleet within a second";
     let enforce = |word: Value| json!({ "limit": "reply", "enforcement": word });
     let (status, told) = operator.act("enforcement", enforce("dry_run".into())).await;
     assert_eq!((status, &told["done"]), (200, &json!(in_fleet)), "{told}");

@@ -7,10 +7,8 @@ use axum::{
     http::{HeaderValue, StatusCode, request::Parts},
     response::IntoResponse,
 };
-use ratelimit_runtime::{
-    Limiter,
-    web::dashboard::{self, Access},
-};
+use ratelimit_dashboard::Access;
+use ratelimit_runtime::Limiter;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -61,7 +59,7 @@ pub(crate) struct Operator {
 
 impl Operator {
     pub(crate) async fn of(limiter: &Limiter) -> Self {
-        Self::at(serve(dashboard::router(limiter.clone(), authorize)).await).await
+        Self::at(serve(ratelimit_dashboard::router(limiter.clone(), authorize)).await).await
     }
 
     pub(crate) async fn at(url: String) -> Self {

@@ -9,10 +9,8 @@ use axum::{
 };
 use fantoccini::{Locator, elements::Element};
 use harness::Browser;
-use ratelimit_runtime::{
-    Limiter, RateLimitError, rate_limit,
-    web::dashboard::{self, Access},
-};
+use ratelimit_dashboard::Access;
+use ratelimit_runtime::{Limiter, RateLimitError, rate_limit};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -56,7 +54,10 @@ impl Service {
         let router = Router::new()
             .route("/hello/{user}", get(hello))
             .with_state(limiter.clone())
-            .nest_service("/ops/limits", dashboard::router(limiter.clone(), move |_| access()));
+            .nest_service(
+                "/ops/limits",
+                ratelimit_dashboard::router(limiter.clone(), move |_| access()),
+            );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async { axum::serve(listener, router).await });
@@ -168,16 +169,16 @@ pub(crate) const FAINT: &str = "(() => {
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };
     const faint = [];
-    const judge = (text, ground, least) => {
+    const compare = (text, ground, least) => {
         const [high, low] = [light(text), light(ground)].sort((a, b) => b - a);
         const contrast = (high + 0.05) / (low + 0.05);
         if (!(contrast >= least)) faint.push(`${text} on ${ground}: ${contrast.toFixed(2)}`);
     };
     for (const ground of ['panel', 'sunken', 'bg']) {
-        for (const text of ['text', 'muted', 'bad', 'good', 'refused', 'rehearsed']) judge(text, ground, 4.5);
-        for (const line of ['admitted', 'repeated', 'degraded', 'undecided', 'left', 'edge', 'focus']) judge(line, ground, 3);
+        for (const text of ['text', 'muted', 'bad', 'good', 'refused', 'rehearsed']) compare(text, ground, 4.5);
+        for (const line of ['admitted', 'repeated', 'degraded', 'undecided', 'left', 'edge', 'focus']) compare(line, ground, 3);
     }
-    judge('primary-text', 'accent', 4.5);
+    compare('primary-text', 'accent', 4.5);
     sample.remove();
     return faint;
 })()";

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use harness::until;
-use ratelimit_runtime::{Enforcement, Override, web::dashboard::Access};
+use ratelimit_dashboard::Access;
+use ratelimit_runtime::{Enforcement, Override};
 use serde_json::json;
 
 use crate::page::{FAINT, Service, click, fill, is_clean, open, painted, several, until_said};
@@ -237,7 +238,7 @@ async fn several_tiers_and_several_parts_have_a_field_each() {
     fill(&browser, ".tiers > :nth-child(3) [name=period]", "1d").await;
     click(&browser, ".numbers [type=submit]").await;
     until_said(&browser, "[data-limit=several] .said", "3 per 1m, 5 per 1h, 9 per 1d").await;
-    until_said(&browser, ".card .answer", "it holds in this process").await;
+    until_said(&browser, ".card .answer", "in effect in this process").await;
     let seconds = Duration::from_secs;
     let expected =
         Override::new().tier(seconds(60), 3).tier(seconds(3_600), 5).tier(seconds(86_400), 9);

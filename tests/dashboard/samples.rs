@@ -116,10 +116,10 @@ async fn samples_tell_what_redis_did_not_decide() {
     };
     let counted = tokio::time::timeout(MINUTE, counting).await;
     assert!(counted.is_ok(), "{counts:?}, {failure}");
-    let [admitted, refused, repeated, rehearsed, degraded, undecided] = counts;
+    let [admitted, refused, repeated, dry_run, degraded, undecided] = counts;
     // Alice: one, one that Redis refused, two that it was not asked for. Bob: one by the process
     // alone, nine that it refused, and ten that it was not to decide.
-    assert_eq!((admitted, refused, repeated, rehearsed), (2, 10, 2, 0));
+    assert_eq!((admitted, refused, repeated, dry_run), (2, 10, 2, 0));
     assert_eq!((degraded, undecided), (10, 10));
     assert!(failure.is_string(), "{failure}");
 }

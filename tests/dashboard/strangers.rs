@@ -3,10 +3,8 @@
 
 use axum::{Router, http::request::Parts};
 use harness::until;
-use ratelimit_runtime::{
-    Enforcement, Limiter, RateLimitError, rate_limit,
-    web::dashboard::{self, Access},
-};
+use ratelimit_dashboard::Access;
+use ratelimit_runtime::{Enforcement, Limiter, RateLimitError, rate_limit};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -69,7 +67,7 @@ async fn status(request: RequestBuilder) -> u16 {
 #[tokio::test]
 async fn a_name_that_another_site_leads_here_gets_nothing() {
     let limiter = Limiter::in_memory();
-    let url = serve(dashboard::router(limiter.clone(), authorize)).await;
+    let url = serve(ratelimit_dashboard::router(limiter.clone(), authorize)).await;
     let port = url.trim_end_matches('/').rsplit_once(':').unwrap().1.to_owned();
     let browser = Browser::open(&url).await;
     for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::1"] {
@@ -115,7 +113,7 @@ async fn a_name_that_another_site_leads_here_gets_nothing() {
 async fn behind_a_proxy_the_page_is_served_under_its_names_and_by_any_replica() {
     let limiter = Limiter::in_memory();
     let replica = || {
-        let builder = dashboard::builder(limiter.clone(), authorize);
+        let builder = ratelimit_dashboard::builder(limiter.clone(), authorize);
         serve(builder.hosts(["ops.example", "backend"]).secret("of the fleet").router())
     };
     let browser = Browser::open(&replica().await).await;
@@ -136,7 +134,7 @@ async fn behind_a_proxy_the_page_is_served_under_its_names_and_by_any_replica() 
 #[tokio::test]
 async fn a_cookie_that_was_planted_needs_the_token_that_only_the_page_has() {
     let limiter = Limiter::in_memory();
-    let url = serve(dashboard::router(limiter.clone(), authorize)).await;
+    let url = serve(ratelimit_dashboard::router(limiter.clone(), authorize)).await;
     let browser = Browser::open(&url).await;
     let another = Browser::open(&url).await;
     let planted = "5a".repeat(32);
@@ -163,7 +161,7 @@ async fn a_cookie_that_was_planted_needs_the_token_that_only_the_page_has() {
 
 #[tokio::test]
 async fn one_viewer_leaves_room_for_the_others() {
-    let url = serve(dashboard::router(Limiter::in_memory(), authorize)).await;
+    let url = serve(ratelimit_dashboard::router(Limiter::in_memory(), authorize)).await;
     let greedy = Browser::open(&url).await;
     let mut open = Vec::new();
     let refused = loop {
@@ -213,7 +211,7 @@ async fn the_page_shows_the_conflicts_that_the_program_reports() {
     alike_again(&limiter).await.unwrap();
     different(&limiter, 3).await.unwrap();
     different_again(&limiter, 3).await.unwrap();
-    let url = serve(dashboard::router(limiter, authorize)).await;
+    let url = serve(ratelimit_dashboard::router(limiter, authorize)).await;
     let mut events = Browser::open(&url).await.events().await;
     let mut text = String::new();
     while !text.contains("\n\n") {

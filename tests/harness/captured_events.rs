@@ -11,7 +11,7 @@ use tracing::{
     span,
 };
 
-/// Writes down the runtime's events, a line each.
+/// Writes down the events of the runtime and of its page, a line each.
 #[derive(Clone, Debug, Default)]
 pub struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +32,8 @@ impl Visit for Words {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("ratelimit_runtime")
+        let crates = ["ratelimit_runtime", "ratelimit_dashboard"];
+        crates.iter().any(|name| metadata.target().starts_with(name))
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -88,11 +88,11 @@ struct Document {
 /// The table of one override.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Table {
+struct OverrideTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     enforcement: Option<Enforcement>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    period: Option<Period>,
+    period: Option<PeriodText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     threshold: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -104,16 +104,16 @@ struct Table {
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct TierTable {
-    period: Period,
+    period: PeriodText,
     threshold: u32,
 }
 
-struct Period(Duration);
+struct PeriodText(Duration);
 
-impl From<Table> for Override {
-    fn from(table: Table) -> Self {
-        let Table { enforcement, period, threshold, tiers, burst } = table;
-        let period = period.map(|Period(period)| period);
+impl From<OverrideTable> for Override {
+    fn from(table: OverrideTable) -> Self {
+        let OverrideTable { enforcement, period, threshold, tiers, burst } = table;
+        let period = period.map(|PeriodText(period)| period);
         let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold)).collect();
         Self { enforcement, period, threshold, tiers, burst }
     }
@@ -122,11 +122,13 @@ impl From<Table> for Override {
 impl Serialize for Override {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { enforcement, period, threshold, tiers, burst } = self;
-        let tier =
-            |tier: &Tier| TierTable { period: Period(tier.period()), threshold: tier.threshold() };
-        let table = Table {
+        let tier = |tier: &Tier| TierTable {
+            period: PeriodText(tier.period()),
+            threshold: tier.threshold(),
+        };
+        let table = OverrideTable {
             enforcement: *enforcement,
-            period: period.map(Period),
+            period: period.map(PeriodText),
             threshold: *threshold,
             tiers: tiers.iter().map(tier).collect(),
             burst: *burst,
@@ -152,7 +154,7 @@ impl<'de> Deserialize<'de> for Override {
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Override, A::Error> {
-                Table::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
+                OverrideTable::deserialize(MapAccessDeserializer::new(map)).map(Into::into)
             }
         }
 
@@ -178,31 +180,31 @@ impl Serialize for Enforcement {
 }
 
 /// A whole number of seconds, or a string with units.
-impl<'de> Deserialize<'de> for Period {
+impl<'de> Deserialize<'de> for PeriodText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SecondsOrText;
 
         impl Visitor<'_> for SecondsOrText {
-            type Value = Period;
+            type Value = PeriodText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number of seconds, or a string such as \"500ms\"")
             }
 
-            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Period, E> {
-                Ok(Period(Duration::from_secs(seconds)))
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<PeriodText, E> {
+                Ok(PeriodText(Duration::from_secs(seconds)))
             }
 
-            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Period, E> {
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<PeriodText, E> {
                 let seconds =
                     u64::try_from(seconds).map_err(|_| E::custom("`period` cannot be negative"))?;
                 self.visit_u64(seconds)
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Period, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PeriodText, E> {
                 let micros = ratelimit_core::period::parse(text)
                     .map_err(|why| E::custom(format_args!("`period` {why}")))?;
-                Ok(Period(Duration::from_micros(micros)))
+                Ok(PeriodText(Duration::from_micros(micros)))
             }
         }
 
@@ -211,7 +213,7 @@ impl<'de> Deserialize<'de> for Period {
 }
 
 /// Rounded up to a millisecond, the smallest unit.
-impl Serialize for Period {
+impl Serialize for PeriodText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(period) = self;
         if period.subsec_nanos() == 0 {

@@ -1,57 +1,61 @@
-//! The token that tells the page's own requests from those that another site has a browser send.
+//! The token that distinguishes the page's own requests from those that another site makes a browser
+//! send.
 //!
-//! A session is random, in a cookie that scripts cannot read. Its token is in the page, whose script
-//! sends it in a header field: the session's HMAC under a secret of the process. Whoever plants a
-//! cookie in a browser does not know its token.
+//! A session is random, in a cookie that scripts cannot read. Its token is the session's HMAC under a
+//! secret of the process. The page contains the token, and its script sends it in a header. A site that
+//! plants a cookie in a browser does not know its token.
 
 use std::{fmt::Write, hint::black_box};
 
-use ::axum::http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
 use once_cell::sync::OnceCell;
 use sha2::{Digest, Sha256};
 
-use super::Failed;
+use crate::ActionError;
 
 const COOKIE: &str = "ratelimit-session";
-const FIELD: &str = "x-ratelimit-token";
+const HEADER: &str = "x-ratelimit-token";
 const BYTES: usize = 32;
 
-/// What tokens are made with.
+/// The secret of tokens.
 #[derive(Default)]
 pub(super) struct Secret(OnceCell<[u8; BYTES]>);
 
 impl Secret {
-    /// The same for all processes that are given the same text.
+    /// Returns a secret that is the same in all processes with the same text.
     pub(super) fn shared(text: &str) -> Self {
         Self(OnceCell::with_value(Sha256::digest(text).into()))
     }
 
-    /// The token of a session.
-    pub(super) fn token(&self, session: &str) -> Result<String, Failed> {
+    /// Returns the token of a session.
+    pub(super) fn token(&self, session: &str) -> Result<String, ActionError> {
         let key = self.0.get_or_try_init(random)?;
         Ok(hex(&hmac(key, session.as_bytes())))
     }
 
-    /// Returns an error unless the page sends this action.
-    pub(super) fn check(&self, parts: &Parts) -> Result<(), Failed> {
+    /// Returns an error unless the page has sent this action.
+    pub(super) fn check(&self, parts: &Parts) -> Result<(), ActionError> {
         let headers = &parts.headers;
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let media = text(header::CONTENT_TYPE.as_str()).and_then(|value| value.split(';').next());
         if !media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
-            return Err(Failed::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an action is JSON"));
+            return Err(ActionError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "an action is JSON"));
         }
-        // Browsers leave it out where there is no TLS; then there is the origin.
+        // Browsers omit it without TLS; the origin is checked then.
         if headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin") {
-            return Err(Failed::new(StatusCode::FORBIDDEN, "the request comes from another site"));
+            return Err(ActionError::new(
+                StatusCode::FORBIDDEN,
+                "the request comes from another site",
+            ));
         }
-        let sent = text(FIELD).unwrap_or_default();
+        let sent = text(HEADER).unwrap_or_default();
         for session in sessions(headers) {
             if is_equal(&self.token(session)?, sent) {
                 return Ok(());
             }
         }
-        Err(Failed::new(
+        Err(ActionError::new(
             StatusCode::FORBIDDEN,
             "the request does not have the token of the page; load the page again",
         ))
@@ -69,20 +73,20 @@ fn hmac(key: &[u8; BYTES], message: &[u8]) -> [u8; BYTES] {
     Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
 }
 
-/// The session that the request's cookie has.
+/// Returns the session in the request's cookies.
 pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
     sessions(headers).next()
 }
 
-pub(super) fn new_session() -> Result<String, Failed> {
+pub(super) fn new_session() -> Result<String, ActionError> {
     random().map(|bytes| hex(&bytes))
 }
 
-fn random() -> Result<[u8; BYTES], Failed> {
+fn random() -> Result<[u8; BYTES], ActionError> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| {
         tracing::warn!(%error, "the system has no random numbers for a token");
-        Failed::new(StatusCode::INTERNAL_SERVER_ERROR, "no token could be made")
+        ActionError::new(StatusCode::INTERNAL_SERVER_ERROR, "no token could be made")
     })?;
     Ok(bytes)
 }
@@ -94,26 +98,26 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The value of `Set-Cookie`. Without a `Path` the cookie is for the page's folder as the browser
-/// knows it, also behind a proxy that maps the path to another.
+/// Returns the value of `Set-Cookie`. Without a `Path`, the cookie is for the page's folder as the
+/// browser sees it, also behind a proxy that maps the path to another.
 pub(super) fn cookie(session: &str, parts: &Parts) -> String {
     let secure = if came_by_https(parts) { "; Secure" } else { "" };
     format!("{COOKIE}={session}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// A sender that lies about this only harms itself.
+/// A sender that forges this only harms itself.
 fn came_by_https(parts: &Parts) -> bool {
-    let says = |name: &str, word: &str| {
+    let has = |name: &str, word: &str| {
         let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
         value.is_some_and(|value| value.to_ascii_lowercase().contains(word))
     };
     parts.uri.scheme_str() == Some("https")
-        || says("x-forwarded-proto", "https")
-        || says("forwarded", "proto=https")
-        || says("forwarded", "proto=\"https\"")
+        || has("x-forwarded-proto", "https")
+        || has("forwarded", "proto=https")
+        || has("forwarded", "proto=\"https\"")
 }
 
-/// The well-formed sessions in the request's cookies.
+/// Returns the well-formed sessions in the request's cookies.
 fn sessions(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
     lines
@@ -122,7 +126,7 @@ fn sessions(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter(|text| text.len() == 2 * BYTES && text.bytes().all(|it| it.is_ascii_hexdigit()))
 }
 
-/// Compares in a time that does not depend on where the texts differ.
+/// Compares in a time that does not depend on the first difference.
 fn is_equal(token: &str, sent: &str) -> bool {
     let pairs = token.bytes().zip(sent.bytes());
     let differs = pairs.fold(0, |differs, (one, other)| black_box(differs | (one ^ other)));
@@ -131,7 +135,7 @@ fn is_equal(token: &str, sent: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ::axum::http::Request;
+    use axum::http::Request;
 
     use super::*;
 
@@ -141,7 +145,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        secret.check(&parts).err().map(|Failed(status, _)| status.as_u16())
+        secret.check(&parts).err().map(|ActionError(status, _)| status.as_u16())
     }
 
     #[test]
@@ -152,7 +156,7 @@ mod tests {
         let cookie = format!("{COOKIE}={session}");
         let several = format!("session=1; {COOKIE}={}; {COOKIE}={session}", "5b".repeat(BYTES));
         let json = ("content-type", "application/json");
-        let sent = (FIELD, token.as_str());
+        let sent = (HEADER, token.as_str());
         let with = |more: &[(&'static str, &'static str)]| {
             let mut fields = vec![json, sent, ("cookie", &cookie)];
             fields.extend(more);
@@ -166,9 +170,9 @@ mod tests {
         assert_eq!(check(&[json, sent, ("cookie", &several)]), None);
         assert_eq!(check(&[json, sent]), Some(403));
         assert_eq!(check(&[json, ("cookie", &cookie)]), Some(403));
-        assert_eq!(check(&[json, (FIELD, &session), ("cookie", &cookie)]), Some(403));
-        assert_eq!(check(&[json, (FIELD, &token[2..]), ("cookie", &cookie)]), Some(403));
-        assert_eq!(check(&[json, (FIELD, ""), ("cookie", "ratelimit-session=")]), Some(403));
+        assert_eq!(check(&[json, (HEADER, &session), ("cookie", &cookie)]), Some(403));
+        assert_eq!(check(&[json, (HEADER, &token[2..]), ("cookie", &cookie)]), Some(403));
+        assert_eq!(check(&[json, (HEADER, ""), ("cookie", "ratelimit-session=")]), Some(403));
         assert_eq!(check(&[sent, ("cookie", &cookie)]), Some(415));
         assert_eq!(check(&[("content-type", "text/plain"), sent, ("cookie", &cookie)]), Some(415));
         // Another process accepts it if it has the same secret.

@@ -1,4 +1,4 @@
-//! What all limits did, second by second: the history that plots show.
+//! The calls of all limits, second by second: the history that plots show.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -6,17 +6,15 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use ratelimit_runtime::{
+    Override, Overrides, Policy,
+    stats::{self, DecidedBy, PolicyStats, Verdict},
+};
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
-use crate::{
-    overrides::{Override, Overrides},
-    policy::Policy,
-    telemetry::stats::{self, DecidedBy, PolicyStats, Verdict},
-};
-
-/// Five minutes.
-const MOST_SAMPLES: usize = 300;
+/// The number of samples that are kept: five minutes.
+const MAX_SAMPLES: usize = 300;
 
 /// The samples of the last minutes.
 #[derive(Default)]
@@ -32,41 +30,40 @@ struct History {
     before: HashMap<&'static str, Before>,
 }
 
-/// What was known of a limit when the latest sample was taken.
+/// The state of a limit at the latest sample.
 #[derive(Default)]
 struct Before {
     counts: Counts,
-    /// The limit that the latest call was decided by.
+    /// The effective policy of the latest call.
     latest: Option<Policy>,
-    /// The same, when no override gave it other numbers.
+    /// The policy of the latest call without an override of its values.
     written: Option<Policy>,
-    /// An override gave it other numbers.
-    was_renumbered: bool,
+    /// `true` if an override changed the values.
+    was_changed: bool,
 }
 
-/// What happened since the sample before.
+/// The calls since the sample before.
 #[derive(Serialize)]
 pub(super) struct Sample {
-    /// Samples are numbered, from 1 on.
+    /// The number of the sample, from 1 on.
     pub(super) number: u64,
-    /// When it was taken, in milliseconds since 1970.
+    /// The time of the sample, in milliseconds since 1970.
     at: u64,
     /// The time since the sample before, in milliseconds.
     span: u64,
     /// The limits that were called.
-    limits: BTreeMap<&'static str, Seen>,
+    limits: BTreeMap<&'static str, LimitSample>,
 }
 
 #[derive(Serialize)]
-struct Seen {
+struct LimitSample {
     counts: Counts,
     /// The smallest share of the units that was left to a caller.
     left: Option<f64>,
 }
 
-/// Calls: admitted, refused, refused by what this process remembers, let through by a dry run,
-/// decided without the store, not decided. Of these the fifth counts calls that the others count
-/// too.
+/// Numbers of calls: admitted, refused by the store, refused by the deny cache, passed in a dry run,
+/// decided without the store, not decided. The fifth number counts calls that are in the others too.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Counts([u64; 6]);
 
@@ -97,10 +94,10 @@ impl Counts {
 }
 
 impl Samples {
-    /// Takes the next sample.
-    pub(super) fn take(&self, overrides: &Overrides) {
-        let renumbered = overrides.list();
-        let is_renumbered = |name: &str| renumbered.get(name).is_some_and(Override::changes_limits);
+    /// Records the next sample.
+    pub(super) fn record(&self, overrides: &Overrides) {
+        let overrides = overrides.list();
+        let is_changed = |name: &str| overrides.get(name).is_some_and(Override::changes_limits);
         let mut history = self.history();
         let now = Instant::now();
         let is_first = history.taken.is_none();
@@ -110,17 +107,17 @@ impl Samples {
             let (name, counts) = (stats.name(), Counts::of(&stats));
             let before = history.before.entry(name).or_default();
             let since = counts.since(before.counts);
-            let renumbered_now = is_renumbered(name);
+            let is_changed = is_changed(name);
             let is_called = since != Counts::default();
-            if is_called && !renumbered_now && !before.was_renumbered {
+            if is_called && !is_changed && !before.was_changed {
                 before.written = stats.policy().copied();
             }
-            before.was_renumbered = renumbered_now;
+            before.was_changed = is_changed;
             before.counts = counts;
             before.latest = stats.policy().copied();
-            // What others have counted before the page was there is no sample.
+            // Calls that were counted before the page was made are no sample.
             if is_called && !is_first {
-                limits.insert(name, Seen { counts: since, left: stats.least_share_left() });
+                limits.insert(name, LimitSample { counts: since, left: stats.least_share_left() });
             }
         }
         history.taken = Some(now);
@@ -131,7 +128,7 @@ impl Samples {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
         let span = u64::try_from(span).unwrap_or(u64::MAX);
-        if history.samples.len() == MOST_SAMPLES {
+        if history.samples.len() == MAX_SAMPLES {
             history.samples.pop_front();
         }
         history.samples.push_back(Arc::new(Sample { number, at, span, limits }));
@@ -139,23 +136,23 @@ impl Samples {
         self.latest.send_replace(number);
     }
 
-    /// The samples from this number on that are still there.
+    /// Returns the samples from this number on that are still kept.
     pub(super) fn from(&self, number: u64) -> Vec<Arc<Sample>> {
         let history = self.history();
         history.samples.iter().filter(|sample| sample.number >= number).cloned().collect()
     }
 
-    /// Tells of each new sample.
+    /// Returns a receiver of the number of each new sample.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
     }
 
-    /// The limit that the latest call of this name was decided by.
+    /// Returns the effective policy of the latest call of this limit.
     pub(super) fn latest_policy(&self, name: &str) -> Option<Policy> {
         self.history().before.get(name)?.latest
     }
 
-    /// The same, when no override gave it other numbers.
+    /// Returns the policy of the latest call that had no override of its values.
     pub(super) fn written_policy(&self, name: &str) -> Option<Policy> {
         self.history().before.get(name)?.written
     }

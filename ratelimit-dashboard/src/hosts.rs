@@ -1,17 +1,17 @@
 //! The host names that the page is served under.
 //!
-//! A site can have its own name lead to an address in this network (DNS rebinding). Its scripts are
-//! then of the page's origin, read all of it, and are let in by a hook that judges by the peer. They
+//! A site can point its own name at an address in this network (DNS rebinding). Its scripts are then of
+//! the page's origin and can read it, and a hook that decides by the peer's address admits them. They
 //! cannot choose the `Host` that the browser sends.
 
 use std::net::IpAddr;
 
-use ::axum::http::request::Parts;
-use http::{HeaderMap, StatusCode, header, uri::Authority};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header, uri::Authority};
 
-use super::Failed;
+use crate::ActionError;
 
-/// Names that are served besides those that lead to this machine everywhere.
+/// Names that are served besides those of this machine.
 #[derive(Debug, Default)]
 pub(super) struct Hosts(Vec<Box<str>>);
 
@@ -20,16 +20,15 @@ impl Hosts {
         self.0.extend(names.into_iter().map(|name| name.as_ref().trim_end_matches('.').into()));
     }
 
-    /// Returns an error if the request asks for a name that is not served, or comes from a page of
-    /// another origin.
-    pub(super) fn check(&self, parts: &Parts) -> Result<(), Failed> {
+    /// Returns an error if the request is for a name that is not served, or from a page of another
+    /// origin.
+    pub(super) fn check(&self, parts: &Parts) -> Result<(), ActionError> {
         let asked: Option<Vec<Authority>> = asked(parts).collect();
         let asked =
             asked.filter(|asked| !asked.is_empty() && asked.iter().all(|it| self.serves(it)));
         let Some(asked) = asked else {
-            let why =
-                "the page is not served under this host name; have its builder name it in `hosts`";
-            return Err(Failed::new(StatusCode::MISDIRECTED_REQUEST, why));
+            let why = "the page is not served under this host name; add it by `hosts` of the page's builder";
+            return Err(ActionError::new(StatusCode::MISDIRECTED_REQUEST, why));
         };
         if parts.headers.get_all(header::ORIGIN).iter().all(|origin| {
             let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
@@ -38,7 +37,7 @@ impl Hosts {
         }) {
             return Ok(());
         }
-        Err(Failed::new(StatusCode::FORBIDDEN, "the request comes from another site"))
+        Err(ActionError::new(StatusCode::FORBIDDEN, "the request comes from another site"))
     }
 
     fn serves(&self, asked: &Authority) -> bool {
@@ -46,7 +45,7 @@ impl Hosts {
             return false;
         }
         let host = host(asked).to_ascii_lowercase();
-        // No name stands between a browser and an address.
+        // A rebound name is no address.
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         address.unwrap_or(&host).parse::<IpAddr>().is_ok()
             || host == "localhost"
@@ -63,20 +62,20 @@ fn host(authority: &Authority) -> &str {
     authority.host().trim_end_matches('.')
 }
 
-/// All that say which host is asked, none where one of them cannot be read.
+/// Returns the hosts that the request is for; `None` for one that cannot be parsed.
 fn asked(parts: &Parts) -> impl Iterator<Item = Option<Authority>> {
     let fields = |headers: &HeaderMap| {
         let lines = headers.get_all(header::HOST).iter();
         lines.map(|host| host.to_str().ok()?.parse().ok()).collect::<Vec<_>>()
     };
-    // Where HTTP/2 has it.
+    // HTTP/2 has it here.
     let target = parts.uri.authority().cloned();
     fields(&parts.headers).into_iter().chain(target.map(Some))
 }
 
 #[cfg(test)]
 mod tests {
-    use ::axum::http::Request;
+    use axum::http::Request;
 
     use super::*;
 
@@ -88,7 +87,7 @@ mod tests {
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut hosts = Hosts::default();
         hosts.add(names);
-        hosts.check(&parts).err().map(|Failed(status, _)| status.as_u16())
+        hosts.check(&parts).err().map(|ActionError(status, _)| status.as_u16())
     }
 
     #[test]
@@ -117,7 +116,7 @@ mod tests {
         let origin = |origin| status(&["ops"], "/", &[("host", "localhost:1"), ("origin", origin)]);
         assert_eq!(origin("http://localhost:1"), None);
         assert_eq!(origin("https://LOCALHOST:1"), None);
-        // A proxy in front has it asked for under a name of its own.
+        // A proxy in front uses a name of its own.
         assert_eq!(origin("https://ops"), None);
         for other in ["http://localhost:2", "http://127.0.0.1:1", "https://evil", "null", "", "x"] {
             assert_eq!(origin(other), Some(403), "{other}");

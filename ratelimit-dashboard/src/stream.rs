@@ -1,4 +1,4 @@
-//! The events that keep a page up to date.
+//! The event stream that keeps a page up to date.
 
 use std::{
     convert::Infallible,
@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use ::axum::{
+use axum::http::StatusCode;
+use axum::{
     extract::State,
     http::HeaderMap,
     response::{
@@ -17,59 +18,61 @@ use ::axum::{
     },
 };
 use futures_core::Stream;
-use http::StatusCode;
 use once_cell::sync::Lazy;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Dashboard, Failed, token, viewers::Place};
+use crate::{ActionError, Dashboard, token, viewers::OpenStream};
 
-/// After this long the page asks anew: a server that shuts down waits no longer for it, and whoever
-/// may no longer see it is turned away.
+/// The lifetime of a stream, after which the page requests another one. A server that shuts down waits
+/// no longer than that, and a withdrawn right ends by then.
 const LIFETIME: Duration = Duration::from_secs(10);
 
-/// How soon the page asks anew.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The pause before the page requests the next stream.
+const RETRY: Duration = Duration::from_millis(200);
 
-/// Sample numbers of another process mean nothing here.
+/// The prefix of event ids: sample numbers of another process are not ours.
 static PROCESS: Lazy<String> = Lazy::new(|| format!("{:016x}", fastrand::u64(..)));
 
 pub(super) async fn events(
     State(dashboard): State<Arc<Dashboard>>,
     headers: HeaderMap,
-) -> Result<Response, Failed> {
+) -> Result<Response, ActionError> {
     let Some(session) = token::session(&headers) else {
-        return Err(Failed::new(StatusCode::FORBIDDEN, "events are for the page; load it first"));
+        return Err(ActionError::new(
+            StatusCode::FORBIDDEN,
+            "events are for the page; load it first",
+        ));
     };
-    let place = dashboard.viewers.enter(session)?;
-    // Few, so that a page which does not read holds up only itself.
+    let open = dashboard.viewers.enter(session)?;
+    // A small buffer, so that a page that does not read delays only itself.
     let (sender, receiver) = mpsc::channel(4);
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(number);
-    tokio::spawn(feed(dashboard, last, sender, place));
+    tokio::spawn(feed(dashboard, last, sender, open));
     let events = Sse::new(Events(receiver)).keep_alive(KeepAlive::new());
-    // Proxies that collect responses before they pass them on are told not to.
+    // Asks proxies not to buffer the response.
     Ok(([("x-accel-buffering", "no")], events).into_response())
 }
 
-/// Sends what is new until the page is gone or the time is over.
+/// Sends changes until the page is gone or the lifetime is over.
 async fn feed(
     dashboard: Arc<Dashboard>,
     mut last: Option<u64>,
     sender: mpsc::Sender<Event>,
-    _place: Place,
+    _open: OpenStream,
 ) {
     let end = Instant::now() + LIFETIME;
     let mut latest = dashboard.samples.subscribe();
-    let mut told = String::new();
+    let mut sent = String::new();
     loop {
         latest.mark_unchanged();
         let mut events = Vec::new();
         let view = serde_json::to_string(&dashboard.view()).unwrap_or_default();
-        if view != told {
-            events.push(Event::default().event("limits").retry(PAUSE).data(&view));
-            told = view;
+        if view != sent {
+            events.push(Event::default().event("limits").retry(RETRY).data(&view));
+            sent = view;
         }
         let samples = dashboard.samples.from(last.map_or(0, |last| last.saturating_add(1)));
-        // Of a page that was away for too long, the gap stays empty.
+        // A page that was away for too long gets no samples for the gap.
         let kind = if last.is_none() { "history" } else { "samples" };
         if last.is_none() || !samples.is_empty() {
             last = Some(samples.last().map_or(last.unwrap_or(0), |sample| sample.number));
@@ -89,7 +92,7 @@ async fn feed(
     }
 }
 
-/// The number of the sample that the page has seen last, if this process has taken it.
+/// Returns the number of the latest sample that the page has, if it is of this process.
 fn number(id: &str) -> Option<u64> {
     let (process, number) = id.split_once('-')?;
     number.parse().ok().filter(|_| process == *PROCESS)

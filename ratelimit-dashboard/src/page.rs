@@ -2,17 +2,17 @@
 
 use std::{fmt::Write, sync::Arc};
 
-use ::axum::{
+use axum::http::header;
+use axum::{
     Extension, Router,
     extract::{OriginalUri, Request, State},
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::header;
 
-use super::{Dashboard, Failed, access::MayAct, token};
+use crate::{ActionError, Dashboard, access::MayAct, token};
 
-/// What the page loads, by its name and type.
+/// The files that the page loads: path, type, text.
 const FILES: [(&str, &str, &str); 12] = [
     ("/api.js", JAVASCRIPT, include_str!("page/api.js")),
     ("/caller.js", JAVASCRIPT, include_str!("page/caller.js")),
@@ -44,14 +44,14 @@ async fn page(
     Extension(MayAct(may_act)): Extension<MayAct>,
     OriginalUri(uri): OriginalUri,
     request: Request,
-) -> Result<Response, Failed> {
+) -> Result<Response, ActionError> {
     let (parts, _) = request.into_parts();
     let session = match token::session(&parts.headers) {
-        // Other tabs go on with theirs.
+        // Other tabs use it.
         Some(session) => session.to_owned(),
         None => token::new_session()?,
     };
-    // Who only looks needs none.
+    // A viewer needs none.
     let token = if may_act { dashboard.secret.token(&session)? } else { String::new() };
     let text = PAGE
         .replace("{{base}}", &base(uri.path()))
@@ -65,15 +65,14 @@ async fn page(
     Ok((fields, text).into_response())
 }
 
-/// Where the page's files are, seen from the path it is asked for under, with a slash at its end or
-/// without.
+/// Returns the base of the page's files, relative to the request's path, which may end with a slash.
 fn base(path: &str) -> String {
     let last = path.rsplit('/').next().unwrap_or_default();
     let mut base = String::from("./");
     for character in last.chars() {
         match character {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '.' | '_' | '~' | '%' => base.push(character),
-            // Of what else a path may have, nothing is left to mean something in HTML.
+            // No other character of a path may have a meaning in HTML.
             other => {
                 let mut bytes = [0; 4];
                 for byte in other.encode_utf8(&mut bytes).bytes() {

@@ -1,40 +1,40 @@
-//! Who may do what, asked for every request; and the header fields of every response.
+//! The access of each request's sender, and the headers of each response.
 
 use std::sync::Arc;
 
-use ::axum::{
+use axum::http::{HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use axum::{
     extract::{Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, StatusCode, header, request::Parts};
 
-use super::{Dashboard, Failed};
+use crate::{ActionError, Dashboard};
 
-/// What the sender of a request may do with the page.
+/// The access of a request's sender to the page.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Access {
-    /// Nothing: 403.
+    /// None: 403.
     Denied,
-    /// Nothing, and this is the response: a redirect to a login, or a 401 that asks for one.
+    /// None, with this response: a redirect to a login, or a 401.
     Instead(Response),
-    /// See the limits and what they do.
+    /// View limits and their calls.
     View,
-    /// Also change limits, and look up callers.
+    /// View and change limits, and look callers up.
     Act,
 }
 
-/// Whether the page may show what acts; for the handlers behind [`guard`].
+/// `true` if the sender may act; set by [`guard`] for the handlers behind it.
 #[derive(Clone, Copy)]
 pub(super) struct MayAct(pub(super) bool);
 
-/// The files of the page are all it may load, and nothing may frame it.
+/// The page may load its own files only, and nothing may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'self'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-const FIELDS: [(HeaderName, HeaderValue); 6] = [
+const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
@@ -62,22 +62,22 @@ pub(super) async fn guard(
             next.run(request).await
         }
     };
-    for (name, value) in FIELDS {
-        // The hook's own response may say otherwise.
+    for (name, value) in HEADERS {
+        // Headers of the hook's own response win.
         response.headers_mut().entry(name).or_insert(value);
     }
     response
 }
 
 impl Dashboard {
-    /// Returns what the sender may do with the page, or why the request gets no further.
-    fn admit(&self, parts: &Parts) -> Result<Access, Failed> {
+    /// Returns the sender's access, or the error of a request that is not served.
+    fn admit(&self, parts: &Parts) -> Result<Access, ActionError> {
         self.hosts.check(parts)?;
         let access = (self.authorize)(parts);
         match access {
             Access::Denied => Err(refused("you may not see this page")),
             Access::View if !parts.method.is_safe() => {
-                Err(refused("you may look at limits, but not act on them"))
+                Err(refused("you may view limits, but not act on them"))
             }
             Access::Act if !parts.method.is_safe() => {
                 self.secret.check(parts)?;
@@ -88,6 +88,6 @@ impl Dashboard {
     }
 }
 
-fn refused(why: &str) -> Failed {
-    Failed::new(StatusCode::FORBIDDEN, why)
+fn refused(why: &str) -> ActionError {
+    ActionError::new(StatusCode::FORBIDDEN, why)
 }

@@ -1,0 +1,134 @@
+//! One caller of one limit, named by an operator: the quota that is left, and a reset.
+//!
+//! The caller is neither logged nor part of an answer.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
+use ratelimit_runtime::{Caller, Check, OnStoreError, Policy, RateLimitError};
+use serde::{Deserialize, Serialize};
+
+use crate::{ActionError, Dashboard, actions, json, limits::KnownLimit};
+
+/// The number of parts that a caller may have.
+const MAX_PARTS: usize = 16;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LookupRequest {
+    limit: String,
+    caller: Vec<CallerPart>,
+}
+
+/// One part of a caller, or a mark before the parts that follow.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CallerPart {
+    Text(String),
+    /// `Option::None`.
+    None,
+    /// The caller of all calls that have none.
+    Shared,
+    /// The mark of an alternative extractor of an identity.
+    Or,
+    /// A text of which keys contain the digest, such as a header.
+    Digest(String),
+}
+
+/// The quota of a caller. Times are in milliseconds.
+#[derive(Serialize)]
+struct CallerQuota {
+    remaining: u32,
+    threshold: u32,
+    period: f64,
+    /// Until the next call is admitted; 0 is now.
+    next: f64,
+    /// Until the full quota is back.
+    reset: f64,
+}
+
+pub(super) async fn look_up(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<Response, ActionError> {
+    let (known, caller) = dashboard.named(&body)?;
+    tracing::info!(policy = known.name, action = "look up", "an operator looked up a caller");
+    dashboard.quota(&known, caller).await
+}
+
+pub(super) async fn reset(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<Response, ActionError> {
+    let (known, caller) = dashboard.named(&body)?;
+    let policy = known.policy.ok_or_else(not_called)?;
+    dashboard.limiter.reset(&policy, caller.clone()).await.map_err(|why| failed(&why))?;
+    tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
+    if known.values.is_none() {
+        return Ok(json(&serde_json::json!({})));
+    }
+    dashboard.quota(&known, caller).await
+}
+
+impl Dashboard {
+    /// Returns the limit and the caller that a request names.
+    fn named(&self, body: &Bytes) -> Result<(KnownLimit, Caller), ActionError> {
+        let LookupRequest { limit, caller: parts } = actions::parse(body)?;
+        let known = self.find(&limit).ok_or_else(actions::unknown)?;
+        let is_short = parts.len() <= MAX_PARTS;
+        let caller = is_short.then(|| caller(&parts)).flatten().ok_or_else(|| {
+            let why = format!("a caller has 1 to {MAX_PARTS} parts");
+            ActionError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+        })?;
+        Ok((known, caller))
+    }
+
+    async fn quota(&self, known: &KnownLimit, caller: Caller) -> Result<Response, ActionError> {
+        let policy = known.values.ok_or_else(not_called)?;
+        let left = self.peek(&policy, &caller).cost(0).await.map_err(|why| failed(&why))?;
+        let next = match self.peek(&policy, &caller).await {
+            Ok(_) => Duration::ZERO,
+            Err(RateLimitError::Exceeded(refused)) => refused.retry_after(),
+            Err(error) => return Err(failed(&error)),
+        };
+        let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
+        Ok(json(&CallerQuota {
+            remaining: left.remaining(),
+            threshold: left.threshold(),
+            period: millis(left.period()),
+            next: millis(next),
+            reset: millis(left.reset_after()),
+        }))
+    }
+
+    /// Peeks at the store alone: the counts of this process while Redis fails are others.
+    fn peek<'a>(&'a self, policy: &'a Policy, caller: &Caller) -> Check<'a> {
+        self.limiter.peek(policy, caller.clone()).on_store_error(OnStoreError::Deny)
+    }
+}
+
+/// Returns the caller of these parts; `None` if there is none, or none after a mark.
+fn caller(parts: &[CallerPart]) -> Option<Caller> {
+    let (first, rest) = parts.split_first()?;
+    let first = match first {
+        CallerPart::Text(text) => Caller::from(text),
+        CallerPart::None => Caller::none(),
+        CallerPart::Shared => Caller::shared(),
+        CallerPart::Digest(text) => Caller::digest(text),
+        CallerPart::Or => return caller(rest).map(Caller::alternative),
+    };
+    if rest.is_empty() { Some(first) } else { Some(first.join(&caller(rest)?)) }
+}
+
+fn not_called() -> ActionError {
+    let why = "the values of this limit come with its calls, and this process has seen none yet";
+    ActionError::new(StatusCode::CONFLICT, why)
+}
+
+fn failed(error: &RateLimitError) -> ActionError {
+    let status = match error {
+        RateLimitError::InvalidPolicy(_) | RateLimitError::TooLarge(_) => StatusCode::CONFLICT,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    ActionError::new(status, error.to_string())
+}

@@ -1,0 +1,252 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Where it is served
+//!
+//! With `nest_service` the page is at `/ops/limits` and at `/ops/limits/`; with `nest` axum answers
+//! only the former. It can also be the router of a port of its own. All of its URLs are relative.
+//!
+//! It is served under IP addresses and the names of this machine (`localhost`), and under further
+//! names once they are set. A request under another name is refused with 421: another site could
+//! point its own name here (DNS rebinding).
+//!
+//! ```no_run
+//! # use axum::{Router, http::request::Parts};
+//! # use ratelimit_dashboard::Access;
+//! # use ratelimit_runtime::Limiter;
+//! # fn authorize(_: &Parts) -> Access { Access::Denied }
+//! # fn router(limiter: Limiter) -> Router {
+//! ratelimit_dashboard::builder(limiter, authorize).hosts(["ops.example.org"]).router()
+//! # }
+//! ```
+//!
+//! Behind a proxy that changes `Host`, set both: the name that it sends, and the one in the browser.
+//!
+//! # Who may see it
+//!
+//! There is no page without a hook that decides for each request: nothing, view, or act. That includes
+//! scripts, styles and the event stream. A hook cannot await. Look a session up in a layer further out,
+//! and leave the result in the request's extensions. An event stream ends after ten seconds and is
+//! requested anew, so that a right that was withdrawn is gone by then.
+//!
+//! # Where an action takes effect
+//!
+//! In the whole fleet if the limiter [follows](ratelimit_runtime::Overrides::follow_redis) the overrides
+//! on Redis, else in this process. The page shows which.
+//!
+//! # What it protects against
+//!
+//! - Requests that another site makes a browser send: `Host` is a name that is served, and `Origin`, if
+//!   it is sent, is the page's. An action is a `POST` of JSON, its `Sec-Fetch-Site`, if any, is
+//!   `same-origin`, and it carries the page's token. The token is an HMAC of the session under a secret
+//!   of the process. The session is random and in a cookie (`SameSite=Strict`, `HttpOnly`). Replicas
+//!   behind a balancer accept each other's tokens if they share a
+//!   [`secret`](DashboardBuilder::secret).
+//! - Scripts: the `Content-Security-Policy` allows the page's own files and nothing inline. Names of
+//!   limits and texts of errors enter the page as text only. It cannot be framed, and loads nothing
+//!   from anywhere else.
+//! - Leaks of callers: a caller that is looked up is sent in a body, never in a URL, and is neither
+//!   logged nor part of an answer. No caller is listed. Actions are logged at `info` with the limit and
+//!   the action; a span of a layer further out adds the operator.
+//! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer has at
+//!   most 8 event streams, and all viewers together 256. Trials are counted for at most 256 keys.
+//!
+//! TLS is up to the service. The cookie is `Secure` if the request came by https: by its own URI,
+//! `X-Forwarded-Proto` or `Forwarded`.
+//!
+//! # What it shows
+//!
+//! One process. Behind a balancer each replica has a page of its own, which names the process; route a
+//! session to one replica to follow it. Calls are counted from the moment the router is made, by the
+//! limits' names, for all limiters of the process. See [`stats`] for the cost.
+//!
+//! A graceful shutdown waits for open event streams as for any response: at most ten seconds.
+
+mod access;
+mod actions;
+mod callers;
+mod hosts;
+mod limits;
+mod page;
+mod samples;
+mod stream;
+mod token;
+mod trial;
+mod viewers;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::{StatusCode, request::Parts},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use ratelimit_runtime::{Limiter, stats};
+use tokio::sync::Mutex;
+
+pub use self::access::Access;
+use self::{hosts::Hosts, samples::Samples, token::Secret, trial::Trial, viewers::Viewers};
+
+/// The largest body of an action, in bytes.
+const MAX_BODY: usize = 16 * 1024;
+
+/// The time between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the page for the limits of `limiter`: that of the [`builder`] with its defaults.
+pub fn router<A>(limiter: Limiter, authorize: A) -> Router
+where
+    A: Fn(&Parts) -> Access + Send + Sync + 'static,
+{
+    builder(limiter, authorize).router()
+}
+
+/// Returns the settings of the page for the limits of `limiter`.
+///
+/// `authorize` is called for every request to a served host, before anything else is checked.
+pub fn builder<A>(limiter: Limiter, authorize: A) -> DashboardBuilder
+where
+    A: Fn(&Parts) -> Access + Send + Sync + 'static,
+{
+    DashboardBuilder {
+        limiter,
+        authorize: Box::new(authorize),
+        hosts: Hosts::default(),
+        secret: Secret::default(),
+    }
+}
+
+/// Settings of the page; made by [`builder`].
+#[must_use = "a builder does nothing until `router` makes the page"]
+pub struct DashboardBuilder {
+    limiter: Limiter,
+    authorize: Hook,
+    hosts: Hosts,
+    secret: Secret,
+}
+
+type Hook = Box<dyn Fn(&Parts) -> Access + Send + Sync>;
+
+impl DashboardBuilder {
+    /// Serves the page under these host names as well, without ports. IP addresses, `localhost` and
+    /// names that end in `.localhost` are always served.
+    pub fn hosts(mut self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.hosts.add(names);
+        self
+    }
+
+    /// Sets the secret of the tokens of actions; processes with the same secret accept each other's
+    /// tokens. By default each process has a random one. Take at least 32 random characters.
+    pub fn secret(mut self, secret: impl AsRef<str>) -> Self {
+        self.secret = Secret::shared(secret.as_ref());
+        self
+    }
+
+    /// Returns the page, and starts counting calls.
+    ///
+    /// A task takes a sample each second. It ends when the last clone of the router is dropped. Outside
+    /// a tokio runtime it starts with the first request.
+    pub fn router(self) -> Router {
+        let Self { limiter, authorize, hosts, secret } = self;
+        stats::enable();
+        let dashboard = Arc::new(Dashboard {
+            limiter,
+            authorize,
+            hosts,
+            secret,
+            samples: Samples::default(),
+            viewers: Arc::default(),
+            acting: Mutex::new(()),
+            trial: Trial::default(),
+            is_sampling: AtomicBool::new(false),
+        });
+        if tokio::runtime::Handle::try_current().is_ok() {
+            dashboard.start_sampling();
+        }
+        page::routes()
+            .route("/events", get(stream::events))
+            .route("/enforcement", post(actions::set_enforcement))
+            .route("/numbers", post(actions::set_limits))
+            .route("/override", post(actions::clear_override))
+            .route("/all", post(actions::set_global_enforcement))
+            .route("/caller", post(callers::look_up))
+            .route("/reset", post(callers::reset))
+            .route("/trial", post(trial::call))
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .layer(middleware::from_fn_with_state(Arc::clone(&dashboard), access::guard))
+            .with_state(dashboard)
+    }
+}
+
+/// Shows neither the hook nor the secret.
+impl fmt::Debug for DashboardBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DashboardBuilder")
+            .field("limiter", &self.limiter)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The state that all requests share.
+struct Dashboard {
+    limiter: Limiter,
+    authorize: Hook,
+    hosts: Hosts,
+    secret: Secret,
+    samples: Samples,
+    viewers: Arc<Viewers>,
+    /// Held while an action reads, changes and writes an override.
+    acting: Mutex<()>,
+    trial: Trial,
+    is_sampling: AtomicBool,
+}
+
+impl Dashboard {
+    fn start_sampling(self: &Arc<Self>) {
+        if self.is_sampling.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let dashboard = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut clock = tokio::time::interval(SAMPLE_INTERVAL);
+            clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                clock.tick().await;
+                let Some(dashboard) = dashboard.upgrade() else { return };
+                dashboard.samples.record(dashboard.limiter.overrides());
+            }
+        });
+    }
+}
+
+/// The response to a request that is not served: a status, and the reason for its sender.
+struct ActionError(StatusCode, String);
+
+impl ActionError {
+    fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self(status, why.into())
+    }
+}
+
+impl IntoResponse for ActionError {
+    fn into_response(self) -> Response {
+        let Self(status, error) = self;
+        (status, json(&serde_json::json!({ "error": error }))).into_response()
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Response {
+    // Cannot fail: all keys of maps are strings.
+    let text = serde_json::to_string(value).unwrap_or_default();
+    ([("content-type", "application/json")], text).into_response()
+}
