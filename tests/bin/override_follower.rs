@@ -1,7 +1,7 @@
 //! A process that is steered: prints what holds for a limit, a line each time that it changes.
 //!
-//! override_follower URL    follows the overrides on the Redis of this URL
-//! override_follower        goes by its environment, and says itself that the threshold is 3
+//! `override_follower URL`    follows the overrides on the Redis of this URL
+//! `override_follower`        reads its environment, and sets a threshold of 3 itself
 
 use std::{env, time::Duration};
 
