@@ -117,7 +117,7 @@ pub enum DecidedBy {
     Store,
     /// The deny cache: this process repeated a refusal of Redis.
     DenyCache,
-    /// The embedded store, in place of Redis: [`OnStoreError::Local`].
+    /// The memory store of this process, in place of Redis: [`OnStoreError::Local`].
     Fallback,
     /// None: Redis failed, or memory was full. The call passed uncounted ([`OnStoreError::Allow`]) or
     /// was unavailable ([`OnStoreError::Deny`]).
@@ -188,12 +188,13 @@ impl Outcome {
 
 /// The answer to a call that the store cannot decide in time.
 ///
-/// A key that holds a value of another type is no outage: such a call always fails with
-/// [`UnavailableReason::WrongType`](crate::UnavailableReason::WrongType), and the value is left as it is.
+/// A key with a value of another type is no outage. Such a call always fails with
+/// [`UnavailableReason::WrongType`](crate::UnavailableReason::WrongType), and the value is not
+/// changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnStoreError {
-    /// The embedded store decides, for this process alone, until the store is back.
+    /// The memory store decides, for this process alone, until Redis is back.
     #[default]
     Local,
     /// The call fails with [`RateLimitError::Unavailable`](crate::RateLimitError::Unavailable).

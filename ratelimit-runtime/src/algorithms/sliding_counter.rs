@@ -268,7 +268,7 @@ impl Position {
         };
         let Counter { period, previous, current, .. } = self.counter;
         match (self.threshold - units).checked_sub(current) {
-            // In this window, when what is left of it is short enough; at its end at the latest.
+            // In this window, once its rest is short enough, and at its end at the latest.
             Some(free) => self.ends - most(previous, free),
             // In the next one, in which the current units have weight, or at its end.
             None => self.ends + period - most(current, self.threshold - units),

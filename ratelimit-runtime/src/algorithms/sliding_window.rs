@@ -13,8 +13,8 @@ use crate::{
 
 /// The time of each unit; never more units than the largest threshold.
 ///
-/// Invariant: the newest units are kept, as many as the largest threshold of all policies that have
-/// written to the log: none of them finds a unit missing that it counts.
+/// Invariant: the newest units are kept, up to the largest threshold of all policies that have
+/// written to the log. None of them misses a unit that it counts.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum Log {
     Plain(Timestamps),

@@ -209,8 +209,8 @@ impl Timestamps {
         }
     }
 
-    /// Adds `now`, the latest, this many times. The newest `capacity` stay, or as many as before if
-    /// that is more.
+    /// Adds `now`, the latest, this many times. The newest `capacity` stay, or the present capacity
+    /// if that is larger.
     pub(crate) fn add(&mut self, now: Timestamp, times: usize, capacity: usize) {
         let capacity = capacity.max(self.capacity());
         self.raise_capacity(capacity);

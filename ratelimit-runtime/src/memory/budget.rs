@@ -156,7 +156,7 @@ mod tests {
         for most in [budget(13_000, usize::MAX), budget(usize::MAX, 130_000)] {
             let mut budget = most;
             assert_eq!(fill(&mut budget, &["a"]), [9_750]);
-            // The next one has three quarters of what is left.
+            // The next one has three quarters of the rest.
             assert_eq!(fill(&mut budget, &["b"]), [2_437]);
             let mut removed = Removed::default();
             for name in ["a", "b"] {

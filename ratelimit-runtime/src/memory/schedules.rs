@@ -16,7 +16,7 @@ const TAKE: Request<'_> =
 type Answer = Result<bool, UnavailableReason>;
 type Other = Box<dyn FnOnce() -> Answer>;
 
-/// A store in which one limit has room for so many keys.
+/// A store in which one limit has room for this many keys.
 fn store(keys: usize) -> Arc<MemoryStore> {
     Arc::new(MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, 2))
 }

@@ -117,7 +117,7 @@ impl ShardTable {
     }
 
     pub(super) fn insert(&mut self, hash: u64, entry: Entry, hasher: &KeyHasher) {
-        // A shard of 2^32 keys does not fit the memory of any machine that has so many keys.
+        // 2^32 keys of one shard take more than 256 GiB, and other shards have as many.
         let at = u32::try_from(self.len()).expect("a shard has fewer than 2^32 keys");
         match self.next_expiry.get_mut(self.entries.len() / BLOCK_LEN) {
             Some(next) => *next = entry.expires.min(*next),

@@ -19,12 +19,12 @@ fn reset(store: &MemoryStore, caller: usize) {
     store.reset(KeyRef::new(&POLICY, Caller::from(caller).parts()));
 }
 
-/// A store in which one limit has room for so many keys.
+/// A store in which one limit has room for this many keys.
 fn store(keys: usize) -> MemoryStore {
     MemoryStore::new((4 * keys).div_ceil(3), usize::MAX)
 }
 
-/// A store of few shards in which one limit has room for so many keys.
+/// A store of few shards in which one limit has room for this many keys.
 fn store_of(shards: usize, keys: usize) -> MemoryStore {
     MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, shards)
 }
@@ -100,7 +100,7 @@ async fn a_full_store_keeps_its_live_keys_and_takes_new_ones_as_they_expire() {
     }
     assert_eq!(decide(&store, 3, TAKE), Err(UnavailableReason::StoreFull));
     assert!(decide(&store, 3, Request { op: Op::Peek, ..TAKE }).is_ok());
-    // Callers who are known go on counting.
+    // Known callers still count.
     assert_eq!(decide(&store, 0, TAKE).unwrap().remaining, 0);
     assert!(!decide(&store, 0, TAKE).unwrap().admitted);
     // The first goes on until 1.3 s, the second is forgotten at 1.1 s and not before.
@@ -287,8 +287,8 @@ fn threads_at_the_bound_never_pass_it() {
     assert!(keys_of(&store) <= 1_000);
 }
 
-/// Of every algorithm and of one to three tiers, as overrides make them: what a state takes of the
-/// heap changes in each of the ways that there are.
+/// Every algorithm with one to three tiers, as overrides change them: the heap of a state grows and
+/// shrinks in every way.
 #[tokio::test(start_paused = true)]
 async fn the_budget_is_exact_however_keys_come_grow_and_go() {
     const SECOND: Duration = Duration::from_secs(1);
