@@ -32,7 +32,7 @@ fn main() -> Result<()> {
                 }
             });
         };
-        // What grows once has grown.
+        // Buffers that grow once have grown.
         run(CALLS);
         // The tasks themselves are in both.
         let rounds: Vec<_> = (0..5)

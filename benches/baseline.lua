@@ -1,5 +1,5 @@
 -- The plain sliding window on a sorted set, made correct: the server's clock, a member for each call,
--- an expiry, and a reply that tells as much as ours. What the shipped scripts are measured against.
+-- an expiry, and a reply as detailed as ours. The shipped scripts are measured against it.
 --
 -- KEYS[1]        the log
 -- ARGV           as of sliding_window.lua, for one tier and a cost of 1

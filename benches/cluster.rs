@@ -1,8 +1,8 @@
 //! `cargo bench -p ratelimit-benches --bench cluster`
 //!
-//! Decisions per second on a cluster of one, two and three primaries, and on one server over one, two
-//! and four connections, all on this machine, by one process: what the servers and the client take of
-//! its processors tells what holds them up.
+//! Decisions per second on a cluster of one, two and three primaries, and on one server over one, two and
+//! four connections. One process measures, with all servers on this machine; the processor time of servers
+//! and client shows the bottleneck.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! `cargo bench -p ratelimit-benches --bench collection`
 //!
-//! Callers who come once: a million in each period, for some periods. Shows that the process stops
-//! growing once the first of them are collected, and what the worst decision took, beside a control
-//! in the same loop, of one caller who is known: what both have in common is the machine's doing. The
-//! memory over time is drawn into `benches/collection.svg`.
+//! Callers who come once: a million in each period, for some periods. The process stops growing once the
+//! first of them are collected. The worst decision is shown beside a control in the same loop, a known
+//! caller. A time that both have in common is due to the machine. The memory over time is drawn into
+//! `benches/collection.svg`.
 
 use std::{
     error::Error,

@@ -1,8 +1,8 @@
 //! `cargo bench -p ratelimit-benches --bench flood`
 //!
-//! A flood on one exhausted key, with the settings that a limiter has by default: the commands that
-//! reach Redis in a second, for calls of one cost and of varying costs, and the nanoseconds of a
-//! refusal beside those of the embedded store.
+//! A flood on one exhausted key, with the default settings of a limiter. Shows the commands per second that
+//! reach Redis, for calls of one cost and of varying costs. The nanoseconds of a refusal stand beside those
+//! of the embedded store.
 
 use std::{
     hint::black_box,
@@ -19,10 +19,10 @@ use tokio::runtime::Builder;
 
 const ROUNDS: usize = 9;
 const LENGTH: Duration = Duration::from_millis(500);
-/// How long commands are counted.
+/// The time over which commands are counted.
 const COUNTED: Duration = Duration::from_secs(10);
 
-/// Units come back all the time, as of 1 000 a minute, and a flood is used to them after two periods.
+/// Refills steadily, at the pace of 1 000 a minute; a flood is in a steady state after two periods.
 const TRICKLE: Policy = Policy::sliding_window("trickle", Duration::from_secs(6), 100);
 const CALLS_A_SECOND: u32 = 1_000;
 
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     of_costs(&server, "2-50 at random", || random.u32(2..=50))
 }
 
-/// The commands of a flood whose calls have these costs.
+/// Counts the commands of a flood whose calls have these costs.
 fn of_costs(server: &Server, name: &str, mut cost: impl FnMut() -> u32) -> Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let limiter = runtime.block_on(Limiter::connect(&server.url()))?;
@@ -89,7 +89,7 @@ fn of_one_cost(server: &Server) -> Result<()> {
                     runtime.spawn(async move {
                         let (start, mut calls) = (Instant::now(), 0_u32);
                         while start.elapsed() < length {
-                            // Many for each look at the clock.
+                            // Many calls for each reading of the clock.
                             for _ in 0..1_000 {
                                 black_box(refused(&limiter, 7).await).ok();
                             }

@@ -18,7 +18,7 @@ pub mod calls {
 
     type Done = Result<(), RateLimitError>;
 
-    /// Not limited.
+    /// A function without a limit.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ pub mod calls {
 
     macro_rules! calls {
         ($($name:ident: $algorithm:ident $period:literal $threshold:literal,)*) => {$(
-            /// Limited.
+            /// A limited function.
             ///
             /// # Errors
             ///
@@ -43,8 +43,8 @@ pub mod calls {
         )*};
     }
 
-    // Small thresholds refuse all but the first calls; the others admit as fast as calls come. What
-    // is full again before a caller comes back would be collected, and measured as a new key.
+    // Small thresholds refuse all but the first calls; the others admit at any rate. Keys that are
+    // full again before their caller returns would be collected, and measured as new ones.
     calls! {
         window_3: sliding_window "366d" 3,
         window_100: sliding_window "366d" 100,
@@ -63,7 +63,7 @@ pub mod calls {
 
     macro_rules! tiers {
         ($($name:ident: $algorithm:ident $($period:literal $threshold:literal)*,)*) => {$(
-            /// Limited in several windows.
+            /// A function with a limit of several tiers.
             ///
             /// # Errors
             ///
@@ -93,7 +93,7 @@ pub mod calls {
     }
 }
 
-/// The output of a future that is ready at once, as every call in memory is.
+/// Returns the output of a future that is ready at once, as every call in memory is.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Tasks that call without a pause, or at a pace, and what becomes of it.
+//! Tasks that call without a pause or at a fixed rate, and their throughput and latency.
 
 use std::{
     fs,
@@ -13,17 +13,17 @@ pub const CALLERS: u32 = 10_000;
 /// The calls that tasks completed in a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
-    /// Calls that came to an end, in each second.
+    /// Completed calls per second.
     pub per_second: f64,
-    /// Microseconds that half of them took at the most.
+    /// The median latency, in microseconds.
     pub p50: f64,
-    /// Microseconds that 99 of 100 took at the most.
+    /// The 99th percentile of the latency, in microseconds.
     pub p99: f64,
-    /// Microseconds that 999 of 1 000 took at the most.
+    /// The 99.9th percentile of the latency, in microseconds.
     pub p999: f64,
-    /// Microseconds of this process's processor time for each call.
+    /// Processor time of this process per call, in microseconds.
     pub cpu: f64,
-    /// The share of calls that returned true.
+    /// The share of calls that returned `true`, from 0 to 1.
     pub admitted: f64,
 }
 
@@ -114,7 +114,7 @@ where
     }
 }
 
-/// Seconds of processor time that this process has taken, as Linux tells; nothing elsewhere.
+/// Returns the processor time of this process in seconds; 0 without `/proc`.
 fn own_cpu() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let (_, rest) = stat.rsplit_once(')').unwrap_or_default();

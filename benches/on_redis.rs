@@ -1,4 +1,4 @@
-//! Annotated functions that decide on a limiter of their own, and how it is connected.
+//! Annotated functions that decide on a limiter of their own, and its connection.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub const ADMITTED: (u64, u32) = (5_000_000, 400);
 /// The policy of [`refused`].
 pub const REFUSED: (u64, u32) = (31_622_400_000_000, 2);
 
-/// Limited so wide that each call is admitted.
+/// A limit so wide that each call is admitted.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub async fn admitted(limiter: &Limiter, user: u32) -> std::result::Result<(), R
     Ok(())
 }
 
-/// Limited so narrow that each call is refused, all but a caller's first two.
+/// A limit so narrow that each call is refused, except a caller's first two.
 ///
 /// # Errors
 ///
@@ -32,8 +32,8 @@ pub async fn refused(limiter: &Limiter, user: u32) -> std::result::Result<(), Ra
     Ok(())
 }
 
-/// A limiter that remembers so many refusals, and a call that is not decided fails; it stays for as
-/// long as the process.
+/// Returns a limiter with a deny cache of this size, which lives as long as the process. A call without a
+/// decision fails.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub async fn limiter(url: &str, deny_cache: usize) -> Result<&'static Limiter> {
     Ok(Box::leak(Box::new(builder.connect(url).await?)))
 }
 
-/// One call, which must be admitted or refused as expected.
+/// Makes one call, which must be admitted or refused as expected.
 ///
 /// # Panics
 ///

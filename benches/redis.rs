@@ -1,10 +1,9 @@
 //! `cargo bench -p ratelimit-benches --bench redis`
 //!
-//! Decisions per second on Redis through an annotated function, on one connection, with 1, 64 and 512
-//! tasks that call without a pause, on three kinds of runtime, admitted and refused (nothing is
-//! remembered of a refusal here); beside them what `redis-benchmark` reaches on the same server with
-//! the same script and arguments, on one connection with as many commands under way. Then what a call
-//! takes at half of that load.
+//! Decisions per second on Redis through an annotated function on one connection. Loads are 1, 64 and 512
+//! tasks that call without a pause, on three kinds of runtime, admitted and refused, without a deny cache.
+//! `redis-benchmark` runs beside them on the same server with the same script and arguments, on one
+//! connection with as many commands under way. Then follows the latency at half of that load.
 //!
 //! All run in turn; figures are medians with the lowest and the highest round, ratios those of the
 //! rounds next to each other. Noise of a shared machine moves all of them.
@@ -46,7 +45,7 @@ fn main() -> Result<()> {
             let mut tool = Vec::new();
             let mut ours = vec![Vec::new(); clients.len()];
             for round in 0..=ROUNDS {
-                // It gives up at the first error, as when one of its ids does come twice.
+                // The tool gives up at the first error, such as a repeated id.
                 let by_tool = redis_benchmark(&server, &sha, tasks, is_admitted)
                     .or_else(|_| redis_benchmark(&server, &sha, tasks, is_admitted))?;
                 let loads: Vec<Load> =
@@ -98,7 +97,7 @@ fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) ->
         .args(["-P", &depth.to_string(), "-n", &requests.to_string()])
         .args(["-r", &load::CALLERS.to_string()])
         .args(["EVALSHA", sha, "1", &format!("ratelimit:benchmark:{is_admitted}/__rand_int__")])
-        // An id that does not come twice; the tool's random numbers are those of `-r`.
+        // A unique id; the tool's random numbers are those of `-r`.
         .args(["1", "1", "0", "__rand_int____rand_int__", "0", "1"])
         .args([&period.to_string(), &threshold.to_string()])
         .output()
@@ -110,7 +109,7 @@ fn redis_benchmark(server: &Server, sha: &str, depth: u32, is_admitted: bool) ->
         line.split("\",\"").filter_map(|it| it.trim_matches('"').parse().ok()).collect();
     let [per_second, _, _, p50, _, p99, _] = columns[..] else {
         let error = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("redis-benchmark said {text}{error}").into());
+        return Err(format!("redis-benchmark failed: {text}{error}").into());
     };
     Ok(Load { per_second, p50: p50 * 1e3, p99: p99 * 1e3, ..Load::default() })
 }

@@ -1,13 +1,13 @@
 //! `cargo bench -p ratelimit-benches --bench scripts [-- <threshold>..]`
 //!
-//! What a decision costs a Redis server: microseconds of its processor in `EVALSHA`, as `INFO
-//! commandstats` counts them, of each shipped script and of the plain one in `baseline.lua`, when the
-//! call is admitted and when it is refused. Admitted calls meet a log that is half full and from which
-//! one unit leaves with each call; refused ones a full one.
+//! The cost of a decision to a Redis server: microseconds of processor time in `EVALSHA`, from `INFO
+//! commandstats`. Each shipped script runs beside the plain one in `baseline.lua`, for admitted and for
+//! refused calls. Admitted calls find a log that is half full and loses one unit with each call; refused ones
+//! find a full one.
 //!
-//! Time is simulated, so that all of that holds at every call: `TIME` is called, and another stamp is
-//! used. The scripts run in turn on one server; figures are medians with the lowest and the highest
-//! round, and the median of the ratios to the baseline in the same round.
+//! Time is simulated to keep that state at every call: `TIME` is called, and another timestamp is used. The
+//! scripts run in turn on one server; figures are medians with the lowest and the highest round, and the
+//! median of the ratios to the baseline in the same round.
 
 use ratelimit_benches::{
     figures::{figure, ratios, report},
@@ -19,7 +19,7 @@ use redis::Connection;
 const ROUNDS: usize = 25;
 const CALLS: u64 = 2_000;
 const HOUR: u64 = 3_600_000_000;
-/// When simulated time begins.
+/// The start of simulated time, in microseconds.
 const START: u64 = 1_700_000_000_000_000;
 
 const TIME: &str = "local time = redis.call('TIME')\n";
@@ -47,7 +47,7 @@ const SCRIPTS: [(&str, State, &str); 5] = [
     ("token_bucket", State::Buckets, shipped!("token_bucket")),
 ];
 
-/// A script under a policy; each of its keys is called once in so many steps.
+/// A script under a policy; each of its keys is called once in this many steps.
 struct Contender {
     name: String,
     state: State,
@@ -197,7 +197,7 @@ impl Contender {
         Ok(())
     }
 
-    /// The log that the first call of this number meets.
+    /// Adds the log that the first call of this key finds.
     fn add_log(&self, pipe: &mut redis::Pipeline, number: u64) {
         let (period, threshold) = self.tiers[self.tiers.len() - 1];
         let (units, apart, first) = if self.is_admitted {

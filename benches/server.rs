@@ -1,4 +1,4 @@
-//! Redis servers of a benchmark's own, each on a free port, and what they tell about themselves.
+//! Redis servers of a benchmark's own, each on a free port, and their statistics.
 
 use std::{
     error::Error,
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// The result of a benchmark; any error ends it.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A `redis-server` process that stores nothing on disk; it ends with this value.
+/// A `redis-server` process without persistence; it ends with this value.
 pub struct Server {
     process: Child,
     /// The port that it listens on.

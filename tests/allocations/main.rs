@@ -1,4 +1,4 @@
-//! Allocations of a call: none in memory, for a known caller.
+//! A call of a known caller in memory allocates nothing.
 
 use allocation_counter::{AllocationInfo, measure};
 use ratelimit_runtime::{Limiter, Policy, RateLimitError, rate_limit};
@@ -18,7 +18,7 @@ fn now<T>(future: impl IntoFuture<Output = T>) -> T {
     }
 }
 
-/// Allocations of a call, after it was made before.
+/// Returns the allocations of a call that follows a first one.
 fn allocations(mut call: impl FnMut()) -> u64 {
     call();
     let AllocationInfo { count_total, .. } = measure(call);
@@ -71,7 +71,7 @@ takes_nothing! {
 }
 
 #[test]
-fn settings_take_nothing() {
+fn settings_do_not_allocate() {
     #[rate_limit(
         period = "1d",
         threshold = limit,
@@ -93,7 +93,7 @@ fn settings_take_nothing() {
 }
 
 #[test]
-fn large_costs_hold_no_more_memory_than_a_limiter_may_take() {
+fn large_costs_stay_within_the_memory_of_a_limiter() {
     const BULK: Policy = Policy::sliding_window("bulk", Duration::from_secs(3_600), 100_000);
     let mut units = 0;
     let held = measure(|| {
@@ -111,7 +111,7 @@ fn large_costs_hold_no_more_memory_than_a_limiter_may_take() {
 }
 
 #[test]
-fn memory_is_reckoned_as_it_is_held() {
+fn counted_bytes_are_allocated_bytes() {
     const BOUND: usize = 6 << 20;
     const DAY: Duration = Duration::from_secs(86_400);
     let policies = [
@@ -127,7 +127,7 @@ fn memory_is_reckoned_as_it_is_held() {
         for round in 0..6 {
             for caller in 0..10_000_u32 {
                 for policy in &policies {
-                    // Some have room in place, some do not.
+                    // Short names are stored inline, long ones on the heap.
                     let name = "x".repeat(usize::try_from(caller % 60).unwrap());
                     let call = limiter.check(policy, format!("{name}{caller}"));
                     let call = if policy.name() == "ids" { call.request_id(round) } else { call };
@@ -145,7 +145,7 @@ fn memory_is_reckoned_as_it_is_held() {
 }
 
 #[test]
-fn by_hand_a_call_takes_what_gives_it_back() {
+fn a_check_by_hand_allocates_its_receipt_only() {
     const POLICY: Policy = Policy::token_bucket("p", Duration::from_secs(60), 100);
     let limiter = Limiter::in_memory();
     let check = || drop(now(limiter.check(&POLICY, "alice")).unwrap());

@@ -1,4 +1,4 @@
-//! A boxed future, by `#[async_trait]` or by hand, is checked before anything in it runs.
+//! A boxed future, by `#[async_trait]` or by hand, is checked before any of its code runs.
 
 #![allow(
     clippy::let_and_return,
@@ -170,7 +170,7 @@ trait Shop {
 
 #[async_trait::async_trait]
 impl Shop for Till {
-    /// Its key names what only the bindings in front of the body make.
+    /// The key names bindings that precede the body.
     #[rate_limit(threshold = 1, key = (self.paid() / 100, buyer, item, price))]
     async fn sell(&self, (item, buyer): (u32, &str), mut price: u32) -> Done {
         self.pay().await?;

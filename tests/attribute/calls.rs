@@ -1,4 +1,4 @@
-//! An annotated function when it is called: what runs, when, and what comes of it.
+//! An annotated function checks each call before its body runs, and returns a refusal as its own error type.
 
 #![allow(
     clippy::items_after_statements,
@@ -69,7 +69,7 @@ async fn time_is_tokios_in_memory() {
 }
 
 #[tokio::test]
-async fn a_named_limiter_decides_whatever_it_is_held_in() {
+async fn a_named_limiter_decides_through_any_pointer() {
     struct Service {
         limiter: std::sync::Arc<Limiter>,
     }
@@ -182,7 +182,7 @@ async fn a_skipped_call_is_not_checked_and_not_counted() {
 }
 
 #[tokio::test]
-async fn a_dry_run_decides_and_tells_but_never_refuses() {
+async fn a_dry_run_decides_and_is_observed_but_never_refuses() {
     #[rate_limit(threshold = 1, dry_run, key = 1)]
     async fn call() -> Done {
         Ok(())
@@ -206,7 +206,7 @@ fn a_limited_future_is_small() {
 
     let size = size_of_val(&limited("alice"));
     assert!(size < 4096, "{size} bytes");
-    // What is put around it adds little.
+    // The wrappers add little.
     let around = size_of_val(&observe(caller::scope("alice", limited("alice"))));
     assert!(around < size + 256, "{around} bytes");
 }

@@ -1,5 +1,4 @@
-//! `fallible` without a framework: the value comes in `Ok`, a refusal in `Err`, which is a response of its
-//! own.
+//! `fallible` without a framework returns the value in `Ok`, and the refusal in `Err` as a response.
 #![deny(
     warnings,
     clippy::all,

@@ -1,4 +1,4 @@
-//! `fallible` with actix-web: handlers of every public shape take one line.
+//! `fallible` limits actix-web handlers of every public shape in one line.
 #![deny(
     warnings,
     clippy::all,

@@ -1,4 +1,4 @@
-//! `fallible` with axum: handlers of every public shape take one line.
+//! `fallible` limits axum handlers of every public shape in one line.
 #![deny(
     warnings,
     clippy::all,
@@ -106,7 +106,7 @@ async fn any_json() -> impl IntoResponse {
     Json([1, 2])
 }
 
-/// An application's error that knows nothing of limits.
+/// An application's error without a conversion from refusals.
 #[derive(Debug)]
 struct AppError;
 

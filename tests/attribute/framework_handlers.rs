@@ -1,5 +1,4 @@
-//! Handlers as services on axum, actix-web and tonic have them: all of them compile without a warning, and
-//! run.
+//! Handlers of axum, actix-web and tonic services compile without a warning and run.
 #![deny(
     warnings,
     clippy::all,

@@ -1,5 +1,5 @@
-//! The default name of a limit is the path of its function, whatever macro wraps it, and no two
-//! functions have one.
+//! The default name of a limit is the path of its function under any wrapping macro; no two functions share
+//! one.
 
 use std::collections::BTreeSet;
 
@@ -86,8 +86,8 @@ async fn copies_that_axum_makes_for_its_checks_are_not_listed() {
     assert_eq!(names, ["above-the-check", "attribute::names::checked::below"]);
 }
 
-/// As `#[handler]` of several frameworks leaves a function: in a method of a type of its name, and
-/// as a method of one.
+/// Functions as `#[handler]` of several frameworks emits them: in a method of a type of their name, and as a
+/// method of one.
 mod handlers {
     use super::{Done, rate_limit};
 
@@ -199,7 +199,7 @@ async fn functions_of_one_name_in_two_blocks_do_not_share() {
     assert_eq!(name_of(|| two_blocks(false)).await, "attribute::names::two_blocks::step#2");
 }
 
-/// A function within one of its own name, as if it were wrapped.
+/// A function inside one of its own name, as a wrapping macro emits it.
 #[rate_limit(threshold = 1)]
 async fn echo(deeper: bool) -> Done {
     #[rate_limit(threshold = 1)]

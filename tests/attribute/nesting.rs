@@ -1,4 +1,4 @@
-//! The nesting of `#[rate_limit]` and another attribute, in both orders: the one below wraps the other.
+//! Of `#[rate_limit]` and another attribute on one function, the lower one wraps the other.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -36,7 +36,7 @@ impl Subscriber for Depth {
     }
 }
 
-/// Reads the depth where the check is made.
+/// Returns the number of spans around the check.
 fn depth(at: &AtomicU64) -> u32 {
     at.store(DEPTH.load(Relaxed), Relaxed);
     1
@@ -64,7 +64,7 @@ async fn a_check_above_a_span_runs_inside_it_and_one_below_before_it() {
     assert_eq!(at.load(Relaxed), 1);
     below_the_span(&at).await.unwrap();
     assert_eq!(at.load(Relaxed), 0);
-    // A refusal is what its attribute makes of it: within the span, or without one.
+    // A refusal is built by its attribute: inside the span, or without one.
     above_the_span(&at).await.unwrap_err();
     assert_eq!(at.load(Relaxed), 1);
     below_the_span(&at).await.unwrap_err();

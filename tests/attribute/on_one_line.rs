@@ -1,5 +1,5 @@
-//! Functions with nothing but spaces between their tokens, as some teams and some macros leave code, are the
-//! same. `build.rs` makes them of those that rustfmt has formatted.
+//! Functions with only spaces between their tokens behave as their formatted originals. `build.rs` writes
+//! them.
 #![deny(
     warnings,
     clippy::all,

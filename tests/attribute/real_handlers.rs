@@ -1,4 +1,4 @@
-//! Handlers as they are written in real services: all of them compile without a warning, and run.
+//! Handlers as real services write them compile without a warning and run.
 #![deny(
     warnings,
     clippy::all,

@@ -1,4 +1,4 @@
-//! Which calls are counted together: those of one function, one caller and one limiter.
+//! Calls are counted together if they are of one function, one caller and one limiter.
 
 #![allow(
     clippy::items_after_statements,

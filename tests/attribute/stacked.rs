@@ -16,7 +16,7 @@ async fn order(limiter: &Limiter, tenant: &str, user: &str) -> Done {
 #[tokio::test]
 async fn a_caller_of_one_drains_nothing_of_the_other() {
     on_each_store(async |limiter| {
-        // A tenant who is called as a user is.
+        // A tenant with the name of a user.
         for _ in 0..3 {
             order(limiter, "alice", "bob").await.unwrap();
         }
@@ -54,7 +54,7 @@ async fn the_smaller_limit_leaves_the_larger_its_calls() {
     assert_eq!(names, ["a-minute", "above", "an-hour", "below", "by-tenant", "by-user"]);
 }
 
-/// An attribute of another crate may have the name of ours, and ours another.
+/// An attribute of another crate with the name of ours, and ours under another name.
 mod renamed {
     use ratelimit_runtime::rate_limit as limit;
     use tracing::instrument as rate_limit;

@@ -1,4 +1,4 @@
-//! Numbers of a limit as the attribute takes them: tiers, costs, bursts, and values of the call.
+//! Tiers, costs, bursts and values of a call limit as the attribute declares them.
 
 #![allow(
     clippy::items_after_statements,

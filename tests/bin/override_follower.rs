@@ -1,4 +1,4 @@
-//! A process that is steered: prints what holds for a limit, a line each time that it changes.
+//! A process that follows overrides: prints the effective limit, one line for each change.
 //!
 //! `override_follower URL`    follows the overrides on the Redis of this URL
 //! `override_follower`        reads its environment, and sets a threshold of 3 itself

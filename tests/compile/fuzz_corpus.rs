@@ -1,4 +1,4 @@
-//! The properties that are fuzzed hold for every input of the corpus.
+//! The fuzzed properties hold for every input of the corpus.
 
 use crate::{
     corpus,

@@ -1,5 +1,5 @@
-//! Functions that should compile do, mistakes are errors at their token, and the compiler and the
-//! runtime go by the same rules.
+//! Valid functions compile, mistakes are errors at their token, and the compiler and the runtime apply the
+//! same rules.
 
 include!("../macro_modules.rs");
 

@@ -1,5 +1,5 @@
-//! The attribute and the runtime validate by the same rules: whatever numbers stand in the attribute,
-//! the compiler says what the runtime would say of the same values.
+//! The attribute and the runtime validate by the same rules: for any numbers the compiler reports the
+//! violations that the runtime reports.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -36,7 +36,7 @@ fn item() -> TokenStream {
     )
 }
 
-/// A number near a bound more often than chance has it.
+/// Numbers, with those near a bound more often than by chance.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -56,7 +56,7 @@ proptest! {
     })]
 
     #[test]
-    fn compiler_and_runtime_say_the_same(period in number(), threshold in number()) {
+    fn compiler_and_runtime_report_the_same(period in number(), threshold in number()) {
         let period_literal = proc_macro2::Literal::u64_unsuffixed(period);
         let threshold_literal = proc_macro2::Literal::u64_unsuffixed(threshold);
         let arguments = quote!(period = #period_literal, threshold = #threshold_literal);
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn compiler_and_runtime_say_the_same_of_all_algorithms(
+    fn compiler_and_runtime_report_the_same_for_all_algorithms(
         algorithm in 0..4_usize,
         tiers in prop::collection::vec((1..200_u64, 1..50_u32), 1..11),
         burst in prop::option::weighted(0.3, 0..50_u32),
@@ -119,7 +119,7 @@ proptest! {
                 prop_assert_eq!(compiler.first().cloned(), Some(validated.fault().to_string()));
                 prop_assert!(compiler.contains(&error.fault().to_string()), "{:?}", compiler);
             }
-            // What only a call breaks.
+            // Only a call commits this violation.
             Err(RateLimitError::TooLarge(error)) => {
                 prop_assert_eq!(compiler.first().cloned(), Some(error.fault().to_string()));
             }

@@ -1,7 +1,7 @@
-//! Programs that compile, and the compiler's errors for those that do not.
+//! Valid programs compile and run, and each mistake is a compile error at its token.
 //!
-//! The programs in `ui` go to the compiler itself, with the crates that this test was built with, so that no
-//! crate is built twice.
+//! The compiler reads the programs in `ui` directly, with the crates of this test's own build. No crate is
+//! built twice.
 
 use std::{
     env,
@@ -19,7 +19,7 @@ use harness::{ROOT, cargo};
 const CRATES: [&str; 4] = ["async_trait", "axum", "ratelimit_runtime", "tonic"];
 
 #[test]
-fn good_handlers_compile_and_mistakes_are_told_at_their_token() {
+fn valid_handlers_compile_and_mistakes_are_errors_at_their_token() {
     let compiler = Compiler::new();
     let programs: Vec<_> = ["pass", "fail"].into_iter().flat_map(programs).collect();
     assert!(programs.len() > 10, "{programs:?}");
@@ -61,7 +61,7 @@ struct Compiler {
 
 impl Compiler {
     fn new() -> Self {
-        // What is built already; cargo names the files.
+        // The crates are built already; cargo names the files.
         let mut command = cargo();
         command.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"]);
         let built = command.args(["--test", "compile"]).output().expect("cargo runs");
@@ -76,7 +76,7 @@ impl Compiler {
             else {
                 continue;
             };
-            // The first is what programs are linked with; a second one has nothing but types.
+            // Programs are linked with the first; a second one contains types only.
             let file = artifact["filenames"][0].as_str().expect("a file");
             let directory = Path::new(file).parent().expect("it is in a directory");
             options.push(format!("--extern={name}={file}"));
@@ -89,7 +89,7 @@ impl Compiler {
         Self { options, output: tempfile::tempdir().expect("a directory") }
     }
 
-    /// Compiles a program to `emit`, and returns the file and the compiler's words if that succeeds or not.
+    /// Compiles a program to `emit`. Returns the file, or the compiler's errors.
     fn compile(&self, program: &Path, emit: &str) -> Result<PathBuf, String> {
         let name = program.file_stem().expect("a name").to_string_lossy();
         let output = self.output.path().join(&*name);
@@ -97,8 +97,8 @@ impl Compiler {
         let mut compiler = Command::new(Path::new(env!("CARGO")).with_file_name("rustc"));
         compiler.args(&self.options).arg(format!("--emit={emit}")).arg("-o").arg(&output);
         let done = compiler.arg(program).current_dir(&*ROOT).output().expect("the compiler runs");
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        if done.status.success() { Ok(output) } else { Err(said) }
+        let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+        if done.status.success() { Ok(output) } else { Err(errors) }
     }
 
     /// Compiles a program and runs it.
@@ -111,28 +111,32 @@ impl Compiler {
         Err(format!("{}{}", done.status, String::from_utf8_lossy(&done.stderr)))
     }
 
-    /// Compares the errors of a program with those that were reviewed; `UPDATE_ERRORS=1` writes them anew.
+    /// Compares the errors of a program with the reviewed ones; `UPDATE_ERRORS=1` rewrites these.
     fn fails(&self, program: &Path) -> Result<(), String> {
-        let Err(said) = self.compile(program, "metadata") else {
+        let Err(errors) = self.compile(program, "metadata") else {
             return Err("this should not compile".to_owned());
         };
-        let said = normalized(&said);
+        let errors = normalized(&errors);
         let reviewed = ROOT.join(program).with_extension("stderr");
         if env::var_os("UPDATE_ERRORS").is_some() {
-            fs::write(&reviewed, &said).expect("the errors are written");
+            fs::write(&reviewed, &errors).expect("the errors are written");
         }
         let reviewed = fs::read_to_string(&reviewed).unwrap_or_default();
-        if said == reviewed { Ok(()) } else { Err(format!("\n{said}\ninstead of\n\n{reviewed}")) }
+        if errors == reviewed {
+            Ok(())
+        } else {
+            Err(format!("\n{errors}\ninstead of\n\n{reviewed}"))
+        }
     }
 }
 
-/// Errors without the runtime's line numbers, and without how many there are.
-fn normalized(said: &str) -> String {
-    let end = said.find("\nerror: aborting due to").expect("the number of errors is the end");
-    said[..end].split_inclusive("\n\n").map(without_lines_of_the_runtime).collect()
+/// Returns errors without the runtime's line numbers and without the count of errors.
+fn normalized(errors: &str) -> String {
+    let end = errors.find("\nerror: aborting due to").expect("the number of errors is the end");
+    errors[..end].split_inclusive("\n\n").map(without_lines_of_the_runtime).collect()
 }
 
-/// An error without the runtime's line numbers, and as far to the left as it is without them.
+/// Returns an error without the runtime's line numbers, indented as without them.
 fn without_lines_of_the_runtime(error: &str) -> String {
     let mut lines = Vec::new();
     let mut is_of_runtime = false;

@@ -1,4 +1,4 @@
-//! Properties of every algorithm, in memory and on Redis, and those that are particular to each.
+//! Every algorithm keeps the common promises and its own, in memory and on Redis.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ async fn a_refused_call_is_admitted_after_its_wait_and_not_before() {
 }
 
 #[tokio::test]
-async fn looking_consumes_nothing_and_says_what_a_call_would_be_told() {
+async fn a_peek_consumes_nothing_and_answers_as_a_call_would() {
     with_each(async |make, limiter| {
         let policy = make("look", DAY, 2);
         assert_eq!(limiter.peek(&policy, "alice").cost(0).await.unwrap().remaining(), 2);
@@ -95,7 +95,7 @@ async fn looking_consumes_nothing_and_says_what_a_call_would_be_told() {
 }
 
 #[tokio::test]
-async fn a_reset_forgets_one_caller() {
+async fn a_reset_clears_one_caller() {
     with_each(async |make, limiter| {
         let policy = make("reset", DAY, 1);
         limiter.reset(&policy, "nobody yet").await.unwrap();
@@ -177,7 +177,7 @@ async fn algorithms_of_one_name_never_meet() {
 }
 
 #[tokio::test]
-async fn a_changed_threshold_goes_on_with_the_same_history() {
+async fn a_changed_threshold_keeps_the_history() {
     with_each(async |make, limiter| {
         for _ in 0..4 {
             limiter.check(&make("changed", DAY, 8), "alice").await.unwrap();

@@ -1,5 +1,4 @@
-//! Counted units stay counted: under another policy, under an override and after it, and with refunds in
-//! between.
+//! Counted units stay counted under another policy, under an override and after it, and through refunds.
 
 use std::time::Duration;
 
@@ -62,7 +61,7 @@ async fn a_key_lasts_as_long_as_the_longest_period_that_counts_on_it() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_after_a_reset_is_no_one_elses() {
+async fn a_refund_after_a_reset_takes_no_units_of_later_calls() {
     on_each_store(async |limiter| {
         for make in ALGORITHMS {
             let policy = make("reset", HOUR, 10);
@@ -77,7 +76,7 @@ async fn what_is_given_back_after_a_reset_is_no_one_elses() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_under_another_policy_is_its_own() {
+async fn a_refund_under_another_policy_returns_its_own_units() {
     on_each_store(async |limiter| {
         for make in ALGORITHMS {
             let (long, short) = (make("other", HOUR, 10), make("other", HOUR / 2, 10));
@@ -86,7 +85,7 @@ async fn what_is_given_back_under_another_policy_is_its_own() {
             limiter.refund(&first).await.unwrap();
             for policy in [&long, &short] {
                 let left = left(limiter, policy).await;
-                // What the shorter one has taken over is not known call by call.
+                // Units that the shorter period has taken over are not known call by call.
                 assert!((1..=5).contains(&left), "{left} under {policy:?}");
             }
             assert_eq!(left(limiter, &long).await, 5, "{long:?}");
@@ -96,7 +95,7 @@ async fn what_is_given_back_under_another_policy_is_its_own() {
 }
 
 #[tokio::test]
-async fn an_id_that_was_charged_again_is_not_given_back_by_the_first_charge() {
+async fn an_id_that_was_charged_again_is_not_refunded_by_the_first_charge() {
     on_each_store(async |limiter| {
         let policy = Policy::sliding_window("again", HOUR, 10);
         let job = || limiter.check(&policy, "alice").cost(2).request_id("job");
@@ -112,7 +111,7 @@ async fn an_id_that_was_charged_again_is_not_given_back_by_the_first_charge() {
 }
 
 #[tokio::test]
-async fn an_override_that_is_taken_back_has_forgotten_nothing() {
+async fn a_removed_override_leaves_the_history_complete() {
     on_each_store(async |limiter| {
         for make in ALGORITHMS {
             let policy = make("eased", HOUR, 20);
@@ -149,18 +148,18 @@ async fn penalties_under_a_lowered_threshold_count_alike_in_both_stores() {
 }
 
 #[tokio::test]
-async fn a_look_with_an_id_answers_as_the_call_would() {
+async fn a_peek_with_an_id_answers_as_the_call_would() {
     on_each_store(async |limiter| {
         let policy = Policy::sliding_window("look", HOUR, 3);
         let job = |id: u32| limiter.check(&policy, "alice").cost(2).request_id(id);
         let peek = |id: u32| limiter.peek(&policy, "alice").cost(2).request_id(id);
         job(1).await.unwrap();
         assert_eq!(peek(1).await.unwrap().remaining(), 1);
-        // There is no place for another call, which has not been charged.
+        // There is no room for another call, which has not been charged.
         peek(2).await.unwrap_err();
         assert_eq!(peek(1).await.unwrap().remaining(), 1);
         assert_eq!(left(limiter, &policy).await, 1);
-        // Other algorithms remember no ids, neither for a look.
+        // Other algorithms store no ids, which holds for a peek as well.
         let counter = Policy::sliding_counter("look", HOUR, 3);
         limiter.peek(&counter, "alice").request_id(1).await.unwrap_err();
     })

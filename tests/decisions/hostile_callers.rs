@@ -1,5 +1,4 @@
-//! Callers who choose their names to do harm: every name is a caller of its own, costs no more than a
-//! bounded key, and reaches nothing else in the store.
+//! Hostile caller names stay apart, cost no more than a bounded key, and reach nothing else in the store.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -79,7 +78,7 @@ fn names() -> Vec<String> {
     .iter()
     .map(|&name| name.to_owned())
     .collect();
-    // What is not UTF-8, as a header is read that is not.
+    // Bytes that are not UTF-8, as from a header.
     for bytes in [&b"\xff"[..], b"\xc3\x28", b"\xed\xa0\x80"] {
         names.push(String::from_utf8_lossy(bytes).into_owned() + &format!("{bytes:?}"));
     }
@@ -158,9 +157,9 @@ async fn in_redis_a_name_is_a_bounded_readable_key_and_nothing_else() {
     assert_eq!(keys.len(), names.len() + 1);
     for key in keys {
         assert!(key.len() < 200, "{} bytes: {key}", key.len());
-        // What a protocol, a shell or a terminal could take for something else is written out.
+        // Bytes with a meaning to a protocol, a shell or a terminal are escaped.
         assert!(!key.contains(|c: char| c.is_ascii_control() || c == ' '), "{key:?}");
-        // No tag of a cluster: who chooses a name chooses no node.
+        // No hash tag of a cluster: a caller's name chooses no node.
         assert!(!key.contains(['{', '}']), "{key}");
     }
     assert_eq!(server.command::<String>("GET theirs"), "value");
@@ -198,7 +197,7 @@ async fn a_flood_of_names_fills_memory_to_its_bound_and_touches_no_known_caller(
     exceeded(limiter.check(&two, "known").await);
 }
 
-/// The bytes of memory that this process holds, where the system tells.
+/// Returns the resident memory of this process in bytes, or 0 without `/proc`.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());

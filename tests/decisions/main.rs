@@ -1,4 +1,4 @@
-//! Every algorithm admits and refuses as it promises, in memory and on Redis alike, whatever callers send.
+//! Every algorithm admits and refuses as promised, in memory and on Redis alike, for any input of callers.
 
 mod algorithms;
 mod changes;

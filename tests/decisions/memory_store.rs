@@ -1,4 +1,4 @@
-//! The embedded store: its clock, and the memory that it and each of its limits may take.
+//! The embedded store follows its clock, and keeps the memory bounds of each limit and of the whole.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const ALGORITHMS: [Policy; 4] = [
     Policy::token_bucket("p", MINUTE, 2),
 ];
 
-/// A runtime whose clock stands still, so far ahead of others.
+/// Returns a runtime with a paused clock, this far ahead of others.
 fn paused(ahead: Duration) -> Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().unwrap();
@@ -75,8 +75,7 @@ const SIGNUP: Policy = Policy::fixed_window("signup", HOUR, 2);
 const SEARCH: Policy = Policy::sliding_counter("search", HOUR, 2);
 const API: Policy = Policy::sliding_window("api", HOUR, 2);
 
-/// Calls of callers who are made up, of each of these limits in turn; returns how many of each were
-/// counted.
+/// Calls each of these limits in turn as invented callers. Returns the counted calls of each.
 async fn flood<const N: usize>(limiter: &Limiter, limits: [Policy; N], names: u32) -> [usize; N] {
     let mut counted = [0; N];
     for name in 0..names {
@@ -106,7 +105,7 @@ async fn a_flood_on_one_limit_leaves_room_for_the_callers_of_another() {
         let limiter = builder.in_memory();
         limiter.check(&LOGIN, "known").await.unwrap();
         let counted = flood(&limiter, [LOGIN], 20_000).await;
-        // With the one who is known, three quarters.
+        // Three quarters, with the known caller.
         assert_eq!(counted, [7_499]);
         assert_counted(&limiter, &API, 1_500).await;
         // Known callers are counted however full the store is.
@@ -160,7 +159,7 @@ async fn bytes_are_bounded_and_shared_as_keys_are() {
     assert_eq!(limiter.peek(&BULK, "small").cost(0).await.unwrap().remaining(), 9_997);
     limiter.reset(&BULK, 0).await.unwrap();
     assert_eq!(limiter.check_n(&BULK, "small", 1_000).await.unwrap().remaining(), 8_997);
-    // Other limits have room, and callers who are known go on.
+    // Other limits have room, and known callers are still counted.
     assert_counted(&limiter, &API, 2_000).await;
     limiter.check(&API, "known").await.unwrap();
     exceeded(limiter.check(&API, "known").await);
@@ -217,7 +216,7 @@ async fn a_full_store_in_memory_obeys_on_store_error() {
 }
 
 #[tokio::test]
-async fn a_call_that_passed_uncounted_has_nothing_to_give_back() {
+async fn an_uncounted_call_has_no_units_to_refund() {
     let limiter = Limiter::builder().max_keys(1).on_store_error(OnStoreError::Allow).in_memory();
     limiter.check(&LOGIN, "known").await.unwrap();
     let uncounted: Decision = limiter.check(&LOGIN, "new").await.unwrap();
@@ -230,7 +229,7 @@ async fn a_call_that_passed_uncounted_has_nothing_to_give_back() {
 
 #[tokio::test]
 async fn a_full_fallback_obeys_on_store_error() {
-    // Nobody listens there.
+    // No server listens there.
     let url = format!("redis://127.0.0.1:{}", harness::free_port());
     let on = |builder: LimiterBuilder| builder.max_keys(1).connect_lazy(&url).unwrap();
     let limiter = on(Limiter::builder());

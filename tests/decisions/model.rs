@@ -1,7 +1,7 @@
-//! Both stores decide as the specification says, call by call.
+//! Both stores decide as the specification does, call by call.
 //!
-//! Schedules are random: `MODEL_SEED` repeats one, `MODEL_OPS` sets the calls of each algorithm's
-//! test: 100 000 by default, 10 000 000 for a long run.
+//! Schedules are random. `MODEL_SEED` repeats one. `MODEL_OPS` is the number of checked calls for each
+//! algorithm: 100 000 by default, 10 000 000 for a long run.
 
 mod in_turns;
 mod script;
@@ -53,7 +53,7 @@ fn assert_agree<T: PartialEq + Debug>(
 }
 
 /// Drives the shipped script with the schedules of all its cases.
-fn judge_script(algorithm: Algorithm) {
+fn check_script(algorithm: Algorithm) {
     let (seed, server) = (seed(), RedisServer::start());
     let mut script = Script::load(&server, algorithm);
     let mut rng = Rng::with_seed(seed);
@@ -134,7 +134,7 @@ fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimit
 const EPOCH: u64 = 70 * 365 * 24 * 3_600 * 1_000_000;
 
 /// Drives an embedded limiter with the schedules of all its cases, on tokio's paused clock.
-async fn judge_embedded(algorithm: Algorithm) {
+async fn check_embedded(algorithm: Algorithm) {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
     let all = cases(algorithm);
@@ -193,40 +193,40 @@ fn assert_window_property(
 
 #[test]
 fn the_sliding_window_script_follows_the_model() {
-    judge_script(Algorithm::SlidingWindow);
+    check_script(Algorithm::SlidingWindow);
 }
 
 #[test]
 fn the_sliding_counter_script_follows_the_model() {
-    judge_script(Algorithm::SlidingCounter);
+    check_script(Algorithm::SlidingCounter);
 }
 
 #[test]
 fn the_fixed_window_script_follows_the_model() {
-    judge_script(Algorithm::FixedWindow);
+    check_script(Algorithm::FixedWindow);
 }
 
 #[test]
 fn the_token_bucket_script_follows_the_model() {
-    judge_script(Algorithm::TokenBucket);
+    check_script(Algorithm::TokenBucket);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_window_follows_the_model() {
-    judge_embedded(Algorithm::SlidingWindow).await;
+    check_embedded(Algorithm::SlidingWindow).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_counter_follows_the_model() {
-    judge_embedded(Algorithm::SlidingCounter).await;
+    check_embedded(Algorithm::SlidingCounter).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_fixed_window_follows_the_model() {
-    judge_embedded(Algorithm::FixedWindow).await;
+    check_embedded(Algorithm::FixedWindow).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_token_bucket_follows_the_model() {
-    judge_embedded(Algorithm::TokenBucket).await;
+    check_embedded(Algorithm::TokenBucket).await;
 }

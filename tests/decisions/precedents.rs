@@ -1,5 +1,4 @@
-//! The systems that this library grew out of, one test for each: each works, and what was wrong
-//! with it is mended.
+//! The systems that preceded this library, one test for each: each works here, without its old defect.
 
 #![allow(
     clippy::items_after_statements,
@@ -50,7 +49,7 @@ async fn s0_zset() {
     .await;
 }
 
-/// The script leaves no key without a TTL, uses the server's clock and tells more than yes or no.
+/// The script leaves no key without a TTL, uses the server's clock and returns more than yes or no.
 #[tokio::test]
 async fn s0_lua() {
     const POLICY: Policy = Policy::sliding_window("s0_lua", MINUTE, 2);
@@ -182,7 +181,7 @@ async fn s2_interface() {
     .await;
 }
 
-/// Refused calls are not recorded unless the policy says so: then they keep the caller out.
+/// Refused calls are recorded only under a penalty, which then keeps the caller out.
 #[tokio::test]
 async fn s2_zset() {
     const PLAIN: Policy = Policy::sliding_window("plain", Duration::from_millis(200), 1);
@@ -191,7 +190,8 @@ async fn s2_zset() {
         limiter.check(&PLAIN, "alice").await.unwrap();
         limiter.check(&PENALTY, "alice").await.unwrap();
         let hammering = std::time::Instant::now();
-        // Plain, the caller is let in while hammering; under a penalty each call starts anew.
+        // Without the penalty the caller is admitted while hammering; with it each call restarts
+        // the wait.
         while limiter.check(&PLAIN, "alice").await.is_err() {
             let refused = exceeded(limiter.check(&PENALTY, "alice").await);
             assert_eq!(refused.retry_after(), Duration::from_millis(200));
@@ -230,7 +230,7 @@ async fn s2_string() {
     limiter.check(&POLICY, "alice").await.unwrap();
 }
 
-/// A million a minute takes constant space; the exact log says which algorithm to take instead.
+/// A million a minute takes constant space; the error of the exact log names the algorithm to use instead.
 #[tokio::test]
 async fn s2_limits() {
     const MILLION: u32 = 1_000_000;
@@ -299,7 +299,7 @@ async fn s3_local() {
     assert_eq!(start.elapsed(), DAY);
 }
 
-/// The local check does not race: of threads that ask at once, one is admitted.
+/// The local check does not race: of simultaneous threads one is admitted.
 #[test]
 fn s3_local_threads() {
     let limiter = Arc::new(Limiter::in_memory());
@@ -314,7 +314,7 @@ fn s3_local_threads() {
     assert_eq!(admitted, 1);
 }
 
-/// A refusal tells which tier refused and how long to wait, on Redis as in memory.
+/// A refusal names the refusing tier and the wait, on Redis as in memory.
 #[tokio::test]
 async fn s3_wait() {
     const TIERS: Policy = Policy::sliding_window("s3_wait", MINUTE, 3).tier(HOUR, 4);

@@ -1,4 +1,4 @@
-//! A call given back is as if it had not been, and is given back once.
+//! A refunded call leaves no trace, and is refunded once.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn units_come_back_once_to_every_tier() {
             }
             limiter.refund(&second).await.unwrap();
             assert_eq!(left(limiter, policy).await, 3, "{policy:?}");
-            // The tier of 5 has them back as well: after 3 more there are 2 left in it.
+            // The tier of 5 is refunded as well: after 3 more there are 2 left in it.
             limiter.check_n(policy, "alice", 3).await.unwrap();
             limiter.check_n(policy, "alice", 3).await.unwrap_err();
         }
@@ -67,9 +67,9 @@ async fn a_decision_has_the_units_that_its_call_took() {
 async fn nothing_comes_back_for_a_call_that_took_nothing() {
     on_each_store(async |limiter| {
         for policy in &ALL {
-            let looked = limiter.peek(policy, "alice").await.unwrap();
+            let peeked = limiter.peek(policy, "alice").await.unwrap();
             limiter.check(policy, "alice").await.unwrap();
-            limiter.refund(&looked).await.unwrap();
+            limiter.refund(&peeked).await.unwrap();
             assert_eq!(left(limiter, policy).await, 2, "{policy:?}");
         }
     })
@@ -122,7 +122,7 @@ async fn units_of_a_window_that_has_passed_stay_gone() {
 
 /// Only failed logins count.
 #[tokio::test]
-async fn an_annotated_call_is_given_back_by_its_observer() {
+async fn an_annotated_call_is_refunded_by_its_observer() {
     const LOGIN: Policy = Policy::sliding_window("login", MINUTE, 2);
 
     #[rate_limit(period = 60, threshold = 2, name = "login", key = user, limiter = limiter)]
@@ -144,7 +144,7 @@ async fn an_annotated_call_is_given_back_by_its_observer() {
 }
 
 #[tokio::test]
-async fn a_refund_that_is_not_waited_for_can_be_made_again() {
+async fn a_cancelled_refund_can_be_repeated() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
     let decision = limiter.check_n(&LOG, "alice", 2).await.unwrap();
@@ -153,14 +153,14 @@ async fn a_refund_that_is_not_waited_for_can_be_made_again() {
     server.signal("CONT");
     limiter.refund(&decision).await.unwrap();
     assert_eq!(left(&limiter, &LOG).await, 3);
-    // It has been made now.
+    // The refund has taken effect.
     limiter.check_n(&LOG, "alice", 2).await.unwrap();
     limiter.refund(&decision).await.unwrap();
     assert_eq!(left(&limiter, &LOG).await, 1);
 }
 
 #[tokio::test]
-async fn a_refund_that_a_lost_store_is_not_asked_for_can_be_made_later() {
+async fn a_refund_that_a_lost_store_never_received_can_be_repeated() {
     let server = RedisServer::start();
     let builder = Limiter::builder().deadline(DEADLINE).on_store_error(OnStoreError::Deny);
     let limiter = builder.connect(&server.url()).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_refund_that_a_lost_store_is_not_asked_for_can_be_made_later() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_decided_has_nothing_to_give_back() {
+async fn a_call_without_a_decision_has_no_units_to_refund() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
     drop(server);
@@ -199,7 +199,7 @@ async fn a_call_that_nobody_decided_has_nothing_to_give_back() {
     }
 }
 
-/// Against a list of what was admitted and not given back, over random times, costs and refunds.
+/// Compares with a list of admitted calls without refunds, over random times, costs and refunds.
 #[tokio::test(start_paused = true)]
 async fn a_log_is_as_if_refunded_calls_had_never_been() {
     let limiter = Limiter::in_memory();

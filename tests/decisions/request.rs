@@ -1,4 +1,4 @@
-//! Request ids, which charge a call once, and waiting for a place.
+//! A request id is charged once, and a call may wait until it is admitted.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn one_id_is_charged_once() {
             assert_eq!(job(1).await.unwrap().remaining(), 3);
         }
         assert_eq!(job(2).await.unwrap().remaining(), 1);
-        // Admitted once, admitted again: also when there would be no place for another call.
+        // Admitted once, admitted again, also without room for another call.
         assert!(job(3).await.is_err());
         assert_eq!(job(1).await.unwrap().remaining(), 1);
         // A refused call was not charged, and may be admitted later.
@@ -38,7 +38,7 @@ async fn one_id_is_charged_once() {
 }
 
 #[tokio::test]
-async fn an_id_given_back_is_free_again() {
+async fn a_refunded_id_is_free_again() {
     on_each_store(async |limiter| {
         let job = || limiter.check(&LOG, "alice").cost(2).request_id("job");
         let first = job().await.unwrap();
@@ -53,13 +53,13 @@ async fn an_id_given_back_is_free_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_one_instant_are_given_back_by_their_ids() {
+async fn calls_of_one_instant_are_refunded_by_their_ids() {
     let limiter = Limiter::in_memory();
     let job = |id: u32| limiter.check(&LOG, "alice").request_id(id);
     let (first, again) = (job(1).await.unwrap(), job(1).await.unwrap());
     job(2).await.unwrap();
     limiter.check(&LOG, "alice").await.unwrap();
-    // One call, however many of its decisions are given back; the others stay charged.
+    // One call, regardless of how many of its decisions are refunded; the others stay charged.
     for decision in [&first, &again] {
         limiter.refund(decision).await.unwrap();
         assert_eq!(limiter.peek(&LOG, "alice").cost(0).await.unwrap().remaining(), 3);
@@ -69,7 +69,7 @@ async fn calls_of_one_instant_are_given_back_by_their_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_is_remembered_for_the_longest_period() {
+async fn an_id_is_kept_for_the_longest_period() {
     let limiter = Limiter::in_memory();
     let job = || limiter.check(&LOG, "alice").request_id("job");
     job().await.unwrap();
@@ -119,7 +119,7 @@ async fn an_id_needs_a_log_without_refusals() {
 const BRIEF: Duration = Duration::from_millis(200);
 
 #[tokio::test]
-async fn a_call_waits_for_its_place() {
+async fn a_call_waits_until_it_is_admitted() {
     const POLICY: Policy = Policy::sliding_window("wait", BRIEF, 2);
     on_each_store(async |limiter| {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! A client's cost is never a failure of the service: a call of cost 0 passes, and one that can never pass
-//! is a refusal that clients do not retry.
+//! A cost that a client chooses is never a failure of the service. Zero passes; a cost above every threshold
+//! is refused for good.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ fn too_large<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> TooLarge 
     }
 }
 
-/// The status, and the seconds of `Retry-After`.
-fn told<T>(answer: Result<T, RateLimitError>) -> (u16, Option<u64>) {
+/// Returns the status, and the seconds in `Retry-After`.
+fn response<T>(answer: Result<T, RateLimitError>) -> (u16, Option<u64>) {
     match answer {
         Ok(_) => (200, None),
         Err(error) => {
@@ -72,14 +72,14 @@ async fn any_number_of_recipients_is_answered_and_none_is_a_failure_of_the_servi
         for (recipients, expected) in [(0, 200), (1, 200), (5, 200), (6, 422), (1_000, 422)] {
             let (mailbox, recipients) = (recipients.to_string(), vec![String::new(); recipients]);
             let plan = Plan { mails: 100 };
-            let answer = told(send_mail(limiter, &mailbox, plan, recipients).await);
+            let answer = response(send_mail(limiter, &mailbox, plan, recipients).await);
             assert_eq!(answer, (expected, None), "{mailbox}");
         }
         for (plan, words, expected) in
             [(2, 0, 200), (2, 2, 200), (2, 3, 422), (2, u32::MAX, 422), (0, 1, 422), (0, 0, 200)]
         {
             let user = format!("{plan} {words}");
-            let answer = told(search(limiter, &user, plan, words).await);
+            let answer = response(search(limiter, &user, plan, words).await);
             assert_eq!(answer, (expected, None), "{user}");
         }
     })
@@ -87,7 +87,7 @@ async fn any_number_of_recipients_is_answered_and_none_is_a_failure_of_the_servi
 }
 
 #[tokio::test]
-async fn a_call_of_nothing_takes_nothing_and_tells_what_is_left() {
+async fn a_call_of_cost_zero_takes_nothing_and_returns_the_remaining_units() {
     on_each_store(async |limiter| {
         for policy in [
             Policy::sliding_window("log", MINUTE, 2),
@@ -99,7 +99,7 @@ async fn a_call_of_nothing_takes_nothing_and_tells_what_is_left() {
             for left in [2, 2] {
                 let nothing = limiter.check_n(&policy, "alice", 0).await.unwrap();
                 assert_eq!(nothing.remaining(), left, "{policy:?}");
-                // There is nothing to give back.
+                // There is nothing to refund.
                 limiter.refund(&nothing).await.unwrap();
             }
             assert_eq!(admitted(async || limiter.check(&policy, "alice").await.map(drop)).await, 2);
@@ -110,7 +110,7 @@ async fn a_call_of_nothing_takes_nothing_and_tells_what_is_left() {
 }
 
 #[tokio::test]
-async fn it_says_which_number_is_too_small() {
+async fn a_call_that_is_too_large_names_the_number_that_is_too_small() {
     let limiter = Limiter::in_memory();
     let refused = too_large(search(&limiter, "alice", 2, 3).await);
     assert_eq!(
@@ -137,7 +137,7 @@ async fn it_says_which_number_is_too_small() {
     let refused = too_large(limiter.peek(&bucket.burst(0), "alice").await);
     assert_eq!(refused.to_string(), "rate limit `bucket` admits nothing: its burst is 0");
     assert_eq!(limiter.peek(&bucket.burst(0), "alice").cost(0).await.unwrap().remaining(), 0);
-    // Of several tiers, the one with the smallest threshold; what breaks a rule comes first.
+    // Of several tiers, the one with the smallest threshold; a violated rule is reported first.
     let tiers = Policy::sliding_window("tiers", MINUTE, 5).tier(MINUTE * 60, 20);
     assert_eq!(too_large(limiter.check_n(&tiers, "alice", 30).await).threshold(), 5);
     let wrong = tiers.burst(3);
@@ -146,7 +146,7 @@ async fn it_says_which_number_is_too_small() {
 }
 
 #[tokio::test]
-async fn the_kill_switch_and_a_dry_run_let_it_pass() {
+async fn the_kill_switch_and_a_dry_run_let_any_cost_pass() {
     on_each_store(async |limiter| {
         for enforcement in [Enforcement::Off, Enforcement::DryRun] {
             limiter.overrides().enforce(Some(enforcement));
@@ -160,7 +160,7 @@ async fn the_kill_switch_and_a_dry_run_let_it_pass() {
 }
 
 #[tokio::test]
-async fn observers_and_listeners_are_told_of_it() {
+async fn observers_and_subscribers_see_a_call_that_is_too_large() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.clone());
     let limiter = Limiter::builder().caller_digest("secret").in_memory();
@@ -168,16 +168,16 @@ async fn observers_and_listeners_are_told_of_it() {
     assert_eq!(seen.len(), 1);
     assert_eq!(too_large(seen[0].clone()), too_large(answer));
     let lines = lines.all();
-    let told: Vec<_> = lines.iter().filter(|line| line.contains("too_large")).collect();
-    assert_eq!(told.len(), 1, "{lines:?}");
+    let events: Vec<_> = lines.iter().filter(|line| line.contains("too_large")).collect();
+    assert_eq!(events.len(), 1, "{lines:?}");
     for part in [
         "DEBUG message=rate limit not decided policy=\"search\" algorithm=\"sliding_window\" caller=\"",
         "outcome=\"too_large\" reason=rate limit `search` never admits 3 units at once: at most 2 per",
         "decided_by=\"limiter\"",
     ] {
-        assert!(told[0].contains(part), "{part}: {}", told[0]);
+        assert!(events[0].contains(part), "{part}: {}", events[0]);
     }
-    assert!(!told[0].contains("secret-name"), "{}", told[0]);
+    assert!(!events[0].contains("secret-name"), "{}", events[0]);
 }
 
 #[tokio::test]

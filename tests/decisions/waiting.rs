@@ -1,5 +1,4 @@
-//! A call that waits for its place is not refused before it gives up, and what operators change
-//! meanwhile reaches it at once.
+//! A waiting call is refused only when it gives up, and a change of its limit reaches it at once.
 
 use std::time::Duration;
 
@@ -25,8 +24,8 @@ fn wait_for(
     tokio::spawn(async move { limiter.check(&policy, "alice").cost(cost).max_wait(max_wait).await })
 }
 
-/// Calls that come one after the other, each before the one of before has its place.
-async fn all_get_their_place(limiter: &Limiter, policy: Policy) {
+/// Starts calls one after the other, each before the previous one is admitted. All are admitted.
+async fn all_are_admitted(limiter: &Limiter, policy: Policy) {
     let mut calls = Vec::new();
     for _ in 0..4 {
         calls.push(wait_for(limiter, policy, 1, policy.tiers()[0].period() * 20));
@@ -44,7 +43,7 @@ async fn calls_that_wait_under_a_penalty_do_not_starve_one_another() {
         Policy::sliding_counter("counter", SECOND, 1).count_rejected(),
         Policy::token_bucket("bucket", SECOND, 1).count_rejected(),
     ] {
-        all_get_their_place(&Limiter::in_memory(), policy).await;
+        all_are_admitted(&Limiter::in_memory(), policy).await;
     }
 }
 
@@ -53,7 +52,7 @@ async fn calls_that_wait_for_redis_under_a_penalty_do_not_starve_one_another() {
     let period = Duration::from_millis(600);
     let server = RedisServer::start();
     let limiter = patient(&server).await;
-    all_get_their_place(&limiter, Policy::sliding_window("log", period, 1).count_rejected()).await;
+    all_are_admitted(&limiter, Policy::sliding_window("log", period, 1).count_rejected()).await;
 }
 
 /// A limiter whose calls are decided by Redis however busy the machine is.
@@ -69,7 +68,7 @@ async fn a_call_that_gives_up_is_one_refusal() {
         limiter.check_n(&POLICY, "alice", 8).await.unwrap();
         let refused = wait_for(limiter, POLICY, 2, SECOND).await.unwrap();
         assert!(matches!(refused, Err(RateLimitError::Exceeded(_))), "{refused:?}");
-        // What the refusal has recorded fills the log.
+        // The units that the refusal has recorded fill the log.
         assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 0);
     })
     .await;
@@ -84,7 +83,7 @@ async fn a_call_records_its_refusal_when_it_gives_up_and_not_before() {
     let waiting = wait_for(&limiter, POLICY, 3, SECOND * 15);
     tokio::time::sleep(SECOND * 5).await;
     assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 2);
-    // Overtaken: it would have to wait for longer than it may.
+    // Overtaken: its wait now exceeds `max_wait`.
     limiter.check_n(&POLICY, "alice", 2).await.unwrap();
     assert!(waiting.await.unwrap().is_err());
     // The token of these ten seconds is gone.
@@ -105,7 +104,7 @@ async fn soon(call: JoinHandle<Answer>) -> Answer {
 }
 
 #[tokio::test]
-async fn what_operators_change_reaches_a_call_that_waits() {
+async fn a_change_by_operators_reaches_a_waiting_call() {
     const POLICY: Policy = Policy::sliding_window("reply", HOUR, 4);
     let server = RedisServer::start();
     for limiter in [Limiter::in_memory(), patient(&server).await] {
@@ -145,7 +144,7 @@ async fn what_operators_change_reaches_a_call_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_operators_change_elsewhere_leaves_a_call_waiting() {
+async fn a_change_of_another_limit_leaves_a_call_waiting() {
     const POLICY: Policy = Policy::sliding_window("reply", MINUTE, 4);
     let limiter = Limiter::in_memory();
     let start = Instant::now();

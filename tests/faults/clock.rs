@@ -1,7 +1,7 @@
-//! A Redis whose clock jumps: at most one period of extra refusal, at most one threshold of extra
-//! admission, and no key that outlives its window by more than a second.
+//! A clock jump of Redis costs at most one period of extra refusal and one threshold of extra admission. No
+//! key outlives its window by more than a second.
 //!
-//! The server's clock is moved by a library that is loaded into it, which takes Linux.
+//! A library that is preloaded into the server moves its clock, which requires Linux.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ async fn limiter(url: &str) -> Limiter {
     builder.on_store_error(OnStoreError::Deny).connect(url).await.unwrap()
 }
 
-/// Takes all that is to be had; how much that was.
+/// Consumes the whole quota. Returns the consumed units.
 async fn exhaust(limiter: &Limiter, policy: &Policy) -> u32 {
     let mut taken = 0;
     while limiter.check(policy, "alice").await.is_ok() {
@@ -36,7 +36,7 @@ async fn exhaust(limiter: &Limiter, policy: &Policy) -> u32 {
     taken
 }
 
-/// How long the keys of a server still live, in milliseconds, of all the longest.
+/// Returns the longest TTL of the keys of a server, in milliseconds.
 fn longest_ttl(server: &RedisServer) -> i64 {
     let ttl = |key: &String| server.command::<i64>(&format!("PTTL {key}"));
     let keys = server.keys();
@@ -85,7 +85,7 @@ async fn a_clock_set_forward_admits_one_threshold_more_at_the_most() {
         let clock = Clock::new();
         let server = clock.server(&[]);
         let limiter = limiter(&server.url()).await;
-        // What a slow machine earns meanwhile is not the clock's doing.
+        // Units that a slow machine earns meanwhile are not due to the clock.
         let start = Instant::now();
         let before = exhaust(&limiter, &policy).await;
         clock.set_ahead(600_000);
@@ -97,7 +97,7 @@ async fn a_clock_set_forward_admits_one_threshold_more_at_the_most() {
             .print();
         assert!(u128::from(extra) <= 4 + earned, "{extra}");
         assert!(longest_ttl(&server) <= LONGEST_TTL);
-        // From there on all is as ever.
+        // From there on the limit is exact again.
         let start = Instant::now();
         until("an admitted call", async || limiter.check(&policy, "alice").await.ok()).await;
         assert!(start.elapsed() < PERIOD * 2 + SLACK, "{:?}", start.elapsed());
@@ -124,7 +124,7 @@ async fn a_clock_that_shakes_by_50_ms_moves_a_window_by_no_more() {
         .print();
     let promise =
         |millis: u64| Promise { period: millis * 1_000, threshold: 20, ..Promise::default() };
-    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.unavailable(), 0);
     assert_eq!(history.overfull_windows(&promise(800 - 100)), [""; 0]);
     assert_eq!(history.unjust_refusals(&promise(800 + 100)), [""; 0]);
 }

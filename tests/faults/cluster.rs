@@ -1,5 +1,5 @@
-//! A Redis Cluster whose nodes fail, are replaced, and hand over slots: only the callers of a shard
-//! that is down are touched, and no call is counted twice.
+//! A Redis Cluster whose nodes fail, are replaced or migrate slots affects only callers of the failed shard,
+//! and counts no call twice.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
 const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
 
-/// Enough that every shard has some.
+/// The number of callers, enough for every shard.
 const CALLERS: u32 = 24;
 
 fn key(caller: u32) -> String {
@@ -30,7 +30,7 @@ fn caller_of(cluster: &Cluster, shard: usize) -> u32 {
     callers.find(|caller| cluster.home(&key(*caller)) == shard).expect("every shard has some")
 }
 
-/// A limiter that fails a call only when its store does.
+/// Returns a limiter with a deadline that only a failing store exceeds.
 async fn patient(url: &str) -> Limiter {
     let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
     builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the cluster answers")
@@ -50,10 +50,10 @@ fn split(history: &History, cluster: &Cluster, shard: usize) -> (History, Histor
     (History::new(of_shard), History::new(others))
 }
 
-/// How long after this instant the last call went undecided.
+/// Returns the time from this instant to the last unavailable answer.
 fn outage(history: &History, hurt: u64) -> Duration {
-    let undecided = |outcome| matches!(outcome, Outcome::Undecided(_));
-    let calls = history.calls().iter().filter(|call| undecided(call.outcome));
+    let unavailable = |outcome| matches!(outcome, Outcome::Unavailable(_));
+    let calls = history.calls().iter().filter(|call| unavailable(call.outcome));
     Duration::from_micros(calls.map(|call| call.answered - hurt).max().unwrap_or(0))
 }
 
@@ -71,7 +71,7 @@ async fn a_failover_is_followed_and_touches_no_other_shard() {
     let caller = caller_of(&cluster, 0);
     until("the failover", async || limiter.check(&WIDE, caller).await.ok()).await;
     let back = hurt_at.elapsed();
-    // The node that is gone is nobody's trouble any more.
+    // A removed node is not reported as unhealthy.
     until("servers that are well", async || is_well(&limiter).then_some(())).await;
     assert_eq!(limiter.servers().len(), 3);
     let admitted = load.admitted();
@@ -83,13 +83,13 @@ async fn a_failover_is_followed_and_touches_no_other_shard() {
         .with("others get", others.answers())
         .after("slowest call", history.slowest())
         .after("breaker open after", alone)
-        .after("last call undecided after", outage(&lost, hurt))
+        .after("last unavailable call after", outage(&lost, hurt))
         .after("decided again after", back)
         .print();
-    assert_eq!(others.undecided(), 0, "{}", watch.text());
+    assert_eq!(others.unavailable(), 0, "{}", watch.text());
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
     assert!(alone < Duration::from_millis(500), "{alone:?}");
-    // A second until the others agree that it is gone, and a vote.
+    // A second until the others agree on the failure, and a vote.
     assert!(back < Duration::from_secs(8), "{back:?}");
 }
 
@@ -103,7 +103,7 @@ async fn a_stopped_node_without_a_replica_touches_no_other_shard_and_is_found_ag
     let hurt = Instant::now();
     cluster.nodes[1].signal("STOP");
     let alone = until("the breaker", async || watch.breaker_opened(hurt)).await - hurt;
-    // Scripts that are gone on one node are no matter of the others.
+    // Scripts lost on one node do not affect the others.
     let end = hurt + Duration::from_secs(2);
     while Instant::now() < end {
         let () = cluster.nodes[0].command("SCRIPT FLUSH");
@@ -124,7 +124,7 @@ async fn a_stopped_node_without_a_replica_touches_no_other_shard_and_is_found_ag
         .after("breaker open after", alone)
         .after("decided again after", back)
         .print();
-    assert_eq!(others.undecided(), 0, "{}", watch.text());
+    assert_eq!(others.unavailable(), 0, "{}", watch.text());
     assert!(others.slowest() < DEADLINE, "{:?}", others.slowest());
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
     assert!(alone < Duration::from_millis(500), "{alone:?}");
@@ -154,7 +154,7 @@ async fn a_killed_node_without_a_replica_touches_no_other_shard_and_is_found_aga
         .after("breaker open after", alone)
         .after("decided again after", back)
         .print();
-    assert_eq!(others.undecided(), 0, "{}", watch.text());
+    assert_eq!(others.unavailable(), 0, "{}", watch.text());
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
     assert!(alone < Duration::from_millis(500), "{alone:?}");
     // A primary that comes back waits before it takes writes.
@@ -196,8 +196,8 @@ async fn a_slot_that_no_node_has_touches_no_others() {
         .after("slowest call", history.slowest())
         .after("decided again after", back)
         .print();
-    assert_eq!(others.undecided(), 0, "{}", watch.text());
-    assert!(lost.undecided() > 0);
+    assert_eq!(others.unavailable(), 0, "{}", watch.text());
+    assert!(lost.unavailable() > 0);
     assert_eq!(open_breakers, ["unassigned slots"]);
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
     assert!(back < Duration::from_secs(3), "{back:?}");
@@ -235,19 +235,19 @@ async fn slots_that_move_under_load_cost_no_call_and_no_count() {
         .with("counted", counted)
         .after("slowest call", history.slowest())
         .print();
-    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.unavailable(), 0);
     assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_send_a_call_in_a_circle_are_given_time_to_agree() {
+async fn nodes_that_redirect_a_call_in_a_circle_have_time_to_agree() {
     let cluster = Cluster::without_replicas();
     let patient = patient(&cluster.url()).await;
     let hasty = limiter_on(&cluster.url(), OnStoreError::Deny).await;
     let (slot, home) = (cluster.slot(&log_key(0)), cluster.home(&log_key(0)));
     let other = (home + 1) % 3;
-    // The one says that it is the other's, and the other that it is still the first one's.
-    cluster.tell_owner(home, slot, other);
+    // Each of the two names the other as the owner.
+    cluster.set_owner(home, slot, other);
 
     let asked = Instant::now();
     let reason = unavailable(hasty.check(&LOG, 0).await);
@@ -261,7 +261,7 @@ async fn nodes_that_send_a_call_in_a_circle_are_given_time_to_agree() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!call.is_finished());
     let agreed = Instant::now();
-    cluster.tell_owner(other, slot, other);
+    cluster.set_owner(other, slot, other);
     call.await.unwrap().unwrap();
     FaultLine::of("cluster: two nodes that send a call to each other")
         .with("callers get", format!("{reason:?}"))
@@ -272,8 +272,8 @@ async fn nodes_that_send_a_call_in_a_circle_are_given_time_to_agree() {
     assert_eq!(counted, 1);
 }
 
-/// Asks for callers whose slot this node sends on to one that is stopped, until the limiter leaves
-/// a server alone; returns all that it leaves alone.
+/// Calls as callers whose slot this node redirects to a stopped one, until a circuit breaker opens. Returns
+/// the servers of all open ones.
 async fn open_breakers(limiter: &Limiter, callers: &[u32]) -> Vec<String> {
     until("the breaker", async || {
         for caller in callers {
@@ -288,7 +288,7 @@ async fn open_breakers(limiter: &Limiter, callers: &[u32]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_node_that_sends_callers_on_is_not_blamed_for_the_one_that_fails_them() {
+async fn a_node_that_redirects_is_not_blamed_for_the_one_that_fails() {
     for moves in ["ASK", "MOVED"] {
         let cluster = Cluster::without_replicas();
         let limiter = limiter_on(&cluster.url(), OnStoreError::Deny).await;
@@ -300,7 +300,7 @@ async fn a_node_that_sends_callers_on_is_not_blamed_for_the_one_that_fails_them(
             let slot = cluster.slot(&key(*caller));
             match moves {
                 "ASK" => cluster.begin_to_migrate(slot, 0, 1),
-                _ => cluster.tell_owner(0, slot, 1),
+                _ => cluster.set_owner(0, slot, 1),
             }
         }
         cluster.nodes[1].signal("STOP");
@@ -339,7 +339,7 @@ async fn a_planned_failover_costs_no_call_and_no_count() {
         .with("counted", counted)
         .after("slowest call", history.slowest())
         .print();
-    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.unavailable(), 0);
     assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), counted);
 }
 
@@ -361,12 +361,12 @@ async fn any_address_that_answers_is_enough() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_there_is_told_at_once_and_found_later() {
+async fn an_absent_cluster_is_reported_at_once_and_found_later() {
     let nobody = format!("redis+cluster://127.0.0.1:{},127.0.0.1:{}", free_port(), free_port());
     let asked = Instant::now();
     let error = Limiter::connect(&nobody).await.unwrap_err().to_string();
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-    FaultLine::of("cluster: nobody there").with("connect says", &error).print();
+    FaultLine::of("cluster: nobody there").with("connect error", &error).print();
     assert!(error.contains("cannot connect to a Redis cluster at 127.0.0.1:"), "{error}");
 
     let builder = Limiter::builder().deadline(DEADLINE).on_store_error(OnStoreError::Deny);
@@ -379,11 +379,11 @@ async fn a_cluster_that_is_not_there_is_told_at_once_and_found_later() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_cluster_is_told() {
+async fn a_server_that_is_no_cluster_is_reported() {
     let server = harness::RedisServer::start();
     let url = server.url().replace("redis://", "redis+cluster://");
     let error = Limiter::connect(&url).await.unwrap_err().to_string();
-    FaultLine::of("cluster: the server is none").with("connect says", &error).print();
+    FaultLine::of("cluster: the server is none").with("connect error", &error).print();
     assert!(error.contains("cluster"), "{error}");
     // The other way round: a node of a cluster alone does not have every key.
     let cluster = Cluster::without_replicas();

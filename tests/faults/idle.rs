@@ -1,5 +1,4 @@
-//! A connection that was closed while nobody used it: the next call is decided by Redis all the same,
-//! and counted once.
+//! After an idle connection was closed Redis decides the next call, and counts it once.
 
 use std::{
     collections::HashSet,
@@ -98,8 +97,8 @@ impl Caller {
     }
 }
 
-/// Closes the connections of all callers and has each call again: at first before the runtime has had
-/// a moment to see it, and then after it has.
+/// Closes the connections of all callers and repeats each call, first before the runtime can notice it and
+/// then after.
 async fn closed(fault: &str, ways: &Ways, urls: &[String], close: impl Fn()) {
     let callers = ways.callers(urls).await;
     let assert_left = async |remaining, when| {
@@ -167,7 +166,7 @@ async fn idle_connections_that_a_firewall_resets_cost_no_call_and_no_count() {
     .await;
 }
 
-/// Lets everybody in, agrees to everything that is said first, and hangs up.
+/// Accepts every connection, acknowledges its handshake, and closes it.
 fn inhospitable() -> (u16, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -177,9 +176,9 @@ fn inhospitable() -> (u16, Arc<AtomicU32>) {
         for visitor in listener.incoming() {
             counted.fetch_add(1, Ordering::Relaxed);
             let mut visitor = visitor.unwrap();
-            let mut said = [0; 1024];
-            let length = visitor.read(&mut said).unwrap_or(0);
-            let commands = String::from_utf8_lossy(&said[..length]).matches('*').count();
+            let mut input = [0; 1024];
+            let length = visitor.read(&mut input).unwrap_or(0);
+            let commands = String::from_utf8_lossy(&input[..length]).matches('*').count();
             let _ = visitor.write_all("+OK\r\n".repeat(commands).as_bytes());
         }
     });

@@ -1,5 +1,5 @@
-//! Whatever fails between a limiter and its Redis: calls end in time, none is counted twice, and the limiter
-//! recovers by itself. One file for each thing that fails.
+//! For every fault between a limiter and its Redis: calls end in time, none is counted twice, and the limiter
+//! recovers. One file for each failing part.
 
 #[cfg(target_os = "linux")]
 mod clock;

@@ -1,5 +1,4 @@
-//! A network that fails between a limiter and its Redis: calls end in time, the store is found again
-//! by itself, and no call is counted twice.
+//! A failing network: calls end in time, the limiter reconnects by itself, and no call is counted twice.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +12,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
 const WIDE: Policy = Policy::sliding_counter("wide", MINUTE, 1_000_000);
 
-/// How soon an outage is over for callers.
+/// The time in which callers recover from an outage.
 const BACK: Duration = Duration::from_secs(2);
 
-/// Puts the network into this state under 16 tasks, and tells how many connections were tried.
+/// Puts the network into this state under 16 tasks. Returns the number of attempted connections.
 async fn network_outage(fault: &str, network: Network) -> usize {
     let server = RedisServer::start();
     let mut proxy = Proxy::start(server.port());
@@ -29,7 +28,7 @@ async fn network_outage(fault: &str, network: Network) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_that_swallows_everything_costs_few_calls_the_deadline() {
     let connections = network_outage("network swallows everything", Network::Swallows).await;
-    // No one says that the connection is dead: it is left for new ones.
+    // Nothing reports the connection as dead: it is replaced.
     assert!(connections >= 2, "{connections}");
 }
 
@@ -45,7 +44,7 @@ async fn a_network_too_slow_for_the_deadline_is_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_died_without_a_word_is_replaced() {
+async fn a_connection_that_died_silently_is_replaced() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limiter = limiter_on(&proxy.url(), OnStoreError::Deny).await;
@@ -67,7 +66,7 @@ async fn a_connection_that_died_without_a_word_is_replaced() {
         calls += 1;
     }
     let back = hurt.elapsed();
-    FaultLine::of("connection dead, nobody was told")
+    FaultLine::of("connection dead without a close")
         .with("calls lost", calls)
         .after("slowest call", slowest)
         .after("decided again after", back)
@@ -138,7 +137,7 @@ async fn connections_that_break_under_load_count_no_call_twice() {
         .print();
     assert!(units >= admitted, "{admitted} calls were admitted, {units} counted");
     assert!(
-        units <= admitted + history.undecided(),
+        units <= admitted + history.unavailable(),
         "{admitted} calls were admitted, {units} counted"
     );
 }
@@ -167,7 +166,7 @@ async fn a_slow_and_chopped_link_changes_no_answer() {
 }
 
 #[tokio::test]
-async fn a_link_slower_than_the_deadline_now_and_then_gives_an_answer_or_none() {
+async fn a_link_slower_than_the_deadline_now_and_then_returns_a_right_answer_or_none() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limiter = limiter_on(&proxy.url(), OnStoreError::Deny).await;
@@ -207,7 +206,7 @@ async fn the_first_call_after_an_idle_connection_was_closed_is_decided() {
         let builder = Limiter::builder().deadline(Duration::from_secs(10));
         let limiter = builder.on_store_error(OnStoreError::Deny).connect(&url).await.unwrap();
         let info: String = server.command("CLIENT LIST TYPE normal");
-        // Told from version 7 on.
+        // Redis 7 and later report it.
         assert!(
             !info.contains("resp=")
                 || info.contains(if protocol == "resp3" { "resp=3" } else { "resp=2" }),
@@ -259,7 +258,7 @@ async fn refused_connections_are_not_tried_in_a_storm() {
         };
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The last of them is the one that asks.
+    // The last of them is this test's own.
     let tried = server.figure("total_connections_received") - before - 1;
     FaultLine::of("wrong password").with("connections tried in 3 s", tried).print();
     // At first soon, then about one a second.

@@ -1,5 +1,4 @@
-//! Overrides on a Redis that fails, or that holds too many of them: they are not waited for in vain,
-//! and delay no decision.
+//! A failing Redis with overrides, or a hash with too many of them, delays no decision.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +47,7 @@ async fn overrides_behind_an_open_breaker_are_not_waited_for() {
         .with("asked", asked)
         .with("waited for the deadline", waited)
         .print();
-    // Only those that look whether it is back.
+    // Only probes of the circuit breaker wait.
     assert!(waited <= 8 && asked > 2 * waited, "{waited} of {asked}");
     server.signal("CONT");
 }
@@ -105,7 +104,7 @@ async fn a_large_hash_of_overrides_delays_no_decision() {
 }
 
 #[tokio::test]
-async fn a_hash_with_too_many_overrides_is_not_read_and_what_held_before_holds_on() {
+async fn a_hash_with_too_many_overrides_is_not_read_and_the_last_ones_stay() {
     const BOUND: &str = "more than 10000 fields or 4 MB";
     for (fields, bytes) in [(10_001, 0), (100, 50_000)] {
         let server = RedisServer::start();
@@ -119,7 +118,7 @@ async fn a_hash_with_too_many_overrides_is_not_read_and_what_held_before_holds_o
         fill(&server, fields, bytes);
         until("a warning", async || (watch.count(BOUND) > 0).then_some(())).await;
         let read = reads();
-        // It is looked for two or three times a second.
+        // The hash is polled two or three times a second.
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(2) {
             limiter.check(&POLICY, "alice").await.unwrap();

@@ -1,4 +1,4 @@
-//! A primary that Sentinels replace: the limiter follows, without a restart.
+//! A limiter follows a primary that Sentinels replace, without a restart.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ fn is_primary(server: &RedisServer) -> bool {
     info.is_ok_and(|info| info.contains("role:master"))
 }
 
-/// At most the threshold again for a primary that is lost.
+/// Asserts at most one more threshold for a lost primary.
 fn assert_bounded(history: &History, lost: u64) {
     let promise = Promise {
         period: 60_000_000,
@@ -51,7 +51,7 @@ async fn a_killed_primary_is_replaced_and_followed() {
     until("load", async || (load.admitted() == 800).then_some(())).await;
     let (lost, hurt) = (wall_clock(), Instant::now());
     sentinels.servers[0].kill();
-    until("an outage", async || (load.undecided() > 0).then_some(())).await;
+    until("an outage", async || (load.unavailable() > 0).then_some(())).await;
     until_decided(&limiter).await;
     let back = hurt.elapsed();
     let refused = load.refused();
@@ -70,28 +70,28 @@ async fn a_killed_primary_is_replaced_and_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_primary_that_comes_back_as_a_replica_is_not_gone_back_to() {
+async fn a_stalled_primary_that_comes_back_as_a_replica_is_not_used() {
     let sentinels = Sentinels::start();
     let limiter = limiter_on(&sentinels.url(), OnStoreError::Deny).await;
     let load = Load::start(&limiter, WIDE, 16, 8, Duration::from_millis(10));
     until("load", async || (load.admitted() > 500).then_some(())).await;
     let hurt = Instant::now();
     sentinels.servers[0].signal("STOP");
-    until("an outage", async || (load.undecided() > 0).then_some(())).await;
+    until("an outage", async || (load.unavailable() > 0).then_some(())).await;
     until_decided(&limiter).await;
     let back = hurt.elapsed();
     sentinels.servers[0].signal("CONT");
     demote(&sentinels);
-    let (undecided, admitted) = (load.undecided(), load.admitted());
+    let (unavailable, admitted) = (load.unavailable(), load.admitted());
     until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
-    let later = load.undecided() - undecided;
+    let later = load.unavailable() - unavailable;
     let history = load.stop().await;
     FaultLine::of("sentinel: kill -STOP of the primary under 16 tasks")
         .with("callers get", history.answers())
         .after("slowest call", history.slowest())
         .with("calls of 50 ms or more", history.slower_than(Duration::from_millis(50)))
         .after("decided again after", back)
-        .with("undecided once it is a replica", later)
+        .with("unavailable once it is a replica", later)
         .print();
     assert_eq!(later, 0);
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
@@ -142,16 +142,16 @@ async fn one_sentinel_that_answers_is_enough_to_connect() {
 }
 
 #[tokio::test]
-async fn sentinels_that_are_not_there_or_know_no_such_primary_are_told() {
+async fn absent_sentinels_and_an_unknown_primary_are_reported() {
     let nobody = format!("redis+sentinel://127.0.0.1:{}/mymaster", free_port());
     let error = Limiter::connect(&nobody).await.unwrap_err().to_string();
-    FaultLine::of("sentinel: nobody there").with("connect says", &error).print();
+    FaultLine::of("sentinel: nobody there").with("connect error", &error).print();
     assert!(error.contains("`mymaster` through Sentinels at 127.0.0.1:"), "{error}");
 
     let sentinels = Sentinels::start();
     let url = sentinels.url().replace("mymaster", "another");
     let error = Limiter::connect(&url).await.unwrap_err().to_string();
-    FaultLine::of("sentinel: another name").with("connect says", &error).print();
+    FaultLine::of("sentinel: another name").with("connect error", &error).print();
     assert!(error.contains("`another` through Sentinels at 127.0.0.1:"), "{error}");
 
     let builder = Limiter::builder().deadline(DEADLINE).on_store_error(OnStoreError::Deny);

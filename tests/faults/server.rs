@@ -1,5 +1,5 @@
-//! A Redis that is there and cannot decide: what callers get, that it is over when the fault is, and
-//! that nothing is counted twice.
+//! A running Redis that cannot decide: calls end in time, the limiter recovers with the server, and no call
+//! is counted twice.
 
 use std::{
     thread,
@@ -16,10 +16,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
 const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
 
-/// How soon an outage is over for callers.
+/// The time in which callers recover from an outage.
 const BACK: Duration = Duration::from_secs(2);
 
-/// A limiter that fails a call only when its store does.
+/// Returns a limiter with a deadline that only a failing store exceeds.
 async fn patient(url: &str) -> Limiter {
     let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
     builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the server answers")
@@ -126,12 +126,12 @@ async fn flushed_scripts_cost_no_call_and_no_count() {
         .with("counted", units)
         .after("slowest call", history.slowest())
         .print();
-    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.unavailable(), 0);
     assert_eq!(history.count(|outcome| outcome == Outcome::Admitted), units);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_database_starts_counts_anew_and_fails_no_call() {
+async fn a_flushed_database_restarts_counts_and_fails_no_call() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
     let load = Load::start(&limiter, POLICY, 8, 4, Duration::from_millis(5));
@@ -148,11 +148,11 @@ async fn a_flushed_database_starts_counts_anew_and_fails_no_call() {
     FaultLine::of("FLUSHALL ten times under 8 tasks")
         .with("callers get", history.answers())
         .print();
-    assert_eq!(history.undecided(), 0);
+    assert_eq!(history.unavailable(), 0);
 }
 
 #[tokio::test]
-async fn eviction_makes_room_and_forgets_callers() {
+async fn eviction_makes_room_and_drops_callers() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
     limiter.check(&POLICY, "warm").await.unwrap();
@@ -178,7 +178,7 @@ async fn eviction_makes_room_and_forgets_callers() {
 }
 
 #[tokio::test]
-async fn a_full_memory_is_told_and_passes_under_a_sliding_window_too() {
+async fn a_full_memory_is_reported_and_passes_under_a_sliding_window_too() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
     limiter.check(&POLICY, "alice").await.unwrap();
@@ -192,7 +192,7 @@ async fn a_full_memory_is_told_and_passes_under_a_sliding_window_too() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_save_is_told_and_passes() {
+async fn a_server_that_cannot_save_is_reported_and_passes() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
     limiter.check(&POLICY, "alice").await.unwrap();
@@ -273,7 +273,7 @@ async fn a_server_that_loads_its_data_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_user_that_is_deleted_is_told_and_its_return_is_seen() {
+async fn a_deleted_user_is_reported_and_its_return_is_seen() {
     let server = RedisServer::start();
     let create = "ACL SETUSER limiter on >secret ~ratelimit:* +@all";
     let () = server.command(create);

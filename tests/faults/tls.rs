@@ -1,4 +1,4 @@
-//! Redis over TLS: an untrusted server is refused with the reason, and a trusted one is as without TLS.
+//! Redis over TLS decides as without it, and an untrusted server is refused with the reason.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use tokio::{runtime::Handle, task::block_in_place};
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 3);
 
 /// A server that shows this certificate.
-fn serve(authority: &Authority, identity: &Identity, asks_clients: bool) -> RedisServer {
-    RedisServer::with_tls(&authority.arguments(identity, asks_clients))
+fn serve(authority: &Authority, identity: &Identity, verifies_clients: bool) -> RedisServer {
+    RedisServer::with_tls(&authority.arguments(identity, verifies_clients))
 }
 
 fn url(server: &RedisServer, host: &str) -> String {
@@ -33,12 +33,12 @@ fn assert_encrypted(server: &RedisServer) {
     assert_eq!(from(server.port()), 1, "{clients}");
 }
 
-/// Why connecting fails, which it does soon.
+/// Returns the reason why connecting fails, which it does soon.
 async fn refused(fault: &str, builder: LimiterBuilder, url: &str) -> String {
     let asked = Instant::now();
     let error = builder.connect(url).await.expect_err("nobody to trust").to_string();
     let took = asked.elapsed();
-    FaultLine::of(&format!("TLS: {fault}")).with("connect says", &error).after("in", took).print();
+    FaultLine::of(&format!("TLS: {fault}")).with("connect error", &error).after("in", took).print();
     assert!(took < Duration::from_millis(1_500), "{took:?}");
     assert!(error.contains("cannot connect to ") && error.contains("127.0.0.1:"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -106,7 +106,7 @@ async fn a_server_that_wants_a_client_certificate_gets_it() {
 }
 
 #[tokio::test]
-async fn tls_to_a_port_without_it_and_the_reverse_are_told() {
+async fn tls_to_a_port_without_it_and_the_reverse_are_reported() {
     let authority = Authority::new();
     let identity = authority.identity("server", &["127.0.0.1"]);
     let server = serve(&authority, &identity, false);
@@ -134,7 +134,7 @@ async fn a_server_that_was_killed_is_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_asked_and_followed_over_tls() {
+async fn a_cluster_is_followed_over_tls() {
     let authority = Authority::new();
     let identity = authority.identity("node", &["127.0.0.1"]);
     let cluster = Cluster::with_tls(&authority.arguments(&identity, true));
@@ -161,7 +161,7 @@ async fn a_cluster_is_asked_and_followed_over_tls() {
 }
 
 #[tokio::test]
-async fn a_primary_is_asked_for_and_followed_over_tls() {
+async fn a_primary_is_discovered_and_followed_over_tls() {
     let authority = Authority::new();
     let identity = authority.identity("server", &["127.0.0.1"]);
     let mut sentinels = Sentinels::with_tls(&authority.arguments(&identity, true));

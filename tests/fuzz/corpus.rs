@@ -1,8 +1,8 @@
-//! The inputs that are kept: such as reach far into the code, and such as were once mishandled.
+//! The kept inputs: those that reach far into the code, and those that were once mishandled.
 
 use std::{fs, path::Path};
 
-/// Hands out every file of a target's corpus; its name is shown when `holds` panics.
+/// Calls `holds` with every file of a target's corpus. The file name is printed if it panics.
 pub(crate) fn each(target: &str, holds: impl Fn(&[u8])) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz");
     let mut files: Vec<_> = fs::read_dir(fuzz.join("corpus").join(target))
@@ -10,7 +10,7 @@ pub(crate) fn each(target: &str, holds: impl Fn(&[u8])) {
         .map(|entry| entry.expect("a file of the corpus").path())
         .collect();
     files.sort();
-    assert!(files.len() >= 5, "a corpus of {} files says little", files.len());
+    assert!(files.len() >= 5, "a corpus of {} files is too small", files.len());
     for file in files {
         println!("{}", file.display());
         holds(&fs::read(&file).expect("the file"));

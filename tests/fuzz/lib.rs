@@ -1,5 +1,5 @@
-//! The properties of any input, one function for each fuzz target: libFuzzer feeds them what it makes of
-//! the corpus. `compile/fuzz_corpus.rs` feeds them the corpus itself.
+//! The properties of any input, one function for each fuzz target. libFuzzer mutates the corpus;
+//! `compile/fuzz_corpus.rs` runs the corpus itself.
 //!
 //! A further target is a file in `properties` with its function below, one in `targets`, its
 //! `[[bin]]` in `Cargo.toml`, a folder in `corpus`, and a line in `compile/fuzz_corpus.rs`.
@@ -14,7 +14,7 @@ pub fn address(bytes: &[u8]) {
     properties::address::holds(bytes);
 }
 
-/// The arguments of the attribute, and the item that it stands on.
+/// The arguments of the attribute, and its item.
 pub fn arguments(text: &str) {
     properties::arguments::holds(text);
 }

@@ -1,4 +1,4 @@
-//! A real browser without a window, driven by its driver.
+//! A headless browser, driven over `WebDriver`.
 
 use std::{
     fs,
@@ -85,7 +85,7 @@ impl Browser {
     }
 }
 
-/// A driver that listens, unless another process has taken its port.
+/// Starts a driver. Returns `None` if another process has taken its port.
 fn launch() -> Option<(Child, u16)> {
     let port = free_port();
     let mut driver = Command::new("chromedriver")
@@ -109,7 +109,7 @@ async fn connect(
 ) -> Result<Client, fantoccini::error::NewSessionError> {
     let arguments = [
         "--headless=new",
-        // Where tests run as root there is no other way.
+        // Required if tests run as root.
         "--no-sandbox",
         "--disable-gpu",
         "--disable-dev-shm-usage",
@@ -134,7 +134,7 @@ async fn connect(
 }
 
 impl Drop for Browser {
-    /// Also when the test has failed: the driver ends its browser, and then itself is ended.
+    /// Ends the browser and then its driver, also after a failed test.
     fn drop(&mut self) {
         if let Ok(mut driver) = TcpStream::connect(("127.0.0.1", self.port)) {
             let _ = driver.set_read_timeout(Some(PATIENCE));

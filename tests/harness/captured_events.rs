@@ -1,4 +1,4 @@
-//! The runtime's events, as someone who listens at debug gets them.
+//! The runtime's events, as a subscriber at debug level receives them.
 
 use std::{
     fmt::{self, Write as _},
@@ -11,12 +11,12 @@ use tracing::{
     span,
 };
 
-/// Writes down the events of the runtime and of its page, a line each.
+/// Captures the events of the runtime and of its page, one line each.
 #[derive(Clone, Debug, Default)]
 pub struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
-    /// All so far.
+    /// Returns all events so far.
     pub fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

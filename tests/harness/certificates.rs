@@ -1,4 +1,4 @@
-//! Certificates of the tests' own.
+//! Certificates of an authority of the test's own.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// A new authority, which nobody knows yet.
+    /// Returns a new authority, which nothing trusts yet.
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -42,7 +42,7 @@ impl Authority {
         Self { issuer, directory }
     }
 
-    /// Its own certificate, in PEM: what a client has to trust.
+    /// The authority's certificate in PEM, which a client must trust.
     pub fn certificate(&self) -> String {
         self.issuer.pem()
     }
@@ -52,27 +52,27 @@ impl Authority {
         self.directory.path().join("ca.pem")
     }
 
-    /// The arguments of a server that shows this certificate, and whose clients need one of the
-    /// authority's if it `asks_clients`.
-    pub fn arguments(&self, identity: &Identity, asks_clients: bool) -> Vec<String> {
+    /// The arguments of a server with this certificate. If it `verifies_clients`, clients need a certificate of
+    /// the authority.
+    pub fn arguments(&self, identity: &Identity, verifies_clients: bool) -> Vec<String> {
         let file = |path: &Path| path.to_str().expect("a name in UTF-8").to_owned();
         [
             ("cert-file", file(&identity.certificate_file)),
             ("key-file", file(&identity.key_file)),
             ("ca-cert-file", file(&self.certificate_file())),
-            ("auth-clients", if asks_clients { "yes" } else { "no" }.to_owned()),
+            ("auth-clients", if verifies_clients { "yes" } else { "no" }.to_owned()),
         ]
         .into_iter()
         .flat_map(|(name, value)| [format!("--tls-{name}"), value])
         .collect()
     }
 
-    /// A certificate for these host names and addresses; without any, one of a client.
+    /// Returns a certificate for these host names and addresses; without any, a client's.
     pub fn identity(&self, file: &str, hosts: &[&str]) -> Identity {
         self.sign(file, &params(hosts))
     }
 
-    /// A certificate that was good until the end of 2020.
+    /// Returns a certificate that expired at the end of 2020.
     pub fn expired_identity(&self, file: &str, hosts: &[&str]) -> Identity {
         let mut params = params(hosts);
         params.not_before = date_time_ymd(2019, 1, 1);

@@ -14,7 +14,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that goes like the machine's.
+    /// Returns a clock in step with the machine's.
     pub fn new() -> Self {
         let directory = TempDir::new().expect("a directory for the clock");
         let offset = directory.path().join("offset");
@@ -22,7 +22,7 @@ impl Clock {
         Self { offset, _directory: directory }
     }
 
-    /// Starts a server that goes by this clock.
+    /// Starts a server that uses this clock.
     pub fn server(&self, arguments: &[&str]) -> RedisServer {
         let path = |path: &PathBuf| path.to_str().expect("a path in UTF-8").to_owned();
         let (library, offset) = (path(library()), path(&self.offset));
@@ -67,7 +67,7 @@ mod tests {
     use crate::load::wall_clock;
 
     #[test]
-    fn a_server_goes_by_the_clock_it_was_given() {
+    fn a_server_uses_the_clock_of_its_launch() {
         let clock = Clock::new();
         let server = clock.server(&[]);
         for ahead in [0, 600_000, -3_600_000] {

@@ -11,8 +11,8 @@ use super::{
 /// All slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// Three primaries with a third of the slots each, and up to three replicas. A node that does not
-/// answer for a second is failed over; the others go on meanwhile.
+/// Three primaries with a third of the slots each, and up to three replicas. A node without an answer for a
+/// second is failed over; the others keep working.
 #[derive(Debug)]
 pub struct Cluster {
     /// The primaries at the start, then the replica of each, if there are any.
@@ -31,8 +31,8 @@ impl Cluster {
         Self::launch(false, &[])
     }
 
-    /// Starts three primaries without replicas that speak TLS with each other and with their
-    /// clients, by these [arguments](crate::Authority::arguments).
+    /// Starts three primaries without replicas, over TLS for nodes and clients, with these
+    /// [arguments](crate::Authority::arguments).
     pub fn with_tls(tls: &[String]) -> Self {
         Self::launch(false, &[tls, &["--tls-cluster".to_owned(), "yes".to_owned()]].concat())
     }
@@ -108,13 +108,12 @@ impl Cluster {
         thirds().position(|slots| slots.contains(&slot)).expect("every slot has a place")
     }
 
-    /// Moves a slot with its keys from one primary to another, a key at a time; between any two
-    /// steps, `between` may do what it wants.
+    /// Moves a slot with its keys from one primary to another, a key at a time. `between` runs between any
+    /// two steps.
     ///
-    /// It ends when all primaries agree on whose the slot is, and since when. The primary that
-    /// takes a slot claims it with a configuration epoch higher than all that it has heard of: had
-    /// it not yet heard of the move before, the word of who had the slot last would count for more,
-    /// and it would give the slot back and drop its keys.
+    /// Returns when all primaries agree on the slot's owner and its epoch. The new owner claims the slot with
+    /// a configuration epoch above all that it has received. Without the epoch of an earlier move, the last
+    /// owner's claim would win, and the new owner would return the slot and drop its keys.
     pub fn migrate(&self, slot: u16, from: usize, to: usize, mut between: impl FnMut()) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
         self.begin_to_migrate(slot, from, to);
@@ -126,14 +125,14 @@ impl Cluster {
             let _: String = source.command(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
             between();
         }
-        self.tell_owner(to, slot, to);
-        self.tell_owner(from, slot, to);
+        self.set_owner(to, slot, to);
+        self.set_owner(from, slot, to);
         wait_for("nodes that agree", || {
             let views: Vec<_> = (0..3).map(|number| self.view(&self.nodes[number])).collect();
-            // A message that was under way may still have said otherwise.
+            // A message under way may still have carried the old owner.
             for (number, view) in views.iter().enumerate() {
                 if !has(&view[to].1, slot) {
-                    self.tell_owner(number, slot, to);
+                    self.set_owner(number, slot, to);
                 }
             }
             (views.iter().all(|view| *view == views[to]) && has(&views[to][to].1, slot))
@@ -141,8 +140,7 @@ impl Cluster {
         });
     }
 
-    /// Begins to move a slot: callers without a key are sent on from the one primary to the other,
-    /// by `ASK`.
+    /// Begins to move a slot: calls without a key there are redirected to the other primary by `ASK`.
     pub fn begin_to_migrate(&self, slot: u16, from: usize, to: usize) {
         let set = |node: usize, what: &str, whom: usize| {
             let id = &self.ids[whom];
@@ -152,13 +150,13 @@ impl Cluster {
         set(from, "MIGRATING", to);
     }
 
-    /// Tells one node that the slot is another's, or its own.
-    pub fn tell_owner(&self, node: usize, slot: u16, owner: usize) {
+    /// Sets the owner of a slot in the view of one node.
+    pub fn set_owner(&self, node: usize, slot: u16, owner: usize) {
         let id = &self.ids[owner];
         let () = self.nodes[node].command(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
     }
 
-    /// The configuration epoch and the slots of each primary, as this node knows them.
+    /// The configuration epoch and the slots of each primary, in the view of this node.
     fn view(&self, node: &RedisServer) -> Vec<(u64, Vec<RangeInclusive<u16>>)> {
         let nodes: String = node.command("CLUSTER NODES");
         let of = |id: &String| {
@@ -191,11 +189,11 @@ fn node(tls: &[String]) -> RedisServer {
     let arguments = [
         ["--cluster-enabled", "yes"],
         ["--cluster-node-timeout", "1000"],
-        // A shard that is lost takes no other with it.
+        // A lost shard does not stop the others.
         ["--cluster-require-full-coverage", "no"],
         ["--repl-diskless-sync-delay", "0"],
     ];
-    // Nodes talk to each other on a second port, ten thousand above.
+    // Nodes connect to each other on a second port, ten thousand above.
     let port = || iter::repeat_with(free_port).find(|port| *port < 55_000).expect("some are free");
     RedisServer::launch(&Launch::server(arguments.as_flattened()).with_tls(tls, port), port)
 }

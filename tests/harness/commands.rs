@@ -1,4 +1,4 @@
-//! Programs of ours, run as their readers would.
+//! Programs of this workspace, run as their readers would run them.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// A program of ours that runs until it is dropped.
+/// A program that runs until it is dropped.
 #[derive(Debug)]
 pub struct Running {
     process: Child,
@@ -92,8 +92,8 @@ pub fn example(name: &str) -> Command {
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(&*ROOT).env_remove("RATELIMIT_URL");
-    // Set by the cargo that runs this test. The build script of `ring` reads them, and each other value would
-    // compile anew what depends on it, the runtime too.
+    // The cargo of this test sets them. The build script of `ring` reads them, and other values
+    // would recompile everything that depends on it, the runtime too.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name == "OUT_DIR"

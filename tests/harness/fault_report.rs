@@ -1,4 +1,4 @@
-//! The effects of a fault on callers, in figures: one line for each, shown by `--nocapture`.
+//! The effects of faults on callers, in figures: one line for each, shown by `--nocapture`.
 
 use std::{
     collections::HashMap,
@@ -60,7 +60,7 @@ struct Logged {
 }
 
 impl Watch {
-    /// Watches what is logged in the test's runtime from now on.
+    /// Starts to collect the events of the test's runtime.
     pub fn start() -> Self {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(|| {
@@ -81,12 +81,12 @@ impl Watch {
         self.first("circuit breaker closed", after)
     }
 
-    /// How often a message with these words was logged.
+    /// Returns the number of messages that contain these words.
     pub fn count(&self, words: &str) -> usize {
         self.all().iter().filter(|logged| logged.message.contains(words)).count()
     }
 
-    /// All that was logged, for the message of a failure.
+    /// Returns all messages, for the text of a failed assertion.
     pub fn text(&self) -> String {
         self.all().iter().map(|logged| logged.message.clone() + "\n").collect()
     }
@@ -105,7 +105,7 @@ fn logged() -> MutexGuard<'static, Option<HashMap<Id, Vec<Logged>>>> {
     LOGGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes in what the limiter logs, under the runtime that it is logged in.
+/// Collects the limiter's events under the runtime of their thread.
 struct Recorder;
 
 impl Subscriber for Recorder {

@@ -1,4 +1,4 @@
-//! The answers of callers under load, and a check that a limiter may have given them.
+//! The answers of callers under load, checked against the promise of a limiter.
 
 mod log;
 
@@ -14,9 +14,9 @@ use self::log::unmatched;
 pub struct Call {
     /// The caller.
     pub caller: u32,
-    /// When.
+    /// The time of the call.
     pub asked: u64,
-    /// When the answer was there; it was decided between the two.
+    /// The time of the answer; the decision lies between the two.
     pub answered: u64,
     /// The answer.
     pub outcome: Outcome,
@@ -25,12 +25,12 @@ pub struct Call {
 /// The answer of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passed.
+    /// The call was admitted.
     Admitted,
     /// The limit was reached.
     Refused,
-    /// The store did not decide in time; it may have counted the call all the same.
-    Undecided(UnavailableReason),
+    /// The store did not decide in time; it may have counted the call nevertheless.
+    Unavailable(UnavailableReason),
 }
 
 /// The promise of a limiter about a history.
@@ -38,26 +38,26 @@ pub enum Outcome {
 pub struct Promise {
     /// The length of a window, in microseconds.
     pub period: u64,
-    /// The calls of one caller that may be admitted in it.
+    /// The calls of one caller that one window admits.
     pub threshold: usize,
-    /// How long after it was given up an undecided call may still be counted, in microseconds.
+    /// The time after its answer in which an unavailable call may still be counted, in microseconds.
     pub late: u64,
-    /// When the store lost all it knew, or its clock was set forward: a window that holds a part of
-    /// such a time may hold as many calls again.
+    /// The times at which the store lost its state or its clock was set forward. A window that overlaps one
+    /// may admit the threshold once more.
     pub losses: Vec<RangeInclusive<u64>>,
-    /// When its clock was set back, until every caller has been decided anew: for a period from then
-    /// on what has long left a window may count again.
+    /// The times from a step of the clock back until every caller has a new decision. For one period
+    /// afterwards, expired units may count again.
     pub set_back: Vec<RangeInclusive<u64>>,
 }
 
-/// All calls of some time.
+/// All calls of a span of time.
 #[derive(Clone, Debug)]
 pub struct History {
     calls: Vec<Call>,
 }
 
 impl History {
-    /// The history of these calls.
+    /// Returns the history of these calls.
     pub fn new(mut calls: Vec<Call>) -> Self {
         calls.sort_by_key(|call| (call.asked, call.answered));
         Self { calls }
@@ -69,28 +69,28 @@ impl History {
         self.calls.iter().filter(counts).copied().collect()
     }
 
-    /// All calls, in the order in which they were asked.
+    /// All calls, in the order of their start.
     pub fn calls(&self) -> &[Call] {
         &self.calls
     }
 
-    /// How many calls were answered so.
+    /// Returns the number of calls with such an outcome.
     pub fn count(&self, is_such: impl Fn(Outcome) -> bool) -> usize {
         self.calls.iter().filter(|call| is_such(call.outcome)).count()
     }
 
-    /// How many calls the store did not decide.
-    pub fn undecided(&self) -> usize {
-        self.count(|outcome| matches!(outcome, Outcome::Undecided(_)))
+    /// Returns the number of calls that the store did not decide.
+    pub fn unavailable(&self) -> usize {
+        self.count(|outcome| matches!(outcome, Outcome::Unavailable(_)))
     }
 
-    /// How long the longest call took.
+    /// Returns the duration of the longest call.
     pub fn slowest(&self) -> Duration {
         let longest = self.calls.iter().map(|call| call.answered.saturating_sub(call.asked)).max();
         Duration::from_micros(longest.unwrap_or(0))
     }
 
-    /// How many calls took at least as long.
+    /// Returns the number of calls that took at least this long.
     pub fn slower_than(&self, duration: Duration) -> usize {
         let is_slow = |call: &&Call| {
             Duration::from_micros(call.answered.saturating_sub(call.asked)) >= duration
@@ -103,7 +103,7 @@ impl History {
         let mut answers = BTreeMap::<String, usize>::new();
         for call in &self.calls {
             let name = match call.outcome {
-                Outcome::Undecided(reason) => format!("{reason:?}"),
+                Outcome::Unavailable(reason) => format!("{reason:?}"),
                 decided => format!("{decided:?}"),
             };
             *answers.entry(name).or_default() += 1;
@@ -119,7 +119,7 @@ impl History {
         faults
     }
 
-    /// Windows that surely hold too many admitted calls.
+    /// Returns windows that certainly admitted too many calls.
     pub fn overfull_windows(&self, promise: &Promise) -> Vec<String> {
         let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
             let admitted = of(calls, |outcome| outcome == Outcome::Admitted);
@@ -128,7 +128,7 @@ impl History {
         self.by_caller().values().flat_map(of_caller).collect()
     }
 
-    /// Refused calls whose windows surely held too few.
+    /// Returns refused calls whose windows certainly had room.
     pub fn unjust_refusals(&self, promise: &Promise) -> Vec<String> {
         let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
             let counted = of(calls, |outcome| outcome != Outcome::Refused);
@@ -217,7 +217,7 @@ mod tests {
 
     const PROMISE: Promise =
         Promise { period: 100, threshold: 2, late: 0, losses: Vec::new(), set_back: Vec::new() };
-    const LOST: Outcome = Outcome::Undecided(UnavailableReason::Disconnected);
+    const LOST: Outcome = Outcome::Unavailable(UnavailableReason::Disconnected);
 
     /// Calls of one caller: asked, answered, what.
     fn history(calls: &[(u64, u64, Outcome)]) -> History {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_surely_holds_too_many_is_a_fault() {
+    fn a_window_that_certainly_admits_too_many_is_a_fault() {
         let calls = [admitted(1_000, 1_010), admitted(1_020, 1_030), admitted(1_080, 1_099)];
         assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
         // The last one may have been decided when the first had left.
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
         let calls = [admitted(1_000, 1_010), admitted(1_001, 1_011), refused(1_109, 1_120)];
         assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
-        // What was not decided may have been counted, later still if the store was late.
+        // An unavailable call may have been counted, and later still by a late store.
         let calls = [admitted(1_000, 1_010), (1_000, 1_005, LOST), refused(1_101, 1_110)];
         assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
         let calls = [admitted(1_050, 1_060), (1_000, 1_005, LOST), refused(1_120, 1_130)];
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_the_log_that_holds_too_many_is_a_fault() {
+    fn a_window_of_the_log_with_too_many_units_is_a_fault() {
         let calls =
             history(&[admitted(1_000, 1_200), admitted(1_000, 1_200), admitted(1_000, 1_200)]);
         assert_eq!(calls.faults_in(&log(&[1_000, 1_010, 1_099]), &PROMISE).len(), 1);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undecided_call_may_have_its_unit_or_none() {
+    fn an_unavailable_call_may_have_its_unit_or_none() {
         let calls = history(&[admitted(1_000, 1_020), (1_000, 1_010, LOST)]);
         assert_eq!(calls.faults_in(&log(&[1_005]), &PROMISE), [""; 0]);
         assert_eq!(calls.faults_in(&log(&[1_005, 1_006]), &PROMISE), [""; 0]);

@@ -1,5 +1,5 @@
-//! Real servers and clients for the tests. A server is started by the test that needs it, on a
-//! free port and in a directory of its own, and stopped by its process when the test is done.
+//! Real servers and clients for the tests. A test starts its server on a free port in a directory of its own;
+//! the server stops with the test.
 
 #![allow(clippy::missing_panics_doc, reason = "a test harness fails the test")]
 #![allow(clippy::must_use_candidate, reason = "a server may be started for its side effects")]
@@ -48,7 +48,7 @@ pub use self::{
     sentinels::Sentinels,
 };
 
-/// How long anything may take to get ready.
+/// The longest time in which anything gets ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The deadline of a limiter whose store is made to fail.
@@ -69,7 +69,7 @@ pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// As [`wait_for`], without holding up the tasks of the test's own thread.
+/// Waits like [`wait_for`], without blocking other tasks of the test's thread.
 pub async fn until<T>(what: &str, mut ready: impl AsyncFnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -81,7 +81,7 @@ pub async fn until<T>(what: &str, mut ready: impl AsyncFnMut() -> Option<T>) -> 
     }
 }
 
-/// A limiter with [`DEADLINE`] on the store that `url` names, which is there.
+/// Returns a limiter with [`DEADLINE`] on the running store at `url`.
 pub async fn limiter_on(url: &str, on_store_error: OnStoreError) -> Limiter {
     let builder = Limiter::builder().deadline(DEADLINE).on_store_error(on_store_error);
     builder.connect(url).await.expect("the store answers")
@@ -97,7 +97,7 @@ pub async fn until_decided(limiter: &Limiter) {
     .await;
 }
 
-/// How many of ten calls pass.
+/// Returns the number of admitted calls out of ten.
 pub async fn admitted(call: impl AsyncFn() -> Result<(), RateLimitError>) -> usize {
     let mut admitted = 0;
     for _ in 0..10 {
@@ -113,7 +113,7 @@ pub async fn on_each_store(test: impl AsyncFn(&Limiter)) {
     test(&server.limiter().await).await;
 }
 
-/// The refusal that an answer is.
+/// Returns the refusal in an answer.
 pub fn exceeded<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> Exceeded {
     match answer {
         Err(RateLimitError::Exceeded(exceeded)) => exceeded,
@@ -121,7 +121,7 @@ pub fn exceeded<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> Exceed
     }
 }
 
-/// Why an answer is no decision.
+/// Returns the reason of an unavailable answer.
 pub fn unavailable<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> UnavailableReason {
     match answer {
         Err(RateLimitError::Unavailable(error)) => error.reason(),
@@ -129,7 +129,7 @@ pub fn unavailable<T: std::fmt::Debug>(answer: Result<T, RateLimitError>) -> Una
     }
 }
 
-/// A port that nothing listens on right now.
+/// Returns a port without a listener right now.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()

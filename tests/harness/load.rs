@@ -1,4 +1,4 @@
-//! Callers that call all the time.
+//! Callers under constant load.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::history::{Call, History, Outcome};
 
-/// Tasks that call one limiter until they are told to stop, and remember what they got.
+/// Tasks that call one limiter until they are stopped, and record the answers.
 #[derive(Debug)]
 pub struct Load {
     live: Arc<Live>,
@@ -25,7 +25,7 @@ struct Live {
     is_over: AtomicBool,
     admitted: AtomicU64,
     refused: AtomicU64,
-    undecided: AtomicU64,
+    unavailable: AtomicU64,
 }
 
 impl Load {
@@ -45,7 +45,7 @@ impl Load {
         })
     }
 
-    /// The same of a function that is limited, which is called with the number of the caller.
+    /// Starts the same with a limited function, which is called with the number of the caller.
     pub fn calling<F>(
         tasks: u32,
         callers: u32,
@@ -75,22 +75,22 @@ impl Load {
         Self { live, tasks }
     }
 
-    /// How many calls have been admitted so far.
+    /// Returns the number of admitted calls so far.
     pub fn admitted(&self) -> u64 {
         self.live.admitted.load(Ordering::Relaxed)
     }
 
-    /// How many calls have been refused so far.
+    /// Returns the number of refused calls so far.
     pub fn refused(&self) -> u64 {
         self.live.refused.load(Ordering::Relaxed)
     }
 
-    /// How many calls the store has not decided so far.
-    pub fn undecided(&self) -> u64 {
-        self.live.undecided.load(Ordering::Relaxed)
+    /// Returns the number of calls so far that the store did not decide.
+    pub fn unavailable(&self) -> u64 {
+        self.live.unavailable.load(Ordering::Relaxed)
     }
 
-    /// Stops the tasks after the call they are in.
+    /// Stops the tasks after their current call.
     pub async fn stop(self) -> History {
         self.live.is_over.store(true, Ordering::Relaxed);
         let mut calls = Vec::new();
@@ -106,7 +106,7 @@ impl Live {
         let counter = match outcome {
             Outcome::Admitted => &self.admitted,
             Outcome::Refused => &self.refused,
-            Outcome::Undecided(_) => &self.undecided,
+            Outcome::Unavailable(_) => &self.unavailable,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -116,12 +116,12 @@ fn outcome(answer: &Result<(), RateLimitError>) -> Outcome {
     match answer {
         Ok(()) => Outcome::Admitted,
         Err(RateLimitError::Exceeded(_)) => Outcome::Refused,
-        Err(RateLimitError::Unavailable(error)) => Outcome::Undecided(error.reason()),
+        Err(RateLimitError::Unavailable(error)) => Outcome::Unavailable(error.reason()),
         Err(error) => panic!("{error}"),
     }
 }
 
-/// The machine's wall clock in microseconds, by which its servers go too.
+/// Returns the machine's wall clock in microseconds, which its servers use too.
 pub fn wall_clock() -> u64 {
     let since = SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970");
     since.as_micros().try_into().expect("a time before the year 500 000")

@@ -1,8 +1,7 @@
-//! The specification: what each algorithm decides, in a few plain lines each.
+//! The specification: the decisions of each algorithm, in a few plain lines each.
 //!
-//! An algorithm says only whether a tier has room for some units at some time, and what is written
-//! when units are recorded: see `states`. How many units are left, how long to wait and when the
-//! quota is back are searched for with that question alone.
+//! An algorithm defines two things: whether a tier has room for some units at some time, and the units that a
+//! call records; see `states`. The model derives remaining units, waits and resets from the first alone.
 
 mod log;
 mod states;
@@ -36,7 +35,7 @@ pub struct Rules {
     algorithm: Algorithm,
     count_rejected: bool,
     tiers: Vec<Tier>,
-    /// The tiers of the policy as it is written, if another one decides.
+    /// The declared tiers, if an override decides.
     written: Vec<Tier>,
 }
 
@@ -44,16 +43,16 @@ pub struct Rules {
 struct Tier {
     period: u64,
     threshold: u32,
-    /// The units that can be had after a long time without calls.
+    /// The units that are available after a long time without calls.
     capacity: u32,
 }
 
-/// One call, as the model is asked.
+/// One call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// When, in microseconds.
+    /// The time of the call, in microseconds.
     pub now: u64,
-    /// The units it takes.
+    /// The units that the call takes.
     pub cost: u32,
     /// `true` for a take, `false` for a peek.
     pub record: bool,
@@ -109,7 +108,7 @@ impl Rules {
         }
     }
 
-    /// The same, in the place of another policy that is written.
+    /// Returns the same as an override of a declared policy.
     #[must_use]
     pub fn instead_of(mut self, written: &Self) -> Self {
         self.written.clone_from(&written.tiers);
@@ -122,12 +121,12 @@ impl Rules {
 }
 
 impl Model {
-    /// Nobody has called yet.
+    /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
         Self { callers: HashMap::new(), by, numbers: 0 }
     }
 
-    /// Decides a call, and records it unless it only looks.
+    /// Decides a call, and records it unless it is a peek.
     pub fn decide(&mut self, rules: &Rules, caller: usize, call: Call) -> (Answer, Option<Charge>) {
         let Call { now, cost, record, id } = call;
         self.numbers += 1;
@@ -143,7 +142,7 @@ impl Model {
         if !admitted && state.mend(rules, now) {
             is_changed = true;
             admitted = is_admitted(&state);
-            // Also by a call that only looks.
+            // A peek does so as well.
             self.callers.insert(caller, state.clone());
         }
         let charged = id.and_then(|id| state.charged(id, now, rules.longest(), self.by));
@@ -168,12 +167,12 @@ impl Model {
         (answer, (admitted && record).then_some(charge))
     }
 
-    /// Forgets what a caller has consumed.
+    /// Drops all units of a caller.
     pub fn reset(&mut self, caller: usize) {
         self.callers.remove(&caller);
     }
 
-    /// Gives back what a call took, if it is still there.
+    /// Refunds a charge, if it is still recorded.
     pub fn refund(&mut self, charge: Charge) {
         if let Some(state) = self.callers.get_mut(&charge.caller) {
             state.refund(charge, self.by);
@@ -195,7 +194,7 @@ fn answer(state: &State, rules: &Rules, admitted: bool, now: u64, cost: u32) -> 
         (index, remaining, until(wanted), until(tier.capacity.into()))
     });
     let tiers: Vec<_> = tiers.collect();
-    // Of equals, the first one speaks.
+    // Of equals, the first one is reported.
     let speaks = tiers.iter().rev().max_by_key(|(_, remaining, wait, _)| {
         let fewest = if admitted { u32::MAX - remaining } else { 0 };
         (fewest, *wait)

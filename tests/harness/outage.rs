@@ -1,4 +1,4 @@
-//! A store that stops deciding under load, and comes back.
+//! A store that stops deciding under load, and recovers.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,12 @@ use super::{DEADLINE, FaultLine, Load, NOTICED, Watch, limiter_on, until, until_
 
 const WIDE: Policy = Policy::sliding_counter("wide", Duration::from_secs(60), 1_000_000);
 
-/// How soon callers are told of an outage without waiting, and how soon it is over for them.
-const LEFT_ALONE: Duration = Duration::from_millis(500);
+/// The time in which the circuit breaker opens.
+const BREAKER_OPENS: Duration = Duration::from_millis(500);
 const BACK: Duration = Duration::from_secs(2);
 
-/// Makes a store fail under tasks for a second, and looks at what they get until it is well again:
-/// no call takes longer than its deadline, soon none waits, and soon after it is over all are
-/// decided.
+/// Makes a store fail under tasks for a second, and checks their answers until it recovers. No call exceeds
+/// its deadline, soon none waits, and soon after the outage all are decided.
 pub async fn outage<S>(
     fault: &str,
     url: &str,
@@ -29,10 +28,10 @@ pub async fn outage<S>(
     until("load", async || (load.admitted() > 500).then_some(())).await;
     let hurt_at = Instant::now();
     hurt(store);
-    let alone = until("the breaker", async || watch.breaker_opened(hurt_at)).await - hurt_at;
-    let seen = load.undecided();
+    let opened = until("the breaker", async || watch.breaker_opened(hurt_at)).await - hurt_at;
+    let seen = load.unavailable();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(load.undecided() - seen > 100, "callers are told at once, one after the other");
+    assert!(load.unavailable() - seen > 100, "answers come at once, one after the other");
     heal(store);
     let healed = Instant::now();
     until_decided(&limiter).await;
@@ -44,10 +43,10 @@ pub async fn outage<S>(
         .with("callers get", history.answers())
         .after("slowest call", history.slowest())
         .with("calls of 50 ms or more", history.slower_than(Duration::from_millis(50)))
-        .after("breaker open after", alone)
+        .after("breaker open after", opened)
         .after("decided again after", back)
         .print();
     assert!(history.slowest() < DEADLINE + NOTICED, "{:?}", history.slowest());
-    assert!(alone < LEFT_ALONE, "{alone:?}");
+    assert!(opened < BREAKER_OPENS, "{opened:?}");
     assert!(back < BACK, "{back:?}");
 }

@@ -1,11 +1,11 @@
-//! Tests of what a process has one of: the installed limiter, the recorder of metrics.
+//! Tests of process-wide state: the installed limiter, the recorder of metrics.
 
 use std::{
     env,
     process::{Command, Output},
 };
 
-/// The variable that names the test to the process of its own.
+/// The variable that names the test in its own process.
 const TEST: &str = "RATELIMIT_TEST_IN_ITS_OWN_PROCESS";
 
 /// Runs the test of this path in a process of its own, unless this is that process. Returns `true` if the

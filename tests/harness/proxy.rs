@@ -1,4 +1,4 @@
-//! A network that fails: a TCP proxy in front of a server.
+//! A failing network: a TCP proxy in front of a server.
 
 use std::{
     io,
@@ -21,30 +21,30 @@ use tokio::{
 
 use super::wait_for;
 
-/// How the network is, for new connections and open ones.
+/// The state of the network, for new connections and open ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Network {
-    /// As it should be.
+    /// Without faults.
     #[default]
     Whole,
-    /// Each piece takes its time.
+    /// Each piece is delayed.
     Slow {
-        /// At least so long.
+        /// The least delay.
         latency: Duration,
-        /// Up to so much more, at random.
+        /// The largest random addition to it.
         jitter: Duration,
     },
-    /// Every byte travels alone.
+    /// Every byte is sent alone.
     InBytes,
     /// Drops all data in both directions, without closing a connection.
     Swallows,
-    /// Connections that are open now swallow for good; new ones work.
+    /// Open connections drop all data for good; new ones work.
     Forgets,
-    /// Connections that are open now are closed, in an orderly manner; new ones work.
+    /// Open connections are closed in an orderly manner; new ones work.
     Ends,
-    /// Connections that are open now are reset; new ones work.
+    /// Open connections are reset; new ones work.
     Resets,
-    /// After so many further bytes of replies one connection is reset; then it is whole again.
+    /// After this many further bytes of replies one connection is reset; then the network is whole again.
     ResetsAfter(usize),
     /// The server's direction is closed in an orderly manner, the client's stays open.
     HalfClosed,
@@ -52,8 +52,8 @@ pub enum Network {
     Refuses,
 }
 
-/// A proxy between a limiter and its server; it runs on a thread of its own, so that a test that
-/// waits does not hold it up.
+/// A proxy between a limiter and its server. It runs on a thread of its own, and a waiting test does not
+/// block it.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -136,12 +136,12 @@ impl Proxy {
         self.shared.target.store(target.into(), Ordering::Relaxed);
     }
 
-    /// How many connections have been accepted so far.
+    /// Returns the number of accepted connections so far.
     pub fn accepted(&self) -> usize {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
@@ -223,7 +223,7 @@ enum End {
     Reset,
 }
 
-/// Carries what comes from one end to the other; replies are what may be cut short.
+/// Carries data from one end to the other; replies are the data that may be cut short.
 async fn carry(
     mut from: tcp::ReadHalf<'_>,
     mut to: tcp::WriteHalf<'_>,
@@ -239,10 +239,10 @@ async fn carry(
         }
         let read = select! {
             read = from.read(&mut buffer) => read?,
-            // Open connections feel it as well; a proxy that is dropped ends them.
+            // Open connections change as well; a dropped proxy ends them.
             changed = network.changed() => match changed {
                 Ok(()) if matches!(*network.borrow(), Network::Forgets) => {
-                    // The client may still leave; of the server nothing is heard any more.
+                    // The client may still close; the server's data is dropped.
                     if until_reset.is_some() {
                         std::future::pending::<()>().await;
                     }
@@ -281,7 +281,7 @@ async fn carry(
     }
 }
 
-/// How many of these bytes still get through, if this is where the connection is reset.
+/// Returns the number of these bytes that still pass, if the connection is reset here.
 fn cut(until_reset: &mut Option<usize>, bytes: usize) -> Option<usize> {
     let left = until_reset.as_mut()?;
     if *left > bytes {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_felt_and_ends() {
+    fn each_fault_takes_effect_and_ends() {
         let server = RedisServer::start();
         let proxy = Proxy::start(server.port());
         let mut connection = connect(&proxy).unwrap();

@@ -32,13 +32,13 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// As a server with further arguments.
+    /// Returns the launch of a server with further arguments.
     pub(crate) fn server(arguments: &[&str]) -> Self {
         let arguments = arguments.iter().copied().map(str::to_owned).collect();
         Self { arguments, ..Self::default() }
     }
 
-    /// As one that watches others.
+    /// Returns the launch of a sentinel.
     pub(crate) fn sentinel() -> Self {
         Self { is_sentinel: true, ..Self::default() }
     }
@@ -72,7 +72,7 @@ impl RedisServer {
         Self::launch(&Launch { environment, ..Launch::server(arguments) }, free_port)
     }
 
-    /// Starts a server that speaks TLS too, by these [arguments](crate::Authority::arguments).
+    /// Starts a server with TLS too, with these [arguments](crate::Authority::arguments).
     pub fn with_tls(tls: &[String]) -> Self {
         Self::launch(&Launch::server(&[]).with_tls(tls, free_port), free_port)
     }
@@ -110,7 +110,7 @@ impl RedisServer {
         self.port
     }
 
-    /// The port that other programs are told of: that of TLS, if there is one.
+    /// The port for other programs: that of TLS, if there is one.
     pub fn public_port(&self) -> u16 {
         self.launch.tls_port.unwrap_or(self.port)
     }
@@ -169,7 +169,7 @@ impl RedisServer {
         keys
     }
 
-    /// How often each command was called, by clients and by scripts.
+    /// Returns the number of calls of each command, by clients and by scripts.
     pub fn calls(&self) -> HashMap<String, u64> {
         let info: String = self.command("INFO commandstats");
         info.lines()
@@ -188,7 +188,7 @@ impl RedisServer {
         value.trim().parse().expect("a number")
     }
 
-    /// How many connections to the server are open, the one that asks left out.
+    /// Returns the number of open connections to the server, without this one.
     pub fn clients(&self) -> usize {
         let clients: String = self.command("CLIENT LIST TYPE normal");
         clients.lines().count() - 1
@@ -220,11 +220,11 @@ impl RedisServer {
 }
 
 fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
-    // Another one may be named: ci/compatibility does.
+    // `ci/compatibility` names other servers.
     let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
     let mut command = Command::new(program);
     if launch.is_sentinel {
-        // It writes down there what it finds out.
+        // The sentinel writes its findings there.
         let file = directory.join("sentinel.conf");
         std::fs::write(&file, "").expect("a file for the sentinel");
         command.arg(file).arg("--sentinel");

@@ -1,4 +1,4 @@
-//! Random schedules of calls, and what the model says to each of them.
+//! Random schedules of calls, with the model's answer to each.
 
 use std::{env, time::Duration};
 
@@ -41,7 +41,7 @@ pub fn operations() -> usize {
 pub struct Case {
     /// The policy.
     pub policy: Policy,
-    /// The burst it was given.
+    /// The burst that it was built with.
     pub burst: Option<u32>,
 }
 
@@ -143,13 +143,13 @@ fn with_tiers(algorithm: Algorithm, tiers: &[(u64, u32)]) -> Policy {
 pub struct Operation {
     /// The caller.
     pub caller: usize,
-    /// When, in microseconds.
+    /// The time of the call, in microseconds.
     pub now: u64,
-    /// The units it takes.
+    /// The units that the call takes.
     pub cost: u32,
     /// `true` for a take, `false` for a peek.
     pub record: bool,
-    /// Which of the schedule's policies decides it.
+    /// The index of the deciding policy.
     pub policy: usize,
     /// The request id of a call that may be repeated.
     pub id: Option<u64>,
@@ -158,11 +158,11 @@ pub struct Operation {
 /// One step of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// A call, and what the model answers.
+    /// A call, and the model's answer.
     Call(Operation, Answer),
     /// Resets a caller.
     Reset(usize),
-    /// The charge of the call that was admitted and recorded as the so-manieth is given back.
+    /// The refund of a charge, by its position among all charges.
     Refund(usize),
 }
 
@@ -173,33 +173,34 @@ pub struct Schedule {
     model: Model,
     policies: Vec<Policy>,
     rules: Vec<Rules>,
-    /// Which decides the next call, if it stays.
+    /// The policy of the next call, unless it changes.
     policy: usize,
-    /// Each is given back once.
+    /// The charges that are not refunded yet.
     charges: Vec<Option<Charge>>,
     undoes: bool,
     gives_back: bool,
     names: bool,
     rng: Rng,
     now: u64,
-    /// The time that no call is later than.
+    /// The latest time of a call.
     latest: u64,
     /// `true` if the clock may step back.
     backwards: bool,
     shortest: (u64, u32),
     longest: u64,
     largest_costs: Vec<u32>,
-    /// For each caller when which cost is admitted for the first time.
+    /// For each caller the first time at which a cost is admitted, and that cost.
     due: [(u64, u32); CALLERS],
 }
 
 impl Schedule {
-    /// Calls from `start` on, forwards.
+    /// Returns calls from `start` on, with a clock that never steps back.
     pub fn forwards(case: &Case, start: u64, rng: Rng) -> Self {
         Self::new(std::slice::from_ref(case), By::Number, start, rng)
     }
 
-    /// Calls from `start` on, forwards, under policies that take turns, with resets between them. Where an override is at work, every policy but the first is in its place.
+    /// Returns calls from `start` on under policies that take turns, with resets between them. If
+    /// `is_overridden`, all policies but the first are overrides of it.
     pub fn in_turns(cases: &[Case], is_overridden: bool, by: By, start: u64, rng: Rng) -> Self {
         let mut schedule = Self { undoes: true, ..Self::new(cases, by, start, rng) };
         if let Some((written, others)) = schedule.rules.split_first_mut().filter(|_| is_overridden)
@@ -211,20 +212,20 @@ impl Schedule {
         schedule
     }
 
-    /// Charges are given back now and then.
+    /// Adds refunds.
     #[must_use]
     pub fn with_refunds(self) -> Self {
         Self { gives_back: true, ..self }
     }
 
-    /// Some calls have names, under which they may be decided again.
+    /// Adds request ids to some calls, which may be repeated.
     #[must_use]
     pub fn with_names(self) -> Self {
         Self { names: true, ..self }
     }
 
-    /// Calls from `start` on, with a clock that steps back now and then and stays within what a
-    /// script can hold exactly.
+    /// Returns calls from `start` on with a clock that steps back now and then, and stays within the exact
+    /// integers of a script.
     pub fn back_and_forth(case: &Case, start: u64, rng: Rng) -> Self {
         let cases = std::slice::from_ref(case);
         let forwards = Self::new(cases, By::Instant, start, rng);
@@ -300,7 +301,7 @@ impl Schedule {
         }
     }
 
-    /// The next call, and what the model answers.
+    /// Returns the next call with the model's answer.
     pub fn call(&mut self) -> (Operation, Answer) {
         if self.rules.len() > 1 && self.rng.bool() {
             self.policy = self.rng.usize(..self.rules.len());
@@ -347,7 +348,7 @@ impl Schedule {
         let record = self.rng.u32(..100) < 85;
         let cost = match (cost, self.rng.u32(..10)) {
             (Some(cost), _) => cost.min(largest_cost),
-            // Else a large log would never be full.
+            // Other costs would never fill a large log.
             (_, 0..6) if largest_cost == LARGEST_LOG_COST => LARGEST_LOG_COST,
             (_, 0..6) => 1,
             (_, 6..8) => self.rng.u32(1..=largest_cost.min(5)),

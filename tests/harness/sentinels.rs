@@ -9,24 +9,23 @@ use super::{
 /// The primary's name in the sentinels.
 const NAME: &str = "mymaster";
 
-/// A primary, its replica, and three sentinels that watch them: a primary that does not answer for
-/// half a second is replaced when two of them say so.
+/// A primary, its replica, and three sentinels. A primary without an answer for half a second is replaced
+/// once two of them agree.
 #[derive(Debug)]
 pub struct Sentinels {
     /// The first is the primary at the start.
     pub servers: Vec<RedisServer>,
-    /// Those who watch.
+    /// The three sentinels.
     pub sentinels: Vec<RedisServer>,
 }
 
 impl Sentinels {
-    /// Starts all five, and waits until the sentinels know of each other and of the replica.
+    /// Starts all five, and waits until the sentinels have found each other and the replica.
     pub fn start() -> Self {
         Self::with_tls(&[])
     }
 
-    /// As [`start`](Self::start), where all speak TLS with each other and with their clients, by
-    /// these [arguments](crate::Authority::arguments).
+    /// Starts all five with TLS for servers and clients, with these [arguments](crate::Authority::arguments).
     pub fn with_tls(tls: &[String]) -> Self {
         let mut tls = tls.to_owned();
         if !tls.is_empty() {
@@ -61,12 +60,12 @@ impl Sentinels {
         Self { servers, sentinels }
     }
 
-    /// The URL of a limiter that asks the sentinels.
+    /// The URL of a limiter that discovers the primary by the sentinels.
     pub fn url(&self) -> String {
         format!("{}/{NAME}", url_of("sentinel", &self.sentinels))
     }
 
-    /// The port of the primary, as the sentinel with this number knows it.
+    /// The port of the primary in the view of this sentinel.
     pub fn primary_port(&self, sentinel: usize) -> u16 {
         let sentinel = &self.sentinels[sentinel];
         let command = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}");
@@ -74,7 +73,7 @@ impl Sentinels {
         port.parse().expect("a port")
     }
 
-    /// The number of the server that is the primary, as the first sentinel knows it.
+    /// The index of the primary in the view of the first sentinel.
     pub fn primary(&self) -> usize {
         let port = self.primary_port(0);
         self.servers
@@ -83,7 +82,7 @@ impl Sentinels {
             .expect("one of the servers")
     }
 
-    /// Tells the sentinels to replace the primary now.
+    /// Starts a failover by the sentinels.
     pub fn fail_over(&self) {
         let () = self.sentinels[0].command(&format!("SENTINEL FAILOVER {NAME}"));
     }

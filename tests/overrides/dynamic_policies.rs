@@ -1,4 +1,4 @@
-//! Overrides of limits with dynamic values, also of values that break a rule.
+//! Overrides reach limits whose numbers come with the call, also when those break a rule.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn upload(limiter: &Limiter, size: u32, user: &str) -> Result<(), RateLimi
     Ok(())
 }
 
-/// The threshold that a deploy has got wrong.
+/// A limit with an invalid threshold.
 async fn nothing(limiter: &Limiter) -> Result<(), RateLimitError> {
     search(limiter, 0, "alice").await
 }
@@ -78,7 +78,7 @@ async fn the_kill_switch_and_a_dry_run_reach_a_limit_that_breaks_a_rule() {
 }
 
 #[tokio::test]
-async fn an_override_that_fits_mends_a_limit_that_breaks_a_rule() {
+async fn a_valid_override_repairs_a_limit_that_breaks_a_rule() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
         for (name, threshold) in [("search", 2), ("upload", 24), ("by hand", 2)] {
@@ -92,7 +92,7 @@ async fn an_override_that_fits_mends_a_limit_that_breaks_a_rule() {
         assert_eq!(limiter.peek(&policy, "alice").await.unwrap().remaining(), 1);
         assert_eq!(admitted(async || by_hand(limiter).await).await, 2);
 
-        // What holds now refuses a call that does not fit it.
+        // The effective policy refuses a call that exceeds it.
         overrides.set("upload", Override::new().threshold(11)).unwrap();
         assert!(matches!(
             too_large(limiter).await,
@@ -119,13 +119,13 @@ async fn a_dry_run_reports_a_limit_that_breaks_a_rule() {
     ] {
         assert_eq!(watch.count(rule), 1, "{}", watch.text());
     }
-    // A peek tells of the limit, and not of what its refusals are worth.
+    // A peek reports the limit, regardless of its enforcement.
     let policy = Policy::sliding_window("by hand", MINUTE, 0);
     assert!(is_too_large(&limiter.peek(&policy, "alice").await));
 }
 
 #[tokio::test]
-async fn a_limit_that_its_calls_bring_is_overridden_too() {
+async fn a_limit_with_dynamic_values_is_overridden_too() {
     let limiter = Limiter::in_memory();
     limiter.overrides().set("search", Override::new().threshold(1)).unwrap();
     assert_eq!(admitted(async || search(&limiter, 5, "alice").await).await, 1);
@@ -142,20 +142,20 @@ fn an_override_that_no_call_could_have_is_refused() {
         ),
     ] {
         let error = limiter.overrides().set("search", wrong).unwrap_err();
-        let told = format!("invalid override of rate limit `search`: {message}");
-        assert_eq!((error.to_string(), error.limit()), (told, Some("search")));
+        let expected = format!("invalid override of rate limit `search`: {message}");
+        assert_eq!((error.to_string(), error.limit()), (expected, Some("search")));
     }
 }
 
 #[tokio::test]
-async fn an_override_for_other_tiers_changes_no_call_and_that_is_told_once() {
+async fn an_override_for_other_tiers_changes_no_call_and_is_logged_once() {
     let watch = Watch::start();
     let limiter = Limiter::in_memory();
     let tiers = Policy::sliding_window("by hand", MINUTE, 1).tier(MINUTE * 60, 5);
     limiter.overrides().set("by hand", Override::new().threshold(3)).unwrap();
     limiter.check(&tiers, "alice").await.unwrap();
     assert_eq!(exceeded(limiter.check(&tiers, "alice").await).threshold(), 1);
-    let told = "the limit has 2 tiers; give all of them as `tiers`";
-    assert_eq!(watch.count(told), 1, "{}", watch.text());
+    let warning = "the limit has 2 tiers; give all of them as `tiers`";
+    assert_eq!(watch.count(warning), 1, "{}", watch.text());
     assert_eq!(watch.count("override does not fit"), 1, "{}", watch.text());
 }

@@ -1,4 +1,4 @@
-//! Overrides take effect at once and as a whole, and keep the callers' counts.
+//! An override takes effect at once, keeps the callers' history, and is applied as a whole or not at all.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn export(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
 }
 
 #[tokio::test]
-async fn other_numbers_hold_for_the_next_call_and_until_they_are_taken_back() {
+async fn other_numbers_apply_from_the_next_call_until_they_are_removed() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
         assert_eq!(admitted(async || reply(limiter, "alice").await).await, 2);
@@ -56,7 +56,7 @@ async fn other_numbers_hold_for_the_next_call_and_until_they_are_taken_back() {
 }
 
 #[tokio::test]
-async fn each_algorithm_goes_on_with_what_it_has_counted() {
+async fn each_algorithm_keeps_its_counts() {
     let constructors = [
         Policy::sliding_window,
         Policy::sliding_counter,
@@ -69,7 +69,7 @@ async fn each_algorithm_goes_on_with_what_it_has_counted() {
             let check = async || limiter.check(&policy, "alice").await.map(drop);
             assert_eq!(admitted(check).await, 4, "{algorithm:?}");
             limiter.overrides().set("by hand", Override::new().threshold(6)).unwrap();
-            // A bucket that is larger now is not fuller.
+            // A larger bucket is not fuller.
             let expected =
                 if policy == Policy::token_bucket("by hand", MINUTE * 60, 4) { 0 } else { 2 };
             assert_eq!(admitted(check).await, expected, "{algorithm:?}");
@@ -129,7 +129,7 @@ async fn tiers_are_replaced_together() {
 }
 
 #[tokio::test]
-async fn a_limit_is_rehearsed_switched_off_and_on_again() {
+async fn a_limit_is_run_dry_switched_off_and_on_again() {
     on_each_store(async |limiter| {
         let overrides = limiter.overrides();
         let enforce = |name: &str, enforcement| {
@@ -158,7 +158,7 @@ async fn a_limit_is_rehearsed_switched_off_and_on_again() {
 }
 
 #[tokio::test]
-async fn the_kill_switch_lets_everything_pass_and_refuses_nothing_more_than_is_written() {
+async fn the_kill_switch_lets_everything_pass_and_enforces_no_declared_dry_run() {
     on_each_store(async |limiter| {
         let policy = Policy::sliding_window("by hand", MINUTE, 1);
         let overrides = limiter.overrides();
@@ -185,7 +185,7 @@ async fn the_kill_switch_lets_everything_pass_and_refuses_nothing_more_than_is_w
 }
 
 #[tokio::test]
-async fn a_rehearsed_check_tells_what_is_left_and_nothing_can_be_given_back_of_a_refusal() {
+async fn a_dry_run_returns_the_remaining_units_and_its_refusal_refunds_nothing() {
     let limiter = Limiter::in_memory();
     let policy = Policy::sliding_window("by hand", MINUTE, 1);
     limiter.overrides().set("by hand", Override::new().enforcement(Enforcement::DryRun)).unwrap();
@@ -200,7 +200,7 @@ async fn a_rehearsed_check_tells_what_is_left_and_nothing_can_be_given_back_of_a
 }
 
 #[tokio::test]
-async fn an_override_that_makes_a_wrong_limit_is_refused_and_the_old_one_stays() {
+async fn an_override_to_an_invalid_limit_is_refused_and_the_old_one_stays() {
     let limiter = Limiter::in_memory();
     let overrides = limiter.overrides();
     overrides.set("reply", Override::new().threshold(1)).unwrap();
@@ -260,7 +260,7 @@ async fn an_override_that_makes_a_wrong_limit_is_refused_and_the_old_one_stays()
 }
 
 #[test]
-fn overrides_that_are_set_at_once_all_hold() {
+fn overrides_that_are_set_at_once_all_apply() {
     let limiter = Limiter::in_memory();
     std::thread::scope(|scope| {
         for thread in 0..8 {

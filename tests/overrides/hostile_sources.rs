@@ -1,5 +1,5 @@
-//! A source of overrides with any content: it forges no line of a log, is logged once, blocks
-//! nothing, and cannot be changed by those who only read it.
+//! A source of overrides with any content forges no log line, is logged once, blocks nothing, and stays
+//! unchanged by its readers.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use ratelimit_runtime::{Limiter, OnStoreError, Override, OverrideError, Policy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Calls that may block for good.
+/// Follows a path, with a time limit on calls that may block for good.
 fn follow(path: &Path) -> Result<(), OverrideError> {
     let (sender, answer) = mpsc::channel();
     let path = path.to_owned();
@@ -33,7 +33,7 @@ fn fifo_in(directory: &Path) -> PathBuf {
     path
 }
 
-/// Fails on a text that would be more than one line of a log.
+/// Asserts that a text is one line of a log.
 fn assert_one_line(text: &str) {
     let forges = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202e}');
     assert!(!text.contains(forges), "{text:?}");
@@ -86,14 +86,14 @@ async fn a_field_on_redis_forges_no_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_that_take_turns_are_told_once_each() {
+async fn faults_that_take_turns_are_logged_once_each() {
     let watch = Watch::start();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("limits.toml");
     fs::write(&path, "").unwrap();
     let limiter = Limiter::in_memory();
     limiter.overrides().follow_file(&path).unwrap();
-    let told = |words: &str| watch.count(words);
+    let logged = |words: &str| watch.count(words);
     let good = |threshold: u32| format!("[limits.reply]\nthreshold = {threshold}");
     for round in 1..=2 {
         for _ in 0..3 {
@@ -102,9 +102,9 @@ async fn faults_that_take_turns_are_told_once_each() {
             fs::remove_file(&path).unwrap();
             tokio::time::sleep(Duration::from_millis(900)).await;
         }
-        assert_eq!(told("overrides refused"), 2 * round, "{}", watch.text());
-        assert_eq!(told("No such file"), round, "{}", watch.text());
-        // What holds again ends what was told.
+        assert_eq!(logged("overrides refused"), 2 * round, "{}", watch.text());
+        assert_eq!(logged("No such file"), round, "{}", watch.text());
+        // A valid value ends the fault, so that the next one is logged.
         fs::write(&path, good(7 + u32::try_from(round).unwrap())).unwrap();
         until("the override", async || {
             let overrides = limiter.overrides().list();
@@ -116,7 +116,7 @@ async fn faults_that_take_turns_are_told_once_each() {
 }
 
 #[tokio::test]
-async fn values_on_redis_that_take_turns_are_told_once_each() {
+async fn values_on_redis_that_take_turns_are_logged_once_each() {
     let watch = Watch::start();
     let server = RedisServer::start();
     let limiter = server.limiter().await;

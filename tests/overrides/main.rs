@@ -1,4 +1,4 @@
-//! An override takes effect at once in every process that follows it, and never by half.
+//! An override takes effect at once in every process that follows it, and always as a whole.
 
 mod dynamic_policies;
 mod effects;

@@ -1,5 +1,5 @@
-//! Overrides come from a file, the environment, or Redis, hold within a second in every process
-//! that follows them, and when they are wrong change nothing but the log.
+//! Overrides from a file, the environment or Redis take effect within a second in every process that follows
+//! them. Invalid ones are logged and change nothing.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ async fn until_threshold(limiter: &Limiter, expected: u32) -> Duration {
 }
 
 #[tokio::test]
-async fn a_file_holds_in_toml_and_in_json_and_is_followed() {
+async fn a_file_applies_in_toml_and_in_json_and_is_followed() {
     let watch = Watch::start();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("limits.toml");
@@ -50,12 +50,12 @@ async fn a_file_holds_in_toml_and_in_json_and_is_followed() {
     let took = until_threshold(&limiter, 8).await;
     assert!(took < SECOND + NOTICED, "{took:?}");
 
-    // One wrong limit, and nothing of it holds.
+    // One invalid limit, and none of the file applies.
     fs::write(&path, "[limits.other]\nthreshold = 1\n[limits.reply]\nthreshold = 0").unwrap();
     until("a warning", async || (watch.count("overrides refused") == 1).then_some(())).await;
     let message = "invalid override of rate limit `reply`: `threshold` must be at least 1";
-    let told = format!("{}: {message}", path.display());
-    assert_eq!(watch.count(&told), 1, "{}", watch.text());
+    let warning = format!("{}: {message}", path.display());
+    assert_eq!(watch.count(&warning), 1, "{}", watch.text());
     assert_eq!(threshold(&limiter).await, 8);
     assert_eq!(limiter.overrides().list()["other"], Override::new().enforcement(Enforcement::Off));
 
@@ -68,7 +68,7 @@ async fn a_file_holds_in_toml_and_in_json_and_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_being_written_is_not_taken_for_what_it_says_in_between() {
+async fn a_file_is_not_applied_while_it_is_being_written() {
     const LOOK: Duration = Duration::from_millis(400);
     const HALF_A_LOOK: Duration = Duration::from_millis(200);
     let directory = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ async fn a_file_that_is_being_written_is_not_taken_for_what_it_says_in_between()
     let is_off = || {
         matches!(limiter.overrides().enforcement(), Some((Enforcement::Off, OverrideSource::File)))
     };
-    // Looked at once after it was emptied, and once after each of two pieces.
+    // Read once after it was emptied, and once after each of two pieces.
     for text in ["", "enforcement = \"off\"\n[limits.reply]\n", "enforcement = \"off\"\n[limits.re"]
     {
         fs::write(&path, text).unwrap();
@@ -100,7 +100,7 @@ async fn a_file_that_is_being_written_is_not_taken_for_what_it_says_in_between()
 }
 
 #[tokio::test]
-async fn a_file_that_is_wrong_from_the_start_is_an_error() {
+async fn a_file_that_is_invalid_from_the_start_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("limits.toml");
     let limiter = Limiter::in_memory();
@@ -112,7 +112,7 @@ async fn a_file_that_is_wrong_from_the_start_is_an_error() {
 }
 
 #[test]
-fn a_limiter_that_is_gone_follows_no_file() {
+fn a_dropped_limiter_follows_no_file() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn a_limiter_that_is_gone_follows_no_file() {
     });
 }
 
-/// A process that prints what holds for the limit `shared`.
+/// A process that prints the effective limit `shared`.
 struct Follower {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -164,7 +164,7 @@ fn follower() -> Command {
 }
 
 #[test]
-fn the_environment_holds_before_a_file_and_the_program() {
+fn the_environment_takes_precedence_over_a_file_and_the_program() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("limits.toml");
     fs::write(&path, "enforcement = \"off\"\n[limits.shared]\nthreshold = 7").unwrap();
@@ -179,7 +179,7 @@ fn the_environment_holds_before_a_file_and_the_program() {
 }
 
 #[test]
-fn a_wrong_environment_is_an_error_that_names_the_variable() {
+fn an_invalid_environment_is_an_error_that_names_the_variable() {
     for (name, value, message) in [
         ("RATELIMIT_OVERRIDES", "[limits.shared]\nthreshold = 0", "`threshold` must be at least 1"),
         ("RATELIMIT_OVERRIDES", "[limits.shared", "TOML parse error at line 1"),
@@ -187,9 +187,12 @@ fn a_wrong_environment_is_an_error_that_names_the_variable() {
         ("RATELIMIT_ENFORCEMENT", "of", "`of` is none of on, dry_run and off"),
     ] {
         let ended = follower().env(name, value).output().unwrap();
-        let told = String::from_utf8_lossy(&ended.stderr);
+        let stderr = String::from_utf8_lossy(&ended.stderr);
         assert!(!ended.status.success());
-        assert!(told.starts_with(&format!("Error: {name}: ")) && told.contains(message), "{told}");
+        assert!(
+            stderr.starts_with(&format!("Error: {name}: ")) && stderr.contains(message),
+            "{stderr}"
+        );
     }
 }
 
@@ -200,23 +203,23 @@ fn two_processes_follow_the_overrides_on_redis_within_a_second() {
     assert_eq!(fleet.each_mut().map(Follower::next), ["100, as written", "100, as written"]);
     for (command, holds) in [
         (r#"HSET ratelimit:overrides shared {"threshold":7}"#, "7, as written"),
-        // What is wrong changes nothing, and what comes after it holds all the same.
+        // An invalid value changes nothing, and later ones apply nevertheless.
         (r#"HSET ratelimit:overrides shared {"threshold":0} * off"#, "7, off"),
         (r#"HSET ratelimit:overrides shared {"threshold":9,"period":"2h"}"#, "9, off"),
         ("HDEL ratelimit:overrides *", "9, as written"),
         ("DEL ratelimit:overrides", "100, as written"),
     ] {
         let _: u64 = server.command(command);
-        let said = Instant::now();
+        let sent = Instant::now();
         for follower in &mut fleet {
             assert_eq!(follower.next(), holds, "{command}");
         }
-        assert!(said.elapsed() < SECOND + NOTICED, "{command}: {:?}", said.elapsed());
+        assert!(sent.elapsed() < SECOND + NOTICED, "{command}: {:?}", sent.elapsed());
     }
 }
 
 #[tokio::test]
-async fn what_is_wrong_on_redis_is_told_once_and_the_old_value_holds() {
+async fn an_invalid_value_on_redis_is_logged_once_and_the_old_one_stays() {
     let watch = Watch::start();
     let server = RedisServer::start();
     let () = server.command("HSET ratelimit:overrides reply {\"threshold\":7} gone dry_run");
@@ -234,31 +237,31 @@ async fn what_is_wrong_on_redis_is_told_once_and_the_old_value_holds() {
         assert_eq!(threshold(&limiter).await, 7);
     }
     let () = server.command("HSET ratelimit:overrides * {\"threshold\":1} other off");
-    let told = "invalid override of rate limit `*`: all limits together take only";
-    until("a warning", async || (watch.count(told) == 1).then_some(())).await;
-    // It came with another, which holds.
+    let warning = "invalid override of rate limit `*`: all limits together take only";
+    until("a warning", async || (watch.count(warning) == 1).then_some(())).await;
+    // It came with a valid one, which applies.
     assert!(limiter.overrides().list().contains_key("other"));
     assert_eq!(watch.count("`of` is none of"), 1, "{}", watch.text());
 }
 
 #[tokio::test]
-async fn without_redis_what_it_said_last_holds_on() {
+async fn without_redis_its_last_overrides_stay() {
     let watch = Watch::start();
     let mut server = RedisServer::start();
     let () = server.command("HSET ratelimit:overrides reply {\"threshold\":7}");
     let limiter = server.limiter().await;
     limiter.overrides().follow_redis().await.unwrap();
     server.kill();
-    let told = "overrides on Redis unreadable";
-    until("a warning", async || (watch.count(told) == 1).then_some(())).await;
+    let warning = "overrides on Redis unreadable";
+    until("a warning", async || (watch.count(warning) == 1).then_some(())).await;
     assert_eq!(threshold(&limiter).await, 7);
-    // The new server knows of no overrides.
+    // The new server has no overrides.
     server.restart();
     until_threshold(&limiter, 5).await;
 }
 
 #[tokio::test]
-async fn an_override_is_published_to_the_fleet_and_judged_before() {
+async fn an_override_is_validated_and_then_published_to_the_fleet() {
     let server = RedisServer::start();
     let (here, there) = (server.limiter().await, server.limiter().await);
     there.overrides().follow_redis().await.unwrap();
@@ -266,7 +269,7 @@ async fn an_override_is_published_to_the_fleet_and_judged_before() {
     here.overrides().publish("reply", &what).await.unwrap();
     until_threshold(&there, 8).await;
     assert_eq!(there.overrides().list()["reply"], what);
-    // Who does not follow is not steered.
+    // A limiter that does not follow keeps its limit.
     assert_eq!(threshold(&here).await, 5);
 
     let error = here.overrides().publish("reply", &Override::new().threshold(0)).await;

@@ -1,4 +1,4 @@
-//! The examples run as their first lines say, and do what they say.
+//! The examples run by the commands in their first lines, and behave as documented.
 
 use std::{collections::BTreeSet, process::Output};
 
@@ -9,7 +9,7 @@ fn lines(output: &Output) -> Vec<String> {
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-/// Asks `say_hi` as a caller: the status, `Retry-After`, the body.
+/// Requests `say_hi` as a caller. Returns the status, `Retry-After` and the body.
 fn say_hi(server: &Running, user: &str) -> (u16, Option<u64>, String) {
     let url = server.first_line().strip_prefix("listening on ").expect("the address");
     let agent: ureq::Agent =
@@ -28,11 +28,11 @@ fn hello_limits_each_caller_of_each_function() {
     assert!(output[0].contains(r#"store: "memory""#), "{}", output[0]);
     for (caller, calls) in ["alice", "bob"].into_iter().zip(output[2..].chunks(6)) {
         for (call, left) in calls.iter().zip([1, 0]) {
-            let said = format!(
+            let expected = format!(
                 "{:18} hi, {caller:8} {left} left, more after ",
                 format!("say_hi({caller:?})")
             );
-            assert!(call.starts_with(&said), "{call}");
+            assert!(call.starts_with(&expected), "{call}");
         }
         assert!(calls[2].contains("`hello::say_hi` exceeded: at most 2 per 30s, retry after "));
         assert!(calls[3].contains("all is well  0 left, more after "), "{}", calls[3]);
@@ -41,7 +41,7 @@ fn hello_limits_each_caller_of_each_function() {
 }
 
 #[test]
-fn hello_goes_on_with_its_counts_through_redis() {
+fn hello_keeps_its_counts_on_redis() {
     let server = RedisServer::start();
     let run = || lines(&example("hello").env("RATELIMIT_URL", server.url()).output().unwrap());
     let (first, second) = (run(), run());
@@ -66,7 +66,7 @@ fn the_third_request_within_30_seconds_is_a_429_also_after_a_restart() {
     assert_eq!(status, 429);
     assert!(body.starts_with("rate limit `axum_hello::say_hi` exceeded"), "{body}");
     let key = "ratelimit:sliding_window:axum_hello::say_hi/alice";
-    let retry_after = retry_after.expect("a refusal says when to come back");
+    let retry_after = retry_after.expect("a refusal has a retry time");
     assert!((1..=30).contains(&retry_after), "{retry_after}");
 
     assert_eq!(say_hi(&server, "bob").0, 200);
@@ -94,9 +94,9 @@ fn only_failed_logins_count() {
 }
 
 #[test]
-fn a_right_login_is_served_when_its_attempt_cannot_be_given_back() {
+fn a_right_login_is_served_when_its_attempt_cannot_be_refunded() {
     let redis = RedisServer::start();
-    // The command that gives back.
+    // The command of a refund.
     let () = redis.command("ACL SETUSER default -zrem");
     let output = example("login_failures").env("RATELIMIT_URL", redis.url()).output().unwrap();
     let output = lines(&output);
@@ -107,7 +107,7 @@ fn a_right_login_is_served_when_its_attempt_cannot_be_given_back() {
 }
 
 #[test]
-fn a_limit_is_steered_in_one_process_and_in_a_fleet() {
+fn a_limit_is_overridden_in_one_process_and_in_a_fleet() {
     let steered = [
         "as written: 2 in 60 s                       2 of 10 pass",
         "5 in 60 s, two of them are taken            3 of 10 pass",
@@ -123,7 +123,7 @@ fn a_limit_is_steered_in_one_process_and_in_a_fleet() {
 }
 
 #[test]
-fn a_plan_is_a_threshold_and_another_plan_goes_on_with_the_count() {
+fn a_plan_is_a_threshold_and_another_plan_keeps_the_count() {
     assert_eq!(
         lines(&example("plans").output().unwrap()),
         [
@@ -176,7 +176,7 @@ fn a_reader_of_the_first_example_builds_no_framework() {
 }
 
 #[test]
-fn outbound_calls_wait_for_their_places() {
+fn outbound_calls_wait_until_they_are_admitted() {
     let output = lines(&example("outbound").output().unwrap());
     let served = output.iter().filter(|line| line.ends_with("served")).count();
     let refused = output.iter().filter(|line| line.contains("exceeded")).count();
@@ -186,31 +186,31 @@ fn outbound_calls_wait_for_their_places() {
 }
 
 #[test]
-fn a_mailbox_is_told_which_tier_refuses_and_for_how_long() {
-    let told = lines(&example("mail_tiers").output().unwrap());
-    let told: Vec<_> = told.iter().map(|line| line.trim()).collect();
-    assert_eq!(told[..2], ["0 s  mail 1 is sent", "0 s  refused: 1 per 60s, wait 60s"]);
-    assert!(told.contains(&"240 s  refused: 5 per 3600s, wait 3360s"), "{told:#?}");
-    assert!(told.contains(&"3840 s  refused: 10 per 86400s, wait 82560s"), "{told:#?}");
-    assert_eq!(told.last(), Some(&"86400 s  mail 11 is sent"));
-    assert_eq!(told.len(), 21);
+fn a_refused_mailbox_gets_the_tier_and_the_wait() {
+    let output = lines(&example("mail_tiers").output().unwrap());
+    let output: Vec<_> = output.iter().map(|line| line.trim()).collect();
+    assert_eq!(output[..2], ["0 s  mail 1 is sent", "0 s  refused: 1 per 60s, wait 60s"]);
+    assert!(output.contains(&"240 s  refused: 5 per 3600s, wait 3360s"), "{output:#?}");
+    assert!(output.contains(&"3840 s  refused: 10 per 86400s, wait 82560s"), "{output:#?}");
+    assert_eq!(output.last(), Some(&"86400 s  mail 11 is sent"));
+    assert_eq!(output.len(), 21);
 }
 
 #[test]
 fn of_harrys_20_replies_5_are_allowed_and_15_refused_in_memory_and_on_redis() {
     let server = RedisServer::start();
     for url in ["memory://".to_owned(), server.url()] {
-        let told = lines(&example("reply").env("RATELIMIT_URL", url).output().unwrap());
-        assert!(told[4].starts_with("call  5: allowed, 0 left"), "{told:#?}");
-        assert!(told[5].starts_with("call  6: refused, again in "), "{told:#?}");
-        assert_eq!(told[20], "5 allowed, 15 refused");
+        let output = lines(&example("reply").env("RATELIMIT_URL", url).output().unwrap());
+        assert!(output[4].starts_with("call  5: allowed, 0 left"), "{output:#?}");
+        assert!(output[5].starts_with("call  6: refused, again in "), "{output:#?}");
+        assert_eq!(output[20], "5 allowed, 15 refused");
     }
 }
 
 #[test]
 fn the_algorithms_differ_in_when_the_quota_comes_back() {
-    let told = lines(&example("algorithms").output().unwrap());
-    let rows = told.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let output = lines(&example("algorithms").output().unwrap());
+    let rows = output.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(
         rows.collect::<Vec<_>>(),
         [
@@ -236,7 +236,7 @@ async fn the_page_for_operators_is_for_those_on_this_machine() {
     let page = client.get(url).send().await.unwrap();
     assert_eq!(page.status(), 200);
     assert!(page.text().await.unwrap().contains("<title>Rate limits</title>"));
-    // A site whose name is made to lead here.
+    // A foreign site whose name resolves to this address.
     let foreign = client.get(url).header("host", "evil.example:80").send().await.unwrap();
     assert_eq!(foreign.status(), 421);
     let reply = url.replace("/ops/limits/", "/reply");
@@ -282,7 +282,7 @@ async fn an_admin_interface_lists_limits_overrides_them_and_resets_callers() {
 }
 
 #[test]
-fn a_wrong_url_is_told_by_its_variable_and_never_with_its_password() {
+fn an_invalid_url_is_reported_with_its_variable_and_without_its_password() {
     let output = example("hello").env("RATELIMIT_URL", "http://me:secret@host/").output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());

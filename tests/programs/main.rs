@@ -1,4 +1,4 @@
-//! The examples run as their first lines say, and do what they say.
+//! The examples and their services run by the commands in their first lines, and behave as documented.
 
 mod examples;
 mod services;

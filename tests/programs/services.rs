@@ -1,4 +1,4 @@
-//! The example services run as their first lines say, and hold their limits under load.
+//! The example services run by the commands in their first lines, and keep their limits under load.
 
 #[path = "../../examples/tonic/greeter/mod.rs"]
 #[expect(unused_imports, reason = "the server is the example")]
@@ -8,7 +8,7 @@ use greeter::{HelloRequest, greeter_client::GreeterClient};
 use harness::{RedisServer, Running, example};
 use tokio::task::JoinSet;
 
-/// A running example, and how to ask it.
+/// A running example service, and a client for it.
 struct Service {
     process: Running,
     client: reqwest::Client,
@@ -44,7 +44,7 @@ async fn status(request: reqwest::RequestBuilder) -> u16 {
     request.send().await.expect("the service answers").status().as_u16()
 }
 
-/// How many of a number of requests at once were served; all others were refused.
+/// Returns the number of served requests of several at once; all others were refused.
 async fn served(calls: usize, request: &reqwest::RequestBuilder) -> usize {
     let mut tasks = JoinSet::new();
     for _ in 0..calls {
@@ -62,7 +62,7 @@ async fn logins_are_limited_and_nobody_locks_anybody_out() {
         let form = format!("account={account}&password={password}");
         service.post("/login", &form).header("x-forwarded-for", address.to_owned())
     };
-    // However an account is written.
+    // Any spelling of an account is the account.
     assert_eq!(status(login("ali", "guess", "203.0.113.1")).await, 403);
     assert_eq!(status(login("+ALI", "guess", "203.0.113.1")).await, 403);
     assert_eq!(status(login("Ali%09", "guess", "203.0.113.1")).await, 403);
@@ -74,11 +74,11 @@ async fn logins_are_limited_and_nobody_locks_anybody_out() {
     );
     let problem: serde_json::Value = refused.json().await.unwrap();
     assert_eq!(problem["violated-policies"], serde_json::json!(["login-account"]));
-    // Its owner is somewhere else, and does not learn of the guesses.
+    // Its owner calls from elsewhere, and does not see the guesses.
     let welcome = login("ali", "open+sesame", "203.0.113.2").send().await.unwrap();
     assert_eq!(welcome.status(), 200);
     assert_eq!(welcome.headers()["ratelimit-policy"], r#""login-address";q=5;w=60"#);
-    // The address's limit, for any account, whatever else the header says.
+    // The address's limit, for any account and any further header.
     for (account, forged, expected) in [
         ("a", "", 403),
         ("b", "1.1.1.1, ", 403),
@@ -102,7 +102,7 @@ async fn an_api_has_the_threshold_of_the_plan_and_mail_its_tiers() {
     assert_eq!(served(150, &api("key-of-a-paid-plan")).await, 100);
     let refused = api("key-of-a-free-plan").send().await.unwrap();
     assert_eq!(refused.headers()["ratelimit-policy"], r#""api";q=2;w=60"#);
-    // Mail is of who is authenticated, whatever it says of its sender.
+    // Mail is counted by the authenticated user, regardless of the claimed sender.
     let mail =
         |form: &str, key: &str| service.post("/mail", form).header("x-api-key", key.to_owned());
     assert_eq!(status(mail("from=ali&to=baba", "made up")).await, 401);
@@ -140,7 +140,7 @@ async fn the_actix_service_counts_by_key_or_address() {
 }
 
 #[tokio::test]
-async fn the_grpc_service_counts_by_key_or_address_and_so_its_client_says() {
+async fn the_grpc_service_counts_by_key_or_address_and_its_client_prints_it() {
     let service = Service::start("tonic_service", None);
     let client = GreeterClient::connect(service.url("")).await.unwrap();
     let mut tasks = JoinSet::new();

@@ -1,4 +1,4 @@
-//! A limiter that cannot be made says why, where, and what to write instead; never a password.
+//! A limiter that cannot connect reports the reason, the place and the fix, and never a password.
 
 use std::{
     net::TcpListener,
@@ -39,7 +39,7 @@ async fn an_unknown_scheme_is_named() {
 }
 
 #[tokio::test]
-async fn an_absent_server_is_told_at_once_with_address_and_cause() {
+async fn an_absent_server_is_reported_at_once_with_address_and_cause() {
     let port = free_port();
     let error = refused(&format!("redis://me:secret@127.0.0.1:{port}")).await;
     assert!(
@@ -62,7 +62,7 @@ async fn a_silent_server_is_given_up_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_without_it() {
+async fn a_wrong_password_is_reported_without_it() {
     let server = RedisServer::start();
     let () = server.command("CONFIG SET requirepass right");
     let error = refused(&server.url().replace("redis://", "redis://:wrong@")).await;

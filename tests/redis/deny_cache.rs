@@ -1,5 +1,4 @@
-//! Refusals of Redis that a process remembers: how few commands a flood costs, and how soon a change
-//! by another process is seen.
+//! The deny cache sends few commands during a flood, and soon notices changes by other processes.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,7 @@ async fn limiter(server: &RedisServer) -> Limiter {
     server.limiter().await
 }
 
-/// The commands that decide calls, sent while `flood` runs; the calls that were admitted; the time
-/// that it took.
+/// Runs `flood`. Returns the commands that decided calls, the admitted calls and the elapsed time.
 async fn flood(
     server: &RedisServer,
     calls: usize,
@@ -36,7 +34,7 @@ async fn flood(
     (server.calls()["evalsha"] - before, admitted, start.elapsed())
 }
 
-/// One command a second, one for the first refusal, and those that admitted.
+/// Asserts one command a second, one for the first refusal, and one for each admitted call.
 fn assert_few(what: &str, (commands, admitted, took): (u64, u64, Duration)) {
     assert!(
         commands <= 2 + admitted + took.as_secs(),
@@ -57,13 +55,13 @@ async fn a_flood_on_an_exhausted_key_reaches_redis_once_a_second() {
         Err(refused.into())
     });
     assert_few("one cost", figures.await);
-    // One's own reset is seen at once.
+    // A reset by this process takes effect at once.
     limiter.reset(&LOGIN, "alice").await.unwrap();
     assert_eq!(limiter.check(&LOGIN, "alice").await.unwrap().remaining(), 2);
 }
 
 #[tokio::test]
-async fn a_remembered_refusal_ends_with_its_wait_and_a_foreign_reset_is_seen() {
+async fn a_cached_refusal_ends_with_its_wait_and_a_foreign_reset_is_seen() {
     let server = RedisServer::start();
     let builder = Limiter::builder().deadline(Duration::from_secs(10));
     let limiter = builder.clone().connect(&server.url()).await.unwrap();
@@ -88,7 +86,7 @@ async fn a_remembered_refusal_ends_with_its_wait_and_a_foreign_reset_is_seen() {
 }
 
 #[tokio::test]
-async fn what_another_process_gives_back_counts_in_full_as_soon_as_it_is_seen() {
+async fn a_refund_by_another_process_counts_in_full_as_soon_as_it_is_seen() {
     let server = RedisServer::start();
     let elsewhere = limiter(&server).await;
     let ttl = Duration::from_millis(200);
@@ -126,7 +124,7 @@ async fn what_another_process_gives_back_counts_in_full_as_soon_as_it_is_seen() 
 }
 
 #[tokio::test]
-async fn part_of_a_quota_given_back_elsewhere_is_seen_whatever_the_costs() {
+async fn part_of_a_quota_refunded_elsewhere_is_seen_for_all_costs() {
     let server = RedisServer::start();
     let (here, elsewhere) = (limiter(&server).await, limiter(&server).await);
     let policy = Policy::sliding_window("p", DAY, 100);
@@ -136,7 +134,7 @@ async fn part_of_a_quota_given_back_elsewhere_is_seen_whatever_the_costs() {
         exceeded(here.check_n(&policy, "alice", cost).await);
     }
     elsewhere.refund(&taken).await.unwrap();
-    // Calls that are refused all the same ask at their times, and so show that 30 units are free.
+    // Refused calls revalidate at their times, and so show that 30 units are free.
     let start = Instant::now();
     let mut admitted = 0;
     while admitted < 30 {
@@ -190,13 +188,13 @@ async fn a_flood_under_thresholds_of_its_own_reaches_redis_once_a_second_for_eac
         .await;
         assert_eq!(admitted, 0);
         assert!(commands <= 3 * (1 + took.as_secs()), "{commands} commands in {took:?}");
-        // One that is raised above what is known is asked for.
+        // A threshold above the known ones reaches Redis.
         assert!(limiter.check(&plan(1_001), "alice").await.is_ok());
     }
 }
 
 #[tokio::test]
-async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_asks() {
+async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_reaches_it() {
     let server = RedisServer::start();
     let limiter = limiter(&server).await;
     let policy = Policy::sliding_window("p", HOUR, 3);
@@ -207,7 +205,7 @@ async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_
     });
     assert_few("max_wait", figures.await);
 
-    // What is given back elsewhere serves a call that would have waited, also within the second.
+    // A refund elsewhere serves a call that would have waited, also within the second.
     let brief = Policy::sliding_window("brief", MINUTE, 3);
     limiter.check_n(&brief, "alice", 3).await.unwrap();
     exceeded(limiter.check(&brief, "alice").await);
@@ -227,12 +225,12 @@ async fn a_wait_from_memory_is_never_longer_than_redis_has_it() {
     let mut rng = Rng::with_seed(7);
     for _ in 0..500 {
         let (cost, start) = (rng.u32(1..=100), Instant::now());
-        let told = exceeded(here.check_n(&policy, "alice", cost).await);
+        let refused = exceeded(here.check_n(&policy, "alice", cost).await);
         let asked = exceeded(elsewhere.peek(&policy, "alice").cost(cost).await);
-        // Redis was asked later, when less of the wait was left.
+        // Redis decided later, when less of the wait remained.
         let longest = asked.retry_after() + start.elapsed() + Duration::from_millis(1);
-        assert!(told.retry_after() <= longest, "{cost}: {told} / {asked}");
-        assert_eq!(told.remaining(), 0);
+        assert!(refused.retry_after() <= longest, "{cost}: {refused} / {asked}");
+        assert_eq!(refused.remaining(), 0);
     }
 }
 

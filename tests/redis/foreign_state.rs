@@ -1,5 +1,5 @@
-//! A Redis with unexpected values, or a server that is no Redis: no call is late, the limiter's own values
-//! are repaired, and foreign ones are reported.
+//! Unexpected state, or a server that is not Redis, delays no call: own state is repaired, foreign state is
+//! reported.
 
 use std::{
     io::{Read, Write},
@@ -18,7 +18,7 @@ const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
 const KEY: &str = "ratelimit:sliding_window:p/alice";
 
 #[tokio::test]
-async fn a_log_with_impossible_times_is_put_right() {
+async fn a_log_with_impossible_times_is_repaired() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
     let () = server.command(&format!("ZADD {KEY} +inf a -inf b 1e300 c -5 d 0 e"));
@@ -36,7 +36,7 @@ async fn a_log_with_impossible_times_is_put_right() {
 }
 
 #[tokio::test]
-async fn a_huge_log_of_someone_elses_holds_no_call_up() {
+async fn a_huge_foreign_log_delays_no_call() {
     for (from, name) in [("1", "old"), ("9e15", "future")] {
         let server = RedisServer::start();
         let mut eval = redis::cmd("EVAL");
@@ -68,15 +68,15 @@ async fn a_huge_log_of_someone_elses_holds_no_call_up() {
     }
 }
 
-/// A server that says this to whatever it hears.
-fn stranger(says: &'static str) -> String {
+/// Returns the URL of a server with this reply to any input.
+fn stranger(reply: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         while let Ok((mut client, _)) = listener.accept() {
             thread::spawn(move || {
                 while client.read(&mut [0; 1024]).is_ok_and(|bytes| bytes > 0) {
-                    let _ = client.write_all(says.as_bytes());
+                    let _ = client.write_all(reply.as_bytes());
                 }
             });
         }
@@ -94,7 +94,7 @@ async fn a_server_that_is_no_redis_is_an_error_at_once_and_an_outage_later() {
         assert!(asked.elapsed() < Duration::from_millis(1_500), "{:?}", asked.elapsed());
         assert!(error.contains("cannot connect to Redis at 127.0.0.1:"), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
-        FaultLine::of("no Redis at the address").with("connect says", error).print();
+        FaultLine::of("no Redis at the address").with("connect error", error).print();
         let builder = Limiter::builder().deadline(DEADLINE).on_store_error(OnStoreError::Deny);
         let limiter = builder.connect_lazy(&url).unwrap();
         for _ in 0..20 {
@@ -110,7 +110,7 @@ async fn a_redis_without_resp3_is_named_as_the_reason() {
     let unknown = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
     let old = stranger(unknown.repeat(3).leak());
     let error = Limiter::connect(&format!("{old}?protocol=resp3")).await.unwrap_err().to_string();
-    FaultLine::of("RESP3 asked of an old Redis").with("connect says", &error).print();
+    FaultLine::of("RESP3 asked of an old Redis").with("connect error", &error).print();
     assert!(error.contains("RESP3") || error.contains("HELLO"), "{error}");
 }
 
@@ -118,7 +118,7 @@ async fn a_redis_without_resp3_is_named_as_the_reason() {
 async fn a_database_that_does_not_exist_is_an_error_at_once() {
     let server = RedisServer::start();
     let error = Limiter::connect(&format!("{}/99", server.url())).await.unwrap_err().to_string();
-    FaultLine::of("database 99").with("connect says", &error).print();
+    FaultLine::of("database 99").with("connect error", &error).print();
     assert!(error.contains("DB index is out of range"), "{error}");
     let limiter = Limiter::connect(&format!("{}/15", server.url())).await.unwrap();
     limiter.check(&POLICY, "alice").await.unwrap();

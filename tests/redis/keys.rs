@@ -1,4 +1,4 @@
-//! The keys of each algorithm on a real Redis: one for each caller, bounded, and never without a TTL.
+//! Each algorithm keeps one bounded key for each caller on Redis, and never without a TTL.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -82,7 +82,7 @@ async fn a_key_is_gone_within_a_second_of_its_window() {
 }
 
 #[tokio::test]
-async fn looking_and_plain_refusals_write_nothing() {
+async fn peeks_and_plain_refusals_write_nothing() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
     for policy in &POLICIES {
@@ -110,7 +110,7 @@ async fn reason(limiter: &Limiter, policy: &Policy) -> UnavailableReason {
 }
 
 #[tokio::test]
-async fn what_others_wrote_under_a_key_is_an_error_and_stays_as_it_is() {
+async fn foreign_data_under_a_key_is_an_error_and_stays_as_it_is() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
     for policy in &POLICIES {
@@ -136,7 +136,7 @@ async fn a_clock_that_stepped_back_costs_at_most_one_window_and_no_ttl() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
     let (seconds, _): (u64, u64) = server.command("TIME");
-    // What a server whose clock was an hour ahead has written of an exhausted caller.
+    // State of an exhausted caller, written while the server's clock was an hour ahead.
     let ahead = (seconds + 3_600) / 60 * 60_000_000;
     for (policy, held) in [
         (Policy::fixed_window("p", MINUTE, 3), format!("w{ahead} {ahead} 60000000 0 {ahead} 3")),

@@ -1,4 +1,4 @@
-//! A Redis that fails: what callers get, how long they wait for it, and when it is over.
+//! During an outage callers get the chosen answer within the deadline, and Redis decides again soon after it.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ async fn limiter(server: &RedisServer, on_store_error: OnStoreError) -> Limiter 
     harness::limiter_on(&server.url(), on_store_error).await
 }
 
-/// Waits until Redis decides again: until a call leaves its trace there.
+/// Waits until Redis decides again, as the key of a call shows.
 async fn until_redis_decides(server: &RedisServer, limiter: &Limiter) {
     let start = Instant::now();
     for caller in 0.. {
@@ -29,18 +29,18 @@ async fn until_redis_decides(server: &RedisServer, limiter: &Limiter) {
 }
 
 #[tokio::test]
-async fn without_redis_the_embedded_store_goes_on() {
+async fn without_redis_the_embedded_store_decides() {
     let mut server = RedisServer::start();
     let limiter = limiter(&server, OnStoreError::Local).await;
     limiter.check(&POLICY, "alice").await.unwrap();
     server.kill();
-    // A count of its own, since Redis's cannot be asked; but a count.
+    // A count of its own while Redis is unreachable.
     for remaining in [2, 1, 0] {
         assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), remaining);
     }
     let refused = limiter.check(&POLICY, "alice").await.unwrap_err();
     assert!(matches!(refused, RateLimitError::Exceeded(_)), "{refused}");
-    // What is given back goes where it was taken.
+    // A refund goes to the store of the charge.
     let decision = limiter.check(&POLICY, "bob").await.unwrap();
     limiter.refund(&decision).await.unwrap();
     assert_eq!(limiter.peek(&POLICY, "bob").cost(0).await.unwrap().remaining(), 3);
@@ -53,7 +53,7 @@ async fn without_redis_the_embedded_store_goes_on() {
 #[tokio::test]
 async fn outages_admit_one_threshold_more_for_each_process_however_many_there_are() {
     let server = RedisServer::start();
-    // Otherwise a process goes on for a second with what Redis has refused before.
+    // Otherwise the deny cache refuses for a second longer.
     let builder = Limiter::builder().deadline(DEADLINE).deny_cache(0);
     let mut processes = Vec::new();
     for _ in 0..2 {
@@ -93,7 +93,7 @@ async fn without_redis_calls_are_denied_or_allowed_as_was_chosen() {
         let reason = unavailable(denying.check(&POLICY, "alice").await);
         assert_eq!(reason, UnavailableReason::Disconnected);
         assert_eq!(allowing.check(&POLICY, "alice").await.unwrap().remaining(), 2);
-        // A call's own choice goes first.
+        // A call's own choice takes precedence.
         let own = denying.check(&POLICY, "alice").on_store_error(OnStoreError::Allow);
         assert!(own.await.is_ok());
     }
@@ -145,7 +145,7 @@ async fn a_stalled_redis_costs_few_calls_the_deadline_and_none_more() {
         slow += u32::from(took >= DEADLINE);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Five open the breaker; of the rest only those that look whether it is back wait for it.
+    // Five open the circuit breaker; of the rest only probes wait.
     assert!(calls > 50 && slow <= 12, "{slow} of {calls} calls waited");
 
     server.signal("CONT");
@@ -156,7 +156,7 @@ async fn a_stalled_redis_costs_few_calls_the_deadline_and_none_more() {
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
 }
 
-/// A limiter on a connection of ours, and one on a connection that the program brings.
+/// Returns a limiter on its own connection, and one on a connection that the program brings.
 async fn of_both_kinds(url: &str, deadline: Duration) -> [(Limiter, &'static str); 2] {
     let builder = Limiter::builder().deadline(deadline).on_store_error(OnStoreError::Deny);
     let client = redis::Client::open(url).unwrap();
@@ -167,7 +167,7 @@ async fn of_both_kinds(url: &str, deadline: Duration) -> [(Limiter, &'static str
     ]
 }
 
-/// How long a caller waits that gives up before the deadline.
+/// The patience of a caller that gives up before the deadline.
 const HASTY: Duration = Duration::from_millis(10);
 
 #[tokio::test]
@@ -188,9 +188,9 @@ async fn a_stalled_redis_opens_the_breaker_though_every_caller_gives_up_before_t
             .after("breaker open after", start.elapsed())
             .print();
         assert!(given_up >= 5, "{given_up}");
-        // Callers need not give up any more.
-        let told = unavailable(limiter.check(&POLICY, "alice").await);
-        assert_eq!(told, UnavailableReason::DeadlineExceeded);
+        // Callers no longer wait.
+        let reason = unavailable(limiter.check(&POLICY, "alice").await);
+        assert_eq!(reason, UnavailableReason::DeadlineExceeded);
 
         server.signal("CONT");
         let back = Instant::now();
@@ -200,7 +200,7 @@ async fn a_stalled_redis_opens_the_breaker_though_every_caller_gives_up_before_t
 }
 
 #[tokio::test]
-async fn callers_hastier_than_a_healthy_redis_have_nobody_leave_it_alone() {
+async fn callers_hastier_than_a_healthy_redis_open_no_breaker() {
     const PATIENT: Duration = Duration::from_secs(2);
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
@@ -210,7 +210,7 @@ async fn callers_hastier_than_a_healthy_redis_have_nobody_leave_it_alone() {
         let before = server.calls()["evalsha"];
         let start = Instant::now();
         let mut given_up = 0;
-        // Long enough for the first to have been missed, had they been.
+        // Long enough to count the first as missed, if the breaker did so.
         while given_up < 50 || start.elapsed() < 2 * PATIENT {
             let call = limiter.check(&POLICY, "alice");
             given_up += u32::from(tokio::time::timeout(HASTY, call).await.is_err());
@@ -271,7 +271,7 @@ async fn a_demoted_server_is_left_and_its_promotion_is_seen() {
 }
 
 #[tokio::test]
-async fn a_limiter_may_be_there_before_its_redis() {
+async fn a_limiter_may_start_before_its_redis() {
     let port = harness::free_port();
     let url = format!("redis://127.0.0.1:{port}");
     let limiter = Limiter::builder().deadline(DEADLINE).connect_lazy(&url).unwrap();
@@ -291,7 +291,7 @@ async fn a_limiter_may_be_there_before_its_redis() {
 }
 
 #[tokio::test]
-async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_told() {
+async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_reported() {
     let server = RedisServer::start();
     let () = server.command(
         "ACL SETUSER limiter on >secret resetchannels ~ratelimit:* -@all \
@@ -328,7 +328,7 @@ async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_told(
 }
 
 #[tokio::test]
-async fn out_of_memory_is_told_and_passes() {
+async fn out_of_memory_is_reported_and_passes() {
     let server = RedisServer::start();
     let limiter = limiter(&server, OnStoreError::Deny).await;
     limiter.check(&Policy::fixed_window("warm", MINUTE, 3), "alice").await.unwrap();

@@ -1,5 +1,5 @@
-//! A limiter on a connection that the program brings: it decides as on one of ours, and what the
-//! connection cannot do is an outage.
+//! A limiter on a connection of the program decides as on its own, and reports a fault of that connection as
+//! an outage.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ async fn assert_decides(limiter: &Limiter, caller: &str) {
 }
 
 #[tokio::test]
-async fn a_multiplexed_connection_decides_and_its_end_is_told() {
+async fn a_multiplexed_connection_decides_and_its_end_is_reported() {
     let mut server = RedisServer::start();
     let client = Client::open(server.url()).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();

@@ -1,4 +1,4 @@
-//! One limit holds for all processes that share a Redis.
+//! All processes that share a Redis share each limit.
 
 use std::process::{Child, Command, Stdio};
 
@@ -15,7 +15,7 @@ fn load(server: &RedisServer, threshold: u32) -> Child {
         .expect("the load starts")
 }
 
-/// How many of its calls were admitted.
+/// Returns the number of its admitted calls.
 fn admitted(process: Child) -> u32 {
     let output = process.wait_with_output().expect("the load ends");
     assert!(output.status.success());

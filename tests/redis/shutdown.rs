@@ -1,5 +1,5 @@
-//! Calls that are dropped, aborted or more than fit, and runtimes that end under them: nothing hangs,
-//! nothing is left behind, and no call is counted twice.
+//! Dropped, aborted and excess calls, and runtimes that end under calls, leave nothing behind: nothing hangs,
+//! and no call is counted twice.
 
 use std::{
     future::{Future, poll_fn},
@@ -27,7 +27,7 @@ fn alive_tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// Runs the future until it has been pending so often, and drops it then.
+/// Runs the future until it has been pending this often, and then drops it.
 async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut pending = 0;
@@ -54,7 +54,7 @@ async fn a_call_dropped_at_any_await_is_counted_once_or_not_at_all() {
     let (tasks, mut finished, mut dropped) = (alive_tasks(), 1_u32, 0_u32);
     for round in 0..600 {
         match round % 100 {
-            // Also while the connection is made anew, with and without a script that is known.
+            // Also during a reconnect, with and without a known script.
             0 => proxy.set(Network::ResetsAfter(random.usize(..100))),
             30 => server.command("SCRIPT FLUSH"),
             60 => proxy.set(Network::InBytes),
@@ -134,7 +134,7 @@ async fn ten_thousand_calls_at_once_are_all_decided_on_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_calls_to_a_stalled_server_are_all_told_in_time() {
+async fn ten_thousand_calls_to_a_stalled_server_are_all_answered_in_time() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
     limiter.check(&LOG, "alice").await.unwrap();
@@ -152,16 +152,16 @@ async fn ten_thousand_calls_to_a_stalled_server_are_all_told_in_time() {
             panic!("nobody can decide");
         };
     }
-    let told = start.elapsed();
+    let answered = start.elapsed();
     server.signal("CONT");
     until_decided(&limiter).await;
     let units: u32 = server.command(&format!("ZCOUNT {KEY} 0 +inf"));
     FaultLine::of("10 000 calls at once to a stopped server")
-        .after("all told after", told)
+        .after("all answered after", answered)
         .with("counted later", units - 1)
         .print();
     // The deadline, and what it takes to start and to end so many tasks.
-    assert!(told < DEADLINE + Duration::from_millis(900), "{told:?}");
+    assert!(answered < DEADLINE + Duration::from_millis(900), "{answered:?}");
     assert!(units <= 10_001, "{units}");
     until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
     until("the end of old connections", async || (server.clients() == 1).then_some(())).await;

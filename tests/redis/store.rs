@@ -1,4 +1,4 @@
-//! A limiter on a real Redis, and the state that it leaves there.
+//! A limiter decides by one command on one connection, and keeps exact, bounded state on Redis.
 
 use std::time::{Duration, SystemTime};
 
@@ -72,7 +72,7 @@ async fn all_clones_share_one_connection() {
         call.await.unwrap().unwrap();
     }
     let clients: String = server.command("CLIENT LIST TYPE normal");
-    // The limiter's, and the one that asks.
+    // The limiter's connection, and the test's own.
     assert_eq!(clients.lines().count(), 2, "{clients}");
 }
 

@@ -1,5 +1,5 @@
-//! A limiter under load while somebody disturbs its Redis: what every caller was answered, and what
-//! Redis has recorded, are held against the promise.
+//! A limiter stays exact under load while its Redis is disturbed: all answers and all recorded units are
+//! checked against the promise.
 
 use std::{
     ops::RangeInclusive,
@@ -37,7 +37,7 @@ async fn disturbed(
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-    // Each caller asks several times for what it is allowed.
+    // Each caller makes several times as many calls as its limit admits.
     let load = Load::start(&limiter, POLICY, 16, CALLERS, Duration::from_millis(8));
     let end = Instant::now() + DISTURBED;
     while Instant::now() < end {
@@ -72,7 +72,7 @@ async fn stalls_flushed_scripts_and_closed_connections_cost_no_exactness() {
             _ => {}
         }
         log.read(server, "p", CALLERS);
-        // Often enough that no unit leaves unseen.
+        // Often enough to see every unit before it leaves.
         tokio::time::sleep(PERIOD.mul_f64(random.f64() / 4.0)).await;
         log.read(server, "p", CALLERS);
     })

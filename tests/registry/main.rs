@@ -1,4 +1,4 @@
-//! Every annotated function of the program is known, called or not.
+//! The registry lists every annotated function of the program, called or not.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn all_limits_of_the_program_are_listed_in_one_line_each() {
 }
 
 #[test]
-fn a_limit_tells_where_it_is_written_and_what_it_is() {
+fn a_limit_is_listed_with_its_place_and_its_policy() {
     let say_hi = registered("say_hi");
     assert!(say_hi.file().ends_with("registry/main.rs"), "{}", say_hi.file());
     let source = include_str!("main.rs").lines().nth(say_hi.line() as usize - 1).unwrap();

@@ -1,11 +1,11 @@
-//! The events of decisions at debug: they name the policy and the outcome, and never the caller.
+//! The event of a decision has the policy and the outcome, and no caller.
 
 use std::time::Duration;
 
 use harness::{Lines, RedisServer};
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
 
-/// Those of decisions so far, without the time they took.
+/// Returns the decision events so far, without their times.
 fn decisions(lines: &Lines) -> Vec<String> {
     let lines = lines.all();
     let decided = lines.iter().filter(|line| line.contains("decided"));
@@ -71,7 +71,7 @@ async fn the_default_prefix_on_redis_is_a_warning_and_a_prefix_of_ones_own_is_no
 }
 
 #[tokio::test]
-async fn callers_are_told_apart_by_a_digest_where_that_is_asked_for() {
+async fn callers_are_distinguished_by_a_digest_on_request() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.clone());
     let with_secret = |secret: &str| Limiter::builder().caller_digest(secret).in_memory();
@@ -95,7 +95,7 @@ async fn callers_are_told_apart_by_a_digest_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn who_decided_is_told() {
+async fn an_event_names_the_part_that_decided() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.clone());
     let mut server = RedisServer::start();
@@ -111,7 +111,7 @@ async fn who_decided_is_told() {
     greet(&local, "bob").await.unwrap();
     greet(&denying, "bob").await.unwrap_err();
     greet(&allowing, "bob").await.unwrap();
-    let told: Vec<_> = decisions(&lines)
+    let outcomes: Vec<_> = decisions(&lines)
         .iter()
         .map(|line| {
             let word = |name: &str| {
@@ -129,7 +129,7 @@ async fn who_decided_is_told() {
         ("unavailable", "none"),
         ("admitted", "none"),
     ];
-    assert_eq!(told, expected.map(|(outcome, source)| (outcome.to_owned(), source.to_owned())));
+    assert_eq!(outcomes, expected.map(|(outcome, source)| (outcome.to_owned(), source.to_owned())));
 }
 
 #[tokio::test]
@@ -148,16 +148,16 @@ async fn a_policy_that_breaks_a_rule_is_an_event_a_call_and_an_error_once() {
     let event = "DEBUG message=rate limit not decided policy=\"wrong\" algorithm=\"sliding_window\" \
                  outcome=\"invalid_policy\" reason=invalid rate limit policy `wrong`: `period` must be \
                  at least 1 ms, but is 0 decided_by=\"limiter\"";
-    let told = lines.all();
-    assert_eq!(decisions(&lines).iter().filter(|line| *line == event).count(), 3, "{told:?}");
-    let errors: Vec<_> = told.iter().filter(|line| line.starts_with("ERROR")).collect();
+    let logged = lines.all();
+    assert_eq!(decisions(&lines).iter().filter(|line| *line == event).count(), 3, "{logged:?}");
+    let errors: Vec<_> = logged.iter().filter(|line| line.starts_with("ERROR")).collect();
     assert_eq!(errors.len(), 2, "{errors:?}");
     assert!(
         errors[0].contains("policy=\"wrong\" rule=`period` must be at least 1 ms"),
         "{errors:?}"
     );
     assert!(errors[1].contains("policy=\"wrong too\" rule=`threshold` must be"), "{errors:?}");
-    assert!(!told.iter().any(|line| line.contains("secret-name")));
+    assert!(!logged.iter().any(|line| line.contains("secret-name")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +165,7 @@ async fn a_dry_run_is_logged_once_a_minute_with_the_calls_since() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.clone());
     let limiter = Limiter::in_memory();
-    let told = || -> Vec<String> {
+    let logged = || -> Vec<String> {
         let lines = lines.all().into_iter().filter(|line| line.contains("dry run"));
         lines.map(|line| line.split(" latest=").next().unwrap().to_owned()).collect()
     };
@@ -176,20 +176,20 @@ async fn a_dry_run_is_logged_once_a_minute_with_the_calls_since() {
     for _ in 0..1_000 {
         dry(&limiter, "alice").await.unwrap();
     }
-    assert_eq!(told(), [line("dry", 1)]);
+    assert_eq!(logged(), [line("dry", 1)]);
     tokio::time::advance(Duration::from_secs(59)).await;
     dry(&limiter, "alice").await.unwrap();
-    assert_eq!(told().len(), 1);
+    assert_eq!(logged().len(), 1);
     tokio::time::advance(Duration::from_secs(1)).await;
     // Admitted again, and then refused for the thousandth time since.
     dry(&limiter, "alice").await.unwrap();
-    assert_eq!(told().len(), 1);
+    assert_eq!(logged().len(), 1);
     dry(&limiter, "alice").await.unwrap();
-    assert_eq!(told(), [line("dry", 1), line("dry", 1_000)]);
+    assert_eq!(logged(), [line("dry", 1), line("dry", 1_000)]);
     // Another limit is another line.
     limiter.overrides().enforce(Some(ratelimit_runtime::Enforcement::DryRun));
     for _ in 0..3 {
         greet(&limiter, "alice").await.unwrap();
     }
-    assert_eq!(told()[2..], [line("greet", 1)]);
+    assert_eq!(logged()[2..], [line("greet", 1)]);
 }

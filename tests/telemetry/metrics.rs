@@ -1,4 +1,4 @@
-//! The metrics as Prometheus scrapes them.
+//! A scrape by Prometheus has every decision, the latency and health of the store, and the number of keys.
 
 use std::{collections::BTreeMap, sync::Barrier, time::Duration};
 
@@ -6,7 +6,7 @@ use harness::{RedisServer, Running, example, ran_in_own_process, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
 
-/// The samples of a page, by their series; fails on a line that is none.
+/// Returns the samples of a page by their series. Panics on an invalid line.
 fn samples(page: &str) -> BTreeMap<String, String> {
     let lines = page.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let sample = |line: &str| {
@@ -18,7 +18,7 @@ fn samples(page: &str) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scrape_over_http_tells_how_many_were_admitted_and_refused() {
+async fn a_scrape_over_http_counts_admitted_and_refused_calls() {
     let service = Running::start(example("metrics").arg("127.0.0.1:0"));
     let url = service.first_line().rsplit_once(' ').unwrap().1.to_owned();
     for _ in 0..5 {
@@ -50,10 +50,10 @@ async fn dry(limiter: &Limiter) -> Result<(), RateLimitError> {
 }
 
 #[tokio::test]
-async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
+async fn redis_is_measured_by_outcome_latency_and_health() {
     const MINUTE: Duration = Duration::from_secs(60);
     const POLICY: Policy = Policy::sliding_window("p", MINUTE, 1);
-    if ran_in_own_process("metrics::redis_is_told_of_by_outcome_latency_and_whether_it_answers") {
+    if ran_in_own_process("metrics::redis_is_measured_by_outcome_latency_and_health") {
         return;
     }
     let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
@@ -78,10 +78,10 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
         }
     }
     let page = prometheus.render();
-    let told = samples(&page);
+    let scraped = samples(&page);
     let decisions = |policy: &str, outcome: &str, source: &str| {
         let labels = format!("policy=\"{policy}\",outcome=\"{outcome}\",decided_by=\"{source}\"");
-        told.get(&format!("ratelimit_decisions_total{{{labels}}}")).map(String::as_str)
+        scraped.get(&format!("ratelimit_decisions_total{{{labels}}}")).map(String::as_str)
     };
     assert_eq!(decisions("p", "admitted", "store"), Some("1"), "{page}");
     assert_eq!(decisions("p", "refused", "store"), Some("1"), "{page}");
@@ -92,12 +92,12 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     assert_eq!(decisions("dry", "admitted", "store"), Some("1"), "{page}");
     assert_eq!(decisions("dry", "would_have_refused", "store"), Some("1"), "{page}");
     assert_eq!(decisions("dry", "would_have_refused", "deny_cache"), Some("2"), "{page}");
-    assert_eq!(told["ratelimit_store_duration_seconds_count{result=\"ok\"}"], "4", "{page}");
+    assert_eq!(scraped["ratelimit_store_duration_seconds_count{result=\"ok\"}"], "4", "{page}");
     let up = format!("ratelimit_store_up{{server=\"Redis at {}\"}}", server.url().split_off(8));
-    assert_eq!(told[&up], "0", "{page}");
+    assert_eq!(scraped[&up], "0", "{page}");
     assert!(!page.contains("alice") && !page.contains("bob"), "{page}");
 
-    assert_eq!(told.get("ratelimit_memory_keys"), None, "{page}");
+    assert_eq!(scraped.get("ratelimit_memory_keys"), None, "{page}");
     let in_memory = Limiter::in_memory();
     for caller in 0..7 {
         in_memory.check(&POLICY, caller).await.unwrap();
@@ -114,7 +114,7 @@ async fn redis_is_told_of_by_outcome_latency_and_whether_it_answers() {
     assert_eq!(samples(&prometheus.render())[&up], "1");
 }
 
-/// The gauge of keys is right whenever no thread is at work, however they met before.
+/// Asserts that the gauge of keys is exact whenever no thread is at work.
 fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
     const POLICY: Policy = Policy::fixed_window("gauge", Duration::from_secs(3_600), 1);
     const THREADS: u32 = 4;
@@ -135,14 +135,14 @@ fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
                 }
             });
         }
-        let told: Vec<_> = (1..=ROUNDS)
+        let rounds: Vec<_> = (1..=ROUNDS)
             .map(|round| {
                 line.wait();
                 line.wait();
                 (round * THREADS).to_string() == gauge()
             })
             .collect();
-        let wrong = told.iter().filter(|is_right| !**is_right).count();
+        let wrong = rounds.iter().filter(|is_right| !**is_right).count();
         assert_eq!(wrong, 0, "of {ROUNDS} rounds");
     });
 }

@@ -10,13 +10,13 @@ use ratelimit_runtime::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The stats of one limit.
+/// Returns the stats of one limit.
 fn of(name: &str) -> PolicyStats {
     let found = stats::snapshot().into_iter().find(|limit| limit.name() == name);
     found.expect("the limit was called")
 }
 
-/// The counts that are not zero.
+/// Returns the counts that are not zero.
 fn counts(stats: &PolicyStats) -> Vec<(Verdict, DecidedBy, u64)> {
     let pairs = Verdict::ALL
         .iter()

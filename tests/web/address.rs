@@ -1,4 +1,4 @@
-//! Nobody but a trusted proxy says which address a client has.
+//! The address of a client comes from trusted proxies only.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ fn resolve(address: &ClientAddress, peer: &str, lines: &[&str]) -> String {
     address.resolve(Some(ip(peer)), lines).expect("there is a peer").to_string()
 }
 
-/// Behind proxies in `10.0.0.0/8`, which is wide, and at `2001:db8:ffff::1`.
+/// Returns a configuration for proxies in `10.0.0.0/8`, which is wide, and at `2001:db8:ffff::1`.
 fn behind_proxies() -> ClientAddress {
     ClientAddress::behind_proxies(["10.0.0.0/8", "2001:db8:ffff::1"]).unwrap()
 }
@@ -26,7 +26,7 @@ fn forwarded() -> ClientAddress {
 }
 
 #[test]
-fn a_header_is_believed_as_far_as_trusted_proxies_wrote_it() {
+fn a_header_is_trusted_as_far_as_trusted_proxies_wrote_it() {
     let long = format!("{},203.0.113.9", "x".repeat(64 * 1024));
     let commas = ",".repeat(64 * 1024);
     let many = "1.1.1.1,".repeat(8 * 1024) + "203.0.113.9";
@@ -48,7 +48,7 @@ fn a_header_is_believed_as_far_as_trusted_proxies_wrote_it() {
         ("brackets", vec!["[2001:db8::9]"], "2001:db8::"),
         ("brackets and a port", vec!["[2001:db8::9]:4711"], "2001:db8::"),
         ("tabs and spaces", vec![" \t203.0.113.9\t "], "203.0.113.9"),
-        // What is no address ends the walk at the last proxy known.
+        // An invalid address ends the walk at the last known proxy.
         ("empty", vec![""], PROXY),
         ("a comma", vec![","], PROXY),
         ("unknown", vec!["203.0.113.9, unknown"], PROXY),
@@ -63,14 +63,14 @@ fn a_header_is_believed_as_far_as_trusted_proxies_wrote_it() {
         ("a network", vec!["203.0.113.0/24"], PROXY),
         ("a zone", vec!["fe80::1%eth0"], PROXY),
         ("quotes", vec!["\"203.0.113.9\""], PROXY),
-        // However much a client sends, what the proxy appended is read.
+        // The entry of the proxy is read behind any amount of a client's data.
         ("64 KiB before", vec![&long], "203.0.113.9"),
         ("64 KiB of entries before", vec![&many], "203.0.113.9"),
         ("64 KiB of commas in a line before", vec![&commas, "203.0.113.9"], "203.0.113.9"),
         ("64 KiB of commas", vec![&commas], PROXY),
     ] {
         assert_eq!(resolve(&behind_proxies(), PROXY, &lines), expected, "{case}");
-        // The same from elsewhere is believed nothing.
+        // The same lines from elsewhere are ignored.
         assert_eq!(resolve(&behind_proxies(), "192.0.2.1", &lines), "192.0.2.1", "{case}");
         assert_eq!(resolve(&ClientAddress::peer(), PROXY, &lines), PROXY, "{case}");
     }
@@ -174,7 +174,7 @@ fn clients_behind_nat64_and_6to4_are_their_ipv4_addresses() {
         assert_eq!(resolve(&ClientAddress::peer(), client, &[]), expected);
         assert_eq!(resolve(&behind_proxies(), PROXY, &[client]), expected);
     }
-    // Nobody is a proxy by what its address embeds.
+    // An embedded address makes no peer a proxy.
     for peer in ["64:ff9b::10.0.0.1", "2002:0a00:0001::1"] {
         assert_eq!(resolve(&behind_proxies(), peer, &["203.0.113.9"]), PROXY);
     }
@@ -202,7 +202,7 @@ fn any_address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Whatever bytes a client can put into a header line, with plenty of what means something.
+/// Any bytes that a client can send in a header line, with plenty that have a meaning.
 fn any_line() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         vec(any::<u8>(), 0..20),

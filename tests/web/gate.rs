@@ -1,4 +1,4 @@
-//! A gate decides in front of a service, wherever it is put.
+//! A gate decides in front of a service, at any place of the stack.
 
 use std::{
     net::SocketAddr,
@@ -42,13 +42,13 @@ async fn first_line_before_the_body(address: SocketAddr, path: &str) -> String {
          expect: 100-continue\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    let mut said = Vec::new();
-    while !said.contains(&b'\n') {
+    let mut line = Vec::new();
+    while !line.contains(&b'\n') {
         let mut some = [0; 1];
-        assert_eq!(stream.read(&mut some).await.unwrap(), 1, "the server says something");
-        said.push(some[0]);
+        assert_eq!(stream.read(&mut some).await.unwrap(), 1, "the server responds");
+        line.push(some[0]);
     }
-    String::from_utf8(said).unwrap()
+    String::from_utf8(line).unwrap()
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_gate_refuses_before_the_body_is_read_and_an_attribute_after() {
     }
     let refused = first_line_before_the_body(address, "/gate").await;
     assert_eq!(refused, "HTTP/1.1 429 Too Many Requests\r\n");
-    // The extractor asks for the body, and only then is the limit asked.
+    // The extractor reads the body, and only then the limit is checked.
     let asks = first_line_before_the_body(address, "/attribute").await;
     assert_eq!(asks, "HTTP/1.1 100 Continue\r\n");
 }
@@ -122,7 +122,7 @@ async fn a_layer_is_one_limit_wherever_it_is_cloned_to() {
 }
 
 #[tokio::test]
-async fn readiness_of_the_service_is_honoured_and_given_back() {
+async fn readiness_of_the_service_is_honoured_and_released() {
     const ONE: Policy = Policy::sliding_window("ready", MINUTE, 1);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -130,14 +130,14 @@ async fn readiness_of_the_service_is_honoured_and_given_back() {
         counted.fetch_add(1, Ordering::Relaxed);
         async { Ok::<_, std::convert::Infallible>(Response::new(Body::empty())) }
     });
-    // It panics when it is called without having been polled ready, and has one permit.
+    // The service panics if it is called without having been polled ready. It has one permit.
     let mut service = ServiceBuilder::new()
         .layer(by_user())
         .layer(GateLayer::new(ONE).limiter(Limiter::in_memory()))
         .layer(ConcurrencyLimitLayer::new(1))
         .service(inner);
 
-    // A refusal gives back the permit that readiness took.
+    // A refusal releases the permit that readiness took.
     for (user, expected) in [("alice", 200), ("alice", 429), ("alice", 429), ("bob", 200)] {
         let ready = tokio::time::timeout(MINUTE, service.ready()).await.expect("a free permit");
         let response = ready.unwrap().call(request("/", user)).await.unwrap();
@@ -168,7 +168,7 @@ fn readiness_of<S: Service<Request<Body>>>(service: &mut S) -> impl FnMut() -> b
 }
 
 #[tokio::test]
-async fn health_checks_are_left_out_and_preflights_are_answered_further_out() {
+async fn health_checks_are_skipped_and_preflights_are_answered_by_an_outer_layer() {
     const NARROW: Policy = Policy::sliding_window("narrow", MINUTE, 1);
     let gate = GateLayer::new(NARROW).limiter(Limiter::in_memory()).skip(paths(["/healthz"]));
     let identity = IdentityLayer::new(Identity::header("x-user")).skip(paths(["/healthz"]));
@@ -187,13 +187,13 @@ async fn health_checks_are_left_out_and_preflights_are_answered_further_out() {
         let request = request.header("origin", "https://a.example");
         request.header("access-control-request-method", "POST").body(Body::empty()).unwrap()
     };
-    // What looks like a preflight is a request like any other.
+    // A request that resembles a preflight is counted like any other.
     for _ in 0..3 {
         assert_eq!(ask(&router, preflight("/")).await.status(), 400);
         let health = Request::get("/healthz").body(Body::empty()).unwrap();
         assert_eq!(ask(&router, health).await.status(), 200);
     }
-    // With a CORS layer further out it is answered and goes no further.
+    // An outer CORS layer answers it.
     let cors = CorsLayer::new()
         .allow_origin(tower_http::cors::Any)
         .expose_headers(HeaderSyntax::ALL.map(HeaderName::from_static));

@@ -1,4 +1,4 @@
-//! Headers and problem details are read by independent parsers.
+//! Rate limit headers and problem documents are valid by parsers of other crates.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 type Answer = Result<Decision, RateLimitError>;
 
-/// A list of strings with integer parameters, by the parser of RFC 9651.
+/// Returns a list of strings with integer parameters, by a parser of RFC 9651.
 fn parsed(value: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let list: List = Parser::new(value).parse().unwrap_or_else(|e| panic!("{value}: {e}"));
     list.iter()
@@ -71,7 +71,7 @@ async fn waits_are_rounded_up_and_the_window_is_in_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_window_below_a_second_is_left_out_and_a_wait_is_at_least_one() {
+async fn a_window_below_a_second_is_omitted_and_a_wait_is_at_least_one() {
     let policy = Policy::sliding_window("fast", Duration::from_millis(500), 1);
     let limiter = Limiter::in_memory();
     let seen = answers(&limiter, &policy, 2).await;
@@ -99,7 +99,7 @@ async fn every_policy_is_listed_once_with_its_last_answer() {
         parsed(&field(&fields, "ratelimit")),
         [item("by ip", &[("r", 3), ("t", 60)]), item("by user", &[("r", 1), ("t", 10)])]
     );
-    // The one with the least left.
+    // The limit with the fewest units left.
     assert_eq!(field(&fields, "x-ratelimit-limit"), "3");
     assert_eq!(field(&fields, "x-ratelimit-remaining"), "1");
     assert_eq!(field(&fields, "x-ratelimit-reset"), "60");
@@ -119,7 +119,7 @@ async fn a_syntax_has_its_fields_and_no_others() {
     assert_eq!(names(HeaderSyntax::Both, &seen), HeaderSyntax::ALL);
     assert_eq!(names(HeaderSyntax::Off, &seen), [""; 0]);
     assert_eq!(names(HeaderSyntax::Both, &[]), [""; 0]);
-    // There is no quota to tell of.
+    // There is no quota to report.
     let too_large =
         answers(&Limiter::in_memory(), &Policy::sliding_window("p", SECOND, 0), 1).await;
     assert!(matches!(too_large[0], Err(RateLimitError::TooLarge(_))));
@@ -156,7 +156,7 @@ async fn any_name_is_a_string_of_a_field_and_of_a_problem() {
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_kind_it_is() {
+async fn a_refusal_names_its_kind() {
     let problem = |refusal: &Refusal| -> serde_json::Value {
         serde_json::from_str(&refusal.problem()).expect("it is JSON")
     };

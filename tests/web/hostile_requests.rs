@@ -1,4 +1,4 @@
-//! Hostile requests: none gets a second quota, causes uncounted work, or reads about other callers.
+//! A hostile request creates no second quota, does no uncounted work, and learns nothing about other callers.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -20,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 const PAID: Policy = Policy::sliding_window("paid", MINUTE, 1);
 
-/// The status of a request with these values of the header `x-api-key`.
+/// Returns the status of a request with these values of the header `x-api-key`.
 async fn status(address: SocketAddr, keys: &[&[u8]]) -> u16 {
     let mut request = client().get(format!("http://{address}/"));
     for key in keys {
@@ -85,17 +85,17 @@ async fn a_stranger_does_not_learn_how_often_an_account_was_tried() {
         let response = ask("alice").await;
         assert_eq!(response.status(), 200);
         let expected = format!(r#""tries of an address";r={left};t="#);
-        let told = field(&response, "ratelimit").unwrap();
-        assert!(told.starts_with(&expected) && !told.contains("account"), "{told}");
+        let listed = field(&response, "ratelimit").unwrap();
+        assert!(listed.starts_with(&expected) && !listed.contains("account"), "{listed}");
         let policies = field(&response, "ratelimit-policy").unwrap();
         assert_eq!(policies, r#""tries of an address";q=9;w=60"#);
     }
-    // A refusal shows itself, and which limit it is of.
+    // A refusal shows its own limit.
     let refused = ask("alice").await;
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"));
-    let told = field(&refused, "ratelimit").unwrap();
-    assert!(told.contains(r#""tries of an account";r=0;t="#), "{told}");
+    let listed = field(&refused, "ratelimit").unwrap();
+    assert!(listed.contains(r#""tries of an account";r=0;t="#), "{listed}");
     let problem: serde_json::Value = refused.json().await.unwrap();
     assert_eq!(problem["violated-policies"], serde_json::json!(["tries of an account"]));
 }
@@ -119,14 +119,14 @@ async fn a_check_by_hand_for_the_requests_caller_is_in_the_header_fields() {
     let url = format!("http://{}/", serve(router).await);
     for expected in [r#""pages";r=3;t=60"#, r#""pages";r=1;t="#, r#""pages";r=1;t="#] {
         let response = client().get(&url).send().await.unwrap();
-        let told = field(&response, "ratelimit").expect("header fields");
-        assert!(told.starts_with(expected), "{told}");
-        assert!(!told.contains("others"), "{told}");
+        let listed = field(&response, "ratelimit").expect("header fields");
+        assert!(listed.starts_with(expected), "{listed}");
+        assert!(!listed.contains("others"), "{listed}");
     }
 }
 
 #[tokio::test]
-async fn an_api_key_does_not_stand_in_redis() {
+async fn an_api_key_is_not_stored_on_redis() {
     let redis = RedisServer::start();
     let limiter = redis.limiter().await;
     let router = Router::new()
@@ -161,7 +161,7 @@ async fn no_caller_that_the_program_names_is_one_of_another_source() {
 }
 
 #[tokio::test]
-async fn a_request_that_looks_like_a_preflight_does_no_uncounted_work() {
+async fn a_request_that_resembles_a_preflight_does_no_uncounted_work() {
     let limiter = Limiter::in_memory();
     let router = Router::new()
         .route("/", any(|| async { "work" }))

@@ -1,4 +1,5 @@
-//! Services under limits: who the caller is, what the response says, and which requests are decided.
+//! Services under limits identify their callers, check the right requests, and report limits in their
+//! responses.
 
 mod address;
 mod gate;

@@ -1,4 +1,4 @@
-//! actix-web services under limits, on loopback, asked by real clients.
+//! actix-web services under limits answer real clients on loopback as documented.
 
 use std::{fmt, net::SocketAddr, sync::mpsc, thread};
 
@@ -130,8 +130,8 @@ async fn an_admitted_and_a_refused_request() {
     let with_all = Server::start(by_user().explicit_keys(true), Limiter::in_memory());
     let listed = client().get(with_all.url("/several")).header("x-user", "bob");
     let listed = listed.send().await.unwrap();
-    let told = listed.headers()["ratelimit"].to_str().unwrap();
-    assert!(told.starts_with(r#""actix several";r=4;t=30, "actix inner";r="#), "{told}");
+    let ratelimit = listed.headers()["ratelimit"].to_str().unwrap();
+    assert!(ratelimit.starts_with(r#""actix several";r=4;t=30, "actix inner";r="#), "{ratelimit}");
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn a_store_that_cannot_decide_is_a_503() {
 }
 
 #[actix_web::test]
-async fn health_checks_are_left_out_and_what_looks_like_a_preflight_is_not() {
+async fn health_checks_are_skipped_and_requests_that_resemble_preflights_are_not() {
     let identity = IdentityMiddleware::new(Identity::peer()).skip(paths(["/healthz"]));
     let any = || actix_web::web::to(|| async { "ok" });
     let app = App::new().wrap(identity).route("/", any()).route("/healthz", any());

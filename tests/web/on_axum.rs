@@ -1,4 +1,4 @@
-//! axum services under limits, on loopback, asked by real clients over HTTP/1.1 and HTTP/2.
+//! axum services under limits answer real clients on loopback as documented, over HTTP/1.1 and HTTP/2.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -97,7 +97,7 @@ async fn forged_headers_do_not_make_another_client() {
         let shown = format!("{lines:.60?}");
         assert_eq!(ask(proxied, lines).await, expected, "{shown}");
     }
-    // Whoever is not behind a proxy is one client, whatever it sends; 127.0.0.1 has called above.
+    // A client without a proxy is one client, with any headers; 127.0.0.1 has called above.
     for lines in [vec![], vec!["203.0.113.77".to_owned()], vec!["2001:db8:9::1".to_owned()]] {
         assert_eq!(ask(direct, lines).await, 429);
     }
@@ -121,7 +121,7 @@ async fn all_limits_of_a_request_are_listed() {
 
     const GATE: Policy = Policy::sliding_window("gate", MINUTE, 3);
     let router = Router::new().route("/", get(outer)).layer(GateLayer::new(GATE));
-    // Without those of explicit keys, unless they are asked for.
+    // Limits with explicit keys are listed on request only.
     let with_identity = router.clone().layer(by_user());
     let response = ask(&with_identity, request("/", "one")).await;
     let policies = header(&response, "ratelimit-policy");
@@ -137,7 +137,7 @@ async fn all_limits_of_a_request_are_listed() {
         header(&response, "ratelimit"),
         Some(r#""gate";r=2;t=60, "outer";r=2;t=60, "inner";r=3;t=1"#)
     );
-    // A gate without the layer further out tells what it sees.
+    // A gate without an outer layer reports its own limits.
     let response = ask(&router, request("/", "all")).await;
     assert!(header(&response, "ratelimit").unwrap().starts_with(r#""gate";r=2;t=60, "outer";r=2"#));
     // On refusals as well.
@@ -186,7 +186,7 @@ async fn a_store_that_cannot_decide_is_a_503() {
 }
 
 #[tokio::test]
-async fn callers_are_told_by_key_principal_or_address() {
+async fn callers_are_distinguished_by_key_principal_or_address() {
     #[rate_limit(name = "identity", threshold = 1, limiter = limiter)]
     async fn hello(Extension(limiter): Extension<Limiter>) -> Limited<()> {
         Ok(())
@@ -213,7 +213,7 @@ async fn callers_are_told_by_key_principal_or_address() {
         lines.iter().fold(request, add).body(Body::empty()).unwrap()
     };
 
-    // What is missing or malformed is refused.
+    // A missing or malformed identity is refused.
     let required = router(Identity::header("Key"));
     for (lines, expected) in [
         (&["a"][..], 200),
@@ -233,7 +233,7 @@ async fn callers_are_told_by_key_principal_or_address() {
             assert_eq!(header(&response, "cache-control"), Some("no-store"));
         }
     }
-    // Or all such requests share one quota, which is nobody's by name.
+    // Or all such requests share one quota without a name.
     let shared = Identity::plain_header("key").on_missing(OnMissing::Shared);
     let shared = router(shared.on_malformed(OnMalformed::Shared));
     for (lines, expected) in
@@ -242,7 +242,7 @@ async fn callers_are_told_by_key_principal_or_address() {
         assert_eq!(ask(&shared, with(lines)).await.status(), expected, "{lines:?}");
     }
 
-    // A key that reads like an address is not that address.
+    // A key that resembles an address is not that address.
     let either = router(Identity::header("key").or(Identity::peer()));
     let from = |lines: &[&str], peer: [u8; 4]| {
         let mut request = with(lines);
@@ -303,7 +303,7 @@ async fn responses_to_refused_requests_can_be_replaced() {
 }
 
 #[tokio::test]
-async fn fields_that_are_not_ours_are_left_alone() {
+async fn foreign_fields_stay_unchanged() {
     let upstream = || async { [("ratelimit", r#""upstream";r=1"#)] };
     let router = Router::new().route("/", get(upstream)).layer(by_user());
     let response = ask(&router, request("/", "alice")).await;
@@ -311,7 +311,7 @@ async fn fields_that_are_not_ours_are_left_alone() {
 }
 
 #[tokio::test]
-async fn fields_can_be_left_out() {
+async fn fields_can_be_omitted() {
     #[rate_limit(name = "silent", threshold = 1)]
     async fn hello() -> Limited<()> {
         Ok(())

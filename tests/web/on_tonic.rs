@@ -1,4 +1,4 @@
-//! A gRPC service under limits, on loopback, asked by real clients.
+//! A gRPC service under limits answers real clients on loopback as documented.
 
 #[path = "../../examples/tonic/greeter/mod.rs"]
 mod greeter;
@@ -42,7 +42,7 @@ impl Greeter for MyGreeter {
     }
 }
 
-/// Serves on a port of its own, until the test is done.
+/// Serves on a port of its own until the test ends.
 async fn serve(identity: Identity, limiter: Limiter, gate: Policy) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -181,7 +181,7 @@ async fn concurrent_calls_get_exactly_the_threshold() {
         tasks.spawn(async move {
             let mut passed = 0;
             for _ in 0..50 {
-                // The gate counts the calls that the method refuses.
+                // The gate counts calls that the method refuses.
                 let answer = greet(&mut client, Some("load")).await;
                 passed += match answer {
                     Ok(_) => 1,

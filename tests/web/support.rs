@@ -12,7 +12,7 @@ use tower::ServiceExt;
 
 pub(crate) type Limited<T> = Result<T, RateLimitError>;
 
-/// Serves on a port of its own, until the test is done.
+/// Serves on a port of its own until the test ends.
 pub(crate) async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

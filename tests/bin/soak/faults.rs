@@ -1,4 +1,4 @@
-//! The faults of a Redis, one after the other, all of them in each round.
+//! The faults that a soak causes in its Redis, each of them once a round.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -6,18 +6,18 @@ use harness::{Clock, Network, Promise, Proxy, RedisServer, wall_clock};
 
 use crate::micros;
 
-/// The longest that anything is out of order.
+/// The longest duration of a fault.
 const LONGEST: Duration = Duration::from_millis(400);
 
-/// How long after it was given up a call may still be counted: it waits before a server that is stopped,
-/// or in a slow network.
+/// The time after its deadline in which a call may still be counted: it waits in a stopped server or a slow
+/// network.
 pub(crate) const LATE: Duration = Duration::from_millis(800);
 
-/// The longest that all is well in between.
+/// The longest pause between two faults.
 const BETWEEN: Duration = Duration::from_millis(800);
 
-/// By then every caller has been decided anew: a refusal stands for a period at the most, and a server that
-/// is well is asked within a second.
+/// The time until every caller has a new decision: a refusal lasts a period at most, and a healthy server is
+/// probed within a second.
 const ASKED_ANEW: Duration = Duration::from_millis(1_500);
 
 /// The furthest that the clock is ahead or behind, in milliseconds.
@@ -100,14 +100,14 @@ impl Server {
         &self.disturbed
     }
 
-    /// Forgets what excuses no answer any more.
+    /// Drops the faults that excuse no answer any more.
     pub(crate) fn forget(&mut self) {
         let since = wall_clock() - micros(Duration::from_secs(10));
         self.disturbed.losses.retain(|time| *time.end() >= since);
         self.disturbed.set_back.retain(|time| *time.end() >= since);
     }
 
-    /// The next thing that happens; afterwards all is well again, for a while.
+    /// Causes the next fault, and then pauses.
     pub(crate) async fn disturb(&mut self) {
         if self.coming.is_empty() {
             self.coming = FAULTS.map(|(fault, _)| fault).to_vec();
@@ -144,7 +144,7 @@ impl Server {
             Fault::Swallowed => {
                 self.proxy.set(Network::Swallows);
                 self.pause(LONGEST).await;
-                // No network loses a part of a stream and then goes on with it.
+                // No network loses a part of a stream and then delivers the rest.
                 self.proxy.set(Network::Forgets);
             }
             Fault::Forgotten => self.proxy.set(Network::Forgets),
@@ -205,7 +205,7 @@ impl Disturbed {
     }
 }
 
-/// How often each was brought about.
+/// The number of times that each fault has occurred.
 impl fmt::Display for Disturbed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = FAULTS.iter().zip(self.counts);

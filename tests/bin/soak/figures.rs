@@ -1,4 +1,4 @@
-//! How much came of it, and what it took: memory, tasks and open files have to stay where they are.
+//! Figures of a soak: the answers, and memory, tasks and open files, which must not grow.
 
 use std::{collections::BTreeMap, fmt, fs, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::faults::Server;
 
-/// The fewest samples that say whether memory grows: two for each quarter.
+/// The fewest samples that show growth: two for each quarter.
 const FEWEST: usize = 8;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ struct Sample {
     process: u64,
     /// Redis, in bytes.
     redis: u64,
-    /// Those of the limiter, which makes connections anew in the background.
+    /// The limiter's tasks, which reconnect in the background.
     tasks: u64,
     files: u64,
 }
@@ -35,7 +35,7 @@ impl Figures {
     pub(crate) fn take_in(&mut self, history: &History) {
         for call in history.calls() {
             let name = match call.outcome {
-                Outcome::Undecided(reason) => format!("{reason:?}"),
+                Outcome::Unavailable(reason) => format!("{reason:?}"),
                 decided => format!("{decided:?}"),
             };
             *self.answers.entry(name).or_default() += 1;
@@ -44,7 +44,7 @@ impl Figures {
         self.slowest = self.slowest.max(history.slowest());
     }
 
-    /// Looks at the memory, and prints a line.
+    /// Samples the resources, and prints a line.
     pub(crate) fn sample(&mut self, server: &Server, elapsed: Duration) {
         let redis = server.redis();
         let tasks = Handle::current().metrics().num_alive_tasks();
@@ -98,14 +98,14 @@ impl fmt::Display for Figures {
     }
 }
 
-/// The memory of this process that is in the machine's, where the system tells; it counts pages.
+/// Returns the resident memory of this process in bytes, or 0 without `/proc`.
 fn resident() -> u64 {
     const PAGE: u64 = 4_096;
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * PAGE
 }
 
-/// How many files and sockets this process has open, where the system tells.
+/// Returns the number of open files and sockets of this process, or 0 without `/proc`.
 fn open_files() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().try_into().unwrap_or(u64::MAX))
 }

@@ -1,4 +1,4 @@
-//! Limited functions under load on a Redis that is never left in peace; see `ci/soak`.
+//! Limited functions keep their promises under load on a Redis under constant faults; see `ci/soak`.
 //!
 //! soak MINUTES
 
@@ -25,10 +25,10 @@ const PERIOD: Duration = Duration::from_millis(500);
 const THRESHOLD: usize = 20;
 const CALLERS: u32 = 4;
 const TASKS: u32 = 8;
-/// After each call, so that a caller asks about three times for what it is allowed.
+/// The pause after each call: a caller makes about three times as many calls as its limit admits.
 const PAUSE: Duration = Duration::from_millis(18);
 
-/// How often the answers are looked at, and forgotten.
+/// The interval at which the answers are checked and dropped.
 const SECTION: Duration = Duration::from_secs(10);
 
 /// A duration of a call beyond which something waits that must not. A busy machine stays below it.
@@ -75,28 +75,28 @@ async fn bucket(limiter: &Limiter, caller: u32) -> Result<(), RateLimitError> {
     Ok(())
 }
 
-/// Goes on in this process while Redis does not decide.
+/// Falls back to this process while Redis does not decide.
 #[rate_limit(period = "500ms", threshold = 20, key = caller, limiter = limiter)]
 async fn either(limiter: &Limiter, caller: u32) -> Result<(), RateLimitError> {
     Ok(())
 }
 
-/// Each of its callers comes once: what is known of them has to be forgotten.
+/// Each of its callers calls once, and its state must expire.
 #[rate_limit(period = "500ms", threshold = 1, key = caller, limiter = limiter)]
 async fn passing(limiter: &Limiter, caller: u64) -> Result<(), RateLimitError> {
     Ok(())
 }
 
-/// A limited function under load, and what it promises.
+/// A limited function under load, with its promise.
 struct Function {
     name: &'static str,
     start: fn(&Limiter) -> Load,
-    /// The maximum units in any window of a period, in thresholds.
+    /// The largest number of admitted calls in any window of a period, in thresholds.
     most: usize,
     refuses: Refuses,
-    /// `true` if every call is decided, by either store.
+    /// `true` if every call gets a decision, from Redis or from the fallback.
     always_decided: bool,
-    /// Of the section before, what still counts.
+    /// The calls of the section before that still count.
     before: Vec<Call>,
 }
 
@@ -105,8 +105,7 @@ enum Refuses {
     Justly {
         periods: u32,
     },
-    /// Also who has not: a call that Redis has counted too late is decided a second time here, and
-    /// may be refused.
+    /// Other callers too: a call that Redis counts late is decided a second time here, and may be refused.
     AlsoElse,
     Nobody,
 }
@@ -141,7 +140,7 @@ fn functions() -> [Function; 6] {
         },
         Function { most: 2, ..exact("window", load!(window)) },
         Function { most: 2, ..exact("bucket", load!(bucket)) },
-        // A threshold of Redis, and one of this process.
+        // One threshold on Redis, and one in this process.
         Function {
             most: 2,
             refuses: Refuses::AlsoElse,
@@ -165,8 +164,8 @@ impl Function {
     /// Returns the answers that break a promise.
     fn faults(&mut self, history: &History, disturbed: &Disturbed) -> Vec<String> {
         let mut faults = Vec::new();
-        if self.always_decided && history.undecided() > 0 {
-            faults.push(format!("{} calls were not decided", history.undecided()));
+        if self.always_decided && history.unavailable() > 0 {
+            faults.push(format!("{} calls were not decided", history.unavailable()));
         }
         if history.slowest() > LONGEST_CALL {
             faults.push(format!("a call took {:?}", history.slowest()));
@@ -183,7 +182,7 @@ impl Function {
             self.before = counting;
             let mut promise = disturbed.promise(PERIOD, self.most * THRESHOLD);
             if self.most > 1 {
-                // Windows that begin where the clock says begin elsewhere once it is set back.
+                // Aligned windows begin elsewhere once the clock is set back.
                 promise.losses.extend(promise.set_back.iter().cloned());
             }
             faults.extend(history.overfull_windows(&promise));

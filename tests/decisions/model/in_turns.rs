@@ -1,4 +1,5 @@
-//! Policies that change on a live key: in turns, with resets and refunds between the calls.
+//! Both stores follow the model while policies take turns on a live key, with resets and refunds between the
+//! calls.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,7 +19,7 @@ use super::{
 /// The policies that take turns, and the events in between.
 struct Turns {
     cases: Vec<Case>,
-    /// All but the first stand in its place.
+    /// `true` if all but the first are overrides of it.
     is_overridden: bool,
     has_refunds: bool,
     has_names: bool,
@@ -41,7 +42,7 @@ fn turns(algorithm: Algorithm) -> Vec<Turns> {
         }
     }
     if algorithm == Algorithm::SlidingWindow {
-        // A charge that has a name, alone: two policies may remember it for different times.
+        // Ids only under one policy: two policies may keep one for different times.
         let is_small = |case: &Case| case.policy.largest() <= 100 && !case.policy.counts_rejected();
         for case in cases(algorithm).into_iter().filter(is_small) {
             let cases = vec![case];
@@ -80,8 +81,8 @@ impl Admissions {
         self.known.retain(|(of, _), _| *of != caller);
     }
 
-    /// No window of the policy that has just admitted a call holds more than its threshold, since
-    /// the policy has been known; whatever the others have admitted meanwhile.
+    /// Asserts that no window of the admitting policy exceeds its threshold since that policy's first call,
+    /// whatever the others admit.
     fn assert_bounded(&self, case: &Case, operation: Operation, seed: u64) {
         let Operation { caller, now, policy, .. } = operation;
         let start = self.known[&(caller, policy)];
@@ -102,7 +103,7 @@ impl Admissions {
 }
 
 /// Drives the shipped script.
-fn judge_script(algorithm: Algorithm) {
+fn check_script(algorithm: Algorithm) {
     let (seed, server) = (seed(), RedisServer::start());
     let mut script = Script::load(&server, algorithm);
     let mut rng = Rng::with_seed(seed);
@@ -157,7 +158,7 @@ fn limiters() -> [Limiter; 3] {
 }
 
 /// Drives embedded limiters, one for each caller, on tokio's paused clock.
-async fn judge_embedded(algorithm: Algorithm) {
+async fn check_embedded(algorithm: Algorithm) {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
     let all = turns(algorithm);
@@ -221,40 +222,40 @@ async fn judge_embedded(algorithm: Algorithm) {
 
 #[test]
 fn the_sliding_window_script_follows_the_model_of_changing_policies() {
-    judge_script(Algorithm::SlidingWindow);
+    check_script(Algorithm::SlidingWindow);
 }
 
 #[test]
 fn the_sliding_counter_script_follows_the_model_of_changing_policies() {
-    judge_script(Algorithm::SlidingCounter);
+    check_script(Algorithm::SlidingCounter);
 }
 
 #[test]
 fn the_fixed_window_script_follows_the_model_of_changing_policies() {
-    judge_script(Algorithm::FixedWindow);
+    check_script(Algorithm::FixedWindow);
 }
 
 #[test]
 fn the_token_bucket_script_follows_the_model_of_changing_policies() {
-    judge_script(Algorithm::TokenBucket);
+    check_script(Algorithm::TokenBucket);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_window_follows_the_model_of_changing_policies() {
-    judge_embedded(Algorithm::SlidingWindow).await;
+    check_embedded(Algorithm::SlidingWindow).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_counter_follows_the_model_of_changing_policies() {
-    judge_embedded(Algorithm::SlidingCounter).await;
+    check_embedded(Algorithm::SlidingCounter).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_fixed_window_follows_the_model_of_changing_policies() {
-    judge_embedded(Algorithm::FixedWindow).await;
+    check_embedded(Algorithm::FixedWindow).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_token_bucket_follows_the_model_of_changing_policies() {
-    judge_embedded(Algorithm::TokenBucket).await;
+    check_embedded(Algorithm::TokenBucket).await;
 }

@@ -1,4 +1,4 @@
-//! A shipped script, asked with numbers as a limiter asks it.
+//! A shipped script, called with the arguments that a limiter sends.
 
 use harness::{
     RedisServer,
@@ -9,7 +9,7 @@ use ratelimit_runtime::Algorithm;
 
 use super::micros;
 
-/// A shipped script, with the clock in the test's hands and keys that outlive it.
+/// A shipped script, with a clock that the test sets and keys that outlive it.
 pub(crate) struct Script {
     sha1: String,
     connection: redis::Connection,
@@ -73,7 +73,7 @@ impl Script {
             self.calls += 1;
             let recorded = if id.is_some() { 2 } else { u8::from(*count_rejected) };
             pipe.arg(if *record { TAKE } else { PEEK }).arg(cost).arg(recorded);
-            // Further apart than a call has units, and in the order of their names as well.
+            // The gap exceeds the units of a call, and names sort in this order as well.
             let id = id.map_or(1_000_000_000_000_000 + self.calls * 200_000, |id| id * 10);
             ids.push(id);
             match algorithm {
@@ -108,7 +108,7 @@ impl Script {
     }
 }
 
-/// The arguments that a script gets of a policy.
+/// The arguments of a policy.
 pub(crate) struct Tiers {
     algorithm: Algorithm,
     count_rejected: bool,
@@ -142,7 +142,7 @@ impl Tiers {
         Self { algorithm, count_rejected, deciding, arguments }
     }
 
-    /// The same, in the place of another policy that is written.
+    /// Returns the same as an override of a declared policy.
     pub(crate) fn instead_of(mut self, written: &Self) -> Self {
         self.arguments.extend(&written.arguments);
         self

@@ -1,4 +1,4 @@
-//! Whatever stands in forwarding headers, nobody chooses an address that a proxy did not see.
+//! Forwarding headers of any content never yield an address that no trusted proxy has seen.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -15,8 +15,9 @@ struct Request<'a> {
     lines: Vec<&'a [u8]>,
 }
 
-/// The first line says how: `x` or `f` for the header, the prefix of IPv6, how many proxies or which
-/// networks, and the peer or `-`, as in `x 64 10.0.0.0/8,::1 10.0.0.1`. The others are the header's.
+/// The first line is the configuration, as in `x 64 10.0.0.0/8,::1 10.0.0.1`; the others are lines of the
+/// header. It has `x` or `f` for the header, the prefix of IPv6, the number of proxies or their networks, and
+/// the peer or `-`.
 pub(crate) fn holds(bytes: &[u8]) {
     let Some(request) = read(bytes) else { return };
     let Request { address, header, prefix, peer, lines } = &request;
@@ -29,13 +30,13 @@ pub(crate) fn holds(bytes: &[u8]) {
             assert!(!(is_whole && is_translated(found)), "{found} counts as an IPv4 address");
         }
     }
-    // A peer that is believed nothing is the client.
+    // An untrusted peer is the client.
     let alone = address.resolve(*peer, []);
     let direct = ClientAddress::peer().ipv6_prefix(*prefix);
     assert_eq!(direct.resolve(*peer, lines.iter().copied()), alone);
     assert_eq!(peer.is_some(), alone.is_some());
 
-    a_proxy_is_believed_and_who_stands_before_it_is_not(*header, lines);
+    a_proxy_is_trusted_and_senders_before_it_are_not(*header, lines);
     what_std_reads_is_read_alike(lines);
     if *header == ForwardingHeader::XForwardedFor && bytes.len() < 4_096 {
         let joined = lines.join(&b","[..]);
@@ -66,8 +67,8 @@ fn read(bytes: &[u8]) -> Option<Request<'_>> {
     Some(Request { address, header, prefix, peer, lines: lines.collect() })
 }
 
-/// Behind whatever the client has sent, the proxy writes whom it saw.
-fn a_proxy_is_believed_and_who_stands_before_it_is_not(header: ForwardingHeader, sent: &[&[u8]]) {
+/// A proxy appends the address that it saw to any lines of the client.
+fn a_proxy_is_trusted_and_senders_before_it_are_not(header: ForwardingHeader, sent: &[&[u8]]) {
     let (proxy, second) = (IpAddr::from([10, 0, 0, 1]), "10.0.0.2");
     let seen = |address: &str| match header {
         ForwardingHeader::XForwardedFor => address.to_owned(),

@@ -1,5 +1,5 @@
-//! Two requests have one caller if they say the same, and only then. What is malformed is refused and
-//! never missing, and headers that the service does not trust change nothing, through the layer as well.
+//! Two requests have one caller exactly if they carry the same identity. A malformed one is refused and never
+//! missing. Headers outside the identity change nothing, through the layer as well.
 
 use std::{
     convert::Infallible,
@@ -30,7 +30,7 @@ static IDENTITY: LazyLock<Identity> =
 
 /// The identity in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
+enum Sent {
     Key(String),
     Peer([u8; 4]),
     Nothing,
@@ -45,18 +45,18 @@ pub(crate) fn holds(bytes: &[u8]) {
     let (Some(one), Some(other)) = (request(one), request(other)) else { return };
     let callers = [caller(&one), caller(&other)];
     for (request, caller) in [&one, &other].into_iter().zip(&callers) {
-        let said = said(request);
-        let expected = match said {
-            Said::Nothing => Some(Refusal::NoIdentity),
-            Said::Malformed => Some(Refusal::MalformedIdentity),
-            Said::Key(_) | Said::Peer(_) => None,
+        let sent = sent(request);
+        let expected = match sent {
+            Sent::Nothing => Some(Refusal::NoIdentity),
+            Sent::Malformed => Some(Refusal::MalformedIdentity),
+            Sent::Key(_) | Sent::Peer(_) => None,
         };
-        assert_eq!(caller.clone().err(), expected, "{said:?}");
+        assert_eq!(caller.clone().err(), expected, "{sent:?}");
         through_the_layer_it_is_the_same(request, caller);
     }
     if let [Ok(one_caller), Ok(other_caller)] = &callers {
-        let same = said(&one) == said(&other);
-        assert_eq!(one_caller == other_caller, same, "{:?} {:?}", said(&one), said(&other));
+        let same = sent(&one) == sent(&other);
+        assert_eq!(one_caller == other_caller, same, "{:?} {:?}", sent(&one), sent(&other));
     }
     headers_that_are_added_make_no_other_caller(&one, &other);
 }
@@ -74,18 +74,18 @@ fn request(lines: &[u8]) -> Option<Parts> {
     Some(parts)
 }
 
-/// By the words of the documentation.
-fn said(request: &Parts) -> Said {
+/// Returns the identity of a request by the documented rules.
+fn sent(request: &Parts) -> Sent {
     let lines: Vec<_> = request.headers.get_all(HEADER).iter().collect();
     let peer = request.extensions.get::<PeerAddress>().map(|peer| peer.0);
     match (&lines[..], peer) {
-        ([], Some(SocketAddr::V4(peer))) => Said::Peer(peer.ip().octets()),
-        ([], _) => Said::Nothing,
+        ([], Some(SocketAddr::V4(peer))) => Sent::Peer(peer.ip().octets()),
+        ([], _) => Sent::Nothing,
         ([line], _) => match str::from_utf8(line.as_bytes()).map(str::trim) {
-            Ok(key) if !key.is_empty() => Said::Key(key.to_owned()),
-            _ => Said::Malformed,
+            Ok(key) if !key.is_empty() => Sent::Key(key.to_owned()),
+            _ => Sent::Malformed,
         },
-        _ => Said::Malformed,
+        _ => Sent::Malformed,
     }
 }
 
@@ -93,7 +93,7 @@ fn caller(request: &Parts) -> Result<Caller, Refusal> {
     IDENTITY.caller(request)
 }
 
-/// `other` lends the values.
+/// Headers outside the identity, with the values of `other`, make no other caller.
 fn headers_that_are_added_make_no_other_caller(request: &Parts, other: &Parts) {
     let expected = caller(request);
     let values: Vec<_> = other.headers.get_all(HEADER).iter().collect();

@@ -1,15 +1,15 @@
-//! A text with units is a length of time or an error, and lengths of time add up.
+//! A text with units is a duration or an error, and durations add up.
 
 use proc_macro2::Span;
 use syn::{Expr, ExprLit, Lit, LitStr};
 
 use crate::value;
 
-/// The whole text is read, and each part of it that `|` separates.
+/// The input is the whole text, and each of its parts between `|`.
 pub(crate) fn holds(text: &str) {
     let read_all = read(text);
     if let Some(micros) = read_all {
-        // White space says nothing, and the number is what its milliseconds are.
+        // White space has no meaning, and a number is its milliseconds.
         let bare: String = text.split_whitespace().collect();
         assert_eq!(read(&bare), read_all, "{bare}");
         if micros < u64::MAX {
@@ -25,7 +25,7 @@ pub(crate) fn holds(text: &str) {
     }
 }
 
-/// Microseconds; an error names the argument it speaks of.
+/// Returns microseconds. An error names its argument.
 fn read(text: &str) -> Option<u64> {
     let lit = Lit::Str(LitStr::new(text, Span::call_site()));
     match value::time("max_wait", Expr::Lit(ExprLit { attrs: Vec::new(), lit })) {

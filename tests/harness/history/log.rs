@@ -1,4 +1,4 @@
-//! Units that Redis has recorded, and the calls that they are of.
+//! Units that Redis has recorded, matched with their calls.
 
 use std::{
     cmp::Reverse,
@@ -8,15 +8,14 @@ use std::{
 use super::{Call, Outcome, of};
 use crate::RedisServer;
 
-/// The units that were seen in the sorted sets of a Redis: of each caller, by name, when each was
-/// recorded.
+/// The units of each caller in the sorted sets of a Redis: by name, the time of each.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub(super) units: BTreeMap<u32, BTreeMap<String, u64>>,
 }
 
 impl Log {
-    /// Takes in what the server knows of these callers right now.
+    /// Adds the units that the server has of these callers right now.
     pub fn read(&mut self, server: &RedisServer, policy: &str, callers: u32) {
         let mut connection = server.connection();
         for caller in 0..callers {
@@ -52,7 +51,7 @@ pub(super) fn unmatched(calls: &[&Call], units: &[u64], late: u64) -> Vec<String
         of(calls, |outcome| outcome == Outcome::Admitted).iter().map(span).collect();
     let counted: Vec<_> =
         of(calls, |outcome| outcome != Outcome::Refused).iter().map(span).collect();
-    // Each side by itself: where both can be served, both can be served at once.
+    // Each side by itself: if both can be matched, both can be matched at once.
     let (without_unit, _) = assign(&admitted, units);
     let (_, without_call) = assign(&counted, units);
     let calls = without_unit.iter().map(|at| format!("a call admitted until {at} left no unit"));
@@ -60,7 +59,7 @@ pub(super) fn unmatched(calls: &[&Call], units: &[u64], late: u64) -> Vec<String
     calls.chain(units).collect()
 }
 
-/// Gives each unit to a span around it, first to those that end first; what is left of both.
+/// Assigns each unit to a span around it, first to those that end first. Returns the rest of both.
 fn assign(spans: &[(u64, u64)], units: &[u64]) -> (Vec<u64>, Vec<u64>) {
     let mut coming = spans.iter().peekable();
     let mut open = BinaryHeap::new();

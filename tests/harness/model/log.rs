@@ -2,7 +2,7 @@
 
 use super::{By, Charge};
 
-/// A log on Redis does away with no more units than this at once.
+/// The most units that a log on Redis drops at once.
 pub(super) const AT_ONCE: u64 = 500;
 
 /// The recorded units, oldest first. The newest are kept: as many, and for as long, as any policy so far
@@ -17,7 +17,8 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn record(&mut self, charge: Charge, by: By) {
-        // On Redis what is over is gone, also if a clock steps back; unless it is much at once.
+        // Redis drops expired units, and a clock that steps back does not restore them; unless they
+        // are many at once.
         if by == By::Instant
             && self.charges.iter().map(|it| u64::from(it.cost)).sum::<u64>() <= AT_ONCE
         {
@@ -41,7 +42,7 @@ impl Log {
         let held = self.charges.iter().find(|it| is_it(it)).map_or(0, |it| it.cost);
         self.charges.retain(|it| !is_it(it));
         if by == By::Number && charge.id.is_none() && self.generation == charge.life {
-            // Units of one instant are all alike: what has left the log is given back by another.
+            // Units of one instant are equal: a refund takes another for one that has left the log.
             let mut left = charge.cost - held;
             for it in self.charges.iter_mut().rev().filter(|it| it.at == charge.at) {
                 let given = left.min(it.cost);

@@ -1,4 +1,4 @@
-//! The states of one caller, one for each algorithm.
+//! The recorded state of one caller, and the rules of each algorithm for it.
 
 use ratelimit_runtime::Algorithm;
 
@@ -7,7 +7,7 @@ use super::{
     log::{AT_ONCE, Log},
 };
 
-/// As many tiers of other policies are counted.
+/// The most tiers of other policies that a state keeps.
 const OTHERS: usize = 8;
 
 /// The state of one caller.
@@ -35,8 +35,7 @@ pub(super) struct Window {
     open: Option<(u64, u64)>,
 }
 
-/// The number of a window since the beginning of time, the units in the window before it, and its
-/// own.
+/// The number of a window since the epoch, the units in the window before it, and its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counter {
     period: u64,
@@ -46,8 +45,8 @@ pub(super) struct Counter {
     current: u64,
 }
 
-/// When the bucket was last looked at, and how much was in it. A token is as many parts as the period
-/// has microseconds, and the threshold comes back each microsecond.
+/// The time of the last update of a bucket, and its level. A token has as many parts as the period has
+/// microseconds; each microsecond refills as many parts as the threshold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     tier: Tier,
@@ -67,8 +66,8 @@ impl State {
         }
     }
 
-    /// Reads what was written as it is at `now`, with the policy's tiers first. Whether that is
-    /// anything new: the clock had stepped back behind it, or a policy is new.
+    /// Brings the state to `now`, with the policy's tiers first. Returns `true` if the clock had stepped back
+    /// behind the state, or a policy is new.
     pub(super) fn see(&mut self, rules: &Rules, now: u64, generation: u64) -> bool {
         match self {
             Self::Log(log) => {
@@ -77,7 +76,7 @@ impl State {
                     log.units = log.units.max(tier.threshold.into());
                     log.period = log.period.max(tier.period.div_ceil(1_000) * 1_000);
                 }
-                // A clock that steps back is mended only where it matters.
+                // A step of the clock back is repaired only if it matters.
                 !log.charges.is_empty() && before != (log.units, log.period)
             }
             Self::Windows(kept) => {
@@ -97,7 +96,7 @@ impl State {
                     |tier: Tier, held: &[_], last| Counter::carried(tier.period, held, last, now);
                 let same = |it: &Counter, tier: &Tier| it.period == tier.period;
                 let is_changed = kept.arrange(rules, same, carried) || is_ahead;
-                // The windows are those of the time at which they were last written.
+                // The windows are those of the last write.
                 kept.last = if is_changed { now } else { kept.last };
                 is_changed
             }
@@ -105,7 +104,7 @@ impl State {
                 let is_ahead = kept.entries.iter().any(|it| it.at > now);
                 kept.entries.iter_mut().for_each(|it| it.see(now));
                 if kept.entries.iter().all(|it| it.level == full(it.tier)) {
-                    // As if nothing had ever been taken: there is nothing to give back either.
+                    // As without any call; there is nothing to refund either.
                     kept.generation = generation;
                 }
                 let carried = |tier: Tier, held: &[_], _| Bucket::carried(tier, held, now);
@@ -147,7 +146,7 @@ impl State {
         }
     }
 
-    /// When a call of this id was charged, if that still counts.
+    /// Returns the charge of a call with this id, if it still counts.
     pub(super) fn charged(&self, id: u64, now: u64, longest: u64, by: By) -> Option<Charge> {
         let Self::Log(log) = self else { return None };
         let longest = if by == By::Instant { log.period } else { longest };
@@ -155,7 +154,7 @@ impl State {
         log.charges.iter().find(is_it).copied()
     }
 
-    /// Writes the units of a call to all that counts them; what they are given back to.
+    /// Records the units of a call in all entries that count them. Returns the generation for a refund.
     pub(super) fn record(&mut self, rules: &Rules, admitted: bool, charge: Charge, by: By) -> u64 {
         let (now, units) = (charge.at, u64::from(charge.cost));
         let own = rules.tiers.len();
@@ -215,7 +214,7 @@ impl State {
         true
     }
 
-    /// Gives back the units of a charge.
+    /// Refunds the units of a charge.
     pub(super) fn refund(&mut self, charge: Charge, by: By) {
         let units = u64::from(charge.cost);
         match self {
@@ -314,7 +313,7 @@ impl Counter {
         self.window = window;
     }
 
-    /// At least what is known of the units in both windows.
+    /// The known units of both windows, at least.
     fn carried(period: u64, held: &[Self], last: u64, now: u64) -> Self {
         let window = now / period;
         let known_since = |at: u64| {

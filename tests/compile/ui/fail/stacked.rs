@@ -11,7 +11,7 @@ async fn without_names(user: &str) -> Done {
     Ok(())
 }
 
-/// The compiler tells apart what an attribute below is called by its path.
+/// The compiler resolves the name of an attribute below by its path.
 #[rate_limit(name = "mail", key = user)]
 #[doc = "is between them"]
 #[ratelimit_runtime::rate_limit(key = tenant)]

@@ -1,4 +1,4 @@
-//! Values that break a rule, all told at once.
+//! Values that break a rule, all reported at once.
 
 use ratelimit_runtime::{RateLimitError, rate_limit};
 
