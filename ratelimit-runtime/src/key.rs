@@ -70,7 +70,7 @@ impl Key {
         &self.text
     }
 
-    pub(crate) fn subject(&self) -> KeyRef<'_> {
+    pub(crate) fn as_key_ref(&self) -> KeyRef<'_> {
         let caller = &self.text[self.caller..];
         KeyRef { algorithm: self.algorithm, name: self.name, caller }
     }
@@ -230,7 +230,7 @@ mod tests {
         }
         let policy = Policy::sliding_window(name, Duration::from_secs(1), 1);
         let key = Key::compose("ratelimit:", &policy, &text);
-        assert!(key.subject() == KeyRef::new(&policy, &text));
+        assert!(key.as_key_ref() == KeyRef::new(&policy, &text));
         String::from_utf8(key.as_bytes().to_vec()).unwrap()
     }
 

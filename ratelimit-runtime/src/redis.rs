@@ -101,7 +101,7 @@ impl RedisBackend {
     ) -> Result<Outcome, UnavailableReason> {
         match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Local => {
-                let outcome = self.fallback.decide(key.subject(), request)?;
+                let outcome = self.fallback.decide(key.as_key_ref(), request)?;
                 Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
             }
             OnStoreError::Deny => Err(reason),
@@ -117,7 +117,7 @@ impl RedisBackend {
 
     /// Deletes the caller's counts, here and on Redis.
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
-        self.fallback.reset(key.subject());
+        self.fallback.reset(key.as_key_ref());
         self.invalidating(key, self.client.reset(key, Instant::now() + self.deadline)).await
     }
 
@@ -132,7 +132,7 @@ impl RedisBackend {
         match decided_by {
             DecidedBy::Nobody | DecidedBy::Limiter => Ok(()),
             DecidedBy::Fallback => {
-                self.fallback.refund(key.subject(), refund);
+                self.fallback.refund(key.as_key_ref(), refund);
                 Ok(())
             }
             DecidedBy::Store | DecidedBy::DenyCache => {

@@ -163,6 +163,10 @@ fn without_lines_of_the_runtime(error: &str) -> String {
         lines.push(line);
     }
     let excess = " ".repeat(width - own_width);
-    let lines = lines.iter().map(|line| line.strip_prefix(&excess).unwrap_or(line));
-    lines.map(|line| format!("{line}\n")).collect()
+    let mut text = String::new();
+    for line in &lines {
+        text.push_str(line.strip_prefix(&excess).unwrap_or(line));
+        text.push('\n');
+    }
+    text
 }

@@ -49,7 +49,7 @@ pub(crate) fn assert_property(bytes: &[u8]) {
         push(&mut text, part);
     }
     let key = Key::compose("ratelimit:", &policy, &text);
-    assert!(key.subject() == KeyRef::new(&policy, &text));
+    assert!(key.as_key_ref() == KeyRef::new(&policy, &text));
     let written = str::from_utf8(key.as_bytes()).expect("a key is text");
     assert!(!written.contains(is_forbidden), "{written:?}");
     let longest = name.len() * 3 + parts.len() * (MAX_PART + 1);

@@ -8,8 +8,10 @@ use crate::{key::KeyRef, policy::PolicyName};
 
 /// The hasher of one store.
 ///
-/// Callers choose their names. Without the seeds nobody can choose names of one hash, which would
-/// all be compared with each other.
+/// A short caller is two words, each under a secret seed, and their 128-bit product folded to 64 bits:
+/// the step of wyhash and foldhash. Longer callers go through foldhash itself. Callers choose their
+/// names; without the seeds they cannot choose names of one hash. A collision costs a comparison, and
+/// never merges two callers.
 pub(super) struct KeyHasher {
     seeds: [u64; 2],
     /// For callers of more than 16 bytes.

@@ -90,7 +90,7 @@ impl World {
     }
 
     fn decide(&mut self, call: Call) -> Outcome {
-        let outcome = self.store.decide(self.key().subject(), call.request(Op::Take)).unwrap();
+        let outcome = self.store.decide(self.key().as_key_ref(), call.request(Op::Take)).unwrap();
         if outcome.admitted {
             self.charged.push((call, outcome.mark));
             let is_comparable =
@@ -111,7 +111,7 @@ impl World {
             return;
         };
         self.figures.repeated += 1;
-        let truth = self.store.decide(key.subject(), call.request(Op::Peek)).unwrap();
+        let truth = self.store.decide(key.as_key_ref(), call.request(Op::Peek)).unwrap();
         let is_exact = !truth.admitted && found.wait <= truth.wait && found.reset <= truth.reset;
         // A change by another process is seen at the next revalidation.
         let is_recent = self.freed.is_some_and(|at| now <= at + TTL + LATENCY);
@@ -164,12 +164,12 @@ impl World {
             self.freed = Some(now);
         }
         if self.rng.bool() {
-            self.store.reset(key.subject());
+            self.store.reset(key.as_key_ref());
             self.charged.clear();
         } else if !self.charged.is_empty() {
             let (call, mark) = self.charged.swap_remove(self.rng.usize(..self.charged.len()));
             let refund = Refund { policy: &call.policy, cost: call.cost, mark, id: None };
-            self.store.refund(key.subject(), refund);
+            self.store.refund(key.as_key_ref(), refund);
         }
         if is_own {
             self.cache.invalidate(&key, now);
