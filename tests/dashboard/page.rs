@@ -175,7 +175,7 @@ pub(crate) const FAINT: &str = "(() => {
         if (!(contrast >= least)) faint.push(`${text} on ${ground}: ${contrast.toFixed(2)}`);
     };
     for (const ground of ['panel', 'sunken', 'bg']) {
-        for (const text of ['text', 'muted', 'bad', 'good', 'refused', 'rehearsed']) compare(text, ground, 4.5);
+        for (const text of ['text', 'muted', 'bad', 'good', 'refused', 'dry-run']) compare(text, ground, 4.5);
         for (const line of ['admitted', 'repeated', 'degraded', 'undecided', 'left', 'edge', 'focus']) compare(line, ground, 3);
     }
     compare('primary-text', 'accent', 4.5);

@@ -14,7 +14,7 @@ export const COUNTS = [
   { name: 'admitted', label: 'admitted', dash: [] },
   { name: 'refused', label: 'refused', dash: [] },
   { name: 'repeated', label: 'refused locally', dash: [6, 3] },
-  { name: 'rehearsed', label: 'would have refused', dash: [2, 3] },
+  { name: 'dry-run', label: 'would have refused', dash: [2, 3] },
   { name: 'degraded', label: 'without the store', dash: [8, 3, 2, 3] },
   { name: 'undecided', label: 'not decided', dash: [4, 4] },
 ];
@@ -147,7 +147,7 @@ export function spark(canvas, series) {
   const from = series[0].length - last.length;
   const rows = last.map((admitted, index) => {
     const at = (count) => series[count][from + index];
-    return [['admitted', admitted], ['refused', at(1) + at(2)], ['rehearsed', at(3)], ['undecided', at(5)]];
+    return [['admitted', admitted], ['refused', at(1) + at(2)], ['dry-run', at(3)], ['undecided', at(5)]];
   });
   const most = Math.max(1, ...rows.map((row) => row.reduce((sum, [, value]) => sum + value, 0)));
   const step = width / 60;
