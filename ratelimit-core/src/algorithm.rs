@@ -4,23 +4,23 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// An exact log: a call at `now` of cost `c` is admitted if and only if the units admitted in
-    /// `(now - period, now]` plus `c` are at most the threshold, for every tier.
+    /// An exact log. A call of cost `c` at `now` needs room for `c` units in every tier: the units
+    /// admitted in `(now - period, now]` plus `c` are at most the threshold.
     ///
-    /// It keeps one entry per admitted unit, at most as many as the largest threshold of the
-    /// policies that decide on a key. One call takes at most 1 000 units. On Redis the entries are a
-    /// sorted set, which counts those of each tier's window without a scan.
+    /// It keeps one entry per admitted unit, up to the largest threshold of the policies that share
+    /// a key. One call takes at most 1 000 units. On Redis the entries are a sorted set, which
+    /// counts those of each tier's window without a scan.
     SlidingWindow,
-    /// Two adjacent windows, of which the earlier one counts by the share of it that a window
-    /// ending now still covers. A call is admitted if and only if
+    /// Two adjacent windows. The earlier one is weighted by the share of it that a window ending
+    /// now still covers. A call is admitted if and only if
     /// `previous * (time left in the current window) / period + current + cost` is at most the
     /// threshold. Constant size. The estimate is exact if the calls of the previous window were
     /// evenly spread. No window that starts at a multiple of the period ever exceeds the threshold.
     ///
     /// Described by Cloudflare in 2017, "How we built rate limiting capable of scaling to millions
-    /// of domains". Here the comparison is made in integers. Where `threshold * period` is
-    /// larger than 2^53 microseconds, time is counted in ticks of
-    /// `ceil(threshold * period / 2^53)` microseconds, and rounded towards refusal.
+    /// of domains". The comparison is in integers. If `threshold * period` exceeds 2^53
+    /// microseconds, time is counted in ticks of `ceil(threshold * period / 2^53)` microseconds,
+    /// and rounded towards refusal.
     SlidingCounter,
     /// A window opens at the first call and ends a period later; the calls in it are counted.
     /// Constant size, and the cheapest to decide. Across the end of a window up to twice the
@@ -30,8 +30,8 @@ pub enum Algorithm {
     /// many tokens as it costs. Constant size. Within one period up to `burst + threshold` units
     /// can pass; a burst of 1 spaces calls evenly.
     ///
-    /// The same decisions as the virtual scheduling form of the generic cell rate algorithm, GCRA,
-    /// of ITU-T I.371. Parts of a token are counted in integers, so that nothing drifts.
+    /// Its decisions are those of the generic cell rate algorithm (GCRA, ITU-T I.371) in the form
+    /// "virtual scheduling". Parts of a token are counted in integers, so that nothing drifts.
     TokenBucket,
 }
 

@@ -23,9 +23,9 @@ pub enum PolicyFault {
     ThresholdTooLarge {
         /// The algorithm.
         algorithm: Algorithm,
-        /// The threshold.
+        /// The threshold, in units.
         threshold: u64,
-        /// The largest threshold of this algorithm.
+        /// The largest threshold of this algorithm, in units.
         largest: u64,
     },
     /// A burst is 0.
@@ -43,7 +43,7 @@ pub enum PolicyFault {
     BucketTooLarge {
         /// The size of the bucket, in tokens.
         burst: u64,
-        /// The largest size at this rate.
+        /// The largest size at this rate, in tokens.
         largest: u64,
     },
     /// `count_rejected` is set for a fixed window, where recorded refusals change nothing.
@@ -57,7 +57,7 @@ pub enum PolicyFault {
     DeadTier {
         /// The period of the stricter tier, in microseconds.
         period: u64,
-        /// The threshold of the stricter tier.
+        /// The threshold of the stricter tier, in units.
         threshold: u64,
     },
     /// A cost is 0.
@@ -65,15 +65,15 @@ pub enum PolicyFault {
     /// A call costs more than a threshold, and can never be admitted.
     #[non_exhaustive]
     CostOverThreshold {
-        /// The cost.
+        /// The cost, in units.
         cost: u64,
-        /// The smallest threshold.
+        /// The smallest threshold, in units.
         threshold: u64,
     },
     /// A call costs more than the bucket's size, and can never be admitted.
     #[non_exhaustive]
     CostOverBurst {
-        /// The cost.
+        /// The cost, in units.
         cost: u64,
         /// The size of the bucket, in tokens.
         burst: u64,
@@ -81,9 +81,9 @@ pub enum PolicyFault {
     /// A call costs more than a sliding window takes at once; it keeps an entry for each unit.
     #[non_exhaustive]
     CostTooLarge {
-        /// The cost.
+        /// The cost, in units.
         cost: u64,
-        /// The largest cost of one call.
+        /// The largest cost of one call, in units.
         largest: u64,
     },
     /// A request id is given to an algorithm that keeps no entry for each call.

@@ -24,8 +24,8 @@ const MAX_LOG_COST: u64 = 1_000;
 /// Redis.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
-/// The numbers of a policy, as far as they are known. `None` is a value that only run time brings; it
-/// breaks no rule.
+/// The numbers of a policy, as far as they are known. `None` is a value that is known only at run
+/// time; it breaks no rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
     /// The algorithm.
@@ -81,7 +81,7 @@ pub enum Argument {
     CountRejected,
 }
 
-/// Returns every rule that these numbers break, and the argument that breaks it.
+/// Returns every rule that these numbers break, with the argument at fault.
 #[must_use]
 pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
     let mut faults = Vec::new();
@@ -153,8 +153,8 @@ fn burst_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     }
 }
 
-/// A bucket is counted in parts of a token, so small that all numbers are integers. A full bucket must be an
-/// exact number of parts.
+/// Returns a fault if the bucket is too large to be counted exactly. It is counted in parts of a
+/// token, so small that all numbers are integers; a full bucket must be an exact integer in Lua.
 fn bucket_fault((period, threshold): (u64, u64), burst: u64) -> Option<PolicyFault> {
     let largest = (MAX_EXACT_INTEGER - 1) / (period / greatest_common_divisor(period, threshold));
     let largest = largest.min(u32::MAX.into());
@@ -211,7 +211,8 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     }
 }
 
-/// Returns the rule that a request id breaks: only an entry of its own for each admitted call can have one.
+/// Returns the rule that a request id breaks. An id needs an algorithm that keeps an entry for each
+/// admitted call, and no recorded refusals.
 #[must_use]
 pub fn request_id_violation(algorithm: Algorithm, count_rejected: bool) -> Option<PolicyFault> {
     match algorithm {

@@ -67,7 +67,7 @@ const NAMES: [&str; 16] = [
 /// The names of the arguments of a tier.
 const TIER_NAMES: [&str; 2] = ["period", "threshold"];
 
-/// Names of other rate limiters for these arguments.
+/// The names that other rate limiters use for these arguments.
 const SYNONYMS: [(&str, &[&str]); 9] = [
     (
         "threshold",

@@ -1,5 +1,5 @@
-//! Functions that return a boxed future: `Box::pin(async move { .. })`. `#[async_trait]` makes them of the
-//! methods below it.
+//! Functions that return a boxed future: `Box::pin(async move { .. })`. `#[async_trait]` rewrites
+//! methods into this form.
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};

@@ -42,7 +42,7 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
 
 /// Returns the prologue: one block, whose values are dropped before the body runs.
 ///
-/// All its bindings have the one name `it`, which is first that of a function: see
+/// All its bindings share the name `it`, which is first declared as a function: see
 /// [`stacked::callsite`].
 fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
     let LimitSpec { cost, max_wait, on_store_error, skip, key, limiter, krate, .. } = spec;

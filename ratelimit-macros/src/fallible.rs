@@ -10,7 +10,7 @@ use syn::{
 
 use crate::function::spanned;
 
-/// The rewritten return type of a function, and its body's.
+/// The argument `fallible` of a function, and the return type that was written.
 pub(crate) struct Fallible {
     /// The type of the body's output, as written.
     output: Type,

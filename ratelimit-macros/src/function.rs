@@ -190,8 +190,9 @@ impl ToTokens for Function {
     }
 }
 
-/// Returns braces at the position of the user's, but from an expansion. Around a body on one line, the
-/// user's own are reported as unnecessary, and `cargo fix` removes those of the function.
+/// Returns braces at the position of the user's, marked as generated. With the user's own span,
+/// `rustc` would report the braces of a one-line body as unnecessary, and `cargo fix` would remove
+/// those of the function.
 fn inner_block(brace: &Brace) -> Brace {
     Brace(Span::mixed_site().located_at(brace.span.join()))
 }

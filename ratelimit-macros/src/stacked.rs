@@ -10,13 +10,14 @@ const MESSAGE: &str = "two `#[rate_limit]` of one function would count under one
     `tier(period = .., threshold = ..)` for each; for different callers, give each attribute a \
     `name = \"..\"` of its own";
 
-/// The name of the function at the start of a prologue, and of its bindings.
+/// The name of the function that a prologue declares, and of its bindings.
 const CALLSITE: &str = "__ratelimit";
 
 /// Returns a name that `arguments` do not contain.
 ///
-/// A prologue declares a function of this name before it binds it: a binding may shadow a function,
-/// but not a constant, which no hygiene keeps out of a pattern.
+/// A prologue first declares a function of this name, then binds the name. Patterns see constants
+/// in spite of hygiene: a user's constant of this name would make the binding an error. The
+/// function shadows such a constant, and a binding may shadow a function.
 pub(crate) fn callsite(arguments: &TokenStream) -> Ident {
     let mut name = CALLSITE.to_owned();
     while contains(arguments, &name) {
@@ -33,8 +34,9 @@ fn contains(tokens: &TokenStream, name: &str) -> bool {
     })
 }
 
-/// Validates the name of an attribute against those above it. Their names come from the prologues in the
-/// body, because they are expanded already; so an import under another name is no way around.
+/// Validates the name of an attribute against those of the attributes above it. They are expanded
+/// already, so their names are read from the prologues in the body. This also finds attributes that
+/// are imported under another name.
 pub(crate) fn validate(name: Option<&LitStr>, item: &TokenStream, errors: &mut Errors) {
     let mut above = Vec::new();
     find_names(item, &mut above);

@@ -39,14 +39,14 @@ pub(crate) enum State {
     TokenBuckets(Box<ManyTiers<Level>>),
 }
 
-/// The result of the straight path, which [`State::take_one`] is.
+/// The result of the straight path, [`State::take_one`]: one unit, one tier, and no override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Straight {
     /// The unit is taken. The state counts for this long.
     Admitted { lasts: Micros },
     /// No unit is left, and nothing has changed.
     Refused { wait: Micros, reset: Micros },
-    /// The call takes the long way, and nothing has changed.
+    /// The call needs [`State::decide`], and nothing has changed.
     Skipped,
 }
 
@@ -73,9 +73,8 @@ impl State {
         }
     }
 
-    /// Takes one unit under a valid policy that no override changes: the case of
-    /// [`decide`](Self::decide) that most calls are. It leaves the same state, and its numbers are
-    /// the same.
+    /// Takes one unit under a valid policy that no override changes. It is a fast path for most
+    /// calls, with the same outcome and the same state as [`decide`](Self::decide).
     #[inline]
     pub(crate) fn take_one(&mut self, now: Timestamp, policy: &Policy) -> Straight {
         let [tier] = policy.tiers() else { return Straight::Skipped };
@@ -147,7 +146,7 @@ impl State {
         }
     }
 
-    /// Returns the units of a call, as far as they still count.
+    /// Refunds the units of a call, as far as they still count.
     pub(crate) fn refund(&mut self, refund: Refund<'_>) {
         match self {
             Self::SlidingWindow(log) => log.refund(refund),

@@ -57,7 +57,7 @@ pub(crate) struct Resolved {
 }
 
 impl Callsite {
-    /// The callsite of the function in whose body the function `_here` is declared.
+    /// Creates the callsite of the function whose body declares the function `_here`.
     #[must_use]
     pub const fn new<Here: Copy>(_here: Here, policy: Policy, declaration: Declaration) -> Self {
         Self {
@@ -81,7 +81,8 @@ impl Callsite {
         self.resolve(None).policy
     }
 
-    /// Returns the same for calls. It is resolved once, with the type on which a method is called.
+    /// Returns the named policy and the kind of the function, resolved at the first call with the
+    /// type on which a method is called.
     pub(crate) fn resolved(&self, self_type: Option<&str>) -> &Resolved {
         self.resolved.get_or_init(|| self.resolve(self_type))
     }

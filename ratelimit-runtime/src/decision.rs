@@ -25,7 +25,24 @@ pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
 ///
 /// With several tiers its numbers are those of the tier with the fewest units left.
 ///
-/// [`Limiter::refund`](crate::Limiter::refund) takes it to refund the call, once for all of its clones.
+/// [`Limiter::refund`](crate::Limiter::refund) accepts it and refunds the call, once for all of its
+/// clones.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Limiter, Policy};
+///
+/// const EXPORT: Policy = Policy::sliding_window("export", Duration::from_secs(60), 10);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+/// let limiter = Limiter::in_memory();
+/// let decision = limiter.check(&EXPORT, "alice").cost(3).await?;
+/// assert_eq!(decision.cost(), 3);
+/// assert_eq!(decision.remaining(), 7);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Decision {
     policy: &'static str,
@@ -100,7 +117,7 @@ impl Decision {
         }
     }
 
-    /// Marks the decision of a call that only a dry run lets pass.
+    /// Marks the decision of a call that passes only because of a dry run.
     pub(crate) fn of_dry_run(self) -> Self {
         Self { is_dry_run: true, ..self }
     }
@@ -126,7 +143,7 @@ impl Decision {
         self.receipt.as_ref().map_or(0, |receipt| receipt.cost)
     }
 
-    /// Returns `true` if the limit refused the call, and only a dry run let it pass.
+    /// Returns `true` if the call would have failed, by a refusal or otherwise, without a dry run.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
         self.is_dry_run
@@ -144,14 +161,14 @@ impl Decision {
         self.tier.period()
     }
 
-    /// Returns the units that can be had at once after this call.
+    /// Returns the units that are available at once after this call.
     #[must_use]
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
-    /// Returns the time until more than [`remaining`](Self::remaining) units can be had, if no other
-    /// call comes.
+    /// Returns the time until more than [`remaining`](Self::remaining) units are available, if no
+    /// other call comes.
     #[must_use]
     pub fn replenish_after(&self) -> Duration {
         self.replenish_after

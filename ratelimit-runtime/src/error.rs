@@ -18,18 +18,42 @@ use crate::{
     request::Outcome,
 };
 
-/// The reason why an annotated function returned without running its body.
+/// The error of a call that is not admitted. An annotated function returns it without running its
+/// body.
 ///
 /// Messages can be shown to clients: they name the policy and the wait, and never the caller, the key,
 /// the store's address or a credential.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+///
+/// const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 1);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), RateLimitError> {
+/// let limiter = Limiter::in_memory();
+/// limiter.check(&MAIL, "alice").await?;
+/// match limiter.check(&MAIL, "alice").await.unwrap_err() {
+///     RateLimitError::Exceeded(error) => assert!(error.retry_after() <= Duration::from_secs(60)),
+///     error => return Err(error),
+/// }
+/// let error = limiter.check(&MAIL, "alice").cost(2).await.unwrap_err();
+/// assert!(matches!(error, RateLimitError::TooLarge(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateLimitError {
     /// The limit is reached; the call may be repeated after [`Exceeded::retry_after`].
     Exceeded(Exceeded),
-    /// The limit can never admit the call: its cost is above a threshold, or a threshold is 0.
+    /// The limit can never admit the call: its cost is above a threshold or burst, or one of these
+    /// is 0.
     TooLarge(TooLarge),
-    /// The store could not decide in time.
+    /// The call was not decided: Redis failed under
+    /// [`OnStoreError::Deny`](crate::OnStoreError::Deny), the key has a value of another type, or
+    /// memory is full.
     Unavailable(Unavailable),
     /// The policy breaks a rule, with the values of this call.
     InvalidPolicy(InvalidPolicy),
@@ -81,7 +105,7 @@ impl From<CallFault> for RateLimitError {
     }
 }
 
-/// A call refused by its limit.
+/// The error of a call that is refused until its limit has room again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exceeded {
     policy: &'static str,

@@ -88,10 +88,11 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`ConnectError`] if the URL is malformed, its scheme unknown, or the store out of reach, and for
-    /// any URL but `memory://` if the feature `redis` is off. It is on by default. One server
-    /// has 1 s to answer, each named address of a cluster 1.5 s, a primary behind Sentinels 4 s, of
-    /// which the Sentinels take at most 3 s.
+    /// [`ConnectError`] if the URL is malformed, its scheme unknown, or the store out of reach.
+    /// Without the feature `redis`, which is on by default, any URL but `memory://` is an error.
+    ///
+    /// The timeouts are 1 s for one server and 1.5 s for each named address of a cluster. Behind
+    /// Sentinels it is 4 s, of which the Sentinels take at most 3 s.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(url).await
     }
@@ -116,14 +117,19 @@ impl Limiter {
     }
 
     /// Returns a check of one unit of `caller`'s quota under `policy`, to be awaited. [`Check`] has
-    /// more to set: a cost, an id under which the call is charged once, how long it may wait.
+    /// further settings: a cost, an id under which the call is charged once, and a maximum wait.
     ///
     /// # Errors
     ///
-    /// The check returns [`RateLimitError::Exceeded`] if the limit is reached, which takes nothing;
-    /// [`RateLimitError::TooLarge`] if the limit can never admit the call;
-    /// [`RateLimitError::Unavailable`] if the store cannot decide within the deadline;
-    /// [`RateLimitError::InvalidPolicy`] if the policy breaks a rule.
+    /// The check returns:
+    ///
+    /// - [`RateLimitError::Exceeded`] if the limit is reached. The call takes nothing, unless the
+    ///   policy [counts rejected calls](Policy::count_rejected).
+    /// - [`RateLimitError::TooLarge`] if the limit can never admit the call.
+    /// - [`RateLimitError::Unavailable`] if Redis fails under
+    ///   [`OnStoreError::Deny`](crate::OnStoreError::Deny), the key has a value of another type, or
+    ///   memory is full.
+    /// - [`RateLimitError::InvalidPolicy`] if the policy breaks a rule.
     pub fn check<'a>(&'a self, policy: &'a Policy, caller: impl Into<Caller>) -> Check<'a> {
         Check::new(self, policy, Cow::Owned(caller.into()), Options::default())
     }
@@ -143,9 +149,9 @@ impl Limiter {
         self.check(policy, caller).cost(cost)
     }
 
-    /// Returns a check that takes nothing: it gives the answer that [`check`](Self::check) would give
-    /// now, without waiting. With a [cost](Check::cost) of 0 it reports what is left, and is never
-    /// refused.
+    /// Returns a check that takes nothing: its answer is the one that [`check`](Self::check) would
+    /// return now, without waiting. With a [cost](Check::cost) of 0 it reports what is left, and is
+    /// never refused.
     ///
     /// Enforcement does not change the answer: a peek under a dry run is refused as well.
     ///

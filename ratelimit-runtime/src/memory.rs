@@ -1,8 +1,8 @@
 //! The memory store: one process, no server.
 //!
-//! Keys are spread over shards, each behind a mutex. A decision takes one lock, reads the clock
-//! inside it, so that timestamps are recorded in the order in which they were taken, and never
-//! awaits.
+//! Keys are spread over shards, each behind a mutex. A decision takes one lock and never awaits. It
+//! reads the clock under the lock, so that timestamps are recorded in the order in which they were
+//! taken.
 //!
 //! Floor 5: imports `algorithms`, `telemetry` and plain data. `limiter` and `redis` import it.
 
@@ -42,14 +42,16 @@ use crate::{
     time::Timestamp,
 };
 
-/// Enough shards that two threads rarely meet, and few enough that an idle limiter is small.
+/// The minimum number of shards: two threads rarely contend for one, and an idle limiter is small.
 const MIN_SHARDS: usize = 256;
 
-/// Enough for the memory of a machine, and few enough that a bound of `usize::MAX` keys costs 8 MB.
+/// The maximum number of shards: enough for the memory of a machine. With a bound of `usize::MAX`
+/// keys they take 8 MB.
 const MAX_SHARDS: usize = 65_536;
 
-/// The keys of a full shard, about: this many are hashed again at once when its index grows. With
-/// fewer, a store of some thousand callers would consist mostly of shards, and not fit the cache.
+/// The approximate number of keys in a full shard: this many are hashed again at once when its
+/// index grows. With fewer, a store of some thousand callers would consist mostly of shards, and
+/// not fit the cache.
 const KEYS_PER_SHARD: usize = 4_096;
 
 pub(crate) struct MemoryStore {
@@ -62,7 +64,8 @@ pub(crate) struct MemoryStore {
     cursor: AtomicUsize,
 }
 
-/// On cache lines of its own: a thread that takes one lock does not disturb those at the next.
+/// A part of the keys behind a lock, aligned to a cache line: locking one shard does not slow down
+/// its neighbours.
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
@@ -71,15 +74,14 @@ struct Shard {
     next_expiry: AtomicU64,
 }
 
-/// The result of the straight path, which [`MemoryStore::take_known`] is.
+/// The result of the straight path, [`MemoryStore::take_known`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// The unit is taken.
     Admitted,
     /// No unit is left.
     Refused(Outcome),
-    /// The call takes the long way, [`MemoryStore::decide`]: the key is new, or the policy has
-    /// several tiers.
+    /// The call needs [`MemoryStore::decide`]: the key is new, or the policy has several tiers.
     Skipped,
 }
 
@@ -100,10 +102,11 @@ impl MemoryStore {
         }
     }
 
-    /// Takes one unit of a known key, or refuses it, under a valid policy that no override changes.
+    /// Takes one unit of a key that is stored, or refuses it, under a valid policy that no override
+    /// changes.
     ///
-    /// The straight path of [`decide`](Self::decide), on which most calls are decided: the state and
-    /// the numbers of a refusal are the same, and an admission builds no outcome.
+    /// This is the straight path of [`decide`](Self::decide), on which most calls are decided. The
+    /// state and the numbers of a refusal are the same; an admission builds no outcome.
     #[inline]
     pub(crate) fn take_known(&self, key: KeyRef<'_>, policy: &Policy) -> Taken {
         let lookup = self.hasher.lookup(key);
@@ -256,7 +259,7 @@ impl MemoryStore {
         report_keys(Usage::default(), removed.total());
     }
 
-    /// Returns the units of a call to its key, as far as they still count.
+    /// Refunds the units of a call to its key, as far as they still count.
     pub(crate) fn refund(&self, key: KeyRef<'_>, refund: Refund<'_>) {
         let lookup = self.hasher.lookup(key);
         if let Some(entry) = self.shard(&lookup).lock().find_mut(&lookup) {

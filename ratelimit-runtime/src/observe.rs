@@ -48,9 +48,9 @@ pub(crate) struct Audience {
 
 /// Runs `future` and returns, with its output, the answers of all checks inside it, in their order.
 ///
-/// An annotated function returns its own type; an observer around it learns how much is left. Checks
-/// by hand are observed as well, tasks that the future spawns are not. An observer around this one
-/// receives the same answers.
+/// It makes the remaining quota available around annotated functions, which return only their own
+/// type. Checks by hand are observed as well; tasks that the future spawns are not. An observer
+/// around this one receives the same answers.
 ///
 /// All answers are kept until the future is ready. Around a stream that is served for hours, observe
 /// the parts that handle one message each.
@@ -76,9 +76,10 @@ pub fn observe<F: Future>(
     Observe::new(future, None)
 }
 
-/// Does the same for an audience: it returns only the answers about the audience's caller, and for each
-/// policy only the latest, in the position of the first. There are at most as many as policies, however
-/// many calls a client causes. Inside an observer of all answers, it keeps all.
+/// Does the same for an audience: it returns only the answers about the audience's caller. Of each
+/// policy it returns only the latest, in the position of the first. So their number is bounded by
+/// that of the policies, however many calls a client causes. Inside an observer of all answers, all
+/// are kept.
 #[cfg(any(feature = "tower", feature = "actix"))]
 pub(crate) fn observe_for<F: Future>(
     audience: Audience,

@@ -162,15 +162,16 @@ impl Policy {
         self
     }
 
-    /// Sets the size of a [`token_bucket`](Self::token_bucket) with one tier, in tokens; the threshold
-    /// by default. A caller can take this many tokens at once after a pause.
+    /// Sets the size of a [`token_bucket`](Self::token_bucket), in tokens; the threshold by
+    /// default. A caller can take this many tokens at once after a pause. A burst is invalid with
+    /// several tiers, and with other algorithms.
     #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
         self.burst = Some(burst);
         self
     }
 
-    /// Returns the size of the bucket in tokens, if it is not the threshold.
+    /// Returns the size of the bucket in tokens, if [`burst`](Self::burst) has set one.
     #[must_use]
     pub const fn explicit_burst(&self) -> Option<u32> {
         self.burst
@@ -178,9 +179,9 @@ impl Policy {
 
     /// Records refused calls as well: a caller that does not stop stays refused.
     ///
-    /// A sliding window or counter counts the units of a refused call like those of an admitted one,
-    /// up to the threshold. A token bucket loses its tokens. The wait of a refusal includes this. It
-    /// is a fault of a fixed window.
+    /// A sliding window or counter counts the units of a refused call like those of an admitted
+    /// one, up to the threshold. A token bucket loses its tokens. The wait of a refusal includes
+    /// this. A fixed window with it is invalid.
     ///
     /// ```
     /// # use std::time::Duration;

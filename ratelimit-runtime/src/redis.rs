@@ -67,7 +67,7 @@ impl RedisBackend {
         }
     }
 
-    /// Decides a request. A refusal from the deny cache needs a wait longer than `max_wait`.
+    /// Decides a request. The deny cache answers only with a wait longer than `max_wait`.
     pub(crate) async fn decide(
         &self,
         key: &Key,
@@ -142,7 +142,8 @@ impl RedisBackend {
         }
     }
 
-    /// Awaits a change after which Redis may admit calls that it has refused before.
+    /// Awaits a reset or refund, and removes the key's refusals from the deny cache before and
+    /// after it.
     async fn invalidating(
         &self,
         key: &Key,
@@ -165,7 +166,7 @@ impl RedisBackend {
         self.hashes.fields(&self.client, key, self.deadline).await
     }
 
-    /// Sets a field of a hash, or removes it without a value.
+    /// Sets a field of a hash; removes the field if `value` is `None`.
     #[cfg(feature = "overrides")]
     pub(crate) async fn set_field(
         &self,

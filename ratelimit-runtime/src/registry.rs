@@ -65,7 +65,7 @@ impl RegisteredPolicy {
         self.policy.name()
     }
 
-    /// Returns the source file, as the compiler was given it.
+    /// Returns the source file, with the path that was passed to the compiler.
     #[must_use]
     pub fn file(&self) -> &'static str {
         self.site.declaration.file

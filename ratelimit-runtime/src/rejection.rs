@@ -6,9 +6,9 @@ use crate::error::RateLimitError;
 
 /// A return type that can carry a refusal.
 ///
-/// Every `Result<T, E>` with `E: From<RateLimitError>` implements it. Such errors are your own types
-/// with that impl, `anyhow::Error` and `Box<dyn Error + Send + Sync>`. With the frameworks' features
-/// `StatusCode` and `(StatusCode, String)` are as well.
+/// Every `Result<T, E>` with `E: From<RateLimitError>` implements it. Such errors are
+/// `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and your own types with that impl. The
+/// frameworks' features add `StatusCode` and `(StatusCode, String)`.
 ///
 /// For any other return type write [`fallible`](macro@crate::rate_limit#fallible), or implement this
 /// trait for a type of your own:

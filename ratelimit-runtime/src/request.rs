@@ -68,8 +68,8 @@ pub(crate) struct Outcome {
     pub(crate) more: Micros,
     /// The time until the full quota is back.
     pub(crate) reset: Micros,
-    /// The time until the state in memory is worth no more than an absent one: `reset`, or longer
-    /// while it counts for other policies too.
+    /// The time until the state in memory decides like an absent one: `reset`, or longer while it
+    /// counts for other policies too.
     pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
@@ -95,7 +95,7 @@ pub(crate) enum Charged {
 }
 
 impl Charged {
-    /// Returns the number that stands for it in a script's arguments, 0 for nothing.
+    /// Returns its number in a script's arguments, 0 for nothing.
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -119,8 +119,8 @@ pub enum DecidedBy {
     DenyCache,
     /// The memory store of this process, in place of Redis: [`OnStoreError::Local`].
     Fallback,
-    /// None: Redis failed, or memory was full. The call passed uncounted ([`OnStoreError::Allow`]) or
-    /// was unavailable ([`OnStoreError::Deny`]).
+    /// No store: Redis failed, or memory was full. The call passed uncounted
+    /// ([`OnStoreError::Allow`]) or was unavailable ([`OnStoreError::Deny`]).
     Nobody,
     /// The limiter itself: the policy is invalid, or can never admit the call.
     Limiter,
@@ -186,7 +186,7 @@ impl Outcome {
     }
 }
 
-/// The answer to a call that the store cannot decide in time.
+/// The answer to a call that Redis cannot decide in time, or for which memory is full.
 ///
 /// A key with a value of another type is no outage. Such a call always fails with
 /// [`UnavailableReason::WrongType`](crate::UnavailableReason::WrongType), and the value is not
@@ -194,7 +194,8 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnStoreError {
-    /// The memory store decides, for this process alone, until Redis is back.
+    /// The memory store decides, for this process alone, until Redis is back. A call for which
+    /// memory has no room fails as with [`Deny`](Self::Deny).
     #[default]
     Local,
     /// The call fails with [`RateLimitError::Unavailable`](crate::RateLimitError::Unavailable).

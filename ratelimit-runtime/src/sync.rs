@@ -1,8 +1,8 @@
 //! Locks and atomics: those of the standard library, or loom's for the tests of all schedules
 //! (`ci/schedules`).
 //!
-//! Loom runs a test once for each order in which threads can meet, and for each value that an atomic can
-//! have for a thread.
+//! Loom runs a test once for each interleaving of its threads, and for each value that a thread can
+//! read from an atomic.
 //!
 //! Floor 1: imports nothing of this crate. Every room above may import it.
 

@@ -21,24 +21,25 @@ use crate::{
     request::{DecidedBy, Outcome},
 };
 
-/// The start of a check, if anyone measures it.
+/// The start of a check, if its duration is recorded.
 #[derive(Clone, Copy)]
 pub(crate) struct Timer {
-    /// `false` if nothing of the limiter is recorded.
+    /// `false` if the limiter's decisions are not recorded: see
+    /// [`LimiterBuilder::instrument`](crate::LimiterBuilder::instrument).
     is_enabled: bool,
     start: Option<Instant>,
 }
 
 impl Timer {
-    /// Starts, if a subscriber or the stats want this check's timing and outcome. Otherwise it costs
-    /// one load of an atomic.
+    /// Starts a timer if the check's timing and outcome are read: events at debug or the stats are
+    /// enabled. Otherwise the clock is not read.
     #[inline]
     pub(crate) fn start(is_enabled: bool) -> Self {
         let is_read = is_enabled && (stats::is_enabled() || tracing::enabled!(Level::DEBUG));
         Self { is_enabled, start: is_read.then(Instant::now) }
     }
 
-    /// Returns `true` if anyone reads more of an admitted call than that it was admitted.
+    /// Returns `true` if more than the admission is read of an admitted call.
     #[inline]
     pub(crate) fn is_running(self) -> bool {
         self.start.is_some()
@@ -91,7 +92,7 @@ impl Timer {
     }
 }
 
-/// The answer to a call, as operators count it.
+/// The answer to a call, as stats, metrics and events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verdict {

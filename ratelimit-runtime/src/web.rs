@@ -1,14 +1,15 @@
-//! The caller of a request, and the headers and refusals of its response, in the frameworks that people
-//! use.
+//! The caller of a request, and the headers and refusals of its response, for axum, tower, tonic
+//! and actix-web.
 //!
 //! Only this module names a framework. Each has a feature of its name.
 //!
 //! - [`Identity`] finds the caller in a request: the peer's address, the client's address behind
 //!   trusted proxies ([`ClientAddress`]), a header, an authenticated principal, or a function. A
-//!   middleware sets it as the ambient caller, for which annotated functions without a `key` count.
+//!   middleware sets it as the [ambient caller](crate::caller::scope), under which annotated
+//!   functions without a `key` are counted.
 //! - [`HeaderSyntax`] makes the headers with the remaining quota, on admitted responses too.
-//! - [`Refusal`] makes the response to a request that is not served: 429 with `Retry-After` if a limit
-//!   is reached, 503 if the store could not decide.
+//! - [`Refusal`] makes the response to a request that is not served. It is 429 with `Retry-After`
+//!   if a limit is reached, and 503 if the store could not decide.
 #![cfg_attr(
     feature = "tower",
     doc = "- [`tower`] has layers that set the caller, and limits in front of a service."

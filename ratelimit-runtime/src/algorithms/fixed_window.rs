@@ -19,7 +19,8 @@ use crate::{
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Window {
     period: Micros,
-    /// The time from which on it counts; 0 if that is the first call of the state.
+    /// The time from which the window counts units; 0 if it has counted since the state's first
+    /// call.
     since: Timestamp,
     start: Timestamp,
     units: u32,
@@ -92,8 +93,8 @@ impl Count for Window {
         self.period == other.period
     }
 
-    /// The fullest of the others, open since its start, or since the last write if that start is
-    /// too long ago.
+    /// Returns the window with the units of the fullest other one. It opens at that one's start, or
+    /// at the last write if it would be over by now otherwise.
     fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self {
         let is_open = |start: Timestamp| now < start + self.period;
         let open = others.iter().filter(|window| window.units > 0).filter_map(|window| {

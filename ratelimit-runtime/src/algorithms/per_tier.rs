@@ -11,7 +11,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The most counts of other policies that are kept. The ones that decided longest ago go first.
+/// The maximum number of kept counts of other policies. Those that decided longest ago are dropped
+/// first.
 const MAX_OTHERS: usize = 8;
 
 /// The count of one tier.
@@ -31,8 +32,8 @@ pub(crate) trait Count: Copy {
     /// Returns `true` if both count the same units.
     fn is_same(&self, other: &Self) -> bool;
 
-    /// Returns this new count with at least the units that it would have counted, as far as the
-    /// others record them. It counts since `now`.
+    /// Returns this new count with the units that the other counts record for its period, rounded
+    /// up. It counts calls itself from `now` on.
     fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self;
 
     /// Moves the counts to `now`. Returns `true` if the clock had stepped back behind them.
@@ -47,8 +48,8 @@ pub(crate) trait Count: Copy {
         request: Request<'_>,
     ) -> (Outcome, bool);
 
-    /// Returns units that were taken at `at` if this count, last written at `written`, still
-    /// contains them.
+    /// Refunds `cost` units that were taken at `at`, if this count, last written at `written`,
+    /// still contains them.
     fn refund(&mut self, written: Timestamp, cost: u32, at: Timestamp);
 }
 
@@ -237,7 +238,7 @@ impl<C: Count> Working<C> {
         (outcome, request.op == Op::Take && (is_changed || ahead || is_new))
     }
 
-    /// Returns the units of a call, unless the state has begun anew since.
+    /// Refunds the units of a call, unless the state was emptied since.
     fn refund(&mut self, refund: Refund<'_>) {
         let Refund { cost, mark, .. } = refund;
         if self.header.generation.charged() == mark.charged {
@@ -247,9 +248,9 @@ impl<C: Count> Working<C> {
         }
     }
 
-    /// Moves the counts of the policy's tiers to the front, in their order, followed by those of
-    /// the policy in the source if an override decides. Returns `true` if any of them is new: a
-    /// policy counts from its first call on, also if that is refused.
+    /// Moves the counts of the policy's tiers to the front, in their order. If an override decides,
+    /// those of the policy in the source follow. Returns `true` if any of them is new: a policy
+    /// counts from its first call on, also if that is refused.
     #[inline]
     fn align(&mut self, now: Timestamp, request: Request<'_>) -> bool {
         !is_aligned(&self.counts, now, request) && self.realign(now, request)

@@ -17,14 +17,15 @@ use crate::{
 /// Two adjacent windows of one tier, each of which starts at a multiple of the period. The state
 /// was last written in the later one.
 ///
-/// Invariant: `current` is at least the units recorded in the later window, and both together are at
-/// least those in both, as far as the state goes back. Whichever policy decides, every counter of
-/// the state counts the units.
+/// Invariant: every counter of the state counts all units, whichever policy decides. `current` is
+/// at least the units recorded in the later window. `previous + current` is at least those recorded
+/// in both, as far back as the state goes.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Counter {
     period: Micros,
-    /// The time from which on it counts; 0 if that is the first call of the state.
+    /// The time from which the windows count units; 0 if they have counted since the state's first
+    /// call.
     since: Timestamp,
     previous: u32,
     current: u32,
@@ -234,7 +235,8 @@ impl Position {
         position
     }
 
-    /// Returns the units that have weight: with more, products would not be exact.
+    /// Returns the units that are weighted, fewer than `units` if their product with the ticks of a
+    /// period would exceed 2^53.
     #[inline]
     fn weighing(self, units: u32) -> u64 {
         if units <= self.threshold {

@@ -14,7 +14,7 @@ use crate::{
 /// The time of each unit; never more units than the largest threshold.
 ///
 /// Invariant: the newest units are kept, up to the largest threshold of all policies that have
-/// written to the log. None of them misses a unit that it counts.
+/// written to the log. No unit that one of them counts is missing.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum Log {
     Plain(Timestamps),
@@ -37,7 +37,7 @@ const fn bytes_with_ids(ids: usize) -> usize {
     size_of::<(Timestamps, Vec<ChargedId>)>() + ids * size_of::<ChargedId>()
 }
 
-/// The log as a decision sees it, including the call's own units once they are recorded.
+/// The log during a decision, including the call's own units once they are recorded.
 struct View<'a> {
     ring: Ring<'a>,
     now: Timestamp,

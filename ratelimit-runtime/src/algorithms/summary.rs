@@ -1,11 +1,11 @@
-//! From the numbers of every tier to the outcome of the call.
+//! The outcome of a call, from the numbers of every tier.
 
 use crate::{
     request::{DecidedBy, Mark, Outcome},
     time::Micros,
 };
 
-/// The outcome so far, while the tiers are gone through.
+/// The outcome so far, while tiers are added.
 pub(super) struct Summary {
     admitted: bool,
     chosen: Option<Chosen>,
@@ -25,8 +25,8 @@ impl Summary {
         Self { admitted, chosen: None, reset: Micros::ZERO }
     }
 
-    /// Adds a tier, full again after `reset`, with `left` units in it. Admitted: it has more than
-    /// `left` after `wait`. Refused: it admits the call after `wait`.
+    /// Adds a tier with `left` units, whose full quota is back after `reset`. Admitted: more than
+    /// `left` units are available after `wait`. Refused: the tier admits the call after `wait`.
     #[inline]
     pub(super) fn add_tier(&mut self, index: u8, reset: Micros, left: u32, wait: Micros) {
         self.reset = self.reset.max(reset);

@@ -34,7 +34,7 @@ pub(crate) struct Bounds(u8);
 /// The largest capacity: more than any threshold of a log, and a number of 20 bits.
 const MAX_CAPACITY: usize = (1 << 20) - 1;
 
-/// The timestamps in the room of a pointer to others.
+/// The number of timestamps that are stored without a heap buffer.
 const INLINE: usize = 3;
 
 impl Bounds {

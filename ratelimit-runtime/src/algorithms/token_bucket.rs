@@ -20,14 +20,15 @@ use crate::{
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct Level {
     bucket: BucketRate,
-    /// The time from which on it counts; 0 if that is the first call of the state.
+    /// The time from which the bucket counts units; 0 if it has counted since the state's first
+    /// call.
     since: Timestamp,
     /// The content of the bucket, in parts of a token.
     parts: u64,
 }
 
-/// The numbers of a level, each with a part of the burst above it: a token has fewer than 2^48
-/// parts, a bucket fewer than 2^56, and 2^56 microseconds are two thousand years.
+/// The numbers of a level, with the burst split over their unused high bits. A token has fewer than
+/// 2^48 parts and a bucket fewer than 2^56; 2^56 microseconds are two thousand years.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct PackedLevel {
@@ -37,7 +38,7 @@ pub(crate) struct PackedLevel {
     refill: PackedUnits,
 }
 
-/// The bits of a number below a part of the burst.
+/// The low bits of a word, below its share of the burst.
 const LOW_48: u64 = (1 << 48) - 1;
 const LOW_56: u64 = (1 << 56) - 1;
 

@@ -36,8 +36,8 @@ fn leak(name: Cow<'static, str>) -> &'static str {
 
 /// Returns the names for functions of these paths and modules, in source order.
 ///
-/// A type in which a macro wraps a function is left out, unless two functions would have one name.
-/// Functions of one path, as in two blocks of one function, are numbered.
+/// A type that a macro generated around a function is left out, unless two functions would then
+/// have one name. Functions of one path, as in two blocks of one function, are numbered.
 fn unique(functions: Vec<(Cow<'static, str>, &str)>) -> Vec<Cow<'static, str>> {
     let mut times = HashMap::new();
     let short = |(path, module): &(Cow<'static, str>, &str)| match wrapper(path, module) {
@@ -64,8 +64,8 @@ fn unique(functions: Vec<(Cow<'static, str>, &str)>) -> Vec<Cow<'static, str>> {
         .collect()
 }
 
-/// The path of the function in whose body the item of this path is declared. Bodies are no part of
-/// it: that of an `async fn` is a closure.
+/// Returns the path of the function whose body declares the item at `inner`. The closure that is
+/// the body of an `async fn` is left out.
 pub(super) fn enclosing_function(inner: &'static str) -> Cow<'static, str> {
     const BODY: &str = "::{{closure}}";
     let function = inner.rsplit_once("::").map_or(inner, |(function, _)| function);
@@ -73,9 +73,9 @@ pub(super) fn enclosing_function(inner: &'static str) -> Cow<'static, str> {
     if function.contains(BODY) { function.replace(BODY, "").into() } else { function.into() }
 }
 
-/// The type that a macro has made of a function, and whose path is the function's: of the same name,
-/// with the function in one of its methods (`<app::greet as Route>::register::greet`), or as one
-/// (`app::greet::greet`).
+/// Returns the path of the type that a macro generated for a function, if both have one name. The
+/// function is declared in one of the type's methods (`<app::greet as Route>::register::greet`), or
+/// is one (`app::greet::greet`).
 fn wrapper<'a>(path: &'a str, module: &str) -> Option<&'a str> {
     let (around, function) = path.rsplit_once("::")?;
     let wrapper = match around.strip_prefix('<') {

@@ -73,7 +73,7 @@ impl fmt::Debug for ConnectError {
 
 impl Error for ConnectError {}
 
-/// [`install`](crate::install) was called a second time in this process.
+/// The error of a second call of [`install`](crate::install) in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlreadyInstalled;
 

@@ -2,7 +2,8 @@
 
 use std::{error::Error, fmt};
 
-/// The error of a check that the store could not decide.
+/// The error of a check, reset or refund that the store could not carry out;
+/// [`reason`](Self::reason) is the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     policy: &'static str,
@@ -46,15 +47,16 @@ pub enum UnavailableReason {
     /// The key's value has another type, because something else writes under the limiter's prefix.
     /// The value stays unchanged.
     WrongType,
-    /// The store in memory has no room for the call: it is full, or the limit has used up its share of
-    /// it, see [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys) and
+    /// The store in memory has no room for the call: it is full, or the limit has used up its
+    /// share. See [`LimiterBuilder::max_keys`](crate::LimiterBuilder::max_keys) and
     /// [`max_bytes`](crate::LimiterBuilder::max_bytes).
     StoreFull,
     /// Redis is a replica, perhaps since a failover, and does not accept writes. The limiter
     /// reconnects.
     ReadOnly,
     /// Redis is not ready: it loads its data, has lost its primary or its cluster, or runs another
-    /// client's script; or the nodes of a cluster do not agree on the key's slot yet.
+    /// client's script. In a cluster, it may also be that the nodes do not agree on the key's slot
+    /// yet.
     NotReady,
     /// Redis refuses writes: it is out of memory, cannot save, or has too few replicas.
     RefusesWrites,

@@ -1,4 +1,4 @@
-//! The backend of a limiter: the one place that tells memory from Redis.
+//! The backend of a limiter: the one place that distinguishes memory and Redis.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     request::{OnStoreError, Outcome, Refund, Request},
 };
 
-/// The place where calls are counted, and what a call gets if it cannot decide.
+/// The store of a limiter, and the answer to calls that it cannot decide.
 pub(crate) struct Backend {
     store: Store,
     /// The start of every key on Redis.

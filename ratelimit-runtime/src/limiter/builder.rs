@@ -30,7 +30,24 @@ const MAX_DENY_CACHE: usize = 1 << 20;
 /// The name of a URL in errors, if it is an argument.
 const URL_ARGUMENT: &str = "rate limit store URL";
 
-/// The settings of a [`Limiter`].
+/// The settings of a [`Limiter`], and its constructors.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Limiter, OnStoreError};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ratelimit_runtime::ConnectError> {
+/// let limiter = Limiter::builder()
+///     .prefix("shop:")
+///     .deadline(Duration::from_millis(50))
+///     .on_store_error(OnStoreError::Deny)
+///     .connect("memory://")
+///     .await?;
+/// assert!(limiter.is_in_memory());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `in_memory`, `connect` or the like builds the limiter"]
 pub struct LimiterBuilder {
@@ -69,8 +86,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets if this limiter's decisions are recorded as events, metrics and stats; `true` by default.
-    /// Turn it off for calls that do not belong to the service, such as those of a trial page.
+    /// Enables or disables events, metrics and stats of this limiter's decisions; enabled by
+    /// default. Disable them for calls that do not belong to the service, such as those of a trial
+    /// page.
     pub fn instrument(mut self, is_instrumented: bool) -> Self {
         self.is_instrumented = is_instrumented;
         self
@@ -84,49 +102,50 @@ impl LimiterBuilder {
     }
 
     /// Sets the answer of a call that Redis cannot decide within the deadline, and of one for which
-    /// memory is [full](Self::max_keys); [`OnStoreError::Local`] by default. A call may have an answer
-    /// of its own, by `on_store_error` in the attribute.
+    /// memory is [full](Self::max_keys); [`OnStoreError::Local`] by default. The argument
+    /// `on_store_error` of the attribute and
+    /// [`Check::on_store_error`](crate::Check::on_store_error) set it for single calls.
     ///
-    /// After five consecutive failures a circuit breaker opens: calls fall back at once, and one probe
-    /// at a time is sent, first after 100 ms, then at least every second.
+    /// After five consecutive failures a circuit breaker opens, and calls get this answer at once.
+    /// One probe at a time is sent: the first after 100 ms, then at least one a second.
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.settings.on_store_error = on_store_error;
         self
     }
 
-    /// Sets the number of callers in the deny cache, which repeats refusals of Redis without a command
-    /// until the call could be admitted; 16 384 by default, 0 for none, at most 1 048 576. Each takes
-    /// at most 1 KiB and the length of its key.
+    /// Sets the number of callers in the deny cache; 16 384 by default, at most 1 048 576, 0 for none.
+    /// The cache repeats refusals of Redis without a command until the call could be admitted. Each
+    /// caller takes at most 1 KiB and the length of its key.
     ///
-    /// For each of these callers a process sends at most one command a second, one more at each end of
-    /// a wait, and one for each admitted call, whatever the costs. The page
-    /// [`guide::capacity`](crate::guide::capacity#an-exhausted-caller) lists the calls that are sent each
-    /// time.
+    /// For each of these callers a process sends at most one command a second, whatever the costs.
+    /// In addition it sends one at each end of a wait, and one for each admitted call. The page
+    /// [`guide::capacity`](crate::guide::capacity#an-exhausted-caller) lists the calls that are
+    /// sent each time.
     pub fn deny_cache(mut self, entries: usize) -> Self {
         self.settings.deny_cache = entries.min(MAX_DENY_CACHE);
         self
     }
 
-    /// Sets the age at which one call revalidates a cached refusal on Redis, so that a reset or refund
-    /// by another process takes effect; 1 s by default, at most one year.
+    /// Sets the age at which one call revalidates a cached refusal on Redis; 1 s by default, at
+    /// most one year. A reset or refund by another process takes effect then.
     pub fn deny_cache_ttl(mut self, ttl: Duration) -> Self {
         self.settings.deny_cache_ttl = ttl.min(LONGEST);
         self
     }
 
     /// Sets the maximum number of keys in this process's memory, each for one policy and caller;
-    /// 1 000 000 by default. `usize::MAX` is no bound. On Redis the setting bounds the memory in which
-    /// [`OnStoreError::Local`] counts.
+    /// 1 000 000 by default. `usize::MAX` removes the bound. On Redis the setting bounds the memory
+    /// in which [`OnStoreError::Local`] counts.
     ///
-    /// Keys whose quota is back in full are evicted as new ones arrive, and no other key ever is. While
-    /// memory is full, known callers are counted on. A new caller gets the answer of
-    /// [`on_store_error`](Self::on_store_error): [`OnStoreError::Allow`] lets it pass uncounted, otherwise
-    /// its error is [`Unavailable`](crate::Unavailable) with
+    /// Keys whose quota is back in full are evicted as new ones arrive, and no other key ever is.
+    /// While memory is full, callers that have a key are still counted. A new caller gets the
+    /// answer of [`on_store_error`](Self::on_store_error): [`OnStoreError::Allow`] lets it pass
+    /// uncounted, otherwise its error is [`Unavailable`](crate::Unavailable) with
     /// [`StoreFull`](crate::UnavailableReason::StoreFull).
     ///
-    /// **Shares.** A limit, named by its policy, takes a new key only while it has at most three times
-    /// as many as are free. One limit alone fills three quarters of the memory. Of `n` flooded limits
-    /// each fills `3 / (3n + 1)`. Every other limit finds room.
+    /// **Shares.** A limit takes a new key only while its own keys are at most three times the free
+    /// ones. All policies of one name are one limit. One limit alone fills three quarters of the
+    /// memory. Of `n` flooded limits each fills `3 / (3n + 1)`. Every other limit finds room.
     ///
     /// A call that finds memory full searches at most about 260 000 keys for expired ones, which takes
     /// up to some milliseconds. The next call continues where it stopped.
@@ -155,14 +174,13 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the maximum number of bytes that keys take in this process's memory; 256 MiB by default.
-    /// `usize::MAX` is no bound.
+    /// Sets the maximum number of bytes that keys take in this process's memory; 256 MiB by
+    /// default. `usize::MAX` removes the bound.
     ///
-    /// A key takes some 94 bytes, and a caller of more than 16 bytes its length. A sliding window keeps
-    /// three times in place and adds 8 bytes for each further unit: a threshold of 1 000 takes up to
-    /// 8 kB for each caller. Limits have shares of the bytes as of the keys, see
-    /// [`max_keys`](Self::max_keys). A known caller finds memory full as well if its window would grow
-    /// beyond them.
+    /// A key takes some 94 bytes; a caller of more than 16 bytes adds its length. A sliding window
+    /// adds 8 bytes for each unit after the third: a threshold of 1 000 takes up to 8 kB for each
+    /// caller. Limits share the bytes as they share the keys, see [`max_keys`](Self::max_keys). A
+    /// caller that has a key is affected as well if its window would grow beyond the bound.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.max_bytes = max_bytes;
         self
@@ -231,7 +249,7 @@ impl LimiterBuilder {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime, unless the URL is `memory://`.
     pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
         let store = match is_memory(url) {
             Ok(true) => Ok(self.memory()),
@@ -245,13 +263,14 @@ impl LimiterBuilder {
         Ok(self.build(store.map_err(failed)?))
     }
 
-    /// Builds a limiter on a connection of your own, of version 1 of the `redis` crate: one that its
-    /// clones share, such as `MultiplexedConnection`, `ConnectionManager` or `ClusterConnection`.
+    /// Builds a limiter on a connection of your own, of version 1 of the `redis` crate. All clones
+    /// of it must share one connection, as those of `MultiplexedConnection`, `ConnectionManager`
+    /// and `ClusterConnection` do.
     ///
-    /// The limiter sends `EVALSHA`, `EVAL` and `UNLINK`. Its deadline and its circuit breaker apply;
-    /// the connection itself has to reconnect. Turn its retries off: a client that sends a command
-    /// again after a timeout, as `ClusterConnection` does unless its `retries` are 0, may charge a call
-    /// twice.
+    /// The limiter sends `EVALSHA`, `EVAL` and `UNLINK`. Its deadline and its circuit breaker
+    /// apply; the connection itself has to reconnect. Turn its retries off: a client that sends a
+    /// command again after a timeout may charge a call twice. `ClusterConnection` does so unless
+    /// its `retries` are 0.
     ///
     /// ```no_run
     /// use ratelimit_runtime::Limiter;

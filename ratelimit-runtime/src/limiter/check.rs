@@ -1,4 +1,4 @@
-//! The one description of a call, which the attribute, a check by hand, a gate and a page fill in.
+//! The one description of a call, built by the attribute, a check by hand, a gate or the dashboard.
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -43,7 +43,7 @@ pub struct Check<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) policy: &'a Policy,
     pub(super) caller: Cow<'a, Caller>,
-    /// The caller that observers see with the answer, if it is not the one who is counted.
+    /// The caller that is recorded for observers, if it is not the one that is counted.
     pub(super) observed_as: Option<Cow<'a, Caller>>,
     pub(super) options: Options,
 }
@@ -126,21 +126,21 @@ impl<'a> Check<'a> {
     /// if the wait exceeds what is left of `max_wait`. Dropping the future while it waits costs
     /// nothing. A peek never waits.
     ///
-    /// Under [`count_rejected`](Policy::count_rejected) one refusal is recorded, when the call gives
-    /// up. [Overrides](crate::Overrides) reach a waiting call at once.
+    /// Under [`count_rejected`](Policy::count_rejected) one refusal is recorded, at the end of the
+    /// wait. [Overrides](crate::Overrides) reach a waiting call at once.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.options.max_wait = max_wait;
         self
     }
 
-    /// Sets the answer for a call that the store cannot decide in time; by default the limiter's own
-    /// [setting](crate::LimiterBuilder::on_store_error).
+    /// Sets the answer for a call that the store cannot decide in time or has no room for; by
+    /// default the limiter's own [setting](crate::LimiterBuilder::on_store_error).
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.options.on_store_error = Some(on_store_error);
         self
     }
 
-    /// Sets the caller that observers see with the answer.
+    /// Sets the caller that is recorded for observers.
     #[cfg(feature = "tower")]
     pub(crate) fn observed_as(mut self, caller: Caller) -> Self {
         self.observed_as = Some(Cow::Owned(caller));

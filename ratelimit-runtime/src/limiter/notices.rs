@@ -1,4 +1,4 @@
-//! Logs that every call of a limit would repeat, bounded for each limit.
+//! Log entries that every call of a limit would repeat. Their number is bounded for each limit.
 
 use std::{
     collections::HashMap,

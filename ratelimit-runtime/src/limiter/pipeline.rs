@@ -1,7 +1,7 @@
-//! The one road of a call: effective policy, validation, backend, telemetry, answer.
+//! The one path of a call: effective policy, validation, backend, telemetry, answer.
 //!
-//! [`Check::start`] is the only entry, [`Check::finish`] the only exit of a call that a store decides.
-//! [`wait`](super::wait) has the only loop.
+//! [`Check::start`] is the only entry. [`Check::finish`] is the exit of every call that a store
+//! decides, except for admissions on the straight path. [`wait`](super::wait) has the only loop.
 
 use std::{borrow::Cow, pin::Pin};
 
@@ -26,7 +26,8 @@ use crate::{
 pub enum Started<T> {
     /// The answer: calls are counted in memory.
     Ready(T),
-    /// The future, on the heap: in place it would add some kilobytes to every future that holds it.
+    /// The future, on the heap: in place it would add some kilobytes to every future that contains
+    /// it.
     Pending(Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
@@ -38,7 +39,7 @@ pub(crate) trait Admission: Sized + Send + 'static {
     fn new(decision: impl FnOnce() -> Decision) -> Self;
 }
 
-/// An annotated function learns only that its body may run.
+/// An annotated function needs only the admission: its body runs.
 impl Admission for () {
     const DETAIL: Detail = Detail::Admission;
 
@@ -72,8 +73,9 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Takes the straight path, on which most calls are decided: one unit in memory of a policy that
-    /// the compiler has validated and no override changes, and of which nobody reads the decision.
+    /// Takes the straight path, on which most calls are decided. It takes one unit in memory, under
+    /// a policy that the compiler has validated and no override changes. Nothing but the admission
+    /// is read.
     #[inline]
     fn take_known<A: Admission>(&self, effective: &Effective<'_>, timer: Timer) -> Taken {
         let is_straight = A::DETAIL == Detail::Admission
@@ -190,7 +192,8 @@ impl<'a> Check<'a> {
         self.limiter.inner.backend.decide_now(request, &self.caller, self.options)
     }
 
-    /// Records the outcome and makes the answer of it. Every check that a store decides ends here.
+    /// Records the outcome and builds the answer. Every check that a store decides ends here,
+    /// except for admissions on the straight path.
     #[inline]
     pub(super) fn finish<A: Admission>(
         &self,

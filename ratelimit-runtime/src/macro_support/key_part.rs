@@ -1,8 +1,9 @@
 //! The parts of a key, by autoref specialization.
 //!
-//! Method look-up finds the first `pick` that fits: text and integers, which need no formatter; one
-//! `Deref` further an `Option`, then a reference to one, and last everything else. None has bounds, so
-//! that [`KeyPart::push_to`] reports a value without a `Display`, at the value.
+//! Method look-up finds the first `pick` that fits. Text and integers come first, because they need
+//! no formatter. Each further `Deref` adds one kind: an `Option`, then a reference to one, and last
+//! everything else. None has bounds, so that [`KeyPart::push_to`] reports a value without a
+//! `Display`, at the value.
 
 use std::{fmt::Display, ops::Deref};
 

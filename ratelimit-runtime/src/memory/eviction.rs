@@ -1,4 +1,4 @@
-//! The eviction of expired keys: a few with every insertion, and as many as needed when the store
+//! The eviction of expired keys: a few with every insertion, and all that are needed when the store
 //! is full.
 
 use std::sync::atomic::Ordering;
@@ -13,16 +13,16 @@ use super::{
 };
 use crate::{key::KeyRef, time::Timestamp};
 
-/// The keys that each insertion scans. At most half of the list is expired if every new key scans
-/// more than two.
+/// The number of keys that each insertion scans. With more than two, at most half of the list is
+/// expired.
 const SCAN_PER_INSERT: usize = 4;
 
-/// The keys, about, that one call scans at most when the store is full, which takes some
-/// milliseconds. No key is scanned twice unless it or one of its neighbours has been called
-/// meanwhile. The next call continues where this one ends.
+/// The approximate maximum of keys that one call scans when the store is full, which takes some
+/// milliseconds. A key is scanned again only after a call to it or to one of its neighbours. The
+/// next call continues where this one ends.
 pub(super) const MAX_SCAN: usize = 1 << 18;
 
-/// An eviction takes as long as the scan of this many keys.
+/// The cost of one eviction, in scanned keys.
 const SCANS_PER_EVICTION: usize = 8;
 
 /// The result of a scan for expired keys.

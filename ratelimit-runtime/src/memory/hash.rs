@@ -39,8 +39,8 @@ impl KeyHasher {
         Lookup { key, hash: self.hash_words(key.name, key.caller, words), words }
     }
 
-    /// Returns the hash of a key. One caller of two algorithms of one name is rare: they have the
-    /// same.
+    /// Returns the hash of a key. The algorithm is left out: one caller under one name and two
+    /// algorithms is rare.
     pub(super) fn hash(&self, name: PolicyName, caller: &[u8]) -> u64 {
         self.hash_words(name, caller, words(caller))
     }

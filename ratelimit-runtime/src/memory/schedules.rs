@@ -16,12 +16,12 @@ const TAKE: Request<'_> =
 type Answer = Result<bool, UnavailableReason>;
 type Other = Box<dyn FnOnce() -> Answer>;
 
-/// A store in which one limit has room for this many keys.
+/// Returns a store in which one limit has room for this many keys.
 fn store(keys: usize) -> Arc<MemoryStore> {
     Arc::new(MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, 2))
 }
 
-/// A caller whose key is in this shard; `nth` of several.
+/// Returns the `nth` caller whose key is in this shard.
 fn caller_in(store: &MemoryStore, shard: usize, nth: usize) -> Caller {
     let is_there = |caller: &Caller| {
         let own = store.shard(&store.hasher.lookup(KeyRef::new(&POLICY, caller.parts())));

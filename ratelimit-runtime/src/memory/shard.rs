@@ -16,8 +16,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The memory of a key without heap: its entry, and its part of the index, which is at least 7/16
-/// full until it shrinks, and of the lists of blocks.
+/// The bytes of a key without heap: its entry, and its part of the index and of the lists of
+/// blocks. The index is at least 7/16 full until it shrinks.
 const KEY_BYTES: usize = size_of::<Entry>() + 13;
 
 /// The expiry of no key.
@@ -28,8 +28,8 @@ pub(super) struct ShardTable {
     pub(super) entries: BlockVec<Entry>,
     /// The position of each key in `entries`.
     pub(super) index: HashTable<u32>,
-    /// For each block of `entries`, a time before which no key in it expires. A call to a known
-    /// key does not move it, and so it may be long over.
+    /// For each block of `entries`, a time before which no key in it expires. Calls to its keys do
+    /// not update it, so it may be in the past.
     pub(super) next_expiry: Vec<Timestamp>,
     /// The position at which the next insertion starts its scan.
     pub(super) cursor: usize,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
     /// The caller's parts; up to 16 bytes are in place.
     pub(super) caller: SmallVec<[u8; 16]>,
     pub(super) state: State,
-    /// The time from which on the state is worth no more than an absent one.
+    /// The time from which the state decides like an absent one.
     pub(super) expires: Timestamp,
 }
 

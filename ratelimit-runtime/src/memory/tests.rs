@@ -19,12 +19,12 @@ fn reset(store: &MemoryStore, caller: usize) {
     store.reset(KeyRef::new(&POLICY, Caller::from(caller).parts()));
 }
 
-/// A store in which one limit has room for this many keys.
+/// Returns a store in which one limit has room for this many keys.
 fn store(keys: usize) -> MemoryStore {
     MemoryStore::new((4 * keys).div_ceil(3), usize::MAX)
 }
 
-/// A store of few shards in which one limit has room for this many keys.
+/// Returns a store of `shards` shards in which one limit has room for this many keys.
 fn store_of(shards: usize, keys: usize) -> MemoryStore {
     MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, shards)
 }

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Enforcement {
-    /// Refused calls are refused.
+    /// Calls over the limit are refused.
     On,
     /// A dry run: calls are decided, recorded and reported, but never refused.
     DryRun,

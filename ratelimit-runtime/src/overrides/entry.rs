@@ -41,10 +41,11 @@ assert_eq!(\"off\".parse::<Override>()?, Override::new().enforcement(Enforcement
 )]
 /// # History
 ///
-/// The callers' history is kept. In a sliding window, all units that are still in the log count under
-/// the new values. A fixed window stays open from its first call on. A token bucket keeps its tokens,
-/// up to the new burst. A log and a sliding counter reach back no further than the period that was in
-/// effect before: a longer one is complete once it has passed.
+/// The callers' history is kept. In a sliding window, all units that are still in the log count
+/// under the new values. A fixed window stays open from its first call on. A token bucket keeps its
+/// tokens, up to the new burst. A sliding window or counter has kept no units older than the period
+/// that was in effect before. Under a longer period, it counts in full once the longer period has
+/// passed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "an override does nothing until it is set"]
 #[non_exhaustive]
@@ -142,8 +143,8 @@ impl Override {
         Self { enforcement, ..numbers }
     }
 
-    /// Returns the policy that this override makes of the declared one. It may never admit a call:
-    /// that refuses the call, and is no fault of the override.
+    /// Returns the policy that this override makes of the declared one. A policy that can never
+    /// admit a call is no fault of the override; the call is refused.
     pub(super) fn apply(&self, declared: &Policy) -> Result<Policy, Fault> {
         if !self.changes_limits() {
             return Ok(*declared);

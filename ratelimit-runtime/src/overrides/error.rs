@@ -7,12 +7,13 @@ use crate::error::OneLine;
 use crate::error::UnavailableReason;
 use ratelimit_core::PolicyFault;
 
-/// An override that is not applied, with all overrides that came with it. Earlier ones stay in effect.
+/// The error of an override that was not applied. Overrides of the same file or change are not
+/// applied either; earlier ones stay in effect.
 ///
 /// The message names the source, the limit and the rule.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OverrideError {
-    /// The source as operators know it: a path, a variable, a key.
+    /// The source in messages: a path, a variable, a key.
     origin: Option<String>,
     limit: Option<String>,
     fault: Fault,
@@ -53,7 +54,7 @@ impl OverrideError {
         Self { origin: None, limit: Some(limit.to_owned()), fault }
     }
 
-    /// Adds the source, as operators know it.
+    /// Adds the source for the message.
     #[cfg(feature = "overrides")]
     pub(crate) fn at(self, origin: impl Into<String>) -> Self {
         Self { origin: Some(origin.into()), ..self }

@@ -13,7 +13,7 @@ use super::{
     follow::{Logged, POLL_INTERVAL, next_poll},
 };
 
-/// The largest file, in bytes: some ten thousand limits.
+/// The maximum size of a file, in bytes: some ten thousand limits.
 const LARGEST: u64 = 1 << 20;
 
 /// The pause before a changed file is read again. A file that is half written then is not applied.
@@ -25,11 +25,11 @@ impl Overrides {
     ///
     /// A change takes effect within a second, as a whole. An invalid file is ignored: the overrides
     /// before it stay in effect. Invalid and unreadable files are logged at `warn`, each fault once
-    /// until the file is right again.
+    /// until the file is valid again.
     ///
-    /// A change counts once the file reads the same twice, 200 ms apart, so that a file that is
-    /// written in pieces is not applied in between. To be sure, write another file and rename it to
-    /// this one.
+    /// A change counts once the file reads the same twice, 200 ms apart. So a file that is written
+    /// in pieces is not applied in between. To be sure, write another file and rename it to this
+    /// one.
     ///
     /// ```toml
     /// enforcement = "on"           # of all limits; "off" is the kill switch

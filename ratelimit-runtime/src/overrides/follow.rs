@@ -13,7 +13,7 @@ pub(super) async fn next_poll(overrides: &Weak<Shared>, pause: Duration) -> Opti
     overrides.upgrade().map(|shared| Overrides { shared })
 }
 
-/// Errors that were logged, each once until the source is right again.
+/// The errors that were logged, each once until the source is valid again.
 #[derive(Default)]
 pub(super) struct Logged(BTreeSet<String>);
 

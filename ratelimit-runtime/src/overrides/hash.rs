@@ -59,8 +59,8 @@ impl Overrides {
     /// An invalid value is logged at `warn`; the previous override of this limit stays in effect.
     /// While Redis does not answer, all of them stay in effect.
     ///
-    /// Each process polls two or three times a second. Its user needs `+hlen` and `+hgetall`, and
-    /// read access to this key: `%R~ratelimit:overrides`, from Redis 7 on.
+    /// Each process polls two or three times a second. Its Redis user needs `+hlen` and `+hgetall`,
+    /// and read access to this key: `%R~ratelimit:overrides`, from Redis 7 on.
     ///
     /// The future is ready after the first poll, also if Redis did not answer. The hash is followed
     /// until the last clone of the limiter and of this handle is dropped.
@@ -94,8 +94,8 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError`] if the policy of a callsite of this name would break a rule, the limiter is
-    /// in memory, or Redis does not answer within the deadline.
+    /// [`OverrideError`] if the policy of a callsite of this name would break a rule, if the
+    /// limiter is in memory, and if Redis does not answer within the deadline.
     pub async fn publish(&self, name: &str, what: &Override) -> Result<(), OverrideError> {
         validate::named(name, what)?;
         self.write(name, Some(&what.to_string())).await
@@ -157,7 +157,7 @@ impl OverridesHash {
 struct HashFollower {
     /// The fields of the latest poll. The same fields are not validated again.
     fields: Vec<(String, String)>,
-    /// The errors of each invalid field, logged once until the field is right.
+    /// The errors of each invalid field, logged once until the field is valid.
     refused: BTreeMap<String, Logged>,
     /// The reasons why Redis did not answer, logged once until it does.
     unreachable: Logged,

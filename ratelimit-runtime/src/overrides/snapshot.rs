@@ -141,8 +141,8 @@ impl Limit {
         Self { name: name.to_owned(), merged, applied, is_warned }
     }
 
-    /// Returns the policy that the override makes of the declared one, validated once for each
-    /// declared policy.
+    /// Returns the declared policy after the override; `None` if the override changes no limit, or
+    /// does not fit. Results are cached for each declared policy.
     fn apply(&self, written: &Policy) -> Option<Policy> {
         if !self.merged.changes_limits() {
             return None;
@@ -161,8 +161,8 @@ impl Limit {
         policy
     }
 
-    /// Computes the policy. An override is validated when it is set, but the values that a call
-    /// brings may still not fit it; that is logged once after each change.
+    /// Computes the policy. An override is validated when it is set, but may not fit values that
+    /// are known only at the call. This is logged once after each change.
     #[cold]
     fn compute(&self, written: &Policy) -> Option<Policy> {
         match self.merged.apply(written) {

@@ -8,7 +8,7 @@ use crate::{
     registry::{self, RegisteredPolicy},
 };
 
-/// A tier that breaks no rule, in place of one that only calls know.
+/// A tier that breaks no rule, in place of one whose values are known only at run time.
 const SOME_TIER: Tier = Tier::new(Duration::from_secs(60), 1);
 
 /// Validates the override of one limit against all callsites of this name.
@@ -22,8 +22,8 @@ pub(super) fn all(layer: &Layer) -> Result<(), OverrideError> {
     layer.limits.iter().try_for_each(|(name, what)| against(&registered, name, what))
 }
 
-/// Validates the override of one limit against those of the registered policies that have its name,
-/// or against any policy of one tier if none has.
+/// Validates the override of one limit against the registered policies of its name. Without any, it
+/// is validated against a policy of one tier with any values.
 pub(super) fn against(
     registered: &[RegisteredPolicy],
     name: &str,
@@ -64,7 +64,7 @@ impl Override {
         })
     }
 
-    /// Validates the override against a policy whose values only its calls know.
+    /// Validates the override against a policy whose values are known only at run time.
     pub(super) fn validate_dynamic(&self, declared: &Policy) -> Result<(), Fault> {
         let policy = match declared.tiers() {
             [_] => declared.with_tiers(&[SOME_TIER]),

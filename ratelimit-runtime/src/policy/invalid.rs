@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use ratelimit_core::PolicyFault;
 
-/// A policy that breaks a rule.
+/// The error of a policy that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidPolicy {
     policy: &'static str,

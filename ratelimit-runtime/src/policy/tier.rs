@@ -21,8 +21,8 @@ pub struct Tier {
 impl Tier {
     pub(super) const NONE: Self = Self { period: 0, token: 0, threshold: 0, refill: 0 };
 
-    /// Creates a tier of at most `threshold` units in any one `period`, which counts in whole
-    /// microseconds.
+    /// Creates a tier of at most `threshold` units in any one `period`. Fractions of a microsecond
+    /// are cut off.
     ///
     /// ```
     /// use std::time::Duration;
@@ -65,8 +65,8 @@ impl Tier {
         Micros::new(self.period)
     }
 
-    /// Returns the microseconds of one tick of a sliding counter: the fewest for which
-    /// `threshold * period` is exact in ticks.
+    /// Returns the length of one tick of a sliding counter in microseconds: the shortest for which
+    /// `threshold * period` in ticks is at most 2^53.
     pub(crate) fn tick(self) -> u64 {
         // Most policies need no division of 128 bits.
         if u64::from(self.threshold)

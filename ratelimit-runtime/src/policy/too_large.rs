@@ -6,7 +6,7 @@ use ratelimit_core::PolicyFault;
 
 use super::Tier;
 
-/// A call that its limit can never admit, after any wait.
+/// The error of a call that its limit can never admit, after any wait.
 ///
 /// Its cost is larger than a threshold or a burst, or a threshold or burst is 0. On a
 /// [sliding window](crate::Algorithm::SlidingWindow) one call takes at most 1 000 units.

@@ -29,7 +29,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 /// A circuit breaker: closed while there are fewer consecutive failures than
 /// [`FAILURE_THRESHOLD`]. While it is open, commands fail at once, except for one probe at a time.
 ///
-/// Each server of a cluster has its own, because a failure of one is none of the others.
+/// Each server of a cluster has its own: a failure of one does not affect calls to the others.
 pub(super) struct Breaker {
     /// The name of the server in logs and metrics.
     server: String,
@@ -86,7 +86,7 @@ impl Breaker {
         self.state().open.as_ref().map(|open| open.reason)
     }
 
-    /// Returns the number of a new probe, or none while the breaker is closed.
+    /// Starts a probe and returns its number; `None` while the breaker is closed.
     fn start_probe(&self) -> Result<Option<u64>, UnavailableReason> {
         if self.failures.load(Ordering::Relaxed) < FAILURE_THRESHOLD {
             return Ok(None);
@@ -110,8 +110,9 @@ impl Breaker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports to metrics if the breaker is closed, until the report is still true afterwards. It
-    /// takes no lock meanwhile: recorders may ask for servers themselves.
+    /// Reports to metrics if the breaker is closed, again if that changed during the report. No
+    /// lock is taken around the report: recorders may call
+    /// [`Limiter::servers`](crate::Limiter::servers).
     fn report_health(&self) {
         loop {
             let is_up = self.failure().is_none();

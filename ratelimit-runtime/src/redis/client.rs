@@ -164,8 +164,9 @@ impl RedisClient {
 
     /// Sends a command to the key's server, and waits for its reply until the deadline.
     ///
-    /// It is sent again after a failure without execution, and once after a lost connection if it is
-    /// idempotent. The breaker of each server records one result: that of the last attempt there.
+    /// Redirects are followed, and the source of an unknown script is sent. After a `READONLY`
+    /// error, or a lost connection if the command is idempotent, it is sent once more. The breaker
+    /// of each server records one result: that of the last attempt there.
     pub(super) async fn send(
         &self,
         key: &[u8],

@@ -1,8 +1,8 @@
 //! A cluster: the nodes, the slots they have, and the task that keeps both up to date.
 //!
-//! The client's own cluster connection is not used. It sends a command again after a timeout, sends
-//! `ASKING` apart from the command, and lets a call wait for a search for other nodes. A limiter must
-//! not count twice, and waits for the key's node only.
+//! The client's own cluster connection is not used. It sends a command again after a timeout, and
+//! `ASKING` apart from the command. Its calls wait while it searches for other nodes. A limiter
+//! must not count twice, and waits for the key's node only.
 
 pub(super) mod slot;
 mod slot_map;
@@ -98,8 +98,8 @@ impl Cluster {
         node
     }
 
-    /// Returns the number and the node of the address in a redirect of the node `from`. Without a
-    /// host it is that of `from`.
+    /// Returns the node at the address that a redirect of the node `from` names, and its number. An
+    /// address without a host has the host of `from`.
     pub(super) fn node_at(&self, address: &Address, from: &Node) -> (u16, Arc<Node>) {
         let mut address = address.clone();
         if address.host.is_empty() {

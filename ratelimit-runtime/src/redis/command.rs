@@ -19,8 +19,8 @@ use super::{
 };
 use crate::error::UnavailableReason;
 
-/// The future of a command's reply. Once the command is sent its result is recorded in any case: when
-/// the future is dropped, a task awaits the reply in its place, until the deadline.
+/// The future of a command's reply. Once the command is sent, its result is always recorded. If the
+/// future is dropped, a task awaits the reply in its place until the deadline.
 pub(super) struct CommandFuture {
     node: Arc<Node>,
     is_sent: Arc<AtomicBool>,

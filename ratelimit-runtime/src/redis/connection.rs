@@ -1,7 +1,8 @@
 //! One multiplexed connection, shared by all calls, which reconnects by itself.
 //!
-//! A task connects, one attempt at a time, with pauses between failed ones, and again as soon as the
-//! connection ends. Calls use the current handle. No command is sent twice.
+//! A task connects, one attempt at a time, with pauses between failed ones, and again as soon as
+//! the connection ends. Calls use the current handle. The connection itself never sends a command
+//! again.
 
 use std::{
     sync::{

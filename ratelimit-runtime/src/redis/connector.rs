@@ -22,7 +22,7 @@ use crate::error::ConnectFault;
 /// The timeout of connecting to a server, with name resolution and handshake.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The timeout of asking Sentinels for the primary, long enough for a stopped one among them.
+/// The timeout of the query for the primary, long enough if one of the Sentinels is stopped.
 const SENTINEL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The settings of connections to one server.

@@ -3,8 +3,9 @@
 //!
 //! - Exact: a wait is counted from before the command was sent, so that it never ends a microsecond too
 //!   late. A refusal implies those of larger costs and of smaller thresholds: see [`RefusalSteps`].
-//! - Revalidated: an answer of Redis replaces what it contradicts. Once a TTL one call asks Redis
-//!   although its refusal is cached, so that a reset or a refund by another process is seen.
+//! - Revalidated: an answer of Redis removes the refusals that it contradicts. Once per TTL one
+//!   call is sent although its refusal is cached, so that a reset or refund by another process
+//!   takes effect.
 //! - Bounded: a fixed number of sets, of entries in a set, and of steps in an entry. A new one evicts
 //!   the oldest.
 
@@ -63,8 +64,8 @@ impl DenyCache {
         Self { sets, ways, hasher: DefaultHashBuilder::default(), ttl }
     }
 
-    /// Returns the refusal that Redis would give, if its wait is longer than `max_wait`: a call that
-    /// waits needs the exact one from Redis.
+    /// Returns the refusal that Redis would return, if its wait is longer than `max_wait`: a call
+    /// that waits needs the exact one from Redis.
     pub(super) fn get(
         &self,
         key: &Key,

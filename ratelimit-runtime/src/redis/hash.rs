@@ -17,7 +17,7 @@ use crate::error::UnavailableReason;
 /// The most fields of a hash that is read.
 const MAX_FIELDS: usize = 10_000;
 
-/// The shortest deadline of a long reply, if the limiter's is shorter.
+/// The minimum deadline of a long reply. It replaces a shorter deadline of the limiter.
 const MIN_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The pause after a hash whose fields were too long: each attempt costs the server all of it.
@@ -36,8 +36,8 @@ pub(super) struct Hashes {
 impl Hashes {
     /// Returns the fields of a hash and their values; none if the key does not exist.
     ///
-    /// They are read over the side connection, so that no decision waits behind them, and only up to
-    /// [`MAX_FIELDS`].
+    /// They are read over the side connection, so that no decision waits behind them. More than
+    /// [`MAX_FIELDS`] are an error.
     pub(super) async fn fields(
         &self,
         client: &RedisClient,
@@ -85,7 +85,7 @@ async fn read(
     Ok(client.send(key, deadline, LONG_REPLY, |_| command.clone()).await?)
 }
 
-/// Sets a field of a hash, or removes it without a value.
+/// Sets a field of a hash; removes the field if `value` is `None`.
 pub(super) async fn set_field(
     client: &RedisClient,
     key: &[u8],

@@ -67,8 +67,8 @@ pub(super) fn keys_held(more: i64) {
     show(&HELD, &metrics::gauge!("ratelimit_memory_keys"));
 }
 
-/// Sets a gauge to a sum that other threads change and show as well. A thread that finds another sum
-/// afterwards sets the gauge again, so that the last to set it has read the last change.
+/// Sets a gauge to a sum that other threads change too. If the sum differs afterwards, the gauge is
+/// set again: the thread that sets it last has read the last change.
 fn show(sum: &AtomicI64, gauge: &Gauge) {
     let mut shown = sum.load(Ordering::SeqCst);
     loop {

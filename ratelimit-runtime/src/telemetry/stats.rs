@@ -24,9 +24,10 @@
 //! # }
 //! ```
 //!
-//! Once enabled, each decision takes a lock of its limit for a moment. To plot rates, take snapshots
-//! and subtract. To export counts to a monitoring system, use the feature `metrics` instead. Calls of
-//! a limiter without [`instrument`](crate::LimiterBuilder::instrument) are not counted.
+//! Once enabled, each decision briefly takes a lock, one for each limit. To plot rates, take
+//! snapshots and subtract. To export counts to a monitoring system, use the feature `metrics`
+//! instead. Calls of a limiter without [`instrument`](crate::LimiterBuilder::instrument) are not
+//! counted.
 
 use std::{
     sync::{
@@ -83,7 +84,7 @@ impl PolicyStats {
         self.name
     }
 
-    /// Returns the number of calls with this verdict that were decided there.
+    /// Returns the number of calls with this verdict that `decided_by` decided.
     #[must_use]
     pub fn calls(&self, verdict: Verdict, decided_by: DecidedBy) -> u64 {
         self.calls[verdict as usize][decided_by as usize]
@@ -102,8 +103,8 @@ impl PolicyStats {
         self.policy.as_ref()
     }
 
-    /// Returns the smallest share of a quota that a call left to its caller, in this second and the
-    /// one before: from 0.0, nothing, to 1.0, all. It is `None` if no call was decided in that time.
+    /// Returns the smallest share of a quota that was left after a call, from 0.0 (nothing) to 1.0
+    /// (all). It covers this second and the one before; `None` if no call was decided in that time.
     #[must_use]
     pub fn least_share_left(&self) -> Option<f64> {
         self.least_share_left

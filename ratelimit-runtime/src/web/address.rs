@@ -17,9 +17,9 @@ const MAX_BYTES: usize = 8 * 1024;
 /// The way to find a client's address.
 ///
 /// By default it is the peer of the socket, which no header can change. Behind proxies the peer is
-/// the last proxy. Name the proxies; only entries that they wrote are then trusted. All lines of the
-/// chosen header are read from right to left, because each proxy appends the address of its peer. An
-/// entry that is no address ends the walk at the last known proxy.
+/// the last proxy. Name the proxies; only entries that they wrote are then trusted. All lines of
+/// the chosen header are read from right to left, because each proxy appends the address of its
+/// peer. If an entry is no address, the proxy that wrote it counts as the client.
 ///
 /// Addresses are canonical. Only the network of an IPv6 address counts, a /64 by default, because one
 /// client has at least that many addresses. An address that embeds the client's IPv4 address counts as
@@ -221,8 +221,8 @@ struct Entries<'a, I> {
 }
 
 impl<'a, I: DoubleEndedIterator<Item = &'a [u8]>> Entries<'a, I> {
-    /// Returns the next address; `None` at the end, at an entry that is no address, and without a
-    /// budget.
+    /// Returns the next address; `None` at the end, at an entry that is no address, and once
+    /// [`MAX_BYTES`] are used up.
     fn next_address(&mut self) -> Option<IpAddr> {
         let line = self.rest.take().or_else(|| self.lines.next())?;
         let start = line.len().saturating_sub(self.budget);

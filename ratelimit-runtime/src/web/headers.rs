@@ -18,7 +18,8 @@ pub enum HeaderSyntax {
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, the last in seconds
-    /// from now until the full quota is back. Of several policies, the one with the least left.
+    /// from now until the full quota is back. Of several policies, the one with the least left is
+    /// reported.
     Legacy,
     /// The headers of both.
     Both,
@@ -88,7 +89,7 @@ struct Quota {
     threshold: u32,
     period: Duration,
     remaining: u32,
-    /// The time until more than `remaining` units can be had.
+    /// The time until more than `remaining` units are available.
     window: Duration,
     reset_after: Duration,
 }

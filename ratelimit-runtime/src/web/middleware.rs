@@ -23,7 +23,7 @@ type HeaderChange = (&'static str, Option<String>);
 /// Returns a predicate of requests to one of `paths`, compared as a whole. For the `skip` of a
 /// middleware.
 ///
-/// A path is the one that the middleware sees: inside axum's `nest` it has no prefix.
+/// Inside axum's `nest` the compared path has no prefix.
 pub fn paths<R: RequestHead, const N: usize>(
     paths: [&'static str; N],
 ) -> impl Fn(&R) -> bool + Clone {
@@ -51,7 +51,8 @@ impl<R: RequestHead + 'static> Middleware<R> {
         self.identity.caller(request).map(Some)
     }
 
-    /// Runs `call` for `caller`. Returns its output, and the answers that this caller may see.
+    /// Runs `call` for `caller`. Returns its output, and the answers that may be shown to this
+    /// caller.
     pub(super) async fn observe<F: Future>(
         &self,
         caller: Caller,

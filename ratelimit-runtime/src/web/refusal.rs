@@ -61,8 +61,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the value of `Retry-After`: the wait in whole seconds, rounded up and at least 1. `None`
-    /// if it is not known.
+    /// Returns the value of `Retry-After`: the wait in whole seconds, rounded up and at least 1;
+    /// `None` unless a limit is reached.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {

@@ -29,8 +29,8 @@ pub(super) struct RefusalSteps {
     policy: Policy,
     /// The oldest comes first.
     steps: Vec<Step>,
-    /// While one call revalidates, steps older than the TTL refuse the others: until this instant at
-    /// the latest.
+    /// The latest end of a revalidation. While one call revalidates, steps older than the TTL still
+    /// refuse the others.
     revalidating_until: Option<Instant>,
 }
 
@@ -40,16 +40,17 @@ const MAX_STEPS: usize = 8;
 #[cfg(test)]
 pub(super) const STEP_BYTES: usize = size_of::<Step>();
 
-/// Units are counted from the threshold down, so that one step serves several thresholds.
+/// One step: calls that it refuses, and until when. Units are counted down from the threshold of
+/// the first tier, so that one step serves policies of several thresholds.
 struct Step {
-    /// Refuses calls that would leave at most this much of the first threshold.
+    /// The step refuses calls whose cost leaves at most this much of the first tier's threshold.
     spare: i64,
     /// The earliest end of the refusal.
     end: Instant,
     /// The instant from which the step needs revalidation: one TTL after the call was sent.
     fresh_until: Instant,
     tier: u8,
-    /// The first threshold less the units left in the tier.
+    /// The first tier's threshold less the units that were left.
     used: i64,
     /// The earliest instant of the full quota.
     reset_at: Instant,
@@ -75,8 +76,8 @@ impl RefusalSteps {
                 && self.policy.longest_period() == policy.longest_period()
     }
 
-    /// Returns the refusal that Redis would give. None if no step refuses, or if this call is the one
-    /// that revalidates.
+    /// Returns the refusal that Redis would return; `None` if no step refuses, or if this call is
+    /// the one that revalidates.
     pub(super) fn get(
         &mut self,
         request: Request<'_>,
@@ -184,7 +185,8 @@ impl RefusalSteps {
     }
 }
 
-/// Returns the first threshold less `units`. Negative if a bucket is larger than the threshold.
+/// Returns the first tier's threshold less `units`. Negative if a bucket is larger than the
+/// threshold.
 fn spare(policy: &Policy, units: u32) -> i64 {
     threshold(policy) - i64::from(units)
 }

@@ -27,8 +27,8 @@ use crate::{
     web::{HeaderSyntax, Refusal, identity::SharedFn},
 };
 
-/// Applies a limit per caller to all requests of a service, before the service is called: no extractor
-/// has run, and nothing of the body has been read.
+/// Applies a limit per caller to all requests of a service, before the service is called. No
+/// extractor has run by then, and nothing of the body has been read.
 ///
 /// It counts for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
 /// sets, or for the caller of its own [`identity`](Self::identity). Without either, all requests share
