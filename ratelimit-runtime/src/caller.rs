@@ -65,7 +65,7 @@ impl Caller {
         caller
     }
 
-    /// Returns the caller of one part that is `None`, as a key of `Option::None` has it.
+    /// Returns the caller of one absent part: the one that `key` makes of `Option::None`.
     ///
     /// ```
     /// use ratelimit_runtime::Caller;
@@ -107,7 +107,8 @@ impl Caller {
         Self { parts: InlineBytes::new() }
     }
 
-    /// Returns the one caller of all calls that have none, for look-ups by operators.
+    /// Returns the caller under which all calls without a caller are counted, for look-ups by
+    /// operators.
     #[must_use]
     pub fn shared() -> Self {
         let mut caller = Self::without_parts();

@@ -18,8 +18,8 @@ use crate::policy::Policy;
 pub struct Callsite {
     /// The path of an item in the function's body.
     inner_path: fn() -> &'static str,
-    /// The policy of the attribute's literals. Without a name it gets the function's path. A value
-    /// that only a call brings is 0 here.
+    /// The policy of the attribute's literals. Its name is empty if none was written; the
+    /// function's path is the name then. A value that is known only at the call is 0.
     policy: Policy,
     pub(crate) declaration: Declaration,
     resolved: OnceCell<Resolved>,

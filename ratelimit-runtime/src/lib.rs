@@ -2,7 +2,7 @@
 //!
 //! # The path of a call
 //!
-//! The items of this crate, in the order in which a call meets them:
+//! The items of this crate, in the order in which a call uses them:
 //!
 //! 1. [`macro@rate_limit`] puts one call into this crate before the body of a function. [`Limiter::check`]
 //!    makes the same [`Check`] by hand.
@@ -16,7 +16,7 @@
 //!
 //! Around it:
 //!
-//! - [`observe`] returns the decisions inside a future to the code around it.
+//! - [`observe`] returns the decisions and errors of all checks inside a future.
 //! - [`policies`] lists the limits of the whole program, and [`stats`] counts their calls.
 #![cfg_attr(
     feature = "web",

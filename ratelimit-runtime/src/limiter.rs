@@ -162,8 +162,8 @@ impl Limiter {
         self.check(policy, caller).op(Op::Peek)
     }
 
-    /// Returns the status of each Redis server; of a cluster, of each node that has slots. In memory
-    /// there is none.
+    /// Returns the status of each Redis server; of a cluster, of each node that has slots.
+    /// Unassigned slots have an entry while their circuit breaker is open. In memory there is none.
     ///
     /// ```
     /// use ratelimit_runtime::Limiter;

@@ -176,7 +176,7 @@ impl MemoryStore {
     }
 
     /// Decides a call whose state may grow, and returns its growth. Without room for it nothing is
-    /// decided, and the error is the usage that is missing.
+    /// decided, and the error is the usage that the call needs.
     fn decide_known_key(
         &self,
         entry: &mut Entry,
@@ -196,7 +196,7 @@ impl MemoryStore {
     }
 
     /// Decides the first call of a key, and inserts its entry. Without room for it nothing is
-    /// decided, and the error is the usage that is missing.
+    /// decided, and the error is the usage that the call needs.
     fn decide_new_key(
         &self,
         shard: &Shard,

@@ -150,8 +150,8 @@ impl Overrides {
         self.shared.snapshot.load().enforcement()
     }
 
-    /// Returns the override of each limit that has one, by the limits' names, as [`get`](Self::get)
-    /// does.
+    /// Returns the overrides by the limits' names, each merged from all sources as by
+    /// [`get`](Self::get).
     #[must_use]
     pub fn list(&self) -> BTreeMap<String, Override> {
         self.shared.snapshot.load().list()

@@ -72,7 +72,8 @@ pub enum UnavailableReason {
 }
 
 impl UnavailableReason {
-    /// Returns advice for operators. It is logged with the reason when a circuit breaker opens.
+    /// Returns advice for operators. It is logged with the reason when a circuit breaker opens or
+    /// memory is full.
     ///
     /// ```
     /// use ratelimit_runtime::UnavailableReason;

@@ -139,8 +139,8 @@ impl LimiterBuilder {
     ///
     /// Keys whose quota is back in full are evicted as new ones arrive, and no other key ever is.
     /// While memory is full, callers that have a key are still counted. A new caller gets the
-    /// answer of [`on_store_error`](Self::on_store_error): [`OnStoreError::Allow`] lets it pass
-    /// uncounted, otherwise its error is [`Unavailable`](crate::Unavailable) with
+    /// answer of [`on_store_error`](Self::on_store_error). With [`OnStoreError::Allow`] its call
+    /// passes uncounted; otherwise it fails with
     /// [`StoreFull`](crate::UnavailableReason::StoreFull).
     ///
     /// **Shares.** A limit takes a new key only while its own keys are at most three times the free

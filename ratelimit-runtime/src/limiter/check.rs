@@ -106,8 +106,8 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// Sets an id under which the call is charged once. A check with the same id within the longest
-    /// period of an admitted one is admitted again for free.
+    /// Sets an id under which the call is charged once. Until the policy's longest period has
+    /// passed since the charge, a check with the same id is admitted without another one.
     ///
     /// Ids belong to one caller under one policy. They need a
     /// [sliding window](crate::Algorithm::SlidingWindow) without

@@ -234,8 +234,8 @@ impl<'a> Check<'a> {
         A::new(decision)
     }
 
-    /// Refuses the call, or lets it pass in a dry run. `is_of_quota` is `true` if the error is about
-    /// the caller's quota.
+    /// Refuses the call; in a dry run it passes. `is_of_quota` is `true` if the error is about the
+    /// caller's quota.
     #[cold]
     fn enforce<A: Admission>(
         &self,

@@ -48,9 +48,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// [`RateLimitError::Unavailable`] if the store cannot do it within the deadline. Try again
-    /// then, as after a refund whose future was dropped. For algorithms other than the sliding
-    /// window a second try does nothing once the command was sent: the units may have been
+    /// [`RateLimitError::Unavailable`] if the store cannot refund within the deadline. The refund
+    /// can then be repeated, as after its future was dropped. For algorithms other than the sliding
+    /// window, the repetition does nothing once the command was sent: the units may have been
     /// refunded.
     pub async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
         let Some(receipt) = decision.receipt() else { return Ok(()) };

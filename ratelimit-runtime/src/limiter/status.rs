@@ -2,7 +2,7 @@
 
 use crate::error::UnavailableReason;
 
-/// The status of one Redis server, as the limiter's calls find it.
+/// The status of one Redis server, by the results of the limiter's own commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
     name: String,

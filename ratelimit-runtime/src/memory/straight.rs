@@ -1,4 +1,4 @@
-//! Random calls that take the straight path, decided by the long way as well: both lead to the same
+//! Random calls on the straight path, decided by [`Entry::decide`] as well: both lead to the same
 //! outcome and leave the same entry.
 //!
 //! `RATELIMIT_STRAIGHT_CALLS=10000000` runs more than the 100 000 calls of an ordinary test run.

@@ -94,8 +94,8 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError`] if the policy of a callsite of this name would break a rule, if the
-    /// limiter is in memory, and if Redis does not answer within the deadline.
+    /// [`OverrideError`] if the policy of a callsite of this name would break a rule. It is also
+    /// returned if the limiter is in memory, or Redis does not answer within the deadline.
     pub async fn publish(&self, name: &str, what: &Override) -> Result<(), OverrideError> {
         validate::named(name, what)?;
         self.write(name, Some(&what.to_string())).await

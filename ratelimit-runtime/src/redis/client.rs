@@ -1,6 +1,7 @@
 //! The client: one script on one key per caller, one round trip per decision, the server's clock.
 //!
-//! It routes a command to the key's server, follows redirects, and retries idempotent commands once.
+//! It routes a command to the key's server and follows redirects. After some failures it sends a
+//! command once more, but only if this cannot charge a call twice.
 
 use std::{sync::Arc, time::Duration};
 

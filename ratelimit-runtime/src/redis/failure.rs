@@ -69,8 +69,8 @@ impl Failure {
         matches!(self, Self::ConnectionLost | Self::Reason(UnavailableReason::ReadOnly))
     }
 
-    /// Returns `true` if another attempt charges the call at most once: nothing was executed, or
-    /// the command is idempotent.
+    /// Returns `true` if one more attempt may succeed and cannot charge the call twice: nothing was
+    /// executed, or the command is idempotent.
     pub(super) fn is_retryable(&self, is_idempotent: bool) -> bool {
         match self {
             Self::ConnectionLost => is_idempotent,

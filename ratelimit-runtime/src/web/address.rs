@@ -56,8 +56,8 @@ enum Proxies {
     Networks(Arc<[IpNet]>),
 }
 
-/// The header in which proxies record their clients. Only one is read: a proxy that writes the one
-/// passes on a client's text in the other.
+/// The header in which proxies record their clients. Only one is read: a proxy that writes one of
+/// them forwards the other as the client sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ForwardingHeader {

@@ -6,15 +6,15 @@ use crate::{decision::Decision, error::RateLimitError};
 
 /// The syntax of the headers with the remaining quota.
 ///
-/// A draft of the IETF's HTTPAPI working group defines them. Drafts change, so each syntax has a name.
+/// The IETF's HTTPAPI working group drafts a standard. Drafts change, so a variant names its draft.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeaderSyntax {
     /// `RateLimit-Policy` and `RateLimit` as in `draft-ietf-httpapi-ratelimit-headers-11`.
     ///
-    /// Lists, with an item for each policy that answered. `q` is the threshold and `w` the period in
-    /// seconds, left out below one second. `r` is the remaining quota, and `t` the seconds until there
-    /// is more. With several tiers, an item describes the tier that answered.
+    /// Lists, with an item for each policy that answered. `q` is the threshold and `w` the period
+    /// in seconds, left out below one second. `r` is the remaining quota, and `t` the seconds until
+    /// there is more. With several tiers, an item describes the tier of the answer's numbers.
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, the last in seconds

@@ -17,9 +17,10 @@ use crate::caller::Caller;
 /// The frameworks' modules have aliases for their requests: `web::tower::Identity` and
 /// `web::actix::Identity`.
 ///
-/// A request without an identity is refused, unless [`on_missing`](Self::on_missing) is set. A
-/// malformed identity is never a missing one: no alternative is tried, and the request is refused,
-/// unless [`on_malformed`](Self::on_malformed) is set. Every request is counted or refused.
+/// A request without an identity is refused, unless [`on_missing`](Self::on_missing) is
+/// [`OnMissing::Shared`]. A malformed identity is never a missing one: no alternative is tried. The
+/// request is refused, unless [`on_malformed`](Self::on_malformed) is [`OnMalformed::Shared`].
+/// Every request is counted or refused.
 pub struct Identity<R> {
     /// The first, and its alternatives in their order.
     extractors: Vec<Extractor<R>>,
@@ -30,8 +31,8 @@ pub struct Identity<R> {
 
 /// The treatment of a request without an identity.
 ///
-/// Refusal is the default: any stranger could use up a shared quota. The first refused request also
-/// shows that a server does not pass on the peer's address.
+/// [`Reject`](Self::Reject) is the default: any stranger could use up a shared quota. The first
+/// refused request also shows that a server does not pass on the peer's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnMissing {

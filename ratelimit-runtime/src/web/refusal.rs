@@ -26,7 +26,7 @@ pub(super) const MALFORMED_IDENTITY: &str =
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A limit refused the request, or could not be decided.
+    /// A limit refused the request, or the store could not decide.
     Limit(RateLimitError),
     /// The request has no identity, and one is required.
     NoIdentity,
