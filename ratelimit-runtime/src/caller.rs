@@ -35,8 +35,8 @@ impl Caller {
         self
     }
 
-    /// Returns the caller of one part, of which the store's keys contain only the SHA-256. It is the
-    /// caller of `Identity::header`.
+    /// Returns a caller of one part that appears in keys only as its SHA-256. `Identity::header`
+    /// returns the same.
     ///
     /// ```
     /// use ratelimit_runtime::Caller;

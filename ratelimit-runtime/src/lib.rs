@@ -40,6 +40,8 @@
 // Without a client, errors and telemetry of Redis have no use.
 #![cfg_attr(not(feature = "redis"), allow(dead_code))]
 
+// "Floor N" in a module's first lines is its level in `ci/floors`: imports point to the same floor or
+// to lower ones, never up.
 mod algorithms;
 pub mod caller;
 mod callsite;

@@ -1,5 +1,5 @@
-//! The eviction of expired keys: a few with every insertion, and all that are needed when the store
-//! is full.
+//! The eviction of expired keys: a few with every insertion; when the store is full, until the call
+//! has room.
 
 use std::sync::atomic::Ordering;
 
