@@ -217,7 +217,7 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
     }
 
     let error = limiter.overrides().unpublish("reply").await.unwrap_err().to_string();
-    assert!(error.contains("not permitted"), "{error}");
+    assert!(error.contains("lacks a permission"), "{error}");
     let url = server.url().replace("redis://", "redis://limiter:password@");
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
     let hash = "ratelimit:overrides";
