@@ -28,7 +28,8 @@ pub use self::{
 };
 use crate::{
     caller::Caller,
-    error::{ConnectError, RateLimitError, Unavailable, UnavailableReason},
+    decision::Decision,
+    error::{ConnectError, RateLimitError, Unavailable},
     key,
     overrides::Overrides,
     policy::Policy,
@@ -162,6 +163,57 @@ impl Limiter {
         self.check(policy, caller).op(Op::Peek)
     }
 
+    /// Removes everything that is counted for `caller` under `policy`.
+    ///
+    /// # Errors
+    ///
+    /// [`RateLimitError::Unavailable`] if the store cannot do it within the deadline.
+    pub async fn reset(
+        &self,
+        policy: &Policy,
+        caller: impl Into<Caller>,
+    ) -> Result<(), RateLimitError> {
+        let reset = self.inner.backend.reset(policy, &caller.into()).await;
+        reset.map_err(|reason| Unavailable::new(policy.name(), reason).into())
+    }
+
+    /// Refunds an admitted call, once: a login that succeeded need not count.
+    ///
+    /// A sliding window is then as if the call had never been. A fixed window or sliding counter
+    /// no longer counts its units, unless they have expired already. A token bucket receives its
+    /// tokens, as far as there is room. A second refund of a decision, or one of a
+    /// [peek](Self::peek), does nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const FAILURES: Policy =
+    ///     Policy::sliding_window("login-failures", Duration::from_secs(900), 3);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// # let password_is_right = true;
+    /// let limiter = Limiter::in_memory();
+    /// let decision = limiter.check(&FAILURES, "alice").await?;
+    /// if password_is_right {
+    ///     limiter.refund(&decision).await?;
+    /// }
+    /// assert_eq!(limiter.peek(&FAILURES, "alice").cost(0).await?.remaining(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RateLimitError::Unavailable`] if the store cannot refund within the deadline. The refund
+    /// can then be repeated, as after its future was dropped. For algorithms other than the sliding
+    /// window, the repetition does nothing once the command was sent: the units may have been
+    /// refunded.
+    pub async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
+        self.inner.backend.refund(decision).await
+    }
+
     /// Returns the status of each Redis server; of a cluster, of each node that has slots.
     /// Unassigned slots have an entry while their circuit breaker is open. In memory there is none.
     ///
@@ -194,14 +246,6 @@ impl Limiter {
         let secret = self.inner.secret.as_ref()?;
         Some(key::caller_digest(secret, caller.parts()))
     }
-}
-
-/// Names the policy of a call that the store could not answer.
-fn unavailable<T>(
-    policy: &Policy,
-    answer: Result<T, UnavailableReason>,
-) -> Result<T, RateLimitError> {
-    answer.map_err(|reason| Unavailable::new(policy.name(), reason).into())
 }
 
 impl fmt::Debug for Limiter {

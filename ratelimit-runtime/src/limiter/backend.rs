@@ -132,7 +132,7 @@ impl Backend {
     }
 
     /// Refunds a call where it was decided. `on_send` runs before a command that may be executed.
-    pub(super) async fn refund(
+    pub(super) async fn refund_units(
         &self,
         receipt: &Receipt,
         on_send: impl FnOnce(),
