@@ -2,8 +2,8 @@
 
 use crate::rounds::spread;
 
-/// Of two contenders that ran in turn, the ratio of each round; the rounds next to each other met the
-/// same machine.
+/// Returns the ratio of each round, of two contenders that ran in turn: rounds next to each other met
+/// the same machine.
 #[must_use]
 pub fn ratios(rounds: &[f64], base: &[f64]) -> Vec<f64> {
     rounds.iter().zip(base).map(|(round, base)| round / base).collect()

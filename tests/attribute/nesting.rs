@@ -1,4 +1,4 @@
-//! Of `#[rate_limit]` and another attribute on one function, the lower one wraps the other.
+//! The lower of `#[rate_limit]` and another attribute on one function wraps the other.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -13,27 +13,27 @@
 #![allow(clippy::missing_errors_doc, reason = "they are all alike here")]
 #![allow(clippy::redundant_pub_crate, reason = "`unreachable_pub` asks for the contrary")]
 
-/// Of `fallible.rs`.
+/// The functions of `fallible.rs`.
 mod fallible {
     include!(concat!(env!("OUT_DIR"), "/fallible.rs"));
 }
 
-/// Of `fallible_on_actix.rs`.
+/// The functions of `fallible_on_actix.rs`.
 mod fallible_on_actix {
     include!(concat!(env!("OUT_DIR"), "/fallible_on_actix.rs"));
 }
 
-/// Of `fallible_on_axum.rs`.
+/// The functions of `fallible_on_axum.rs`.
 mod fallible_on_axum {
     include!(concat!(env!("OUT_DIR"), "/fallible_on_axum.rs"));
 }
 
-/// Of `framework_handlers.rs`.
+/// The functions of `framework_handlers.rs`.
 mod framework_handlers {
     include!(concat!(env!("OUT_DIR"), "/framework_handlers.rs"));
 }
 
-/// Of `compile/ui/pass/functions.rs`.
+/// The functions of `compile/ui/pass/functions.rs`.
 pub mod functions {
     include!(concat!(env!("OUT_DIR"), "/functions.rs"));
 
@@ -43,7 +43,7 @@ pub mod functions {
     }
 }
 
-/// Of `real_handlers.rs`.
+/// The functions of `real_handlers.rs`.
 mod real_handlers {
     include!(concat!(env!("OUT_DIR"), "/real_handlers.rs"));
 }

@@ -89,8 +89,7 @@ impl Short {
 
 /// The identity of a state: a refund of units that another state counted changes nothing.
 ///
-/// Of two states of one key it is the same only if a multiple of 16 777 216 states was created
-/// between them.
+/// Two states of one key share it only if a multiple of 16 777 216 states was created between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(Short);
 

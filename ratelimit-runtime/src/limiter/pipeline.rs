@@ -66,6 +66,7 @@ impl<'a> Check<'a> {
         match self.take_known::<A>(&effective, timer) {
             Taken::Admitted => {
                 self.record(timer, &effective, &Ok(Outcome::ADMISSION));
+                // Nobody reads this decision: the closure never runs.
                 Started::Ready(Ok(A::new(|| self.uncounted(&effective))))
             }
             Taken::Refused(outcome) => Started::Ready(self.finish(&effective, timer, Ok(outcome))),

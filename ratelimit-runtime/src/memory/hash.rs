@@ -101,7 +101,7 @@ mod tests {
 
     const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 1);
 
-    /// Of every length, with equal and with different bytes.
+    /// Callers of every length, with equal and with different bytes.
     fn callers() -> Vec<Vec<u8>> {
         let mut rng = fastrand::Rng::with_seed(7);
         let random = (0..10_000).map(|_| (0..rng.usize(..40)).map(|_| rng.u8(..2)).collect());

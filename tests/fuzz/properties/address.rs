@@ -123,7 +123,7 @@ fn what_std_reads_is_read_alike(lines: &[&[u8]]) {
     }
 }
 
-/// Of NAT64 or 6to4.
+/// Returns `true` for an address of NAT64 or 6to4.
 fn is_translated(address: Ipv6Addr) -> bool {
     address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] || address.segments()[0] == 0x2002
 }
