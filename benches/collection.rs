@@ -1,25 +1,35 @@
 //! `cargo bench -p ratelimit-benches --bench collection`
 //!
 //! Callers who come once: a million in each period, for some periods. The process stops growing once the
-//! first of them are collected. The worst decision is shown beside a control in the same loop, a known
-//! caller. A time that both have in common is due to the machine. The memory over time is drawn into
-//! `benches/collection.svg`.
+//! first of them are collected. The memory over time is drawn into `benches/collection.svg`.
+//!
+//! Then a store that a million callers fill. New callers find it full while all keys have to be scanned,
+//! and once all have expired.
+//!
+//! The worst decision is shown beside a control in the same loop, a known caller. A time that both have
+//! in common is due to the machine: the longest pause is the shortest of some fillings.
 
 use std::{
     error::Error,
     fmt::Write,
     fs,
     hint::black_box,
+    thread::sleep,
     time::{Duration, Instant},
 };
 
-use ratelimit_benches::now;
+use ratelimit_benches::{figures::report, now};
 use ratelimit_runtime::{Limiter, Policy};
 
 const CALLERS: u64 = 1_000_000;
 const PERIOD: Duration = Duration::from_secs(3);
 const PERIODS: u32 = 6;
+const FILLINGS: usize = 3;
+
+/// Longer than it takes to call all callers twice.
+const FILLING_PERIOD: Duration = Duration::from_secs(6);
 const POLICY: Policy = Policy::sliding_window("app::mail::send", PERIOD, 3);
+const FILLING: Policy = Policy::sliding_window("app::mail::send", FILLING_PERIOD, 2);
 const KNOWN: Policy = Policy::token_bucket("app::mail::send", PERIOD, 100_000_000);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -55,7 +65,54 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     fs::write(file, plot(&points)?)?;
     println!("drawn into benches/collection.svg");
+    drop(limiter);
+    let mut worst = [Vec::new(), Vec::new()];
+    for _ in 0..FILLINGS {
+        let [decisions, controls] = in_full_store()?;
+        println!("full store, decision: {decisions}");
+        println!("full store, control:  {controls}");
+        for (worst, pauses) in worst.iter_mut().zip([decisions, controls]) {
+            worst.push(pauses.worst.as_secs_f64() * 1e3);
+        }
+    }
+    let [decisions, controls] = worst.map(|all| vec![all.into_iter().fold(f64::MAX, f64::min)]);
+    report("full store of a million callers: longest pause, ms", decisions, "at most 1");
+    report("the same, of calls beside it that find their caller, ms", controls, "-");
     Ok(())
+}
+
+/// Returns how long new callers' calls took in a full store, and known callers' beside them.
+fn in_full_store() -> Result<[Pauses; 2], Box<dyn Error>> {
+    // A limit alone fills three quarters.
+    let limiter = Limiter::builder().max_keys(1_333_334).max_bytes(1 << 30).in_memory();
+    let control = Limiter::in_memory();
+    let (mut decisions, mut controls) = (Pauses::default(), Pauses::default());
+    let mut call = |caller: u64| {
+        let before = Instant::now();
+        let is_admitted = now(limiter.check(&FILLING, caller)).is_ok();
+        decisions.add(before.elapsed());
+        let before = Instant::now();
+        black_box(now(control.check(&KNOWN, 0))).ok();
+        controls.add(before.elapsed());
+        is_admitted
+    };
+    let start = Instant::now();
+    if !(0..CALLERS).all(&mut call) {
+        return Err("no room for a million callers".into());
+    }
+    // Once more, and until the first calls alone would have expired: every key has to be scanned.
+    for caller in 0..CALLERS {
+        call(caller);
+    }
+    sleep(FILLING_PERIOD.saturating_sub(start.elapsed()));
+    let has_expired = (CALLERS..CALLERS + 1_000).any(&mut call);
+    // Now all have expired.
+    sleep(2 * FILLING_PERIOD);
+    let admitted = (2 * CALLERS..2 * CALLERS + 100_000).filter(|caller| call(*caller)).count();
+    println!(
+        "full store: room before the second expiry {has_expired}, {admitted} of 100000 after it"
+    );
+    Ok([decisions, controls])
 }
 
 /// How long calls took.

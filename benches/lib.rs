@@ -8,9 +8,13 @@ pub mod server;
 
 use std::{
     future::Future,
+    hint::black_box,
     pin::pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
+
+use ratelimit_runtime::{Limiter, Policy, caller};
 
 /// Annotated functions of every algorithm, and one that is not annotated.
 pub mod calls {
@@ -105,13 +109,37 @@ pub fn now<T>(future: impl IntoFuture<Output = T>) -> T {
     }
 }
 
+/// Polls a future that is ready at once. It is not moved, as one that a program awaits is not.
+#[macro_export]
+macro_rules! call {
+    ($future:expr) => {{
+        let mut future = std::pin::pin!(std::future::IntoFuture::into_future($future));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let polled = std::future::Future::poll(future.as_mut(), &mut context);
+        assert!(polled.is_ready(), "the embedded store does not wait");
+        std::hint::black_box(&polled);
+    }};
+}
+
+/// A policy for checks by hand, which admits at any rate, and one that refuses all but three calls.
+pub const BY_HAND: [Policy; 2] = {
+    let day = Duration::from_secs(24 * 3_600);
+    [Policy::token_bucket("by_hand", day, 10_000_000), Policy::token_bucket("by_hand_3", day, 3)]
+};
+
+/// A call by hand under one of [`BY_HAND`], for the caller of a number.
+#[must_use]
+pub fn by_hand(limiter: &Limiter, policy: usize) -> Box<dyn Fn(u32) + Sync + '_> {
+    Box::new(move |user| {
+        let caller = caller!(black_box("acme"), user);
+        call!(limiter.check(&BY_HAND[policy], &caller));
+    })
+}
+
 /// A call of the annotated function of this name, for the caller of a number.
 #[macro_export]
 macro_rules! annotated {
     ($name:ident) => {
-        Box::new(|user| {
-            let call = $crate::calls::$name(std::hint::black_box("acme"), user);
-            std::hint::black_box($crate::now(call)).ok();
-        })
+        Box::new(|user| $crate::call!($crate::calls::$name(std::hint::black_box("acme"), user)))
     };
 }

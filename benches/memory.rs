@@ -9,18 +9,15 @@
 //! thread, with the lowest and the highest round, and the ratio to each of governor's. Noise of a
 //! shared machine moves all of them: compare within one table.
 
-use std::{
-    hint::black_box,
-    num::NonZeroU32,
-    time::{Duration, Instant},
-};
+use std::{hint::black_box, num::NonZeroU32, time::Instant};
 
 use governor::{Quota, RateLimiter, clock::DefaultClock, state::keyed::DashMapStateStore};
 use ratelimit_benches::{
-    annotated, now,
+    annotated, by_hand,
+    figures::{ratios, report},
     rounds::{Contender, compare},
 };
-use ratelimit_runtime::{Caller, Limiter, Policy};
+use ratelimit_runtime::Limiter;
 use trypema::{
     BucketSize, RateLimit, RateLimiterBuilder, WindowSize, local::LocalRateLimiterProvider,
 };
@@ -35,8 +32,7 @@ fn main() {
     for callers in [1, 10_000, 1_000_000] {
         for threads in [1, 2] {
             let (built, ready) = (Keyed::dashmap(quota), Keyed::dashmap(quota));
-            let by_hand = Limiter::in_memory();
-            let policy = Policy::token_bucket("by_hand", Duration::from_secs(1), 1_000_000_000);
+            let limiter = Limiter::in_memory();
             let trypema = LocalRateLimiterProvider::builder()
                 .window_size(WindowSize::seconds_or_panic(1))
                 .bucket_size(BucketSize::milliseconds_or_panic(10))
@@ -72,13 +68,8 @@ fn main() {
                 ("fixed_window 3, refused", annotated!(fixed_3)),
                 ("token_bucket", annotated!(bucket)),
                 ("token_bucket 3, refused", annotated!(bucket_3)),
-                (
-                    "token_bucket by hand",
-                    Box::new(|user| {
-                        let caller = Caller::from(black_box("acme")).and(user);
-                        black_box(now(by_hand.check(&policy, caller))).ok();
-                    }),
-                ),
+                ("token_bucket by hand", by_hand(&limiter, 0)),
+                ("token_bucket 3 by hand, refused", by_hand(&limiter, 1)),
                 (
                     "trypema, ready key",
                     Box::new(|user| {
@@ -105,7 +96,27 @@ fn main() {
                 contenders
                     .retain(|(name, _)| !is_other(name) && !name.starts_with("token_bucket 3"));
             }
-            compare(threads, callers, &contenders);
+            let rounds = compare(threads, callers, &contenders);
+            report_ratios(threads, callers, &contenders, &rounds);
         }
+    }
+}
+
+/// Prints the ratios that have a bar.
+fn report_ratios(threads: u32, callers: u32, contenders: &[Contender<'_>], rounds: &[Vec<f64>]) {
+    let ours = |name: &str| ["sliding", "fixed", "token"].iter().any(|it| name.starts_with(it));
+    for ((name, _), own) in contenders.iter().zip(rounds).filter(|((name, _), _)| ours(name)) {
+        let is_refused = name.ends_with("refused");
+        let (peer, base, bar) = match (callers, threads) {
+            (1, 1) if name.contains("by hand") => ("given format!", 0, "at most 1.00"),
+            (1, 1) if is_refused => ("given format!", 0, "at most 0.70"),
+            (1, 1) => ("given format!", 0, "at most 0.55"),
+            (1, 2) if !name.contains("by hand") => ("given format!", 0, "at most 0.70"),
+            (10_000, 1) if !name.contains("by hand") => ("given format!", 0, "at most 0.80"),
+            (1_000_000, 1) if !is_refused => ("given a ready key", 1, "at most 0.90"),
+            _ => continue,
+        };
+        let what = format!("{name}, {callers} callers, {threads} threads, to governor {peer}");
+        report(&what, ratios(own, &rounds[base]), bar);
     }
 }

@@ -38,7 +38,8 @@ pub fn spread(mut rounds: Vec<f64>) -> [f64; 3] {
 }
 
 /// Prints the nanoseconds of each contender's calls, and their ratios to those of the first two.
-pub fn compare(threads: u32, callers: u32, contenders: &[Contender<'_>]) {
+/// Returns the rounds.
+pub fn compare(threads: u32, callers: u32, contenders: &[Contender<'_>]) -> Vec<Vec<f64>> {
     let mut rounds = vec![Vec::new(); contenders.len()];
     for round in 0..=ROUNDS {
         for ((_, call), rounds) in contenders.iter().zip(&mut rounds) {
@@ -51,10 +52,11 @@ pub fn compare(threads: u32, callers: u32, contenders: &[Contender<'_>]) {
     }
     println!("\n{callers} callers, {threads} threads");
     println!("{:36} {:>7} {:>15} {:>9} {:>9}", "", "ns/call", "", "x format!", "x ready");
-    let figures: Vec<_> = rounds.into_iter().map(spread).collect();
+    let figures: Vec<_> = rounds.iter().cloned().map(spread).collect();
     for ((name, _), [least, nanos, most]) in contenders.iter().zip(&figures) {
         let (format, ready) = (nanos / figures[0][1], nanos / figures[1][1]);
         let range = format!("({least:.0}-{most:.0})");
         println!("{name:36} {nanos:7.0} {range:>15} {format:9.2} {ready:9.2}");
     }
+    rounds
 }

@@ -14,6 +14,9 @@ const MAX_PERIOD: u64 = 366 * 24 * 60 * 60 * 1_000_000;
 /// The maximum threshold of an exact log, which keeps an entry per admitted unit.
 const MAX_LOG: u64 = 100_000;
 
+/// The maximum number of units anywhere.
+const MAX_UNITS: u64 = u32::MAX as u64;
+
 /// The maximum cost of one call in an exact log, in units.
 ///
 /// A Redis server runs one script at a time. 1 000 entries block it for a little more than 1 ms,
@@ -113,7 +116,27 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
     faults
 }
 
-fn period_fault(period: u64) -> Option<PolicyFault> {
+/// Returns `true` if a policy with this tier alone breaks no rule: [`violations`] finds none then.
+#[must_use]
+pub const fn is_valid_alone(
+    algorithm: Algorithm,
+    (period, threshold): (u64, u64),
+    burst: Option<u32>,
+    count_rejected: bool,
+) -> bool {
+    let is_bucket = matches!(algorithm, Algorithm::TokenBucket);
+    let burst = match burst {
+        None => threshold,
+        Some(burst) if is_bucket => burst as u64,
+        Some(_) => return false,
+    };
+    period_fault(period).is_none()
+        && threshold_fault(algorithm, threshold).is_none()
+        && (!is_bucket || burst > 0 && bucket_fault((period, threshold), burst).is_none())
+        && !(count_rejected && matches!(algorithm, Algorithm::FixedWindow))
+}
+
+const fn period_fault(period: u64) -> Option<PolicyFault> {
     if period < MIN_PERIOD {
         Some(PolicyFault::PeriodTooShort { period })
     } else if period > MAX_PERIOD {
@@ -123,11 +146,11 @@ fn period_fault(period: u64) -> Option<PolicyFault> {
     }
 }
 
-fn threshold_fault(algorithm: Algorithm, threshold: u64) -> Option<PolicyFault> {
+const fn threshold_fault(algorithm: Algorithm, threshold: u64) -> Option<PolicyFault> {
     let largest = match algorithm {
         Algorithm::SlidingWindow => MAX_LOG,
         // The other algorithms count any `u32` exactly.
-        _ => u32::MAX.into(),
+        _ => MAX_UNITS,
     };
     if threshold == 0 {
         Some(PolicyFault::ThresholdZero)
@@ -155,10 +178,10 @@ fn burst_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
 
 /// Returns a fault if the bucket is too large to be counted exactly. It is counted in parts of a
 /// token, so small that all numbers are integers; a full bucket must be an exact integer in Lua.
-fn bucket_fault((period, threshold): (u64, u64), burst: u64) -> Option<PolicyFault> {
-    let largest = (MAX_EXACT_INTEGER - 1) / (period / greatest_common_divisor(period, threshold));
-    let largest = largest.min(u32::MAX.into());
-    (burst > largest).then_some(PolicyFault::BucketTooLarge { burst, largest })
+const fn bucket_fault((period, threshold): (u64, u64), burst: u64) -> Option<PolicyFault> {
+    let exact = (MAX_EXACT_INTEGER - 1) / (period / greatest_common_divisor(period, threshold));
+    let largest = if exact < MAX_UNITS { exact } else { MAX_UNITS };
+    if burst > largest { Some(PolicyFault::BucketTooLarge { burst, largest }) } else { None }
 }
 
 /// Returns a fault if the tier (p, t) can never refuse, because another tier (q, u) refuses first.
@@ -292,6 +315,35 @@ mod tests {
             (TokenBucket, [(1, 10), (60, 5)], Some(0)),
         ] {
             assert_eq!(dead(algorithm, &tiers), expected, "{algorithm:?} {tiers:?}");
+        }
+    }
+
+    #[test]
+    fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
+        let periods = [0, 999, 1_000, 86_400 * SECOND, 86_401 * SECOND, 366 * 86_400 * SECOND];
+        let thresholds = [0, 1, 99_999, 100_000, 100_001, 104_249, 104_250, u64::from(u32::MAX)];
+        let bursts = [None, Some(0), Some(1), Some(284), Some(285), Some(u32::MAX)];
+        for &algorithm in Algorithm::ALL {
+            for period in periods.into_iter().chain([MAX_PERIOD + 1]) {
+                for (threshold, burst) in
+                    thresholds.iter().flat_map(|it| bursts.map(|burst| (*it, burst)))
+                {
+                    for count_rejected in [false, true] {
+                        let tier = TierDraft { period: Some(period), threshold: Some(threshold) };
+                        let draft = Draft {
+                            algorithm,
+                            tiers: &[tier],
+                            burst: burst
+                                .map_or(Burst::Threshold, |it| Burst::Explicit(Some(it.into()))),
+                            cost: Some(1),
+                            count_rejected,
+                        };
+                        let is_valid =
+                            is_valid_alone(algorithm, (period, threshold), burst, count_rejected);
+                        assert_eq!(is_valid, violations(&draft).is_empty(), "{draft:?}");
+                    }
+                }
+            }
         }
     }
 

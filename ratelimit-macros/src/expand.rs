@@ -58,9 +58,20 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
     let dynamic = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
     let new = quote!(#private::CallBuilder::new(#it()));
     // A dynamic policy is passed with the call.
+    let (at, limiter) = match limiter {
+        Some(expr) => {
+            let limiter = function.localize(expr);
+            (expr.span(), quote!(&(#limiter)))
+        }
+        None => (Span::call_site(), quote!(#private::limiter())),
+    };
     let (new, call, admit) = match dynamic {
-        Some(dynamic) => (quote!((#new, #dynamic)), quote!(#it.0), quote!(admit_under(&#it.1))),
-        None => (new, quote!(#it), quote!(admit())),
+        Some(dynamic) => (
+            quote!((#new, #dynamic)),
+            quote!(#it.0),
+            quote_spanned!(at=> admit_under(#limiter, &#it.1)),
+        ),
+        None => (new, quote!(#it), quote_spanned!(at=> admit(#limiter))),
     };
     let self_type = function.has_receiver().then(|| quote!(#call.self_type::<Self>();));
     let cost = cost.as_ref().map(|cost| {
@@ -75,23 +86,16 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
         let variant = format_ident!("{}", variant);
         quote!(#call.on_store_error(#krate::OnStoreError::#variant);)
     });
-    let limiter = limiter.as_ref().map(|expr| {
-        let limiter = function.localize(expr);
-        quote_spanned!(expr.span()=> #call.limiter(&(#limiter));)
-    });
     // One statement a part: its borrows end before anything is awaited.
     let parts = key.iter().map(|expr| {
         let part = function.localize(expr);
         let private = spanned(&private, expr.span());
         quote_spanned! {expr.span()=>
-            #private::KeyPart::push_to(#private::part(&(#part)).pick(), &mut #call);
+            #private::KeyPart::push_to(#private::part(&(#part)).pick(), #call.caller());
         }
     });
-    let settings: TokenStream = [self_type, cost, max_wait, on_store_error, limiter]
-        .into_iter()
-        .flatten()
-        .chain(parts)
-        .collect();
+    let settings: TokenStream =
+        [self_type, cost, max_wait, on_store_error].into_iter().flatten().chain(parts).collect();
     let refused = function.refused(krate, it);
 
     // The builder is dropped before anything is awaited. Most calls are decided by then.
@@ -106,11 +110,12 @@ fn prologue(spec: &LimitSpec, function: &Function, it: &Ident) -> TokenStream {
             #settings
             #call.#admit
         };
-        if let #private::Err(#it) = match #it {
-            #private::Started::Ready(#it) => #it,
-            #private::Started::Pending(#it) => #it.await,
-        } {
-            return #refused;
+        match #it {
+            #private::Started::Ready(#private::Ok(#it)) => #it,
+            #private::Started::Ready(#private::Err(#it)) => return #refused,
+            #private::Started::Pending(#it) => if let #private::Err(#it) = #it.await {
+                return #refused;
+            },
         }
     };
     let condition = skip.as_ref().map(|expr| {

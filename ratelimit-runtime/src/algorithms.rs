@@ -41,13 +41,32 @@ pub(crate) enum State {
 
 /// The result of the straight path, [`State::take_one`]: one unit, one tier, and no override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Straight {
+pub(crate) enum Straight<D> {
     /// The unit is taken. The state counts for this long.
-    Admitted { lasts: Micros },
+    Admitted { lasts: Micros, detail: D },
     /// No unit is left, and nothing has changed.
     Refused { wait: Micros, reset: Micros },
     /// The call needs [`State::decide`], and nothing has changed.
     Skipped,
+}
+
+/// The outcome of an admitted call, as far as it is read.
+pub(crate) trait Detail {
+    fn new(outcome: impl FnOnce() -> Outcome) -> Self;
+}
+
+/// Nothing is read.
+impl Detail for () {
+    #[inline]
+    fn new(_: impl FnOnce() -> Outcome) -> Self {}
+}
+
+/// All of it is read.
+impl Detail for Outcome {
+    #[inline]
+    fn new(outcome: impl FnOnce() -> Outcome) -> Self {
+        outcome()
+    }
 }
 
 /// Constructors of empty states, in the order of [`Algorithm::ALL`].
@@ -76,7 +95,7 @@ impl State {
     /// Takes one unit under a valid policy that no override changes. It is a fast path for most
     /// calls, with the same outcome and the same state as [`decide`](Self::decide).
     #[inline]
-    pub(crate) fn take_one(&mut self, now: Timestamp, policy: &Policy) -> Straight {
+    pub(crate) fn take_one<D: Detail>(&mut self, now: Timestamp, policy: &Policy) -> Straight<D> {
         let [tier] = policy.tiers() else { return Straight::Skipped };
         let taken = match self {
             Self::SlidingWindow(log) => log.take_one(now, tier),
@@ -147,7 +166,7 @@ impl State {
     }
 
     /// Refunds the units of a call, as far as they still count.
-    pub(crate) fn refund(&mut self, refund: Refund<'_>) {
+    pub(crate) fn refund(&mut self, refund: Refund) {
         match self {
             Self::SlidingWindow(log) => log.refund(refund),
             Self::SlidingCounter(one) => one.refund(refund),

@@ -2,7 +2,7 @@
 
 // Floor 2: imports `key`. Every room above may import it.
 
-use std::{fmt, future::Future};
+use std::{borrow::Cow, fmt, future::Future};
 
 use crate::key::{self, InlineBytes};
 
@@ -103,6 +103,7 @@ impl Caller {
         key::push_digest(&mut self.parts, part);
     }
 
+    #[inline]
     pub(crate) fn without_parts() -> Self {
         Self { parts: InlineBytes::new() }
     }
@@ -125,6 +126,12 @@ impl Caller {
         key::push_str(&mut self.parts, text);
     }
 
+    /// Adds the part of [`push`](Self::push) for a number. Returns `false`, and adds nothing, if it has
+    /// more than eight digits.
+    pub(crate) fn push_number(&mut self, number: u32) -> bool {
+        key::push_number(&mut self.parts, number)
+    }
+
     pub(crate) fn push_none(&mut self) {
         key::push_none(&mut self.parts);
     }
@@ -133,13 +140,68 @@ impl Caller {
         self.parts.append(&other.parts);
     }
 
-    pub(crate) fn parts(&self) -> &[u8] {
+    #[inline]
+    pub(crate) fn parts(&self) -> &InlineBytes {
         &self.parts
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
+}
+
+/// A value that names a caller: a [`Caller`] or a reference to one, or a value that converts into
+/// one, as every [`Display`](fmt::Display) type does.
+pub trait IntoCaller<'a> {
+    /// Returns the caller; a reference is not cloned.
+    fn into_caller(self) -> Cow<'a, Caller>;
+}
+
+impl<'a, T: Into<Caller>> IntoCaller<'a> for T {
+    #[inline]
+    fn into_caller(self) -> Cow<'a, Caller> {
+        Cow::Owned(self.into())
+    }
+}
+
+impl<'a> IntoCaller<'a> for &'a Caller {
+    #[inline]
+    fn into_caller(self) -> Cow<'a, Caller> {
+        Cow::Borrowed(self)
+    }
+}
+
+/// Makes a [`Caller`](crate::Caller) of one part for each argument, as the attribute's `key` does.
+///
+/// Text and integers need no formatter, so it is faster than [`Caller::from`](crate::Caller). An
+/// `Option` is a part too, and so is every value that implements [`Display`](std::fmt::Display).
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Caller, Limiter, Policy, caller};
+///
+/// const EXPORT: Policy = Policy::token_bucket("export", Duration::from_secs(1), 10);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+/// # let (tenant, user) = ("acme", 42);
+/// let limiter = Limiter::in_memory();
+/// // By reference, so that the caller is not moved.
+/// limiter.check(&EXPORT, &caller!(tenant, user)).await?;
+/// assert!(caller!(tenant, user) == Caller::from(tenant).and(user));
+/// # Ok(())
+/// # }
+/// ```
+#[macro_export]
+macro_rules! caller {
+    ($($part:expr),+ $(,)?) => {{
+        let mut caller = $crate::__private::caller_without_parts();
+        $($crate::__private::KeyPart::push_to(
+            $crate::__private::part(&($part)).pick(),
+            &mut caller,
+        );)+
+        caller
+    }};
 }
 
 impl<T: fmt::Display> From<T> for Caller {

@@ -12,7 +12,7 @@ use std::{
 
 use once_cell::sync::OnceCell;
 
-use crate::policy::Policy;
+use crate::{policy::Policy, telemetry::PolicyCounters};
 
 /// One annotated function, as a static in its body.
 pub struct Callsite {
@@ -54,6 +54,13 @@ pub(crate) struct Resolved {
     pub(crate) policy: Policy,
     /// `true` if the path names a trait instead of the type on which the method is called.
     pub(crate) is_default_method: bool,
+    pub(crate) counters: PolicyCounters,
+}
+
+impl Resolved {
+    fn new(policy: Policy, is_default_method: bool) -> Self {
+        Self { policy, is_default_method, counters: PolicyCounters::default() }
+    }
 }
 
 impl Callsite {
@@ -83,17 +90,23 @@ impl Callsite {
 
     /// Returns the named policy and the kind of the function, resolved at the first call with the
     /// type on which a method is called.
+    #[inline]
     pub(crate) fn resolved(&self, self_type: Option<&str>) -> &Resolved {
+        self.resolved.get().unwrap_or_else(|| self.resolved_first(self_type))
+    }
+
+    #[cold]
+    fn resolved_first(&self, self_type: Option<&str>) -> &Resolved {
         self.resolved.get_or_init(|| self.resolve(self_type))
     }
 
     fn resolve(&self, self_type: Option<&str>) -> Resolved {
         if !self.policy.name().is_empty() {
-            return Resolved { policy: self.policy, is_default_method: false };
+            return Resolved::new(self.policy, false);
         }
         let is_default_method =
             self_type.is_some_and(|self_type| is_default_method(&self.path(), self_type));
-        Resolved { policy: self.policy.named(name::of(self)), is_default_method }
+        Resolved::new(self.policy.named(name::of(self)), is_default_method)
     }
 
     /// Returns the path of the function, with the functions and types in which it is declared.

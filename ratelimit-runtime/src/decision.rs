@@ -5,17 +5,21 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use ratelimit_core::Algorithm;
+
 use crate::{
     caller::Caller,
     error::RateLimitError,
-    policy::{Policy, Tier},
-    request::{DecidedBy, Mark, Outcome, Request},
+    key::KeyRef,
+    policy::{Policy, PolicyName},
+    request::{DecidedBy, Mark, Outcome, Refund, Request},
+    time::Micros,
 };
 
 /// The answer to a check.
@@ -43,27 +47,33 @@ pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Decision {
-    policy: &'static str,
-    tier: Tier,
+    policy: PolicyName,
+    period: Micros,
+    replenish_after: Micros,
+    reset_after: Micros,
+    threshold: u32,
     remaining: u32,
-    replenish_after: Duration,
-    reset_after: Duration,
     is_dry_run: bool,
-    receipt: Option<Arc<Receipt>>,
+    receipt: Option<Receipt>,
 }
 
 /// The receipt of an admitted call, by which it is refunded.
+#[derive(Clone)]
 pub(crate) struct Receipt {
-    pub(crate) caller: Caller,
-    pub(crate) policy: Policy,
-    pub(crate) cost: u32,
-    pub(crate) id: Option<u64>,
-    pub(crate) mark: Mark,
+    caller: Caller,
+    algorithm: Algorithm,
+    cost: u32,
+    id: Option<u64>,
+    mark: Mark,
     pub(crate) decided_by: DecidedBy,
-    refunded: AtomicBool,
+    refunded: SharedFlag,
 }
+
+/// A flag that all clones share. The first clone allocates it: most decisions have none.
+#[derive(Default)]
+struct SharedFlag(OnceLock<Arc<AtomicBool>>);
 
 /// The right to refund a call. One task has it at a time.
 pub(crate) struct RefundGuard<'a> {
@@ -72,17 +82,27 @@ pub(crate) struct RefundGuard<'a> {
     pub(crate) release: bool,
 }
 
+impl SharedFlag {
+    fn get(&self) -> &Arc<AtomicBool> {
+        self.0.get_or_init(Arc::default)
+    }
+}
+
+impl Clone for SharedFlag {
+    fn clone(&self) -> Self {
+        Self(OnceLock::from(Arc::clone(self.get())))
+    }
+}
+
 impl Receipt {
-    pub(crate) fn new(caller: Caller, request: Request<'_>, outcome: &Outcome) -> Self {
-        let Request { policy, cost, id, .. } = request;
-        let Outcome { mark, decided_by, .. } = *outcome;
-        let refunded = AtomicBool::new(false);
-        Self { caller, policy: *policy, cost, id, mark, decided_by, refunded }
+    pub(crate) fn refund(&self) -> Refund {
+        let Self { algorithm, cost, mark, id, .. } = *self;
+        Refund { algorithm, cost, mark, id }
     }
 
     /// Claims the refund, unless it is done or under way.
     pub(crate) fn claim(&self) -> Option<RefundGuard<'_>> {
-        let refunded = &self.refunded;
+        let refunded = &**self.refunded.get();
         let is_free = !refunded.swap(true, Ordering::Relaxed);
         is_free.then(|| RefundGuard { refunded, release: true })
     }
@@ -97,24 +117,47 @@ impl Drop for RefundGuard<'_> {
 }
 
 /// Does not show the caller: identities do not belong in logs.
-impl fmt::Debug for Receipt {
+impl fmt::Debug for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receipt").field("cost", &self.cost).finish_non_exhaustive()
+        f.debug_struct("Decision")
+            .field("policy", &self.policy())
+            .field("threshold", &self.threshold)
+            .field("period", &self.period())
+            .field("cost", &self.cost())
+            .field("remaining", &self.remaining)
+            .field("replenish_after", &self.replenish_after())
+            .field("reset_after", &self.reset_after())
+            .field("is_dry_run", &self.is_dry_run)
+            .finish_non_exhaustive()
     }
 }
 
 impl Decision {
     /// Builds the decision of an admitted call.
-    pub(crate) fn new(policy: &Policy, outcome: &Outcome) -> Self {
+    #[inline]
+    pub(crate) fn new(policy: &Policy, outcome: Outcome) -> Self {
+        let tier = policy.tiers()[usize::from(outcome.tier)];
         Self {
-            policy: policy.name(),
-            tier: policy.tiers()[usize::from(outcome.tier)],
+            policy: policy.full_name(),
+            period: tier.micros(),
+            replenish_after: outcome.wait,
+            reset_after: outcome.reset,
+            threshold: tier.threshold(),
             remaining: outcome.remaining,
-            replenish_after: Duration::from(outcome.wait),
-            reset_after: Duration::from(outcome.reset),
             is_dry_run: false,
             receipt: None,
         }
+    }
+
+    /// Builds the decision of a call that a store counted, with its receipt.
+    #[inline]
+    pub(crate) fn counted(caller: &Caller, request: Request<'_>, outcome: Outcome) -> Self {
+        let Request { policy, cost, id, .. } = request;
+        let Outcome { mark, decided_by, .. } = outcome;
+        let (algorithm, refunded) = (policy.algorithm(), SharedFlag::default());
+        let caller = caller.clone();
+        let receipt = Some(Receipt { caller, algorithm, cost, id, mark, decided_by, refunded });
+        Self { receipt, ..Self::new(policy, outcome) }
     }
 
     /// Marks the decision of a call that passes only because of a dry run.
@@ -122,18 +165,20 @@ impl Decision {
         Self { is_dry_run: true, ..self }
     }
 
-    pub(crate) fn with_receipt(self, receipt: Receipt) -> Self {
-        Self { receipt: Some(Arc::new(receipt)), ..self }
-    }
-
-    pub(crate) fn receipt(&self) -> Option<&Receipt> {
-        self.receipt.as_deref()
+    /// Returns the receipt of the call and the key that it was charged to, unless the call passed
+    /// without being counted.
+    pub(crate) fn charge(&self) -> Option<(KeyRef<'_>, &Receipt)> {
+        let receipt = self.receipt.as_ref()?;
+        let Receipt { algorithm, caller, .. } = receipt;
+        let key =
+            KeyRef { algorithm: *algorithm, name: self.policy, caller: caller.parts().into() };
+        Some((key, receipt))
     }
 
     /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
-        self.policy
+        self.policy.text()
     }
 
     /// Returns the units that the call took; 0 for a [peek](crate::Limiter::peek), and for a call that
@@ -152,13 +197,13 @@ impl Decision {
     /// Returns the threshold of the tier with the fewest units left.
     #[must_use]
     pub fn threshold(&self) -> u32 {
-        self.tier.threshold()
+        self.threshold
     }
 
     /// Returns the period of the tier with the fewest units left.
     #[must_use]
     pub fn period(&self) -> Duration {
-        self.tier.period()
+        self.period.into()
     }
 
     /// Returns the units that are available at once after this call.
@@ -171,12 +216,12 @@ impl Decision {
     /// other call comes.
     #[must_use]
     pub fn replenish_after(&self) -> Duration {
-        self.replenish_after
+        self.replenish_after.into()
     }
 
     /// Returns the time until the full quota is back, if no other call comes.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        self.reset_after
+        self.reset_after.into()
     }
 }

@@ -14,8 +14,9 @@ pub use self::{
     unavailable::{Unavailable, UnavailableReason},
 };
 use crate::{
-    policy::{CallFault, InvalidPolicy, Policy, Tier, TooLarge},
+    policy::{CallFault, InvalidPolicy, Policy, TooLarge},
     request::Outcome,
+    time::Micros,
 };
 
 /// The error of a call that is not admitted. An annotated function returns it without running its
@@ -109,21 +110,25 @@ impl From<CallFault> for RateLimitError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exceeded {
     policy: &'static str,
-    tier: Tier,
+    period: Micros,
+    retry_after: Micros,
+    reset_after: Micros,
+    threshold: u32,
     remaining: u32,
-    retry_after: Duration,
-    reset_after: Duration,
 }
 
 impl Exceeded {
     /// Builds the error of a refused call.
-    pub(crate) fn new(policy: &Policy, outcome: &Outcome) -> Self {
+    #[inline]
+    pub(crate) fn new(policy: &Policy, outcome: Outcome) -> Self {
+        let tier = policy.tiers()[usize::from(outcome.tier)];
         Self {
             policy: policy.name(),
-            tier: policy.tiers()[usize::from(outcome.tier)],
+            period: tier.micros(),
+            retry_after: outcome.wait,
+            reset_after: outcome.reset,
+            threshold: tier.threshold(),
             remaining: outcome.remaining,
-            retry_after: Duration::from(outcome.wait),
-            reset_after: Duration::from(outcome.reset),
         }
     }
 
@@ -136,13 +141,13 @@ impl Exceeded {
     /// Returns the threshold of the tier that refused; of several, the one with the longest wait.
     #[must_use]
     pub fn threshold(&self) -> u32 {
-        self.tier.threshold()
+        self.threshold
     }
 
     /// Returns the period of the tier that refused.
     #[must_use]
     pub fn period(&self) -> Duration {
-        self.tier.period()
+        self.period.into()
     }
 
     /// Returns the remaining units of the tier that refused: fewer than the call's cost.
@@ -158,13 +163,13 @@ impl Exceeded {
     /// shorter wait for a call of another cost than the one that Redis refused.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        self.retry_after
+        self.retry_after.into()
     }
 
     /// Returns the time until the full quota is back, if no other call comes.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        self.reset_after
+        self.reset_after.into()
     }
 }
 
@@ -176,7 +181,7 @@ impl fmt::Display for Exceeded {
             self.policy,
             self.threshold(),
             self.period(),
-            ceil_to_millis(self.retry_after),
+            ceil_to_millis(self.retry_after()),
         )
     }
 }
@@ -195,14 +200,21 @@ mod tests {
     use crate::Policy;
 
     #[test]
+    fn an_error_is_small() {
+        // One word more than a refusal: calls move their results.
+        assert_eq!((size_of::<Exceeded>(), size_of::<Result<(), RateLimitError>>()), (48, 56));
+    }
+
+    #[test]
     fn a_wait_is_rounded_up_in_messages() {
         let policy = Policy::sliding_window("reply", Duration::from_secs(60), 5);
         let exceeded = Exceeded {
             policy: policy.name(),
-            tier: policy.tiers()[0],
+            period: Micros::new(60_000_000),
+            retry_after: Micros::new(1_500_001),
+            reset_after: Micros::new(60_000_000),
+            threshold: 5,
             remaining: 0,
-            retry_after: Duration::from_micros(1_500_001),
-            reset_after: Duration::from_secs(60),
         };
         assert_eq!(
             exceeded.to_string(),

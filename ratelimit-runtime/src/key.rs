@@ -16,6 +16,7 @@
 mod bytes;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod words;
 
 use std::fmt::{self, Write};
 
@@ -23,7 +24,7 @@ use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-pub(crate) use self::bytes::InlineBytes;
+pub(crate) use self::{bytes::InlineBytes, words::CallerBytes};
 use crate::policy::{Policy, PolicyName};
 
 /// The maximum length of an escaped part in bytes; a longer one is replaced by its digest.
@@ -35,12 +36,14 @@ pub(crate) struct KeyRef<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) name: PolicyName,
     /// The escaped parts of the caller.
-    pub(crate) caller: &'a [u8],
+    pub(crate) caller: CallerBytes<'a>,
 }
 
 impl<'a> KeyRef<'a> {
-    pub(crate) fn new(policy: &Policy, caller: &'a [u8]) -> Self {
-        Self { algorithm: policy.algorithm(), name: policy.full_name(), caller }
+    #[inline]
+    pub(crate) fn new(policy: &Policy, caller: impl Into<CallerBytes<'a>>) -> Self {
+        let (algorithm, name) = (policy.algorithm(), policy.full_name());
+        Self { algorithm, name, caller: caller.into() }
     }
 }
 
@@ -54,15 +57,15 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) fn compose(prefix: &str, policy: &Policy, caller: &[u8]) -> Self {
-        let (algorithm, name) = (policy.algorithm(), policy.full_name());
+    pub(crate) fn compose(prefix: &str, key: KeyRef<'_>) -> Self {
+        let KeyRef { algorithm, name, caller } = key;
         let mut text = SmallVec::new();
         text.extend_from_slice(prefix.as_bytes());
         text.extend_from_slice(algorithm.as_str().as_bytes());
         text.push(b':');
         escape(name.text().as_bytes(), |piece| text.extend_from_slice(piece));
         let start = text.len();
-        text.extend_from_slice(caller);
+        caller.with_bytes(|caller| text.extend_from_slice(caller));
         Self { text, algorithm, name, caller: start }
     }
 
@@ -71,7 +74,7 @@ impl Key {
     }
 
     pub(crate) fn as_key_ref(&self) -> KeyRef<'_> {
-        let caller = &self.text[self.caller..];
+        let caller = self.text[self.caller..].into();
         KeyRef { algorithm: self.algorithm, name: self.name, caller }
     }
 }
@@ -86,9 +89,16 @@ pub(crate) fn push_display(parts: &mut InlineBytes, value: &(impl fmt::Display +
 
 /// Appends the part of [`push_display`] for a value that displays as `text`.
 pub(crate) fn push_str(parts: &mut InlineBytes, text: &str) {
-    if !parts.append_part(text.as_bytes(), needs_escape) {
+    if !parts.append_part(text.as_bytes()) {
         push_display(parts, text);
     }
+}
+
+/// Appends the part of [`push_display`] for a number. Returns `false`, and appends nothing, if it has
+/// more than eight digits.
+#[inline]
+pub(crate) fn push_number(parts: &mut InlineBytes, number: u32) -> bool {
+    parts.append_number(number)
 }
 
 /// Appends the digest of the escaped text of `value`, of any length.
@@ -229,7 +239,7 @@ mod tests {
             push_display(&mut text, part);
         }
         let policy = Policy::sliding_window(name, Duration::from_secs(1), 1);
-        let key = Key::compose("ratelimit:", &policy, &text);
+        let key = Key::compose("ratelimit:", KeyRef::new(&policy, &text));
         assert!(key.as_key_ref() == KeyRef::new(&policy, &text));
         String::from_utf8(key.as_bytes().to_vec()).unwrap()
     }

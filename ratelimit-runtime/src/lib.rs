@@ -71,7 +71,7 @@ mod time;
 #[cfg(feature = "web")]
 pub mod web;
 
-pub use caller::Caller;
+pub use caller::{Caller, IntoCaller};
 pub use decision::Decision;
 pub use error::{
     AlreadyInstalled, ConnectError, Exceeded, RateLimitError, Unavailable, UnavailableReason,

@@ -14,9 +14,9 @@ mod settle;
 mod status;
 mod wait;
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-pub(crate) use self::check::Options;
+pub(crate) use self::check::{Call, Options};
 use self::{backend::Backend, notices::Notices};
 pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
@@ -27,7 +27,7 @@ pub use self::{
     status::ServerStatus,
 };
 use crate::{
-    caller::Caller,
+    caller::{Caller, IntoCaller},
     decision::Decision,
     error::{ConnectError, RateLimitError, Unavailable},
     key,
@@ -131,8 +131,8 @@ impl Limiter {
     ///   [`OnStoreError::Deny`](crate::OnStoreError::Deny), the key has a value of another type, or
     ///   memory is full.
     /// - [`RateLimitError::InvalidPolicy`] if the policy breaks a rule.
-    pub fn check<'a>(&'a self, policy: &'a Policy, caller: impl Into<Caller>) -> Check<'a> {
-        Check::new(self, policy, Cow::Owned(caller.into()), Options::default())
+    pub fn check<'a>(&'a self, policy: &'a Policy, caller: impl IntoCaller<'a>) -> Check<'a> {
+        Check::new(self, policy, caller.into_caller())
     }
 
     /// Returns a check of `cost` units, all or none. A cost of 0 is admitted and takes nothing.
@@ -144,7 +144,7 @@ impl Limiter {
     pub fn check_n<'a>(
         &'a self,
         policy: &'a Policy,
-        caller: impl Into<Caller>,
+        caller: impl IntoCaller<'a>,
         cost: u32,
     ) -> Check<'a> {
         self.check(policy, caller).cost(cost)
@@ -159,7 +159,7 @@ impl Limiter {
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    pub fn peek<'a>(&'a self, policy: &'a Policy, caller: impl Into<Caller>) -> Check<'a> {
+    pub fn peek<'a>(&'a self, policy: &'a Policy, caller: impl IntoCaller<'a>) -> Check<'a> {
         self.check(policy, caller).op(Op::Peek)
     }
 
@@ -168,12 +168,12 @@ impl Limiter {
     /// # Errors
     ///
     /// [`RateLimitError::Unavailable`] if the store cannot do it within the deadline.
-    pub async fn reset(
+    pub async fn reset<'a>(
         &self,
         policy: &Policy,
-        caller: impl Into<Caller>,
+        caller: impl IntoCaller<'a>,
     ) -> Result<(), RateLimitError> {
-        let reset = self.inner.backend.reset(policy, &caller.into()).await;
+        let reset = self.inner.backend.reset(policy, &caller.into_caller()).await;
         reset.map_err(|reason| Unavailable::new(policy.name(), reason).into())
     }
 

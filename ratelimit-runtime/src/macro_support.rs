@@ -7,7 +7,7 @@ mod key_part;
 mod output;
 mod units;
 
-use std::{any::type_name, borrow::Cow, time::Duration};
+use std::{any::type_name, time::Duration};
 pub use std::{
     column, file, line, module_path,
     result::Result::{self, Err, Ok},
@@ -24,27 +24,27 @@ use crate::{
     caller::{self, Caller},
     callsite::Resolved,
     error::RateLimitError,
-    limiter::{Check, Limiter, Options, limiter},
+    limiter::{Call, Limiter, Options},
     overrides::Enforcement,
     policy::Policy,
     request::OnStoreError,
 };
 pub use crate::{
     callsite::{Callsite, Declaration},
-    limiter::Started,
+    limiter::{Started, limiter},
 };
 
 /// One call of an annotated function, as its prologue builds it.
 pub struct CallBuilder {
     callsite: &'static Callsite,
     caller: Caller,
-    limiter: Option<Limiter>,
     self_type: Option<&'static str>,
     options: Options,
 }
 
 impl CallBuilder {
     /// A call of the function of this callsite.
+    #[inline]
     #[must_use]
     pub fn new(callsite: &'static Callsite) -> Self {
         let declared =
@@ -52,7 +52,6 @@ impl CallBuilder {
         Self {
             callsite,
             caller: Caller::without_parts(),
-            limiter: None,
             self_type: None,
             options: Options { declared, is_validated: true, ..Options::default() },
         }
@@ -69,9 +68,10 @@ impl CallBuilder {
         self.options.is_validated = false;
     }
 
-    /// Sets the limiter that decides, instead of the installed one.
-    pub fn limiter(&mut self, limiter: &Limiter) {
-        self.limiter = Some(limiter.clone());
+    /// Returns the caller, to which the parts of the key are added.
+    #[inline]
+    pub fn caller(&mut self) -> &mut Caller {
+        &mut self.caller
     }
 
     /// Sets how long the call waits for room.
@@ -85,26 +85,56 @@ impl CallBuilder {
     }
 
     /// Starts the check of this call.
-    pub fn admit(&mut self) -> Started<Result<(), RateLimitError>> {
+    pub fn admit(&self, limiter: &Limiter) -> Started<Result<(), RateLimitError>> {
         let resolved = self.callsite.resolved(self.self_type);
-        self.start(resolved, &resolved.policy)
+        self.start(limiter, resolved, &resolved.policy)
     }
 
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
-    pub fn admit_under(&mut self, policy: &Policy) -> Started<Result<(), RateLimitError>> {
+    pub fn admit_under(
+        &mut self,
+        limiter: &Limiter,
+        policy: &Policy,
+    ) -> Started<Result<(), RateLimitError>> {
         let resolved = self.callsite.resolved(self.self_type);
         self.options.is_validated = false;
-        self.start(resolved, &policy.named_as(&resolved.policy))
+        self.start(limiter, resolved, &policy.named_as(&resolved.policy))
     }
 
-    fn start(&self, resolved: &Resolved, policy: &Policy) -> Started<Result<(), RateLimitError>> {
-        let limiter = self.limiter.as_ref().unwrap_or_else(|| limiter());
-        let caller = if self.caller.is_empty() || resolved.is_default_method {
-            Cow::Owned(self.ambient_or_shared(resolved, policy))
-        } else {
-            Cow::Borrowed(&self.caller)
-        };
-        Check::new(limiter, policy, caller, self.options).start()
+    fn start(
+        &self,
+        limiter: &Limiter,
+        resolved: &Resolved,
+        policy: &Policy,
+    ) -> Started<Result<(), RateLimitError>> {
+        if self.caller.is_empty() || resolved.is_default_method {
+            return self.start_without_key(limiter, resolved, policy);
+        }
+        self.start_for(&self.caller, limiter, resolved, policy)
+    }
+
+    #[inline(never)]
+    fn start_without_key(
+        &self,
+        limiter: &Limiter,
+        resolved: &Resolved,
+        policy: &Policy,
+    ) -> Started<Result<(), RateLimitError>> {
+        let caller = self.ambient_or_shared(resolved, policy);
+        self.start_for(&caller, limiter, resolved, policy)
+    }
+
+    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
+    #[inline(always)]
+    fn start_for(
+        &self,
+        caller: &Caller,
+        limiter: &Limiter,
+        resolved: &Resolved,
+        policy: &Policy,
+    ) -> Started<Result<(), RateLimitError>> {
+        let (counters, options) = (Some(&resolved.counters), &self.options);
+        Call { limiter, policy, caller, observed_as: None, counters, options }.start()
     }
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
@@ -124,6 +154,13 @@ impl CallBuilder {
         }
         caller
     }
+}
+
+/// Returns the caller to which `caller!` adds its parts.
+#[inline]
+#[must_use]
+pub fn caller_without_parts() -> Caller {
+    Caller::without_parts()
 }
 
 /// Returns `true` if a call is checked.

@@ -11,25 +11,32 @@ mod budget;
 mod clock;
 mod eviction;
 mod hash;
+mod names;
+#[cfg(test)]
+mod pauses;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod shard;
+mod stored_caller;
 #[cfg(test)]
 mod straight;
 #[cfg(test)]
 mod tests;
 
-use std::sync::PoisonError;
+use std::{num::NonZeroUsize, thread::available_parallelism};
 
 use self::{
     budget::{Budget, Usage},
     clock::Clock,
-    eviction::MAX_SCAN,
+    eviction::MAX_WORK,
+    shard::{Entry, KEY_BYTES, NEVER, ShardTable},
+};
+pub(crate) use self::{
     hash::{KeyHasher, Lookup},
-    shard::{Entry, NEVER, ShardTable},
+    stored_caller::StoredCaller,
 };
 use crate::{
-    algorithms::Straight,
+    algorithms::{Detail, State, Straight},
     error::UnavailableReason,
     key::KeyRef,
     policy::Policy,
@@ -42,17 +49,17 @@ use crate::{
     time::Timestamp,
 };
 
-/// The minimum number of shards: two threads rarely contend for one, and an idle limiter is small.
-const MIN_SHARDS: usize = 256;
+/// The minimum number of shards for each core: two threads rarely contend for one. With more, a store
+/// of some thousand callers would consist mostly of shards, and not fit the cache.
+const SHARDS_PER_CORE: usize = 16;
 
 /// The maximum number of shards: enough for the memory of a machine. With a bound of `usize::MAX`
 /// keys they take 8 MB.
 const MAX_SHARDS: usize = 65_536;
 
-/// The approximate number of keys in a full shard: this many are hashed again at once when its
-/// index grows. With fewer, a store of some thousand callers would consist mostly of shards, and
-/// not fit the cache.
-const KEYS_PER_SHARD: usize = 4_096;
+/// The approximate number of keys in a full shard: the index moves this many places of 8 bytes at once
+/// when it grows, which takes some hundred microseconds.
+const KEYS_PER_SHARD: usize = 32_768;
 
 pub(crate) struct MemoryStore {
     shards: Box<[Shard]>,
@@ -74,21 +81,10 @@ struct Shard {
     next_expiry: AtomicU64,
 }
 
-/// The result of the straight path, [`MemoryStore::take_known`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// The unit is taken.
-    Admitted,
-    /// No unit is left.
-    Refused(Outcome),
-    /// The call needs [`MemoryStore::decide`]: the key is new, or the policy has several tiers.
-    Skipped,
-}
-
 impl MemoryStore {
     pub(crate) fn new(max_keys: usize, max_bytes: usize) -> Self {
-        let shards = (max_keys / KEYS_PER_SHARD).clamp(MIN_SHARDS, MAX_SHARDS);
-        Self::with_shards(max_keys, max_bytes, shards.next_power_of_two())
+        let cores = available_parallelism().map_or(1, NonZeroUsize::get);
+        Self::with_shards(max_keys, max_bytes, shards_for(max_keys, cores))
     }
 
     /// Creates a store with this many shards, a power of two.
@@ -105,17 +101,17 @@ impl MemoryStore {
     /// Takes one unit of a key that is stored, or refuses it, under a valid policy that no override
     /// changes.
     ///
-    /// This is the straight path of [`decide`](Self::decide), on which most calls are decided. The
-    /// state and the numbers of a refusal are the same; an admission builds no outcome.
-    #[inline]
-    pub(crate) fn take_known(&self, key: KeyRef<'_>, policy: &Policy) -> Taken {
+    /// This is the straight path of [`decide`](Self::decide), on which most calls are decided: see
+    /// [`State::take_one`](crate::algorithms::State::take_one).
+    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
+    #[inline(always)]
+    pub(crate) fn take_known<D: Detail>(&self, key: KeyRef<'_>, policy: &Policy) -> Straight<D> {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).lock();
-        let Some(entry) = table.find_mut(&lookup) else { return Taken::Skipped };
-        match entry.take_one(self.clock.now(), policy) {
-            Straight::Admitted { .. } => Taken::Admitted,
-            Straight::Refused { wait, reset } => Taken::Refused(Outcome::refused(wait, reset)),
-            Straight::Skipped => Taken::Skipped,
+        let now = self.clock.now_after(&mut table.latest);
+        match table.find_mut(&lookup) {
+            Some(entry) => entry.take_one(now, policy),
+            None => Straight::Skipped,
         }
     }
 
@@ -133,7 +129,7 @@ impl MemoryStore {
         let lookup = self.hasher.lookup(key);
         let shard = self.shard(&lookup);
         let mut table = shard.lock();
-        let now = self.clock.now();
+        let now = self.clock.now_after(&mut table.latest);
         if let Some(entry) = table.find_mut(&lookup)
             && entry.state.growth(now, request) == 0
         {
@@ -152,7 +148,7 @@ impl MemoryStore {
         lookup: &Lookup<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        let mut scans = MAX_SCAN;
+        let mut work = MAX_WORK;
         loop {
             let decided = match table.find_mut(lookup) {
                 Some(entry) => {
@@ -167,11 +163,11 @@ impl MemoryStore {
             };
             match decided {
                 Ok(outcome) => return Ok(outcome),
-                Err(more) if self.evict_expired(lookup.key, more, &mut scans) => {}
+                Err(more) if self.evict_expired(lookup.key, more, &mut work) => {}
                 Err(_) => return Err(self.full(lookup.key, now)),
             }
             table = shard.lock();
-            now = self.clock.now();
+            now = self.clock.now_after(&mut table.latest);
         }
     }
 
@@ -205,28 +201,31 @@ impl MemoryStore {
         lookup: &Lookup<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, Usage> {
-        let mut entry = Entry::new(lookup.key);
+        let mut state = State::new(lookup.key.algorithm);
         if request.op == Op::Peek {
-            return Ok(entry.decide(now, request));
+            return Ok(state.decide(now, request));
         }
-        let more = Usage { keys: 1, bytes: entry.bytes() + entry.state.growth(now, request) };
+        let caller = StoredCaller::new(lookup.key.caller);
+        let growth = state.growth(now, request);
+        let more = Usage { keys: 1, bytes: KEY_BYTES + caller.heap_bytes() + growth };
         let evicted = table.evict_some(now, &self.hasher);
         let mut budget = self.budget();
         budget.release_all(&evicted);
-        let has_room = budget.take(lookup.key.name.text(), more);
+        let name = budget.take_key(lookup.key.name.text(), more);
         drop(budget);
-        if !has_room {
+        let Some(name) = name else {
             drop(table);
             report_keys(Usage::default(), evicted.total());
             return Err(more);
-        }
+        };
+        let mut entry = Entry { caller, name, expires: Timestamp::default(), state };
         let outcome = entry.decide(now, request);
         let taken = Usage { keys: 1, bytes: entry.bytes() };
         self.release_unused(lookup.key, more, taken);
         let next =
             if table.is_empty() { NEVER.get() } else { shard.next_expiry.load(Ordering::Relaxed) };
         shard.next_expiry.store(next.min(entry.expires.get()), Ordering::Relaxed);
-        table.insert(lookup.hash, entry, &self.hasher);
+        table.insert(lookup.hash, entry);
         drop(table);
         report_keys(taken, evicted.total());
         Ok(outcome)
@@ -260,7 +259,7 @@ impl MemoryStore {
     }
 
     /// Refunds the units of a call to its key, as far as they still count.
-    pub(crate) fn refund(&self, key: KeyRef<'_>, refund: Refund<'_>) {
+    pub(crate) fn refund(&self, key: KeyRef<'_>, refund: Refund) {
         let lookup = self.hasher.lookup(key);
         if let Some(entry) = self.shard(&lookup).lock().find_mut(&lookup) {
             entry.state.refund(refund);
@@ -268,14 +267,20 @@ impl MemoryStore {
     }
 
     fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+        self.budget.lock()
     }
 
     #[inline]
     fn shard(&self, lookup: &Lookup<'_>) -> &Shard {
-        // The index takes its bits from both ends of the hash; the shard comes from the middle.
+        // The index has the lower half.
         &self.shards[(lookup.hash >> 32) as usize & (self.shards.len() - 1)]
     }
+}
+
+/// Returns the number of shards for this many keys and cores, a power of two.
+fn shards_for(max_keys: usize, cores: usize) -> usize {
+    let shards = (max_keys / KEYS_PER_SHARD).max(SHARDS_PER_CORE * cores);
+    shards.min(MAX_SHARDS).next_power_of_two()
 }
 
 /// Reports a change of the usage. To be called without a lock: recorders are foreign code, may call
@@ -300,7 +305,6 @@ impl Drop for MemoryStore {
 impl Shard {
     #[inline]
     fn lock(&self) -> MutexGuard<'_, ShardTable> {
-        // A panic cannot leave a shard half written: nothing in here calls foreign code.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }

@@ -10,6 +10,7 @@ mod entry;
 mod error;
 #[cfg(feature = "overrides")]
 mod file;
+mod filter;
 #[cfg(feature = "overrides")]
 mod follow;
 #[cfg(all(any(test, fuzzing), feature = "overrides"))]
@@ -18,15 +19,14 @@ pub(crate) mod fuzz;
 mod hash;
 mod snapshot;
 mod source;
+#[cfg(test)]
+mod tests;
 mod validate;
 
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use arc_swap::ArcSwap;
@@ -34,7 +34,6 @@ use tokio::sync::watch;
 
 #[cfg(feature = "overrides")]
 use self::hash::OverridesHash;
-use self::snapshot::Snapshot;
 pub use self::{
     enforcement::Enforcement, entry::Override, error::OverrideError, source::OverrideSource,
 };
@@ -42,6 +41,7 @@ pub(crate) use self::{
     error::Fault,
     snapshot::{Effective, Layer},
 };
+use self::{filter::NameFilter, snapshot::Snapshot};
 use crate::policy::Policy;
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
@@ -93,8 +93,8 @@ pub struct Overrides {
 /// State that all clones of a handle share.
 #[derive(Default)]
 struct Shared {
-    /// `true` while a source overrides something. Each call reads this.
-    is_active: AtomicBool,
+    /// The limits that the snapshot overrides. Each call reads this.
+    filter: NameFilter,
     snapshot: ArcSwap<Snapshot>,
     /// Held during a change, which builds the next snapshot from the current one.
     changing: Mutex<()>,
@@ -195,11 +195,17 @@ impl Overrides {
         self.shared.changes.subscribe()
     }
 
-    /// Returns the policy and the enforcement of a call. While nothing is overridden, this is one
-    /// atomic load and copies no policy.
+    /// Returns `true` if an override may apply to calls of this policy. Mostly none does, which is one
+    /// atomic load.
+    #[inline]
+    pub(crate) fn may_apply(&self, policy: &Policy) -> bool {
+        self.shared.filter.may_contain(policy.full_name())
+    }
+
+    /// Returns the policy and the enforcement of a call.
     #[inline]
     pub(crate) fn effective<'a>(&self, policy: &'a Policy, declared: Enforcement) -> Effective<'a> {
-        if self.shared.is_active.load(Ordering::Relaxed) {
+        if self.may_apply(policy) {
             self.overridden(policy, declared)
         } else {
             Effective::declared(policy, declared)
@@ -212,7 +218,7 @@ impl Overrides {
         Arc::clone(self.shared.snapshot.load().layer(source))
     }
 
-    #[cold]
+    #[inline(never)]
     fn overridden<'a>(&self, policy: &'a Policy, declared: Enforcement) -> Effective<'a> {
         self.shared.snapshot.load().effective(policy, declared)
     }
@@ -240,7 +246,9 @@ impl Overrides {
         let Some(next) = shared.snapshot.load().changed(source, change) else { return };
         let next = Arc::new(next);
         shared.snapshot.store(Arc::clone(&next));
-        shared.is_active.store(next.is_active(), Ordering::Relaxed);
+        // After the snapshot: a call that sees the bit of its limit sees the override as well. The lock
+        // keeps the filters of two changes in the order of their snapshots.
+        shared.filter.replace(&next.names());
         drop(changing);
         // Outside the lock: subscribers of events may have limits themselves.
         shared.changes.send_modify(|changes| *changes += 1);

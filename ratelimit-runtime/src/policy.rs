@@ -56,6 +56,8 @@ pub struct Policy {
     count: usize,
     burst: Option<u32>,
     count_rejected: bool,
+    /// `true` if there is one tier, and no rule is broken.
+    is_simple: bool,
 }
 
 impl Policy {
@@ -138,6 +140,7 @@ impl Policy {
             count: 0,
             burst: None,
             count_rejected: false,
+            is_simple: false,
         };
         policy.tier(period, threshold)
     }
@@ -159,7 +162,7 @@ impl Policy {
             }
         }
         self.count += 1;
-        self
+        self.checked()
     }
 
     /// Sets the size of a [`token_bucket`](Self::token_bucket), in tokens; the threshold by
@@ -168,7 +171,7 @@ impl Policy {
     #[must_use]
     pub const fn burst(mut self, burst: u32) -> Self {
         self.burst = Some(burst);
-        self
+        self.checked()
     }
 
     /// Returns the size of the bucket in tokens, if [`burst`](Self::burst) has set one.
@@ -193,13 +196,33 @@ impl Policy {
     #[must_use]
     pub const fn count_rejected(mut self) -> Self {
         self.count_rejected = true;
-        self
+        self.checked()
     }
 
     /// Returns this policy without recording of refused calls.
     pub(crate) const fn without_count_rejected(mut self) -> Self {
         self.count_rejected = false;
+        self.checked()
+    }
+
+    /// Returns this policy with `is_simple` as it is for its numbers.
+    const fn checked(mut self) -> Self {
+        let Tier { period, threshold, .. } = self.tiers[0];
+        self.is_simple = self.count == 1
+            && rules::is_valid_alone(
+                self.algorithm,
+                (period, threshold as u64),
+                self.burst,
+                self.count_rejected,
+            );
         self
+    }
+
+    /// Returns `true` if there is one tier, and no rule is broken. A check of one unit then needs no
+    /// [validation](Self::validate).
+    #[inline]
+    pub(crate) const fn is_simple(&self) -> bool {
+        self.is_simple
     }
 
     /// Returns this policy under another name.
@@ -299,6 +322,9 @@ impl Policy {
     ///
     /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
     pub(crate) fn validate_call(&self, cost: u32) -> Result<(), CallFault> {
+        if self.is_simple && cost <= 1 {
+            return Ok(());
+        }
         let faults = self.faults((cost > 0).then_some(cost));
         if let Some(fault) = faults.iter().find(|fault| !fault.can_never_admit()) {
             return Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), *fault)));
@@ -306,7 +332,7 @@ impl Policy {
         let Some(fault) = faults.first() else { return Ok(()) };
         let tier = self.tiers().iter().min_by_key(|tier| tier.threshold());
         let tier = *tier.unwrap_or(&Tier::NONE);
-        Err(CallFault::TooLarge(TooLarge { policy: self.name(), cost, tier, fault: *fault }))
+        Err(CallFault::TooLarge(TooLarge::new(self.name(), cost, tier, *fault)))
     }
 
     /// Validates that calls under the policy can have request ids.
@@ -335,6 +361,13 @@ impl Policy {
             count_rejected: self.count_rejected,
         };
         rules::violations(&draft).into_iter().map(|(_, fault)| fault).collect()
+    }
+
+    /// Returns `true` if the policies differ in nothing but perhaps their names.
+    #[inline]
+    pub(crate) fn limits_as(&self, other: &Self) -> bool {
+        let numbers = |it: &Self| (it.algorithm, it.count, it.burst, it.count_rejected);
+        numbers(self) == numbers(other) && self.tiers() == other.tiers()
     }
 
     /// Returns the longest period of the tiers.

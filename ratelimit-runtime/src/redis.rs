@@ -8,6 +8,7 @@
 //! where a user brings a connection. It imports `memory`, `telemetry`, and the plain data below them.
 
 mod backoff;
+mod batch;
 mod breaker;
 mod client;
 mod cluster;
@@ -37,7 +38,7 @@ use self::deny_cache::{DenyCache, RoundTrip};
 pub(crate) use self::{client::RedisClient, options::RedisOptions, tls::Tls};
 use crate::{
     error::UnavailableReason,
-    key::Key,
+    key::{Key, KeyRef},
     memory::MemoryStore,
     request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
 };
@@ -67,22 +68,31 @@ impl RedisBackend {
         }
     }
 
-    /// Decides a request. The deny cache answers only with a wait longer than `max_wait`.
+    /// Returns the refusal in the deny cache that Redis would return, if its wait is longer than
+    /// `max_wait`. A call without one is to be [decided](Self::decide): it may be the call that
+    /// revalidates, and a second look-up would find a refusal for it.
+    #[inline]
+    pub(crate) fn cached_refusal(
+        &self,
+        key: KeyRef<'_>,
+        request: Request<'_>,
+        max_wait: Duration,
+    ) -> Option<Outcome> {
+        self.deny_cache.get(key, request, max_wait, Instant::now)
+    }
+
+    /// Decides a request for which the deny cache has no refusal.
     pub(crate) async fn decide(
         &self,
         key: &Key,
         request: Request<'_>,
-        max_wait: Duration,
         on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
         let sent = Instant::now();
-        if let Some(refusal) = self.deny_cache.get(key, request, max_wait, sent) {
-            return Ok(refusal);
-        }
         match self.client.decide(key, request, sent + self.deadline).await {
             Ok(outcome) => {
                 let trip = RoundTrip { sent, answered: Instant::now() };
-                self.deny_cache.insert(key, request, outcome, trip);
+                self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 Ok(outcome)
             }
             // Not an outage, so that the fallback must not decide.
@@ -125,7 +135,7 @@ impl RedisBackend {
     pub(crate) async fn refund(
         &self,
         key: &Key,
-        refund: Refund<'_>,
+        refund: Refund,
         decided_by: DecidedBy,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
@@ -150,10 +160,10 @@ impl RedisBackend {
         change: impl Future<Output = Result<(), UnavailableReason>>,
     ) -> Result<(), UnavailableReason> {
         // The change may take effect although its reply is lost, or nobody awaits it.
-        self.deny_cache.invalidate(key, Instant::now());
+        self.deny_cache.invalidate(key.as_key_ref(), Instant::now());
         let result = change.await;
         // A refusal from before the change may have arrived meanwhile.
-        self.deny_cache.invalidate(key, Instant::now());
+        self.deny_cache.invalidate(key.as_key_ref(), Instant::now());
         result
     }
 

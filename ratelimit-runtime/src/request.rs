@@ -2,6 +2,8 @@
 //!
 //! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
+use ratelimit_core::Algorithm;
+
 use crate::{
     policy::Policy,
     time::{Micros, Timestamp},
@@ -30,19 +32,10 @@ pub(crate) enum Op {
     Take,
 }
 
-/// The parts of an admitted call's outcome that are read. A refusal is always complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Detail {
-    /// None but `admitted`.
-    Admission,
-    /// All of them.
-    Full,
-}
-
 /// The units of an admitted call, to be returned.
 #[derive(Clone, Copy)]
-pub(crate) struct Refund<'a> {
-    pub(crate) policy: &'a Policy,
+pub(crate) struct Refund {
+    pub(crate) algorithm: Algorithm,
     pub(crate) cost: u32,
     /// The [`Outcome::mark`] of the call.
     pub(crate) mark: Mark,
@@ -151,18 +144,12 @@ impl DecidedBy {
 }
 
 impl Outcome {
-    /// The outcome of an admitted call of which nothing but the admission is read.
-    pub(crate) const ADMISSION: Self = Self {
-        admitted: true,
-        tier: 0,
-        remaining: 0,
-        wait: Micros::ZERO,
-        more: Micros::ZERO,
-        reset: Micros::ZERO,
-        lasts: Micros::ZERO,
-        mark: Mark::NONE,
-        decided_by: DecidedBy::Store,
-    };
+    /// Returns the admission of a call by the only tier, whose full quota is back after `reset`.
+    #[inline]
+    pub(crate) fn admitted(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {
+        let (tier, more, lasts, decided_by) = (0, Micros::ZERO, reset, DecidedBy::Store);
+        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, decided_by }
+    }
 
     /// Returns the refusal of one unit by the only tier, which has none left.
     #[inline]

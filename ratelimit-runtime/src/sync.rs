@@ -6,13 +6,71 @@
 //!
 //! Floor 1: imports nothing of this crate. Every room above may import it.
 
+use std::sync::{PoisonError, TryLockError};
 #[cfg(not(all(test, ratelimit_loom)))]
-pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+use std::{hint::spin_loop, sync as locks, thread::yield_now};
+
+#[cfg(all(test, ratelimit_loom))]
+use loom::sync as locks;
 
 #[cfg(all(test, ratelimit_loom))]
 pub(crate) use self::schedules::{advance, each, with};
-#[cfg(all(test, ratelimit_loom))]
-pub(crate) use loom::sync::{Mutex, MutexGuard, atomic};
+pub(crate) use locks::{MutexGuard, atomic};
+
+/// A lock that is held for some nanoseconds, and that a panic does not poison: nothing that runs under
+/// it is foreign code or leaves a value half written.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(locks::Mutex<T>);
+
+/// The attempts that spin before the next one, each twice as long as the one before.
+#[cfg(not(all(test, ratelimit_loom)))]
+const SPINS: u32 = 3;
+
+/// The attempts at a lock that is taken, before the thread sleeps.
+#[cfg(not(all(test, ratelimit_loom)))]
+const ATTEMPTS: u32 = 10;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(locks::Mutex::new(value))
+    }
+
+    /// Waits for the lock and takes it.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        // Under loom an attempt would only multiply the schedules.
+        let attempt = if cfg!(all(test, ratelimit_loom)) { None } else { self.try_lock() };
+        attempt.unwrap_or_else(|| self.lock_contended())
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Tries some times more before the thread sleeps: going to sleep and being woken take longer than
+    /// any owner holds the lock.
+    #[cold]
+    fn lock_contended(&self) -> MutexGuard<'_, T> {
+        #[cfg(not(all(test, ratelimit_loom)))]
+        for attempt in 1..=ATTEMPTS {
+            if attempt <= SPINS {
+                (0..1 << attempt).for_each(|_| spin_loop());
+            } else {
+                yield_now();
+            }
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[cfg(all(test, ratelimit_loom))]
 mod schedules {

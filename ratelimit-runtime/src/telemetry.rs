@@ -12,6 +12,8 @@ pub mod stats;
 
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+use once_cell::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Level;
 
@@ -21,28 +23,54 @@ use crate::{
     request::{DecidedBy, Outcome},
 };
 
-/// The start of a check, if its duration is recorded.
+/// Returns `true` if the duration and the numbers of each check are recorded: events at debug or the
+/// stats are enabled.
+#[inline]
+pub(crate) fn is_timed(is_enabled: bool) -> bool {
+    is_enabled && (stats::is_enabled() || tracing::enabled!(Level::DEBUG))
+}
+
+/// The recorder of one check.
 #[derive(Clone, Copy)]
-pub(crate) struct Timer {
+pub(crate) struct Recorder<'a> {
     /// `false` if the limiter's decisions are not recorded: see
     /// [`LimiterBuilder::instrument`](crate::LimiterBuilder::instrument).
     is_enabled: bool,
+    /// The start of the check, if its duration is recorded.
     start: Option<Instant>,
+    counters: Option<&'a PolicyCounters>,
 }
 
-impl Timer {
-    /// Starts a timer if the check's timing and outcome are read: events at debug or the stats are
-    /// enabled. Otherwise the clock is not read.
+/// The counters of one policy's name, kept where calls of this name come from: they are looked up
+/// once.
+#[derive(Default)]
+pub(crate) struct PolicyCounters {
+    #[cfg(feature = "metrics")]
+    decisions: OnceCell<&'static metrics::Decisions>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Creates the recorder of a check that starts now. The clock is read only if the check is
+    /// [timed](is_timed).
     #[inline]
-    pub(crate) fn start(is_enabled: bool) -> Self {
-        let is_read = is_enabled && (stats::is_enabled() || tracing::enabled!(Level::DEBUG));
-        Self { is_enabled, start: is_read.then(Instant::now) }
+    pub(crate) fn new(is_enabled: bool, counters: Option<&'a PolicyCounters>) -> Self {
+        Self { is_enabled, start: is_timed(is_enabled).then(Instant::now), counters }
     }
 
-    /// Returns `true` if more than the admission is read of an admitted call.
+    /// Creates the recorder of a check that is not [timed](is_timed).
     #[inline]
-    pub(crate) fn is_running(self) -> bool {
-        self.start.is_some()
+    pub(crate) fn untimed(is_enabled: bool, counters: Option<&'a PolicyCounters>) -> Self {
+        Self { is_enabled, start: None, counters }
+    }
+
+    /// Counts a decision in the metrics: all that [`record`](Self::record) does of an untimed check.
+    #[inline]
+    pub(crate) fn count(self, policy: &Policy, verdict: Verdict, decided_by: DecidedBy) {
+        #[cfg(feature = "metrics")]
+        if self.is_enabled {
+            metrics::decided(policy, self.counters, verdict, decided_by);
+        }
+        let _ = (policy, verdict, decided_by, self.counters);
     }
 
     /// Records a decision, or that there is none. `caller` is the caller's digest for events.
@@ -51,11 +79,11 @@ impl Timer {
         self,
         policy: &Policy,
         is_dry_run: bool,
-        outcome: &Result<Outcome, UnavailableReason>,
+        outcome: Result<Outcome, UnavailableReason>,
         caller: impl FnOnce() -> Option<String>,
     ) {
-        if self.is_running() || (cfg!(feature = "metrics") && self.is_enabled) {
-            record(policy, is_dry_run, outcome, caller, self.start);
+        if self.start.is_some() || (cfg!(feature = "metrics") && self.is_enabled) {
+            self.record_outcome(policy, is_dry_run, outcome, caller);
         }
     }
 
@@ -77,7 +105,7 @@ impl Timer {
             RateLimitError::InvalidPolicy(_) => Verdict::InvalidPolicy,
             _ => Verdict::TooLarge,
         };
-        count(policy, verdict, DecidedBy::Limiter, None);
+        self.count_in_all(policy, verdict, DecidedBy::Limiter, None);
         let Some(elapsed) = self.start.map(|start| start.elapsed()) else { return };
         tracing::debug!(
             policy = policy.name(),
@@ -89,6 +117,62 @@ impl Timer {
             ?elapsed,
             "rate limit not decided"
         );
+    }
+
+    fn count_in_all(
+        self,
+        policy: &Policy,
+        verdict: Verdict,
+        decided_by: DecidedBy,
+        outcome: Option<Outcome>,
+    ) {
+        self.count(policy, verdict, decided_by);
+        stats::record(policy, verdict, decided_by, outcome);
+    }
+
+    fn record_outcome(
+        self,
+        policy: &Policy,
+        is_dry_run: bool,
+        outcome: Result<Outcome, UnavailableReason>,
+        caller: impl FnOnce() -> Option<String>,
+    ) {
+        let (verdict, decided_by) = match outcome {
+            Ok(outcome) if outcome.admitted => (Verdict::Admitted, outcome.decided_by),
+            Ok(outcome) if is_dry_run => (Verdict::WouldHaveRefused, outcome.decided_by),
+            Ok(outcome) => (Verdict::Refused, outcome.decided_by),
+            Err(_) if is_dry_run => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
+            Err(_) => (Verdict::Unavailable, DecidedBy::Nobody),
+        };
+        self.count_in_all(policy, verdict, decided_by, outcome.ok());
+        let Some(elapsed) = self.start.map(|start| start.elapsed()) else { return };
+        let (verdict, decided_by) = (verdict.as_str(), decided_by.as_str());
+        let algorithm = policy.algorithm().as_str();
+        let caller = tracing::enabled!(Level::DEBUG).then(caller).flatten();
+        match outcome {
+            Ok(decided) => tracing::debug!(
+                policy = policy.name(),
+                algorithm,
+                caller,
+                tier = decided.tier,
+                outcome = verdict,
+                remaining = decided.remaining,
+                wait = ?Duration::from(decided.wait),
+                decided_by,
+                ?elapsed,
+                "rate limit decided"
+            ),
+            Err(reason) => tracing::debug!(
+                policy = policy.name(),
+                algorithm,
+                caller,
+                outcome = verdict,
+                %reason,
+                decided_by,
+                ?elapsed,
+                "rate limit not decided"
+            ),
+        }
     }
 }
 
@@ -132,57 +216,6 @@ impl Verdict {
             Self::TooLarge => "too_large",
             Self::InvalidPolicy => "invalid_policy",
         }
-    }
-}
-
-fn count(policy: &Policy, verdict: Verdict, decided_by: DecidedBy, outcome: Option<&Outcome>) {
-    #[cfg(feature = "metrics")]
-    metrics::decided(policy, verdict, decided_by);
-    stats::record(policy, verdict, decided_by, outcome);
-}
-
-fn record(
-    policy: &Policy,
-    is_dry_run: bool,
-    outcome: &Result<Outcome, UnavailableReason>,
-    caller: impl FnOnce() -> Option<String>,
-    start: Option<Instant>,
-) {
-    let (verdict, decided_by) = match outcome {
-        Ok(outcome) if outcome.admitted => (Verdict::Admitted, outcome.decided_by),
-        Ok(outcome) if is_dry_run => (Verdict::WouldHaveRefused, outcome.decided_by),
-        Ok(outcome) => (Verdict::Refused, outcome.decided_by),
-        Err(_) if is_dry_run => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
-        Err(_) => (Verdict::Unavailable, DecidedBy::Nobody),
-    };
-    count(policy, verdict, decided_by, outcome.as_ref().ok());
-    let Some(elapsed) = start.map(|start| start.elapsed()) else { return };
-    let (verdict, decided_by) = (verdict.as_str(), decided_by.as_str());
-    let algorithm = policy.algorithm().as_str();
-    let caller = tracing::enabled!(Level::DEBUG).then(caller).flatten();
-    match outcome {
-        Ok(decided) => tracing::debug!(
-            policy = policy.name(),
-            algorithm,
-            caller,
-            tier = decided.tier,
-            outcome = verdict,
-            remaining = decided.remaining,
-            wait = ?Duration::from(decided.wait),
-            decided_by,
-            ?elapsed,
-            "rate limit decided"
-        ),
-        Err(reason) => tracing::debug!(
-            policy = policy.name(),
-            algorithm,
-            caller,
-            outcome = verdict,
-            %reason,
-            decided_by,
-            ?elapsed,
-            "rate limit not decided"
-        ),
     }
 }
 

@@ -3,12 +3,13 @@
 //! Floor 1: imports nothing of this crate. Every room above may import it.
 
 use std::{
+    fmt,
     ops::{Add, Sub},
     time::Duration,
 };
 
 /// A length of time in microseconds. Sums saturate, differences end at 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Micros(u64);
 
 /// An instant in microseconds on the clock of one store. Instants of two stores do not compare.
@@ -67,6 +68,12 @@ impl From<Micros> for Duration {
     #[inline]
     fn from(micros: Micros) -> Self {
         Self::from_micros(micros.0)
+    }
+}
+
+impl fmt::Debug for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Duration::from(*self).fmt(f)
     }
 }
 

@@ -1,6 +1,7 @@
-//! A call of a known caller in memory allocates nothing.
+//! A call of a known caller in memory allocates nothing, and neither does a refusal in the deny cache.
 
 use allocation_counter::{AllocationInfo, measure};
+use harness::RedisServer;
 use ratelimit_runtime::{Limiter, Policy, RateLimitError, rate_limit};
 use std::{
     pin::pin,
@@ -14,7 +15,7 @@ type Done = Result<(), RateLimitError>;
 fn now<T>(future: impl IntoFuture<Output = T>) -> T {
     match pin!(future.into_future()).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("the embedded store does not wait"),
+        Poll::Pending => unreachable!("memory and the deny cache answer at once"),
     }
 }
 
@@ -145,10 +146,36 @@ fn counted_bytes_are_allocated_bytes() {
 }
 
 #[test]
-fn a_check_by_hand_allocates_its_receipt_only() {
+fn a_check_by_hand_allocates_nothing() {
     const POLICY: Policy = Policy::token_bucket("p", Duration::from_secs(60), 100);
     let limiter = Limiter::in_memory();
     let check = || drop(now(limiter.check(&POLICY, "alice")).unwrap());
-    assert_eq!(allocations(check), 1);
+    assert_eq!(allocations(check), 0);
     assert_eq!(allocations(|| drop(now(limiter.peek(&POLICY, "alice")).unwrap())), 0);
+}
+
+#[test]
+fn a_cached_refusal_is_answered_at_once_and_allocates_nothing() {
+    const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(86_400), 1);
+
+    #[rate_limit(period = "1d", threshold = 1, key = (tenant, user), limiter = limiter)]
+    async fn refused(limiter: &Limiter, tenant: &str, user: u64) -> Done {
+        Ok(())
+    }
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let server = RedisServer::start();
+    // No call revalidates during the test.
+    let builder = Limiter::builder().deny_cache_ttl(Duration::from_secs(3_600));
+    let limiter = runtime.block_on(builder.connect(&server.url())).unwrap();
+    runtime.block_on(async {
+        // Admitted, refused by Redis.
+        for _ in 0..2 {
+            refused(&limiter, "acme", 7).await.ok();
+            limiter.check(&POLICY, "alice").await.ok();
+        }
+    });
+    assert_eq!(allocations(|| assert!(now(refused(&limiter, "acme", 7)).is_err())), 0);
+    assert_eq!(allocations(|| assert!(now(limiter.check(&POLICY, "alice")).is_err())), 0);
 }

@@ -5,7 +5,9 @@
     reason = "a limited function stands where its test uses it"
 )]
 
-use ratelimit_runtime::{RateLimitError, caller, rate_limit};
+use std::time::Duration;
+
+use ratelimit_runtime::{Policy, RateLimitError, caller, limiter, rate_limit};
 
 use crate::is_exceeded;
 
@@ -52,6 +54,27 @@ async fn none_is_a_caller_of_its_own() {
         let user = user.map(str::to_owned);
         borrowed(&user).await.unwrap();
         assert!(is_exceeded(&borrowed(&user).await));
+    }
+}
+
+#[tokio::test]
+async fn a_check_by_hand_shares_the_limit_of_a_function_by_its_name_and_key() {
+    #[rate_limit(name = "shared by hand", threshold = 2, key = (tenant, user, device))]
+    async fn limited(tenant: &str, user: u64, device: Option<&str>) -> Done {
+        Ok(())
+    }
+
+    const POLICY: Policy = Policy::sliding_window("shared by hand", Duration::from_secs(1), 2);
+    for (tenant, user, device) in [
+        ("acme", 7, None),
+        ("acme", u64::MAX, Some("")),
+        ("a/b", 7, Some("a device whose name is longer than all that is kept in place")),
+    ] {
+        let caller = caller!(tenant, user, device);
+        limiter().check(&POLICY, &caller).await.unwrap();
+        limited(tenant, user, device).await.unwrap();
+        assert!(is_exceeded(&limited(tenant, user, device).await));
+        assert!(limiter().check(&POLICY, caller).await.is_err());
     }
 }
 

@@ -192,6 +192,37 @@ fn assert_window_property(
 }
 
 #[test]
+fn the_straight_way_through_a_log_answers_as_the_general_one() {
+    let (seed, server) = (seed(), RedisServer::start());
+    let mut script = Script::load(&server, Algorithm::SlidingWindow);
+    let mut rng = Rng::with_seed(seed);
+    let mut all = cases(Algorithm::SlidingWindow);
+    all.retain(|case| !case.policy.counts_rejected() && case.policy.tiers()[0].threshold() <= 100);
+    let (mut admitted, mut refused) = (0, 0);
+    for case in &all {
+        let () = server.command("FLUSHALL");
+        let mut schedule = Schedule::back_and_forth(case, START, rng.fork());
+        for _ in 0..operations().div_ceil(BATCH * all.len()) {
+            let operations: Vec<_> =
+                (0..BATCH).map(|_| Operation { cost: 1, ..schedule.call().0 }).collect();
+            let mut decide = |way: &str, goes_straight| {
+                script.goes_straight = goes_straight;
+                let call = |it: &Operation| (*it, format!("{way}:{}", it.caller));
+                script.decide(&[Tiers::of(case)], &operations.iter().map(call).collect::<Vec<_>>())
+            };
+            let (straight, general) = (decide("straight", true), decide("general", false));
+            for (operation, ((straight, _), (general, _))) in
+                operations.iter().zip(straight.into_iter().zip(general))
+            {
+                assert_agree((straight, general), *operation, case, seed);
+                *if general.admitted { &mut admitted } else { &mut refused } += 1;
+            }
+        }
+    }
+    assert!(admitted > BATCH && refused > BATCH, "{admitted} and {refused}");
+}
+
+#[test]
 fn the_sliding_window_script_follows_the_model() {
     check_script(Algorithm::SlidingWindow);
 }

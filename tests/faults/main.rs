@@ -2,6 +2,7 @@
 //! recovers. One file for each failing part.
 
 #[cfg(target_os = "linux")]
+mod batches;
 mod clock;
 mod cluster;
 mod idle;

@@ -35,7 +35,7 @@ async fn a_scrape_over_http_counts_admitted_and_refused_calls() {
             "ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",decided_by=\"store\"}",
             "3",
         ),
-        ("ratelimit_memory_bytes", "93"),
+        ("ratelimit_memory_bytes", "84"),
         ("ratelimit_memory_keys", "1"),
     ];
     assert_eq!(

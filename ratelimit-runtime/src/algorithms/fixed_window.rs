@@ -1,7 +1,7 @@
 //! The fixed window in plain Rust: the same rule as `fixed_window.lua`.
 
 use super::{
-    Straight,
+    Detail, Straight,
     packed::{PackedUnits, Word},
     per_tier::{Count, Header, OneTier},
     summary::Summary,
@@ -38,25 +38,25 @@ pub(crate) struct PackedWindow {
 impl OneTier<Window> {
     /// Takes one unit, or refuses it.
     #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier) -> Straight {
+    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, tier: &Tier) -> Straight<D> {
         let window = &mut self.packed;
         let (start, units) = (window.start.timestamp(), window.units.get());
         if window.period.micros() != tier.micros() || start > now {
             return Straight::Skipped;
         }
-        let end = start + tier.micros();
-        if units == 0 || end <= now {
-            (window.start, window.units) = (now.into(), PackedUnits::new(1));
-            window.written = now.into();
-            return Straight::Admitted { lasts: tier.micros() };
-        }
-        let lasts = end - now;
+        let is_over = units == 0 || start + tier.micros() <= now;
+        let (start, units) = if is_over { (now, 0) } else { (start, units) };
+        let ends = start + tier.micros() - now;
         if units >= tier.threshold() {
-            return Straight::Refused { wait: lasts, reset: lasts };
+            return Straight::Refused { wait: ends, reset: ends };
         }
-        window.units = PackedUnits::new(units + 1);
+        (window.start, window.units) = (start.into(), PackedUnits::new(units + 1));
         window.written = now.into();
-        Straight::Admitted { lasts }
+        let detail = D::new(|| {
+            let mark = Mark { at: now, charged: self.generation.charged() };
+            Outcome::admitted(tier.threshold() - units - 1, ends, ends, mark)
+        });
+        Straight::Admitted { lasts: ends, detail }
     }
 }
 

@@ -149,7 +149,7 @@ impl<C: Count> OneTier<C> {
         }
     }
 
-    pub(crate) fn refund(&mut self, refund: Refund<'_>) {
+    pub(crate) fn refund(&mut self, refund: Refund) {
         let mut working = self.working();
         working.refund(refund);
         if let [count] = working.counts[..] {
@@ -204,7 +204,7 @@ impl<C: Count> ManyTiers<C> {
         heap_bytes::<C>(self.counts.capacity())
     }
 
-    pub(crate) fn refund(&mut self, refund: Refund<'_>) {
+    pub(crate) fn refund(&mut self, refund: Refund) {
         let mut working = self.working();
         working.refund(refund);
         self.store(&working);
@@ -239,7 +239,7 @@ impl<C: Count> Working<C> {
     }
 
     /// Refunds the units of a call, unless the state was emptied since.
-    fn refund(&mut self, refund: Refund<'_>) {
+    fn refund(&mut self, refund: Refund) {
         let Refund { cost, mark, .. } = refund;
         if self.header.generation.charged() == mark.charged {
             for count in &mut self.counts {

@@ -3,7 +3,7 @@
 use ratelimit_core::rules::MAX_EXACT_INTEGER;
 
 use super::{
-    Straight,
+    Detail, Straight,
     packed::{PackedUnits, Word},
     per_tier::{Count, Header, OneTier},
     summary::Summary,
@@ -43,7 +43,7 @@ pub(crate) struct PackedCounter {
 impl OneTier<Counter> {
     /// Takes one unit, or refuses it.
     #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier) -> Straight {
+    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, tier: &Tier) -> Straight<D> {
         let written = self.packed.written.timestamp();
         if self.packed.period.micros() != tier.micros() || written > now {
             return Straight::Skipped;
@@ -67,7 +67,15 @@ impl OneTier<Counter> {
         self.packed.previous = PackedUnits::new(previous);
         self.packed.current = PackedUnits::new(current + 1);
         // The units of this window still weigh in the next one.
-        Straight::Admitted { lasts: position.ends + tier.micros() }
+        let lasts = position.ends + tier.micros();
+        let detail = D::new(|| {
+            let after = Counter { current: current + 1, ..counter };
+            let position = Position::new(after, now, *tier);
+            let left = position.left();
+            let mark = Mark { at: now, charged: self.generation.charged() };
+            Outcome::admitted(left, position.wait(left.saturating_add(1)), lasts, mark)
+        });
+        Straight::Admitted { lasts, detail }
     }
 }
 
@@ -310,7 +318,7 @@ mod tests {
     #[test]
     fn units_are_refunded_to_the_window_that_counted_them() {
         let refund = |state: &mut State, mark| {
-            state.refund(Refund { policy: &POLICY, cost: 2, mark, id: None });
+            state.refund(Refund { algorithm: POLICY.algorithm(), cost: 2, mark, id: None });
         };
         let mut state = State::new(POLICY.algorithm());
         let early = taken(&mut state, 105 * SECOND, 2).mark;

@@ -1,7 +1,7 @@
 //! The exact log in plain Rust: the same rule as `sliding_window.lua`.
 
 use super::{
-    Straight,
+    Detail, Straight,
     summary::Summary,
     timestamps::{Ring, Timestamps},
 };
@@ -57,9 +57,9 @@ impl Default for Log {
 impl Log {
     /// Takes one unit, or refuses it.
     #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier) -> Straight {
+    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, tier: &Tier) -> Straight<D> {
         match self {
-            Self::Plain(stamps) => stamps.take_one(now, tier.micros(), tier.threshold()),
+            Self::Plain(stamps) => stamps.take_one(now, tier),
             Self::WithIds(_) => Straight::Skipped,
         }
     }
@@ -128,7 +128,7 @@ impl Log {
     }
 
     /// Removes the units of a call. Those of one instant are all alike.
-    pub(crate) fn refund(&mut self, refund: Refund<'_>) {
+    pub(crate) fn refund(&mut self, refund: Refund) {
         let Refund { cost, mark, id, .. } = refund;
         if self.stamps().generation().charged() != mark.charged {
             return;

@@ -1,11 +1,10 @@
 //! The timestamps of a log: a ring, so that the oldest is dropped in constant time, and in place
 //! while there are few.
 
-use super::{
-    Straight,
-    packed::{Generation, Short},
-};
-use crate::time::{Micros, Timestamp};
+mod straight;
+
+use super::packed::{Generation, Short};
+use crate::time::Timestamp;
 
 /// Timestamps in ascending order, oldest first; and two fields for which a log has no other room,
 /// its generation and its capacity.
@@ -178,29 +177,6 @@ impl Timestamps {
         }
     }
 
-    /// Takes one unit of a window of this period and threshold, or refuses it.
-    #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, period: Micros, threshold: u32) -> Straight {
-        let capacity = threshold as usize;
-        if self.capacity() != capacity {
-            return Straight::Skipped;
-        }
-        match self {
-            Self::Inline { bounds, buffer, .. } => {
-                let mut ring = (bounds.first(), bounds.count());
-                let taken = take_one(&mut ring, buffer, now, period, capacity);
-                *bounds = Bounds::new(ring.0, ring.1, capacity);
-                taken
-            }
-            Self::Heap { first, count, buffer, .. } => {
-                let mut ring = (*first as usize, *count as usize);
-                let taken = take_one(&mut ring, buffer, now, period, capacity);
-                (*first, *count) = (units(ring.0), units(ring.1));
-                taken
-            }
-        }
-    }
-
     /// Replaces every timestamp after `now` by `now`.
     pub(crate) fn clamp_future(&mut self, now: Timestamp) {
         let after = self.ring().partition_point(|stamp| *stamp <= now);
@@ -294,42 +270,6 @@ impl Timestamps {
             Self::Heap { first: at, count: of, .. } => (*at, *of) = (units(first), units(count)),
         }
     }
-}
-
-/// Takes one unit if fewer than `capacity` are younger than the period: only one slot is written.
-#[inline]
-fn take_one(
-    (first, count): &mut (usize, usize),
-    buffer: &mut [Timestamp],
-    now: Timestamp,
-    period: Micros,
-    capacity: usize,
-) -> Straight {
-    let (len, end) = (buffer.len(), *first + *count);
-    let is_full = *count >= capacity;
-    let newest = match *count {
-        0 => None,
-        _ => buffer.get(wrapped(end - 1, len)).copied(),
-    };
-    // A clock that stepped back, or a buffer that has to grow.
-    if newest > Some(now) || (!is_full && *count == len) {
-        return Straight::Skipped;
-    }
-    if is_full
-        && let (Some(oldest), Some(newest)) = (buffer.get(*first), newest)
-        && *oldest + period > now
-    {
-        return Straight::Refused { wait: *oldest + period - now, reset: newest + period - now };
-    }
-    if let Some(slot) = buffer.get_mut(wrapped(end, len)) {
-        *slot = now;
-    }
-    if is_full {
-        *first = wrapped(*first + 1, len);
-    } else {
-        *count += 1;
-    }
-    Straight::Admitted { lasts: period }
 }
 
 /// Returns the length of a buffer that was too short.

@@ -1,7 +1,7 @@
 //! The token bucket in plain Rust: the same rule as `token_bucket.lua`.
 
 use super::{
-    Straight,
+    Detail, Straight,
     packed::{PackedUnits, Word},
     per_tier::{Count, Header, OneTier},
     summary::Summary,
@@ -82,7 +82,12 @@ impl PackedLevel {
 impl OneTier<Level> {
     /// Takes one token, or refuses it.
     #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, policy: &Policy, tier: &Tier) -> Straight {
+    pub(super) fn take_one<D: Detail>(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        tier: &Tier,
+    ) -> Straight<D> {
         let bucket = policy.bucket(*tier);
         let written = self.packed.written();
         let is_own = self.packed.rate() == bucket;
@@ -92,15 +97,21 @@ impl OneTier<Level> {
         let parts = self.packed.parts();
         let parts = bucket.refilled(parts, now - written);
         let Some(left) = parts.checked_sub(bucket.token) else {
-            let (wait, reset) =
-                (bucket.until(parts, bucket.token), bucket.until(parts, bucket.full));
+            let [wait, reset] = [bucket.token, bucket.full].map(|it| bucket.until(parts, it));
             return Straight::Refused { wait, reset };
         };
         if parts == bucket.full {
             self.generation = self.generation.renewed(now);
         }
         self.packed.set(left, now);
-        Straight::Admitted { lasts: bucket.until(left, bucket.full) }
+        let lasts = bucket.until(left, bucket.full);
+        let detail = D::new(|| {
+            let tokens = left / bucket.token;
+            let wait = bucket.until(left, (tokens + 1) * bucket.token);
+            let mark = Mark { at: now, charged: self.generation.charged() };
+            Outcome::admitted(u32::try_from(tokens).unwrap_or(u32::MAX), wait, lasts, mark)
+        });
+        Straight::Admitted { lasts, detail }
     }
 }
 

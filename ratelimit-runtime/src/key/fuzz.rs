@@ -48,7 +48,7 @@ pub(crate) fn assert_property(bytes: &[u8]) {
     for part in &parts {
         push(&mut text, part);
     }
-    let key = Key::compose("ratelimit:", &policy, &text);
+    let key = Key::compose("ratelimit:", KeyRef::new(&policy, &text));
     assert!(key.as_key_ref() == KeyRef::new(&policy, &text));
     let written = str::from_utf8(key.as_bytes()).expect("a key is text");
     assert!(!written.contains(is_forbidden), "{written:?}");

@@ -1,17 +1,18 @@
 //! The backend of a limiter: the one place that distinguishes memory and Redis.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::check::Options;
 use crate::{
+    algorithms::{Detail, Straight},
     caller::Caller,
     decision::Receipt,
     error::UnavailableReason,
     key::{Key, KeyRef},
-    memory::{MemoryStore, Taken},
+    memory::MemoryStore,
     policy::Policy,
     redis::RedisBackend,
-    request::{OnStoreError, Outcome, Refund, Request},
+    request::{OnStoreError, Outcome, Request},
 };
 
 /// The store of a limiter, and the answer to calls that it cannot decide.
@@ -53,15 +54,17 @@ impl Backend {
     }
 
     /// Takes one unit by the straight path, if calls are counted in memory.
-    #[inline]
-    pub(super) fn take_known(&self, policy: &Policy, caller: &Caller) -> Taken {
+    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
+    #[inline(always)]
+    pub(super) fn take_known<D: Detail>(&self, policy: &Policy, caller: &Caller) -> Straight<D> {
         match &self.store {
             Store::Memory(store) => store.take_known(KeyRef::new(policy, caller.parts()), policy),
-            Store::Redis(_) => Taken::Skipped,
+            Store::Redis(_) => Straight::Skipped,
         }
     }
 
-    /// Decides a call without an await, if calls are counted in memory.
+    /// Decides a call without an await, if calls are counted in memory or the deny cache has its
+    /// refusal. The call must not be one that may wait.
     #[inline]
     pub(super) fn decide_now(
         &self,
@@ -71,11 +74,23 @@ impl Backend {
     ) -> Option<Result<Outcome, UnavailableReason>> {
         match &self.store {
             Store::Memory(store) => Some(self.decide_in(store, request, caller, options)),
-            Store::Redis(_) => None,
+            Store::Redis(_) => self.cached_refusal(request, caller, Duration::ZERO).map(Ok),
         }
     }
 
-    /// Decides a call.
+    /// Returns the refusal in the deny cache, if its wait is longer than `max_wait`. A call without
+    /// one is to be [decided](Self::decide): it may be the call that revalidates.
+    pub(super) fn cached_refusal(
+        &self,
+        request: Request<'_>,
+        caller: &Caller,
+        max_wait: Duration,
+    ) -> Option<Outcome> {
+        let key = KeyRef::new(request.policy, caller.parts());
+        self.redis()?.cached_refusal(key, request, max_wait)
+    }
+
+    /// Decides a call for which the deny cache has no refusal.
     pub(super) async fn decide(
         &self,
         request: Request<'_>,
@@ -86,7 +101,7 @@ impl Backend {
             Store::Memory(store) => self.decide_in(store, request, caller, options),
             Store::Redis(redis) => {
                 let key = self.key(request.policy, caller);
-                redis.decide(&key, request, options.max_wait, options.on_store_error).await
+                redis.decide(&key, request, options.on_store_error).await
             }
         }
     }
@@ -134,23 +149,24 @@ impl Backend {
     /// Refunds a call where it was decided. `on_send` runs before a command that may be executed.
     pub(super) async fn refund_units(
         &self,
+        key: KeyRef<'_>,
         receipt: &Receipt,
         on_send: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        let Receipt { policy, caller, cost, mark, id, decided_by, .. } = receipt;
-        let refund = Refund { policy, cost: *cost, mark: *mark, id: *id };
+        let refund = receipt.refund();
         match &self.store {
             Store::Memory(store) => {
-                store.refund(KeyRef::new(policy, caller.parts()), refund);
+                store.refund(key, refund);
                 Ok(())
             }
             Store::Redis(redis) => {
-                redis.refund(&self.key(policy, caller), refund, *decided_by, on_send).await
+                let key = Key::compose(&self.prefix, key);
+                redis.refund(&key, refund, receipt.decided_by, on_send).await
             }
         }
     }
 
     fn key(&self, policy: &Policy, caller: &Caller) -> Key {
-        Key::compose(&self.prefix, policy, caller.parts())
+        Key::compose(&self.prefix, KeyRef::new(policy, caller.parts()))
     }
 }

@@ -147,8 +147,8 @@ impl LimiterBuilder {
     /// ones. All policies of one name are one limit. One limit alone fills three quarters of the
     /// memory. Of `n` flooded limits each fills `3 / (3n + 1)`. Every other limit finds room.
     ///
-    /// A call that finds memory full searches at most about 260 000 keys for expired ones, which takes
-    /// up to some milliseconds. The next call continues where it stopped.
+    /// A call that finds memory full searches at most about 32 000 keys for expired ones, which takes
+    /// up to some hundred microseconds. The next call continues where it stopped.
     ///
     /// ```
     /// use std::time::Duration;
@@ -177,9 +177,9 @@ impl LimiterBuilder {
     /// Sets the maximum number of bytes that keys take in this process's memory; 256 MiB by
     /// default. `usize::MAX` removes the bound.
     ///
-    /// A key takes some 94 bytes; a caller of more than 16 bytes adds its length. A sliding window
-    /// adds 8 bytes for each unit after the third: a threshold of 1 000 takes up to 8 kB for each
-    /// caller. Limits share the bytes as they share the keys, see [`max_keys`](Self::max_keys). A
+    /// A key takes some 87 bytes. A caller of more than 16 bytes adds 56, and one of more than 54
+    /// its length besides. A sliding window adds 8 bytes for each unit after the third: a threshold
+    /// of 1 000 takes up to 8 kB for each caller. Limits share the bytes as they share the keys, see [`max_keys`](Self::max_keys). A
     /// caller that has a key is affected as well if its window would grow beyond the bound.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.max_bytes = max_bytes;

@@ -9,6 +9,7 @@ use crate::{
     overrides::Enforcement,
     policy::Policy,
     request::{OnStoreError, Op},
+    telemetry::PolicyCounters,
 };
 
 /// A call to be checked: await it, or add to it first.
@@ -40,12 +41,25 @@ use crate::{
 #[must_use = "a check does nothing until it is awaited"]
 #[derive(Clone)]
 pub struct Check<'a> {
-    pub(super) limiter: &'a Limiter,
-    pub(super) policy: &'a Policy,
-    pub(super) caller: Cow<'a, Caller>,
+    limiter: &'a Limiter,
+    policy: &'a Policy,
+    caller: Cow<'a, Caller>,
+    observed_as: Option<&'a Caller>,
+    options: Options,
+}
+
+/// A call as the pipeline receives it, from a [`Check`], a task that outlives one, or an annotated
+/// function: references, which stay in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) limiter: &'a Limiter,
+    pub(crate) policy: &'a Policy,
+    pub(crate) caller: &'a Caller,
     /// The caller that is recorded for observers, if it is not the one that is counted.
-    pub(super) observed_as: Option<Cow<'a, Caller>>,
-    pub(super) options: Options,
+    pub(crate) observed_as: Option<&'a Caller>,
+    /// The counters of the policy's name, if they are kept where the call comes from.
+    pub(crate) counters: Option<&'a PolicyCounters>,
+    pub(crate) options: &'a Options,
 }
 
 /// The options of a check that are plain values.
@@ -65,12 +79,15 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns `true` if one unit is to be taken at once, under a policy that the compiler has
-    /// validated.
+    /// Returns `true` if one unit is to be taken at once, and the declared enforcement refuses.
     #[inline]
     pub(super) fn is_one_unit(&self) -> bool {
-        let Self { cost, id, op, max_wait, is_validated, .. } = *self;
-        is_validated && cost == 1 && id.is_none() && op == Op::Take && max_wait.is_zero()
+        let Self { cost, id, op, max_wait, declared, .. } = *self;
+        cost == 1
+            && id.is_none()
+            && op == Op::Take
+            && max_wait.is_zero()
+            && declared == Enforcement::On
     }
 }
 
@@ -90,13 +107,14 @@ impl Default for Options {
 
 impl<'a> Check<'a> {
     #[inline]
-    pub(crate) fn new(
-        limiter: &'a Limiter,
-        policy: &'a Policy,
-        caller: Cow<'a, Caller>,
-        options: Options,
-    ) -> Self {
-        Self { limiter, policy, caller, observed_as: None, options }
+    pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Cow<'a, Caller>) -> Self {
+        Self { limiter, policy, caller, observed_as: None, options: Options::default() }
+    }
+
+    #[inline]
+    pub(super) fn as_call(&self) -> Call<'_> {
+        let Self { limiter, policy, caller, observed_as, options } = self;
+        Call { limiter, policy, caller, observed_as: *observed_as, counters: None, options }
     }
 
     /// Sets the units that the call takes, all or none; 1 by default. A call of 0 units is admitted
@@ -142,9 +160,8 @@ impl<'a> Check<'a> {
 
     /// Sets the caller that is recorded for observers.
     #[cfg(feature = "tower")]
-    pub(crate) fn observed_as(mut self, caller: Caller) -> Self {
-        self.observed_as = Some(Cow::Owned(caller));
-        self
+    pub(crate) fn observed_as(self, caller: &'a Caller) -> Self {
+        Self { observed_as: Some(caller), ..self }
     }
 
     pub(super) fn op(mut self, op: Op) -> Self {

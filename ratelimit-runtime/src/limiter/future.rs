@@ -1,7 +1,7 @@
 //! The future of a check.
 
 use std::{
-    fmt, mem,
+    fmt,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -16,8 +16,9 @@ impl<'a> IntoFuture for Check<'a> {
     type Output = Result<Decision, RateLimitError>;
     type IntoFuture = CheckFuture<'a>;
 
+    #[inline]
     fn into_future(self) -> CheckFuture<'a> {
-        CheckFuture(Stage::New(self))
+        CheckFuture { stage: Stage::New(self), is_ready: false }
     }
 }
 
@@ -25,33 +26,39 @@ impl<'a> IntoFuture for Check<'a> {
 ///
 /// It panics if it is polled after it was ready.
 #[must_use = "a check does nothing until it is awaited"]
-pub struct CheckFuture<'a>(Stage<'a>);
+pub struct CheckFuture<'a> {
+    stage: Stage<'a>,
+    /// Beside the stage, so that the answer of a new check is moved once.
+    is_ready: bool,
+}
 
-#[expect(clippy::large_enum_variant, reason = "in memory the check is never boxed")]
 enum Stage<'a> {
     New(Check<'a>),
     Pending(Pin<Box<dyn Future<Output = Answer<Decision>> + Send>>),
-    Done,
 }
 
 impl Future for CheckFuture<'_> {
     type Output = Result<Decision, RateLimitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let state = &mut self.get_mut().0;
-        let mut future = match mem::replace(state, Stage::Done) {
-            Stage::New(check) => match check.start() {
-                Started::Ready(answer) => return Poll::Ready(answer),
-                Started::Pending(future) => future,
-            },
-            Stage::Pending(future) => future,
-            Stage::Done => panic!("a check was polled after it was ready"),
-        };
-        let polled = future.as_mut().poll(context);
-        if polled.is_pending() {
-            *state = Stage::Pending(future);
+        let this = self.get_mut();
+        assert!(!this.is_ready, "a check was polled after it was ready");
+        loop {
+            match &mut this.stage {
+                Stage::New(check) => {
+                    this.is_ready = true;
+                    match check.as_call().start() {
+                        Started::Ready(answer) => return Poll::Ready(answer),
+                        Started::Pending(future) => this.stage = Stage::Pending(future),
+                    }
+                }
+                Stage::Pending(future) => {
+                    let polled = future.as_mut().poll(context);
+                    this.is_ready = polled.is_ready();
+                    return polled;
+                }
+            }
         }
-        polled
     }
 }
 

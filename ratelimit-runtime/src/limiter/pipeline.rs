@@ -1,30 +1,32 @@
 //! The one path of a call: effective policy, validation, backend, telemetry, answer.
 //!
-//! [`Check::start`] is the only entry. [`Check::finish`] is the exit of every call that a store
-//! decides, except for admissions on the straight path. [`wait`](super::wait) has the only loop.
+//! [`Call::start`] is the only entry. [`Call::finish`] is the exit of every call that a store
+//! decides, except on the straight path where nobody else reads it. [`wait`](super::wait) has the only
+//! loop.
 
-use std::{borrow::Cow, pin::Pin};
+use std::pin::Pin;
 
 use super::{
     Limiter,
-    check::{Check, Options},
+    check::{Call, Options},
 };
 use crate::{
+    algorithms::{Detail, Straight},
     caller::Caller,
-    decision::{Answer, Decision, Receipt},
+    decision::{Answer, Decision},
     error::{Exceeded, RateLimitError, Unavailable, UnavailableReason},
-    memory::Taken,
     observe,
     overrides::Effective,
     policy::Policy,
-    request::{DecidedBy, Detail, Op, Outcome, Request},
-    telemetry::Timer,
+    request::{DecidedBy, Op, Outcome, Request},
+    telemetry::{self, Recorder, Verdict},
+    time::Micros,
 };
 
 /// An answer, or the future that brings it.
 #[must_use]
 pub enum Started<T> {
-    /// The answer: calls are counted in memory.
+    /// The answer: the call was decided in memory, or by the deny cache.
     Ready(T),
     /// The future, on the heap: in place it would add some kilobytes to every future that contains
     /// it.
@@ -33,15 +35,15 @@ pub enum Started<T> {
 
 /// The part of an admission that the author of a check receives.
 pub(crate) trait Admission: Sized + Send + 'static {
-    /// The parts of the outcome that are read.
-    const DETAIL: Detail;
+    /// The admission if nothing of its decision is read.
+    const UNREAD: Option<Self>;
 
     fn new(decision: impl FnOnce() -> Decision) -> Self;
 }
 
 /// An annotated function needs only the admission: its body runs.
 impl Admission for () {
-    const DETAIL: Detail = Detail::Admission;
+    const UNREAD: Option<Self> = Some(());
 
     #[inline]
     fn new(_: impl FnOnce() -> Decision) -> Self {}
@@ -49,7 +51,7 @@ impl Admission for () {
 
 /// A check by hand returns the decision.
 impl Admission for Decision {
-    const DETAIL: Detail = Detail::Full;
+    const UNREAD: Option<Self> = None;
 
     #[inline]
     fn new(decision: impl FnOnce() -> Decision) -> Self {
@@ -57,79 +59,112 @@ impl Admission for Decision {
     }
 }
 
-impl<'a> Check<'a> {
-    /// Starts the check. In memory it is decided on return, unless it may wait.
+impl<'a> Call<'a> {
+    /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
     #[inline]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        let effective = self.effective();
-        let timer = Timer::start(self.limiter.inner.is_instrumented);
-        match self.take_known::<A>(&effective, timer) {
-            Taken::Admitted => {
-                self.record(timer, &effective, &Ok(Outcome::ADMISSION));
-                // Nobody reads this decision: the closure never runs.
-                Started::Ready(Ok(A::new(|| self.uncounted(&effective))))
-            }
-            Taken::Refused(outcome) => Started::Ready(self.finish(&effective, timer, Ok(outcome))),
-            Taken::Skipped => self.start_any(&effective, timer),
+        if !self.is_straight() {
+            return self.start_any();
+        }
+        match A::UNREAD {
+            Some(admission) if !observe::is_observed() => self.take_known(|()| admission),
+            _ => self.take_known(|outcome| self.admit(&self.declared(), outcome)),
         }
     }
 
-    /// Takes the straight path, on which most calls are decided. It takes one unit in memory, under
-    /// a policy that the compiler has validated and no override changes. Nothing but the admission
-    /// is read.
-    #[inline]
-    fn take_known<A: Admission>(&self, effective: &Effective<'_>, timer: Timer) -> Taken {
-        let is_straight = A::DETAIL == Detail::Admission
-            && self.options.is_one_unit()
-            && !effective.is_dry_run()
-            && !effective.is_off()
-            && std::ptr::eq(effective.policy(), self.policy)
-            && !timer.is_running()
-            && !observe::is_observed();
-        if !is_straight {
-            return Taken::Skipped;
+    /// Takes one unit on the straight path, and calls `admit` with as much of the outcome as it reads.
+    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
+    #[inline(always)]
+    fn take_known<A: Admission, D: Detail>(self, admit: impl FnOnce(D) -> A) -> Started<Answer<A>> {
+        match self.limiter.inner.backend.take_known(self.policy, self.caller) {
+            Straight::Admitted { detail, .. } => {
+                self.untimed().count(self.policy, Verdict::Admitted, DecidedBy::Store);
+                Started::Ready(Ok(admit(detail)))
+            }
+            Straight::Refused { wait, reset } => self.refuse(wait, reset),
+            Straight::Skipped => self.start_any(),
         }
-        self.limiter.inner.backend.take_known(self.policy, &self.caller)
+    }
+
+    /// Returns `true` if the check takes the straight path, on which most calls are decided: it takes
+    /// one unit, under a valid policy of one tier that no override changes, and is not timed.
+    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
+    #[inline(always)]
+    fn is_straight(self) -> bool {
+        self.policy.is_simple()
+            && self.options.is_one_unit()
+            && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
+            && !telemetry::is_timed(self.limiter.inner.is_instrumented)
+    }
+
+    /// Returns `true` if no override changes the call.
+    #[inline(never)]
+    fn is_declared(self) -> bool {
+        self.effective().is_declared()
+    }
+
+    /// Ends a refusal on the straight path.
+    #[inline(never)]
+    fn refuse<A: Admission>(self, wait: Micros, reset: Micros) -> Started<Answer<A>> {
+        let outcome = Outcome::refused(wait, reset);
+        if observe::is_observed() {
+            return Started::Ready(self.finish(&self.declared(), self.untimed(), Ok(outcome)));
+        }
+        self.untimed().count(self.policy, Verdict::Refused, DecidedBy::Store);
+        Started::Ready(Err(Exceeded::new(self.policy, outcome).into()))
     }
 
     /// Starts a check of any kind.
     #[inline(never)]
-    fn start_any<A: Admission>(
-        self,
-        effective: &Effective<'_>,
-        timer: Timer,
-    ) -> Started<Answer<A>> {
-        if let Some(answer) = self.answer_without_store(effective) {
+    fn start_any<A: Admission>(self) -> Started<Answer<A>> {
+        let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
+        let effective = self.effective();
+        if let Some(answer) = self.answer_without_store(&effective) {
             return Started::Ready(answer);
         }
-        if !self.may_wait(effective)
-            && let Some(outcome) = self.decide_now(effective)
+        if !self.may_wait(&effective)
+            && let Some(outcome) = self.decide_now(&effective)
         {
-            return Started::Ready(self.finish(effective, timer, outcome));
+            return Started::Ready(self.finish(&effective, recorder, outcome));
         }
-        Started::Pending(Box::pin(self.into_pending().run()))
+        Started::Pending(Box::pin(self.to_pending().run()))
+    }
+
+    /// Returns the recorder of the straight path.
+    #[inline]
+    fn untimed(self) -> Recorder<'a> {
+        Recorder::untimed(self.limiter.inner.is_instrumented, self.counters)
+    }
+
+    /// Returns the policy and the enforcement as declared.
+    #[inline]
+    fn declared(self) -> Effective<'a> {
+        Effective::declared(self.policy, self.options.declared)
     }
 
     /// Applies overrides before validation, so that an override can repair an invalid policy.
     #[inline]
-    pub(super) fn effective(&self) -> Effective<'a> {
+    pub(super) fn effective(self) -> Effective<'a> {
         self.limiter.overrides().effective(self.policy, self.options.declared)
     }
 
     /// Returns `true` if a refusal may be followed by a wait. A dry run refuses nothing.
     #[inline]
-    pub(super) fn may_wait(&self, effective: &Effective<'_>) -> bool {
+    pub(super) fn may_wait(self, effective: &Effective<'_>) -> bool {
         !self.options.max_wait.is_zero() && !self.is_peek() && !effective.is_dry_run()
     }
 
-    pub(super) fn is_peek(&self) -> bool {
+    pub(super) fn is_peek(self) -> bool {
         self.options.op == Op::Peek
     }
 
     /// The store's part of the check.
     #[inline]
-    pub(super) fn request<'r>(&'r self, effective: &'r Effective<'_>) -> Request<'r> {
-        let Options { cost, id, op, .. } = self.options;
+    pub(super) fn request<'r>(self, effective: &'r Effective<'_>) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        let Options { cost, id, op, .. } = *self.options;
         // A call of 0 units takes nothing.
         let op = if cost == 0 { Op::Peek } else { op };
         Request { policy: effective.policy(), written: self.policy, op, cost, id }
@@ -139,7 +174,7 @@ impl<'a> Check<'a> {
     /// the limit can never admit the call.
     #[inline]
     pub(super) fn answer_without_store<A: Admission>(
-        &self,
+        self,
         effective: &Effective<'_>,
     ) -> Option<Answer<A>> {
         if effective.is_off() && !self.is_peek() {
@@ -154,7 +189,7 @@ impl<'a> Check<'a> {
     }
 
     /// Validates the policy and the call.
-    fn validate(&self, policy: &Policy) -> Result<(), RateLimitError> {
+    fn validate(self, policy: &Policy) -> Result<(), RateLimitError> {
         if self.options.id.is_some() {
             policy.validate_request_id()?;
         }
@@ -163,13 +198,13 @@ impl<'a> Check<'a> {
 
     /// Answers a call that breaks a rule or can never be admitted.
     #[cold]
-    fn reject<A: Admission>(&self, effective: &Effective<'_>, error: RateLimitError) -> Answer<A> {
-        let timer = Timer::start(self.limiter.inner.is_instrumented);
+    fn reject<A: Admission>(self, effective: &Effective<'_>, error: RateLimitError) -> Answer<A> {
+        let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
         // A limit of 0 units admits a call of 0 units.
         if self.options.cost == 0 && matches!(error, RateLimitError::TooLarge(_)) {
             let outcome = Outcome::unlimited(self.request(effective));
             let outcome = Outcome { decided_by: DecidedBy::Limiter, ..outcome };
-            self.record(timer, effective, &Ok(outcome));
+            self.record(recorder, effective, Ok(outcome));
             let decision = self.uncounted(effective);
             if !self.is_peek() {
                 observe::record(|| (None, Ok(decision.clone())));
@@ -180,34 +215,34 @@ impl<'a> Check<'a> {
             return Err(error);
         }
         let is_dry_run = effective.is_dry_run();
-        timer.record_rejection(effective.policy(), is_dry_run, &error, || self.caller_digest());
+        recorder.record_rejection(effective.policy(), is_dry_run, &error, || self.caller_digest());
         if let RateLimitError::InvalidPolicy(invalid) = &error {
             self.limiter.inner.notices.invalid_policy(invalid);
         }
         self.enforce(effective, None, error, false)
     }
 
-    /// Decides the call in memory.
-    fn decide_now(&self, effective: &Effective<'_>) -> Option<Result<Outcome, UnavailableReason>> {
+    /// Decides the call without an await, if memory or the deny cache can.
+    fn decide_now(self, effective: &Effective<'_>) -> Option<Result<Outcome, UnavailableReason>> {
         let request = self.request(effective);
-        self.limiter.inner.backend.decide_now(request, &self.caller, self.options)
+        self.limiter.inner.backend.decide_now(request, self.caller, *self.options)
     }
 
-    /// Records the outcome and builds the answer. Every check that a store decides ends here,
-    /// except for admissions on the straight path.
+    /// Records the outcome and builds the answer. Every check that a store decides ends here, except
+    /// on the straight path where nobody else reads it.
     #[inline]
     pub(super) fn finish<A: Admission>(
-        &self,
+        self,
         effective: &Effective<'_>,
-        timer: Timer,
+        recorder: Recorder<'_>,
         outcome: Result<Outcome, UnavailableReason>,
     ) -> Answer<A> {
-        self.record(timer, effective, &outcome);
+        self.record(recorder, effective, outcome);
         match outcome {
-            Ok(outcome) if outcome.admitted => Ok(self.admit(effective, &outcome)),
+            Ok(outcome) if outcome.admitted => Ok(self.admit(effective, outcome)),
             Ok(outcome) => {
-                let error = Exceeded::new(effective.policy(), &outcome).into();
-                self.enforce(effective, Some(&outcome), error, true)
+                let error = Exceeded::new(effective.policy(), outcome).into();
+                self.enforce(effective, Some(outcome), error, true)
             }
             Err(reason) => {
                 let error = Unavailable::new(effective.policy().name(), reason).into();
@@ -217,31 +252,38 @@ impl<'a> Check<'a> {
     }
 
     #[inline]
-    fn admit<A: Admission>(&self, effective: &Effective<'_>, outcome: &Outcome) -> A {
-        let decision = || {
-            let decision = Decision::new(effective.policy(), outcome);
-            let request = self.request(effective);
-            if request.op == Op::Peek || !outcome.decided_by.counts() {
-                return decision;
-            }
-            let caller = self.caller.clone().into_owned();
-            decision.with_receipt(Receipt::new(caller, request, outcome))
-        };
+    fn admit<A: Admission>(self, effective: &Effective<'_>, outcome: Outcome) -> A {
         if observe::is_observed() && !self.is_peek() {
-            let decision = decision();
-            observe::record(|| (Some(self.observed_caller()), Ok(decision.clone())));
-            return A::new(|| decision);
+            return self.admit_observed(effective, outcome);
         }
-        A::new(decision)
+        A::new(|| self.decision(effective, outcome))
+    }
+
+    #[inline(never)]
+    fn admit_observed<A: Admission>(self, effective: &Effective<'_>, outcome: Outcome) -> A {
+        let decision = self.decision(effective, outcome);
+        observe::record(|| (Some(self.observed_caller()), Ok(decision.clone())));
+        A::new(|| decision)
+    }
+
+    /// Returns the decision of an admitted call, with a receipt if a store counted it.
+    #[inline]
+    fn decision(self, effective: &Effective<'_>, outcome: Outcome) -> Decision {
+        let request = self.request(effective);
+        if request.op == Op::Take && outcome.decided_by.counts() {
+            Decision::counted(self.caller, request, outcome)
+        } else {
+            Decision::new(effective.policy(), outcome)
+        }
     }
 
     /// Refuses the call; in a dry run it passes. `is_of_quota` is `true` if the error is about the
     /// caller's quota.
     #[cold]
     fn enforce<A: Admission>(
-        &self,
+        self,
         effective: &Effective<'_>,
-        outcome: Option<&Outcome>,
+        outcome: Option<Outcome>,
         error: RateLimitError,
         is_of_quota: bool,
     ) -> Answer<A> {
@@ -263,46 +305,45 @@ impl<'a> Check<'a> {
     }
 
     /// Returns the decision of a call that passes without being counted.
-    fn uncounted(&self, effective: &Effective<'_>) -> Decision {
-        Decision::new(effective.policy(), &Outcome::unlimited(self.request(effective)))
+    fn uncounted(self, effective: &Effective<'_>) -> Decision {
+        Decision::new(effective.policy(), Outcome::unlimited(self.request(effective)))
     }
 
     /// Records the outcome. A peek is not a call of the limit.
     #[inline]
     fn record(
-        &self,
-        timer: Timer,
+        self,
+        recorder: Recorder<'_>,
         effective: &Effective<'_>,
-        outcome: &Result<Outcome, UnavailableReason>,
+        outcome: Result<Outcome, UnavailableReason>,
     ) {
         if !self.is_peek() {
             let (policy, is_dry_run) = (effective.policy(), effective.is_dry_run());
-            timer.record(policy, is_dry_run, outcome, || self.caller_digest());
+            recorder.record(policy, is_dry_run, outcome, || self.caller_digest());
         }
     }
 
-    fn observed_caller(&self) -> Caller {
-        self.observed_as.as_ref().unwrap_or(&self.caller).clone().into_owned()
+    fn observed_caller(self) -> Caller {
+        self.observed_as.unwrap_or(self.caller).clone()
     }
 
-    fn caller_digest(&self) -> Option<String> {
-        self.limiter.caller_digest(&self.caller)
+    fn caller_digest(self) -> Option<String> {
+        self.limiter.caller_digest(self.caller)
     }
 
-    fn into_pending(self) -> PendingCheck {
-        let Self { limiter, policy, caller, observed_as, options } = self;
-        PendingCheck {
-            limiter: limiter.clone(),
-            policy: *policy,
-            caller: caller.into_owned(),
-            observed_as: observed_as.map(Cow::into_owned),
-            options,
+    fn to_pending(self) -> PendingCall {
+        PendingCall {
+            limiter: self.limiter.clone(),
+            policy: *self.policy,
+            caller: self.caller.clone(),
+            observed_as: self.observed_as.cloned(),
+            options: *self.options,
         }
     }
 }
 
-/// A check that outlives the expression which made it.
-pub(super) struct PendingCheck {
+/// A call that outlives the expression which made it.
+pub(super) struct PendingCall {
     limiter: Limiter,
     policy: Policy,
     caller: Caller,
@@ -310,14 +351,10 @@ pub(super) struct PendingCheck {
     options: Options,
 }
 
-impl PendingCheck {
-    pub(super) fn as_check(&self) -> Check<'_> {
-        Check {
-            limiter: &self.limiter,
-            policy: &self.policy,
-            caller: Cow::Borrowed(&self.caller),
-            observed_as: self.observed_as.as_ref().map(Cow::Borrowed),
-            options: self.options,
-        }
+impl PendingCall {
+    pub(super) fn as_call(&self) -> Call<'_> {
+        let Self { limiter, policy, caller, observed_as, options } = self;
+        let observed_as = observed_as.as_ref();
+        Call { limiter, policy, caller, observed_as, counters: None, options }
     }
 }

@@ -11,12 +11,12 @@ use crate::{
 impl Backend {
     /// Refunds a call, unless it is refunded already or another task is about to.
     pub(super) async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
-        let Some(receipt) = decision.receipt() else { return Ok(()) };
+        let Some((key, receipt)) = decision.charge() else { return Ok(()) };
         let Some(mut guard) = receipt.claim() else { return Ok(()) };
         // A log refunds its entries by their ids: entries that are gone are not refunded again.
-        let on_send = || guard.release = receipt.policy.algorithm() == Algorithm::SlidingWindow;
-        let refund = self.refund_units(receipt, on_send).await;
+        let on_send = || guard.release = key.algorithm == Algorithm::SlidingWindow;
+        let refund = self.refund_units(key, receipt, on_send).await;
         guard.release &= refund.is_err();
-        refund.map_err(|reason| Unavailable::new(receipt.policy.name(), reason).into())
+        refund.map_err(|reason| Unavailable::new(decision.policy(), reason).into())
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{fmt::Display, ops::Deref};
 
-use super::CallBuilder;
+use crate::caller::Caller;
 
 /// Wraps a value that becomes a part.
 pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
@@ -98,24 +98,24 @@ impl<'a, T: ?Sized> Plain<'a, T> {
 pub trait KeyPart {
     /// Appends the value; without one, a part that no value equals.
     #[doc(hidden)]
-    fn push_to(value: Option<&Self>, call: &mut CallBuilder);
+    fn push_to(value: Option<&Self>, caller: &mut Caller);
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyPart for T {
-    fn push_to(value: Option<&Self>, call: &mut CallBuilder) {
+    fn push_to(value: Option<&Self>, caller: &mut Caller) {
         match value {
-            Some(value) => call.caller.push(value),
-            None => call.caller.push_none(),
+            Some(value) => caller.push(value),
+            None => caller.push_none(),
         }
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
-    fn push_to(value: Option<&Self>, call: &mut CallBuilder) {
+    fn push_to(value: Option<&Self>, caller: &mut Caller) {
         let Some(Part(Optional(Borrowed(Plain(value))))) = value else { return };
-        value.with_text(|text| call.caller.push_str(text));
+        value.append_as_part(caller);
     }
 }
 
@@ -123,6 +123,12 @@ impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
 pub trait AsText {
     /// Calls `take` with the text.
     fn with_text(&self, take: impl FnOnce(&str));
+
+    /// Appends the text as a part.
+    #[doc(hidden)]
+    fn append_as_part(&self, caller: &mut Caller) {
+        self.with_text(|text| caller.push_str(text));
+    }
 }
 
 impl AsText for str {
@@ -141,6 +147,10 @@ impl<T: AsText + ?Sized> AsText for &T {
     fn with_text(&self, take: impl FnOnce(&str)) {
         (**self).with_text(take);
     }
+
+    fn append_as_part(&self, caller: &mut Caller) {
+        (**self).append_as_part(caller);
+    }
 }
 
 macro_rules! whole_numbers {
@@ -148,6 +158,14 @@ macro_rules! whole_numbers {
         impl AsText for $number {
             fn with_text(&self, take: impl FnOnce(&str)) {
                 take(itoa::Buffer::new().format(*self));
+            }
+
+            #[inline]
+            fn append_as_part(&self, caller: &mut Caller) {
+                let is_pushed = u32::try_from(*self).is_ok_and(|number| caller.push_number(number));
+                if !is_pushed {
+                    self.with_text(|text| caller.push_str(text));
+                }
             }
         }
     )*};

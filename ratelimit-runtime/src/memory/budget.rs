@@ -5,7 +5,11 @@
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::time::{Micros, Timestamp};
+use super::names::interned;
+use crate::{
+    policy::PolicyName,
+    time::{Micros, Timestamp},
+};
 
 /// A limit takes more only while its usage is at most this many times the rest that is then free.
 ///
@@ -34,8 +38,8 @@ pub(super) struct Budget {
     limits: HashMap<&'static str, Account>,
 }
 
-#[derive(Default)]
 struct Account {
+    name: &'static PolicyName,
     used: Usage,
     /// The time of the last call that found no room.
     found_full: Option<Timestamp>,
@@ -89,13 +93,29 @@ impl Budget {
 
     /// Takes this much more for the limit. Returns `false`, and takes nothing, if there is no room.
     pub(super) fn take(&mut self, limit: &'static str, more: Usage) -> bool {
-        let own = &mut self.limits.entry(limit).or_default().used;
-        let has_room = has_room(self.bounds, self.used, *own, more);
-        if has_room {
-            own.add(more);
-            self.used.add(more);
+        self.take_key(limit, more).is_some()
+    }
+
+    /// Takes this much more for the limit, and returns its interned name.
+    pub(super) fn take_key(
+        &mut self,
+        limit: &'static str,
+        more: Usage,
+    ) -> Option<&'static PolicyName> {
+        let (bounds, used) = (self.bounds, self.used);
+        let account = self.account(limit);
+        if !has_room(bounds, used, account.used, more) {
+            return None;
         }
-        has_room
+        account.used.add(more);
+        let name = account.name;
+        self.used.add(more);
+        Some(name)
+    }
+
+    fn account(&mut self, limit: &'static str) -> &mut Account {
+        let new = || Account { name: interned(limit), used: Usage::default(), found_full: None };
+        self.limits.entry(limit).or_insert_with(new)
     }
 
     pub(super) fn release_all(&mut self, removed: &Removed) {
@@ -107,13 +127,13 @@ impl Budget {
     /// Reduces the usage of the limit.
     pub(super) fn release(&mut self, limit: &'static str, less: Usage) {
         self.used.subtract(less);
-        self.limits.entry(limit).or_default().used.subtract(less);
+        self.account(limit).used.subtract(less);
     }
 
     /// Records a call of the limit that found no room. Returns `true` if it is the first after a
     /// quiet period.
     pub(super) fn record_full(&mut self, limit: &'static str, now: Timestamp) -> bool {
-        let before = self.limits.entry(limit).or_default().found_full.replace(now);
+        let before = self.account(limit).found_full.replace(now);
         before.is_none_or(|before| (now - before).max(before - now) >= QUIET_PERIOD)
     }
 }

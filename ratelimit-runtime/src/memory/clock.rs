@@ -1,24 +1,70 @@
-//! The clock of a store: tokio's, so that tests with a paused clock need no other.
+//! The clock of a store: the processor's counter where the system itself keeps time by it, tokio's
+//! clock elsewhere.
+//!
+//! A build whose tokio has `test-util` keeps tokio's clock, so that tests with a paused clock need
+//! no other.
+
+mod anchor;
+mod counter;
 
 use tokio::time::Instant;
 
+use self::counter::CounterClock;
 use crate::time::{Micros, Timestamp};
 
 /// The time of a new store: 70 years, so that tests whose paused clocks started earlier can share
 /// it. In whole days, so that aligned windows of usual periods start with the store.
 const EPOCH: Timestamp = Timestamp::new(70 * 365 * 24 * 3_600 * 1_000_000);
 
+/// `true` if this module defines a function `pause`. Without one, the glob import has no such name,
+/// and the outer scope's is found.
+macro_rules! has_pause {
+    ($module:path) => {{
+        #[allow(unused_imports, clippy::wildcard_imports)]
+        use $module::*;
+        is_another(pause)
+    }};
+}
+
+/// `true` if tokio is built with `test-util`: dependents cannot see the features of another crate.
+const IS_PAUSABLE: bool = has_pause!(tokio::time);
+
 pub(super) struct Clock {
     made: Instant,
+    counter: Option<CounterClock>,
 }
 
 impl Clock {
     pub(super) fn new() -> Self {
-        Self { made: Instant::now() }
+        let counter = if IS_PAUSABLE { None } else { CounterClock::new() };
+        Self { made: Instant::now(), counter }
     }
 
+    /// Returns the time, which may be some microseconds before the one returned last.
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
+        match &self.counter {
+            Some(counter) => EPOCH + counter.now(),
+            None => self.tokio_now(),
+        }
+    }
+
+    /// Returns the time or, if that is later, the `latest` one returned for a shard.
+    #[inline]
+    pub(super) fn now_after(&self, latest: &mut Timestamp) -> Timestamp {
+        match &self.counter {
+            Some(counter) => {
+                *latest = (EPOCH + counter.now()).max(*latest);
+                *latest
+            }
+            // It goes back only where the clock is another paused one.
+            None => self.tokio_now(),
+        }
+    }
+
+    // Not inlined, so that reading the counter is.
+    #[inline(never)]
+    fn tokio_now(&self) -> Timestamp {
         let now = Instant::now();
         match now.checked_duration_since(self.made) {
             Some(since) => EPOCH + since.into(),
@@ -28,11 +74,45 @@ impl Clock {
     }
 }
 
+/// The stand-in for a `pause` that a module lacks.
+#[allow(dead_code, reason = "tokio has one in the build of the tests")]
+const fn pause() -> Absent {
+    Absent
+}
+
+struct Absent;
+
+/// Tells the results of two functions apart.
+trait Returned {
+    const IS_ANOTHER: bool;
+}
+
+impl Returned for () {
+    const IS_ANOTHER: bool = true;
+}
+
+impl Returned for Absent {
+    const IS_ANOTHER: bool = false;
+}
+
+const fn is_another<R: Returned>(_pause: fn() -> R) -> bool {
+    R::IS_ANOTHER
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    mod pausable {
+        pub(super) fn pause() {}
+    }
+
+    mod not_pausable {
+        #[allow(dead_code)]
+        pub(super) fn resume() {}
+    }
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -46,5 +126,24 @@ mod tests {
         assert_eq!(clock.now(), EPOCH - hours(5) - Micros::new(1));
         tokio::time::advance(7 * HOUR).await;
         assert_eq!(clock.now(), EPOCH + hours(2) - Micros::new(1));
+    }
+
+    #[test]
+    fn a_build_with_paused_clocks_is_known_from_one_without() {
+        const { assert!(IS_PAUSABLE) };
+        const { assert!(has_pause!(super::tests::pausable)) };
+        const { assert!(!has_pause!(super::tests::not_pausable)) };
+        assert!(Clock::new().counter.is_none());
+    }
+
+    #[test]
+    fn the_time_of_a_shard_does_not_go_back() {
+        let clock = Clock { made: Instant::now(), counter: Some(CounterClock::unchecked()) };
+        let mut latest = Timestamp::default();
+        let first = clock.now_after(&mut latest);
+        assert!(first >= EPOCH && latest == first);
+        latest = first + Micros::from(HOUR);
+        assert_eq!(clock.now_after(&mut latest), first + Micros::from(HOUR));
+        assert!(clock.now() < latest);
     }
 }

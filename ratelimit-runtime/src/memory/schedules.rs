@@ -137,7 +137,7 @@ fn refunded_units_are_taken_once() {
         assert_eq!(take(&store, &alice), Ok(true));
         let (of_refund, caller) = (Arc::clone(&store), alice.clone());
         let refund: Other = Box::new(move || {
-            let refund = Refund { policy: &POLICY, cost: 1, mark, id: None };
+            let refund = Refund { algorithm: POLICY.algorithm(), cost: 1, mark, id: None };
             of_refund.refund(KeyRef::new(&POLICY, caller.parts()), refund);
             Ok(false)
         });

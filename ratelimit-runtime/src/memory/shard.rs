@@ -1,64 +1,93 @@
 //! One part of the store: entries in a dense list, found by the hash of their keys.
 
 use hashbrown::HashTable;
-use smallvec::SmallVec;
 
+#[cfg(test)]
+use super::names::interned;
 use super::{
-    block_vec::{BLOCK_LEN, BlockVec},
+    block_vec::BlockVec,
     budget::Removed,
     hash::{KeyHasher, Lookup},
+    stored_caller::StoredCaller,
 };
+#[cfg(test)]
+use crate::key::KeyRef;
 use crate::{
-    algorithms::{State, Straight},
-    key::KeyRef,
+    algorithms::{Detail, State, Straight},
     policy::{Policy, PolicyName},
     request::{Op, Outcome, Request},
     time::Timestamp,
 };
 
-/// The bytes of a key without heap: its entry, and its part of the index and of the lists of
-/// blocks. The index is at least 7/16 full until it shrinks.
-const KEY_BYTES: usize = size_of::<Entry>() + 13;
+/// The bytes of a key without heap: its entry, and its part of the index and of the list's blocks. The
+/// index is at least 7/16 full until it shrinks.
+pub(super) const KEY_BYTES: usize = size_of::<Entry>() + 2 * (size_of::<Slot>() + 1) + 2;
 
 /// The expiry of no key.
 pub(super) const NEVER: Timestamp = Timestamp::new(u64::MAX);
 
 #[derive(Default)]
 pub(super) struct ShardTable {
-    pub(super) entries: BlockVec<Entry>,
-    /// The position of each key in `entries`.
-    pub(super) index: HashTable<u32>,
-    /// For each block of `entries`, a time before which no key in it expires. Calls to its keys do
+    /// For each block, the list keeps a time before which no key in it expires. Calls to its keys do
     /// not update it, so it may be in the past.
-    pub(super) next_expiry: Vec<Timestamp>,
+    pub(super) entries: BlockVec<Entry>,
+    pub(super) index: HashTable<Slot>,
+    /// The latest time at which a call was decided.
+    pub(super) latest: Timestamp,
     /// The position at which the next insertion starts its scan.
     pub(super) cursor: usize,
 }
 
-/// The state of one key.
+/// The place of a key, with a part of its hash: an index that grows reads no entry.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    hash: u32,
+    at: u32,
+}
+
+impl Slot {
+    fn new(hash: u64, at: usize) -> Self {
+        // 2^32 keys of one shard take more than 256 GiB, and other shards have as many.
+        let at = u32::try_from(at).expect("a shard has fewer than 2^32 keys");
+        Self { hash: part_of_index(hash), at }
+    }
+
+    /// Returns the hash under which the index has it: the index takes its bits from both ends.
+    pub(super) fn hash(self) -> u64 {
+        u64::from(self.hash) << 32 | u64::from(self.hash)
+    }
+}
+
+/// Returns the part of a hash by which the index finds a key. The rest chooses the shard.
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+#[inline]
+fn part_of_index(hash: u64) -> u32 {
+    hash as u32
+}
+
+/// The state of one key, in one cache line.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+#[repr(align(64))]
 pub(super) struct Entry {
-    pub(super) name: &'static str,
-    /// The caller's parts; up to 16 bytes are in place.
-    pub(super) caller: SmallVec<[u8; 16]>,
-    pub(super) state: State,
+    pub(super) caller: StoredCaller,
+    pub(super) name: &'static PolicyName,
     /// The time from which the state decides like an absent one.
     pub(super) expires: Timestamp,
+    pub(super) state: State,
 }
 
 impl Entry {
+    #[cfg(test)]
     pub(super) fn new(key: KeyRef<'_>) -> Self {
-        let KeyRef { algorithm, name, caller } = key;
-        let caller = SmallVec::from_slice(caller);
-        let (state, expires) = (State::new(algorithm), Timestamp::default());
-        Self { name: name.text(), caller, state, expires }
+        let (caller, name) = (StoredCaller::new(key.caller), interned(key.name.text()));
+        Self { caller, name, expires: Timestamp::default(), state: State::new(key.algorithm) }
     }
 
     /// Takes one unit, or refuses it: see [`State::take_one`].
     #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, policy: &Policy) -> Straight {
+    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, policy: &Policy) -> Straight<D> {
         let taken = self.state.take_one(now, policy);
-        if let Straight::Admitted { lasts } | Straight::Refused { reset: lasts, .. } = taken {
+        if let Straight::Admitted { lasts, .. } | Straight::Refused { reset: lasts, .. } = taken {
             self.expires = self.expires.max(now + lasts);
         }
         taken
@@ -76,22 +105,26 @@ impl Entry {
 
     /// Returns the memory of the key.
     pub(super) fn bytes(&self) -> usize {
-        let caller = if self.caller.spilled() { self.caller.capacity() } else { 0 };
-        KEY_BYTES + caller + self.state.heap_bytes()
+        KEY_BYTES + self.caller.heap_bytes() + self.state.heap_bytes()
     }
 
     #[inline]
     fn is(&self, lookup: &Lookup<'_>) -> bool {
         // Two policies of one name are rarely two texts.
-        let name = lookup.key.name.text();
-        lookup.is_of_caller(&self.caller)
-            && (std::ptr::eq(self.name, name) || self.name == name)
+        let (own, name) = (self.name.text(), lookup.key.name.text());
+        self.caller.is(&lookup.key.caller)
+            && (std::ptr::eq(own, name) || is_same_text(own, name))
             && self.state.algorithm() == lookup.key.algorithm
     }
 
     pub(super) fn hash(&self, hasher: &KeyHasher) -> u64 {
-        hasher.hash(PolicyName::new(self.name), &self.caller)
+        hasher.hash(*self.name, self.caller.bytes())
     }
+}
+
+#[cold]
+fn is_same_text(one: &str, other: &str) -> bool {
+    one == other
 }
 
 impl ShardTable {
@@ -109,31 +142,38 @@ impl ShardTable {
         (0..self.len()).map(|at| self.entries[at].bytes()).sum()
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
+    #[inline(always)]
     pub(super) fn find_mut(&mut self, lookup: &Lookup<'_>) -> Option<&mut Entry> {
-        let entries = &self.entries;
-        let at = *self.index.find(lookup.hash, |at| entries[*at as usize].is(lookup))?;
-        Some(&mut self.entries[at as usize])
+        let at = self.position(lookup)?;
+        Some(&mut self.entries[at])
     }
 
-    pub(super) fn insert(&mut self, hash: u64, entry: Entry, hasher: &KeyHasher) {
-        // 2^32 keys of one shard take more than 256 GiB, and other shards have as many.
-        let at = u32::try_from(self.len()).expect("a shard has fewer than 2^32 keys");
-        match self.next_expiry.get_mut(self.entries.len() / BLOCK_LEN) {
-            Some(next) => *next = entry.expires.min(*next),
-            None => self.next_expiry.push(entry.expires),
+    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
+    #[inline(always)]
+    fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
+        let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
+        // Without a closure, which would be called for each candidate.
+        for slot in self.index.iter_hash(wanted.hash()) {
+            if slot.hash == wanted.hash && self.entries[slot.at as usize].is(lookup) {
+                return Some(slot.at as usize);
+            }
         }
-        self.entries.push(entry);
-        let entries = &self.entries;
-        self.index.insert_unique(hash, at, |at| entries[*at as usize].hash(hasher));
+        None
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, entry: Entry) {
+        let slot = Slot::new(hash, self.len());
+        let expires = entry.expires;
+        self.entries.push(entry, expires);
+        self.index.insert_unique(slot.hash(), slot, |slot| slot.hash());
     }
 
     /// Removes a key if it is there.
     pub(super) fn remove(&mut self, lookup: &Lookup<'_>, hasher: &KeyHasher) -> Removed {
-        let (entries, mut removed) = (&self.entries, Removed::default());
-        let found = self.index.find(lookup.hash, |at| entries[*at as usize].is(lookup)).copied();
-        if let Some(at) = found {
-            self.remove_at(at as usize, hasher, &mut removed);
+        let mut removed = Removed::default();
+        if let Some(at) = self.position(lookup) {
+            self.remove_at(at, hasher, &mut removed);
         }
         removed
     }
@@ -141,20 +181,29 @@ impl ShardTable {
     /// Removes the entry at this position. The last one takes its place.
     pub(super) fn remove_at(&mut self, at: usize, hasher: &KeyHasher, removed: &mut Removed) {
         let entry = &self.entries[at];
-        removed.add(entry.name, entry.bytes());
-        let hash = entry.hash(hasher);
-        if let Ok(found) = self.index.find_entry(hash, |position| *position as usize == at) {
+        removed.add(entry.name.text(), entry.bytes());
+        let gone = Slot::new(entry.hash(hasher), at);
+        if let Ok(found) = self.index.find_entry(gone.hash(), |slot| slot.at == gone.at) {
             found.remove();
         }
         self.entries.swap_remove(at);
-        self.next_expiry.truncate(self.entries.len().div_ceil(BLOCK_LEN));
         if let Some(moved) = self.entries.get(at) {
-            let (hash, from) = (moved.hash(hasher), self.entries.len());
-            let next = &mut self.next_expiry[at / BLOCK_LEN];
-            *next = moved.expires.min(*next);
-            if let Some(position) = self.index.find_mut(hash, |at| *at as usize == from) {
-                *position = u32::try_from(at).unwrap_or(u32::MAX);
+            let (expires, from) = (moved.expires, self.entries.len());
+            let moved = Slot::new(moved.hash(hasher), at);
+            self.entries.bring_forward(at, expires);
+            if let Some(slot) = self.index.find_mut(moved.hash(), |slot| slot.at as usize == from) {
+                *slot = moved;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_a_cache_line() {
+        assert_eq!((size_of::<Entry>(), align_of::<Entry>()), (64, 64));
     }
 }

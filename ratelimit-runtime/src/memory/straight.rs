@@ -11,6 +11,7 @@ use super::shard::Entry;
 use crate::{
     Policy,
     algorithms::Straight,
+    caller::Caller,
     key::KeyRef,
     request::{Mark, Op, Outcome, Refund, Request},
     time::{Micros, Timestamp},
@@ -56,7 +57,7 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
         policy.tier(period * 10, policy.largest_threshold() * 5),
         policy.count_rejected(),
     ];
-    let mut entry = Entry::new(KeyRef::new(&policy, b"/alice"));
+    let mut entry = Entry::new(KeyRef::new(&policy, Caller::from("alice").parts()));
     let mut now = Timestamp::new(rng.u64(4_000_000..1 << 50));
     let mut charged: Vec<(u32, Mark)> = Vec::new();
     let is_mixed = rng.u8(..6) == 0;
@@ -74,7 +75,7 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
             }
         } else if rng.u8(..30) == 0 && !charged.is_empty() {
             let (cost, mark) = charged.swap_remove(rng.usize(..charged.len()));
-            entry.state.refund(Refund { policy: &policy, cost, mark, id: None });
+            entry.state.refund(Refund { algorithm: policy.algorithm(), cost, mark, id: None });
         } else {
             take_both_ways(&mut entry, now, decided_by, figures);
         }
@@ -102,21 +103,26 @@ fn take_both_ways(entry: &mut Entry, now: Timestamp, policy: &Policy, figures: &
     let before = entry.clone();
     let outcome = long.decide(now, request);
     assert!(long.bytes() <= before.bytes() + growth, "{policy:?} at {now:?}: {before:?}");
-    match entry.take_one(now, policy) {
-        Straight::Skipped => {
+    let case = || format!("{policy:?} at {now:?}: {before:?}");
+    let mut unread = entry.clone();
+    match (entry.take_one::<Outcome>(now, policy), unread.take_one::<()>(now, policy)) {
+        (Straight::Skipped, Straight::Skipped) => {
             figures.skipped += 1;
-            assert_eq!(*entry, before);
+            assert_eq!((&*entry, &unread), (&before, &before));
             *entry = long;
             return;
         }
-        Straight::Admitted { lasts } => {
+        (Straight::Admitted { lasts, detail }, Straight::Admitted { lasts: unread, .. }) => {
             figures.admitted += 1;
-            assert_eq!((outcome.admitted, outcome.lasts), (true, lasts), "{before:?}");
+            assert_eq!(detail, outcome, "{}", case());
+            assert_eq!((lasts, unread), (outcome.lasts, outcome.lasts), "{}", case());
         }
-        Straight::Refused { wait, reset } => {
+        (Straight::Refused { wait, reset }, unread) => {
             figures.refused += 1;
-            assert_eq!(outcome, Outcome::refused(wait, reset), "{policy:?} at {now:?}: {before:?}");
+            assert_eq!(outcome, Outcome::refused(wait, reset), "{}", case());
+            assert_eq!(unread, Straight::Refused { wait, reset }, "{}", case());
         }
+        both => panic!("{both:?}: {}", case()),
     }
-    assert_eq!(*entry, long, "{policy:?} at {now:?}: {before:?}");
+    assert_eq!((&*entry, &unread), (&long, &long), "{}", case());
 }

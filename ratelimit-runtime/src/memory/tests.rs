@@ -3,11 +3,11 @@ use std::time::Duration;
 use super::*;
 use crate::{Policy, caller::Caller, time::Micros};
 
-const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
-const TAKE: Request<'_> =
+pub(super) const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
+pub(super) const TAKE: Request<'_> =
     Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
 
-fn decide(
+pub(super) fn decide(
     store: &MemoryStore,
     caller: usize,
     request: Request<'_>,
@@ -25,12 +25,12 @@ fn store(keys: usize) -> MemoryStore {
 }
 
 /// Returns a store of `shards` shards in which one limit has room for this many keys.
-fn store_of(shards: usize, keys: usize) -> MemoryStore {
+pub(super) fn store_of(shards: usize, keys: usize) -> MemoryStore {
     MemoryStore::with_shards((4 * keys).div_ceil(3), usize::MAX, shards)
 }
 
 /// Returns the number of keys, which is that of the budget.
-fn keys_of(store: &MemoryStore) -> usize {
+pub(super) fn keys_of(store: &MemoryStore) -> usize {
     let mut used = Usage::default();
     for shard in &store.shards {
         let table = shard.lock();
@@ -72,15 +72,18 @@ async fn a_clock_that_stands_still_since_before_the_store_was_made_moves_it_too(
 
 #[test]
 fn a_store_without_a_bound_is_no_larger_than_it_has_to_be() {
-    for (max_keys, shards) in [
-        (0, 256),
-        (1_000_000, 256),
-        (4_000_000, 1_024),
-        (u32::MAX as usize, 65_536),
-        (usize::MAX, 65_536),
+    for (max_keys, cores, shards) in [
+        (0, 1, 16),
+        (1_000_000, 2, 32),
+        (1_000_000, 12, 256),
+        (4_000_000, 2, 128),
+        (usize::MAX, 2, 65_536),
+        (0, 100_000, 65_536),
     ] {
-        assert_eq!(MemoryStore::new(max_keys, usize::MAX).shards.len(), shards, "{max_keys}");
+        assert_eq!(shards_for(max_keys, cores), shards, "{max_keys} {cores}");
     }
+    let store = MemoryStore::new(usize::MAX, usize::MAX);
+    assert_eq!(size_of_val(&*store.shards), 8 << 20);
 }
 
 #[tokio::test]
@@ -167,7 +170,7 @@ async fn every_expired_key_is_found_when_the_store_is_full() {
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_key_is_found_though_all_others_have_been_extended() {
-    const KEYS: usize = 40_000;
+    const KEYS: usize = 30_000;
     let store = store_of(8, KEYS);
     for caller in 0..KEYS {
         assert!(decide(&store, caller, TAKE).unwrap().admitted);
@@ -239,7 +242,7 @@ async fn a_recorder_of_key_counts_finds_no_lock_and_may_panic() {
             Counter::noop()
         }
         fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-            assert!(self.0.shards.iter().all(|shard| shard.table.try_lock().is_ok()), "locked");
+            assert!(self.0.shards.iter().all(|shard| shard.table.try_lock().is_some()), "locked");
             panic!("as recorders may");
         }
         fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
@@ -315,7 +318,10 @@ async fn the_budget_is_exact_however_keys_come_grow_and_go() {
         let before = store.budget().used();
         match store.decide(key, Request { policy: &policy, written: &policy, op, cost, id }) {
             Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
-                store.refund(key, Refund { policy: &policy, cost, mark: outcome.mark, id });
+                store.refund(
+                    key,
+                    Refund { algorithm: policy.algorithm(), cost, mark: outcome.mark, id },
+                );
             }
             Ok(_) => {}
             Err(reason) => {

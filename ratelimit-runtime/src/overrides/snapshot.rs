@@ -11,7 +11,7 @@ use std::{
 use hashbrown::HashTable;
 use once_cell::sync::OnceCell;
 
-use super::{Enforcement, Override, OverrideSource};
+use super::{Enforcement, Override, OverrideSource, filter::NameBits};
 use crate::policy::{Policy, PolicyName};
 
 /// The overrides of one source.
@@ -47,7 +47,7 @@ const APPLIED: usize = 4;
 /// A declared policy, and the policy that the override makes of it; none if it does not fit.
 struct Applied {
     written: Policy,
-    policy: Option<Policy>,
+    policy: Option<Arc<Policy>>,
 }
 
 /// The policy and the enforcement of one call, after overrides.
@@ -56,7 +56,7 @@ pub(crate) struct Effective<'a> {
     pub(crate) written: &'a Policy,
     pub(crate) enforcement: Enforcement,
     /// The policy after overrides, if one changes it.
-    overridden: Option<Policy>,
+    overridden: Option<Arc<Policy>>,
 }
 
 impl Snapshot {
@@ -86,9 +86,14 @@ impl Snapshot {
         Self { layers, limits }
     }
 
-    /// Returns `true` if a source overrides something.
-    pub(super) fn is_active(&self) -> bool {
-        self.layers.iter().any(|layer| **layer != Layer::default())
+    /// Returns the names of the limits whose calls may differ from their declarations.
+    pub(super) fn names(&self) -> NameBits {
+        if self.enforcement().is_some() {
+            return NameBits::ALL;
+        }
+        let mut names = NameBits::default();
+        self.limits.iter().for_each(|limit| names.insert(PolicyName::hash_of(&limit.name)));
+        names
     }
 
     /// Returns the overrides of one source.
@@ -143,17 +148,18 @@ impl Limit {
 
     /// Returns the declared policy after the override; `None` if the override changes no limit, or
     /// does not fit. Results are cached for each declared policy.
-    fn apply(&self, written: &Policy) -> Option<Policy> {
+    fn apply(&self, written: &Policy) -> Option<Arc<Policy>> {
         if !self.merged.changes_limits() {
             return None;
         }
-        let known = self.applied.iter().map_while(OnceCell::get);
-        if let Some(known) = known.into_iter().find(|known| known.written == *written) {
-            return known.policy;
+        let mut known = self.applied.iter().map_while(OnceCell::get);
+        // All of them have the name of this limit.
+        if let Some(known) = known.find(|known| known.written.limits_as(written)) {
+            return known.policy.clone();
         }
         // Not within a cell: a subscriber of the event in it may have the same limit.
-        let policy = self.compute(written);
-        let applied = Box::new(Applied { written: *written, policy });
+        let policy = self.compute(written).map(Arc::new);
+        let applied = Box::new(Applied { written: *written, policy: policy.clone() });
         let _ = self
             .applied
             .iter()
@@ -184,14 +190,20 @@ impl Limit {
 impl<'a> Effective<'a> {
     /// Returns the declared policy and enforcement, unchanged.
     #[inline]
-    pub(super) fn declared(written: &'a Policy, enforcement: Enforcement) -> Self {
+    pub(crate) fn declared(written: &'a Policy, enforcement: Enforcement) -> Self {
         Self { written, enforcement, overridden: None }
     }
 
     /// Returns the policy that decides the call.
     #[inline]
     pub(crate) fn policy(&self) -> &Policy {
-        self.overridden.as_ref().unwrap_or(self.written)
+        self.overridden.as_deref().unwrap_or(self.written)
+    }
+
+    /// Returns `true` if the declared policy decides, and refuses.
+    #[inline]
+    pub(crate) fn is_declared(&self) -> bool {
+        self.overridden.is_none() && self.enforcement == Enforcement::On
     }
 
     /// Returns `true` if refused calls pass.
@@ -266,6 +278,7 @@ mod tests {
         let before = snapshot("mail", Override::new().threshold(9));
         assert!(before.changed(OverrideSource::File, |_| ()).is_none());
         let removed = before.changed(OverrideSource::Program, |layer| layer.limits.clear());
-        assert!(before.is_active() && !removed.unwrap().is_active());
+        let names = [before.names(), removed.unwrap().names()];
+        assert!(names[0] != NameBits::default() && names[1] == NameBits::default());
     }
 }

@@ -8,12 +8,13 @@ use ratelimit_core::PolicyFault;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidPolicy {
     policy: &'static str,
-    fault: PolicyFault,
+    /// On the heap, so that the errors of calls are small.
+    fault: Box<PolicyFault>,
 }
 
 impl InvalidPolicy {
     pub(crate) fn new(policy: &'static str, fault: PolicyFault) -> Self {
-        Self { policy, fault }
+        Self { policy, fault: Box::new(fault) }
     }
 
     /// Returns the name of the policy.
@@ -25,7 +26,7 @@ impl InvalidPolicy {
     /// Returns the broken rule.
     #[must_use]
     pub fn fault(&self) -> PolicyFault {
-        self.fault
+        *self.fault
     }
 }
 

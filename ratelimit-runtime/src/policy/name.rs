@@ -1,7 +1,7 @@
 //! The name of a policy, with a hash of its text.
 
 /// A name and its hash, computed once: a lookup does not read the text.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PolicyName {
     text: &'static str,
     hash: u64,

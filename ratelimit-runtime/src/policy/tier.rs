@@ -10,10 +10,10 @@ use crate::time::Micros;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tier {
     /// In microseconds.
-    period: u64,
+    pub(super) period: u64,
     /// The parts of one token, for a token bucket.
     token: u64,
-    threshold: u32,
+    pub(super) threshold: u32,
     /// The parts that a token bucket regains each microsecond.
     refill: u32,
 }

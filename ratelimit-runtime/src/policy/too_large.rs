@@ -5,6 +5,7 @@ use std::{error::Error, fmt, time::Duration};
 use ratelimit_core::PolicyFault;
 
 use super::Tier;
+use crate::time::Micros;
 
 /// The error of a call that its limit can never admit, after any wait.
 ///
@@ -32,13 +33,21 @@ use super::Tier;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    pub(super) policy: &'static str,
-    pub(super) cost: u32,
-    pub(super) tier: Tier,
-    pub(super) fault: PolicyFault,
+    policy: &'static str,
+    period: Micros,
+    threshold: u32,
+    cost: u32,
+    /// On the heap, so that the errors of calls are small.
+    fault: Box<PolicyFault>,
 }
 
 impl TooLarge {
+    /// Builds the error of a call of this cost; `tier` has the smallest threshold of the policy.
+    pub(super) fn new(policy: &'static str, cost: u32, tier: Tier, fault: PolicyFault) -> Self {
+        let (period, threshold) = (tier.micros(), tier.threshold());
+        Self { policy, period, threshold, cost, fault: Box::new(fault) }
+    }
+
     /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
@@ -54,26 +63,26 @@ impl TooLarge {
     /// Returns the smallest threshold of the effective policy.
     #[must_use]
     pub fn threshold(&self) -> u32 {
-        self.tier.threshold()
+        self.threshold
     }
 
     /// Returns the period of that threshold.
     #[must_use]
     pub fn period(&self) -> Duration {
-        self.tier.period()
+        self.period.into()
     }
 
     /// Returns the rule that the call breaks. Literals of an attribute that break it do not compile.
     #[must_use]
     pub fn fault(&self) -> PolicyFault {
-        self.fault
+        *self.fault
     }
 }
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, cost, .. } = self;
-        match self.fault {
+        match *self.fault {
             PolicyFault::ThresholdZero => {
                 write!(f, "rate limit `{policy}` admits nothing: its threshold is 0")
             }

@@ -3,10 +3,7 @@
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -107,7 +104,7 @@ impl Breaker {
     }
 
     fn state(&self) -> MutexGuard<'_, BreakerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Reports to metrics if the breaker is closed, again if that changed during the report. No

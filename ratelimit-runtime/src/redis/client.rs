@@ -125,7 +125,7 @@ impl RedisClient {
     pub(crate) async fn refund(
         &self,
         key: &Key,
-        refund: Refund<'_>,
+        refund: Refund,
         deadline: Instant,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {

@@ -55,7 +55,7 @@ impl CommandFuture {
         let is_sent = Arc::new(AtomicBool::new(false));
         let sent = Arc::clone(&is_sent);
         let reply = Box::pin(async move {
-            match to.send(&command, asking, lane, deadline, &sent).await {
+            match to.send(command, asking, lane, deadline, &sent).await {
                 Ok(reply) => {
                     guard.succeeded();
                     Ok(reply)

@@ -7,12 +7,12 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use redis::{RedisResult, aio::MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     backoff::Backoff,
+    batch::{Batcher, Unanswered},
     connector::{Connector, NewConnection},
     failure::{Failure, message},
     stream::Traffic,
@@ -36,6 +37,10 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 /// A connection that ends unused after less than this counts as a failed attempt.
 const MIN_LIFETIME: Duration = Duration::from_millis(100);
 
+/// The owners of a handle that one call uses: that call and the state. Its command is not batched,
+/// because there is none to share a write with.
+const ALONE: usize = 2;
+
 pub(super) struct Connection {
     state: watch::Receiver<ConnectionState>,
     retired: Arc<RetiredHandles>,
@@ -46,21 +51,22 @@ pub(super) struct Connection {
 enum ConnectionState {
     /// An attempt is under way, the first or one after a connection.
     Connecting,
-    Ready(Handle),
+    Ready(Arc<Handle>),
     /// The last attempt failed, for this reason; the next one follows after a pause.
     Failed(UnavailableReason),
 }
 
 /// A handle of one connection, for calls.
-#[derive(Clone)]
 pub(super) struct Handle {
-    pub(super) connection: MultiplexedConnection,
+    connection: MultiplexedConnection,
+    /// None on a runtime of one thread.
+    batcher: Option<Batcher>,
     number: u64,
     traffic: Traffic,
-    _driver: Arc<Driver>,
+    _driver: Driver,
 }
 
-/// The task that carries a connection's bytes, for as long as one of its handles exists.
+/// The task that carries a connection's bytes, for as long as its handle exists.
 struct Driver(JoinHandle<()>);
 
 impl Drop for Driver {
@@ -79,18 +85,51 @@ impl Handle {
             driver.await;
             retired.retire(number);
         });
-        Self { connection, number, traffic, _driver: Arc::new(Driver(driver)) }
+        let batcher = Batcher::start(&connection, &traffic);
+        Self { connection, batcher, number, traffic, _driver: Driver(driver) }
     }
 
-    /// Returns the number of writes to the connection.
-    pub(super) fn writes(&self) -> u64 {
-        self.traffic.writes()
+    /// Sends a command and waits for its reply, which may be an error. Sets `is_sent` when it is sent.
+    /// With `asking`, `ASKING` precedes it.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        command: Cmd,
+        asking: bool,
+        is_sent: &Arc<AtomicBool>,
+    ) -> Result<Value, Unanswered> {
+        if let Some(batcher) = &self.batcher
+            && !asking
+            && Arc::strong_count(self) > ALONE
+        {
+            return batcher.send(command, is_sent).await;
+        }
+        is_sent.store(true, Ordering::Relaxed);
+        let writes = self.traffic.writes();
+        let mut connection = self.connection.clone();
+        let reply = if asking {
+            Box::pin(send_asking(&mut connection, &command)).await
+        } else {
+            connection.send_packed_command(&command).await
+        };
+        reply.map_err(|error| {
+            let was_written = self.traffic.writes() > writes;
+            Unanswered { error, unwritten: (!was_written).then_some(command) }
+        })
     }
 
     /// Returns `true` if the connection was ended because a reply was longer than its limit.
     pub(super) fn exceeded_limit(&self) -> bool {
         self.traffic.exceeded_limit()
     }
+}
+
+/// Sends `ASKING` and the command in one write, so that no command of another call comes between
+/// them.
+async fn send_asking(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    let mut pipeline = Pipeline::with_capacity(2);
+    pipeline.cmd("ASKING").ignore().add_command(command.clone());
+    let mut replies = connection.send_packed_commands(&pipeline, 1, 1).await?;
+    Ok(replies.pop().unwrap_or(Value::Nil))
 }
 
 /// The handles that calls must not use any more: all up to a number.
@@ -131,12 +170,12 @@ impl Connection {
     }
 
     /// Returns a live handle. Waits for an attempt under way, unless the one before it failed.
-    pub(super) async fn get(&self) -> Result<Handle, UnavailableReason> {
+    pub(super) async fn get(&self) -> Result<Arc<Handle>, UnavailableReason> {
         // The usual case, without a copy of the receiver.
         if let ConnectionState::Ready(handle) = &*self.state.borrow()
             && self.retired.is_live(handle.number)
         {
-            return Ok(handle.clone());
+            return Ok(Arc::clone(handle));
         }
         let mut state = self.state.clone();
         let is_settled = |state: &ConnectionState| match state {
@@ -145,7 +184,7 @@ impl Connection {
             ConnectionState::Failed(_) => true,
         };
         match state.wait_for(is_settled).await.as_deref() {
-            Ok(ConnectionState::Ready(handle)) => Ok(handle.clone()),
+            Ok(ConnectionState::Ready(handle)) => Ok(Arc::clone(handle)),
             Ok(ConnectionState::Failed(reason)) => Err(*reason),
             _ => Err(UnavailableReason::Disconnected),
         }
@@ -159,7 +198,7 @@ impl Connection {
     /// Replaces the current connection.
     pub(super) fn reconnect_current(&self) {
         let current = match &*self.state.borrow() {
-            ConnectionState::Ready(handle) => Some(handle.clone()),
+            ConnectionState::Ready(handle) => Some(Arc::clone(handle)),
             ConnectionState::Connecting | ConnectionState::Failed(_) => None,
         };
         if let Some(handle) = current {
@@ -244,7 +283,8 @@ async fn connect(
     connector: &mut Connector,
     retired: &Arc<RetiredHandles>,
     number: u64,
-) -> RedisResult<Handle> {
+) -> RedisResult<Arc<Handle>> {
     // On the heap: the client's future is large, and would be part of each caller's.
-    Ok(Handle::new(Box::pin(connector.connect()).await?, number, retired))
+    let connection = Box::pin(connector.connect()).await?;
+    Ok(Arc::new(Handle::new(connection, number, retired)))
 }

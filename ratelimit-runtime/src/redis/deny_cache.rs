@@ -11,24 +11,25 @@
 
 #[cfg(all(test, not(ratelimit_loom)))]
 mod against_store;
+mod moment;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::{hash::BuildHasher, sync::PoisonError, time::Duration};
+use std::time::Duration;
 
-use hashbrown::DefaultHashBuilder;
 use tokio::time::Instant;
 
-use self::steps::RefusalSteps;
-pub(super) use self::steps::RoundTrip;
+use self::{moment::Moment, steps::RefusalSteps};
 use crate::{
-    key::Key,
+    key::KeyRef,
+    memory::{KeyHasher, Lookup, StoredCaller},
     policy::Policy,
     request::{Op, Outcome, Request},
     sync::{Mutex, MutexGuard},
+    time::Micros,
 };
 
 /// A set-associative cache of refusals.
@@ -37,8 +38,16 @@ pub(super) struct DenyCache {
     sets: Box<[Mutex<Set>]>,
     /// The most entries of a set.
     ways: usize,
-    hasher: DefaultHashBuilder,
+    hasher: KeyHasher,
     ttl: Duration,
+    made: Instant,
+}
+
+/// The instants when a call was sent to Redis and when its reply came.
+#[derive(Clone, Copy)]
+pub(super) struct RoundTrip {
+    pub(super) sent: Instant,
+    pub(super) answered: Instant,
 }
 
 #[derive(Default)]
@@ -53,7 +62,9 @@ struct Set {
 const MAX_WAYS: usize = 8;
 
 struct CacheEntry {
-    key: Box<[u8]>,
+    hash: u64,
+    /// The parts of the caller; the rest of the key is in the policy of the steps.
+    caller: StoredCaller,
     steps: RefusalSteps,
 }
 
@@ -61,52 +72,62 @@ impl DenyCache {
     pub(super) fn new(entries: usize, ttl: Duration) -> Self {
         let ways = entries.clamp(1, MAX_WAYS);
         let sets = (0..entries / ways).map(|_| Mutex::default()).collect();
-        Self { sets, ways, hasher: DefaultHashBuilder::default(), ttl }
+        let (hasher, made) = (KeyHasher::new(), Instant::now());
+        Self { sets, ways, hasher, ttl, made }
     }
 
     /// Returns the refusal that Redis would return, if its wait is longer than `max_wait`: a call
     /// that waits needs the exact one from Redis.
+    ///
+    /// `now` is called once if it is needed.
+    #[inline]
     pub(super) fn get(
         &self,
-        key: &Key,
+        key: KeyRef<'_>,
         request: Request<'_>,
         max_wait: Duration,
-        now: Instant,
+        now: impl FnOnce() -> Instant,
     ) -> Option<Outcome> {
         if !is_cacheable(request) {
             return None;
         }
-        let mut set = self.set(key)?;
-        let at = set.position(key, request.policy)?;
+        let key = self.hasher.lookup(key);
+        let mut set = self.set(key.hash)?;
+        let at = set.position(&key, request.policy)?;
         let steps = &mut set.entries[at].steps;
-        let found = steps.get(request, self.ttl, now);
-        if steps.is_empty() {
-            set.entries.remove(at);
-        }
-        found.filter(|outcome| Duration::from(outcome.wait) > max_wait)
+        let Some(outcome) = steps.get(request, self.ttl, self.moment(now())) else {
+            if steps.is_empty() {
+                set.entries.remove(at);
+            }
+            return None;
+        };
+        (outcome.wait > Micros::from(max_wait)).then_some(outcome)
     }
 
     /// Inserts a refusal of Redis. Removes what an outcome contradicts.
     pub(super) fn insert(
         &self,
-        key: &Key,
+        key: KeyRef<'_>,
         request: Request<'_>,
         outcome: Outcome,
         trip: RoundTrip,
     ) {
-        let Some(mut set) = self.set(key) else { return };
+        let key = self.hasher.lookup(key);
+        let Some(mut set) = self.set(key.hash) else { return };
         let is_older = set.invalidated_at.is_some_and(|at| trip.sent <= at);
-        let is_contradicted =
-            |it: &CacheEntry| it.is_of(key) && it.steps.is_contradicted(request, outcome, trip);
+        let answered = self.moment(trip.answered);
+        let is_contradicted = |it: &CacheEntry| {
+            it.is_of(&key) && it.steps.is_contradicted(request, outcome, answered)
+        };
         if set.entries.iter().any(is_contradicted) {
             // The units left under other policies, or for other costs, are unknown.
-            set.invalidate(key, trip.answered);
-        } else if let Some(at) = set.position(key, request.policy) {
+            set.invalidate(&key, trip.answered);
+        } else if let Some(at) = set.position(&key, request.policy) {
             set.entries[at].steps.end_revalidation();
         }
         if !outcome.admitted && !is_older && !request.policy.counts_rejected() {
-            let mut entry = set.take(key, request.policy, self.ways);
-            entry.steps.insert(request, outcome, trip, self.ttl);
+            let mut entry = set.take(&key, request.policy, self.ways);
+            entry.steps.insert(request, outcome, self.moment(trip.sent), self.ttl);
             if !entry.steps.is_empty() {
                 set.entries.push(entry);
             }
@@ -114,44 +135,57 @@ impl DenyCache {
     }
 
     /// Removes the refusals of this key whose calls were sent up to now.
-    pub(super) fn invalidate(&self, key: &Key, now: Instant) {
-        if let Some(mut set) = self.set(key) {
-            set.invalidate(key, now);
+    pub(super) fn invalidate(&self, key: KeyRef<'_>, now: Instant) {
+        let key = self.hasher.lookup(key);
+        if let Some(mut set) = self.set(key.hash) {
+            set.invalidate(&key, now);
         }
     }
 
-    fn set(&self, key: &Key) -> Option<MutexGuard<'_, Set>> {
-        let sets = u64::try_from(self.sets.len()).ok().filter(|sets| *sets > 0)?;
-        let index = usize::try_from(self.hasher.hash_one(key.as_bytes()) % sets).ok()?;
-        Some(self.sets[index].lock().unwrap_or_else(PoisonError::into_inner))
+    #[inline]
+    fn moment(&self, instant: Instant) -> Moment {
+        Moment::new(instant, self.made)
+    }
+
+    #[inline]
+    fn set(&self, hash: u64) -> Option<MutexGuard<'_, Set>> {
+        // The upper half as a fraction of all sets.
+        let index = ((hash >> 32) * self.sets.len() as u64) >> 32;
+        let set = self.sets.get(usize::try_from(index).ok()?)?;
+        Some(set.lock())
     }
 }
 
 impl Set {
-    fn position(&self, key: &Key, policy: &Policy) -> Option<usize> {
+    #[inline]
+    fn position(&self, key: &Lookup<'_>, policy: &Policy) -> Option<usize> {
         self.entries.iter().position(|it| it.is_of(key) && it.steps.is_comparable(policy))
     }
 
     /// Removes and returns the entry of the key, or a new one for which the oldest is evicted.
-    fn take(&mut self, key: &Key, policy: &Policy, ways: usize) -> CacheEntry {
+    fn take(&mut self, key: &Lookup<'_>, policy: &Policy, ways: usize) -> CacheEntry {
         if let Some(at) = self.position(key, policy) {
             return self.entries.remove(at);
         }
         if self.entries.len() == ways {
             self.entries.remove(0);
         }
-        CacheEntry { key: key.as_bytes().into(), steps: RefusalSteps::new(policy) }
+        let Lookup { key, hash } = *key;
+        CacheEntry { hash, caller: StoredCaller::new(key.caller), steps: RefusalSteps::new(policy) }
     }
 
-    fn invalidate(&mut self, key: &Key, now: Instant) {
+    fn invalidate(&mut self, key: &Lookup<'_>, now: Instant) {
         self.invalidated_at = Some(now);
         self.entries.retain(|it| !it.is_of(key));
     }
 }
 
 impl CacheEntry {
-    fn is_of(&self, key: &Key) -> bool {
-        *self.key == *key.as_bytes()
+    #[inline]
+    fn is_of(&self, Lookup { key, hash }: &Lookup<'_>) -> bool {
+        self.hash == *hash
+            && self.caller.bytes() == key.caller
+            && self.steps.is_of(key.algorithm, key.name)
     }
 }
 

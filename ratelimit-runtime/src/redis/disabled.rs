@@ -9,7 +9,7 @@ use std::{convert::Infallible, time::Duration};
 pub(crate) use self::options::RedisOptions;
 use crate::{
     error::{ConnectFault, UnavailableReason},
-    key::Key,
+    key::{Key, KeyRef},
     request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
 };
 
@@ -38,11 +38,19 @@ impl RedisBackend {
         match client.0 {}
     }
 
+    pub(crate) fn cached_refusal(
+        &self,
+        _: KeyRef<'_>,
+        _: Request<'_>,
+        _: Duration,
+    ) -> Option<Outcome> {
+        match self.0 {}
+    }
+
     pub(crate) async fn decide(
         &self,
         _: &Key,
         _: Request<'_>,
-        _: Duration,
         _: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
         match self.0 {}
@@ -59,7 +67,7 @@ impl RedisBackend {
     pub(crate) async fn refund(
         &self,
         _: &Key,
-        _: Refund<'_>,
+        _: Refund,
         _: DecidedBy,
         _: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     decision::Decision,
     error::{Exceeded, RateLimitError, UnavailableReason},
-    key::Key,
+    key::{Key, KeyRef},
     policy::Policy,
     request::{Op, Request},
 };
@@ -38,7 +38,7 @@ pub(crate) fn assert_property(bytes: &[u8]) {
 }
 
 fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
-    let key = Key::compose("", policy, b"/alice");
+    let key = Key::compose("", KeyRef::new(policy, &b"/alice"[..]));
     let request = Request { policy, written: policy, op: Op::Take, cost: 1, id: Some(7) };
     let Ok(outcome) = ScriptCall::decision(&key, request).decode(reply) else { return };
     let numbers = reply.as_sequence().expect("only a list is a decision");
@@ -52,10 +52,10 @@ fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
     assert_eq!(numbers[1..6], expected.map(Value::Int));
     assert_eq!(outcome.admitted, numbers[0] == Value::Int(1));
     if outcome.admitted {
-        let decision = Decision::new(policy, &outcome);
+        let decision = Decision::new(policy, outcome);
         assert!(policy.tiers().iter().any(|it| it.period() == decision.period()));
     } else {
-        let exceeded = Exceeded::new(policy, &outcome);
+        let exceeded = Exceeded::new(policy, outcome);
         assert_eq!(exceeded.retry_after().as_micros(), u128::from(outcome.wait.get()));
         let message = RateLimitError::from(exceeded).to_string();
         assert!(message.contains("retry after"), "{message}");

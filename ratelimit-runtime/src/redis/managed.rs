@@ -1,13 +1,13 @@
 //! Commands over a connection that the limiter manages.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-use redis::{Cmd, Pipeline, RedisResult, Value};
-
-use super::{
-    connection::{Connection, Handle},
-    failure::Failure,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
+
+use redis::{Cmd, Value};
+
+use super::{batch::Unanswered, connection::Connection, failure::Failure};
 use crate::error::UnavailableReason;
 
 /// Consecutive timeouts after which the connection is replaced: nothing else reveals a peer that
@@ -36,28 +36,23 @@ impl ManagedConnection {
         self.connection.is_down()
     }
 
-    /// Sends a command and waits for its reply. Sets `is_sent` once there is a connection to send it
-    /// over. With `asking`, `ASKING` precedes it.
+    /// Sends a command and waits for its reply. Sets `is_sent` once it is sent over a connection. With
+    /// `asking`, `ASKING` precedes it.
     pub(super) async fn send(
         &self,
-        command: &Cmd,
+        mut command: Cmd,
         asking: bool,
-        is_sent: &AtomicBool,
+        is_sent: &Arc<AtomicBool>,
     ) -> Result<Value, Failure> {
         loop {
             is_sent.store(false, Ordering::Relaxed);
-            let mut handle = self.connection.get().await?;
-            is_sent.store(true, Ordering::Relaxed);
-            let writes = handle.writes();
-            let reply = if asking {
-                Box::pin(send_asking(&mut handle, command)).await
-            } else {
-                handle.connection.send_packed_command(command).await
-            };
+            let handle = self.connection.get().await?;
+            let reply = handle.send(command, asking, is_sent).await;
             self.timeouts.store(0, Ordering::Relaxed);
-            let error = match reply.and_then(Value::extract_error) {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
+            let (error, unwritten) = match reply.map(Value::extract_error) {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(error)) => (error, None),
+                Err(Unanswered { error, unwritten }) => (error, unwritten),
             };
             let failure = Failure::logged(&error);
             if failure.needs_reconnect() || error.is_unrecoverable_error() {
@@ -66,10 +61,10 @@ impl ManagedConnection {
             if handle.exceeded_limit() {
                 return Err(UnavailableReason::OverridesTooLarge.into());
             }
-            // Without a write the connection had ended before: the command goes over the next one.
-            let was_written = handle.writes() > writes;
-            if was_written || !matches!(failure, Failure::ConnectionLost) {
-                return Err(failure);
+            // Not written: the connection had ended before, and the command goes over the next one.
+            match (&failure, unwritten) {
+                (Failure::ConnectionLost, Some(unwritten)) => command = unwritten,
+                _ => return Err(failure),
             }
         }
     }
@@ -81,13 +76,4 @@ impl ManagedConnection {
             self.connection.reconnect_current();
         }
     }
-}
-
-/// Sends `ASKING` and the command in one write, so that no command of another call comes between
-/// them.
-async fn send_asking(handle: &mut Handle, command: &Cmd) -> RedisResult<Value> {
-    let mut pipeline = Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").ignore().add_command(command.clone());
-    let mut replies = handle.connection.send_packed_commands(&pipeline, 1, 1).await?;
-    Ok(replies.pop().unwrap_or(Value::Nil))
 }

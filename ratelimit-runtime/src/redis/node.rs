@@ -149,11 +149,11 @@ impl Node {
     /// when it is sent. With `asking`, the command is for a slot that this node imports.
     pub(super) async fn send(
         &self,
-        command: &Cmd,
+        command: Cmd,
         asking: bool,
         lane: Lane,
         deadline: Instant,
-        is_sent: &AtomicBool,
+        is_sent: &Arc<AtomicBool>,
     ) -> Result<Value, Failure> {
         let connection = match (&self.transport, lane) {
             (Transport::Managed { main, .. }, Lane::Main) => main,
@@ -161,7 +161,7 @@ impl Node {
             (Transport::Managed { side, .. }, Lane::Side) => side.get(),
             (Transport::External(connection), _) => {
                 is_sent.store(true, Ordering::Relaxed);
-                let reply = tokio::time::timeout_at(deadline, connection.send(command)).await;
+                let reply = tokio::time::timeout_at(deadline, connection.send(&command)).await;
                 let reply = reply.map_err(|_| UnavailableReason::DeadlineExceeded)?;
                 return reply.and_then(Value::extract_error).map_err(|it| Failure::logged(&it));
             }

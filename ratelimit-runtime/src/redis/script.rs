@@ -30,7 +30,7 @@ struct Script {
 static SCRIPTS: [Script; Algorithm::ALL.len()] = [
     Script {
         source: include_str!("../algorithms/sliding_window.lua"),
-        sha1: "5f9fc5b0ae3f138746c8fbf2a04c8bdb26988e3e",
+        sha1: "d492c4f73ba490f136149dd23802d99eaa7cdacf",
         push_tier: push_window,
     },
     Script {
@@ -63,6 +63,9 @@ fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
     command.arg(bucket.token).arg(bucket.refill).arg(bucket.full);
 }
 
+/// In microseconds.
+const MILLISECOND: u64 = 1_000;
+
 /// The operation that a script executes: its first argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ScriptOp {
@@ -79,6 +82,18 @@ enum Mode {
     CountRejected = 1,
     /// A log may have charged the call before, under the same id. It is not charged again.
     MayBeCharged = 2,
+    /// One unit of a log takes the script's straight way, if the log's state allows.
+    Straight = 3,
+}
+
+/// Returns `true` if the request is decided by the tiers of its policy alone, and takes one unit from a
+/// log without a word of the call's own.
+fn goes_straight(request: &Request<'_>) -> bool {
+    let Request { policy, written, op, cost, id } = *request;
+    let is_log = policy.algorithm() == Algorithm::SlidingWindow;
+    let is_unit = matches!(op, Op::Take) && cost == 1 && id.is_none();
+    let is_plain = !policy.counts_rejected() && std::ptr::eq(policy, written);
+    is_log && is_unit && is_plain && policy.longest_period().get() % MILLISECOND == 0
 }
 
 /// One attempt at sending a call.
@@ -94,9 +109,9 @@ pub(super) struct Attempt {
 pub(super) struct ScriptCall<'a> {
     script: &'static Script,
     key: &'a Key,
-    policy: &'a Policy,
-    /// The policy as written in the source, if an override decides.
-    written: &'a Policy,
+    algorithm: Algorithm,
+    /// The request to decide; none for a refund, which needs no tier.
+    request: Option<Request<'a>>,
     op: ScriptOp,
     cost: u32,
     mode: Mode,
@@ -108,7 +123,8 @@ pub(super) struct ScriptCall<'a> {
 impl<'a> ScriptCall<'a> {
     /// Checks a request.
     pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
-        let Request { policy, written, op, cost, id } = request;
+        let Request { policy, op, cost, id, .. } = request;
+        let algorithm = policy.algorithm();
         let op = match op {
             Op::Peek => ScriptOp::Peek,
             Op::Take => ScriptOp::Take,
@@ -116,51 +132,63 @@ impl<'a> ScriptCall<'a> {
         let mode = match id {
             Some(_) => Mode::MayBeCharged,
             None if policy.counts_rejected() => Mode::CountRejected,
+            None if goes_straight(&request) => Mode::Straight,
             None => Mode::Plain,
         };
-        let first = match policy.algorithm() {
+        let first = match algorithm {
             Algorithm::SlidingWindow => id.or_else(|| (op == ScriptOp::Take).then(next_id)),
             _ => None,
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
-        let script = &SCRIPTS[policy.algorithm() as usize];
-        Self { script, key, policy, written, op, cost, mode, mark: Mark { charged, ..Mark::NONE } }
+        let script = &SCRIPTS[algorithm as usize];
+        let (mark, request) = (Mark { charged, ..Mark::NONE }, Some(request));
+        Self { script, key, algorithm, request, op, cost, mode, mark }
     }
 
     /// Refunds what was taken.
-    pub(super) fn refund(key: &'a Key, refund: Refund<'a>) -> Self {
-        let Refund { policy, cost, mark, id } = refund;
-        let script = &SCRIPTS[policy.algorithm() as usize];
+    pub(super) fn refund(key: &'a Key, refund: Refund) -> Self {
+        let Refund { algorithm, cost, mark, id } = refund;
+        let script = &SCRIPTS[algorithm as usize];
         let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
-        Self { script, key, policy, written: policy, op: ScriptOp::Refund, cost, mode, mark }
+        Self { script, key, algorithm, request: None, op: ScriptOp::Refund, cost, mode, mark }
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.
     pub(super) fn is_idempotent(&self) -> bool {
-        let is_log = self.policy.algorithm() == Algorithm::SlidingWindow;
-        is_log && (self.op == ScriptOp::Refund || !self.policy.counts_rejected())
+        self.algorithm == Algorithm::SlidingWindow && self.mode != Mode::CountRejected
     }
 
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
-        let Self { script, key, policy, written, op, cost, mode, mark } = *self;
+        let Self { script, key, request, op, cost, mode, mark, .. } = *self;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
-        let (name, script) =
+        let (name, text) =
             if attempt.send_source { ("EVAL", script.source) } else { ("EVALSHA", script.sha1) };
         // Allocated once: a number has at most 20 digits.
-        let kept = if std::ptr::eq(policy, written) { &[] } else { written.tiers() };
-        let deciding = policy.tiers();
-        let (numbers, key) = (6 + 3 * (deciding.len() + kept.len()), key.as_bytes());
-        let bytes = name.len() + script.len() + 1 + key.len() + 20 * numbers;
+        let deciding = request.map(|request| request.policy);
+        let kept = request.filter(|it| !std::ptr::eq(it.policy, it.written)).map(|it| it.written);
+        let tiers = |policy: Option<&'a Policy>| policy.map_or(&[][..], Policy::tiers);
+        let count = tiers(deciding).len();
+        let (numbers, key) = (6 + 3 * (count + tiers(kept).len()), key.as_bytes());
+        let bytes = name.len() + text.len() + 1 + key.len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
-        command.arg(name).arg(script).arg(1).arg(key);
-        command.arg(op as u8).arg(cost).arg(mode as u8);
-        command.arg(mark.charged.number()).arg(mark.at.get());
-        command.arg(deciding.len());
-        let deciding = deciding.iter().map(|tier| (policy, tier));
-        for (policy, tier) in deciding.chain(kept.iter().map(|tier| (written, tier))) {
-            (self.script.push_tier)(&mut command, policy, tier);
+        command.arg(name).arg(text).arg(1).arg(key);
+        command.arg(op as u8);
+        if let Some(policy) = deciding.filter(|_| mode == Mode::Straight) {
+            let keep = policy.longest_period().get() / MILLISECOND;
+            let capacity = keep << 17 | u64::from(policy.largest_threshold());
+            command.arg(-capacity.cast_signed()).arg(mode as u8);
+            command.arg(mark.charged.number()).arg(keep + 999);
+        } else {
+            command.arg(cost).arg(mode as u8);
+            command.arg(mark.charged.number()).arg(mark.at.get());
+        }
+        command.arg(count);
+        for policy in deciding.into_iter().chain(kept) {
+            for tier in policy.tiers() {
+                (script.push_tier)(&mut command, policy, tier);
+            }
         }
         command
     }
@@ -169,21 +197,10 @@ impl<'a> ScriptCall<'a> {
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
         let micros = |number: i64| number.try_into().ok().map(Micros::new);
         let outcome = || {
-            let (numbers, birth) = reply.as_sequence()?.split_first_chunk()?;
-            let [
-                Value::Int(admitted),
-                Value::Int(tier),
-                Value::Int(remaining),
-                Value::Int(wait),
-                Value::Int(reset),
-                Value::Int(more),
-                Value::Int(at),
-            ] = *numbers
-            else {
-                return None;
-            };
+            let ([admitted, tier, remaining, wait, reset, more, at], birth) =
+                self.numbers(reply.as_sequence()?)?;
             let tier = u8::try_from(tier).ok()?;
-            self.policy.tiers().get(usize::from(tier))?;
+            self.request?.policy.tiers().get(usize::from(tier))?;
             Some(Outcome {
                 admitted: admitted == 1,
                 tier,
@@ -206,6 +223,39 @@ impl<'a> ScriptCall<'a> {
         };
         outcome().ok_or(UnavailableReason::StoreError)
     }
+
+    /// Returns the numbers of a full reply, also if the script left out those that follow from the rest.
+    fn numbers<'r>(&self, reply: &'r [Value]) -> Option<([i64; 7], &'r [Value])> {
+        let int = |value: &Value| match value {
+            Value::Int(number) => Some(*number),
+            _ => None,
+        };
+        if let Some((numbers, birth)) = reply.split_first_chunk::<7>() {
+            let mut all = [0; 7];
+            for (number, value) in all.iter_mut().zip(numbers) {
+                *number = int(value)?;
+            }
+            return Some((all, birth));
+        }
+        let tier = |index: &[Value]| match index {
+            [] => Some(0),
+            [tier] => int(tier),
+            _ => None,
+        };
+        let (admitted, others) = reply.split_first()?;
+        let numbers = match (int(admitted)?, others) {
+            (1, [remaining, wait, at, index @ ..]) => {
+                let longest = self.request?.policy.longest_period().get();
+                let (remaining, wait) = (int(remaining)?, int(wait)?);
+                [1, tier(index)?, remaining, wait, longest.cast_signed(), 0, int(at)?]
+            }
+            (0, [wait, reset, index @ ..]) => {
+                [0, tier(index)?, 0, int(wait)?, int(reset)?, int(wait)?, 0]
+            }
+            _ => return None,
+        };
+        (self.mode == Mode::Straight).then_some((numbers, &[][..]))
+    }
 }
 
 /// Returns a new id for a log, which no other call of this or another process has.
@@ -226,6 +276,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::key::KeyRef;
 
     #[test]
     fn ids_are_exact_in_a_double_and_do_not_repeat() {
@@ -253,9 +304,35 @@ mod tests {
     }
 
     #[test]
+    fn a_short_reply_of_the_straight_way_is_completed() {
+        let (hour, day) = (std::time::Duration::from_secs(3_600), 86_400_000_000);
+        let policy = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
+        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+        let request =
+            Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
+        let straight = ScriptCall::decision(&key, request);
+        let general = ScriptCall::decision(&key, Request { cost: 2, ..request });
+        let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
+            call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
+        };
+        for (short, full) in [
+            (&[1, 2, 30, 7][..], [1, 0, 2, 30, day, 0, 7]),
+            (&[1, 2, 30, 7, 1], [1, 1, 2, 30, day, 0, 7]),
+            (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 0]),
+            (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 0]),
+        ] {
+            assert_eq!(of(&straight, short).unwrap(), of(&straight, &full).unwrap());
+            assert_eq!(of(&general, short), Err(UnavailableReason::StoreError));
+        }
+        for wrong in [&[1, 2, 30][..], &[1, 2, 30, 7, 2], &[0, 30], &[2, 30, 40], &[0, -1, 40]] {
+            assert_eq!(of(&straight, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn a_reply_out_of_range_is_an_error() {
         let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
-        let key = Key::compose("", &policy, b"");
+        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
         let request =
             Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
         let call = ScriptCall::decision(&key, request);

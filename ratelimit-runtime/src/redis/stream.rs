@@ -100,11 +100,13 @@ pub(super) struct EagerSocket<S> {
     socket: S,
     /// `true` if nothing was written since the last read.
     is_idle: bool,
+    /// `true` if it was read directly since the last flush, which ends each round of commands.
+    is_checked: bool,
 }
 
 impl<S> EagerSocket<S> {
     pub(super) fn new(socket: S) -> Self {
-        Self { socket, is_idle: false }
+        Self { socket, is_idle: false, is_checked: false }
     }
 }
 
@@ -119,10 +121,14 @@ where
     ) -> Poll<io::Result<()>> {
         let mut read = Pin::new(&mut self.socket).poll_read(context, buffer);
         // The runtime wakes the task for later bytes.
-        if read.is_pending() && self.is_idle {
+        if read.is_pending() && self.is_idle && !self.is_checked {
+            self.is_checked = true;
             read = read_now(&SockRef::from(&self.socket), buffer);
         }
-        self.is_idle |= read.is_ready();
+        if read.is_ready() {
+            self.is_idle = true;
+            self.is_checked = false;
+        }
         read
     }
 }
@@ -157,6 +163,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for EagerSocket<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.is_checked = false;
         Pin::new(&mut self.socket).poll_flush(context)
     }
 

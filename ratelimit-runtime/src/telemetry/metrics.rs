@@ -13,17 +13,26 @@ use std::{
 use metrics::{Counter, Gauge, Histogram, Unit};
 use once_cell::sync::{Lazy, OnceCell};
 
-use super::{Verdict, per_policy::PerPolicy};
+use super::{PolicyCounters, Verdict, per_policy::PerPolicy};
 use crate::{policy::Policy, request::DecidedBy};
 
 /// The decisions of one policy, by verdict and by `decided_by`. A series appears with its first decision.
 #[derive(Default)]
-struct Decisions([[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()]);
+pub(super) struct Decisions([[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()]);
 
 static DECISIONS: Lazy<PerPolicy<Decisions>> = Lazy::new(PerPolicy::default);
 
-pub(super) fn decided(policy: &Policy, verdict: Verdict, decided_by: DecidedBy) {
-    let decisions = DECISIONS.of(policy);
+#[inline]
+pub(super) fn decided(
+    policy: &Policy,
+    counters: Option<&PolicyCounters>,
+    verdict: Verdict,
+    decided_by: DecidedBy,
+) {
+    let decisions = match counters {
+        Some(counters) => *counters.decisions.get_or_init(|| DECISIONS.of(policy)),
+        None => DECISIONS.of(policy),
+    };
     let counter = decisions.0[verdict as usize][decided_by as usize].get_or_init(|| {
         metrics::describe_counter!(
             "ratelimit_decisions_total",

@@ -171,7 +171,7 @@ pub(super) fn record(
     policy: &Policy,
     verdict: Verdict,
     decided_by: DecidedBy,
-    outcome: Option<&Outcome>,
+    outcome: Option<Outcome>,
 ) {
     if !is_enabled() {
         return;

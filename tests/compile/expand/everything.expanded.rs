@@ -50,24 +50,32 @@ pub async fn report<T: Display>(
                 );
             __ratelimit.0.max_wait(::ratelimit_runtime::__private::micros(2000000));
             __ratelimit.0.on_store_error(::ratelimit_runtime::OnStoreError::Deny);
-            __ratelimit.0.limiter(&(limiter));
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(tenant)).pick(),
-                &mut __ratelimit.0,
+                __ratelimit.0.caller(),
             );
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(user.id)).pick(),
-                &mut __ratelimit.0,
+                __ratelimit.0.caller(),
             );
-            __ratelimit.0.admit_under(&__ratelimit.1)
+            __ratelimit.0.admit_under(&(limiter), &__ratelimit.1)
         };
-        if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-            ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
+        match __ratelimit {
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Ok(__ratelimit),
+            ) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Err(__ratelimit),
+            ) => return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit),
             ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
-                __ratelimit.await
+                if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
+                    .await
+                {
+                    return ::ratelimit_runtime::FromRejection::from_rejection(
+                        __ratelimit,
+                    );
+                }
             }
-        } {
-            return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit);
         }
     }
     { Ok(tenant) }

@@ -31,15 +31,22 @@ async fn list(
             let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            __ratelimit.admit()
+            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
         };
-        if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-            ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
+        match __ratelimit {
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Ok(__ratelimit),
+            ) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Err(__ratelimit),
+            ) => return ::ratelimit_runtime::__private::Err(__ratelimit),
             ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
-                __ratelimit.await
+                if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
+                    .await
+                {
+                    return ::ratelimit_runtime::__private::Err(__ratelimit);
+                }
             }
-        } {
-            return ::ratelimit_runtime::__private::Err(__ratelimit);
         }
     }
     ::ratelimit_runtime::__private::Ok(

@@ -30,19 +30,30 @@ impl Service {
                 __ratelimit.self_type::<Self>();
                 ::ratelimit_runtime::__private::KeyPart::push_to(
                     ::ratelimit_runtime::__private::part(&(self.tenant)).pick(),
-                    &mut __ratelimit,
+                    __ratelimit.caller(),
                 );
-                __ratelimit.admit()
+                __ratelimit.admit(::ratelimit_runtime::__private::limiter())
             };
-            if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-                ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => {
-                    __ratelimit
+            match __ratelimit {
+                ::ratelimit_runtime::__private::Started::Ready(
+                    ::ratelimit_runtime::__private::Ok(__ratelimit),
+                ) => __ratelimit,
+                ::ratelimit_runtime::__private::Started::Ready(
+                    ::ratelimit_runtime::__private::Err(__ratelimit),
+                ) => {
+                    return ::ratelimit_runtime::FromRejection::from_rejection(
+                        __ratelimit,
+                    );
                 }
                 ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
-                    __ratelimit.await
+                    if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
+                        .await
+                    {
+                        return ::ratelimit_runtime::FromRejection::from_rejection(
+                            __ratelimit,
+                        );
+                    }
                 }
-            } {
-                return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit);
             }
         }
         { Ok(()) }
@@ -99,21 +110,30 @@ impl Service {
                     __ratelimit.self_type::<Self>();
                     ::ratelimit_runtime::__private::KeyPart::push_to(
                         ::ratelimit_runtime::__private::part(&(__self.tenant)).pick(),
-                        &mut __ratelimit,
+                        __ratelimit.caller(),
                     );
-                    __ratelimit.admit()
+                    __ratelimit.admit(::ratelimit_runtime::__private::limiter())
                 };
-                if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-                    ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => {
-                        __ratelimit
+                match __ratelimit {
+                    ::ratelimit_runtime::__private::Started::Ready(
+                        ::ratelimit_runtime::__private::Ok(__ratelimit),
+                    ) => __ratelimit,
+                    ::ratelimit_runtime::__private::Started::Ready(
+                        ::ratelimit_runtime::__private::Err(__ratelimit),
+                    ) => {
+                        return ::ratelimit_runtime::FromRejection::from_rejection(
+                            __ratelimit,
+                        );
                     }
                     ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
-                        __ratelimit.await
+                        if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
+                            .await
+                        {
+                            return ::ratelimit_runtime::FromRejection::from_rejection(
+                                __ratelimit,
+                            );
+                        }
                     }
-                } {
-                    return ::ratelimit_runtime::FromRejection::from_rejection(
-                        __ratelimit,
-                    );
                 }
             }
             let __ret: Result<u32, AppError> = { Ok(a + b) };

@@ -28,17 +28,26 @@ async fn say_hi(name: String) -> Result<String, AppError> {
             );
             ::ratelimit_runtime::__private::KeyPart::push_to(
                 ::ratelimit_runtime::__private::part(&(name)).pick(),
-                &mut __ratelimit,
+                __ratelimit.caller(),
             );
-            __ratelimit.admit()
+            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
         };
-        if let ::ratelimit_runtime::__private::Err(__ratelimit) = match __ratelimit {
-            ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
+        match __ratelimit {
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Ok(__ratelimit),
+            ) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Err(__ratelimit),
+            ) => return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit),
             ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
-                __ratelimit.await
+                if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
+                    .await
+                {
+                    return ::ratelimit_runtime::FromRejection::from_rejection(
+                        __ratelimit,
+                    );
+                }
             }
-        } {
-            return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit);
         }
     }
     { Ok(format!("hi, {name}")) }

@@ -1,7 +1,10 @@
 //! Both stores follow the model while policies take turns on a live key, with resets and refunds between the
 //! calls.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use fastrand::Rng;
 use harness::{
@@ -62,30 +65,51 @@ impl Largest for ratelimit_runtime::Policy {
     }
 }
 
-/// The admitted units of each caller, and the time since which each policy has decided.
+/// The admitted units of each caller, and the policies that are certain to be counted.
 #[derive(Default)]
 struct Admissions {
     callers: HashMap<usize, Vec<(u64, u32)>>,
-    known: HashMap<(usize, usize), u64>,
+    counted: HashMap<(usize, usize), Counted>,
+}
+
+/// A policy whose count is in a caller's state.
+struct Counted {
+    since: u64,
+    /// The policies that were recorded after its last admission. The state keeps the counts of eight other
+    /// policies.
+    others: HashSet<usize>,
 }
 
 impl Admissions {
-    fn add(&mut self, operation: Operation) {
+    /// Records a call, after which counts may be gone that were not used for long, and asserts that an
+    /// admission stays in its bounds.
+    fn see(&mut self, case: &Case, operation: Operation, is_admitted: bool, seed: u64) {
         let Operation { caller, now, cost, policy, .. } = operation;
-        self.known.entry((caller, policy)).or_insert(now);
-        self.callers.entry(caller).or_default().push((now, cost));
+        self.counted.retain(|(of, other), counted| {
+            if (*of, *other) != (caller, policy) && *of == caller {
+                counted.others.insert(policy);
+            }
+            counted.others.len() <= 8
+        });
+        if is_admitted {
+            let counted = self.counted.entry((caller, policy));
+            let fresh = || Counted { since: now, others: HashSet::new() };
+            counted.or_insert_with(fresh).others.clear();
+            self.callers.entry(caller).or_default().push((now, cost));
+            self.assert_bounded(case, operation, seed);
+        }
     }
 
     fn reset(&mut self, caller: usize) {
         self.callers.remove(&caller);
-        self.known.retain(|(of, _), _| *of != caller);
+        self.counted.retain(|(of, _), _| *of != caller);
     }
 
-    /// Asserts that no window of the admitting policy exceeds its threshold since that policy's first call,
+    /// Asserts that no window of the admitting policy exceeds its threshold since that policy is counted,
     /// whatever the others admit.
     fn assert_bounded(&self, case: &Case, operation: Operation, seed: u64) {
         let Operation { caller, now, policy, .. } = operation;
-        let start = self.known[&(caller, policy)];
+        let start = self.counted[&(caller, policy)].since;
         for tier in case.policy.tiers() {
             let (period, threshold) = (micros(tier.period()), u64::from(tier.threshold()));
             let held = |from: u64| -> u64 {
@@ -131,13 +155,13 @@ fn check_script(algorithm: Algorithm) {
                 Step::Call(operation, expected) => {
                     let call = (operation, operation.caller.to_string());
                     let (actual, mark) = script.decide(&tiers, &[call])[0];
-                    assert_agree((actual, expected), operation, &cases[operation.policy], seed);
+                    let case = &cases[operation.policy];
+                    assert_agree((actual, expected), operation, case, seed);
+                    if operation.record && !has_refunds {
+                        admissions.see(case, operation, actual.admitted, seed);
+                    }
                     if actual.admitted && operation.record {
                         charges.push((operation, mark));
-                        if !has_refunds {
-                            admissions.add(operation);
-                            admissions.assert_bounded(&cases[operation.policy], operation, seed);
-                        }
                     }
                 }
                 Step::Reset(caller) => {
@@ -197,14 +221,13 @@ async fn check_embedded(algorithm: Algorithm) {
                     let actual = answer(policy, decided.clone());
                     let expected = harness::model::Answer { more: 0, ..expected };
                     assert_agree((actual, expected), operation, case, seed);
+                    if record && !has_refunds {
+                        admissions.see(case, operation, decided.is_ok(), seed);
+                    }
                     if let Ok(decision) = decided
                         && record
                     {
                         charges.push((caller, decision));
-                        if !has_refunds {
-                            admissions.add(operation);
-                            admissions.assert_bounded(case, operation, seed);
-                        }
                     }
                 }
                 Step::Reset(caller) => {

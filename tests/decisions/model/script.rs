@@ -14,6 +14,8 @@ pub(crate) struct Script {
     sha1: String,
     connection: redis::Connection,
     calls: u64,
+    /// Sends calls of one unit as a limiter does, for the straight way through a log.
+    pub(crate) goes_straight: bool,
 }
 
 /// The mark of a charge: the id, or the birth of the state, and the microsecond.
@@ -23,6 +25,9 @@ pub(crate) type Mark = (u64, u64);
 const PEEK: u8 = 0;
 const TAKE: u8 = 1;
 const REFUND: u8 = 2;
+
+/// The third argument of a call that goes straight.
+const STRAIGHT: u8 = 3;
 
 impl Script {
     pub(crate) fn load(server: &RedisServer, algorithm: Algorithm) -> Self {
@@ -56,7 +61,7 @@ impl Script {
         let mut connection = server.connection();
         let sha1 =
             redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).expect("a script");
-        Self { sha1, connection, calls: 0 }
+        Self { sha1, connection, calls: 0, goes_straight: true }
     }
 
     pub(crate) fn decide(
@@ -72,7 +77,13 @@ impl Script {
             pipe.arg(now / 1_000_000).arg(now % 1_000_000);
             self.calls += 1;
             let recorded = if id.is_some() { 2 } else { u8::from(*count_rejected) };
-            pipe.arg(if *record { TAKE } else { PEEK }).arg(cost).arg(recorded);
+            let is_unit = *record && *cost == 1 && recorded == 0;
+            let header = tiers[*policy].header().filter(|_| self.goes_straight && is_unit);
+            pipe.arg(if *record { TAKE } else { PEEK });
+            match header {
+                Some(header) => pipe.arg(header).arg(STRAIGHT),
+                None => pipe.arg(cost).arg(recorded),
+            };
             // The gap exceeds the units of a call, and names sort in this order as well.
             let id = id.map_or(1_000_000_000_000_000 + self.calls * 200_000, |id| id * 10);
             ids.push(id);
@@ -80,10 +91,13 @@ impl Script {
                 Algorithm::SlidingWindow if *record || recorded == 2 => pipe.arg(id),
                 _ => pipe.arg(0),
             };
-            pipe.arg(0).arg(*deciding).arg(arguments);
+            // A key outlives the test.
+            pipe.arg(if header.is_some() { 1_000_000_000_000_u64 } else { 0 });
+            pipe.arg(*deciding).arg(arguments);
         }
         let replies: Vec<Vec<u64>> = pipe.query(&mut self.connection).expect("replies");
-        let answer = |(reply, id): (Vec<u64>, u64)| {
+        let answer = |((reply, id), (operation, _)): ((Vec<u64>, u64), &(Operation, String))| {
+            let reply = tiers[operation.policy].full(reply);
             let ([admitted, tier, remaining, wait, reset, more, at], birth) =
                 reply.split_first_chunk().expect("seven numbers");
             let answer = Answer {
@@ -96,7 +110,7 @@ impl Script {
             };
             (answer, (*birth.first().unwrap_or(&id), *at))
         };
-        replies.into_iter().zip(ids).map(answer).collect()
+        replies.into_iter().zip(ids).zip(calls).map(answer).collect()
     }
 
     pub(crate) fn refund(&mut self, key: &str, operation: Operation, (of, at): Mark) {
@@ -140,6 +154,30 @@ impl Tiers {
         }
         let (deciding, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
         Self { algorithm, count_rejected, deciding, arguments }
+    }
+
+    /// Returns the score of the log's header, if calls of one unit go straight.
+    fn header(&self) -> Option<i64> {
+        if self.algorithm != Algorithm::SlidingWindow {
+            return None;
+        }
+        let tiers = || self.arguments.chunks(2);
+        let longest = tiers().map(|tier| tier[0]).max()?;
+        let largest = tiers().map(|tier| tier[1]).max()?;
+        let goes = tiers().len() == self.deciding && longest % 1_000 == 0;
+        goes.then(|| -i64::try_from(longest / 1_000 * 131_072 + largest).unwrap())
+    }
+
+    /// Completes the short reply of a call that went straight.
+    fn full(&self, reply: Vec<u64>) -> Vec<u64> {
+        let longest = || *self.arguments.iter().step_by(2).max().unwrap();
+        match reply[..] {
+            [1, remaining, wait, at] => vec![1, 0, remaining, wait, longest(), 0, at],
+            [1, remaining, wait, at, tier] => vec![1, tier, remaining, wait, longest(), 0, at],
+            [0, wait, reset] => vec![0, 0, 0, wait, reset, wait, 0],
+            [0, wait, reset, tier] => vec![0, tier, 0, wait, reset, wait, 0],
+            _ => reply,
+        }
     }
 
     /// Returns the same as an override of a declared policy.

@@ -49,10 +49,10 @@ fn succeeded(guard: BreakerGuard) {
 fn probe(breaker: &Arc<Breaker>, probing: &Mutex<u32>, end: End) {
     let Ok(guard) = breaker.guard() else { return };
     if guard.probe.is_some() {
-        *probing.lock().unwrap() += 1;
+        *probing.lock() += 1;
         // Another thread may run between the two locks.
-        assert_eq!(*probing.lock().unwrap(), 1, "concurrent probes");
-        *probing.lock().unwrap() -= 1;
+        assert_eq!(*probing.lock(), 1, "concurrent probes");
+        *probing.lock() -= 1;
     }
     end(guard);
 }

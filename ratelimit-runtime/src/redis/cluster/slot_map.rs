@@ -171,10 +171,9 @@ impl SlotMap {
     async fn fetch_from(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let is_sent = AtomicBool::new(false);
-        let reply = node
-            .send(&command, false, Lane::Main, Instant::now() + SLOTS_TIMEOUT, &is_sent)
-            .await?;
+        let is_sent = Arc::new(AtomicBool::new(false));
+        let reply =
+            node.send(command, false, Lane::Main, Instant::now() + SLOTS_TIMEOUT, &is_sent).await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
     }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, advance};
 use super::{DenyCache, RoundTrip, steps::RefusalSteps};
 use crate::{
     caller::Caller,
-    key::Key,
+    key::{Key, KeyRef},
     memory::MemoryStore,
     policy::Policy,
     request::{DecidedBy, Mark, Op, Outcome, Refund, Request},
@@ -79,7 +79,7 @@ impl World {
     }
 
     fn key(&self) -> Key {
-        Key::compose("", &self.policies[0], Caller::from("alice").parts())
+        Key::compose("", KeyRef::new(&self.policies[0], Caller::from("alice").parts()))
     }
 
     fn draw(&mut self) -> Call {
@@ -105,7 +105,8 @@ impl World {
     /// A call of this process: refused by the deny cache, or sent to the store.
     fn call(&mut self) {
         let (call, now, key) = (self.draw(), Instant::now(), self.key());
-        let Some(found) = self.cache.get(&key, call.request(Op::Take), Duration::ZERO, now) else {
+        let request = call.request(Op::Take);
+        let Some(found) = self.cache.get(key.as_key_ref(), request, Duration::ZERO, || now) else {
             self.figures.sent += 1;
             self.flights.push(Flight { call, sent: now, outcome: None });
             return;
@@ -145,7 +146,7 @@ impl World {
     fn land(&mut self, Flight { call, sent, outcome }: Flight) {
         let outcome = outcome.unwrap_or_else(|| self.decide(call));
         let trip = RoundTrip { sent, answered: Instant::now() };
-        self.cache.insert(&self.key(), call.request(Op::Take), outcome, trip);
+        self.cache.insert(self.key().as_key_ref(), call.request(Op::Take), outcome, trip);
     }
 
     fn land_all(&mut self, is_due: impl Fn(&Flight) -> bool) {
@@ -159,7 +160,7 @@ impl World {
     fn free(&mut self, is_own: bool) {
         let (key, now) = (self.key(), Instant::now());
         if is_own {
-            self.cache.invalidate(&key, now);
+            self.cache.invalidate(key.as_key_ref(), now);
         } else {
             self.freed = Some(now);
         }
@@ -168,11 +169,12 @@ impl World {
             self.charged.clear();
         } else if !self.charged.is_empty() {
             let (call, mark) = self.charged.swap_remove(self.rng.usize(..self.charged.len()));
-            let refund = Refund { policy: &call.policy, cost: call.cost, mark, id: None };
+            let refund =
+                Refund { algorithm: call.policy.algorithm(), cost: call.cost, mark, id: None };
             self.store.refund(key.as_key_ref(), refund);
         }
         if is_own {
-            self.cache.invalidate(&key, now);
+            self.cache.invalidate(key.as_key_ref(), now);
         }
     }
 

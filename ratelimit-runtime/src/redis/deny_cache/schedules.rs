@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     caller::Caller,
+    key::Key,
     request::{DecidedBy, Mark, Op},
     sync::{each, with},
-    time::Micros,
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
 
 fn key() -> Key {
-    Key::compose("", &POLICY, Caller::from("alice").parts())
+    Key::compose("", KeyRef::new(&POLICY, Caller::from("alice").parts()))
 }
 
 fn refused(wait: Duration) -> Outcome {
@@ -41,7 +41,7 @@ fn new() -> Arc<DenyCache> {
 }
 
 fn wait_at(cache: &DenyCache, now: Instant) -> Option<u64> {
-    cache.get(&key(), REQUEST, Duration::ZERO, now).map(|outcome| outcome.wait.get())
+    cache.get(key().as_key_ref(), REQUEST, Duration::ZERO, || now).map(|outcome| outcome.wait.get())
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
         let (cache, start) = (new(), Instant::now());
         let [earlier, later] = [(); 2].map(|()| Arc::clone(&cache));
         let insert = |cache: &DenyCache, sent, wait| {
-            cache.insert(&key(), REQUEST, refused(wait), at(sent));
+            cache.insert(key().as_key_ref(), REQUEST, refused(wait), at(sent));
         };
         // The later one ends first: units were refunded meanwhile.
         let found = with(
@@ -77,7 +77,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
 fn one_of_concurrent_calls_revalidates() {
     each(|| {
         let (cache, sent) = (new(), Instant::now());
-        cache.insert(&key(), REQUEST, refused(60 * SECOND), at(sent));
+        cache.insert(key().as_key_ref(), REQUEST, refused(60 * SECOND), at(sent));
         let later = sent + 10 * SECOND;
         let other = || -> Box<dyn FnOnce() -> Option<u64>> {
             let cache = Arc::clone(&cache);
@@ -92,15 +92,15 @@ fn one_of_concurrent_calls_revalidates() {
 fn an_invalidated_refusal_is_not_found() {
     each(|| {
         let (cache, now) = (new(), Instant::now());
-        cache.insert(&key(), REQUEST, refused(SECOND), at(now));
+        cache.insert(key().as_key_ref(), REQUEST, refused(SECOND), at(now));
         let other = Arc::clone(&cache);
         // A call that was sent before the invalidation is refused meanwhile.
         let late = move || {
-            other.insert(&key(), REQUEST, refused(SECOND), at(now));
+            other.insert(key().as_key_ref(), REQUEST, refused(SECOND), at(now));
             wait_at(&other, now)
         };
         with([Box::new(late) as Box<dyn FnOnce() -> _>], || {
-            cache.invalidate(&key(), now);
+            cache.invalidate(key().as_key_ref(), now);
             None
         });
         assert_eq!(wait_at(&cache, now), None);
@@ -111,7 +111,7 @@ fn an_invalidated_refusal_is_not_found() {
 fn an_admission_removes_earlier_refusals() {
     each(|| {
         let (cache, start) = (new(), Instant::now());
-        cache.insert(&key(), REQUEST, refused(60 * SECOND), at(start));
+        cache.insert(key().as_key_ref(), REQUEST, refused(60 * SECOND), at(start));
         let later = start + SECOND;
         let others = [
             (refused(60 * SECOND), RoundTrip { sent: start, answered: later }),
@@ -120,7 +120,7 @@ fn an_admission_removes_earlier_refusals() {
         let others = others.map(|(outcome, trip)| -> Box<dyn FnOnce() -> Option<u64>> {
             let cache = Arc::clone(&cache);
             Box::new(move || {
-                cache.insert(&key(), REQUEST, outcome, trip);
+                cache.insert(key().as_key_ref(), REQUEST, outcome, trip);
                 wait_at(&cache, later)
             })
         });
@@ -128,7 +128,7 @@ fn an_admission_removes_earlier_refusals() {
         assert_eq!(wait_at(&cache, later), None);
         // A later refusal is inserted.
         let sent = later + MICRO;
-        cache.insert(&key(), REQUEST, refused(SECOND), at(sent));
+        cache.insert(key().as_key_ref(), REQUEST, refused(SECOND), at(sent));
         assert_eq!(wait_at(&cache, sent), Some(1_000_000));
     });
 }

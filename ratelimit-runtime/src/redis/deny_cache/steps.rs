@@ -3,20 +3,13 @@
 use std::time::Duration;
 
 use ratelimit_core::Algorithm;
-use tokio::time::Instant;
 
+use super::moment::Moment;
 use crate::{
-    policy::Policy,
+    policy::{Policy, PolicyName},
     request::{DecidedBy, Mark, Op, Outcome, Request},
     time::Micros,
 };
-
-/// The instants when a call was sent to Redis and when its reply came.
-#[derive(Clone, Copy)]
-pub(in crate::redis) struct RoundTrip {
-    pub(in crate::redis) sent: Instant,
-    pub(in crate::redis) answered: Instant,
-}
 
 /// The refusals of one key under policies that can be compared, as steps: the larger the cost, the
 /// longer the refusal.
@@ -29,9 +22,9 @@ pub(super) struct RefusalSteps {
     policy: Policy,
     /// The oldest comes first.
     steps: Vec<Step>,
-    /// The latest end of a revalidation. While one call revalidates, steps older than the TTL still
-    /// refuse the others.
-    revalidating_until: Option<Instant>,
+    /// The latest end of a revalidation, in the past if there is none. While one call revalidates,
+    /// steps older than the TTL still refuse the others.
+    revalidating_until: Moment,
 }
 
 /// The most steps, which bounds the memory of a key.
@@ -46,22 +39,32 @@ struct Step {
     /// The step refuses calls whose cost leaves at most this much of the first tier's threshold.
     spare: i64,
     /// The earliest end of the refusal.
-    end: Instant,
+    end: Moment,
     /// The instant from which the step needs revalidation: one TTL after the call was sent.
-    fresh_until: Instant,
+    fresh_until: Moment,
     tier: u8,
     /// The first tier's threshold less the units that were left.
     used: i64,
     /// The earliest instant of the full quota.
-    reset_at: Instant,
+    reset_at: Moment,
 }
 
 impl RefusalSteps {
     pub(super) fn new(policy: &Policy) -> Self {
-        Self { policy: *policy, steps: Vec::new(), revalidating_until: None }
+        Self { policy: *policy, steps: Vec::new(), revalidating_until: Moment::default() }
     }
 
-    /// Returns `true` if refusals under this policy can be compared with these.
+    /// Returns `true` if these are refusals of the algorithm and the name.
+    #[inline]
+    pub(super) fn is_of(&self, algorithm: Algorithm, name: PolicyName) -> bool {
+        let own = self.policy.full_name().text();
+        // Two policies of one name are rarely two texts.
+        let is_named = std::ptr::eq(own, name.text()) || own == name.text();
+        is_named && self.policy.algorithm() == algorithm
+    }
+
+    /// Returns `true` if refusals under this policy, of the same name, can be compared with these.
+    #[inline]
     pub(super) fn is_comparable(&self, policy: &Policy) -> bool {
         // Only here do two thresholds see the same count: the rate of a bucket and the weights of a
         // counter's windows depend on the threshold.
@@ -70,7 +73,7 @@ impl RefusalSteps {
                 && it.tiers().len() == 1
                 && !it.counts_rejected()
         };
-        self.policy == *policy
+        self.policy.limits_as(policy)
             || is_window(&self.policy)
                 && is_window(policy)
                 && self.policy.longest_period() == policy.longest_period()
@@ -78,20 +81,29 @@ impl RefusalSteps {
 
     /// Returns the refusal that Redis would return; `None` if no step refuses, or if this call is
     /// the one that revalidates.
+    #[inline]
     pub(super) fn get(
         &mut self,
         request: Request<'_>,
         ttl: Duration,
-        now: Instant,
+        now: Moment,
     ) -> Option<Outcome> {
-        self.steps.retain(|it| now < it.end);
-        let is_revalidating = self.revalidating_until.is_some_and(|until| now < until);
+        let is_revalidating = now < self.revalidating_until;
         let spare = spare(request.policy, request.cost);
-        let mut refusing = self.steps.iter().filter(|it| spare <= it.spare);
-        let usable = refusing.clone().filter(|it| is_revalidating || now < it.fresh_until);
-        let Some(step) = usable.max_by_key(|it| it.end) else {
-            if refusing.next().is_some() {
-                self.revalidating_until = Some(now + ttl);
+        let mut longest: Option<&Step> = None;
+        for step in &self.steps {
+            if spare <= step.spare
+                && now < step.end
+                && (is_revalidating || now < step.fresh_until)
+                && longest.is_none_or(|longest| longest.end <= step.end)
+            {
+                longest = Some(step);
+            }
+        }
+        let Some(step) = longest else {
+            self.steps.retain(|it| now < it.end);
+            if self.steps.iter().any(|it| spare <= it.spare) {
+                self.revalidating_until = now.after(ttl);
             }
             return None;
         };
@@ -100,9 +112,9 @@ impl RefusalSteps {
             admitted: false,
             tier: step.tier,
             remaining: u32::try_from(left.max(0)).unwrap_or(u32::MAX),
-            wait: micros_until(step.end, now),
+            wait: step.end.micros_from(now),
             more: Micros::ZERO,
-            reset: micros_until(step.reset_at, now),
+            reset: step.reset_at.micros_from(now),
             lasts: Micros::ZERO,
             mark: Mark::NONE,
             decided_by: DecidedBy::DenyCache,
@@ -114,7 +126,7 @@ impl RefusalSteps {
         &self,
         request: Request<'_>,
         outcome: Outcome,
-        trip: RoundTrip,
+        answered: Moment,
     ) -> bool {
         let Request { policy, op, cost, .. } = request;
         if !self.is_comparable(policy) {
@@ -123,7 +135,7 @@ impl RefusalSteps {
         }
         let Outcome { admitted, remaining, wait, more, .. } = outcome;
         let contradicts = |units: u32, wait: Micros| {
-            let free_at = trip.answered.checked_add(Duration::from(wait));
+            let free_at = answered.checked_after(wait);
             let spare = spare(policy, units);
             let mut steps = self.steps.iter();
             steps.any(|it| spare <= it.spare && free_at.is_some_and(|free_at| free_at < it.end))
@@ -139,7 +151,7 @@ impl RefusalSteps {
 
     /// Ends a revalidation: from now on, steps older than the TTL do not refuse.
     pub(super) fn end_revalidation(&mut self) {
-        self.revalidating_until = None;
+        self.revalidating_until = Moment::default();
     }
 
     /// Adds a refusal that contradicts no step.
@@ -147,11 +159,10 @@ impl RefusalSteps {
         &mut self,
         request: Request<'_>,
         outcome: Outcome,
-        trip: RoundTrip,
+        sent: Moment,
         ttl: Duration,
     ) {
-        let sent = trip.sent;
-        let fresh_until = sent + ttl;
+        let fresh_until = sent.after(ttl);
         // Replies may arrive out of order: the newest one covers all costs.
         if self.steps.iter().any(|it| fresh_until < it.fresh_until) {
             return;
@@ -160,11 +171,13 @@ impl RefusalSteps {
         self.steps.retain(|it| sent < it.fresh_until);
         let Outcome { tier, remaining, wait, more, reset, .. } = outcome;
         let used = threshold(request.policy) - i64::from(remaining);
-        let at = |micros| sent.checked_add(Duration::from(micros));
         let next = remaining.saturating_add(1);
         let cost = request.cost.max(1);
         for (units, wait) in [(cost, wait), (next.min(cost), more)] {
-            let (Some(end), Some(reset_at)) = (at(wait), at(reset)) else { continue };
+            let (Some(end), Some(reset_at)) = (sent.checked_after(wait), sent.checked_after(reset))
+            else {
+                continue;
+            };
             let spare = spare(request.policy, units);
             self.steps.retain(|it| spare < it.spare || end < it.end);
             if self.steps.len() == MAX_STEPS {
@@ -193,9 +206,4 @@ fn spare(policy: &Policy, units: u32) -> i64 {
 
 fn threshold(policy: &Policy) -> i64 {
     policy.tiers().first().map_or(0, |tier| tier.threshold().into())
-}
-
-/// Returns the microseconds until `end`, rounded up: a call that waits this long is not early.
-fn micros_until(end: Instant, now: Instant) -> Micros {
-    Micros::rounded_up(end.saturating_duration_since(now))
 }

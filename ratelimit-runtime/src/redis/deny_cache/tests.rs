@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     caller::Caller,
+    key::Key,
     request::{DecidedBy, Mark, Op},
-    time::Micros,
 };
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -23,16 +23,22 @@ const REFUSED: Outcome = Outcome {
 };
 
 fn key(caller: &str) -> Key {
-    Key::compose("", &POLICY, Caller::from(caller).parts())
+    key_under(&POLICY, caller)
+}
+
+fn key_under(policy: &Policy, caller: &str) -> Key {
+    Key::compose("", KeyRef::new(policy, Caller::from(caller).parts()))
 }
 
 /// Inserts an answer without latency.
 fn insert(cache: &DenyCache, caller: &str, request: Request<'_>, outcome: Outcome, sent: Instant) {
-    cache.insert(&key(caller), request, outcome, RoundTrip { sent, answered: sent });
+    let key = key_under(request.policy, caller);
+    cache.insert(key.as_key_ref(), request, outcome, RoundTrip { sent, answered: sent });
 }
 
 fn get(cache: &DenyCache, caller: &str, request: Request<'_>, now: Instant) -> Option<Outcome> {
-    cache.get(&key(caller), request, Duration::ZERO, now)
+    let key = key_under(request.policy, caller);
+    cache.get(key.as_key_ref(), request, Duration::ZERO, || now)
 }
 
 fn is_cached(cache: &DenyCache, caller: &str, cost: u32, now: Instant) -> bool {
@@ -96,7 +102,7 @@ async fn a_refusal_implies_those_of_larger_costs() {
     let later = now + 3 * SECOND;
     assert_eq!([2, 3, 4].map(|cost| wait(cost, later)), [None, None, Some(6)]);
     // A call that may wait as long is sent.
-    let is_sent = |max_wait| cache.get(&key("alice"), four, max_wait, now).is_none();
+    let is_sent = |max_wait| cache.get(key("alice").as_key_ref(), four, max_wait, || now).is_none();
     assert!(is_sent(9 * SECOND) && !is_sent(8_999_999 * MICRO));
 }
 
@@ -142,9 +148,9 @@ async fn a_refusal_is_of_no_other_call() {
         assert_eq!(get(&cache, "alice", other, now), None);
     }
     assert!(!is_cached(&cache, "bob", 2, now));
-    cache.invalidate(&key("bob"), now);
+    cache.invalidate(key("bob").as_key_ref(), now);
     assert!(is_cached(&cache, "alice", 2, now));
-    cache.invalidate(&key("alice"), now);
+    cache.invalidate(key("alice").as_key_ref(), now);
     assert!(!is_cached(&cache, "alice", 2, now));
     // With one entry, the newer refusal evicts the older.
     let later = now + MICRO;
@@ -207,17 +213,27 @@ async fn replies_may_arrive_out_of_order() {
     let (cache, sent) = (DenyCache::new(16, 10 * SECOND), Instant::now());
     let at = |sent, answered| RoundTrip { sent, answered };
     // The wait is counted from before the call was sent.
-    cache.insert(&key("alice"), REQUEST, REFUSED, at(sent, sent + SECOND));
-    cache.insert(&key("alice"), REQUEST, REFUSED, at(sent + SECOND, sent + SECOND));
+    cache.insert(key("alice").as_key_ref(), REQUEST, REFUSED, at(sent, sent + SECOND));
+    cache.insert(key("alice").as_key_ref(), REQUEST, REFUSED, at(sent + SECOND, sent + SECOND));
     let wait = |now| get(&cache, "alice", REQUEST, now).map(|it| it.wait);
     assert_eq!(wait(sent + SECOND), Some(Micros::new(3_000_000)));
     // A reply to an earlier call is out of date.
     let late = refused(0, 60 * SECOND, 60 * SECOND);
-    cache.insert(&key("alice"), REQUEST, late, at(sent, sent + SECOND));
+    cache.insert(key("alice").as_key_ref(), REQUEST, late, at(sent, sent + SECOND));
     assert_eq!(wait(sent + SECOND), Some(Micros::new(3_000_000)));
     // And so is one to a call that was sent before the reply with the admission.
-    cache.insert(&key("alice"), REQUEST, admitted(2), at(sent + SECOND, sent + 2 * SECOND));
-    cache.insert(&key("alice"), REQUEST, late, at(sent + 2 * SECOND, sent + 2 * SECOND));
+    cache.insert(
+        key("alice").as_key_ref(),
+        REQUEST,
+        admitted(2),
+        at(sent + SECOND, sent + 2 * SECOND),
+    );
+    cache.insert(
+        key("alice").as_key_ref(),
+        REQUEST,
+        late,
+        at(sent + 2 * SECOND, sent + 2 * SECOND),
+    );
     assert_eq!(wait(sent + 2 * SECOND), None);
 }
 
@@ -227,7 +243,7 @@ async fn a_refusal_from_before_a_reset_is_not_inserted_after_it() {
     let sent = Instant::now();
     tokio::time::advance(SECOND).await;
     let reset = Instant::now();
-    cache.invalidate(&key("alice"), reset);
+    cache.invalidate(key("alice").as_key_ref(), reset);
     insert(&cache, "alice", REQUEST, REFUSED, sent);
     assert!(!is_cached(&cache, "alice", 2, reset));
     let sent = reset + MICRO;
@@ -256,7 +272,8 @@ async fn a_key_takes_no_more_memory_than_its_steps() {
         let request = Request { policy: &policy, cost, ..REQUEST };
         let refusal = refused(0, cost * SECOND, SECOND);
         insert(&cache, "alice", request, refusal, start + cost * MICRO);
-        let set = cache.set(&key("alice")).unwrap();
+        let key = key("alice");
+        let set = cache.set(cache.hasher.lookup(key.as_key_ref()).hash).unwrap();
         assert_eq!(set.entries.len(), 1);
         assert!(set.entries[0].steps.len() <= 8);
     }

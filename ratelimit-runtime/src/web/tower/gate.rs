@@ -188,9 +188,8 @@ where
             // The gate's own identity is found in the request as well: its client may see the numbers.
             let client = caller::current().unwrap_or_else(Caller::shared);
             let audience = Audience { caller: client.clone(), explicit_keys: false };
-            let check = limiter.check(&layer.policy, caller).observed_as(client);
             let checked = async {
-                check.await?;
+                limiter.check(&layer.policy, &caller).observed_as(&client).await?;
                 Ok::<_, RateLimitError>(inner.call(Request::from_parts(head, body)).await)
             };
             let (checked, answers) = observe_for(audience, checked).await;

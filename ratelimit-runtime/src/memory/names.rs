@@ -1,0 +1,28 @@
+//! The names of limits as thin references, so that an entry needs eight bytes for one.
+
+use std::sync::{Mutex, PoisonError};
+
+use hashbrown::HashMap;
+
+use crate::policy::PolicyName;
+
+/// Returns the one reference of this process to a name. It is never freed: names are part of the
+/// program, and so their number is bounded.
+pub(super) fn interned(name: &'static str) -> &'static PolicyName {
+    static NAMES: Mutex<Option<HashMap<&'static str, &'static PolicyName>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    names.entry(name).or_insert_with(|| Box::leak(Box::new(PolicyName::new(name))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_names_are_one() {
+        let copied: &'static str = String::from("a").leak();
+        assert!(std::ptr::eq(interned("a"), interned(copied)));
+        assert_eq!((interned("a").text(), interned("b").text()), ("a", "b"));
+    }
+}

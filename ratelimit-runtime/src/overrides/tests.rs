@@ -1,0 +1,107 @@
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::Duration,
+};
+
+use super::*;
+use crate::policy::PolicyName;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Returns policies of different names.
+fn policies(count: usize) -> Vec<Policy> {
+    let name = |number| &*format!("limit_{number}").leak();
+    (0..count).map(|number| Policy::fixed_window(name(number), MINUTE, 1)).collect()
+}
+
+fn threshold(overrides: &Overrides, policy: &Policy) -> u32 {
+    overrides.effective(policy, Enforcement::On).policy().tiers()[0].threshold()
+}
+
+fn set(overrides: &Overrides, policy: &Policy, threshold: u32) {
+    overrides.set(policy.name(), Override::new().threshold(threshold)).unwrap();
+}
+
+/// Returns two policies whose names the filter cannot tell apart.
+fn of_equal_bits() -> [Policy; 2] {
+    let bits = |policy: &Policy| {
+        let mut bits = filter::NameBits::default();
+        bits.insert(PolicyName::hash_of(policy.name()));
+        bits
+    };
+    let mut seen = Vec::new();
+    for policy in policies(10_000) {
+        let bits = bits(&policy);
+        if let Some((_, other)) = seen.iter().find(|(seen, _)| *seen == bits) {
+            return [*other, policy];
+        }
+        seen.push((bits, policy));
+    }
+    panic!("10 000 names that differ")
+}
+
+#[test]
+fn limits_that_the_filter_cannot_tell_apart_are_overridden_each_for_itself() {
+    let (overrides, [first, second]) = (Overrides::none(), of_equal_bits());
+    let thresholds = || [&first, &second].map(|policy| threshold(&overrides, policy));
+    set(&overrides, &first, 7);
+    assert_eq!(thresholds(), [7, 1]);
+    set(&overrides, &second, 8);
+    assert_eq!(thresholds(), [7, 8]);
+    overrides.remove(first.name());
+    assert_eq!(thresholds(), [1, 8]);
+    overrides.remove(second.name());
+    assert_eq!(thresholds(), [1, 1]);
+}
+
+#[test]
+fn a_global_enforcement_reaches_every_limit_until_it_is_removed() {
+    let (overrides, policies) = (Overrides::none(), policies(2_000));
+    let is_dry_run = |policy: &Policy| overrides.effective(policy, Enforcement::On).is_dry_run();
+    set(&overrides, &policies[0], 7);
+    overrides.enforce(Some(Enforcement::DryRun));
+    assert!(policies.iter().all(is_dry_run));
+    overrides.enforce(None);
+    assert!(!policies.iter().any(is_dry_run));
+    assert_eq!(threshold(&overrides, &policies[0]), 7);
+}
+
+#[test]
+fn an_override_applies_to_every_call_that_starts_after_it_was_set() {
+    let (overrides, policies, done) = (Overrides::none(), policies(300), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for (number, policy) in policies.iter().enumerate() {
+                set(&overrides, policy, 7);
+                done.store(number + 1, Ordering::Release);
+            }
+        });
+        while done.load(Ordering::Acquire) < policies.len() {
+            let done = done.load(Ordering::Acquire);
+            if let Some(last) = policies[..done].last() {
+                assert_eq!(threshold(&overrides, last), 7);
+            }
+        }
+    });
+    assert!(policies.iter().all(|policy| threshold(&overrides, policy) == 7));
+}
+
+#[test]
+fn changes_of_one_thread_are_not_undone_by_those_of_another() {
+    let (overrides, policies) = (Overrides::none(), of_equal_bits());
+    thread::scope(|scope| {
+        for policy in &policies {
+            scope.spawn(|| {
+                for number in 2..1_000 {
+                    set(&overrides, policy, number);
+                    assert_eq!(threshold(&overrides, policy), number);
+                    overrides.remove(policy.name());
+                    assert_eq!(threshold(&overrides, policy), 1);
+                }
+            });
+        }
+    });
+    let is_empty = |policy: &Policy| !overrides.shared.filter.may_contain(policy.full_name());
+    assert!(policies.iter().all(is_empty));
+}
