@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     policy::Policy,
-    request::{Outcome, Refund, Request},
+    request::{Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -165,16 +165,16 @@ impl State {
         }
     }
 
-    /// Refunds the units of a call, as far as they still count.
-    pub(crate) fn refund(&mut self, refund: Refund) {
+    /// Changes the units of a call, as far as they still count.
+    pub(crate) fn settle(&mut self, settle: Settle) {
         match self {
-            Self::SlidingWindow(log) => log.refund(refund),
-            Self::SlidingCounter(one) => one.refund(refund),
-            Self::FixedWindow(one) => one.refund(refund),
-            Self::TokenBucket(one) => one.refund(refund),
-            Self::SlidingCounters(many) => many.refund(refund),
-            Self::FixedWindows(many) => many.refund(refund),
-            Self::TokenBuckets(many) => many.refund(refund),
+            Self::SlidingWindow(log) => log.settle(settle),
+            Self::SlidingCounter(one) => one.settle(settle),
+            Self::FixedWindow(one) => one.settle(settle),
+            Self::TokenBucket(one) => one.settle(settle),
+            Self::SlidingCounters(many) => many.settle(settle),
+            Self::FixedWindows(many) => many.settle(settle),
+            Self::TokenBuckets(many) => many.settle(settle),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     error::RateLimitError,
     key::KeyRef,
     policy::{Policy, PolicyName},
-    request::{DecidedBy, Mark, Outcome, Refund, Request},
+    request::{DecidedBy, Mark, Outcome, Request, Settle},
     time::Micros,
 };
 
@@ -95,9 +95,9 @@ impl Clone for SharedFlag {
 }
 
 impl Receipt {
-    pub(crate) fn refund(&self) -> Refund {
+    pub(crate) fn settle(&self, to: u32) -> Settle {
         let Self { algorithm, cost, mark, id, .. } = *self;
-        Refund { algorithm, cost, mark, id }
+        Settle { algorithm, from: cost, to, mark, id }
     }
 
     /// Claims the refund, unless it is done or under way.

@@ -40,7 +40,7 @@ use crate::{
     error::UnavailableReason,
     key::KeyRef,
     policy::Policy,
-    request::{Op, Outcome, Refund, Request},
+    request::{Op, Outcome, Request, Settle},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -258,11 +258,11 @@ impl MemoryStore {
         report_keys(Usage::default(), removed.total());
     }
 
-    /// Refunds the units of a call to its key, as far as they still count.
-    pub(crate) fn refund(&self, key: KeyRef<'_>, refund: Refund) {
+    /// Changes the units of a call in its key, as far as they still count.
+    pub(crate) fn settle(&self, key: KeyRef<'_>, settle: Settle) {
         let lookup = self.hasher.lookup(key);
         if let Some(entry) = self.shard(&lookup).lock().find_mut(&lookup) {
-            entry.state.refund(refund);
+            entry.state.settle(settle);
         }
     }
 

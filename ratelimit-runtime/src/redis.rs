@@ -40,7 +40,7 @@ use crate::{
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::MemoryStore,
-    request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
+    request::{DecidedBy, OnStoreError, Outcome, Request, Settle},
 };
 
 pub(crate) struct RedisBackend {
@@ -131,28 +131,29 @@ impl RedisBackend {
         self.invalidating(key, self.client.reset(key, Instant::now() + self.deadline)).await
     }
 
-    /// Refunds a call in the store that decided it. Calls `sent` before anything is sent to Redis.
-    pub(crate) async fn refund(
+    /// Changes the units of a call in the store that decided it. Calls `sent` before anything is
+    /// sent to Redis.
+    pub(crate) async fn settle(
         &self,
         key: &Key,
-        refund: Refund,
+        settle: Settle,
         decided_by: DecidedBy,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
         match decided_by {
             DecidedBy::Nobody | DecidedBy::Limiter => Ok(()),
             DecidedBy::Fallback => {
-                self.fallback.refund(key.as_key_ref(), refund);
+                self.fallback.settle(key.as_key_ref(), settle);
                 Ok(())
             }
             DecidedBy::Store | DecidedBy::DenyCache => {
                 let deadline = Instant::now() + self.deadline;
-                self.invalidating(key, self.client.refund(key, refund, deadline, sent)).await
+                self.invalidating(key, self.client.settle(key, settle, deadline, sent)).await
             }
         }
     }
 
-    /// Awaits a reset or refund, and removes the key's refusals from the deny cache before and
+    /// Awaits a reset or settle, and removes the key's refusals from the deny cache before and
     /// after it.
     async fn invalidating(
         &self,

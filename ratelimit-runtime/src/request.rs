@@ -32,15 +32,25 @@ pub(crate) enum Op {
     Take,
 }
 
-/// The units of an admitted call, to be returned.
+/// A change of the units that an admitted call took. A refund settles them to 0.
 #[derive(Clone, Copy)]
-pub(crate) struct Refund {
+pub(crate) struct Settle {
     pub(crate) algorithm: Algorithm,
-    pub(crate) cost: u32,
+    /// The units that the call took.
+    pub(crate) from: u32,
+    /// The units that it takes instead.
+    pub(crate) to: u32,
     /// The [`Outcome::mark`] of the call.
     pub(crate) mark: Mark,
     /// Its [`Request::id`].
     pub(crate) id: Option<u64>,
+}
+
+impl Settle {
+    /// Returns the units that the call no longer takes; 0 if it takes more.
+    pub(crate) fn lowered(self) -> u32 {
+        self.from.saturating_sub(self.to)
+    }
 }
 
 /// The numbers of a store's decision.
@@ -68,7 +78,7 @@ pub(crate) struct Outcome {
     pub(crate) decided_by: DecidedBy,
 }
 
-/// The charge of an admitted call, by which a refund finds exactly its units.
+/// The charge of an admitted call, by which a settle finds exactly its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// The time of the charge; for a repeated request id, of its first charge.
@@ -76,7 +86,7 @@ pub(crate) struct Mark {
     pub(crate) charged: Charged,
 }
 
-/// The counterpart of a refund in the store.
+/// The counterpart of a settle in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Charged {
     /// Nothing: no store counted the call.

@@ -156,9 +156,9 @@ impl Count for Window {
         (outcome, admitted)
     }
 
-    fn refund(&mut self, _: Timestamp, cost: u32, at: Timestamp) {
+    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp) {
         if self.since <= at && self.start <= at {
-            self.units = self.units.saturating_sub(cost);
+            self.units = self.units.saturating_sub(units);
         }
     }
 }

@@ -87,7 +87,7 @@ impl Short {
     }
 }
 
-/// The identity of a state: a refund of units that another state counted changes nothing.
+/// The identity of a state: a settle of units that another state counted changes nothing.
 ///
 /// Two states of one key share it only if a multiple of 16 777 216 states was created between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

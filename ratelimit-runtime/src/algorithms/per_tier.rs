@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::packed::Generation;
 use crate::{
     policy::{Policy, Tier},
-    request::{Op, Outcome, Refund, Request},
+    request::{Op, Outcome, Request, Settle},
     time::Timestamp,
 };
 
@@ -48,9 +48,9 @@ pub(crate) trait Count: Copy {
         request: Request<'_>,
     ) -> (Outcome, bool);
 
-    /// Refunds `cost` units that were taken at `at`, if this count, last written at `written`,
+    /// Removes this many units that were taken at `at`, if this count, last written at `written`,
     /// still contains them.
-    fn refund(&mut self, written: Timestamp, cost: u32, at: Timestamp);
+    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp);
 }
 
 /// The fields that all counts of a state share.
@@ -149,9 +149,9 @@ impl<C: Count> OneTier<C> {
         }
     }
 
-    pub(crate) fn refund(&mut self, refund: Refund) {
+    pub(crate) fn settle(&mut self, settle: Settle) {
         let mut working = self.working();
-        working.refund(refund);
+        working.settle(settle);
         if let [count] = working.counts[..] {
             self.packed = count.pack(working.header.written);
         }
@@ -204,9 +204,9 @@ impl<C: Count> ManyTiers<C> {
         heap_bytes::<C>(self.counts.capacity())
     }
 
-    pub(crate) fn refund(&mut self, refund: Refund) {
+    pub(crate) fn settle(&mut self, settle: Settle) {
         let mut working = self.working();
-        working.refund(refund);
+        working.settle(settle);
         self.store(&working);
     }
 
@@ -238,12 +238,12 @@ impl<C: Count> Working<C> {
         (outcome, request.op == Op::Take && (is_changed || ahead || is_new))
     }
 
-    /// Refunds the units of a call, unless the state was emptied since.
-    fn refund(&mut self, refund: Refund) {
-        let Refund { cost, mark, .. } = refund;
+    /// Changes the units of a call, unless the state was emptied since.
+    fn settle(&mut self, settle: Settle) {
+        let mark = settle.mark;
         if self.header.generation.charged() == mark.charged {
             for count in &mut self.counts {
-                count.refund(self.header.written, cost, mark.at);
+                count.lower(self.header.written, settle.lowered(), mark.at);
             }
         }
     }

@@ -171,15 +171,15 @@ impl Count for Counter {
         (outcome, counts)
     }
 
-    fn refund(&mut self, written: Timestamp, cost: u32, at: Timestamp) {
+    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp) {
         if self.since > at {
             return;
         }
         let [charged, latest] = [at, written].map(|at| at.window_start(self.period));
         if charged == latest {
-            self.current = self.current.saturating_sub(cost);
+            self.current = self.current.saturating_sub(units);
         } else if charged + self.period == latest {
-            self.previous = self.previous.saturating_sub(cost);
+            self.previous = self.previous.saturating_sub(units);
         }
     }
 }
@@ -306,7 +306,7 @@ mod tests {
 
     use super::*;
     use crate::algorithms::{State, tests::take};
-    use crate::request::{Outcome, Refund};
+    use crate::request::{Outcome, Settle};
 
     const SECOND: u64 = 1_000_000;
     const POLICY: Policy = Policy::sliding_counter("p", Duration::from_secs(10), 4);
@@ -318,7 +318,8 @@ mod tests {
     #[test]
     fn units_are_refunded_to_the_window_that_counted_them() {
         let refund = |state: &mut State, mark| {
-            state.refund(Refund { algorithm: POLICY.algorithm(), cost: 2, mark, id: None });
+            let algorithm = POLICY.algorithm();
+            state.settle(Settle { algorithm, from: 2, to: 0, mark, id: None });
         };
         let mut state = State::new(POLICY.algorithm());
         let early = taken(&mut state, 105 * SECOND, 2).mark;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Mark, Op, Outcome, Refund, Request},
+    request::{Mark, Op, Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -25,8 +25,18 @@ pub(crate) enum Log {
 /// A charged call with a request id.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) struct ChargedId {
+    /// The request id, with [`SETTLED`](Self::SETTLED) once the call is settled above 0 units.
     id: u64,
     stamp: Timestamp,
+}
+
+impl ChargedId {
+    /// A bit that no request id has.
+    const SETTLED: u64 = 1 << 63;
+
+    fn is_of(&self, id: u64) -> bool {
+        self.id & !Self::SETTLED == id
+    }
 }
 
 /// The ids for which the first of them allocates.
@@ -127,24 +137,27 @@ impl Log {
         }
     }
 
-    /// Removes the units of a call. Those of one instant are all alike.
-    pub(crate) fn refund(&mut self, refund: Refund) {
-        let Refund { cost, mark, id, .. } = refund;
+    /// Removes units of a call. Those of one instant are all alike.
+    pub(crate) fn settle(&mut self, settle: Settle) {
+        let Settle { to, mark, id, .. } = settle;
         if self.stamps().generation().charged() != mark.charged {
             return;
         }
         if let Some(id) = id {
-            // Several decisions of one call are refunded once, also if the id was charged again
-            // since.
+            // Several decisions of one call are settled once, also if the id was charged again since.
             let Self::WithIds(both) = self else { return };
             let is_it = |call: &ChargedId| call.id == id && call.stamp == mark.at;
             let Some(index) = both.1.iter().position(is_it) else { return };
-            both.1.swap_remove(index);
+            if to == 0 {
+                both.1.swap_remove(index);
+            } else {
+                both.1[index].id |= ChargedId::SETTLED;
+            }
         }
         let stamps = self.stamps_mut();
         let end = stamps.ring().partition_point(|stamp| *stamp <= mark.at);
         let start = stamps.ring().partition_point(|stamp| *stamp < mark.at);
-        stamps.remove(start.max(end.saturating_sub(cost as usize)), end);
+        stamps.remove(start.max(end.saturating_sub(settle.lowered() as usize)), end);
     }
 
     fn view(&self, now: Timestamp, request: Request<'_>) -> View<'_> {
@@ -173,7 +186,7 @@ impl Log {
     /// Returns the time at which this id was charged, if that still counts.
     fn charged(&self, id: u64, now: Timestamp, longest: Micros) -> Option<Timestamp> {
         let Self::WithIds(both) = self else { return None };
-        let call = both.1.iter().find(|call| call.id == id)?;
+        let call = both.1.iter().find(|call| call.is_of(id))?;
         (call.stamp + longest > now).then_some(call.stamp)
     }
 
@@ -207,7 +220,7 @@ impl Log {
             }
             Self::WithIds(both) => {
                 // Ids whose units have left the log are forgotten.
-                both.1.retain(|it| Some(it.stamp) >= oldest && it.id != call.id);
+                both.1.retain(|it| Some(it.stamp) >= oldest && !it.is_of(call.id));
                 if both.1.len() == both.1.capacity() {
                     both.1.reserve_exact(both.1.len());
                 }

@@ -214,9 +214,9 @@ impl Count for Level {
         (outcome, takes)
     }
 
-    fn refund(&mut self, _: Timestamp, cost: u32, at: Timestamp) {
+    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp) {
         if self.since <= at {
-            self.parts = (self.parts + self.bucket.of(cost)).min(self.bucket.full);
+            self.parts = (self.parts + self.bucket.of(units)).min(self.bucket.full);
         }
     }
 }

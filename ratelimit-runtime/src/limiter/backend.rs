@@ -146,22 +146,24 @@ impl Backend {
         }
     }
 
-    /// Refunds a call where it was decided. `on_send` runs before a command that may be executed.
-    pub(super) async fn refund_units(
+    /// Settles a call at `to` units where it was decided. `on_send` runs before a command that may
+    /// be executed.
+    pub(super) async fn settle_units(
         &self,
         key: KeyRef<'_>,
         receipt: &Receipt,
+        to: u32,
         on_send: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        let refund = receipt.refund();
+        let settle = receipt.settle(to);
         match &self.store {
             Store::Memory(store) => {
-                store.refund(key, refund);
+                store.settle(key, settle);
                 Ok(())
             }
             Store::Redis(redis) => {
                 let key = Key::compose(&self.prefix, key);
-                redis.refund(&key, refund, receipt.decided_by, on_send).await
+                redis.settle(&key, settle, receipt.decided_by, on_send).await
             }
         }
     }

@@ -15,7 +15,7 @@ impl Backend {
         let Some(mut guard) = receipt.claim() else { return Ok(()) };
         // A log refunds its entries by their ids: entries that are gone are not refunded again.
         let on_send = || guard.release = key.algorithm == Algorithm::SlidingWindow;
-        let refund = self.refund_units(key, receipt, on_send).await;
+        let refund = self.settle_units(key, receipt, 0, on_send).await;
         guard.release &= refund.is_err();
         refund.map_err(|reason| Unavailable::new(decision.policy(), reason).into())
     }

@@ -137,8 +137,9 @@ fn refunded_units_are_taken_once() {
         assert_eq!(take(&store, &alice), Ok(true));
         let (of_refund, caller) = (Arc::clone(&store), alice.clone());
         let refund: Other = Box::new(move || {
-            let refund = Refund { algorithm: POLICY.algorithm(), cost: 1, mark, id: None };
-            of_refund.refund(KeyRef::new(&POLICY, caller.parts()), refund);
+            let algorithm = POLICY.algorithm();
+            let settle = Settle { algorithm, from: 1, to: 0, mark, id: None };
+            of_refund.settle(KeyRef::new(&POLICY, caller.parts()), settle);
             Ok(false)
         });
         let answers = with([refund, taking(&store, &alice)], || take(&store, &alice));

@@ -13,7 +13,7 @@ use crate::{
     algorithms::Straight,
     caller::Caller,
     key::KeyRef,
-    request::{Mark, Op, Outcome, Refund, Request},
+    request::{Mark, Op, Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -75,7 +75,8 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
             }
         } else if rng.u8(..30) == 0 && !charged.is_empty() {
             let (cost, mark) = charged.swap_remove(rng.usize(..charged.len()));
-            entry.state.refund(Refund { algorithm: policy.algorithm(), cost, mark, id: None });
+            let algorithm = policy.algorithm();
+            entry.state.settle(Settle { algorithm, from: cost, to: 0, mark, id: None });
         } else {
             take_both_ways(&mut entry, now, decided_by, figures);
         }

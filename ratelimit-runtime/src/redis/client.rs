@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::Key,
-    request::{Outcome, Refund, Request},
+    request::{Outcome, Request, Settle},
     telemetry,
 };
 
@@ -121,15 +121,15 @@ impl RedisClient {
         call.decode(&reply?)
     }
 
-    /// Refunds an admitted call. Calls `sent` before anything is sent.
-    pub(crate) async fn refund(
+    /// Changes the units of an admitted call. Calls `sent` before anything is sent.
+    pub(crate) async fn settle(
         &self,
         key: &Key,
-        refund: Refund,
+        settle: Settle,
         deadline: Instant,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        self.run_script(key, &ScriptCall::refund(key, refund), deadline, sent).await?;
+        self.run_script(key, &ScriptCall::settle(key, settle), deadline, sent).await?;
         Ok(())
     }
 

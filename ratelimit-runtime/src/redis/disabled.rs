@@ -10,7 +10,7 @@ pub(crate) use self::options::RedisOptions;
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
-    request::{DecidedBy, OnStoreError, Outcome, Refund, Request},
+    request::{DecidedBy, OnStoreError, Outcome, Request, Settle},
 };
 
 pub(crate) struct RedisBackend(Infallible);
@@ -64,10 +64,10 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) async fn refund(
+    pub(crate) async fn settle(
         &self,
         _: &Key,
-        _: Refund,
+        _: Settle,
         _: DecidedBy,
         _: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {

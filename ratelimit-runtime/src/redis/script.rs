@@ -13,7 +13,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, Tier},
-    request::{Charged, DecidedBy, Mark, Op, Outcome, Refund, Request},
+    request::{Charged, DecidedBy, Mark, Op, Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -71,7 +71,7 @@ const MILLISECOND: u64 = 1_000;
 enum ScriptOp {
     Peek = 0,
     Take = 1,
-    Refund = 2,
+    Settle = 2,
 }
 
 /// The treatment of refused and of repeated calls: a script's third argument.
@@ -110,13 +110,14 @@ pub(super) struct ScriptCall<'a> {
     script: &'static Script,
     key: &'a Key,
     algorithm: Algorithm,
-    /// The request to decide; none for a refund, which needs no tier.
+    /// The request to decide; none for a settle, which needs no tier.
     request: Option<Request<'a>>,
     op: ScriptOp,
+    /// The units that the call takes, or, for a settle, that it no longer takes.
     cost: u32,
     mode: Mode,
-    /// The mark of the units, which names the members that a log records. `at` is 0 except for a
-    /// refund.
+    /// The mark of the units, which names the members that a log records or removes. `at` is 0
+    /// except for a settle.
     mark: Mark,
 }
 
@@ -145,12 +146,13 @@ impl<'a> ScriptCall<'a> {
         Self { script, key, algorithm, request, op, cost, mode, mark }
     }
 
-    /// Refunds what was taken.
-    pub(super) fn refund(key: &'a Key, refund: Refund) -> Self {
-        let Refund { algorithm, cost, mark, id } = refund;
+    /// Changes what was taken.
+    pub(super) fn settle(key: &'a Key, settle: Settle) -> Self {
+        let Settle { algorithm, mark, id, .. } = settle;
         let script = &SCRIPTS[algorithm as usize];
         let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
-        Self { script, key, algorithm, request: None, op: ScriptOp::Refund, cost, mode, mark }
+        let (op, cost) = (ScriptOp::Settle, settle.lowered());
+        Self { script, key, algorithm, request: None, op, cost, mode, mark }
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.

@@ -11,7 +11,7 @@ use crate::{
     key::{Key, KeyRef},
     memory::MemoryStore,
     policy::Policy,
-    request::{DecidedBy, Mark, Op, Outcome, Refund, Request},
+    request::{DecidedBy, Mark, Op, Outcome, Request, Settle},
     time::Micros,
 };
 
@@ -169,9 +169,9 @@ impl World {
             self.charged.clear();
         } else if !self.charged.is_empty() {
             let (call, mark) = self.charged.swap_remove(self.rng.usize(..self.charged.len()));
-            let refund =
-                Refund { algorithm: call.policy.algorithm(), cost: call.cost, mark, id: None };
-            self.store.refund(key.as_key_ref(), refund);
+            let algorithm = call.policy.algorithm();
+            let settle = Settle { algorithm, from: call.cost, to: 0, mark, id: None };
+            self.store.settle(key.as_key_ref(), settle);
         }
         if is_own {
             self.cache.invalidate(key.as_key_ref(), now);
