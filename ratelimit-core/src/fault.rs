@@ -86,6 +86,22 @@ pub enum PolicyFault {
         /// The largest cost of one call, in units.
         largest: u64,
     },
+    /// `concurrency` is 0, which admits nothing.
+    ConcurrencyZero,
+    /// A `concurrency_timeout` is shorter than 100 ms or longer than one day.
+    #[non_exhaustive]
+    ConcurrencyTimeoutOutOfRange {
+        /// The timeout in microseconds.
+        timeout: u64,
+    },
+    /// A `concurrency_timeout` is given without `concurrency`.
+    ConcurrencyTimeoutWithoutConcurrency,
+    /// A policy of `concurrency` alone has no window, and so no units.
+    #[non_exhaustive]
+    NothingToCount {
+        /// The argument that needs a window.
+        argument: &'static str,
+    },
     /// A request id is given to an algorithm that keeps no entry for each call.
     #[non_exhaustive]
     RequestIdWithoutLog {
@@ -109,6 +125,7 @@ impl PolicyFault {
                 | Self::CostOverThreshold { .. }
                 | Self::CostOverBurst { .. }
                 | Self::CostTooLarge { .. }
+                | Self::ConcurrencyZero
         )
     }
 }
@@ -173,6 +190,20 @@ impl fmt::Display for PolicyFault {
                 f,
                 "`cost` must be at most {largest} on a `sliding_window`, but is {cost}: it keeps an \
                  entry for every unit; `token_bucket` and `sliding_counter` take any cost at once"
+            ),
+            Self::ConcurrencyZero => f.write_str("`concurrency` must be at least 1"),
+            Self::ConcurrencyTimeoutOutOfRange { timeout } => write!(
+                f,
+                "`concurrency_timeout` must be at least 100 ms and at most 1 d, but is {}",
+                Span(timeout)
+            ),
+            Self::ConcurrencyTimeoutWithoutConcurrency => f.write_str(
+                "`concurrency_timeout` is the time after which a lost call no longer counts as in \
+                 flight; it needs `concurrency`",
+            ),
+            Self::NothingToCount { argument } => write!(
+                f,
+                "`{argument}` needs a window: a policy of `concurrency` alone has nothing to count"
             ),
             Self::RequestIdWithoutLog { algorithm } => {
                 let algorithm = algorithm.as_str();

@@ -1,5 +1,8 @@
 //! The rules: which numbers of a policy break one, and where.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{Algorithm, PolicyFault};
 
 /// The maximum number of tiers of one policy.
@@ -23,6 +26,12 @@ const MAX_UNITS: u64 = u32::MAX as u64;
 /// 2 000 for more than 2 ms, 100 000 for half a second.
 const MAX_LOG_COST: u64 = 1_000;
 
+/// The minimum timeout of a call in flight in microseconds: 100 ms, in which a permit can be renewed.
+const MIN_CONCURRENCY_TIMEOUT: u64 = 100_000;
+
+/// The maximum timeout of a call in flight in microseconds: one day.
+const MAX_CONCURRENCY_TIMEOUT: u64 = 24 * 60 * 60 * 1_000_000;
+
 /// The largest integer up to which all integers are exact in a double, the only number type of Lua on
 /// Redis.
 pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
@@ -33,7 +42,7 @@ pub const MAX_EXACT_INTEGER: u64 = 1 << 53;
 pub struct Draft<'a> {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// The tiers, in the order in which they were written.
+    /// The tiers, in the order in which they were written. None are valid with `concurrency` alone.
     pub tiers: &'a [TierDraft],
     /// The size of a token bucket.
     pub burst: Burst,
@@ -41,6 +50,25 @@ pub struct Draft<'a> {
     pub cost: Option<u64>,
     /// `true` if refused calls are recorded as well.
     pub count_rejected: bool,
+    /// The calls in flight at one time.
+    pub concurrency: Setting,
+    /// The time in microseconds after which a call in flight that is not renewed counts no longer.
+    pub concurrency_timeout: Setting,
+}
+
+/// A number that may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// It was not written.
+    Default,
+    /// The number that was written.
+    Explicit(Option<u64>),
+}
+
+impl Setting {
+    fn is_explicit(self) -> bool {
+        self != Self::Default
+    }
 }
 
 /// The numbers of one tier.
@@ -82,6 +110,10 @@ pub enum Argument {
     Cost,
     /// The flag `count_rejected`.
     CountRejected,
+    /// The calls in flight.
+    Concurrency,
+    /// The timeout of a call in flight.
+    ConcurrencyTimeout,
 }
 
 /// Returns every rule that these numbers break, with the argument at fault.
@@ -96,6 +128,19 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
         Argument::Tier(MAX_TIERS),
         (tiers.len() > MAX_TIERS).then_some(PolicyFault::TooManyTiers),
     );
+    found(Argument::Concurrency, concurrency_fault(draft.concurrency));
+    found(Argument::ConcurrencyTimeout, concurrency_timeout_fault(draft));
+    if tiers.is_empty() {
+        let has_burst = matches!(draft.burst, Burst::Explicit(_));
+        for (place, argument, is_written) in [
+            (Argument::CountRejected, "count_rejected", draft.count_rejected),
+            (Argument::Burst, "burst", has_burst),
+            (Argument::Cost, "cost", draft.cost.is_some_and(|cost| cost != 1)),
+        ] {
+            found(place, is_written.then(|| nothing_to_count(argument)));
+        }
+        return faults;
+    }
     found(
         Argument::CountRejected,
         (draft.count_rejected && algorithm == Algorithm::FixedWindow)
@@ -212,6 +257,20 @@ fn tier_fault(draft: &Draft<'_>, index: usize) -> Option<PolicyFault> {
     })
 }
 
+fn concurrency_fault(concurrency: Setting) -> Option<PolicyFault> {
+    (concurrency == Setting::Explicit(Some(0))).then_some(PolicyFault::ConcurrencyZero)
+}
+
+fn concurrency_timeout_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
+    let Setting::Explicit(timeout) = draft.concurrency_timeout else { return None };
+    if !draft.concurrency.is_explicit() {
+        return Some(PolicyFault::ConcurrencyTimeoutWithoutConcurrency);
+    }
+    let timeout = timeout?;
+    let is_allowed = (MIN_CONCURRENCY_TIMEOUT..=MAX_CONCURRENCY_TIMEOUT).contains(&timeout);
+    (!is_allowed).then_some(PolicyFault::ConcurrencyTimeoutOutOfRange { timeout })
+}
+
 fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     let cost = draft.cost?;
     if cost == 0 {
@@ -234,6 +293,12 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     }
 }
 
+/// Returns the rule that an argument breaks under a policy of `concurrency` alone: there is no window.
+#[must_use]
+pub const fn nothing_to_count(argument: &'static str) -> PolicyFault {
+    PolicyFault::NothingToCount { argument }
+}
+
 /// Returns the rule that a request id breaks. An id needs an algorithm that keeps an entry for each
 /// admitted call, and no recorded refusals.
 #[must_use]
@@ -253,124 +318,4 @@ pub const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: u64 = 1_000_000;
-
-    fn found(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Vec<(Argument, PolicyFault)> {
-        found_where(algorithm, tiers, false)
-    }
-
-    fn found_where(
-        algorithm: Algorithm,
-        tiers: &[(u64, u64)],
-        count_rejected: bool,
-    ) -> Vec<(Argument, PolicyFault)> {
-        let tiers: Vec<_> = tiers
-            .iter()
-            .map(|&(seconds, threshold)| TierDraft {
-                period: Some(seconds * SECOND),
-                threshold: Some(threshold),
-            })
-            .collect();
-        let burst = Burst::Threshold;
-        violations(&Draft { algorithm, tiers: &tiers, burst, cost: None, count_rejected })
-    }
-
-    fn dead(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Option<usize> {
-        match found(algorithm, tiers)[..] {
-            [] => None,
-            [(Argument::Tier(index), PolicyFault::DeadTier { .. })] => Some(index),
-            ref other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_tier_is_dead_when_another_is_as_strict_over_its_whole_period() {
-        use Algorithm::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
-        for &algorithm in Algorithm::ALL {
-            assert_eq!(dead(algorithm, &[(60, 1), (3600, 5), (86400, 10)]), None);
-            assert_eq!(dead(algorithm, &[(60, 6), (60, 5)]), Some(0));
-            let twice = [(Argument::Tier(1), PolicyFault::TierTwice)];
-            assert_eq!(found(algorithm, &[(60, 5), (60, 5)]), twice);
-        }
-        for (algorithm, tiers, expected) in [
-            // One a minute is at most 60 an hour: an hourly tier must stay below.
-            (SlidingWindow, [(60, 1), (3600, 60)], Some(1)),
-            (SlidingWindow, [(60, 1), (3600, 59)], None),
-            // As many in a shorter period.
-            (SlidingWindow, [(60, 5), (3600, 5)], Some(0)),
-            // 61 s are covered by two windows of 60 s.
-            (SlidingWindow, [(60, 5), (61, 10)], Some(1)),
-            (SlidingWindow, [(60, 5), (61, 9)], None),
-            (FixedWindow, [(60, 1), (3600, 60)], None),
-            (FixedWindow, [(60, 1), (3600, 61)], Some(1)),
-            (SlidingCounter, [(60, 1), (3600, 1000)], None),
-            (TokenBucket, [(60, 1), (3600, 60)], Some(1)),
-            (TokenBucket, [(60, 1), (3600, 59)], None),
-            (TokenBucket, [(1, 10), (60, 5)], Some(0)),
-        ] {
-            assert_eq!(dead(algorithm, &tiers), expected, "{algorithm:?} {tiers:?}");
-        }
-    }
-
-    #[test]
-    fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
-        let periods = [0, 999, 1_000, 86_400 * SECOND, 86_401 * SECOND, 366 * 86_400 * SECOND];
-        let thresholds = [0, 1, 99_999, 100_000, 100_001, 104_249, 104_250, u64::from(u32::MAX)];
-        let bursts = [None, Some(0), Some(1), Some(284), Some(285), Some(u32::MAX)];
-        for &algorithm in Algorithm::ALL {
-            for period in periods.into_iter().chain([MAX_PERIOD + 1]) {
-                for (threshold, burst) in
-                    thresholds.iter().flat_map(|it| bursts.map(|burst| (*it, burst)))
-                {
-                    for count_rejected in [false, true] {
-                        let tier = TierDraft { period: Some(period), threshold: Some(threshold) };
-                        let draft = Draft {
-                            algorithm,
-                            tiers: &[tier],
-                            burst: burst
-                                .map_or(Burst::Threshold, |it| Burst::Explicit(Some(it.into()))),
-                            cost: Some(1),
-                            count_rejected,
-                        };
-                        let is_valid =
-                            is_valid_alone(algorithm, (period, threshold), burst, count_rejected);
-                        assert_eq!(is_valid, violations(&draft).is_empty(), "{draft:?}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn refused_calls_that_are_counted_keep_a_longer_tier_alive() {
-        let found = |tiers| found_where(Algorithm::SlidingWindow, tiers, true);
-        // One a minute is admitted, and any number refused, which fill an hour.
-        assert_eq!(found(&[(60, 1), (3600, 60)]), []);
-        // Within an hour there are no more than in the hour.
-        let dead =
-            [(Argument::Tier(0), PolicyFault::DeadTier { period: 3600 * SECOND, threshold: 5 })];
-        assert_eq!(found(&[(60, 5), (3600, 5)]), dead);
-        assert_eq!(found(&[(60, 4), (3600, 5)]), []);
-    }
-
-    #[test]
-    fn every_fault_is_found_in_its_place() {
-        let found = found(Algorithm::SlidingWindow, &[(0, 0), (400 * 24 * 3600, 100_001)]);
-        let places: Vec<_> = found.iter().map(|(place, _)| *place).collect();
-        assert_eq!(
-            places,
-            [
-                Argument::Period(0),
-                Argument::Threshold(0),
-                Argument::Period(1),
-                Argument::Threshold(1)
-            ]
-        );
-    }
 }

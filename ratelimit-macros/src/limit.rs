@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Span};
 use ratelimit_core::{
     Algorithm,
-    rules::{self, Argument, Burst, Draft, TierDraft},
+    rules::{self, Argument, Burst, Draft, Setting, TierDraft},
 };
 use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
 
@@ -102,6 +102,8 @@ impl LimitSpec {
             burst: self.burst.as_ref().map_or(Burst::Threshold, |it| Burst::Explicit(it.number)),
             cost: self.cost.as_ref().and_then(known),
             count_rejected: self.count_rejected.is_some(),
+            concurrency: Setting::Default,
+            concurrency_timeout: Setting::Default,
         };
         for (argument, fault) in rules::violations(&draft) {
             match argument {
@@ -110,7 +112,9 @@ impl LimitSpec {
                 Argument::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
                 Argument::Burst => errors.at(self.burst.as_ref().map(|burst| &burst.expr), fault),
                 Argument::Cost => errors.at(self.cost.as_ref().map(|cost| &cost.expr), fault),
-                Argument::CountRejected => errors.at(&self.count_rejected, fault),
+                Argument::CountRejected | Argument::Concurrency | Argument::ConcurrencyTimeout => {
+                    errors.at(&self.count_rejected, fault);
+                }
             }
         }
     }

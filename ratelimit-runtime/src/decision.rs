@@ -136,7 +136,7 @@ impl Decision {
     /// Builds the decision of an admitted call.
     #[inline]
     pub(crate) fn new(policy: &Policy, outcome: Outcome) -> Self {
-        let tier = policy.tiers()[usize::from(outcome.tier)];
+        let tier = policy.tier_of(outcome.tier);
         Self {
             policy: policy.full_name(),
             period: tier.micros(),

@@ -121,7 +121,7 @@ impl Exceeded {
     /// Builds the error of a refused call.
     #[inline]
     pub(crate) fn new(policy: &Policy, outcome: Outcome) -> Self {
-        let tier = policy.tiers()[usize::from(outcome.tier)];
+        let tier = policy.tier_of(outcome.tier);
         Self {
             policy: policy.name(),
             period: tier.micros(),

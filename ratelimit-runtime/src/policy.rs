@@ -2,33 +2,26 @@
 //!
 //! Floor 1: pure, imports `ratelimit-core`. Every room above may import it.
 
+mod in_flight;
 mod invalid;
 mod name;
 #[cfg(test)]
 mod tests;
 mod tier;
 mod too_large;
+mod validation;
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Algorithm, MAX_TIERS, PolicyFault,
-    rules::{self, Burst, Draft, TierDraft},
-};
+use ratelimit_core::{Algorithm, MAX_TIERS, rules};
 
+use self::in_flight::PermitTimeout;
 pub use self::{invalid::InvalidPolicy, tier::Tier, too_large::TooLarge};
-pub(crate) use self::{name::PolicyName, tier::BucketRate};
+pub(crate) use self::{name::PolicyName, tier::BucketRate, validation::CallFault};
 use crate::time::Micros;
 
-/// The reason why a call can never be decided under its policy.
-pub(crate) enum CallFault {
-    /// The policy breaks a rule.
-    InvalidPolicy(InvalidPolicy),
-    /// The policy never admits a call of this cost.
-    TooLarge(TooLarge),
-}
-
-/// A limit: a name, an algorithm, and one or more tiers that are decided together.
+/// A limit: a name, an algorithm, and one or more tiers that are decided together, also with the
+/// [calls in flight](Self::concurrency).
 ///
 /// A policy is plain data and can be a `const`. It is validated when a call is checked, and never
 /// panics. A broken rule is
@@ -53,10 +46,12 @@ pub struct Policy {
     longest_period: Micros,
     largest_threshold: u32,
     /// The number of tiers that were added. Those beyond `MAX_TIERS` are not kept, and `validate` fails.
-    count: usize,
+    count: u8,
     burst: Option<u32>,
     count_rejected: bool,
-    /// `true` if there is one tier, and no rule is broken.
+    concurrency: Option<u32>,
+    concurrency_timeout: PermitTimeout,
+    /// `true` if there is one tier and no `concurrency`, and no rule is broken.
     is_simple: bool,
 }
 
@@ -131,7 +126,11 @@ impl Policy {
         period: Duration,
         threshold: u32,
     ) -> Self {
-        let policy = Self {
+        Self::without_tiers(name, algorithm).tier(period, threshold)
+    }
+
+    const fn without_tiers(name: &'static str, algorithm: Algorithm) -> Self {
+        Self {
             name: PolicyName::new(name),
             algorithm,
             tiers: [Tier::NONE; MAX_TIERS],
@@ -140,9 +139,10 @@ impl Policy {
             count: 0,
             burst: None,
             count_rejected: false,
+            concurrency: None,
+            concurrency_timeout: PermitTimeout::UNSET,
             is_simple: false,
-        };
-        policy.tier(period, threshold)
+        }
     }
 
     /// Adds a tier. A call must pass all tiers, and is charged to all or to none.
@@ -151,9 +151,10 @@ impl Policy {
     /// tokens.
     #[must_use]
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
-        if self.count < MAX_TIERS {
+        let count = self.count as usize;
+        if count < MAX_TIERS {
             let tier = Tier::new(period, threshold);
-            self.tiers[self.count] = tier;
+            self.tiers[count] = tier;
             if self.longest_period.get() < tier.micros().get() {
                 self.longest_period = tier.micros();
             }
@@ -161,7 +162,7 @@ impl Policy {
                 self.largest_threshold = threshold;
             }
         }
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.checked()
     }
 
@@ -209,6 +210,8 @@ impl Policy {
     const fn checked(mut self) -> Self {
         let Tier { period, threshold, .. } = self.tiers[0];
         self.is_simple = self.count == 1
+            && self.concurrency.is_none()
+            && self.concurrency_timeout.is_unset()
             && rules::is_valid_alone(
                 self.algorithm,
                 (period, threshold as u64),
@@ -218,7 +221,7 @@ impl Policy {
         self
     }
 
-    /// Returns `true` if there is one tier, and no rule is broken. A check of one unit then needs no
+    /// Returns `true` if there is one tier and nothing else, and no rule is broken. A check of one unit then needs no
     /// [validation](Self::validate).
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
@@ -267,10 +270,20 @@ impl Policy {
         self.algorithm
     }
 
-    /// Returns the tiers in the order in which they were added: 1 to [`MAX_TIERS`].
+    /// Returns the tiers in the order in which they were added, at most [`MAX_TIERS`]. A
+    /// [`concurrency_limit`](Self::concurrency_limit) has none.
     #[must_use]
     pub fn tiers(&self) -> &[Tier] {
-        &self.tiers[..self.count.min(MAX_TIERS)]
+        &self.tiers[..usize::from(self.count).min(MAX_TIERS)]
+    }
+
+    /// Returns the tier of an outcome. Without a window, it is one of the calls in flight.
+    #[inline]
+    pub(crate) fn tier_of(&self, index: u8) -> Tier {
+        match self.tiers().get(usize::from(index)) {
+            Some(tier) => *tier,
+            None => Tier::new(Duration::ZERO, self.concurrency.unwrap_or_default()),
+        }
     }
 
     /// Returns `true` if refused calls are recorded as well.
@@ -279,95 +292,14 @@ impl Policy {
         self.count_rejected
     }
 
-    /// Validates the policy.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidPolicy`] if:
-    ///
-    /// - there are more than [`MAX_TIERS`] tiers,
-    /// - a period is shorter than 1 ms or longer than 366 days,
-    /// - a threshold or a burst is 0,
-    /// - a threshold is over 100 000 for [`Algorithm::SlidingWindow`], which keeps an entry per unit,
-    /// - a burst is set for another algorithm than [`Algorithm::TokenBucket`], or with several tiers,
-    /// - a bucket is too large to be counted exactly at its rate,
-    /// - refused calls are recorded in an [`Algorithm::FixedWindow`],
-    /// - a tier can never refuse, because another one always refuses first.
-    ///
-    /// A check under a threshold or a burst of 0 fails with [`TooLarge`] instead: a plan may have no
-    /// calls.
-    pub fn validate(&self) -> Result<(), InvalidPolicy> {
-        self.validate_with(None)
-    }
-
-    /// Validates the policy together with the cost of each call.
-    pub(crate) fn validate_with(&self, cost: Option<u32>) -> Result<(), InvalidPolicy> {
-        match self.faults(cost).first() {
-            Some(fault) => Err(InvalidPolicy::new(self.name(), *fault)),
-            None => Ok(()),
-        }
-    }
-
-    /// Validates all but the rules by which the policy can never admit a call.
-    pub(crate) fn validate_shape(&self) -> Result<(), InvalidPolicy> {
-        match self.faults(None).into_iter().find(|fault| !fault.can_never_admit()) {
-            Some(fault) => Err(InvalidPolicy::new(self.name(), fault)),
-            None => Ok(()),
-        }
-    }
-
-    /// Validates the policy for a call of this cost.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
-    pub(crate) fn validate_call(&self, cost: u32) -> Result<(), CallFault> {
-        if self.is_simple && cost <= 1 {
-            return Ok(());
-        }
-        let faults = self.faults((cost > 0).then_some(cost));
-        if let Some(fault) = faults.iter().find(|fault| !fault.can_never_admit()) {
-            return Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), *fault)));
-        }
-        let Some(fault) = faults.first() else { return Ok(()) };
-        let tier = self.tiers().iter().min_by_key(|tier| tier.threshold());
-        let tier = *tier.unwrap_or(&Tier::NONE);
-        Err(CallFault::TooLarge(TooLarge::new(self.name(), cost, tier, *fault)))
-    }
-
-    /// Validates that calls under the policy can have request ids.
-    pub(crate) fn validate_request_id(&self) -> Result<(), CallFault> {
-        match rules::request_id_violation(self.algorithm, self.count_rejected) {
-            Some(fault) => Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), fault))),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the rules that the policy breaks, or calls of this cost.
-    fn faults(&self, cost: Option<u32>) -> Vec<PolicyFault> {
-        // Tiers beyond the maximum are not kept: one more, without numbers, breaks the rule of their count.
-        let mut tiers = [TierDraft { period: None, threshold: None }; MAX_TIERS + 1];
-        for (draft, tier) in tiers.iter_mut().zip(self.tiers()) {
-            *draft = TierDraft {
-                period: Some(tier.micros().get()),
-                threshold: Some(tier.threshold().into()),
-            };
-        }
-        let draft = Draft {
-            algorithm: self.algorithm,
-            tiers: &tiers[..self.count.min(MAX_TIERS + 1)],
-            burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Explicit(Some(burst.into()))),
-            cost: cost.map(u64::from),
-            count_rejected: self.count_rejected,
-        };
-        rules::violations(&draft).into_iter().map(|(_, fault)| fault).collect()
-    }
-
     /// Returns `true` if the policies differ in nothing but perhaps their names.
     #[inline]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
         let numbers = |it: &Self| (it.algorithm, it.count, it.burst, it.count_rejected);
-        numbers(self) == numbers(other) && self.tiers() == other.tiers()
+        let in_flight = |it: &Self| (it.concurrency, it.concurrency_timeout);
+        numbers(self) == numbers(other)
+            && in_flight(self) == in_flight(other)
+            && self.tiers() == other.tiers()
     }
 
     /// Returns the longest period of the tiers.
@@ -394,6 +326,7 @@ impl std::fmt::Debug for Policy {
             .field("tiers", &self.tiers())
             .field("burst", &self.burst)
             .field("count_rejected", &self.count_rejected)
+            .field("concurrency", &self.concurrency)
             .finish_non_exhaustive()
     }
 }

@@ -172,8 +172,9 @@ impl Outcome {
     /// A call that passes without having been counted.
     pub(crate) fn unlimited(request: Request<'_>) -> Self {
         let tiers = (0..).zip(request.policy.tiers());
-        let least = tiers.min_by_key(|(_, tier)| tier.threshold());
-        let (tier, threshold) = least.map_or((0, 0), |(index, tier)| (index, tier.threshold()));
+        let least = tiers.min_by_key(|(_, tier)| tier.threshold()).map(|(index, _)| index);
+        let tier = least.unwrap_or_default();
+        let threshold = request.policy.tier_of(tier).threshold();
         let most = request.policy.explicit_burst().unwrap_or(threshold);
         let remaining = most.saturating_sub(request.cost);
         let decided_by = DecidedBy::Nobody;

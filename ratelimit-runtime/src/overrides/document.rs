@@ -99,6 +99,8 @@ struct OverrideTable {
     tiers: Vec<TierTable>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     burst: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    concurrency: Option<u32>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -112,16 +114,16 @@ struct PeriodText(Duration);
 
 impl From<OverrideTable> for Override {
     fn from(table: OverrideTable) -> Self {
-        let OverrideTable { enforcement, period, threshold, tiers, burst } = table;
+        let OverrideTable { enforcement, period, threshold, tiers, burst, concurrency } = table;
         let period = period.map(|PeriodText(period)| period);
         let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold)).collect();
-        Self { enforcement, period, threshold, tiers, burst }
+        Self { enforcement, period, threshold, tiers, burst, concurrency }
     }
 }
 
 impl Serialize for Override {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { enforcement, period, threshold, tiers, burst } = self;
+        let Self { enforcement, period, threshold, tiers, burst, concurrency } = self;
         let tier = |tier: &Tier| TierTable {
             period: PeriodText(tier.period()),
             threshold: tier.threshold(),
@@ -132,6 +134,7 @@ impl Serialize for Override {
             threshold: *threshold,
             tiers: tiers.iter().map(tier).collect(),
             burst: *burst,
+            concurrency: *concurrency,
         };
         table.serialize(serializer)
     }

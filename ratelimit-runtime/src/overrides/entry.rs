@@ -61,6 +61,9 @@ pub struct Override {
     pub tiers: Vec<Tier>,
     /// The size of a token bucket, in tokens.
     pub burst: Option<u32>,
+    /// The calls of one caller in flight at one time, of a limit that declares
+    /// [`concurrency`](Policy::concurrency).
+    pub concurrency: Option<u32>,
 }
 
 impl Override {
@@ -99,12 +102,20 @@ impl Override {
         self
     }
 
-    /// Returns `true` if the override replaces a period, a threshold, tiers or a burst, and not the
-    /// enforcement alone.
+    /// Sets the calls of one caller in flight at one time, of a limit that declares
+    /// [`concurrency`](Policy::concurrency). Calls that are in flight go on.
+    pub fn concurrency(mut self, calls: u32) -> Self {
+        self.concurrency = Some(calls);
+        self
+    }
+
+    /// Returns `true` if the override replaces a period, a threshold, tiers, a burst or the calls in
+    /// flight, and not the enforcement alone.
     #[must_use]
     pub fn changes_limits(&self) -> bool {
-        let Self { enforcement: _, period, threshold, tiers, burst } = self;
-        period.is_some() || threshold.is_some() || !tiers.is_empty() || burst.is_some()
+        let Self { enforcement: _, period, threshold, tiers, burst, concurrency } = self;
+        let is_window = period.is_some() || threshold.is_some() || !tiers.is_empty();
+        is_window || burst.is_some() || concurrency.is_some()
     }
 
     /// Returns the policy that this override would make of the declared one.
@@ -149,7 +160,7 @@ impl Override {
         if !self.changes_limits() {
             return Ok(*declared);
         }
-        let Self { period, threshold, tiers, burst, .. } = self;
+        let Self { period, threshold, tiers, burst, concurrency, .. } = self;
         let is_single = period.is_some() || threshold.is_some();
         let mut policy = match declared.tiers() {
             _ if is_single && !tiers.is_empty() => return Err(Fault::TiersAndOne),
@@ -159,11 +170,18 @@ impl Override {
                 let tier = Tier::new(period, threshold.unwrap_or(tier.threshold()));
                 declared.with_tiers(&[tier])
             }
+            [] if is_single => return Err(Fault::NoWindow),
             several if is_single => return Err(Fault::SeveralTiers(several.len())),
             _ => *declared,
         };
         if let Some(burst) = burst {
             policy = policy.burst(*burst);
+        }
+        if let Some(calls) = concurrency {
+            if policy.max_in_flight().is_none() {
+                return Err(Fault::NoConcurrency);
+            }
+            policy = policy.concurrency(*calls);
         }
         policy.validate_shape().map_err(|invalid| Fault::Policy(invalid.fault()))?;
         Ok(policy)

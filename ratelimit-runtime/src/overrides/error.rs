@@ -33,6 +33,10 @@ pub(crate) enum Fault {
     Policy(PolicyFault),
     /// A period or a threshold for a limit of this many tiers.
     SeveralTiers(usize),
+    /// A period or a threshold for a limit without a window.
+    NoWindow,
+    /// Calls in flight for a limit that declares none.
+    NoConcurrency,
     /// Tiers together with a period or a threshold.
     TiersAndOne,
     /// A text or a file that is no override.
@@ -86,6 +90,13 @@ impl fmt::Display for Fault {
             Self::SeveralTiers(count) => {
                 write!(f, "the limit has {count} tiers; give all of them as `tiers`")
             }
+            Self::NoWindow => {
+                f.write_str("the limit has no window; give `tiers`, or `concurrency` alone")
+            }
+            Self::NoConcurrency => f.write_str(
+                "the limit declares no `concurrency`, and its calls would hold no permit; declare \
+                 one in the program",
+            ),
             Self::TiersAndOne => f.write_str("`tiers` replace `period` and `threshold`; give one"),
             #[cfg(feature = "overrides")]
             Self::Unreadable(why) => f.write_str(why),

@@ -105,3 +105,29 @@ fn changes_of_one_thread_are_not_undone_by_those_of_another() {
     let is_empty = |policy: &Policy| !overrides.shared.filter.may_contain(policy.full_name());
     assert!(policies.iter().all(is_empty));
 }
+
+#[test]
+fn calls_in_flight_are_changed_where_they_are_declared() {
+    let upload = Policy::concurrency_limit("upload", 5);
+    let both = Policy::sliding_window("both", MINUTE, 5).concurrency(2);
+    let nine = Override::new().concurrency(9);
+    assert!(nine.changes_limits());
+    assert_eq!(nine.preview(&upload), Ok(upload.concurrency(9)));
+    assert_eq!(nine.preview(&both), Ok(both.concurrency(9)));
+    let windowed = Override::new().tier(MINUTE, 3).concurrency(9);
+    assert_eq!(windowed.preview(&upload), Ok(upload.concurrency(9).tier(MINUTE, 3)));
+    let error = |what: &Override, policy: &Policy| what.preview(policy).unwrap_err().to_string();
+    assert_eq!(
+        error(&nine, &Policy::sliding_window("both", MINUTE, 5)),
+        "invalid override of rate limit `both`: the limit declares no `concurrency`, and its calls \
+         would hold no permit; declare one in the program"
+    );
+    assert_eq!(
+        error(&Override::new().threshold(5), &upload),
+        "invalid override of rate limit `upload`: the limit has no window; give `tiers`, or \
+         `concurrency` alone"
+    );
+    let overrides = Overrides::none();
+    overrides.set("unknown", nine).unwrap();
+    assert!(overrides.set("unknown", Override::new().concurrency(0)).is_err());
+}

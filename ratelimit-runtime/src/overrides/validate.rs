@@ -58,10 +58,11 @@ impl Override {
     /// Validates the override against a policy of one tier with any values.
     pub(super) fn validate_standalone(&self) -> Result<(), Fault> {
         let (period, threshold) = (SOME_TIER.period(), SOME_TIER.threshold());
-        self.validate_dynamic(&match self.burst {
+        let declared = match self.burst {
             Some(_) => Policy::token_bucket("", period, threshold),
             None => Policy::sliding_counter("", period, threshold),
-        })
+        };
+        self.validate_dynamic(&self.concurrency.map_or(declared, |_| declared.concurrency(1)))
     }
 
     /// Validates the override against a policy whose values are known only at run time.
@@ -71,6 +72,7 @@ impl Override {
             _ if self.period.is_some() || self.threshold.is_some() || !self.tiers.is_empty() => {
                 *declared
             }
+            [] => *declared,
             // The rest depends on the values of a call.
             _ => return Ok(()),
         };

@@ -135,3 +135,28 @@ fn a_cost_has_to_fit_every_tier() {
     assert!(policy.validate_with(Some(3)).unwrap_err().to_string().contains("`cost` is 3"));
     assert!(policy.validate_with(Some(0)).unwrap_err().to_string().contains("at least 1"));
 }
+
+#[test]
+fn calls_in_flight_have_rules_of_their_own() {
+    let upload = Policy::concurrency_limit("upload", 5);
+    assert_eq!(upload.validate(), Ok(()));
+    assert_eq!(
+        message(&Policy::concurrency_limit("upload", 0)),
+        "invalid rate limit policy `upload`: `concurrency` must be at least 1"
+    );
+    assert_eq!(
+        message(&upload.count_rejected()),
+        "invalid rate limit policy `upload`: `count_rejected` needs a window: a policy of \
+         `concurrency` alone has nothing to count"
+    );
+    assert_eq!(
+        message(&upload.concurrency_timeout(Duration::from_millis(99))),
+        "invalid rate limit policy `upload`: `concurrency_timeout` must be at least 100 ms and at \
+         most 1 d, but is 99 ms"
+    );
+    let window = Policy::sliding_window("upload", SECOND, 1);
+    assert!(message(&window.concurrency_timeout(SECOND)).contains("it needs `concurrency`"));
+    assert!(window.is_simple() && !window.concurrency(1).is_simple());
+    assert!(!window.limits_as(&window.concurrency(1)));
+    assert_eq!(upload.tier(SECOND, 5).count_rejected().validate(), Ok(()));
+}

@@ -179,7 +179,7 @@ pub(super) fn record(
     let counters = COUNTERS.of(policy);
     counters.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
     let left = outcome.map(|outcome| {
-        let tier = policy.tiers()[usize::from(outcome.tier)];
+        let tier = policy.tier_of(outcome.tier);
         let quota = policy.explicit_burst().unwrap_or(tier.threshold());
         f64::from(outcome.remaining) / f64::from(quota.max(1))
     });

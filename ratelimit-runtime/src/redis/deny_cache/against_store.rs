@@ -89,10 +89,10 @@ impl World {
         Call { policy, cost: self.rng.u32(1..=most) }
     }
 
-    fn decide(&mut self, call: Call) -> Outcome {
+    fn decide(&mut self, call: &Call) -> Outcome {
         let outcome = self.store.decide(self.key().as_key_ref(), call.request(Op::Take)).unwrap();
         if outcome.admitted {
-            self.charged.push((call, outcome.mark));
+            self.charged.push((*call, outcome.mark));
             let is_comparable =
                 |other: &Policy| RefusalSteps::new(other).is_comparable(&call.policy);
             if !self.policies.iter().all(is_comparable) {
@@ -138,13 +138,13 @@ impl World {
         if flight.outcome.is_some() {
             self.land(flight);
         } else {
-            let outcome = Some(self.decide(flight.call));
+            let outcome = Some(self.decide(&flight.call));
             self.flights.push(Flight { outcome, ..flight });
         }
     }
 
     fn land(&mut self, Flight { call, sent, outcome }: Flight) {
-        let outcome = outcome.unwrap_or_else(|| self.decide(call));
+        let outcome = outcome.unwrap_or_else(|| self.decide(&call));
         let trip = RoundTrip { sent, answered: Instant::now() };
         self.cache.insert(self.key().as_key_ref(), call.request(Op::Take), outcome, trip);
     }
@@ -187,7 +187,7 @@ impl World {
                 600..840 => self.proceed(),
                 840..860 => {
                     let call = self.draw();
-                    self.decide(call);
+                    self.decide(&call);
                 }
                 860..862 => self.free(false),
                 862..864 => self.free(true),

@@ -1,0 +1,161 @@
+use super::*;
+
+const SECOND: u64 = 1_000_000;
+
+fn found(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Vec<(Argument, PolicyFault)> {
+    found_where(algorithm, tiers, false)
+}
+
+fn draft(algorithm: Algorithm) -> Draft<'static> {
+    Draft {
+        algorithm,
+        tiers: &[],
+        burst: Burst::Threshold,
+        cost: None,
+        count_rejected: false,
+        concurrency: Setting::Default,
+        concurrency_timeout: Setting::Default,
+    }
+}
+
+fn found_where(
+    algorithm: Algorithm,
+    tiers: &[(u64, u64)],
+    count_rejected: bool,
+) -> Vec<(Argument, PolicyFault)> {
+    let tiers: Vec<_> = tiers
+        .iter()
+        .map(|&(seconds, threshold)| TierDraft {
+            period: Some(seconds * SECOND),
+            threshold: Some(threshold),
+        })
+        .collect();
+    violations(&Draft { tiers: &tiers, count_rejected, ..draft(algorithm) })
+}
+
+fn dead(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Option<usize> {
+    match found(algorithm, tiers)[..] {
+        [] => None,
+        [(Argument::Tier(index), PolicyFault::DeadTier { .. })] => Some(index),
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tier_is_dead_when_another_is_as_strict_over_its_whole_period() {
+    use Algorithm::{FixedWindow, SlidingCounter, SlidingWindow, TokenBucket};
+    for &algorithm in Algorithm::ALL {
+        assert_eq!(dead(algorithm, &[(60, 1), (3600, 5), (86400, 10)]), None);
+        assert_eq!(dead(algorithm, &[(60, 6), (60, 5)]), Some(0));
+        let twice = [(Argument::Tier(1), PolicyFault::TierTwice)];
+        assert_eq!(found(algorithm, &[(60, 5), (60, 5)]), twice);
+    }
+    for (algorithm, tiers, expected) in [
+        // One a minute is at most 60 an hour: an hourly tier must stay below.
+        (SlidingWindow, [(60, 1), (3600, 60)], Some(1)),
+        (SlidingWindow, [(60, 1), (3600, 59)], None),
+        // As many in a shorter period.
+        (SlidingWindow, [(60, 5), (3600, 5)], Some(0)),
+        // 61 s are covered by two windows of 60 s.
+        (SlidingWindow, [(60, 5), (61, 10)], Some(1)),
+        (SlidingWindow, [(60, 5), (61, 9)], None),
+        (FixedWindow, [(60, 1), (3600, 60)], None),
+        (FixedWindow, [(60, 1), (3600, 61)], Some(1)),
+        (SlidingCounter, [(60, 1), (3600, 1000)], None),
+        (TokenBucket, [(60, 1), (3600, 60)], Some(1)),
+        (TokenBucket, [(60, 1), (3600, 59)], None),
+        (TokenBucket, [(1, 10), (60, 5)], Some(0)),
+    ] {
+        assert_eq!(dead(algorithm, &tiers), expected, "{algorithm:?} {tiers:?}");
+    }
+}
+
+#[test]
+fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
+    let periods = [0, 999, 1_000, 86_400 * SECOND, 86_401 * SECOND, 366 * 86_400 * SECOND];
+    let thresholds = [0, 1, 99_999, 100_000, 100_001, 104_249, 104_250, u64::from(u32::MAX)];
+    let bursts = [None, Some(0), Some(1), Some(284), Some(285), Some(u32::MAX)];
+    for &algorithm in Algorithm::ALL {
+        for period in periods.into_iter().chain([MAX_PERIOD + 1]) {
+            for (threshold, burst) in
+                thresholds.iter().flat_map(|it| bursts.map(|burst| (*it, burst)))
+            {
+                for count_rejected in [false, true] {
+                    let tier = TierDraft { period: Some(period), threshold: Some(threshold) };
+                    let draft = Draft {
+                        tiers: &[tier],
+                        burst: burst
+                            .map_or(Burst::Threshold, |it| Burst::Explicit(Some(it.into()))),
+                        cost: Some(1),
+                        count_rejected,
+                        ..draft(algorithm)
+                    };
+                    let is_valid =
+                        is_valid_alone(algorithm, (period, threshold), burst, count_rejected);
+                    assert_eq!(is_valid, violations(&draft).is_empty(), "{draft:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_in_flight_need_no_window_and_what_counts_units_needs_one() {
+    let alone = Draft {
+        concurrency: Setting::Explicit(Some(5)),
+        concurrency_timeout: Setting::Explicit(Some(30 * SECOND)),
+        ..draft(Algorithm::SlidingWindow)
+    };
+    assert_eq!(violations(&alone), []);
+    assert_eq!(violations(&Draft { cost: Some(1), ..alone }), []);
+    let nothing = |argument| PolicyFault::NothingToCount { argument };
+    for (draft, fault) in [
+        (Draft { burst: Burst::Explicit(None), ..alone }, (Argument::Burst, nothing("burst"))),
+        (Draft { cost: Some(2), ..alone }, (Argument::Cost, nothing("cost"))),
+        (
+            Draft { count_rejected: true, ..alone },
+            (Argument::CountRejected, nothing("count_rejected")),
+        ),
+        (
+            Draft { concurrency: Setting::Explicit(Some(0)), ..alone },
+            (Argument::Concurrency, PolicyFault::ConcurrencyZero),
+        ),
+        (
+            Draft { concurrency_timeout: Setting::Explicit(Some(99_999)), ..alone },
+            (
+                Argument::ConcurrencyTimeout,
+                PolicyFault::ConcurrencyTimeoutOutOfRange { timeout: 99_999 },
+            ),
+        ),
+        (
+            Draft { concurrency: Setting::Default, ..alone },
+            (Argument::ConcurrencyTimeout, PolicyFault::ConcurrencyTimeoutWithoutConcurrency),
+        ),
+    ] {
+        assert_eq!(violations(&draft), [fault]);
+    }
+    let tier = TierDraft { period: Some(SECOND), threshold: Some(5) };
+    let both = Draft { tiers: &[tier], cost: Some(2), count_rejected: true, ..alone };
+    assert_eq!(violations(&both), []);
+}
+
+#[test]
+fn refused_calls_that_are_counted_keep_a_longer_tier_alive() {
+    let found = |tiers| found_where(Algorithm::SlidingWindow, tiers, true);
+    // One a minute is admitted, and any number refused, which fill an hour.
+    assert_eq!(found(&[(60, 1), (3600, 60)]), []);
+    // Within an hour there are no more than in the hour.
+    let dead = [(Argument::Tier(0), PolicyFault::DeadTier { period: 3600 * SECOND, threshold: 5 })];
+    assert_eq!(found(&[(60, 5), (3600, 5)]), dead);
+    assert_eq!(found(&[(60, 4), (3600, 5)]), []);
+}
+
+#[test]
+fn every_fault_is_found_in_its_place() {
+    let found = found(Algorithm::SlidingWindow, &[(0, 0), (400 * 24 * 3600, 100_001)]);
+    let places: Vec<_> = found.iter().map(|(place, _)| *place).collect();
+    assert_eq!(
+        places,
+        [Argument::Period(0), Argument::Threshold(0), Argument::Period(1), Argument::Threshold(1)]
+    );
+}

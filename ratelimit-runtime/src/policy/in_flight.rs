@@ -1,0 +1,83 @@
+//! The part of a policy that bounds calls in flight.
+
+use std::time::Duration;
+
+use ratelimit_core::Algorithm;
+
+use super::Policy;
+
+/// The timeout of permits in milliseconds, in the room of four bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PermitTimeout(u32);
+
+impl PermitTimeout {
+    pub(super) const UNSET: Self = Self(u32::MAX);
+
+    /// Saturates: what does not fit is far beyond the maximum.
+    const fn new(timeout: Duration) -> Self {
+        let (millis, largest) = (timeout.as_millis(), u32::MAX - 1);
+        #[expect(clippy::cast_possible_truncation, reason = "compared just before")]
+        let millis = if millis > largest as u128 { largest } else { millis as u32 };
+        Self(millis)
+    }
+
+    pub(super) const fn is_unset(self) -> bool {
+        self.0 == u32::MAX
+    }
+
+    /// Returns the timeout in microseconds, if it is set.
+    pub(super) fn micros(self) -> Option<u64> {
+        (!self.is_unset()).then(|| u64::from(self.0) * 1_000)
+    }
+}
+
+impl Policy {
+    /// Creates a policy of at most `calls` in flight at one time, without a window.
+    ///
+    /// ```
+    /// # use ratelimit_runtime::Policy;
+    /// const UPLOAD: Policy = Policy::concurrency_limit("upload", 5);
+    /// assert_eq!((UPLOAD.max_in_flight(), UPLOAD.tiers().len()), (Some(5), 0));
+    /// ```
+    #[must_use]
+    pub const fn concurrency_limit(name: &'static str, calls: u32) -> Self {
+        Self::without_tiers(name, Algorithm::SlidingWindow).concurrency(calls)
+    }
+
+    /// Admits a call only while fewer than `calls` of its caller are in flight, over all processes.
+    ///
+    /// An admitted call holds a permit until the last clone of its [`Decision`](crate::Decision) is
+    /// dropped. The windows and the permit are decided together: a call takes both or none.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::Policy;
+    /// /// A hundred exports a day, and two at one time.
+    /// const EXPORT: Policy =
+    ///     Policy::sliding_window("export", Duration::from_secs(86_400), 100).concurrency(2);
+    /// assert_eq!(EXPORT.max_in_flight(), Some(2));
+    /// ```
+    #[must_use]
+    pub const fn concurrency(mut self, calls: u32) -> Self {
+        self.concurrency = Some(calls);
+        self.checked()
+    }
+
+    /// Sets the time after which the permit of a process that died is free; 30 s by default, at least
+    /// 100 ms and at most one day.
+    ///
+    /// It matters on Redis alone. Permits of living processes are renewed there each third of the
+    /// timeout, so that a call may take longer. In memory a permit ends with its process.
+    #[must_use]
+    pub const fn concurrency_timeout(mut self, timeout: Duration) -> Self {
+        self.concurrency_timeout = PermitTimeout::new(timeout);
+        self.checked()
+    }
+
+    /// Returns the calls of one caller that may be in flight at one time, if
+    /// [`concurrency`](Self::concurrency) has set their number.
+    #[must_use]
+    pub const fn max_in_flight(&self) -> Option<u32> {
+        self.concurrency
+    }
+}

@@ -1,0 +1,114 @@
+//! The validation of a policy, alone and for one call.
+
+use ratelimit_core::{
+    MAX_TIERS, PolicyFault,
+    rules::{self, Burst, Draft, Setting, TierDraft},
+};
+
+use super::{InvalidPolicy, Policy, Tier, TooLarge};
+
+/// The reason why a call can never be decided under its policy.
+pub(crate) enum CallFault {
+    /// The policy breaks a rule.
+    InvalidPolicy(InvalidPolicy),
+    /// The policy never admits a call of this cost.
+    TooLarge(TooLarge),
+}
+
+impl Policy {
+    /// Validates the policy.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidPolicy`] if:
+    ///
+    /// - there are more than [`MAX_TIERS`] tiers,
+    /// - a period is shorter than 1 ms or longer than 366 days,
+    /// - a threshold or a burst is 0,
+    /// - a threshold is over 100 000 for [`Algorithm::SlidingWindow`], which keeps an entry per unit,
+    /// - a burst is set for another algorithm than [`Algorithm::TokenBucket`], or with several tiers,
+    /// - a bucket is too large to be counted exactly at its rate,
+    /// - refused calls are recorded in an [`Algorithm::FixedWindow`],
+    /// - a tier can never refuse, because another one always refuses first,
+    /// - the calls in flight are 0, or their timeout is out of range or without them,
+    /// - a burst is set, or refused calls are recorded, without a window.
+    ///
+    /// A check under a threshold, a burst or a `concurrency` of 0 fails with [`TooLarge`] instead: a plan may have no
+    /// calls.
+    pub fn validate(&self) -> Result<(), InvalidPolicy> {
+        self.validate_with(None)
+    }
+
+    /// Validates the policy together with the cost of each call.
+    pub(crate) fn validate_with(&self, cost: Option<u32>) -> Result<(), InvalidPolicy> {
+        match self.faults(cost).first() {
+            Some(fault) => Err(InvalidPolicy::new(self.name(), *fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// Validates all but the rules by which the policy can never admit a call.
+    pub(crate) fn validate_shape(&self) -> Result<(), InvalidPolicy> {
+        match self.faults(None).into_iter().find(|fault| !fault.can_never_admit()) {
+            Some(fault) => Err(InvalidPolicy::new(self.name(), fault)),
+            None => Ok(()),
+        }
+    }
+
+    /// Validates the policy for a call of this cost.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
+    pub(crate) fn validate_call(&self, cost: u32) -> Result<(), CallFault> {
+        if self.is_simple && cost <= 1 {
+            return Ok(());
+        }
+        let faults = self.faults((cost > 0).then_some(cost));
+        if let Some(fault) = faults.iter().find(|fault| !fault.can_never_admit()) {
+            return Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), *fault)));
+        }
+        let Some(fault) = faults.first() else { return Ok(()) };
+        let tier = self.tiers().iter().min_by_key(|tier| tier.threshold());
+        let tier = *tier.unwrap_or(&Tier::NONE);
+        Err(CallFault::TooLarge(TooLarge::new(self.name(), cost, tier, *fault)))
+    }
+
+    /// Validates that calls under the policy can have request ids.
+    pub(crate) fn validate_request_id(&self) -> Result<(), CallFault> {
+        let fault = match self.count {
+            0 => Some(rules::nothing_to_count("request_id")),
+            _ => rules::request_id_violation(self.algorithm, self.count_rejected),
+        };
+        match fault {
+            Some(fault) => Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), fault))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the rules that the policy breaks, or calls of this cost.
+    fn faults(&self, cost: Option<u32>) -> Vec<PolicyFault> {
+        // Tiers beyond the maximum are not kept: one more, without numbers, breaks the rule of their count.
+        let mut tiers = [TierDraft { period: None, threshold: None }; MAX_TIERS + 1];
+        for (draft, tier) in tiers.iter_mut().zip(self.tiers()) {
+            *draft = TierDraft {
+                period: Some(tier.micros().get()),
+                threshold: Some(tier.threshold().into()),
+            };
+        }
+        let draft = Draft {
+            algorithm: self.algorithm,
+            tiers: &tiers[..usize::from(self.count).min(MAX_TIERS + 1)],
+            burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Explicit(Some(burst.into()))),
+            cost: cost.map(u64::from),
+            count_rejected: self.count_rejected,
+            concurrency: setting(self.concurrency.map(u64::from)),
+            concurrency_timeout: setting(self.concurrency_timeout.micros()),
+        };
+        rules::violations(&draft).into_iter().map(|(_, fault)| fault).collect()
+    }
+}
+
+fn setting(number: Option<u64>) -> Setting {
+    number.map_or(Setting::Default, |number| Setting::Explicit(Some(number)))
+}
