@@ -16,6 +16,8 @@
 mod bytes;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod hash;
+mod stored_caller;
 mod words;
 
 use std::fmt::{self, Write};
@@ -24,7 +26,12 @@ use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-pub(crate) use self::{bytes::InlineBytes, words::CallerBytes};
+pub(crate) use self::{
+    bytes::InlineBytes,
+    hash::{KeyHasher, Lookup},
+    stored_caller::StoredCaller,
+    words::CallerBytes,
+};
 use crate::policy::{Policy, PolicyName};
 
 /// The maximum length of an escaped part in bytes; a longer one is replaced by its digest.

@@ -1,8 +1,8 @@
 //! The memory store: one process, no server.
 //!
 //! Keys are spread over shards, each behind a mutex. A decision takes one lock and never awaits. It
-//! reads the clock under the lock, so that timestamps are recorded in the order in which they were
-//! taken.
+//! reads the processor's counter before the lock, and under the lock takes no earlier time than the
+//! shard's latest: timestamps are recorded in ascending order. Other clocks are read under the lock.
 //!
 //! Floor 5: imports `algorithms`, `telemetry` and plain data. `limiter` and `redis` import it.
 
@@ -10,14 +10,12 @@ mod block_vec;
 mod budget;
 mod clock;
 mod eviction;
-mod hash;
 mod names;
 #[cfg(test)]
 mod pauses;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod shard;
-mod stored_caller;
 #[cfg(test)]
 mod straight;
 #[cfg(test)]
@@ -31,14 +29,10 @@ use self::{
     eviction::MAX_WORK,
     shard::{Entry, KEY_BYTES, NEVER, ShardTable},
 };
-pub(crate) use self::{
-    hash::{KeyHasher, Lookup},
-    stored_caller::StoredCaller,
-};
 use crate::{
     algorithms::{Detail, State, Straight},
     error::UnavailableReason,
-    key::KeyRef,
+    key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
     request::{Op, Outcome, Request, Settle},
     sync::{
@@ -106,9 +100,10 @@ impl MemoryStore {
     #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
     #[inline(always)]
     pub(crate) fn take_known<D: Detail>(&self, key: KeyRef<'_>, policy: &Policy) -> Straight<D> {
+        let counted = self.clock.counted();
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).lock();
-        let now = self.clock.now_after(&mut table.latest);
+        let now = self.clock.ordered(counted, &mut table.latest);
         match table.find_mut(&lookup) {
             Some(entry) => entry.take_one(now, policy),
             None => Straight::Skipped,
@@ -126,10 +121,11 @@ impl MemoryStore {
         key: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
+        let counted = self.clock.counted();
         let lookup = self.hasher.lookup(key);
         let shard = self.shard(&lookup);
         let mut table = shard.lock();
-        let now = self.clock.now_after(&mut table.latest);
+        let now = self.clock.ordered(counted, &mut table.latest);
         if let Some(entry) = table.find_mut(&lookup)
             && entry.state.growth(now, request) == 0
         {
@@ -166,8 +162,9 @@ impl MemoryStore {
                 Err(more) if self.evict_expired(lookup.key, more, &mut work) => {}
                 Err(_) => return Err(self.full(lookup.key, now)),
             }
+            let counted = self.clock.counted();
             table = shard.lock();
-            now = self.clock.now_after(&mut table.latest);
+            now = self.clock.ordered(counted, &mut table.latest);
         }
     }
 

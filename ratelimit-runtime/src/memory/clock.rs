@@ -49,12 +49,20 @@ impl Clock {
         }
     }
 
-    /// Returns the time or, if that is later, the `latest` one returned for a shard.
+    /// Returns the time by the counter, if there is one. It is read before the lock of a shard is taken,
+    /// and [ordered](Self::ordered) under it: others wait less for the lock.
     #[inline]
-    pub(super) fn now_after(&self, latest: &mut Timestamp) -> Timestamp {
-        match &self.counter {
-            Some(counter) => {
-                *latest = (EPOCH + counter.now()).max(*latest);
+    pub(super) fn counted(&self) -> Option<Timestamp> {
+        self.counter.as_ref().map(|counter| EPOCH + counter.now())
+    }
+
+    /// Returns the [counted](Self::counted) time or, if that is later, the `latest` one returned for
+    /// the locked shard. Without a counter it returns the present time.
+    #[inline]
+    pub(super) fn ordered(&self, counted: Option<Timestamp>, latest: &mut Timestamp) -> Timestamp {
+        match counted {
+            Some(counted) => {
+                *latest = counted.max(*latest);
                 *latest
             }
             // It goes back only where the clock is another paused one.
@@ -140,10 +148,10 @@ mod tests {
     fn the_time_of_a_shard_does_not_go_back() {
         let clock = Clock { made: Instant::now(), counter: Some(CounterClock::unchecked()) };
         let mut latest = Timestamp::default();
-        let first = clock.now_after(&mut latest);
+        let first = clock.ordered(clock.counted(), &mut latest);
         assert!(first >= EPOCH && latest == first);
         latest = first + Micros::from(HOUR);
-        assert_eq!(clock.now_after(&mut latest), first + Micros::from(HOUR));
+        assert_eq!(clock.ordered(clock.counted(), &mut latest), first + Micros::from(HOUR));
         assert!(clock.now() < latest);
     }
 }

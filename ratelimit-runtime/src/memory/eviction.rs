@@ -5,11 +5,14 @@ use super::{
     MemoryStore, Shard,
     block_vec::BLOCK_LEN,
     budget::{Removed, Usage},
-    hash::KeyHasher,
     report_keys,
     shard::{KEY_BYTES, NEVER, ShardTable},
 };
-use crate::{key::KeyRef, sync::atomic::Ordering, time::Timestamp};
+use crate::{
+    key::{KeyHasher, KeyRef},
+    sync::atomic::Ordering,
+    time::Timestamp,
+};
 
 /// The number of keys that each insertion scans. With more than two, at most half of the list is
 /// expired.
@@ -77,9 +80,10 @@ impl MemoryStore {
     }
 
     fn sweep_shard(&self, shard: &Shard, work: usize) -> Sweep {
+        let counted = self.clock.counted();
         let mut table = shard.lock();
         // By the shard's own time, which may be another microsecond.
-        let now = self.clock.now_after(&mut table.latest);
+        let now = self.clock.ordered(counted, &mut table.latest);
         let sweep = table.evict_due(now, &self.hasher, work);
         shard.next_expiry.store(table.next_expiry().get(), Ordering::Relaxed);
         sweep

@@ -4,16 +4,12 @@ use hashbrown::HashTable;
 
 #[cfg(test)]
 use super::names::interned;
-use super::{
-    block_vec::BlockVec,
-    budget::Removed,
-    hash::{KeyHasher, Lookup},
-    stored_caller::StoredCaller,
-};
+use super::{block_vec::BlockVec, budget::Removed};
 #[cfg(test)]
 use crate::key::KeyRef;
 use crate::{
     algorithms::{Detail, State, Straight},
+    key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
     request::{Op, Outcome, Request},
     time::Timestamp,
@@ -26,14 +22,16 @@ pub(super) const KEY_BYTES: usize = size_of::<Entry>() + 2 * (size_of::<Slot>() 
 /// The expiry of no key.
 pub(super) const NEVER: Timestamp = Timestamp::new(u64::MAX);
 
+/// A look-up reads and writes only the first cache line, which the lock of the shard starts.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct ShardTable {
+    /// The latest time at which a call was decided.
+    pub(super) latest: Timestamp,
     /// For each block, the list keeps a time before which no key in it expires. Calls to its keys do
     /// not update it, so it may be in the past.
     pub(super) entries: BlockVec<Entry>,
     pub(super) index: HashTable<Slot>,
-    /// The latest time at which a call was decided.
-    pub(super) latest: Timestamp,
     /// The position at which the next insertion starts its scan.
     pub(super) cursor: usize,
 }

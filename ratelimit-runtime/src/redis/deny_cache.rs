@@ -24,8 +24,7 @@ use tokio::time::Instant;
 
 use self::{moment::Moment, steps::RefusalSteps};
 use crate::{
-    key::KeyRef,
-    memory::{KeyHasher, Lookup, StoredCaller},
+    key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
     request::{Op, Outcome, Request},
     sync::{Mutex, MutexGuard},

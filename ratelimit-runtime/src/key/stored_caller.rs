@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::key::CallerBytes;
+use super::CallerBytes;
 
 /// A caller's escaped bytes: two words if there are at most 16, otherwise on the heap.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
@@ -44,7 +44,7 @@ impl StoredCaller {
 
     /// Returns `true` if the bytes are these.
     #[inline]
-    pub(super) fn is(&self, bytes: &CallerBytes<'_>) -> bool {
+    pub(crate) fn is(&self, bytes: &CallerBytes<'_>) -> bool {
         // By reference: a copy of the words would wait until they are written.
         match (self, bytes) {
             (Self::Short(first, second), CallerBytes::Short([start, end])) => {
@@ -56,7 +56,7 @@ impl StoredCaller {
     }
 
     /// Returns the memory on the heap.
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Short(..) => 0,
             Self::Long(long) => size_of::<LongCaller>() + long.heap_bytes(),
