@@ -12,7 +12,8 @@ use proc_macro2::{TokenStream, TokenTree};
 mod greeter;
 
 /// The files whose code is compiled on one line as well, under the same name. `ci/fix` reads this list.
-const ON_ONE_LINE: [&str; 6] = [
+const ON_ONE_LINE: [&str; 7] = [
+    "attribute/answers.rs",
     "attribute/fallible.rs",
     "attribute/fallible_on_actix.rs",
     "attribute/fallible_on_axum.rs",

@@ -1,10 +1,16 @@
 // The modules of the proc-macro crate. It exports nothing but its macros, so they are taken in by their
 // paths, at the root of a crate: `compile/main.rs` and `fuzz/lib.rs` include this file.
 
+#[path = "../ratelimit-macros/src/answer.rs"]
+mod answer;
 #[path = "../ratelimit-macros/src/args.rs"]
 mod args;
 #[path = "../ratelimit-macros/src/boxed_future.rs"]
 mod boxed_future;
+#[path = "../ratelimit-macros/src/check.rs"]
+mod check;
+#[path = "../ratelimit-macros/src/combinations.rs"]
+mod combinations;
 #[path = "../ratelimit-macros/src/errors.rs"]
 mod errors;
 #[path = "../ratelimit-macros/src/expand.rs"]
@@ -15,6 +21,8 @@ mod fallible;
 mod function;
 #[path = "../ratelimit-macros/src/limit.rs"]
 mod limit;
+#[path = "../ratelimit-macros/src/prologue.rs"]
+mod prologue;
 #[path = "../ratelimit-macros/src/stacked.rs"]
 mod stacked;
 #[path = "../ratelimit-macros/src/value.rs"]

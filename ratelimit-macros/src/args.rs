@@ -13,6 +13,8 @@ use crate::errors::Errors;
 /// The arguments; `None` for each that is absent.
 #[derive(Default)]
 pub(crate) struct Args {
+    /// The names of all arguments, in the order in which they are written.
+    pub(crate) written: Vec<Ident>,
     pub(crate) period: Option<Arg<Expr>>,
     pub(crate) threshold: Option<Arg<Expr>>,
     pub(crate) tiers: Vec<TierArgs>,
@@ -28,6 +30,9 @@ pub(crate) struct Args {
     pub(crate) count_rejected: Option<Arg<()>>,
     pub(crate) dry_run: Option<Arg<()>>,
     pub(crate) fallible: Option<Arg<()>>,
+    pub(crate) decision: Option<Arg<Expr>>,
+    pub(crate) soft: Option<Arg<()>>,
+    pub(crate) otherwise: Option<Arg<Expr>>,
     pub(crate) krate: Option<Arg<Path>>,
 }
 
@@ -45,7 +50,7 @@ pub(crate) struct TierArgs {
 }
 
 /// The names of all arguments.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 19] = [
     "period",
     "threshold",
     "tier",
@@ -61,6 +66,9 @@ const NAMES: [&str; 16] = [
     "count_rejected",
     "dry_run",
     "fallible",
+    "decision",
+    "soft",
+    "otherwise",
     "crate",
 ];
 
@@ -68,7 +76,7 @@ const NAMES: [&str; 16] = [
 const TIER_NAMES: [&str; 2] = ["period", "threshold"];
 
 /// The names that other rate limiters use for these arguments.
-const SYNONYMS: [(&str, &[&str]); 9] = [
+const SYNONYMS: [(&str, &[&str]); 11] = [
     (
         "threshold",
         &[
@@ -92,6 +100,8 @@ const SYNONYMS: [(&str, &[&str]); 9] = [
     ("skip", &["unless", "exempt", "exempt_when", "skip_if"]),
     ("limiter", &["store", "backend"]),
     ("max_wait", &["timeout", "max_wait_ms", "wait"]),
+    ("decision", &["bind", "quota_name", "outcome"]),
+    ("otherwise", &["or_else", "fallback", "on_rejected", "on_limit", "or_return"]),
 ];
 
 impl Args {
@@ -114,6 +124,7 @@ impl Args {
         input: ParseStream<'_>,
         errors: &mut Errors,
     ) -> syn::Result<()> {
+        self.written.push(name.clone());
         match name.to_string().as_str() {
             "period" => assign(&mut self.period, name, input, errors),
             "threshold" => assign(&mut self.threshold, name, input, errors),
@@ -133,6 +144,9 @@ impl Args {
             "count_rejected" => flag(&mut self.count_rejected, name, input, errors),
             "dry_run" => flag(&mut self.dry_run, name, input, errors),
             "fallible" => flag(&mut self.fallible, name, input, errors),
+            "decision" => assign(&mut self.decision, name, input, errors),
+            "soft" => flag(&mut self.soft, name, input, errors),
+            "otherwise" => assign(&mut self.otherwise, name, input, errors),
             "crate" => assign(&mut self.krate, name, input, errors),
             unknown => Err(unknown_name(unknown, name.span(), &NAMES)),
         }

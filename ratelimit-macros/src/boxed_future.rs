@@ -8,6 +8,8 @@ use syn::{
     Path, PathArguments, ReturnType, Stmt, Type, TypeParamBound,
 };
 
+use crate::function::binds as binds_name;
+
 /// A body that ends in `Box::pin(async move { .. })`.
 pub(crate) struct Boxed {
     /// The statements before the future.
@@ -58,6 +60,12 @@ impl Boxed {
                 _ => None,
             })
         })
+    }
+
+    /// Returns `true` if a statement before the body binds the name to a parameter.
+    pub(crate) fn binds_parameter(&self, name: &Ident) -> bool {
+        let bindings = &self.future.block.stmts[..self.bindings];
+        bindings.iter().any(|it| matches!(it, Stmt::Local(local) if binds_name(&local.pat, name)))
     }
 
     /// Returns the tokens with `self` under its name at the position of the prologue.

@@ -4,7 +4,7 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Attribute, Path, ReturnType, Signature, Token, Visibility, braced,
+    Attribute, FnArg, Pat, Path, ReturnType, Signature, Token, Visibility, braced,
     parse::{Parse, ParseStream},
     token::Brace,
 };
@@ -137,6 +137,17 @@ impl Function {
         self.signature.receiver().is_some()
     }
 
+    /// Returns `true` if a parameter has this name.
+    pub(crate) fn has_parameter(&self, name: &Ident) -> bool {
+        let in_signature = self.signature.inputs.iter().any(|input| match input {
+            FnArg::Receiver(_) => false,
+            FnArg::Typed(input) => binds(&input.pat, name),
+        });
+        let in_body =
+            matches!(&self.body, Some((_, Body::Boxed(boxed))) if boxed.binds_parameter(name));
+        in_signature || in_body
+    }
+
     /// Returns the tokens of an argument's expression for the position of the prologue.
     pub(crate) fn localize(&self, expression: impl ToTokens) -> TokenStream {
         match &self.body {
@@ -188,6 +199,24 @@ impl ToTokens for Function {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         self.with_prologue(&TokenStream::new()).to_tokens(tokens);
     }
+}
+
+/// Returns `true` if the pattern binds the name.
+pub(crate) fn binds(pattern: &Pat, name: &Ident) -> bool {
+    let inner: Vec<&Pat> = match pattern {
+        Pat::Ident(it) if it.ident == *name => return true,
+        Pat::Ident(it) => it.subpat.iter().map(|(_, it)| &**it).collect(),
+        Pat::Or(it) => it.cases.iter().collect(),
+        Pat::Paren(it) => vec![&it.pat],
+        Pat::Reference(it) => vec![&it.pat],
+        Pat::Slice(it) => it.elems.iter().collect(),
+        Pat::Struct(it) => it.fields.iter().map(|field| &*field.pat).collect(),
+        Pat::Tuple(it) => it.elems.iter().collect(),
+        Pat::TupleStruct(it) => it.elems.iter().collect(),
+        Pat::Type(it) => vec![&it.pat],
+        _ => Vec::new(),
+    };
+    inner.into_iter().any(|it| binds(it, name))
 }
 
 /// Returns braces at the position of the user's, marked as generated. With the user's own span,

@@ -2,18 +2,22 @@
 //! that crate, which re-exports it.
 //!
 //! The stages, one file each: the arguments as written (`args`), the valid limit (`limit`), the
-//! annotated item (`function`), the emitted code (`expand`). Errors of all stages are collected
+//! annotated item (`function`), the emitted code (`check`, `prologue`, `expand`). Errors of all stages are collected
 //! (`errors`).
 //!
 //! This crate depends on `ratelimit-core` for the rules, and never on the runtime.
 
+mod answer;
 mod args;
 mod boxed_future;
+mod check;
+mod combinations;
 mod errors;
 mod expand;
 mod fallible;
 mod function;
 mod limit;
+mod prologue;
 mod stacked;
 mod value;
 

@@ -8,7 +8,9 @@ use ratelimit_core::{
 use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
 
 use crate::{
+    answer::Answer,
     args::{Arg, Args, TierArgs},
+    combinations,
     errors::Errors,
     value::{self, Kind, Value},
 };
@@ -41,6 +43,7 @@ pub(crate) struct LimitSpec {
     pub(crate) dry_run: bool,
     /// The flag, with its span.
     pub(crate) fallible: Option<Ident>,
+    pub(crate) answer: Answer,
     pub(crate) krate: Path,
 }
 
@@ -53,7 +56,9 @@ pub(crate) struct TierSpec {
 
 impl LimitSpec {
     /// Validates all arguments, and adds every error.
-    pub(crate) fn validate(args: Args, errors: &mut Errors) -> Self {
+    pub(crate) fn validate(mut args: Args, errors: &mut Errors) -> Self {
+        combinations::validate(&args.written, errors);
+        let answer = Answer::validate(&mut args, errors);
         let algorithm = args.algorithm.and_then(|algorithm| {
             let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
             errors.or(value::word("algorithm", &algorithm.value, &words))
@@ -74,6 +79,7 @@ impl LimitSpec {
             limiter: args.limiter.map(|limiter| limiter.value),
             dry_run: args.dry_run.is_some(),
             fallible: args.fallible.map(|flag| flag.name),
+            answer,
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),

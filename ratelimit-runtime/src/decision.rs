@@ -18,7 +18,7 @@ use crate::{
     error::RateLimitError,
     key::KeyRef,
     policy::{Policy, PolicyName},
-    request::{DecidedBy, Mark, Outcome, Request, Settle},
+    request::{DecidedBy, Mark, Op, Outcome, Request, Settle},
     time::Micros,
 };
 
@@ -160,6 +160,12 @@ impl Decision {
         Self { receipt, ..Self::new(policy, outcome) }
     }
 
+    /// Builds the decision of a call that is not checked.
+    pub(crate) fn of_skipped(policy: &Policy) -> Self {
+        let request = Request { policy, written: policy, op: Op::Peek, cost: 0, id: None };
+        Self::new(policy, Outcome::unlimited(request))
+    }
+
     /// Marks the decision of a call that passes only because of a dry run.
     pub(crate) fn of_dry_run(self) -> Self {
         Self { is_dry_run: true, ..self }
@@ -186,6 +192,14 @@ impl Decision {
     #[must_use]
     pub fn cost(&self) -> u32 {
         self.receipt.as_ref().map_or(0, |receipt| receipt.cost)
+    }
+
+    /// Returns `true` if a store counted the call. It is `false` for a [peek](crate::Limiter::peek), for a
+    /// call that took 0 units, and for a call that passed without a check, in a dry run, or under
+    /// [`OnStoreError::Allow`](crate::OnStoreError::Allow). A refund then does nothing.
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.receipt.is_some()
     }
 
     /// Returns `true` if the call would have failed, by a refusal or otherwise, without a dry run.

@@ -16,7 +16,6 @@ mod wait;
 
 use std::{fmt, sync::Arc};
 
-pub(crate) use self::check::{Call, Options};
 use self::{backend::Backend, notices::Notices};
 pub use self::{
     builder::{LimiterBuilder, URL_VARIABLE},
@@ -25,6 +24,10 @@ pub use self::{
     installed::{install, limiter},
     pipeline::Started,
     status::ServerStatus,
+};
+pub(crate) use self::{
+    check::{Call, Options},
+    pipeline::Admission,
 };
 use crate::{
     caller::{Caller, IntoCaller},

@@ -23,8 +23,9 @@ pub use self::{
 use crate::{
     caller::{self, Caller},
     callsite::Resolved,
+    decision::{Answer, Decision},
     error::RateLimitError,
-    limiter::{Call, Limiter, Options},
+    limiter::{Admission, Call, Limiter, Options},
     overrides::Enforcement,
     policy::Policy,
     request::OnStoreError,
@@ -86,8 +87,7 @@ impl CallBuilder {
 
     /// Starts the check of this call.
     pub fn admit(&self, limiter: &Limiter) -> Started<Result<(), RateLimitError>> {
-        let resolved = self.callsite.resolved(self.self_type);
-        self.start(limiter, resolved, &resolved.policy)
+        self.start_declared(limiter)
     }
 
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
@@ -96,17 +96,53 @@ impl CallBuilder {
         limiter: &Limiter,
         policy: &Policy,
     ) -> Started<Result<(), RateLimitError>> {
+        self.start_under(limiter, policy)
+    }
+
+    /// Starts the check of a call whose body sees the decision.
+    pub fn decide(&self, limiter: &Limiter) -> Started<Result<Decision, RateLimitError>> {
+        self.start_declared(limiter)
+    }
+
+    /// Starts the check of a call whose body sees the decision, as [`admit_under`](Self::admit_under).
+    pub fn decide_under(
+        &mut self,
+        limiter: &Limiter,
+        policy: &Policy,
+    ) -> Started<Result<Decision, RateLimitError>> {
+        self.start_under(limiter, policy)
+    }
+
+    /// Returns the decision of a call that is not checked.
+    #[must_use]
+    pub fn skipped(&self) -> Decision {
+        Decision::of_skipped(&self.callsite.resolved(self.self_type).policy)
+    }
+
+    #[inline]
+    fn start_declared<A: Admission>(&self, limiter: &Limiter) -> Started<Answer<A>> {
+        let resolved = self.callsite.resolved(self.self_type);
+        self.start(limiter, resolved, &resolved.policy)
+    }
+
+    #[inline]
+    fn start_under<A: Admission>(
+        &mut self,
+        limiter: &Limiter,
+        policy: &Policy,
+    ) -> Started<Answer<A>> {
         let resolved = self.callsite.resolved(self.self_type);
         self.options.is_validated = false;
         self.start(limiter, resolved, &policy.named_as(&resolved.policy))
     }
 
-    fn start(
+    #[inline]
+    fn start<A: Admission>(
         &self,
         limiter: &Limiter,
         resolved: &Resolved,
         policy: &Policy,
-    ) -> Started<Result<(), RateLimitError>> {
+    ) -> Started<Answer<A>> {
         if self.caller.is_empty() || resolved.is_default_method {
             return self.start_without_key(limiter, resolved, policy);
         }
@@ -114,25 +150,25 @@ impl CallBuilder {
     }
 
     #[inline(never)]
-    fn start_without_key(
+    fn start_without_key<A: Admission>(
         &self,
         limiter: &Limiter,
         resolved: &Resolved,
         policy: &Policy,
-    ) -> Started<Result<(), RateLimitError>> {
+    ) -> Started<Answer<A>> {
         let caller = self.ambient_or_shared(resolved, policy);
         self.start_for(&caller, limiter, resolved, policy)
     }
 
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
-    fn start_for(
+    fn start_for<A: Admission>(
         &self,
         caller: &Caller,
         limiter: &Limiter,
         resolved: &Resolved,
         policy: &Policy,
-    ) -> Started<Result<(), RateLimitError>> {
+    ) -> Started<Answer<A>> {
         let (counters, options) = (Some(&resolved.counters), &self.options);
         Call { limiter, policy, caller, observed_as: None, counters, options }.start()
     }

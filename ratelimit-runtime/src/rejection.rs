@@ -36,6 +36,7 @@ use crate::error::RateLimitError;
     message = "`{Self}` cannot carry a rate limit's refusal",
     label = "a refused call has to return this type",
     note = "add `fallible` to the attribute: the function then returns `Result<_, RateLimitError>`, with this value in `Ok`",
+    note = "or add `otherwise = value`: a refused call then returns this value",
     note = "or return a type that can: `axum::response::Result<T>` or `Response`, `actix_web::Result<T>` or `HttpResponse`, any `Result<T, E>` with `impl From<ratelimit_runtime::RateLimitError> for E {{ .. }}`",
     note = "or, for a type of your own, implement `ratelimit_runtime::FromRejection`"
 )]

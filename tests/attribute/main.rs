@@ -7,6 +7,7 @@
 // Renamed here, as a dependency may be in `Cargo.toml`; for `real_handlers`.
 extern crate ratelimit_runtime as limits;
 
+mod answers;
 mod boxed_futures;
 mod calls;
 mod fallible;

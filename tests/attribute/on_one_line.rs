@@ -13,6 +13,11 @@
 #![allow(clippy::missing_errors_doc, reason = "they are all alike here")]
 #![allow(clippy::redundant_pub_crate, reason = "`unreachable_pub` asks for the contrary")]
 
+/// The functions of `answers.rs`.
+mod answers {
+    include!(concat!(env!("OUT_DIR"), "/answers.rs"));
+}
+
 /// The functions of `fallible.rs`.
 mod fallible {
     include!(concat!(env!("OUT_DIR"), "/fallible.rs"));

@@ -1,0 +1,185 @@
+//! The check of one limit: its callsite, and the start of its call.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+
+use crate::{
+    function::{Function, spanned},
+    limit::{LimitSpec, TierSpec},
+    value::{Kind, Value},
+};
+
+/// One limit of a function. All bindings of its code share the name `it`, which is first declared as a
+/// function: see [`stacked::callsite`](crate::stacked::callsite).
+#[derive(Clone, Copy)]
+pub(crate) struct Check<'a> {
+    pub(crate) spec: &'a LimitSpec,
+    pub(crate) function: &'a Function,
+    pub(crate) it: &'a Ident,
+}
+
+impl Check<'_> {
+    /// Returns the path of the items that only generated code names.
+    pub(crate) fn private(self) -> TokenStream {
+        let krate = &self.spec.krate;
+        quote!(#krate::__private)
+    }
+
+    /// Returns the item that declares the callsite.
+    pub(crate) fn callsite(self) -> TokenStream {
+        let (it, private) = (self.it, self.private());
+        let literal = policy_tokens(self.spec, |value| value.literal(&private));
+        let declaration = declaration(self.spec, &private);
+        quote! {
+            fn #it() -> &'static #private::Callsite {
+                static CALLSITE: #private::Callsite = #private::Callsite::new(#it, #literal, #declaration);
+                #private::submit!(&CALLSITE);
+                &CALLSITE
+            }
+        }
+    }
+
+    /// Returns the condition of the check, if it may be skipped.
+    pub(crate) fn condition(self) -> Option<TokenStream> {
+        self.spec.skip.as_ref().map(|expr| {
+            let skip = self.function.localize(expr);
+            let private = spanned(&self.private(), expr.span());
+            let runs_check = quote_spanned!(expr.span()=> #private::runs_check(#skip));
+            quote!(if #runs_check)
+        })
+    }
+
+    /// Returns the block that builds the call and starts it by the builder's method `start`, or by
+    /// `{start}_under` with a dynamic policy. The builder is dropped before anything is awaited.
+    pub(crate) fn start(self, start: &str) -> TokenStream {
+        let Self { spec, function, it } = self;
+        let LimitSpec { cost, max_wait, on_store_error, key, limiter, krate, .. } = spec;
+        let private = self.private();
+        let emit = |value: &Value| match (value.number, value.kind) {
+            (Some(_), _) => value.literal(&private),
+            (None, Kind::Time) => function.localize(&value.expr),
+            (None, Kind::Units) => {
+                units(&private, value.expr.span(), &function.localize(&value.expr))
+            }
+        };
+        let dynamic = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
+        let new = quote!(#private::CallBuilder::new(#it()));
+        // A dynamic policy is passed with the call.
+        let (at, limiter) = match limiter {
+            Some(expr) => {
+                let limiter = function.localize(expr);
+                (expr.span(), quote!(&(#limiter)))
+            }
+            None => (Span::call_site(), quote!(#private::limiter())),
+        };
+        let (new, call, start) = if let Some(dynamic) = dynamic {
+            let start = format_ident!("{start}_under", span = at);
+            let start = quote_spanned!(at=> #start(#limiter, &#it.1));
+            (quote!((#new, #dynamic)), quote!(#it.0), start)
+        } else {
+            let start = Ident::new(start, at);
+            (new, quote!(#it), quote_spanned!(at=> #start(#limiter)))
+        };
+        let self_type = self.self_type(&call);
+        let cost = cost.as_ref().map(|cost| {
+            let units = emit(cost);
+            quote_spanned!(cost.expr.span()=> #call.cost(#units);)
+        });
+        let max_wait = max_wait.as_ref().map(|max_wait| {
+            let time = emit(max_wait);
+            quote_spanned!(max_wait.expr.span()=> #call.max_wait(#time);)
+        });
+        let on_store_error = on_store_error.map(|variant| {
+            let variant = format_ident!("{}", variant);
+            quote!(#call.on_store_error(#krate::OnStoreError::#variant);)
+        });
+        // One statement a part: its borrows end before anything is awaited.
+        let parts = key.iter().map(|expr| {
+            let part = function.localize(expr);
+            let private = spanned(&private, expr.span());
+            quote_spanned! {expr.span()=>
+                #private::KeyPart::push_to(#private::part(&(#part)).pick(), #call.caller());
+            }
+        });
+        let settings: TokenStream = [self_type, cost, max_wait, on_store_error]
+            .into_iter()
+            .flatten()
+            .chain(parts)
+            .collect();
+        quote! {{
+            let mut #it = #new;
+            #settings
+            #call.#start
+        }}
+    }
+
+    /// Returns the block with the decision of a call that is not checked.
+    pub(crate) fn skipped(self) -> TokenStream {
+        let (it, private) = (self.it, self.private());
+        let self_type = self.self_type(it);
+        let skipped = quote!(#it.skipped());
+        let skipped =
+            if self.spec.answer.is_soft { quote!(#private::Ok(#skipped)) } else { skipped };
+        quote! {{
+            let mut #it = #private::CallBuilder::new(#it());
+            #self_type
+            #skipped
+        }}
+    }
+
+    fn self_type(self, call: &impl ToTokens) -> Option<TokenStream> {
+        self.function.has_receiver().then(|| quote!(#call.self_type::<Self>();))
+    }
+}
+
+/// Returns the conversion of a number of any unsigned type into units.
+fn units(private: &TokenStream, span: Span, number: &TokenStream) -> TokenStream {
+    let private = spanned(private, span);
+    quote_spanned!(span=> #private::Units::units(#private::number(#number).pick()))
+}
+
+/// Returns the declaration of the callsite, for the list of all limits.
+fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
+    let LimitSpec { tiers, burst, cost, key, dry_run, .. } = spec;
+    let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
+    let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
+    let dynamic: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
+    let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
+    let key: Vec<_> = key.iter().map(text).collect();
+    quote! {
+        #private::Declaration {
+            file: #private::file!(),
+            line: #private::line!(),
+            column: #private::column!(),
+            module: #private::module_path!(),
+            dynamic: &[#(#dynamic),*],
+            cost: #cost,
+            key: &[#(#key),*],
+            dry_run: #dry_run,
+        }
+    }
+}
+
+/// Returns the source of an expression on one line.
+fn text(expr: &impl ToTokens) -> String {
+    expr.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the policy's constructor call, with each value as `emit` writes it.
+fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> TokenStream {
+    let LimitSpec { algorithm, tiers, burst, count_rejected, name, krate, .. } = spec;
+    let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);
+    let constructor = format_ident!("{}", algorithm.as_str());
+    let mut tiers = tiers.iter().map(|TierSpec { period, threshold, .. }| {
+        let (period, threshold) = (emit(period), emit(threshold));
+        quote!(#period, #threshold)
+    });
+    let first = tiers.next();
+    let burst = burst.as_ref().map(|burst| {
+        let burst = emit(burst);
+        quote!(.burst(#burst))
+    });
+    let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
+    quote!(#krate::Policy::#constructor(#name, #first)#(.tier(#tiers))* #burst #count_rejected)
+}

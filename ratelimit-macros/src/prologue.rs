@@ -1,0 +1,73 @@
+//! The prologue: the check of a function's limit, and the answer to it.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+
+use crate::check::Check;
+
+/// Returns the prologue: one block, whose values are dropped before the body runs, except the decision
+/// that the body sees.
+pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
+    let Check { spec, function, it } = check;
+    let private = check.private();
+    let (condition, callsite) = (check.condition(), check.callsite());
+    if spec.answer.is_plain() {
+        let start = check.start("admit");
+        let refused = function.refused(&spec.krate, it);
+        // Most calls are decided before anything is awaited.
+        return quote! {
+            #condition {
+                #callsite
+                let #it = #start;
+                match #it {
+                    #private::Started::Ready(#private::Ok(#it)) => #it,
+                    #private::Started::Ready(#private::Err(#it)) => return #refused,
+                    #private::Started::Pending(#it) => if let #private::Err(#it) = #it.await {
+                        return #refused;
+                    },
+                }
+            }
+        };
+    }
+    let decision = &spec.answer.decision;
+    let start = check.start(if decision.is_some() { "decide" } else { "admit" });
+    let answered = answered(check);
+    let checked = quote! {
+        let #it = #start;
+        let #it = match #it {
+            #private::Started::Ready(#it) => #it,
+            #private::Started::Pending(#it) => #it.await,
+        };
+        #answered
+    };
+    match (decision, condition) {
+        (None, condition) => quote!(#condition { #callsite #checked }),
+        (Some(decision), None) => quote!(let #decision = { #callsite #checked };),
+        (Some(decision), Some(condition)) => {
+            let skipped = check.skipped();
+            quote!(let #decision = { #callsite #condition { #checked } else #skipped };)
+        }
+    }
+}
+
+/// Returns the expression that answers the checked call. Its value is the decision, if the body sees
+/// it.
+fn answered(check: Check<'_>) -> TokenStream {
+    let Check { spec, function, it } = check;
+    if spec.answer.is_soft {
+        return it.to_token_stream();
+    }
+    let private = check.private();
+    let refused = if let Some(otherwise) = &spec.answer.otherwise {
+        otherwise.arm(function, &private, it)
+    } else {
+        let refused = function.refused(&spec.krate, it);
+        quote!(#private::Err(#it) => return #refused,)
+    };
+    quote! {
+        match #it {
+            #private::Ok(#it) => #it,
+            #refused
+        }
+    }
+}
