@@ -8,7 +8,6 @@
 //! where a user brings a connection. It imports `memory`, `telemetry`, and the plain data below them.
 
 mod backoff;
-mod batch;
 mod breaker;
 mod client;
 mod cluster;
@@ -17,14 +16,17 @@ mod connection;
 mod connector;
 mod deny_cache;
 mod dial;
+mod exchange;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
 mod hash;
 mod managed;
+mod multiplexer;
 mod node;
 mod options;
+mod resp;
 mod script;
 mod stream;
 mod target;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     breaker::Breaker,
     cluster::Cluster,
-    command::CommandFuture,
+    command,
     connector::Connector,
     failure::{Failure, message},
     node::{Lane, Node},
@@ -173,7 +173,7 @@ impl RedisClient {
         key: &[u8],
         deadline: Instant,
         options: SendOptions,
-        mut command: impl FnMut(Attempt) -> Cmd,
+        mut build: impl FnMut(Attempt) -> Cmd,
     ) -> Result<Value, Failure> {
         let mut attempt = Attempt::default();
         let mut redirects = 0;
@@ -184,8 +184,8 @@ impl RedisClient {
                 None => (self.topology.node_for(key, deadline).await?, false),
             };
             let reply =
-                CommandFuture::new(&node, || command(attempt), asking, options.lane, deadline);
-            let failed = match reply.map_err(Failure::BreakerOpen)?.await {
+                command::send(&node, || build(attempt), asking, options.lane, deadline).await;
+            let failed = match reply.map_err(Failure::BreakerOpen)? {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,
             };

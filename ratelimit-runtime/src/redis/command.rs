@@ -1,13 +1,6 @@
-//! One command under way to a server, and the record of its result in the server's breaker.
+//! One command to a server, and the record of its result in the server's breaker.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use redis::{Cmd, Value};
 use tokio::{runtime::Handle, time::Instant};
@@ -15,20 +8,9 @@ use tokio::{runtime::Handle, time::Instant};
 use super::{
     breaker::BreakerGuard,
     failure::Failure,
-    node::{Lane, Node},
+    node::{Lane, Node, PendingReply},
 };
 use crate::error::UnavailableReason;
-
-/// The future of a command's reply. Once the command is sent, its result is always recorded. If the
-/// future is dropped, a task awaits the reply in its place until the deadline.
-pub(super) struct CommandFuture {
-    node: Arc<Node>,
-    is_sent: Arc<AtomicBool>,
-    /// None once it has completed.
-    reply: Option<Reply>,
-}
-
-type Reply = Pin<Box<dyn Future<Output = Result<Value, Unrecorded>> + Send>>;
 
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {
@@ -36,61 +18,61 @@ pub(super) struct Unrecorded {
     guard: BreakerGuard,
 }
 
-impl CommandFuture {
-    /// Prepares a command, which is sent when the future is first polled.
-    ///
-    /// # Errors
-    ///
-    /// The reason of the last failure while the server's breaker is open. Then `command` is not
-    /// called.
-    pub(super) fn new(
-        node: &Arc<Node>,
-        command: impl FnOnce() -> Cmd,
-        asking: bool,
-        lane: Lane,
-        deadline: Instant,
-    ) -> Result<Self, UnavailableReason> {
-        let guard = node.breaker().guard()?;
-        let (to, command) = (Arc::clone(node), command());
-        let is_sent = Arc::new(AtomicBool::new(false));
-        let sent = Arc::clone(&is_sent);
-        let reply = Box::pin(async move {
-            match to.send(command, asking, lane, deadline, &sent).await {
-                Ok(reply) => {
-                    guard.succeeded();
-                    Ok(reply)
-                }
-                Err(failure) => Err(Unrecorded { failure, guard }),
+/// Sends a command, and waits for its reply until the deadline. Once the command is sent, its result is
+/// always recorded. If the future is dropped, a task awaits the reply in its place.
+///
+/// # Errors
+///
+/// The reason of the last failure while the server's breaker is open. Then `command` is not called.
+pub(super) async fn send(
+    node: &Node,
+    command: impl FnOnce() -> Cmd,
+    asking: bool,
+    lane: Lane,
+    deadline: Instant,
+) -> Result<Result<Value, Unrecorded>, UnavailableReason> {
+    let guard = node.breaker().guard()?;
+    let reply = node.start(command(), asking, lane);
+    let mut awaited = Awaited { node, deadline, parts: Some((reply, guard)) };
+    Ok(awaited.wait().await)
+}
+
+/// A command whose caller awaits its reply.
+struct Awaited<'a> {
+    node: &'a Node,
+    deadline: Instant,
+    /// None once it has completed.
+    parts: Option<(PendingReply, BreakerGuard)>,
+}
+
+impl Awaited<'_> {
+    async fn wait(&mut self) -> Result<Value, Unrecorded> {
+        let (reply, _) = self.parts.as_mut().expect("a command is awaited once");
+        let reply = reply.wait(self.deadline).await;
+        let (_, guard) = self.parts.take().expect("a command is awaited once");
+        match reply {
+            Ok(reply) => {
+                guard.succeeded();
+                Ok(reply)
             }
-        });
-        Ok(Self { node: Arc::clone(node), is_sent, reply: Some(reply) })
-    }
-}
-
-impl Future for CommandFuture {
-    type Output = Result<Value, Unrecorded>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let reply = self.reply.as_mut().expect("a completed future is not polled again");
-        let reply = reply.as_mut().poll(context);
-        if reply.is_ready() {
-            self.reply = None;
+            Err(failure) => Err(Unrecorded { failure, guard }),
         }
-        reply
     }
 }
 
-impl Drop for CommandFuture {
+impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         // A command that is not sent yet need not be, and a few replies reveal as much as all.
-        if let Some(reply) = self.reply.take()
-            && self.is_sent.load(Ordering::Relaxed)
+        if let Some((mut reply, guard)) = self.parts.take()
+            && reply.is_sent()
             && let Ok(permit) = Arc::clone(self.node.abandoned()).try_acquire_owned()
             && let Ok(runtime) = Handle::try_current()
         {
+            let deadline = self.deadline;
             runtime.spawn(async move {
-                if let Err(failed) = reply.await {
-                    failed.record();
+                match reply.wait(deadline).await {
+                    Ok(_) => guard.succeeded(),
+                    Err(failure) => Unrecorded { failure, guard }.record(),
                 }
                 drop(permit);
             });

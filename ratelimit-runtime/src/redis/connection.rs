@@ -7,12 +7,12 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
+use redis::RedisResult;
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -21,9 +21,10 @@ use tokio::{
 
 use super::{
     backoff::Backoff,
-    batch::{Batcher, Unanswered},
     connector::{Connector, NewConnection},
+    exchange::Exchange,
     failure::{Failure, message},
+    multiplexer::Multiplexer,
     stream::Traffic,
 };
 use crate::error::UnavailableReason;
@@ -37,8 +38,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 /// A connection that ends unused after less than this counts as a failed attempt.
 const MIN_LIFETIME: Duration = Duration::from_millis(100);
 
-/// The owners of a handle that one call uses: that call and the state. Its command is not batched,
-/// because there is none to share a write with.
+/// The owners of a handle that one call uses: that call and the state. Its command does not
+/// wait for others, because there are none to share a write with.
 const ALONE: usize = 2;
 
 pub(super) struct Connection {
@@ -58,9 +59,7 @@ enum ConnectionState {
 
 /// A handle of one connection, for calls.
 pub(super) struct Handle {
-    connection: MultiplexedConnection,
-    /// None on a runtime of one thread.
-    batcher: Option<Batcher>,
+    multiplexer: Multiplexer,
     number: u64,
     traffic: Traffic,
     _driver: Driver,
@@ -79,57 +78,25 @@ impl Handle {
     /// Starts the driver of a connection. The handle is retired as soon as the connection ends, even
     /// if no call uses it then.
     fn new(connection: NewConnection, number: u64, retired: &Arc<RetiredHandles>) -> Self {
-        let NewConnection { connection, driver, traffic } = connection;
+        let NewConnection { stream, traffic } = connection;
+        let (multiplexer, driver) = Multiplexer::new(stream);
         let retired = Arc::clone(retired);
         let driver = tokio::spawn(async move {
             driver.await;
             retired.retire(number);
         });
-        let batcher = Batcher::start(&connection, &traffic);
-        Self { connection, batcher, number, traffic, _driver: Driver(driver) }
+        Self { multiplexer, number, traffic, _driver: Driver(driver) }
     }
 
-    /// Sends a command and waits for its reply, which may be an error. Sets `is_sent` when it is sent.
-    /// With `asking`, `ASKING` precedes it.
-    pub(super) async fn send(
-        self: &Arc<Self>,
-        command: Cmd,
-        asking: bool,
-        is_sent: &Arc<AtomicBool>,
-    ) -> Result<Value, Unanswered> {
-        if let Some(batcher) = &self.batcher
-            && !asking
-            && Arc::strong_count(self) > ALONE
-        {
-            return batcher.send(command, is_sent).await;
-        }
-        is_sent.store(true, Ordering::Relaxed);
-        let writes = self.traffic.writes();
-        let mut connection = self.connection.clone();
-        let reply = if asking {
-            Box::pin(send_asking(&mut connection, &command)).await
-        } else {
-            connection.send_packed_command(&command).await
-        };
-        reply.map_err(|error| {
-            let was_written = self.traffic.writes() > writes;
-            Unanswered { error, unwritten: (!was_written).then_some(command) }
-        })
+    /// Sends the command of an exchange.
+    pub(super) fn send(self: &Arc<Self>, exchange: &Arc<Exchange>) {
+        self.multiplexer.send(exchange, Arc::strong_count(self) <= ALONE);
     }
 
     /// Returns `true` if the connection was ended because a reply was longer than its limit.
     pub(super) fn exceeded_limit(&self) -> bool {
         self.traffic.exceeded_limit()
     }
-}
-
-/// Sends `ASKING` and the command in one write, so that no command of another call comes between
-/// them.
-async fn send_asking(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
-    let mut pipeline = Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").ignore().add_command(command.clone());
-    let mut replies = connection.send_packed_commands(&pipeline, 1, 1).await?;
-    Ok(replies.pop().unwrap_or(Value::Nil))
 }
 
 /// The handles that calls must not use any more: all up to a number.

@@ -1,6 +1,6 @@
 //! Connecting to a server, or to the primary that Sentinels name.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError,
@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use super::{
     dial::dial,
     failure::message,
-    stream::{MeteredStream, Traffic},
+    stream::{BoxedStream, MeteredStream, Traffic, lend},
     target::{Kind, Target, tcp_settings},
     tls::Tls,
 };
@@ -109,11 +109,14 @@ impl Connector {
         let work = async {
             let stream = dial(info, &self.tls).await?;
             let stream = MeteredStream::new(stream, traffic.clone(), self.max_reply);
-            MultiplexedConnection::new_with_config(&settings, stream, config).await
+            let (lender, lent) = lend(stream);
+            // The handshake is the client's, and the connection after it our own.
+            drop(MultiplexedConnection::new_with_config(&settings, lent, config).await?);
+            lender.reclaim().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe).into())
         };
         let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
-        let (connection, driver) = within(SERVER_TIMEOUT, hint, work).await?;
-        Ok(NewConnection { connection, driver: Box::pin(driver), traffic })
+        let stream = within(SERVER_TIMEOUT, hint, work).await?;
+        Ok(NewConnection { stream, traffic })
     }
 }
 
@@ -126,9 +129,7 @@ fn lacks_resp3(error: &RedisError) -> bool {
 
 /// A connection after its handshake.
 pub(super) struct NewConnection {
-    pub(super) connection: MultiplexedConnection,
-    /// Carries its bytes; completes when the connection has ended.
-    pub(super) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(super) stream: MeteredStream<BoxedStream>,
     pub(super) traffic: Traffic,
 }
 
@@ -139,7 +140,7 @@ async fn within<T>(
 ) -> RedisResult<T> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         let why = format!("no answer within {limit:?}{hint}");
-        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why).into())
+        Err(io::Error::new(io::ErrorKind::TimedOut, why).into())
     })
 }
 

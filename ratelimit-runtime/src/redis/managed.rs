@@ -1,13 +1,20 @@
 //! Commands over a connection that the limiter manages.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+use std::{
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use redis::{Cmd, Value};
 
-use super::{batch::Unanswered, connection::Connection, failure::Failure};
+use super::{
+    connection::{Connection, Handle},
+    exchange::{Exchange, Reply},
+    failure::Failure,
+};
 use crate::error::UnavailableReason;
 
 /// Consecutive timeouts after which the connection is replaced: nothing else reveals a peer that
@@ -21,8 +28,8 @@ pub(super) struct ManagedConnection {
 }
 
 impl ManagedConnection {
-    pub(super) fn new(connection: Connection) -> Self {
-        Self { connection, timeouts: AtomicU32::new(0) }
+    pub(super) fn new(connection: Connection) -> Arc<Self> {
+        Arc::new(Self { connection, timeouts: AtomicU32::new(0) })
     }
 
     /// Waits for the end of an attempt to connect.
@@ -35,45 +42,72 @@ impl ManagedConnection {
     pub(super) fn is_down(&self) -> bool {
         self.connection.is_down()
     }
+}
 
-    /// Sends a command and waits for its reply. Sets `is_sent` once it is sent over a connection. With
-    /// `asking`, `ASKING` precedes it.
-    pub(super) async fn send(
-        &self,
-        mut command: Cmd,
-        asking: bool,
-        is_sent: &Arc<AtomicBool>,
-    ) -> Result<Value, Failure> {
+/// The caller's part of a command. Dropped before the command is written, it is not sent.
+pub(super) struct PendingCommand {
+    to: Arc<ManagedConnection>,
+    exchange: Arc<Exchange>,
+    /// The connection of the command, which lasts as long as its callers.
+    handle: Option<Arc<Handle>>,
+}
+
+impl PendingCommand {
+    /// With `asking`, the command is for a slot that its node imports.
+    pub(super) fn new(to: &Arc<ManagedConnection>, command: Cmd, asking: bool) -> Self {
+        Self { to: Arc::clone(to), exchange: Exchange::new(command, asking), handle: None }
+    }
+
+    /// Returns `true` if the command was written.
+    pub(super) fn is_sent(&self) -> bool {
+        self.exchange.is_sent()
+    }
+
+    /// Sends a command, unless that has been done, and waits for its reply.
+    pub(super) async fn reply(&mut self) -> Result<Value, Failure> {
         loop {
-            is_sent.store(false, Ordering::Relaxed);
-            let handle = self.connection.get().await?;
-            let reply = handle.send(command, asking, is_sent).await;
-            self.timeouts.store(0, Ordering::Relaxed);
-            let (error, unwritten) = match reply.map(Value::extract_error) {
-                Ok(Ok(reply)) => return Ok(reply),
-                Ok(Err(error)) => (error, None),
-                Err(Unanswered { error, unwritten }) => (error, unwritten),
+            let handle = if let Some(handle) = &self.handle {
+                handle
+            } else {
+                let handle = self.handle.insert(self.to.connection.get().await?);
+                handle.send(&self.exchange);
+                handle
+            };
+            let reply = poll_fn(|context| self.exchange.poll_reply(context)).await;
+            self.to.timeouts.store(0, Ordering::Relaxed);
+            let error = match reply {
+                Reply::Received(Ok(reply)) => return Ok(reply),
+                Reply::Received(Err(error)) => error,
+                // The connection had ended before, and the command goes over the next one.
+                Reply::Unsent => {
+                    self.to.connection.reconnect(handle);
+                    self.handle = None;
+                    continue;
+                }
             };
             let failure = Failure::logged(&error);
             if failure.needs_reconnect() || error.is_unrecoverable_error() {
-                self.connection.reconnect(&handle);
+                self.to.connection.reconnect(handle);
             }
             if handle.exceeded_limit() {
                 return Err(UnavailableReason::OverridesTooLarge.into());
             }
-            // Not written: the connection had ended before, and the command goes over the next one.
-            match (&failure, unwritten) {
-                (Failure::ConnectionLost, Some(unwritten)) => command = unwritten,
-                _ => return Err(failure),
-            }
+            return Err(failure);
         }
     }
 
-    /// Records that a command got no reply in time.
+    /// Records that the command got no reply in time.
     pub(super) fn on_timeout(&self) {
-        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS {
-            self.timeouts.store(0, Ordering::Relaxed);
-            self.connection.reconnect_current();
+        let ManagedConnection { connection, timeouts } = &*self.to;
+        if timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS {
+            timeouts.store(0, Ordering::Relaxed);
+            connection.reconnect_current();
         }
+    }
+}
+
+impl Drop for PendingCommand {
+    fn drop(&mut self) {
+        self.exchange.abandon();
     }
 }

@@ -1,18 +1,21 @@
 //! One server: its connections and its circuit breaker.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 #[cfg(feature = "overrides")]
 use std::{sync::OnceLock, time::Duration};
 
 use redis::{Cmd, RedisFuture, RedisResult, Value, aio::ConnectionLike};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 
 use super::{
-    breaker::Breaker, connection::Connection, connector::Connector, failure::Failure,
-    managed::ManagedConnection,
+    breaker::Breaker,
+    connection::Connection,
+    connector::Connector,
+    failure::Failure,
+    managed::{ManagedConnection, PendingCommand},
 };
 use crate::error::UnavailableReason;
 
@@ -36,7 +39,7 @@ pub(super) struct Node {
 enum Transport {
     /// Connections that the limiter manages.
     Managed {
-        main: ManagedConnection,
+        main: Arc<ManagedConnection>,
         #[cfg(feature = "overrides")]
         side: SideConnection,
     },
@@ -58,7 +61,7 @@ pub(super) enum Lane {
 #[cfg(feature = "overrides")]
 struct SideConnection {
     connector: Connector,
-    connection: OnceLock<ManagedConnection>,
+    connection: OnceLock<Arc<ManagedConnection>>,
 }
 
 #[cfg(feature = "overrides")]
@@ -67,7 +70,7 @@ impl SideConnection {
         Self { connector: connector.with_max_reply(MAX_SIDE_REPLY), connection: OnceLock::new() }
     }
 
-    fn get(&self) -> &ManagedConnection {
+    fn get(&self) -> &Arc<ManagedConnection> {
         let connect = || ManagedConnection::new(Connection::lazy(self.connector.clone()));
         self.connection.get_or_init(connect)
     }
@@ -145,43 +148,65 @@ impl Node {
         }
     }
 
-    /// Sends a command and waits for its reply until the deadline, past the breaker. Sets `is_sent`
-    /// when it is sent. With `asking`, the command is for a slot that this node imports.
-    pub(super) async fn send(
-        &self,
-        command: Cmd,
-        asking: bool,
-        lane: Lane,
-        deadline: Instant,
-        is_sent: &Arc<AtomicBool>,
-    ) -> Result<Value, Failure> {
-        let connection = match (&self.transport, lane) {
-            (Transport::Managed { main, .. }, Lane::Main) => main,
-            #[cfg(feature = "overrides")]
-            (Transport::Managed { side, .. }, Lane::Side) => side.get(),
-            (Transport::External(connection), _) => {
-                is_sent.store(true, Ordering::Relaxed);
-                let reply = tokio::time::timeout_at(deadline, connection.send(&command)).await;
-                let reply = reply.map_err(|_| UnavailableReason::DeadlineExceeded)?;
-                return reply.and_then(Value::extract_error).map_err(|it| Failure::logged(&it));
+    /// Starts a command, past the breaker. With `asking`, it is for a slot that this node imports.
+    pub(super) fn start(&self, command: Cmd, asking: bool, lane: Lane) -> PendingReply {
+        match (&self.transport, lane) {
+            (Transport::Managed { main, .. }, Lane::Main) => {
+                PendingReply::Managed(PendingCommand::new(main, command, asking))
             }
-        };
-        let reply = connection.send(command, asking, is_sent);
-        tokio::time::timeout_at(deadline, reply).await.unwrap_or_else(|_| {
-            connection.on_timeout();
-            Err(UnavailableReason::DeadlineExceeded.into())
-        })
+            #[cfg(feature = "overrides")]
+            (Transport::Managed { side, .. }, Lane::Side) => {
+                PendingReply::Managed(PendingCommand::new(side.get(), command, asking))
+            }
+            (Transport::External(connection), _) => {
+                PendingReply::External(connection.send(command))
+            }
+        }
+    }
+}
+
+/// The reply to a command under way.
+pub(super) enum PendingReply {
+    Managed(PendingCommand),
+    External(RedisFuture<'static, Value>),
+}
+
+impl PendingReply {
+    /// Returns `true` if the command was sent, or may have been.
+    pub(super) fn is_sent(&self) -> bool {
+        match self {
+            Self::Managed(command) => command.is_sent(),
+            Self::External(_) => true,
+        }
+    }
+
+    /// Waits for the reply until the deadline. A wait that is cancelled can be resumed.
+    pub(super) async fn wait(&mut self, deadline: Instant) -> Result<Value, Failure> {
+        match self {
+            Self::Managed(command) => {
+                let reply = timeout_at(deadline, command.reply()).await;
+                reply.unwrap_or_else(|_| {
+                    command.on_timeout();
+                    Err(UnavailableReason::DeadlineExceeded.into())
+                })
+            }
+            Self::External(reply) => {
+                let reply = timeout_at(deadline, reply).await;
+                let reply = reply.map_err(|_| UnavailableReason::DeadlineExceeded)?;
+                reply.and_then(Value::extract_error).map_err(|it| Failure::logged(&it))
+            }
+        }
     }
 }
 
 /// A connection of the program's own, shared by calls.
 trait ExternalConnection: Send + Sync {
-    fn send<'a>(&self, command: &'a Cmd) -> RedisFuture<'a, Value>;
+    fn send(&self, command: Cmd) -> RedisFuture<'static, Value>;
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> ExternalConnection for C {
-    fn send<'a>(&self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+    fn send(&self, command: Cmd) -> RedisFuture<'static, Value> {
         let mut connection = self.clone();
-        Box::pin(async move { connection.req_packed_command(command).await })
+        Box::pin(async move { connection.req_packed_command(&command).await })
     }
 }

@@ -5,7 +5,7 @@ use std::{
     mem::MaybeUninit,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -91,6 +91,63 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Lends a stream: the lender can take it back while the borrower still exists.
+pub(super) fn lend<S>(stream: S) -> (Lender<S>, LentStream<S>) {
+    let stream = Arc::new(Mutex::new(Some(stream)));
+    (Lender(Arc::clone(&stream)), LentStream(stream))
+}
+
+pub(super) struct Lender<S>(Arc<Mutex<Option<S>>>);
+
+/// A stream that has ended once it is taken back.
+pub(super) struct LentStream<S>(Arc<Mutex<Option<S>>>);
+
+impl<S> Lender<S> {
+    /// Returns the stream, if nobody has broken it.
+    pub(super) fn reclaim(&self) -> Option<S> {
+        self.0.lock().ok()?.take()
+    }
+}
+
+impl<S: Unpin> LentStream<S> {
+    fn poll<T>(
+        &self,
+        poll: impl FnOnce(Pin<&mut S>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let mut stream = self.0.lock().map_err(|_| ended())?;
+        poll(Pin::new(stream.as_mut().ok_or_else(ended)?))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for LentStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_read(context, buffer))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for LentStream<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(|stream| stream.poll_write(context, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_shutdown(context))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     mem,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU16, Ordering},
+        atomic::{AtomicU16, Ordering},
     },
     time::Duration,
 };
@@ -171,9 +171,8 @@ impl SlotMap {
     async fn fetch_from(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let is_sent = Arc::new(AtomicBool::new(false));
-        let reply =
-            node.send(command, false, Lane::Main, Instant::now() + SLOTS_TIMEOUT, &is_sent).await?;
+        let mut reply = node.start(command, false, Lane::Main);
+        let reply = reply.wait(Instant::now() + SLOTS_TIMEOUT).await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
     }

@@ -1,39 +1,44 @@
-use std::{sync::mpsc::channel, thread};
+use std::{future::poll_fn, sync::Mutex, thread};
 
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     runtime::Builder,
+    task::JoinHandle,
 };
 
 use super::*;
-use crate::redis::stream::MeteredStream;
+use crate::redis::{
+    exchange::Reply as Outcome,
+    stream::{MeteredStream, Traffic},
+};
 
-/// A connection whose commands are batched, and the names of those that its server has read.
+/// A connection, and the names of the commands that its server has read.
 struct Fixture {
-    batcher: Batcher,
+    multiplexer: Multiplexer,
     traffic: Traffic,
     read: Arc<Mutex<Vec<String>>>,
+    driver: JoinHandle<()>,
 }
 
 impl Fixture {
-    async fn connect() -> Arc<Self> {
+    fn connect() -> Arc<Self> {
         let (client, server) = duplex(1 << 16);
         let read = Arc::default();
         tokio::spawn(serve(server, Arc::clone(&read)));
         let traffic = Traffic::default();
         let stream = MeteredStream::new(client, traffic.clone(), usize::MAX);
-        let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let opened = MultiplexedConnection::new_with_config(&info, stream, config).await;
-        let (connection, driver) = opened.unwrap();
-        tokio::spawn(driver);
-        let batcher = Batcher::start(&connection, &traffic).expect("a runtime of several threads");
-        Arc::new(Self { batcher, traffic, read })
+        let (multiplexer, driver) = Multiplexer::new(stream);
+        Arc::new(Self { multiplexer, traffic, read, driver: tokio::spawn(driver) })
     }
 
-    async fn send(&self, command: &str) -> Result<Value, Unanswered> {
-        self.batcher.send(redis::cmd(command), &Arc::default()).await
+    fn start(&self, command: &str) -> Arc<Exchange> {
+        let exchange = Exchange::new(redis::cmd(command), false);
+        self.multiplexer.send(&exchange, false);
+        exchange
+    }
+
+    async fn send(&self, command: &str) -> Outcome {
+        reply_to(&self.start(command)).await
     }
 
     /// Sends the commands from a task each, which are all ready at once on the runtime's only worker.
@@ -62,6 +67,10 @@ impl Fixture {
     }
 }
 
+async fn reply_to(exchange: &Exchange) -> Outcome {
+    poll_fn(|context| exchange.poll_reply(context)).await
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
     Number(i64),
@@ -71,12 +80,13 @@ enum Reply {
 }
 
 impl Reply {
-    fn of(reply: Result<Value, Unanswered>) -> Self {
+    fn of(reply: Outcome) -> Self {
         match reply {
-            Ok(Value::Int(number)) => Self::Number(number),
-            Ok(value) => value.extract_error().map_or(Self::Error, |it| panic!("{it:?}")),
-            Err(Unanswered { unwritten: Some(_), .. }) => Self::Unwritten,
-            Err(Unanswered { unwritten: None, .. }) => Self::Written,
+            Outcome::Received(Ok(Value::Int(number))) => Self::Number(number),
+            Outcome::Received(Ok(value)) => panic!("{value:?}"),
+            Outcome::Received(Err(error)) if error.code().is_some() => Self::Error,
+            Outcome::Received(Err(_)) => Self::Written,
+            Outcome::Unsent => Self::Unwritten,
         }
     }
 }
@@ -107,7 +117,7 @@ async fn serve(mut client: DuplexStream, read: Arc<Mutex<Vec<String>>>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn commands_of_one_moment_go_out_in_few_writes_and_each_gets_its_own_reply() {
-    let fixture = Fixture::connect().await;
+    let fixture = Fixture::connect();
     let names: Vec<_> = (0..200).map(|number| number.to_string()).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let expected: Vec<_> = (0..200).map(Reply::Number).collect();
@@ -118,7 +128,7 @@ async fn commands_of_one_moment_go_out_in_few_writes_and_each_gets_its_own_reply
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_error_is_the_reply_of_its_own_command_only() {
-    let fixture = Fixture::connect().await;
+    let fixture = Fixture::connect();
     let replies = fixture.send_all(&["1", "FAIL", "3", "FAIL", "5"]).await;
     let number = Reply::Number;
     assert_eq!(replies, [number(1), Reply::Error, number(3), Reply::Error, number(5)]);
@@ -127,50 +137,62 @@ async fn an_error_is_the_reply_of_its_own_command_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_command_whose_caller_has_gone_before_it_was_sent_is_not_sent() {
-    let fixture = Fixture::connect().await;
+    let fixture = Fixture::connect();
     let of_task = Arc::clone(&fixture);
     // The only worker runs this task, so that no other task runs up to its first pause.
     let task = tokio::spawn(async move {
-        let (gone, is_sent) = (redis::cmd("GONE"), Arc::default());
-        let mut call = Box::pin(of_task.batcher.send(gone, &is_sent));
-        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        drop(call);
-        of_task.send("1").await.ok().expect("a reply");
-        assert!(!is_sent.load(Ordering::Relaxed));
+        let gone = of_task.start("GONE");
+        gone.abandon();
+        assert_eq!(Reply::of(of_task.send("1").await), Reply::Number(1));
+        assert!(!gone.is_sent());
     });
     task.await.unwrap();
     assert_eq!(fixture.read(), ["1"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_caller_that_goes_after_its_command_was_sent_leaves_the_next_reply_to_its_own_caller() {
+    let fixture = Fixture::connect();
+    let gone = fixture.start("7");
+    while !gone.is_sent() {
+        yield_now().await;
+    }
+    gone.abandon();
+    assert_eq!(Reply::of(fixture.send("1").await), Reply::Number(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_lost_connection_fails_each_command_as_written_or_not() {
-    let fixture = Fixture::connect().await;
-    let replies = fixture.send_all(&["1", "2", "END", "4"]).await;
-    assert_eq!(replies, [Reply::Written; 4]);
+    let fixture = Fixture::connect();
+    let number = Reply::Number;
+    for (exchange, expected) in ["1", "2", "END", "4"].map(|name| fixture.start(name)).iter().zip([
+        number(1),
+        number(2),
+        Reply::Written,
+        Reply::Written,
+    ]) {
+        assert_eq!(Reply::of(reply_to(exchange).await), expected);
+    }
     assert_eq!(fixture.traffic.writes(), 1);
     // The end is known from here on, and the commands come back.
-    let writes = fixture.traffic.writes();
     assert_eq!(fixture.send_all(&["1"; 3]).await, [Reply::Unwritten; 3]);
-    let returned = fixture.send("1").await.err().and_then(|it| it.unwritten).unwrap();
-    assert_eq!(returned.get_packed_command(), redis::cmd("1").get_packed_command());
-    assert_eq!(fixture.traffic.writes(), writes);
+    assert_eq!(fixture.traffic.writes(), 1);
+    let other = Fixture::connect();
+    let exchange = fixture.start("5");
+    assert_eq!(Reply::of(reply_to(&exchange).await), Reply::Unwritten);
+    other.multiplexer.send(&exchange, false);
+    assert_eq!(Reply::of(reply_to(&exchange).await), Reply::Number(5));
 }
 
 #[test]
 fn the_end_of_the_tasks_runtime_fails_commands_of_other_runtimes() {
     let first = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let fixture = first.block_on(Fixture::connect());
+    let fixture = first.block_on(async { Fixture::connect() });
     let other = || Builder::new_current_thread().build().unwrap();
-    let (under_way, of_thread) = (Arc::clone(&fixture), other());
-    let (sender, receiver) = channel();
-    let call = thread::spawn(move || {
-        let is_sent = Arc::<AtomicBool>::default();
-        let call = under_way.batcher.send(redis::cmd("STALL"), &is_sent);
-        sender.send(Arc::clone(&is_sent)).unwrap();
-        Reply::of(of_thread.block_on(call))
-    });
-    let is_sent = receiver.recv().unwrap();
-    while !is_sent.load(Ordering::Relaxed) {
+    let exchange = fixture.start("STALL");
+    let (of_thread, runtime) = (Arc::clone(&exchange), other());
+    let call = thread::spawn(move || Reply::of(runtime.block_on(reply_to(&of_thread))));
+    while !exchange.is_sent() {
         thread::yield_now();
     }
     drop(first);
@@ -179,9 +201,20 @@ fn the_end_of_the_tasks_runtime_fails_commands_of_other_runtimes() {
 }
 
 #[tokio::test]
-async fn one_thread_has_no_task() {
-    let (client, _server) = duplex(1);
-    let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-    let (connection, _driver) = MultiplexedConnection::new(&info, client).await.unwrap();
-    assert!(Batcher::start(&connection, &Traffic::default()).is_none());
+async fn one_thread_has_one_write_for_all_commands_too() {
+    let fixture = Fixture::connect();
+    let exchanges: Vec<_> = ["1", "2", "3"].map(|name| fixture.start(name)).into();
+    for (exchange, number) in exchanges.iter().zip(1..) {
+        assert_eq!(Reply::of(reply_to(exchange).await), Reply::Number(number));
+    }
+    assert_eq!(fixture.traffic.writes(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_ends_when_its_server_does() {
+    let fixture = Fixture::connect();
+    assert_eq!(Reply::of(fixture.send("END").await), Reply::Written);
+    while !fixture.driver.is_finished() {
+        yield_now().await;
+    }
 }

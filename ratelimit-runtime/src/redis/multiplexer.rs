@@ -1,0 +1,316 @@
+//! A connection that calls share: commands go out in batches, replies come back in order.
+//!
+//! One task carries the bytes. With several worker threads, the first command of a moment would be
+//! written before the others are there, and each reply would wake another worker. So the task lets the
+//! ready callers run before it writes, and delivers replies together. With one thread this saves
+//! nothing: the thread runs all tasks that are ready before it writes.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::VecDeque,
+    io, mem,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker, ready},
+};
+
+use redis::{RedisError, RedisResult, Value};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    runtime::{Handle as Runtime, RuntimeFlavor},
+    task::yield_now,
+};
+
+use super::{exchange::Exchange, resp::ReplyReader};
+use crate::sync::Mutex;
+
+/// The most commands of a batch. Redis reads about as many at once, and replies to them at once.
+const MAX_BATCH: usize = 64;
+
+/// The bytes that are read at once; more if a reply is longer.
+const INPUT: usize = 8 << 10;
+
+/// The callers' end of a connection.
+pub(super) struct Multiplexer(Arc<Queue>);
+
+/// The commands that wait to be written.
+#[derive(Default)]
+struct Queue(Mutex<QueueState>);
+
+#[derive(Default)]
+struct QueueState {
+    waiting: VecDeque<Arc<Exchange>>,
+    /// `true` if one of them is written without waiting for others.
+    is_urgent: bool,
+    /// The task, while it waits for commands.
+    task: Option<Waker>,
+    has_ended: bool,
+}
+
+impl Multiplexer {
+    /// Returns the multiplexer of a stream after its handshake, and the future that carries its bytes
+    /// until the connection ends.
+    pub(super) fn new<S>(stream: S) -> (Self, impl Future<Output = ()> + Send)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let queue = Arc::<Queue>::default();
+        let is_shared = Runtime::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+        let driver = MultiplexerTask {
+            stream,
+            queue: Arc::clone(&queue),
+            is_shared,
+            has_yielded: false,
+            batch: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            in_flight: VecDeque::new(),
+            input: vec![0; INPUT],
+            filled: 0,
+            reader: ReplyReader::default(),
+            replies: Vec::new(),
+        };
+        (Self(queue), driver)
+    }
+
+    /// Enqueues the command of an exchange. With `is_alone`, no other caller uses the connection.
+    pub(super) fn send(&self, exchange: &Arc<Exchange>, is_alone: bool) {
+        exchange.enqueue();
+        let mut queue = self.0.0.lock();
+        if queue.has_ended {
+            drop(queue);
+            exchange.complete(Err(closed()));
+            return;
+        }
+        queue.waiting.push_back(Arc::clone(exchange));
+        queue.is_urgent |= is_alone;
+        let task = queue.task.take();
+        drop(queue);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+/// The task of a connection.
+struct MultiplexerTask<S> {
+    stream: S,
+    queue: Arc<Queue>,
+    /// `true` if the runtime has several threads.
+    is_shared: bool,
+    /// `true` if the ready callers have run since there are commands.
+    has_yielded: bool,
+    /// The commands of a batch, while it is made.
+    batch: Vec<Arc<Exchange>>,
+    /// The bytes of a batch.
+    output: Vec<u8>,
+    /// The number of them that are written.
+    written: usize,
+    in_flight: VecDeque<InFlight>,
+    input: Vec<u8>,
+    /// The bytes of `input` that have arrived and are not read.
+    filled: usize,
+    reader: ReplyReader,
+    /// The replies that are read and not delivered.
+    replies: Vec<(Arc<Exchange>, RedisResult<Value>)>,
+}
+
+struct InFlight {
+    exchange: Arc<Exchange>,
+    /// `true` if the reply to `ASKING` comes first.
+    is_asking: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for MultiplexerTask<S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let error = loop {
+            if let Poll::Ready(error) = this.poll_replies(context) {
+                break error;
+            }
+            match this.poll_output(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => break error.into(),
+                Poll::Ready(Ok(())) => {}
+            }
+            if !this.take_batch(context) {
+                return Poll::Pending;
+            }
+        };
+        this.end(&error);
+        Poll::Ready(())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
+    /// Reads and delivers the replies that have arrived, and returns the error that ends the connection.
+    fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<RedisError> {
+        loop {
+            let read = self.poll_input(context);
+            let taken = self.take_replies();
+            self.deliver();
+            match (read, taken) {
+                (_, Err(error)) => return Poll::Ready(error),
+                (Poll::Ready(Err(error)), _) => return Poll::Ready(error.into()),
+                (Poll::Ready(Ok(())), Ok(())) => {}
+                (Poll::Pending, Ok(())) => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Reads bytes behind those that are there.
+    fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.filled == self.input.len() {
+            self.input.resize(2 * self.filled, 0);
+        }
+        let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+        let read = buffer.filled().len();
+        self.filled += read;
+        Poll::Ready(if read == 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
+    }
+
+    /// Takes the replies from the input.
+    fn take_replies(&mut self) -> RedisResult<()> {
+        let mut read = 0;
+        while let Some(frame) = self.reader.next(&self.input[read..self.filled])? {
+            read += frame.length;
+            match self.in_flight.front_mut() {
+                Some(next) if !frame.is_push && next.is_asking => next.is_asking = false,
+                Some(_) if !frame.is_push => {
+                    let exchange = self.in_flight.pop_front().map(|next| next.exchange);
+                    self.replies.extend(exchange.map(|exchange| (exchange, frame.reply)));
+                }
+                // Nobody has asked for it.
+                _ => {}
+            }
+        }
+        if read > 0 {
+            self.input.copy_within(read..self.filled, 0);
+            self.filled -= read;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self) {
+        if self.is_shared && self.replies.len() > 1 {
+            Delivery::schedule(mem::take(&mut self.replies));
+        } else {
+            for (exchange, reply) in self.replies.drain(..) {
+                exchange.complete(reply);
+            }
+        }
+    }
+
+    /// Writes the batch, all of it.
+    fn poll_output(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.output.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        while self.written < self.output.len() {
+            let rest = &self.output[self.written..];
+            let written = ready!(Pin::new(&mut self.stream).poll_write(context, rest))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += written;
+        }
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        self.output.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the next batch from the queue, and returns `true` if there is one now.
+    fn take_batch(&mut self, context: &mut Context<'_>) -> bool {
+        loop {
+            let mut queue = self.queue.0.lock();
+            if queue.waiting.is_empty() {
+                queue.task = Some(context.waker().clone());
+                return false;
+            }
+            let count = queue.waiting.len().min(MAX_BATCH);
+            if self.is_shared && !self.has_yielded && !queue.is_urgent && count < MAX_BATCH {
+                drop(queue);
+                self.has_yielded = true;
+                // The other callers of this moment are ready to run.
+                wake_after_ready_tasks(context.waker());
+                return false;
+            }
+            queue.is_urgent = false;
+            self.batch.extend(queue.waiting.drain(..count));
+            drop(queue);
+            self.has_yielded = false;
+            for exchange in self.batch.drain(..) {
+                let is_asking = exchange.asking;
+                if exchange.write(&mut self.output) {
+                    self.in_flight.push_back(InFlight { exchange, is_asking });
+                }
+            }
+            if !self.output.is_empty() {
+                return true;
+            }
+        }
+    }
+}
+
+impl<S> MultiplexerTask<S> {
+    /// Ends all exchanges.
+    fn end(&mut self, error: &RedisError) {
+        let waiting = {
+            let mut queue = self.queue.0.lock();
+            queue.has_ended = true;
+            mem::take(&mut queue.waiting)
+        };
+        let in_flight = self.in_flight.drain(..).map(|it| it.exchange);
+        for exchange in self.batch.drain(..).chain(in_flight).chain(waiting) {
+            exchange.complete(Err(error.clone()));
+        }
+    }
+}
+
+/// The runtime may end before the connection does.
+impl<S> Drop for MultiplexerTask<S> {
+    fn drop(&mut self) {
+        self.end(&closed());
+    }
+}
+
+fn closed() -> RedisError {
+    io::Error::from(io::ErrorKind::BrokenPipe).into()
+}
+
+/// Wakes once the tasks that are ready have run.
+fn wake_after_ready_tasks(waker: &Waker) {
+    let _ = pin!(yield_now()).poll(&mut Context::from_waker(waker));
+}
+
+/// Replies on their way to the callers.
+///
+/// A task that wakes many tasks may wake a parked worker for each of them. The runtime itself, when
+/// it wakes the tasks that have yielded, does so once. So the replies are delivered there: they are
+/// the waker of something that has yielded.
+struct Delivery(Vec<(Arc<Exchange>, RedisResult<Value>)>);
+
+impl Delivery {
+    fn schedule(replies: Vec<(Arc<Exchange>, RedisResult<Value>)>) {
+        wake_after_ready_tasks(&Waker::from(Arc::new(Self(replies))));
+    }
+}
+
+impl Wake for Delivery {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// Delivers when the waker is consumed, also by the end of a runtime, which wakes nobody.
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        for (exchange, reply) in self.0.drain(..) {
+            exchange.complete(reply);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Replies on the wire.
+
+use std::{io, mem};
+
+use redis::{RedisResult, Value, parse_redis_value};
+
+/// Takes replies from bytes as they arrive.
+pub(super) struct ReplyReader {
+    /// The end of what is known of the first reply.
+    at: usize,
+    /// The values that the first reply still lacks, nested ones included.
+    missing: usize,
+}
+
+impl Default for ReplyReader {
+    fn default() -> Self {
+        Self { at: 0, missing: 1 }
+    }
+}
+
+/// A reply, and the number of its bytes.
+pub(super) struct Frame {
+    pub(super) reply: RedisResult<Value>,
+    pub(super) length: usize,
+    /// `true` if the server sent it without a command.
+    pub(super) is_push: bool,
+}
+
+/// The most numbers in an array that is read without the general parser.
+const MAX_NUMBERS: u8 = 9;
+
+impl ReplyReader {
+    /// Returns the first reply, if all of it is in `bytes`. More bytes may follow those that were there
+    /// at the last call.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no replies.
+    pub(super) fn next(&mut self, bytes: &[u8]) -> RedisResult<Option<Frame>> {
+        if self.at == 0
+            && let Some((numbers, length)) = numbers(bytes)
+        {
+            let reply = Ok(Value::Array(numbers));
+            return Ok(Some(Frame { reply, length, is_push: false }));
+        }
+        let Some(is_complete) = self.scan(bytes) else {
+            // The parser finds what is wrong.
+            parse_redis_value(bytes)?;
+            return Err(io::Error::from(io::ErrorKind::InvalidData).into());
+        };
+        if !is_complete {
+            return Ok(None);
+        }
+        let length = mem::take(self).at;
+        let frame = &bytes[..length];
+        let reply = parse_redis_value(frame).and_then(Value::extract_error);
+        Ok(Some(Frame { reply, length, is_push: frame.first() == Some(&b'>') }))
+    }
+
+    /// Looks for the end of the first reply, and returns `true` if it is there, `None` if the bytes are
+    /// no reply.
+    fn scan(&mut self, bytes: &[u8]) -> Option<bool> {
+        while self.missing > 0 {
+            let rest = bytes.get(self.at..).unwrap_or_default();
+            let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
+                return Some(false);
+            };
+            let (nested, text) = match rest[..end].split_first()? {
+                (b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(', _) | (b'$' | b'*', b"-1") => {
+                    (0, 0)
+                }
+                (b'$' | b'!' | b'=', line) => (0, count(line)?.checked_add(2)?),
+                (b'*' | b'~' | b'>', line) => (count(line)?, 0),
+                (b'%', line) => (count(line)?.checked_mul(2)?, 0),
+                // The reply itself follows the attributes.
+                (b'|', line) => (count(line)?.checked_mul(2)?.checked_add(1)?, 0),
+                _ => return None,
+            };
+            let next = self.at.checked_add(end + 2)?.checked_add(text)?;
+            if next > bytes.len() {
+                return Some(false);
+            }
+            self.at = next;
+            self.missing = (self.missing - 1).checked_add(nested)?;
+        }
+        Some(true)
+    }
+}
+
+/// Returns the number of values or bytes that a line announces.
+fn count(line: &[u8]) -> Option<usize> {
+    std::str::from_utf8(line).ok()?.parse().ok()
+}
+
+/// Reads an array of few numbers, as the scripts reply, and returns its length in bytes. Others are the
+/// general parser's.
+fn numbers(bytes: &[u8]) -> Option<(Vec<Value>, usize)> {
+    let [b'*', count, b'\r', b'\n', rest @ ..] = bytes else { return None };
+    let count = count.wrapping_sub(b'0');
+    if !(1..=MAX_NUMBERS).contains(&count) {
+        return None;
+    }
+    let (mut values, mut rest) = (Vec::with_capacity(count.into()), rest);
+    for _ in 0..count {
+        let (number, after) = number(rest)?;
+        values.push(Value::Int(number));
+        rest = after;
+    }
+    Some((values, bytes.len() - rest.len()))
+}
+
+/// Reads one number of up to 18 digits.
+fn number(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    let (is_negative, mut rest) = match bytes {
+        [b':', b'-', rest @ ..] => (true, rest),
+        [b':', rest @ ..] => (false, rest),
+        _ => return None,
+    };
+    let (mut number, mut digits) = (0_i64, 0);
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        digits += 1;
+        if digits > 18 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+        rest = after;
+    }
+    match rest {
+        [b'\r', b'\n', rest @ ..] if digits > 0 => {
+            Some((if is_negative { -number } else { number }, rest))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Replies of every type, and their values by the client's own parser.
+    const REPLIES: &[&str] = &[
+        "*4\r\n:1\r\n:399\r\n:-12\r\n:1234567890123456\r\n",
+        "*1\r\n:0\r\n",
+        "*0\r\n",
+        "*-1\r\n",
+        "*2\r\n:1\r\n$1\r\na\r\n",
+        "*1\r\n:9223372036854775807\r\n",
+        "*1\r\n:-9223372036854775808\r\n",
+        "*10\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+        "+OK\r\n",
+        ":7\r\n",
+        "$-1\r\n",
+        "$4\r\n\r\n\r\n\r\n",
+        "$0\r\n\r\n",
+        "%1\r\n$1\r\nk\r\n*2\r\n:1\r\n:2\r\n",
+        "~2\r\n+a\r\n+b\r\n",
+        "_\r\n",
+        "#t\r\n",
+        ",1.5\r\n",
+        "=7\r\ntxt:abc\r\n",
+        "*2\r\n*1\r\n*1\r\n:1\r\n*0\r\n",
+    ];
+
+    fn value(text: &str) -> Value {
+        parse_redis_value(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn replies_are_read_as_by_the_general_parser_however_their_bytes_arrive() {
+        let all = REPLIES.concat();
+        for piece in 1..=all.len() {
+            let (mut reader, mut read, mut values) = (ReplyReader::default(), 0, Vec::new());
+            for arrived in (0..all.len()).step_by(piece).map(|at| (at + piece).min(all.len())) {
+                while let Some(frame) = reader.next(&all.as_bytes()[read..arrived]).unwrap() {
+                    read += frame.length;
+                    values.push(frame.reply.unwrap());
+                }
+            }
+            assert_eq!(values, REPLIES.iter().map(|it| value(it)).collect::<Vec<_>>(), "{piece}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_a_reply_and_a_push_is_none() {
+        let text = "-WRONGTYPE other\r\n>2\r\n+invalidate\r\n*0\r\n:1\r\n";
+        let (mut reader, mut rest) = (ReplyReader::default(), text.as_bytes());
+        let mut frames = Vec::new();
+        while let Some(frame) = reader.next(rest).unwrap() {
+            rest = &rest[frame.length..];
+            frames.push(frame);
+        }
+        let [error, push, number] = &frames[..] else { panic!("{} frames", frames.len()) };
+        assert_eq!(error.reply.as_ref().unwrap_err().code(), Some("WRONGTYPE"));
+        assert!(push.is_push && !error.is_push && !number.is_push);
+        assert_eq!(number.reply.as_ref().unwrap(), &Value::Int(1));
+    }
+
+    #[test]
+    fn bytes_of_another_protocol_are_an_error() {
+        for text in ["HTTP/1.1 400\r\n", "*x\r\n", "$99999999999999999999\r\n", "\r\n", "%-2\r\n"] {
+            assert!(ReplyReader::default().next(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
