@@ -93,7 +93,7 @@ async fn a_connection_that_breaks_among_many_calls_counts_none_twice() {
         let server = RedisServer::start();
         let (decisions, lost) = broken(&server, policy).await;
         let limiter = patient(&server.url()).await;
-        let units = WIDE - limiter.peek(&policy, 0_u32).await.unwrap().remaining();
+        let units = WIDE - limiter.peek(&policy, 0_u32).cost(0).await.unwrap().remaining();
         let decided = u32::try_from(decisions.len()).unwrap();
         FaultLine::of("30 resets among 64 calls at once, each counted at most once")
             .with("decided", decided)
