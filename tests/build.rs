@@ -12,13 +12,14 @@ use proc_macro2::{TokenStream, TokenTree};
 mod greeter;
 
 /// The files whose code is compiled on one line as well, under the same name. `ci/fix` reads this list.
-const ON_ONE_LINE: [&str; 7] = [
+const ON_ONE_LINE: [&str; 8] = [
     "attribute/answers.rs",
     "attribute/fallible.rs",
     "attribute/fallible_on_actix.rs",
     "attribute/fallible_on_axum.rs",
     "attribute/framework_handlers.rs",
     "attribute/real_handlers.rs",
+    "attribute/shared_policies.rs",
     "compile/ui/pass/functions.rs",
 ];
 

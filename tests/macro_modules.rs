@@ -23,6 +23,8 @@ mod function;
 mod limit;
 #[path = "../ratelimit-macros/src/prologue.rs"]
 mod prologue;
+#[path = "../ratelimit-macros/src/shared.rs"]
+mod shared;
 #[path = "../ratelimit-macros/src/stacked.rs"]
 mod stacked;
 #[path = "../ratelimit-macros/src/value.rs"]

@@ -33,6 +33,8 @@ pub(crate) struct Args {
     pub(crate) decision: Option<Arg<Expr>>,
     pub(crate) soft: Option<Arg<()>>,
     pub(crate) otherwise: Option<Arg<Expr>>,
+    pub(crate) policy: Option<Arg<Expr>>,
+    pub(crate) request_id: Option<Arg<Expr>>,
     pub(crate) krate: Option<Arg<Path>>,
 }
 
@@ -50,7 +52,7 @@ pub(crate) struct TierArgs {
 }
 
 /// The names of all arguments.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 21] = [
     "period",
     "threshold",
     "tier",
@@ -69,6 +71,8 @@ const NAMES: [&str; 19] = [
     "decision",
     "soft",
     "otherwise",
+    "policy",
+    "request_id",
     "crate",
 ];
 
@@ -76,7 +80,7 @@ const NAMES: [&str; 19] = [
 const TIER_NAMES: [&str; 2] = ["period", "threshold"];
 
 /// The names that other rate limiters use for these arguments.
-const SYNONYMS: [(&str, &[&str]); 11] = [
+const SYNONYMS: [(&str, &[&str]); 12] = [
     (
         "threshold",
         &[
@@ -100,6 +104,7 @@ const SYNONYMS: [(&str, &[&str]); 11] = [
     ("skip", &["unless", "exempt", "exempt_when", "skip_if"]),
     ("limiter", &["store", "backend"]),
     ("max_wait", &["timeout", "max_wait_ms", "wait"]),
+    ("request_id", &["id", "idempotency_key", "dedup", "dedup_key"]),
     ("decision", &["bind", "quota_name", "outcome"]),
     ("otherwise", &["or_else", "fallback", "on_rejected", "on_limit", "or_return"]),
 ];
@@ -147,6 +152,8 @@ impl Args {
             "decision" => assign(&mut self.decision, name, input, errors),
             "soft" => flag(&mut self.soft, name, input, errors),
             "otherwise" => assign(&mut self.otherwise, name, input, errors),
+            "policy" => assign(&mut self.policy, name, input, errors),
+            "request_id" => assign(&mut self.request_id, name, input, errors),
             "crate" => assign(&mut self.krate, name, input, errors),
             unknown => Err(unknown_name(unknown, name.span(), &NAMES)),
         }

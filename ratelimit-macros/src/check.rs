@@ -29,10 +29,14 @@ impl Check<'_> {
     /// Returns the item that declares the callsite.
     pub(crate) fn callsite(self) -> TokenStream {
         let (it, private) = (self.it, self.private());
-        let literal = policy_tokens(self.spec, |value| value.literal(&private));
+        let (literal, checks) = match &self.spec.policy {
+            Some(policy) => (policy.tokens(&private), policy.checks(&private)),
+            None => (policy_tokens(self.spec, |value| value.literal(&private)), None),
+        };
         let declaration = declaration(self.spec, &private);
         quote! {
             fn #it() -> &'static #private::Callsite {
+                #checks
                 static CALLSITE: #private::Callsite = #private::Callsite::new(#it, #literal, #declaration);
                 #private::submit!(&CALLSITE);
                 &CALLSITE
@@ -86,6 +90,11 @@ impl Check<'_> {
             let units = emit(cost);
             quote_spanned!(cost.expr.span()=> #call.cost(#units);)
         });
+        let shared = spec.policy.as_ref().map(|_| quote!(#call.shared();));
+        let request_id = spec.request_id.as_ref().map(|expr| {
+            let id = function.localize(expr);
+            quote_spanned!(expr.span()=> #call.request_id(&(#id));)
+        });
         let max_wait = max_wait.as_ref().map(|max_wait| {
             let time = emit(max_wait);
             quote_spanned!(max_wait.expr.span()=> #call.max_wait(#time);)
@@ -102,7 +111,7 @@ impl Check<'_> {
                 #private::KeyPart::push_to(#private::part(&(#part)).pick(), #call.caller());
             }
         });
-        let settings: TokenStream = [self_type, cost, max_wait, on_store_error]
+        let settings: TokenStream = [self_type, shared, cost, request_id, max_wait, on_store_error]
             .into_iter()
             .flatten()
             .chain(parts)

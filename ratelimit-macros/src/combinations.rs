@@ -19,25 +19,38 @@ const EXCLUSIONS: [(&str, &str, &str); 3] = [
 const NEEDS: [(&str, &str, &str); 1] =
     [("soft", "decision", "the body reads in it whether the limit refused the call")];
 
+/// The arguments of a policy, which one that is named by its path has already.
+const OF_POLICY: [&str; 7] =
+    ["period", "threshold", "tier", "algorithm", "burst", "name", "count_rejected"];
+
+/// Returns the second of two arguments, if both are written.
+pub(crate) fn second<'a>(written: &'a [Ident], one: &str, other: &str) -> Option<&'a Ident> {
+    let mut both = written.iter().filter(|name| *name == one || *name == other);
+    let first = both.next()?;
+    both.find(|name| *name != first)
+}
+
 /// Validates the names of the arguments, in the order in which they are written. The error of an
 /// exclusion is at the second one.
 pub(crate) fn validate(written: &[Ident], errors: &mut Errors) {
-    for (index, second) in written.iter().enumerate() {
-        let exclusion = EXCLUSIONS.iter().find_map(|(one, other, reason)| {
-            let first = match second {
-                second if second == one => other,
-                second if second == other => one,
-                _ => return None,
-            };
-            written[..index].iter().any(|it| it == first).then_some((first, reason))
-        });
-        if let Some((first, reason)) = exclusion {
-            errors.at(second, format!("{reason}; remove `{first}` or `{second}`"));
+    for (one, other, reason) in EXCLUSIONS {
+        if let Some(second) = second(written, one, other) {
+            errors.at(second, format!("{reason}; remove `{one}` or `{other}`"));
         }
-        let need = NEEDS.iter().find(|(name, ..)| second == name);
-        let Some((name, needed, reason)) = need else { continue };
-        if written.iter().all(|it| it != needed) {
-            errors.at(second, format!("`{name}` needs `{needed} = ..`: {reason}"));
+    }
+    for argument in OF_POLICY {
+        if let Some(second) = second(written, "policy", argument) {
+            let message = format!(
+                "`{argument}` is part of a policy, and `policy` names a whole one; write it there, \
+                 or remove `policy`"
+            );
+            errors.at(second, message);
+        }
+    }
+    for (name, needed, reason) in NEEDS {
+        let is_written = |argument: &str| written.iter().any(|it| it == argument);
+        if let Some(argument) = written.iter().find(|it| *it == name && !is_written(needed)) {
+            errors.at(argument, format!("`{name}` needs `{needed} = ..`: {reason}"));
         }
     }
 }

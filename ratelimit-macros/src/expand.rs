@@ -23,8 +23,12 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
         }
     };
     function.validate(&mut errors);
-    stacked::validate(spec.name.as_ref(), item, &mut errors);
     spec.answer.validate_in(&function, &mut errors);
+    if let Some(policy) = &spec.policy {
+        policy.validate_in(&function, &mut errors);
+    } else {
+        stacked::validate(spec.name.as_ref(), item, &mut errors);
+    }
     if let Some(flag) = &spec.fallible {
         function.make_fallible(flag, &spec.krate, &mut errors);
     }

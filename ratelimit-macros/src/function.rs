@@ -148,6 +148,11 @@ impl Function {
         in_signature || in_body
     }
 
+    /// Returns `true` if a type parameter of the function has this name.
+    pub(crate) fn has_type_parameter(&self, name: &Ident) -> bool {
+        self.signature.generics.type_params().any(|parameter| parameter.ident == *name)
+    }
+
     /// Returns the tokens of an argument's expression for the position of the prologue.
     pub(crate) fn localize(&self, expression: impl ToTokens) -> TokenStream {
         match &self.body {

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, Span};
 use ratelimit_core::{
-    Algorithm,
+    Algorithm, PolicyFault,
     rules::{self, Argument, Burst, Draft, Setting, TierDraft},
 };
 use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
@@ -12,6 +12,7 @@ use crate::{
     args::{Arg, Args, TierArgs},
     combinations,
     errors::Errors,
+    shared::SharedPolicy,
     value::{self, Kind, Value},
 };
 
@@ -44,6 +45,8 @@ pub(crate) struct LimitSpec {
     /// The flag, with its span.
     pub(crate) fallible: Option<Ident>,
     pub(crate) answer: Answer,
+    pub(crate) request_id: Option<Expr>,
+    pub(crate) policy: Option<SharedPolicy>,
     pub(crate) krate: Path,
 }
 
@@ -63,7 +66,8 @@ impl LimitSpec {
             let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
             errors.or(value::word("algorithm", &algorithm.value, &words))
         });
-        let spec = Self {
+        let policy = args.policy.and_then(|policy| SharedPolicy::new(&policy.value, errors));
+        let mut spec = Self {
             algorithm: algorithm.unwrap_or(Algorithm::SlidingWindow),
             tiers: validate_tiers(args.period, args.threshold, args.tiers, errors),
             burst: args.burst.map(|burst| parse_units(burst, errors)),
@@ -80,11 +84,14 @@ impl LimitSpec {
             dry_run: args.dry_run.is_some(),
             fallible: args.fallible.map(|flag| flag.name),
             answer,
+            request_id: args.request_id.map(|id| id.value),
+            policy,
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
         };
         spec.apply_rules(errors);
+        spec.apply_rule_of_request_id(&args.written, errors);
         spec
     }
 
@@ -94,8 +101,33 @@ impl LimitSpec {
         tiers.chain(&self.burst).all(|value| value.number.is_some())
     }
 
+    /// Applies the rule that a request id needs a log of admitted calls. A shared policy is checked
+    /// where it is known.
+    fn apply_rule_of_request_id(&mut self, written: &[Ident], errors: &mut Errors) {
+        if self.request_id.is_none() {
+            return;
+        }
+        let second = |other| combinations::second(written, "request_id", other);
+        if let Some(policy) = &mut self.policy {
+            policy.request_id = second("policy").cloned();
+            return;
+        }
+        let violation = rules::request_id_violation(self.algorithm, self.count_rejected.is_some());
+        if let Some(fault) = violation {
+            let is_log = self.algorithm == Algorithm::SlidingWindow;
+            errors.at(second(if is_log { "count_rejected" } else { "algorithm" }), fault);
+        }
+    }
+
     /// Applies the rules that the runtime applies to dynamic values.
     fn apply_rules(&self, errors: &mut Errors) {
+        if self.policy.is_some() {
+            // The numbers of a shared policy are written elsewhere.
+            if let Some(cost) = self.cost.as_ref().filter(|cost| cost.number == Some(0)) {
+                errors.at(&cost.expr, PolicyFault::CostZero);
+            }
+            return;
+        }
         let tier_draft = |tier: &TierSpec| TierDraft {
             period: tier.period.number,
             threshold: tier.threshold.number,

@@ -5,9 +5,10 @@
 
 mod key_part;
 mod output;
+mod shared_policy;
 mod units;
 
-use std::{any::type_name, time::Duration};
+use std::{any::type_name, fmt::Display, time::Duration};
 pub use std::{
     column, file, line, module_path,
     result::Result::{self, Err, Ok},
@@ -18,6 +19,7 @@ pub use inventory::submit;
 pub use self::{
     key_part::{KeyPart, part},
     output::{Output, never},
+    shared_policy::{shared_policy, takes_request_ids},
     units::{Units, number},
 };
 use crate::{
@@ -25,6 +27,7 @@ use crate::{
     callsite::Resolved,
     decision::{Answer, Decision},
     error::RateLimitError,
+    key,
     limiter::{Admission, Call, Limiter, Options},
     overrides::Enforcement,
     policy::Policy,
@@ -67,6 +70,16 @@ impl CallBuilder {
     pub fn cost(&mut self, cost: u32) {
         self.options.cost = cost;
         self.options.is_validated = false;
+    }
+
+    /// Marks the policy as one that is written elsewhere, where no compiler has validated it.
+    pub fn shared(&mut self) {
+        self.options.is_validated = false;
+    }
+
+    /// Sets the id under which this call is charged once.
+    pub fn request_id(&mut self, id: &impl Display) {
+        self.options.id = Some(key::hash_request_id(id));
     }
 
     /// Returns the caller, to which the parts of the key are added.

@@ -18,6 +18,7 @@ mod names;
 mod nesting;
 pub mod on_one_line;
 mod real_handlers;
+mod shared_policies;
 mod sharing;
 mod stacked;
 mod values;

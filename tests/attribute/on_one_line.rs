@@ -52,3 +52,8 @@ pub mod functions {
 mod real_handlers {
     include!(concat!(env!("OUT_DIR"), "/real_handlers.rs"));
 }
+
+/// The functions of `shared_policies.rs`.
+mod shared_policies {
+    include!(concat!(env!("OUT_DIR"), "/shared_policies.rs"));
+}

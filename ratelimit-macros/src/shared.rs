@@ -1,0 +1,85 @@
+//! `policy = PATH`: the whole policy comes from a `const` or `static`.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::{Expr, ExprPath, spanned::Spanned};
+
+use crate::{
+    errors::Errors,
+    function::{Function, spanned},
+    value::ungrouped,
+};
+
+/// The path of a policy that functions share.
+pub(crate) struct SharedPolicy {
+    path: ExprPath,
+    /// The place of errors about a request id, if there is one: the second of the two arguments.
+    pub(crate) request_id: Option<Ident>,
+}
+
+impl SharedPolicy {
+    /// Returns the policy if `expr` is a path that a `static` can name, whatever function it stands on.
+    pub(crate) fn new(expr: &Expr, errors: &mut Errors) -> Option<Self> {
+        let path = match ungrouped(expr) {
+            Expr::Path(path) if !path.path.is_ident("self") => path.clone(),
+            _ => {
+                errors.at(
+                    expr,
+                    "`policy` is the path of a `const` or `static` of type `Policy`, such as \
+                     `limits::LOGIN`; write values of the call as `period` and `threshold`",
+                );
+                return None;
+            }
+        };
+        let is_relative = path.path.segments.first().is_some_and(|it| it.ident == "Self");
+        if is_relative || path.qself.is_some() {
+            errors.at(
+                &path,
+                "a `static` cannot name this type: move the policy to a `const` of the module, \
+                 or write the type without `Self` and generics",
+            );
+            return None;
+        }
+        Some(Self { path, request_id: None })
+    }
+
+    /// Validates the path against the function's own names.
+    pub(crate) fn validate_in(&self, function: &Function, errors: &mut Errors) {
+        let Some(first) = self.path.path.segments.first().map(|segment| &segment.ident) else {
+            return;
+        };
+        if self.path.path.get_ident().is_some_and(|name| function.has_parameter(name)) {
+            errors.at(
+                first,
+                format!(
+                    "`{first}` is a parameter; `policy` is a `const` or `static`: write values of \
+                     the call as `period` and `threshold`"
+                ),
+            );
+        } else if function.has_type_parameter(first) {
+            errors.at(
+                first,
+                format!(
+                    "`{first}` is a type parameter, which a `static` cannot name: move the policy \
+                     to a `const` of the module"
+                ),
+            );
+        }
+    }
+
+    /// Returns the policy in the declaration of a callsite.
+    pub(crate) fn tokens(&self, private: &TokenStream) -> TokenStream {
+        let path = &self.path;
+        let private = spanned(private, path.span());
+        quote_spanned!(path.span()=> #private::shared_policy(&#path))
+    }
+
+    /// Returns the items that check the policy's own properties at compile time.
+    pub(crate) fn checks(&self, private: &TokenStream) -> Option<TokenStream> {
+        let path = &self.path;
+        let at = self.request_id.as_ref()?.span();
+        let private = spanned(private, at);
+        let check = quote_spanned!(at=> #private::takes_request_ids(&#path));
+        Some(quote!(const _: () = #check;))
+    }
+}

@@ -1,0 +1,39 @@
+//! Checks of a policy that an attribute names by its path. They run in constants: the compiler reports a
+//! failure at the argument.
+
+use ratelimit_core::Algorithm;
+
+use crate::policy::Policy;
+
+/// Returns the policy that functions share.
+///
+/// # Panics
+///
+/// If it has no name.
+#[must_use]
+#[track_caller]
+pub const fn shared_policy(policy: &Policy) -> Policy {
+    assert!(
+        !policy.name().is_empty(),
+        "functions share this policy's counts under its name, which must not be empty"
+    );
+    *policy
+}
+
+/// Asserts that calls under the policy can have request ids.
+///
+/// # Panics
+///
+/// If they cannot.
+#[track_caller]
+pub const fn takes_request_ids(policy: &Policy) {
+    assert!(
+        matches!(policy.algorithm(), Algorithm::SlidingWindow),
+        "`request_id` needs a policy of the algorithm `sliding_window`, which remembers each call"
+    );
+    assert!(
+        !policy.counts_rejected(),
+        "`request_id` does not go with a policy under `count_rejected`: an admitted call and a \
+         refused one would have the same name"
+    );
+}

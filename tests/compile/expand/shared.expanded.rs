@@ -1,0 +1,61 @@
+async fn run(job: Job) -> Result<(), AppError> {
+    {
+        fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
+            const _: () = ::ratelimit_runtime::__private::takes_request_ids(
+                &limits::LOGIN,
+            );
+            static CALLSITE: ::ratelimit_runtime::__private::Callsite = ::ratelimit_runtime::__private::Callsite::new(
+                __ratelimit,
+                ::ratelimit_runtime::__private::shared_policy(&limits::LOGIN),
+                ::ratelimit_runtime::__private::Declaration {
+                    file: ::ratelimit_runtime::__private::file!(),
+                    line: ::ratelimit_runtime::__private::line!(),
+                    column: ::ratelimit_runtime::__private::column!(),
+                    module: ::ratelimit_runtime::__private::module_path!(),
+                    dynamic: &[],
+                    cost: "job . pages",
+                    key: &["job . user"],
+                    dry_run: false,
+                },
+            );
+            ::ratelimit_runtime::__private::submit!(& CALLSITE);
+            &CALLSITE
+        }
+        let __ratelimit = {
+            let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
+                __ratelimit(),
+            );
+            __ratelimit.shared();
+            __ratelimit
+                .cost(
+                    ::ratelimit_runtime::__private::Units::units(
+                        ::ratelimit_runtime::__private::number(job.pages).pick(),
+                    ),
+                );
+            __ratelimit.request_id(&(job.id));
+            ::ratelimit_runtime::__private::KeyPart::push_to(
+                ::ratelimit_runtime::__private::part(&(job.user)).pick(),
+                __ratelimit.caller(),
+            );
+            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
+        };
+        match __ratelimit {
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Ok(__ratelimit),
+            ) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Ready(
+                ::ratelimit_runtime::__private::Err(__ratelimit),
+            ) => return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit),
+            ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
+                if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
+                    .await
+                {
+                    return ::ratelimit_runtime::FromRejection::from_rejection(
+                        __ratelimit,
+                    );
+                }
+            }
+        }
+    }
+    { Ok(()) }
+}
