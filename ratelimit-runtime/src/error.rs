@@ -3,6 +3,7 @@
 //! Floor 3: pure, imports `policy` and `request`. Limiter, backends, telemetry and web may import it.
 
 mod connect;
+mod flush;
 mod one_line;
 mod unavailable;
 
@@ -11,6 +12,7 @@ use std::{error::Error, fmt, time::Duration};
 pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
 pub use self::{
     connect::{AlreadyInstalled, ConnectError},
+    flush::FlushError,
     unavailable::{Unavailable, UnavailableReason},
 };
 use crate::{

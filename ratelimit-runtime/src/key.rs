@@ -58,7 +58,7 @@ impl<'a> KeyRef<'a> {
 pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
     algorithm: Algorithm,
-    name: PolicyName,
+    pub(crate) name: PolicyName,
     /// The index in the text at which the caller's parts start.
     caller: usize,
 }
@@ -78,6 +78,12 @@ impl Key {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.text
+    }
+
+    /// Returns the key of further state of the caller, `{<key>}:<suffix>`. The braces put it into the
+    /// slot of this key, which has none itself.
+    pub(crate) fn companion(&self, suffix: &str) -> Vec<u8> {
+        [b"{", self.as_bytes(), b"}:", suffix.as_bytes()].concat()
     }
 
     pub(crate) fn as_key_ref(&self) -> KeyRef<'_> {

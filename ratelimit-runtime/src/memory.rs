@@ -255,12 +255,40 @@ impl MemoryStore {
         report_keys(Usage::default(), removed.total());
     }
 
-    /// Changes the units of a call in its key, as far as they still count.
-    pub(crate) fn settle(&self, key: KeyRef<'_>, settle: Settle) {
-        let lookup = self.hasher.lookup(key);
-        if let Some(entry) = self.shard(&lookup).lock().find_mut(&lookup) {
-            entry.state.settle(settle);
+    /// Changes the units of a call in its key, as far as they still count. Units beyond those that it
+    /// took count from now on.
+    pub(crate) fn settle(&self, key: KeyRef<'_>, mut settle: Settle) {
+        if settle.raised() > 0 && !self.has_state(key, settle) {
+            // The caller's state has expired. The next one starts with what such a call can take.
+            let policy = &settle.policy(key.name);
+            let most = policy.explicit_burst().unwrap_or(settle.tier.threshold());
+            let cost = settle.raised().min(most);
+            let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+            match self.decide(key, request) {
+                Ok(outcome) if outcome.admitted => {
+                    settle.to -= cost;
+                    settle.mark.charged = outcome.mark.charged;
+                }
+                // Another call was faster, and its state takes the rest too; or memory is full.
+                Ok(_) | Err(_) => {}
+            }
         }
+        if settle.from != settle.to {
+            let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
+            let mut table = self.shard(&lookup).lock();
+            let now = self.clock.ordered(counted, &mut table.latest);
+            if let Some(entry) = table.find_mut(&lookup) {
+                entry.settle(now, settle);
+            }
+        }
+    }
+
+    /// Returns `true` if the key has a state, or if the one of the settled charge was reset.
+    fn has_state(&self, key: KeyRef<'_>, settle: Settle) -> bool {
+        let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
+        let mut table = self.shard(&lookup).lock();
+        let now = self.clock.ordered(counted, &mut table.latest);
+        table.find_mut(&lookup).is_some() || now < settle.ends()
     }
 
     fn budget(&self) -> MutexGuard<'_, Budget> {

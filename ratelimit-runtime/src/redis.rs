@@ -26,6 +26,7 @@ mod managed;
 mod multiplexer;
 mod node;
 mod options;
+mod outbox;
 mod resp;
 mod script;
 mod stream;
@@ -36,8 +37,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::deny_cache::{DenyCache, RoundTrip};
-pub(crate) use self::{client::RedisClient, options::RedisOptions, tls::Tls};
+pub(crate) use self::{client::RedisClient, options::RedisOptions, outbox::Content, tls::Tls};
+use self::{
+    deny_cache::{DenyCache, RoundTrip},
+    outbox::Outbox,
+};
 use crate::{
     error::UnavailableReason,
     key::{Key, KeyRef},
@@ -50,6 +54,7 @@ pub(crate) struct RedisBackend {
     #[cfg(feature = "overrides")]
     hashes: hash::Hashes,
     deny_cache: DenyCache,
+    outbox: Outbox,
     /// Decides while Redis cannot, with [`OnStoreError::Local`].
     fallback: MemoryStore,
     deadline: Duration,
@@ -64,6 +69,7 @@ impl RedisBackend {
             #[cfg(feature = "overrides")]
             hashes: hash::Hashes::default(),
             deny_cache: DenyCache::new(deny_cache, deny_cache_ttl),
+            outbox: Outbox::default(),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
             deadline,
             on_store_error,
@@ -133,26 +139,21 @@ impl RedisBackend {
         self.invalidating(key, self.client.reset(key, Instant::now() + self.deadline)).await
     }
 
-    /// Changes the units of a call in the store that decided it. Calls `sent` before anything is
-    /// sent to Redis.
+    /// Changes the units of a call that the fallback decided.
+    pub(crate) fn settle_in_fallback(&self, key: KeyRef<'_>, settle: Settle) {
+        self.fallback.settle(key, settle);
+    }
+
+    /// Changes the units of a call that Redis decided. Calls `sent` before anything is sent.
     pub(crate) async fn settle(
         &self,
         key: &Key,
         settle: Settle,
-        decided_by: DecidedBy,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        match decided_by {
-            DecidedBy::Nobody | DecidedBy::Limiter => Ok(()),
-            DecidedBy::Fallback => {
-                self.fallback.settle(key.as_key_ref(), settle);
-                Ok(())
-            }
-            DecidedBy::Store | DecidedBy::DenyCache => {
-                let deadline = Instant::now() + self.deadline;
-                self.invalidating(key, self.client.settle(key, settle, deadline, sent)).await
-            }
-        }
+        let change = self.client.settle(key, settle, Instant::now() + self.deadline, sent);
+        // More units make no remembered wait too long.
+        if settle.raised() > 0 { change.await } else { self.invalidating(key, change).await }
     }
 
     /// Awaits a reset or settle, and removes the key's refusals from the deny cache before and

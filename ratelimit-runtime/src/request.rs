@@ -2,10 +2,14 @@
 //!
 //! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
+mod id;
+
 use ratelimit_core::Algorithm;
 
+pub(crate) use self::id::next_id;
+
 use crate::{
-    policy::Policy,
+    policy::{Policy, PolicyName, Tier},
     time::{Micros, Timestamp},
 };
 
@@ -33,7 +37,7 @@ pub(crate) enum Op {
 }
 
 /// A change of the units that an admitted call took. A refund settles them to 0.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Settle {
     pub(crate) algorithm: Algorithm,
     /// The units that the call took.
@@ -44,12 +48,59 @@ pub(crate) struct Settle {
     pub(crate) mark: Mark,
     /// Its [`Request::id`].
     pub(crate) id: Option<u64>,
+    /// The number of the settle. A store that has applied it does nothing.
+    pub(crate) number: u64,
+    /// The tier of the decision, and the burst of its policy.
+    pub(crate) tier: Tier,
+    pub(crate) burst: Option<u32>,
+    /// The time from the charge until the full quota is back, without other calls.
+    pub(crate) reset_after: Micros,
 }
 
 impl Settle {
     /// Returns the units that the call no longer takes; 0 if it takes more.
     pub(crate) fn lowered(self) -> u32 {
         self.from.saturating_sub(self.to)
+    }
+
+    /// Returns the units that the call takes beyond those that it took; 0 if it takes fewer.
+    pub(crate) fn raised(self) -> u32 {
+        self.to.saturating_sub(self.from)
+    }
+
+    /// Returns the time before which the charge's state cannot have expired. If it is gone or
+    /// another one before then, the caller was reset.
+    pub(crate) fn ends(self) -> Timestamp {
+        let lasts = match self.algorithm {
+            // Others may have settled: only the call's own tokens are certain to have been missing.
+            Algorithm::TokenBucket => {
+                let bucket = self.tier.bucket(self.burst.unwrap_or(self.tier.threshold()));
+                bucket.until(0, bucket.token.saturating_mul(self.from.into()))
+            }
+            _ => self.reset_after,
+        };
+        self.mark.at + lasts
+    }
+
+    /// Returns the time for which the settle may be repeated: the longest period.
+    pub(crate) fn lasts(self) -> Micros {
+        self.tier.micros().max(self.reset_after)
+    }
+
+    /// Returns a policy of the decision's tier alone. What exceeds a charge that has expired counts
+    /// under it.
+    pub(crate) fn policy(self, name: PolicyName) -> Policy {
+        let Self { algorithm, tier, burst, .. } = self;
+        let policy = Policy::new(name.text(), algorithm, tier.period(), tier.threshold());
+        burst.map_or(policy, |burst| policy.burst(burst))
+    }
+
+    /// Returns the settle of a call under a policy of one tier.
+    #[cfg(test)]
+    pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
+        let (algorithm, tier) = (policy.algorithm(), policy.tiers()[0]);
+        let (burst, reset_after) = (policy.explicit_burst(), policy.longest_period());
+        Self { algorithm, from, to, mark, id: None, number: 0, tier, burst, reset_after }
     }
 }
 

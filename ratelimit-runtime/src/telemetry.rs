@@ -252,6 +252,50 @@ pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, byt
     }
 }
 
+/// A command that could not be sent to Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg(feature = "redis")]
+pub(crate) enum Unsent {
+    /// The settle of a call.
+    Settle,
+}
+
+#[cfg(feature = "redis")]
+impl Unsent {
+    /// Returns the value of the field `command` in events and metrics.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Settle => "settle",
+        }
+    }
+}
+
+/// Counts a command that could not be sent.
+#[cfg(feature = "redis")]
+pub(crate) fn unsent(policy: &'static str, command: Unsent) {
+    #[cfg(feature = "metrics")]
+    metrics::unsent(policy, command.as_str());
+    let _ = (policy, command);
+}
+
+/// Logs how many commands could not be sent since the last time, with the policy and the failure of one.
+#[cfg(feature = "redis")]
+pub(crate) fn tell_unsent(
+    unsent: usize,
+    policy: &'static str,
+    command: Unsent,
+    reason: Option<UnavailableReason>,
+) {
+    tracing::warn!(
+        unsent,
+        policy,
+        command = command.as_str(),
+        reason = reason.map(tracing::field::display),
+        advice = reason.map(UnavailableReason::advice),
+        "rate limit commands could not be sent to Redis, calls stay charged with what they reserved"
+    );
+}
+
 /// Records that a server's circuit breaker opened or closed.
 pub(crate) fn server_is_up(server: &str, is_up: bool) {
     #[cfg(feature = "metrics")]

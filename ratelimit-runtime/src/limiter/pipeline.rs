@@ -271,7 +271,7 @@ impl<'a> Call<'a> {
     fn decision(self, effective: &Effective<'_>, outcome: Outcome) -> Decision {
         let request = self.request(effective);
         if request.op == Op::Take && outcome.decided_by.counts() {
-            Decision::counted(self.caller, request, outcome)
+            Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
         } else {
             Decision::new(effective.policy(), outcome)
         }

@@ -11,7 +11,7 @@ use crate::{
     algorithms::{Detail, State, Straight},
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{Op, Outcome, Request},
+    request::{Op, Outcome, Request, Settle},
     time::Timestamp,
 };
 
@@ -99,6 +99,12 @@ impl Entry {
             self.expires = self.expires.max(now + outcome.lasts);
         }
         outcome
+    }
+
+    /// Changes the units of a call, as far as they still count.
+    pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
+        let lasts = self.state.settle(now, settle);
+        self.expires = self.expires.max(now + lasts);
     }
 
     /// Returns the memory of the key.

@@ -15,7 +15,7 @@ use super::{
     connector::Connector,
     failure::{Failure, message},
     node::{Lane, Node},
-    script::{Attempt, ScriptCall},
+    script::{Attempt, ScriptCall, SettleCall},
     target::{Kind, Target},
     tls::Tls,
 };
@@ -114,7 +114,9 @@ impl RedisClient {
     ) -> Result<Outcome, UnavailableReason> {
         let call = ScriptCall::decision(key, request);
         let sent = Instant::now();
-        let reply = self.run_script(key, &call, deadline, || {}).await;
+        let options = SendOptions { is_idempotent: call.is_idempotent(), lane: Lane::Main };
+        let command = |attempt| call.command(attempt);
+        let reply = self.send(key.as_bytes(), deadline, options, command).await;
         if !matches!(reply, Err(Failure::BreakerOpen(_))) {
             telemetry::store_answered(&reply, sent);
         }
@@ -129,26 +131,15 @@ impl RedisClient {
         deadline: Instant,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        self.run_script(key, &ScriptCall::settle(key, settle), deadline, sent).await?;
-        Ok(())
-    }
-
-    async fn run_script(
-        &self,
-        key: &Key,
-        call: &ScriptCall<'_>,
-        deadline: Instant,
-        sent: impl FnOnce(),
-    ) -> Result<Value, Failure> {
-        let mut sent = Some(sent);
+        let (call, mut sent) = (SettleCall::new(key, settle), Some(sent));
         let command = |attempt| {
             if let Some(sent) = sent.take() {
                 sent();
             }
             call.command(attempt)
         };
-        let options = SendOptions { is_idempotent: call.is_idempotent(), lane: Lane::Main };
-        self.send(key.as_bytes(), deadline, options, command).await
+        self.send(key.as_bytes(), deadline, IDEMPOTENT, command).await?;
+        Ok(())
     }
 
     /// Deletes the key.

@@ -4,18 +4,24 @@
 
 mod options;
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 pub(crate) use self::options::RedisOptions;
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
-    request::{DecidedBy, OnStoreError, Outcome, Request, Settle},
+    request::{OnStoreError, Outcome, Request, Settle},
 };
 
 pub(crate) struct RedisBackend(Infallible);
 
 pub(crate) struct RedisClient(Infallible);
+
+/// The change that a command makes.
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    Settle(Settle),
+}
 
 /// The certificates of a limiter: none.
 #[derive(Clone, Debug, Default)]
@@ -64,13 +70,25 @@ impl RedisBackend {
         match self.0 {}
     }
 
+    pub(crate) fn settle_in_fallback(&self, _: KeyRef<'_>, _: Settle) {
+        match self.0 {}
+    }
+
     pub(crate) async fn settle(
         &self,
         _: &Key,
         _: Settle,
-        _: DecidedBy,
         _: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
+        match self.0 {}
+    }
+
+    pub(crate) fn post(self: &Arc<Self>, _: Key, content: Content) {
+        let Content::Settle(_) = content;
+        match self.0 {}
+    }
+
+    pub(crate) async fn flush(&self) -> usize {
         match self.0 {}
     }
 

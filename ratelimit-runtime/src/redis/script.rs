@@ -1,19 +1,16 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::atomic::{AtomicU64, Ordering},
-};
+mod settle;
 
-use once_cell::sync::Lazy;
 use ratelimit_core::Algorithm;
 use redis::{Cmd, Value};
 
+pub(super) use self::settle::SettleCall;
 use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, Tier},
-    request::{Charged, DecidedBy, Mark, Op, Outcome, Request, Settle},
+    request::{Charged, DecidedBy, Mark, Op, Outcome, Request, next_id},
     time::{Micros, Timestamp},
 };
 
@@ -30,22 +27,22 @@ struct Script {
 static SCRIPTS: [Script; Algorithm::ALL.len()] = [
     Script {
         source: include_str!("../algorithms/sliding_window.lua"),
-        sha1: "d492c4f73ba490f136149dd23802d99eaa7cdacf",
+        sha1: "112d77ad6f4ad9adbb123e82a067d6804406f556",
         push_tier: push_window,
     },
     Script {
         source: include_str!("../algorithms/sliding_counter.lua"),
-        sha1: "19ad2adb8a7351cec4dfab548ef46deba0847f8c",
+        sha1: "12a25af113e33d1b5cdfaec618a8a85867bca125",
         push_tier: push_ticking_window,
     },
     Script {
         source: include_str!("../algorithms/fixed_window.lua"),
-        sha1: "ff1c0182630cffd4c22347c4c175ab1287af606c",
+        sha1: "6f9e6da27578cefbb6f845a6e51b27ddbea56880",
         push_tier: push_window,
     },
     Script {
         source: include_str!("../algorithms/token_bucket.lua"),
-        sha1: "a540d1b301cf110f5fc38342e8cb0c3378ee5b63",
+        sha1: "cdd1f4769c83f72b26bc15a20dc4bb07fb5639e6",
         push_tier: push_bucket,
     },
 ];
@@ -61,6 +58,13 @@ fn push_ticking_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
 fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
     let bucket = policy.bucket(*tier);
     command.arg(bucket.token).arg(bucket.refill).arg(bucket.full);
+}
+
+impl Script {
+    /// Returns the command of an attempt, and its argument that names the script.
+    fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
+        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
+    }
 }
 
 /// In microseconds.
@@ -110,21 +114,17 @@ pub(super) struct ScriptCall<'a> {
     script: &'static Script,
     key: &'a Key,
     algorithm: Algorithm,
-    /// The request to decide; none for a settle, which needs no tier.
-    request: Option<Request<'a>>,
+    request: Request<'a>,
     op: ScriptOp,
-    /// The units that the call takes, or, for a settle, that it no longer takes.
-    cost: u32,
     mode: Mode,
-    /// The mark of the units, which names the members that a log records or removes. `at` is 0
-    /// except for a settle.
-    mark: Mark,
+    /// The units of the call, which name the members that a log records.
+    charged: Charged,
 }
 
 impl<'a> ScriptCall<'a> {
     /// Checks a request.
     pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
-        let Request { policy, op, cost, id, .. } = request;
+        let Request { policy, op, id, .. } = request;
         let algorithm = policy.algorithm();
         let op = match op {
             Op::Peek => ScriptOp::Peek,
@@ -142,17 +142,7 @@ impl<'a> ScriptCall<'a> {
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
         let script = &SCRIPTS[algorithm as usize];
-        let (mark, request) = (Mark { charged, ..Mark::NONE }, Some(request));
-        Self { script, key, algorithm, request, op, cost, mode, mark }
-    }
-
-    /// Changes what was taken.
-    pub(super) fn settle(key: &'a Key, settle: Settle) -> Self {
-        let Settle { algorithm, mark, id, .. } = settle;
-        let script = &SCRIPTS[algorithm as usize];
-        let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
-        let (op, cost) = (ScriptOp::Settle, settle.lowered());
-        Self { script, key, algorithm, request: None, op, cost, mode, mark }
+        Self { script, key, algorithm, request, op, mode, charged }
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.
@@ -162,32 +152,31 @@ impl<'a> ScriptCall<'a> {
 
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
-        let Self { script, key, request, op, cost, mode, mark, .. } = *self;
+        let Self { script, key, request, op, mode, charged, .. } = *self;
+        let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
-        let (name, text) =
-            if attempt.send_source { ("EVAL", script.source) } else { ("EVALSHA", script.sha1) };
+        let (name, text) = script.command(attempt);
         // Allocated once: a number has at most 20 digits.
-        let deciding = request.map(|request| request.policy);
-        let kept = request.filter(|it| !std::ptr::eq(it.policy, it.written)).map(|it| it.written);
-        let tiers = |policy: Option<&'a Policy>| policy.map_or(&[][..], Policy::tiers);
-        let count = tiers(deciding).len();
-        let (numbers, key) = (6 + 3 * (count + tiers(kept).len()), key.as_bytes());
+        let kept = (!std::ptr::eq(policy, written)).then_some(written);
+        let count = policy.tiers().len();
+        let kept_count = kept.map_or(0, |kept| kept.tiers().len());
+        let (numbers, key) = (6 + 3 * (count + kept_count), key.as_bytes());
         let bytes = name.len() + text.len() + 1 + key.len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
         command.arg(name).arg(text).arg(1).arg(key);
         command.arg(op as u8);
-        if let Some(policy) = deciding.filter(|_| mode == Mode::Straight) {
+        if mode == Mode::Straight {
             let keep = policy.longest_period().get() / MILLISECOND;
             let capacity = keep << 17 | u64::from(policy.largest_threshold());
             command.arg(-capacity.cast_signed()).arg(mode as u8);
-            command.arg(mark.charged.number()).arg(keep + 999);
+            command.arg(charged.number()).arg(keep + 999);
         } else {
             command.arg(cost).arg(mode as u8);
-            command.arg(mark.charged.number()).arg(mark.at.get());
+            command.arg(charged.number()).arg(0);
         }
         command.arg(count);
-        for policy in deciding.into_iter().chain(kept) {
+        for policy in [policy].into_iter().chain(kept) {
             for tier in policy.tiers() {
                 (script.push_tier)(&mut command, policy, tier);
             }
@@ -202,7 +191,7 @@ impl<'a> ScriptCall<'a> {
             let ([admitted, tier, remaining, wait, reset, more, at], birth) =
                 self.numbers(reply.as_sequence()?)?;
             let tier = u8::try_from(tier).ok()?;
-            self.request?.policy.tiers().get(usize::from(tier))?;
+            self.request.policy.tiers().get(usize::from(tier))?;
             Some(Outcome {
                 admitted: admitted == 1,
                 tier,
@@ -215,7 +204,7 @@ impl<'a> ScriptCall<'a> {
                     at: Timestamp::new(at.try_into().ok()?),
                     // A log's units are marked by their id, those of other states by its birth.
                     charged: match birth {
-                        [] => self.mark.charged,
+                        [] => self.charged,
                         [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
                         _ => return None,
                     },
@@ -247,7 +236,7 @@ impl<'a> ScriptCall<'a> {
         let (admitted, others) = reply.split_first()?;
         let numbers = match (int(admitted)?, others) {
             (1, [remaining, wait, at, index @ ..]) => {
-                let longest = self.request?.policy.longest_period().get();
+                let longest = self.request.policy.longest_period().get();
                 let (remaining, wait) = (int(remaining)?, int(wait)?);
                 [1, tier(index)?, remaining, wait, longest.cast_signed(), 0, int(at)?]
             }
@@ -260,40 +249,10 @@ impl<'a> ScriptCall<'a> {
     }
 }
 
-/// Returns a new id for a log, which no other call of this or another process has.
-fn next_id() -> u64 {
-    static SEED: Lazy<RandomState> = Lazy::new(RandomState::new);
-    static CALLS: AtomicU64 = AtomicU64::new(0);
-    id(&SEED, std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Forked processes share the seed and the count, but not the process id.
-fn id(seed: &RandomState, process: u32, call: u64) -> u64 {
-    // 52 bits: exact as a double in the script, and so are the numbers that follow.
-    seed.hash_one((process, call)) >> 12
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
     use crate::key::KeyRef;
-
-    #[test]
-    fn ids_are_exact_in_a_double_and_do_not_repeat() {
-        let ids: HashSet<u64> = (0..100_000).map(|_| next_id()).collect();
-        assert_eq!(ids.len(), 100_000);
-        assert!(ids.iter().all(|id| *id < 1 << 52));
-    }
-
-    #[test]
-    fn processes_that_share_a_seed_do_not_share_ids() {
-        let seed = RandomState::new();
-        let of = |process| (0..10_000).map(|call| id(&seed, process, call)).collect();
-        let (parent, child): (HashSet<u64>, HashSet<u64>) = (of(7), of(8));
-        assert!(parent.is_disjoint(&child));
-    }
 
     /// A digest changes only with its script, and deliberately: during a deploy, processes of both
     /// versions load a script of their own.

@@ -116,6 +116,19 @@ pub(super) fn memory_full(policy: &'static str) {
     metrics::counter!("ratelimit_memory_full_total", "policy" => policy).increment(1);
 }
 
+#[cfg(feature = "redis")]
+pub(super) fn unsent(policy: &'static str, command: &'static str) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_counter!(
+            "ratelimit_unsent_total",
+            "Settles of calls that could not be sent to Redis"
+        );
+    });
+    metrics::counter!("ratelimit_unsent_total", "policy" => policy, "command" => command)
+        .increment(1);
+}
+
 pub(super) fn server_is_up(server: &str, is_up: bool) {
     static DESCRIBED: Once = Once::new();
     DESCRIBED.call_once(|| {
