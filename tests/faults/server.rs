@@ -10,7 +10,7 @@ use harness::{
     DEADLINE, FaultLine, Load, NOTICED, Outcome, RedisServer, limiter_on, outage, unavailable,
     until, until_decided, wait_for,
 };
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, UnavailableReason};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
@@ -178,17 +178,38 @@ async fn eviction_makes_room_and_drops_callers() {
 }
 
 #[tokio::test]
-async fn a_full_memory_is_reported_and_passes_under_a_sliding_window_too() {
-    let server = RedisServer::start();
-    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-    limiter.check(&POLICY, "alice").await.unwrap();
-    let () = server.command("CONFIG SET maxmemory 1");
-    let full = limiter.check(&POLICY, "bob").await;
-    assert_eq!(unavailable(full), UnavailableReason::RefusesWrites);
-    assert_eq!(server.command::<u32>("EXISTS ratelimit:sliding_window:p/bob"), 0);
-    let () = server.command("CONFIG SET maxmemory 0");
-    until_decided(&limiter).await;
-    assert_eq!(limiter.check(&POLICY, "alice").await.unwrap().remaining(), 1);
+async fn under_each_algorithm_a_full_memory_is_reported_gets_the_chosen_answer_and_passes() {
+    for policy in [
+        POLICY,
+        Policy::sliding_counter("p", MINUTE, 3),
+        Policy::fixed_window("p", MINUTE, 3),
+        Policy::token_bucket("p", MINUTE, 3),
+    ] {
+        let server = RedisServer::start();
+        let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+        limiter.check(&policy, "alice").await.unwrap();
+        let () = server.command("CONFIG SET maxmemory 1");
+        let full = limiter.check(&policy, "bob").await;
+        assert_eq!(unavailable(full), UnavailableReason::RefusesWrites, "{policy:?}");
+        // Passes uncounted.
+        for _ in 0..4 {
+            limiter.check(&policy, "bob").on_store_error(OnStoreError::Allow).await.unwrap();
+        }
+        // Counted by this process alone.
+        for remaining in [2, 1, 0] {
+            let local = limiter.check(&policy, "bob").on_store_error(OnStoreError::Local).await;
+            assert_eq!(local.unwrap().remaining(), remaining, "{policy:?}");
+        }
+        let refused = limiter.check(&policy, "bob").on_store_error(OnStoreError::Local).await;
+        assert!(matches!(refused, Err(RateLimitError::Exceeded(_))), "{refused:?}");
+        let algorithm = policy.algorithm().as_str();
+        assert_eq!(server.command::<u32>(&format!("EXISTS ratelimit:{algorithm}:p/bob")), 0);
+
+        let () = server.command("CONFIG SET maxmemory 0");
+        until_decided(&limiter).await;
+        assert_eq!(limiter.check(&policy, "alice").await.unwrap().remaining(), 1);
+        assert_eq!(limiter.check(&policy, "bob").await.unwrap().remaining(), 2);
+    }
 }
 
 #[tokio::test]

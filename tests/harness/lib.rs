@@ -12,6 +12,7 @@ mod cluster;
 mod commands;
 mod fault_report;
 mod history;
+mod lateness;
 mod load;
 pub mod model;
 mod outage;
@@ -40,6 +41,7 @@ pub use self::{
     commands::{EXAMPLES, ROOT, Running, cargo, example},
     fault_report::{FaultLine, Watch},
     history::{Call, History, Log, Outcome, Promise},
+    lateness::Lateness,
     load::{Load, wall_clock},
     outage::outage,
     own_process::ran_in_own_process,
