@@ -72,10 +72,9 @@ mod time;
 pub mod web;
 
 pub use caller::{Caller, IntoCaller};
-pub use decision::{Decision, Meter};
+pub use decision::Decision;
 pub use error::{
-    AlreadyInstalled, ConnectError, Exceeded, FlushError, RateLimitError, Unavailable,
-    UnavailableReason,
+    AlreadyInstalled, Busy, ConnectError, Exceeded, RateLimitError, Unavailable, UnavailableReason,
 };
 pub use limiter::{
     Check, CheckFuture, Limiter, LimiterBuilder, ServerStatus, URL_VARIABLE, install, limiter,

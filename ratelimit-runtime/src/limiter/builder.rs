@@ -1,10 +1,6 @@
 //! The builder of limiters: settings, and the store that a URL names.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::{
     Inner, Limiter, Notices,
@@ -12,7 +8,6 @@ use super::{
     environment,
 };
 use crate::{
-    decision::{LimiterId, Settler},
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
     overrides::Overrides,
@@ -344,17 +339,15 @@ impl LimiterBuilder {
             Some(redis) => Overrides::on_redis(Arc::clone(redis), backend.prefix()),
             _ => Overrides::none(),
         };
-        let inner = Arc::new(Inner {
-            id: LimiterId::next(),
-            backend,
-            overrides,
-            notices: Notices::default(),
-            secret: self.secret,
-            is_instrumented: self.is_instrumented,
-        });
-        let settler: Weak<dyn Settler> = Arc::<Inner>::downgrade(&inner);
-        inner.id.register(settler);
-        Limiter { inner }
+        Limiter {
+            inner: Arc::new(Inner {
+                backend,
+                overrides,
+                notices: Notices::default(),
+                secret: self.secret,
+                is_instrumented: self.is_instrumented,
+            }),
+        }
     }
 }
 
