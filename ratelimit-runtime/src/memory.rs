@@ -105,10 +105,7 @@ impl MemoryStore {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        match table.find_mut(&lookup) {
-            Some(entry) => entry.take_one(now, policy),
-            None => Straight::Skipped,
-        }
+        table.take_one(&lookup, now, policy)
     }
 
     /// Decides a call.

@@ -314,7 +314,13 @@ impl Policy {
 
     /// Returns the rate and size of this tier as a token bucket.
     pub(crate) fn bucket(&self, tier: Tier) -> BucketRate {
-        tier.bucket(self.burst.unwrap_or(tier.threshold()))
+        tier.bucket(self.bucket_size(tier))
+    }
+
+    /// Returns the tokens of a full bucket of this tier.
+    #[inline]
+    pub(crate) fn bucket_size(&self, tier: Tier) -> u32 {
+        self.burst.unwrap_or(tier.threshold())
     }
 }
 

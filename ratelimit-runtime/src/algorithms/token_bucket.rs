@@ -64,6 +64,19 @@ impl PackedLevel {
         Timestamp::new(self.written.get() & LOW_56)
     }
 
+    /// Returns the content and the time of the last write, if the bucket has this rate and size.
+    #[inline]
+    fn read(&self, bucket: BucketRate, burst: u32) -> Option<(u64, Timestamp)> {
+        let own = Self::new(bucket.token, 0, burst);
+        // The shares of an equal burst cancel out.
+        let parts = self.parts.get() ^ own.parts.get();
+        let written = self.written.get() ^ own.written.get();
+        let is_own = self.token == own.token
+            && u64::from(self.refill.get()) == bucket.refill
+            && (parts | written) <= LOW_56;
+        is_own.then_some((parts, Timestamp::new(written)))
+    }
+
     #[inline]
     fn set(&mut self, parts: u64, written: Timestamp) {
         self.parts = Word::new(self.parts.get() & !LOW_56 | parts.min(LOW_56));
@@ -89,16 +102,16 @@ impl OneTier<Level> {
         tier: &Tier,
     ) -> Straight<D> {
         let bucket = policy.bucket(*tier);
-        let written = self.packed.written();
-        let is_own = self.packed.rate() == bucket;
-        if !is_own || written > now {
+        let Some((parts, written)) = self.packed.read(bucket, policy.bucket_size(*tier)) else {
+            return Straight::Skipped;
+        };
+        if written > now {
             return Straight::Skipped;
         }
-        let parts = self.packed.parts();
         let parts = bucket.refilled(parts, now - written);
         let Some(left) = parts.checked_sub(bucket.token) else {
-            let [wait, reset] = [bucket.token, bucket.full].map(|it| bucket.until(parts, it));
-            return Straight::Refused { wait, reset };
+            let wait = bucket.until(parts, bucket.token);
+            return Straight::Refused { wait, reset: bucket.until(parts, bucket.full) };
         };
         if parts == bucket.full {
             self.generation = self.generation.renewed(now);

@@ -149,6 +149,28 @@ impl ShardTable {
         Some(&mut self.entries[at])
     }
 
+    /// Takes one unit of a key, or refuses it: see [`State::take_one`]. A key that is not there is
+    /// skipped.
+    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
+    #[inline(always)]
+    pub(super) fn take_one<D: Detail>(
+        &mut self,
+        lookup: &Lookup<'_>,
+        now: Timestamp,
+        policy: &Policy,
+    ) -> Straight<D> {
+        let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
+        for slot in self.index.iter_hash(wanted.hash()) {
+            if slot.hash == wanted.hash
+                && let Some(entry) = self.entries.get_mut(slot.at as usize)
+                && entry.is(lookup)
+            {
+                return entry.take_one(now, policy);
+            }
+        }
+        Straight::Skipped
+    }
+
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
