@@ -21,9 +21,9 @@ fn cases() -> [(Contender<'static>, u64); 12] {
         (("sliding_counter", annotated!(counter)), 714),
         (("fixed_window 3, refused", annotated!(fixed_3)), 703),
         (("fixed_window", annotated!(fixed)), 644),
-        (("token_bucket 3, refused", annotated!(bucket_3)), 769),
-        (("token_bucket", annotated!(bucket)), 694),
-        (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 867),
+        (("token_bucket 3, refused", annotated!(bucket_3)), 745),
+        (("token_bucket", annotated!(bucket)), 691),
+        (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 839),
         (("token_bucket by hand", by_hand(limiter(), 0)), 1_007),
     ]
 }
