@@ -110,6 +110,14 @@ pub enum PolicyFault {
     },
     /// A request id is given together with `count_rejected`.
     RequestIdWithCountRejected,
+    /// A call is settled above its cost in a sliding window that keeps an entry for each unit.
+    #[non_exhaustive]
+    SettleAboveCost {
+        /// The cost, in units.
+        cost: u64,
+        /// The units that the call is settled at.
+        actual: u64,
+    },
 }
 
 impl PolicyFault {
@@ -213,6 +221,11 @@ impl fmt::Display for PolicyFault {
                      `{algorithm}` does not"
                 )
             }
+            Self::SettleAboveCost { cost, actual } => write!(
+                f,
+                "a call of cost {cost} cannot be settled at {actual}: this `sliding_window` keeps an \
+                 entry for each unit; `.weighted()` keeps one for each call"
+            ),
             Self::RequestIdWithCountRejected => f.write_str(
                 "a request id does not go with `count_rejected`: an admitted call and a refused \
                  one would have the same name",

@@ -311,6 +311,14 @@ pub fn request_id_violation(algorithm: Algorithm, count_rejected: bool) -> Optio
     }
 }
 
+/// Returns the rule that a settle breaks. A log of single units takes no more of them later.
+#[must_use]
+pub fn settle_violation(algorithm: Algorithm, cost: u32, actual: u32) -> Option<PolicyFault> {
+    let is_above = algorithm == Algorithm::SlidingWindow && actual > cost;
+    let (cost, actual) = (cost.into(), actual.into());
+    is_above.then_some(PolicyFault::SettleAboveCost { cost, actual })
+}
+
 /// Returns the greatest common divisor of two numbers.
 #[must_use]
 pub const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

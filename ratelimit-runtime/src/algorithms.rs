@@ -165,16 +165,20 @@ impl State {
         }
     }
 
-    /// Changes the units of a call, as far as they still count.
-    pub(crate) fn settle(&mut self, settle: Settle) {
+    /// Changes the units of a call, as far as they still count. Returns the time for which the state
+    /// then counts, if that is longer than before.
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         match self {
-            Self::SlidingWindow(log) => log.settle(settle),
-            Self::SlidingCounter(one) => one.settle(settle),
-            Self::FixedWindow(one) => one.settle(settle),
-            Self::TokenBucket(one) => one.settle(settle),
-            Self::SlidingCounters(many) => many.settle(settle),
-            Self::FixedWindows(many) => many.settle(settle),
-            Self::TokenBuckets(many) => many.settle(settle),
+            Self::SlidingWindow(log) => {
+                log.settle(settle);
+                Micros::ZERO
+            }
+            Self::SlidingCounter(one) => one.settle(now, settle),
+            Self::FixedWindow(one) => one.settle(now, settle),
+            Self::TokenBucket(one) => one.settle(now, settle),
+            Self::SlidingCounters(many) => many.settle(now, settle),
+            Self::FixedWindows(many) => many.settle(now, settle),
+            Self::TokenBuckets(many) => many.settle(now, settle),
         }
     }
 }

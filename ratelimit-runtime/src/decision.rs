@@ -1,24 +1,24 @@
-//! Decisions: an admitted call's numbers with names and units, and the receipt for a refund.
+//! Decisions: an admitted call's numbers with names and units, and the receipt for a settle.
 //!
 //! Floor 3: pure, imports plain data below it. `limiter`, `observe` and `web` import it.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+mod limiters;
+mod meter;
+mod receipt;
+
+use std::{fmt, time::Duration};
+
+pub use self::meter::Meter;
+pub(crate) use self::{
+    limiters::{LimiterId, Settler},
+    receipt::{Receipt, SettleGuard},
 };
-
-use ratelimit_core::Algorithm;
-
 use crate::{
     caller::Caller,
     error::RateLimitError,
     key::KeyRef,
-    policy::{Policy, PolicyName},
-    request::{DecidedBy, Mark, Op, Outcome, Request, Settle},
+    policy::{Policy, PolicyName, Tier},
+    request::{Op, Outcome, Request, Settle},
     time::Micros,
 };
 
@@ -29,8 +29,11 @@ pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
 ///
 /// With several tiers its numbers are those of the tier with the fewest units left.
 ///
-/// [`Limiter::refund`](crate::Limiter::refund) accepts it and refunds the call, once for all of its
-/// clones.
+/// The units that the call really took may be known only when it is over. [`settle`](Self::settle)
+/// tells them without waiting, and so does a [`meter`](Self::meter).
+/// [`Limiter::settle`](crate::Limiter::settle) waits for the store, and
+/// [`Limiter::refund`](crate::Limiter::refund) settles at 0. A call is settled once, for all clones of
+/// its decision; the first number counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,70 +60,6 @@ pub struct Decision {
     remaining: u32,
     is_dry_run: bool,
     receipt: Option<Receipt>,
-    permit: Option<Arc<dyn Permit>>,
-}
-
-/// The receipt of an admitted call, by which it is refunded.
-#[derive(Clone)]
-pub(crate) struct Receipt {
-    caller: Caller,
-    algorithm: Algorithm,
-    cost: u32,
-    id: Option<u64>,
-    mark: Mark,
-    pub(crate) decided_by: DecidedBy,
-    refunded: SharedFlag,
-}
-
-/// The permit of a call in flight. It is free once the last clone of the decision is dropped.
-pub(crate) trait Permit: Send + Sync {
-    /// Returns `true` while the store counts the call as one in flight.
-    fn is_held(&self) -> bool;
-}
-
-/// A flag that all clones share. The first clone allocates it: most decisions have none.
-#[derive(Default)]
-struct SharedFlag(OnceLock<Arc<AtomicBool>>);
-
-/// The right to refund a call. One task has it at a time.
-pub(crate) struct RefundGuard<'a> {
-    refunded: &'a AtomicBool,
-    /// `true` if another task may refund the call after this one.
-    pub(crate) release: bool,
-}
-
-impl SharedFlag {
-    fn get(&self) -> &Arc<AtomicBool> {
-        self.0.get_or_init(Arc::default)
-    }
-}
-
-impl Clone for SharedFlag {
-    fn clone(&self) -> Self {
-        Self(OnceLock::from(Arc::clone(self.get())))
-    }
-}
-
-impl Receipt {
-    pub(crate) fn settle(&self, to: u32) -> Settle {
-        let Self { algorithm, cost, mark, id, .. } = *self;
-        Settle { algorithm, from: cost, to, mark, id }
-    }
-
-    /// Claims the refund, unless it is done or under way.
-    pub(crate) fn claim(&self) -> Option<RefundGuard<'_>> {
-        let refunded = &**self.refunded.get();
-        let is_free = !refunded.swap(true, Ordering::Relaxed);
-        is_free.then(|| RefundGuard { refunded, release: true })
-    }
-}
-
-impl Drop for RefundGuard<'_> {
-    fn drop(&mut self) {
-        if self.release {
-            self.refunded.store(false, Ordering::Relaxed);
-        }
-    }
 }
 
 /// Does not show the caller: identities do not belong in logs.
@@ -153,31 +92,25 @@ impl Decision {
             remaining: outcome.remaining,
             is_dry_run: false,
             receipt: None,
-            permit: None,
         }
     }
 
     /// Builds the decision of a call that a store counted, with its receipt.
     #[inline]
-    pub(crate) fn counted(caller: &Caller, request: Request<'_>, outcome: Outcome) -> Self {
-        let Request { policy, cost, id, .. } = request;
-        let Outcome { mark, decided_by, .. } = outcome;
-        let (algorithm, refunded) = (policy.algorithm(), SharedFlag::default());
-        let caller = caller.clone();
-        let receipt = Some(Receipt { caller, algorithm, cost, id, mark, decided_by, refunded });
-        Self { receipt, ..Self::new(policy, outcome) }
+    pub(crate) fn counted(
+        limiter: LimiterId,
+        caller: &Caller,
+        request: Request<'_>,
+        outcome: Outcome,
+    ) -> Self {
+        let receipt = Some(Receipt::new(limiter, caller, request, outcome));
+        Self { receipt, ..Self::new(request.policy, outcome) }
     }
 
     /// Builds the decision of a call that is not checked.
     pub(crate) fn of_skipped(policy: &Policy) -> Self {
         let request = Request { policy, written: policy, op: Op::Peek, cost: 0, id: None };
         Self::new(policy, Outcome::unlimited(request))
-    }
-
-    /// Adds the permit that the call holds.
-    #[inline]
-    pub(crate) fn with_permit(self, permit: Arc<dyn Permit>) -> Self {
-        Self { permit: Some(permit), ..self }
     }
 
     /// Marks the decision of a call that passes only because of a dry run.
@@ -195,6 +128,66 @@ impl Decision {
         Some((key, receipt))
     }
 
+    /// Returns the change of the call's charge that this settle is.
+    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard<'_>) -> Settle {
+        let Receipt { algorithm, cost, mark, id, burst, .. } = *receipt;
+        Settle {
+            algorithm,
+            from: cost,
+            to: settle.to,
+            mark,
+            id,
+            number: settle.number,
+            tier: Tier::new(self.period.into(), self.threshold),
+            burst: Some(burst).filter(|burst| *burst > 0),
+            reset_after: self.reset_after,
+        }
+    }
+
+    /// Settles the call at the units that it really took, without waiting for the store.
+    ///
+    /// Fewer units than its [`cost`](Self::cost) give the rest back, and 0 gives back all. More are
+    /// a debt: they count from now on, and the next calls wait longer. A call is settled once. Later
+    /// settles and refunds of the decision or its clones do nothing.
+    ///
+    /// In memory the settle takes effect at once. On Redis it is sent from a task of the current
+    /// tokio runtime, together with others of the moment, and repeated while Redis cannot be reached.
+    /// The guide has [what becomes of it](crate::guide::failures). It does nothing if the call is not
+    /// [counted](Self::is_counted), or once all clones of the limiter are dropped.
+    ///
+    /// A sliding window of single units cannot be settled above the cost. That is logged at `error`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const ROWS: Policy = Policy::fixed_window("rows", Duration::from_secs(60), 1_000);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// # let rows = [0; 40];
+    /// let limiter = Limiter::in_memory();
+    /// let decision = limiter.check(&ROWS, "alice").cost(100).await?;
+    /// decision.settle(u32::try_from(rows.len()).unwrap_or(u32::MAX));
+    /// assert_eq!(limiter.peek(&ROWS, "alice").cost(0).await?.remaining(), 960);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn settle(&self, actual: u32) {
+        if let Some(receipt) = &self.receipt
+            && let Some(limiter) = receipt.limiter.get()
+        {
+            limiter.settle(self, actual);
+        }
+    }
+
+    /// Returns a meter, which starts at 0 and settles the call when its last clone is dropped. Of
+    /// several meters and settles the first one to settle counts.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        Meter::new(self.clone())
+    }
+
     /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
@@ -210,23 +203,11 @@ impl Decision {
 
     /// Returns `true` if a store counted the call. It is `false` for a [peek](crate::Limiter::peek), for a
     /// call that took 0 units, and for a call that passed without a check, in a dry run, or under
-    /// [`OnStoreError::Allow`](crate::OnStoreError::Allow). A refund then does nothing.
+    /// [`OnStoreError::Allow`](crate::OnStoreError::Allow). A settle or a refund then does
+    /// nothing.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.receipt.is_some()
-    }
-
-    /// Returns `true` while the call holds a permit of its policy's
-    /// [`concurrency`](crate::Policy::concurrency): until the last clone of this decision is dropped.
-    ///
-    /// On Redis a permit that is not renewed within its
-    /// [timeout](crate::Policy::concurrency_timeout) is lost: the process was cut off from Redis, or
-    /// Redis lost its state. It is then `false`, and the call goes on beside the one that may have
-    /// taken its place. A permit that finds a free place again is held again. Without `concurrency`,
-    /// and in the copies that [`observe`](crate::observe) returns, there is no permit.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.permit.as_ref().is_some_and(|permit| permit.is_held())
     }
 
     /// Returns `true` if the call would have failed, by a refusal or otherwise, without a dry run.

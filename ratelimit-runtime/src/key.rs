@@ -55,11 +55,10 @@ impl<'a> KeyRef<'a> {
 }
 
 /// The text under which a store counts one caller's calls under one policy.
-#[derive(Clone)]
 pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
     algorithm: Algorithm,
-    name: PolicyName,
+    pub(crate) name: PolicyName,
     /// The index in the text at which the caller's parts start.
     caller: usize,
 }

@@ -72,9 +72,10 @@ mod time;
 pub mod web;
 
 pub use caller::{Caller, IntoCaller};
-pub use decision::Decision;
+pub use decision::{Decision, Meter};
 pub use error::{
-    AlreadyInstalled, Busy, ConnectError, Exceeded, RateLimitError, Unavailable, UnavailableReason,
+    AlreadyInstalled, ConnectError, Exceeded, FlushError, RateLimitError, Unavailable,
+    UnavailableReason,
 };
 pub use limiter::{
     Check, CheckFuture, Limiter, LimiterBuilder, ServerStatus, URL_VARIABLE, install, limiter,

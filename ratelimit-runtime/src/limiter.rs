@@ -2,7 +2,6 @@
 //!
 //! Floor 8: imports every room below, and no framework. `macro_support` and `web` import it.
 
-mod admission;
 mod backend;
 mod builder;
 mod check;
@@ -10,7 +9,6 @@ mod environment;
 mod future;
 mod installed;
 mod notices;
-mod permit;
 mod pipeline;
 mod settle;
 mod status;
@@ -18,12 +16,8 @@ mod wait;
 
 use std::{fmt, sync::Arc};
 
-pub(crate) use self::{
-    admission::Admission,
-    check::{Call, Options},
-};
+use self::{backend::Backend, notices::Notices};
 pub use self::{
-    admission::CallInFlight,
     builder::{LimiterBuilder, URL_VARIABLE},
     check::Check,
     future::CheckFuture,
@@ -31,11 +25,14 @@ pub use self::{
     pipeline::Started,
     status::ServerStatus,
 };
-use self::{backend::Backend, notices::Notices};
+pub(crate) use self::{
+    check::{Call, Options},
+    pipeline::Admission,
+};
 use crate::{
     caller::{Caller, IntoCaller},
-    decision::Decision,
-    error::{ConnectError, RateLimitError, Unavailable},
+    decision::{Decision, LimiterId},
+    error::{ConnectError, FlushError, RateLimitError, Unavailable},
     key,
     overrides::Overrides,
     policy::Policy,
@@ -66,6 +63,8 @@ pub struct Limiter {
 }
 
 struct Inner {
+    /// The number by which decisions find this limiter.
+    id: LimiterId,
     backend: Backend,
     overrides: Overrides,
     notices: Notices,
@@ -73,6 +72,12 @@ struct Inner {
     secret: Option<Box<str>>,
     /// `false` if nothing of this limiter is recorded.
     is_instrumented: bool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.id.forget();
+    }
 }
 
 impl Limiter {
@@ -188,7 +193,7 @@ impl Limiter {
     /// A sliding window is then as if the call had never been. A fixed window or sliding counter
     /// no longer counts its units, unless they have expired already. A token bucket receives its
     /// tokens, as far as there is room. A second refund of a decision, or one of a
-    /// [peek](Self::peek), does nothing.
+    /// [peek](Self::peek), does nothing. A refund is a [settle](Self::settle) at 0 units.
     ///
     /// ```
     /// use std::time::Duration;
@@ -213,11 +218,63 @@ impl Limiter {
     /// # Errors
     ///
     /// [`RateLimitError::Unavailable`] if the store cannot refund within the deadline. The refund
-    /// can then be repeated, as after its future was dropped. For algorithms other than the sliding
-    /// window, the repetition does nothing once the command was sent: the units may have been
-    /// refunded.
+    /// can then be repeated, as a [settle](Self::settle) can.
     pub async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
-        self.inner.backend.refund(decision).await
+        self.settle(decision, 0).await
+    }
+
+    /// Settles an admitted call at the units that it really took, once.
+    ///
+    /// Fewer units than its [`cost`](Decision::cost) give the rest back, as far as it still counts. A
+    /// token bucket receives its tokens as far as there is room. More units are a debt: they count
+    /// from now on, and the next calls wait longer. The debt of a token bucket is at most one full
+    /// bucket; the rest is forgiven. A call whose caller was [reset](Self::reset) since then owes
+    /// nothing, and nothing is given back.
+    ///
+    /// The first settle of a decision or one of its clones counts, and a refund is one. Later ones do
+    /// nothing. [`Decision::settle`] does not wait for the store.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const ROWS: Policy = Policy::token_bucket("rows", Duration::from_secs(60), 1_000);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// let limiter = Limiter::in_memory();
+    /// let decision = limiter.check(&ROWS, "alice").cost(100).await?;
+    /// limiter.settle(&decision, 1_040).await?;
+    /// // The next call waits until the 40 rows are paid for.
+    /// assert!(limiter.check(&ROWS, "alice").await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - [`RateLimitError::Unavailable`] if the store cannot settle within the deadline. The settle
+    ///   can then be repeated, as after its future was dropped. It is applied once, at the number of
+    ///   units of the first attempt. Within a minute, and the longest period, of that attempt, a
+    ///   repetition never settles twice.
+    /// - [`RateLimitError::InvalidPolicy`] if `actual` is above the cost in a sliding window of single
+    ///   units.
+    pub async fn settle(&self, decision: &Decision, actual: u32) -> Result<(), RateLimitError> {
+        self.inner.backend.settle(decision, actual).await
+    }
+
+    /// Sends what [`Decision::settle`] has not sent to Redis yet, and waits for it, as before the
+    /// process ends. In memory there is nothing to send.
+    ///
+    /// # Errors
+    ///
+    /// [`FlushError`] with the number of settles that could not be sent. Those that may still be of
+    /// use are sent when Redis is back, or by the next flush.
+    pub async fn flush(&self) -> Result<(), FlushError> {
+        match self.inner.backend.redis() {
+            None => Ok(()),
+            Some(redis) => FlushError::check(redis.flush().await),
+        }
     }
 
     /// Returns the status of each Redis server; of a cluster, of each node that has slots.

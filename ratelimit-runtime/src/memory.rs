@@ -13,7 +13,6 @@ mod eviction;
 mod names;
 #[cfg(test)]
 mod pauses;
-mod permits;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod shard;
@@ -35,13 +34,13 @@ use crate::{
     error::UnavailableReason,
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
-    request::{Mark, Op, Outcome, Request, Settle},
+    request::{Op, Outcome, Request, Settle},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     telemetry,
-    time::{Micros, Timestamp},
+    time::Timestamp,
 };
 
 /// The minimum number of shards for each core: two threads rarely contend for one. With more, a store
@@ -124,8 +123,7 @@ impl MemoryStore {
         let shard = self.shard(&lookup);
         let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if request.policy.max_in_flight().is_none()
-            && let Some(entry) = table.find_mut(&lookup)
+        if let Some(entry) = table.find_mut(&lookup)
             && entry.state.growth(now, request) == 0
         {
             return Ok(entry.decide(now, request));
@@ -133,7 +131,7 @@ impl MemoryStore {
         self.decide_with_memory(shard, table, now, &lookup, request)
     }
 
-    /// Decides a call that takes memory, after an eviction if there is no room, or needs a permit.
+    /// Decides a call that takes memory, after an eviction if there is no room.
     #[inline(never)]
     fn decide_with_memory<'a>(
         &self,
@@ -145,15 +143,9 @@ impl MemoryStore {
     ) -> Result<Outcome, UnavailableReason> {
         let mut work = MAX_WORK;
         loop {
-            if let Some(outcome) = table.decide_permit(lookup, request) {
-                return Ok(outcome);
-            }
             let decided = match table.find_mut(lookup) {
                 Some(entry) => {
                     let decided = self.decide_known_key(entry, now, lookup.key, request);
-                    if let Ok((outcome, _)) = decided {
-                        table.take_permit(lookup, request, outcome);
-                    }
                     drop(table);
                     decided.map(|(outcome, grown)| {
                         report_keys(grown, Usage::default());
@@ -222,7 +214,6 @@ impl MemoryStore {
         };
         let mut entry = Entry { caller, name, expires: Timestamp::default(), state };
         let outcome = entry.decide(now, request);
-        table.take_permit(lookup, request, outcome);
         let taken = Usage { keys: 1, bytes: entry.bytes() };
         self.release_unused(lookup.key, more, taken);
         let next =
@@ -261,24 +252,40 @@ impl MemoryStore {
         report_keys(Usage::default(), removed.total());
     }
 
-    /// Changes the units of a call in its key, as far as they still count.
-    pub(crate) fn settle(&self, key: KeyRef<'_>, settle: Settle) {
-        let lookup = self.hasher.lookup(key);
-        if let Some(entry) = self.shard(&lookup).lock().find_mut(&lookup) {
-            entry.state.settle(settle);
+    /// Changes the units of a call in its key, as far as they still count. Units beyond those that it
+    /// took count from now on.
+    pub(crate) fn settle(&self, key: KeyRef<'_>, mut settle: Settle) {
+        if settle.raised() > 0 && !self.has_state(key, settle) {
+            // The caller's state has expired. The next one starts with what such a call can take.
+            let policy = &settle.policy(key.name);
+            let most = policy.explicit_burst().unwrap_or(settle.tier.threshold());
+            let cost = settle.raised().min(most);
+            let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+            match self.decide(key, request) {
+                Ok(outcome) if outcome.admitted => {
+                    settle.to -= cost;
+                    settle.mark.charged = outcome.mark.charged;
+                }
+                // Another call was faster, and its state takes the rest too; or memory is full.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if settle.from != settle.to {
+            let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
+            let mut table = self.shard(&lookup).lock();
+            let now = self.clock.ordered(counted, &mut table.latest);
+            if let Some(entry) = table.find_mut(&lookup) {
+                entry.settle(now, settle);
+            }
         }
     }
 
-    /// Adds a call in flight to a key, above any bound: another store has admitted it.
-    pub(crate) fn hold(&self, key: KeyRef<'_>) {
-        let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).lock().permits.hold(&lookup);
-    }
-
-    /// Frees the permit of a call.
-    pub(crate) fn release(&self, key: KeyRef<'_>) {
-        let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).lock().permits.release(&lookup);
+    /// Returns `true` if the key has a state, or if the one of the settled charge was reset.
+    fn has_state(&self, key: KeyRef<'_>, settle: Settle) -> bool {
+        let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
+        let mut table = self.shard(&lookup).lock();
+        let now = self.clock.ordered(counted, &mut table.latest);
+        table.find_mut(&lookup).is_some() || now < settle.ends()
     }
 
     fn budget(&self) -> MutexGuard<'_, Budget> {
@@ -314,31 +321,6 @@ impl Drop for MemoryStore {
     fn drop(&mut self) {
         let used = self.budget().used();
         report_keys(Usage::default(), used);
-    }
-}
-
-impl ShardTable {
-    /// Returns the outcome of a call that finds no permit free, or whose policy has no window.
-    fn decide_permit(&mut self, lookup: &Lookup<'_>, request: Request<'_>) -> Option<Outcome> {
-        let Request { policy, cost, .. } = request;
-        let free = policy.max_in_flight()?.saturating_sub(self.permits.held(lookup));
-        if cost > 0 && free == 0 {
-            return Some(Outcome::busy());
-        }
-        if !policy.tiers().is_empty() {
-            return None;
-        }
-        let free = free.saturating_sub(cost.min(1));
-        let outcome = Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE);
-        self.take_permit(lookup, request, outcome);
-        Some(outcome)
-    }
-
-    /// Adds an admitted call to those in flight, if its policy bounds their number.
-    fn take_permit(&mut self, lookup: &Lookup<'_>, request: Request<'_>, outcome: Outcome) {
-        if request.takes_permit() && outcome.admitted {
-            self.permits.hold(lookup);
-        }
     }
 }
 

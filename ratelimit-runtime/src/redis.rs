@@ -26,7 +26,7 @@ mod managed;
 mod multiplexer;
 mod node;
 mod options;
-mod permits;
+mod outbox;
 mod resp;
 mod script;
 mod stream;
@@ -37,13 +37,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::deny_cache::{DenyCache, RoundTrip};
-pub(crate) use self::{client::RedisClient, options::RedisOptions, permits::Lease, tls::Tls};
+pub(crate) use self::{client::RedisClient, options::RedisOptions, outbox::Content, tls::Tls};
+use self::{
+    deny_cache::{DenyCache, RoundTrip},
+    outbox::Outbox,
+};
 use crate::{
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::MemoryStore,
-    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
+    request::{DecidedBy, OnStoreError, Outcome, Request, Settle},
 };
 
 pub(crate) struct RedisBackend {
@@ -51,9 +54,9 @@ pub(crate) struct RedisBackend {
     #[cfg(feature = "overrides")]
     hashes: hash::Hashes,
     deny_cache: DenyCache,
+    outbox: Outbox,
     /// Decides while Redis cannot, with [`OnStoreError::Local`].
     fallback: MemoryStore,
-    permits: permits::LeaseRegistry,
     deadline: Duration,
     on_store_error: OnStoreError,
 }
@@ -66,8 +69,8 @@ impl RedisBackend {
             #[cfg(feature = "overrides")]
             hashes: hash::Hashes::default(),
             deny_cache: DenyCache::new(deny_cache, deny_cache_ttl),
+            outbox: Outbox::default(),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
-            permits: permits::LeaseRegistry::default(),
             deadline,
             on_store_error,
         }
@@ -92,16 +95,12 @@ impl RedisBackend {
         key: &Key,
         request: Request<'_>,
         on_store_error: Option<OnStoreError>,
-        permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
         let sent = Instant::now();
-        match self.client.decide(key, request, permit, sent + self.deadline).await {
+        match self.client.decide(key, request, sent + self.deadline).await {
             Ok(outcome) => {
-                // Without a free permit nothing is known of the windows, and a permit is free at any time.
-                if !outcome.is_busy && !request.policy.tiers().is_empty() {
-                    let trip = RoundTrip { sent, answered: Instant::now() };
-                    self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
-                }
+                let trip = RoundTrip { sent, answered: Instant::now() };
+                self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 Ok(outcome)
             }
             // Not an outage, so that the fallback must not decide.
@@ -140,26 +139,21 @@ impl RedisBackend {
         self.invalidating(key, self.client.reset(key, Instant::now() + self.deadline)).await
     }
 
-    /// Changes the units of a call in the store that decided it. Calls `sent` before anything is
-    /// sent to Redis.
+    /// Changes the units of a call that the fallback decided.
+    pub(crate) fn settle_in_fallback(&self, key: KeyRef<'_>, settle: Settle) {
+        self.fallback.settle(key, settle);
+    }
+
+    /// Changes the units of a call that Redis decided. Calls `sent` before anything is sent.
     pub(crate) async fn settle(
         &self,
         key: &Key,
         settle: Settle,
-        decided_by: DecidedBy,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        match decided_by {
-            DecidedBy::Nobody | DecidedBy::Limiter => Ok(()),
-            DecidedBy::Fallback => {
-                self.fallback.settle(key.as_key_ref(), settle);
-                Ok(())
-            }
-            DecidedBy::Store | DecidedBy::DenyCache => {
-                let deadline = Instant::now() + self.deadline;
-                self.invalidating(key, self.client.settle(key, settle, deadline, sent)).await
-            }
-        }
+        let change = self.client.settle(key, settle, Instant::now() + self.deadline, sent);
+        // More units make no remembered wait too long.
+        if settle.raised() > 0 { change.await } else { self.invalidating(key, change).await }
     }
 
     /// Awaits a reset or settle, and removes the key's refusals from the deny cache before and

@@ -9,7 +9,7 @@ use ratelimit_core::Algorithm;
 pub(crate) use self::id::next_id;
 
 use crate::{
-    policy::Policy,
+    policy::{Policy, PolicyName, Tier},
     time::{Micros, Timestamp},
 };
 
@@ -27,13 +27,6 @@ pub(crate) struct Request<'a> {
     pub(crate) id: Option<u64>,
 }
 
-impl Request<'_> {
-    /// Returns `true` if the call holds a permit once it is admitted.
-    pub(crate) fn takes_permit(&self) -> bool {
-        self.policy.max_in_flight().is_some() && self.op == Op::Take
-    }
-}
-
 /// The effect of a request on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
@@ -44,7 +37,7 @@ pub(crate) enum Op {
 }
 
 /// A change of the units that an admitted call took. A refund settles them to 0.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Settle {
     pub(crate) algorithm: Algorithm,
     /// The units that the call took.
@@ -55,12 +48,59 @@ pub(crate) struct Settle {
     pub(crate) mark: Mark,
     /// Its [`Request::id`].
     pub(crate) id: Option<u64>,
+    /// The number of the settle. A store that has applied it does nothing.
+    pub(crate) number: u64,
+    /// The tier of the decision, and the burst of its policy.
+    pub(crate) tier: Tier,
+    pub(crate) burst: Option<u32>,
+    /// The time from the charge until the full quota is back, without other calls.
+    pub(crate) reset_after: Micros,
 }
 
 impl Settle {
     /// Returns the units that the call no longer takes; 0 if it takes more.
     pub(crate) fn lowered(self) -> u32 {
         self.from.saturating_sub(self.to)
+    }
+
+    /// Returns the units that the call takes beyond those that it took; 0 if it takes fewer.
+    pub(crate) fn raised(self) -> u32 {
+        self.to.saturating_sub(self.from)
+    }
+
+    /// Returns the time before which the charge's state cannot have expired. If it is gone or
+    /// another one before then, the caller was reset.
+    pub(crate) fn ends(self) -> Timestamp {
+        let lasts = match self.algorithm {
+            // Others may have settled: only the call's own tokens are certain to have been missing.
+            Algorithm::TokenBucket => {
+                let bucket = self.tier.bucket(self.burst.unwrap_or(self.tier.threshold()));
+                bucket.until(0, bucket.token.saturating_mul(self.from.into()))
+            }
+            _ => self.reset_after,
+        };
+        self.mark.at + lasts
+    }
+
+    /// Returns the time for which the settle may be repeated: the longest period.
+    pub(crate) fn lasts(self) -> Micros {
+        self.tier.micros().max(self.reset_after)
+    }
+
+    /// Returns a policy of the decision's tier alone. What exceeds a charge that has expired counts
+    /// under it.
+    pub(crate) fn policy(self, name: PolicyName) -> Policy {
+        let Self { algorithm, tier, burst, .. } = self;
+        let policy = Policy::new(name.text(), algorithm, tier.period(), tier.threshold());
+        burst.map_or(policy, |burst| policy.burst(burst))
+    }
+
+    /// Returns the settle of a call under a policy of one tier.
+    #[cfg(test)]
+    pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
+        let (algorithm, tier) = (policy.algorithm(), policy.tiers()[0]);
+        let (burst, reset_after) = (policy.explicit_burst(), policy.longest_period());
+        Self { algorithm, from, to, mark, id: None, number: 0, tier, burst, reset_after }
     }
 }
 
@@ -87,16 +127,6 @@ pub(crate) struct Outcome {
     pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
-    /// `true` if the call was refused because no permit was free: the numbers say nothing then.
-    pub(crate) is_busy: bool,
-}
-
-/// The permit that a call asks Redis for.
-#[derive(Debug)]
-pub(crate) struct PermitRequest {
-    pub(crate) id: u64,
-    /// `true` once a command with the id may be executed.
-    pub(crate) is_sent: bool,
 }
 
 /// The charge of an admitted call, by which a settle finds exactly its units.
@@ -179,24 +209,7 @@ impl Outcome {
     #[inline]
     pub(crate) fn admitted(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {
         let (tier, more, lasts, decided_by) = (0, Micros::ZERO, reset, DecidedBy::Store);
-        let is_busy = false;
-        Self {
-            admitted: true,
-            tier,
-            remaining,
-            wait,
-            more,
-            reset,
-            lasts,
-            mark,
-            decided_by,
-            is_busy,
-        }
-    }
-
-    /// Returns the refusal of a call that finds no permit free.
-    pub(crate) fn busy() -> Self {
-        Self { is_busy: true, ..Self::refused(Micros::ZERO, Micros::ZERO) }
+        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, decided_by }
     }
 
     /// Returns the refusal of one unit by the only tier, which has none left.
@@ -204,19 +217,7 @@ impl Outcome {
     pub(crate) fn refused(wait: Micros, reset: Micros) -> Self {
         let (tier, remaining, mark) = (0, 0, Mark::NONE);
         let (more, lasts, decided_by) = (wait, reset, DecidedBy::Store);
-        let is_busy = false;
-        Self {
-            admitted: false,
-            tier,
-            remaining,
-            wait,
-            more,
-            reset,
-            lasts,
-            mark,
-            decided_by,
-            is_busy,
-        }
+        Self { admitted: false, tier, remaining, wait, more, reset, lasts, mark, decided_by }
     }
 
     /// A call that passes without having been counted.
@@ -230,19 +231,7 @@ impl Outcome {
         let decided_by = DecidedBy::Nobody;
         let (wait, mark) = (Micros::ZERO, Mark::NONE);
         let (more, reset, lasts) = (wait, wait, wait);
-        let is_busy = false;
-        Self {
-            admitted: true,
-            tier,
-            remaining,
-            wait,
-            more,
-            reset,
-            lasts,
-            mark,
-            decided_by,
-            is_busy,
-        }
+        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, decided_by }
     }
 }
 

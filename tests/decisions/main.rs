@@ -3,7 +3,6 @@
 mod algorithms;
 mod changes;
 mod hostile_callers;
-mod in_flight;
 mod memory_store;
 mod model;
 mod precedents;

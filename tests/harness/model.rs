@@ -3,6 +3,7 @@
 //! An algorithm defines two things: whether a tier has room for some units at some time, and the units that a
 //! call records; see `states`. The model derives remaining units, waits and resets from the first alone.
 
+mod entries;
 mod log;
 mod states;
 
@@ -71,6 +72,19 @@ pub struct Charge {
     number: u64,
     /// The generation of the state that it was written to.
     life: u64,
+    /// The tier of the answer.
+    tier: Tier,
+    /// The time before which the state cannot have expired.
+    ends: u64,
+    /// `true` once a part of it was given back.
+    settled: bool,
+}
+
+impl Charge {
+    /// The units that were charged.
+    pub fn cost(&self) -> u32 {
+        self.cost
+    }
 }
 
 /// All callers of one limit.
@@ -146,7 +160,9 @@ impl Model {
             self.callers.insert(caller, state.clone());
         }
         let charged = id.and_then(|id| state.charged(id, now, rules.longest(), self.by));
-        let mut charge = Charge { caller, at: now, cost, id, number: self.numbers, life: 0 };
+        let (number, tier) = (self.numbers, rules.tiers[0]);
+        let (life, ends, settled) = (0, 0, false);
+        let mut charge = Charge { caller, at: now, cost, id, number, life, tier, ends, settled };
         let recorded = charged.is_none() && (admitted || rules.count_rejected);
         if let Some(before) = charged {
             (admitted, charge) = (true, Charge { cost, ..before });
@@ -158,6 +174,13 @@ impl Model {
         if recorded && cost > 0 && matches!(state, State::Log(_)) {
             // Counted from this call, also while a clock has not caught up yet.
             answer.reset = rules.longest();
+        }
+        charge.tier = rules.tiers[answer.tier];
+        charge.ends = now + answer.reset;
+        if rules.algorithm == Algorithm::TokenBucket {
+            // The call's own tokens are certain to have been missing.
+            let parts = u64::from(cost) * charge.tier.period;
+            charge.ends = now + parts.div_ceil(charge.tier.threshold.into());
         }
         if record && (recorded || is_changed) {
             self.callers.insert(caller, state);
@@ -172,11 +195,25 @@ impl Model {
         self.callers.remove(&caller);
     }
 
-    /// Refunds a charge, if it is still recorded.
-    pub fn refund(&mut self, charge: Charge) {
-        if let Some(state) = self.callers.get_mut(&charge.caller) {
-            state.refund(charge, self.by);
+    /// Settles a charge at `to` units. Fewer are given back if they are still recorded. More are recorded
+    /// now, unless the caller was reset.
+    pub fn settle(&mut self, charge: Charge, algorithm: Algorithm, now: u64, to: u32) {
+        let state = self.callers.get_mut(&charge.caller);
+        if to <= charge.cost {
+            if let Some(state) = state.filter(|_| to < charge.cost) {
+                state.lower(charge, to, self.by);
+            }
+            return;
         }
+        let is_same = state.is_some_and(|state| state.life() == charge.life);
+        if !is_same && now < charge.ends {
+            return;
+        }
+        self.numbers += 1;
+        let generation = if self.by == By::Number { self.numbers } else { now };
+        let empty = || State::empty(algorithm, generation);
+        let state = self.callers.entry(charge.caller).or_insert_with(empty);
+        state.raise(charge.tier, now, generation, to - charge.cost);
     }
 }
 

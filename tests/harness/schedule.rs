@@ -162,8 +162,8 @@ pub enum Step {
     Call(Operation, Answer),
     /// Resets a caller.
     Reset(usize),
-    /// The refund of a charge, by its position among all charges.
-    Refund(usize),
+    /// The settle of a charge, by its position among all charges, at so many units.
+    Settle(usize, u32),
 }
 
 /// Calls under one policy, or several that take turns, each with the model's answer.
@@ -175,10 +175,10 @@ pub struct Schedule {
     rules: Vec<Rules>,
     /// The policy of the next call, unless it changes.
     policy: usize,
-    /// The charges that are not refunded yet.
+    /// The charges that are not settled yet. Most never are, as those of a process that has ended.
     charges: Vec<Option<Charge>>,
     undoes: bool,
-    gives_back: bool,
+    settles: bool,
     names: bool,
     rng: Rng,
     now: u64,
@@ -212,10 +212,10 @@ impl Schedule {
         schedule
     }
 
-    /// Adds refunds.
+    /// Adds settles of charges: at 0 units, at fewer than were charged, and at more.
     #[must_use]
-    pub fn with_refunds(self) -> Self {
-        Self { gives_back: true, ..self }
+    pub fn with_settles(self) -> Self {
+        Self { settles: true, ..self }
     }
 
     /// Adds request ids to some calls, which may be repeated.
@@ -250,7 +250,7 @@ impl Schedule {
             policy: 0,
             charges: Vec::new(),
             undoes: false,
-            gives_back: false,
+            settles: false,
             names: false,
             rng,
             now: start,
@@ -281,15 +281,17 @@ impl Schedule {
                 self.model.reset(caller);
                 Step::Reset(caller)
             }
-            2..14 if self.gives_back && !self.charges.is_empty() => {
+            2..14 if self.settles && !self.charges.is_empty() => {
                 // Mostly a recent one.
                 let recent = self.charges.len().saturating_sub(8);
                 let from = if self.rng.u32(..4) > 0 { recent } else { 0 };
                 let index = self.rng.usize(from..self.charges.len());
                 match self.charges[index].take() {
                     Some(charge) => {
-                        self.model.refund(charge);
-                        Step::Refund(index)
+                        let algorithm = self.policies[0].algorithm();
+                        let to = self.settled(charge.cost(), algorithm);
+                        self.model.settle(charge, algorithm, self.now, to);
+                        Step::Settle(index, to)
                     }
                     None => self.step(),
                 }
@@ -298,6 +300,18 @@ impl Schedule {
                 let (operation, answer) = self.call();
                 Step::Call(operation, answer)
             }
+        }
+    }
+
+    /// Returns the units at which a charge is settled.
+    fn settled(&mut self, cost: u32, algorithm: Algorithm) -> u32 {
+        match self.rng.u32(..10) {
+            0..3 => 0,
+            3..6 => self.rng.u32(..=cost),
+            // A log of units takes no more of them later.
+            _ if algorithm == Algorithm::SlidingWindow => cost - 1,
+            6..9 => cost + self.rng.u32(1..=5),
+            _ => cost.saturating_mul(self.rng.u32(2..100)),
         }
     }
 

@@ -3,15 +3,14 @@
 -- KEYS[1]        the state: "w<birth> <last> <period> <since> <start> <count> ..": when it was
 --                created and last written, in microseconds; and for each period since when it is
 --                counted (0: from the beginning), the start of its window, and the units in it
--- ARGV[1]        op: 0 peeks, 1 takes, 2 refunds
--- ARGV[2]        cost: the units to take or to refund; 0 only in a peek
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, which has other arguments after the first
+-- ARGV[2]        cost: the units to take; 0 only in a peek
 -- ARGV[3]        0: refused calls are never recorded
--- ARGV[4]        refund: birth of the state that the units were taken from; otherwise 0
--- ARGV[5]        refund: microsecond at which they were taken; otherwise 0
+-- ARGV[4], [5]   0
 -- ARGV[6]        number of tiers that decide; further ones are only counted
 -- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
 -- ARGV[9], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a refund
+-- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a settle
 --   admitted     1 or 0
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -23,13 +22,25 @@
 --   now          microsecond of the decision
 --   birth        microsecond at which the state was created
 --
+-- To settle:
+-- KEYS[2]        the settles of late: their numbers, each with the microsecond until which it is kept
+-- ARGV[2], [3]   units that the call took, and units that it takes instead
+-- ARGV[4]        birth of the state that they were taken from
+-- ARGV[5]        microsecond at which they were taken
+-- ARGV[6], [7]   number of the settle, and microseconds for which it is kept
+-- ARGV[8]        microsecond before which the state cannot have expired
+-- ARGV[9], ..    numbers of a tier, as from ARGV[7] on
+--
+-- A settle is applied once. Fewer units are those of the call no more; nothing happens after a reset.
+-- More units are taken now, whatever room there is, also if the state has expired meanwhile.
+--
 -- Rule: a call is admitted if and only if for every tier the units in its open window plus the
 -- call's cost are at most the threshold. A window is open for one period from its first unit.
 --
 -- Invariant: an open window counts every unit recorded since its start, under any policy. So no
 -- policy misses units that were taken under another one.
 
-local TAKE, REFUND = '1', '2'
+local TAKE, SETTLE = '1', '2'
 local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local deciding = tonumber(ARGV[6])
 
@@ -67,18 +78,35 @@ local function encode(at, windows)
   return table.concat(words, ' ')
 end
 
-if op == REFUND then
-  local taken_at = tonumber(ARGV[5])
-  -- Only windows that were open then and still are, and only in the same state: not after a reset.
-  if stored and birth == tonumber(ARGV[4]) then
+-- Writes the state, which decides like an absent one after this many microseconds.
+local function save(at, windows, lasts)
+  local ttl = math.floor(lasts / 1000) + 999
+  redis.call('SET', key, encode(at, windows), 'PX', ttl)
+end
+
+local raised
+if op == SETTLE then
+  local is_same, taken_at = stored and birth == tonumber(ARGV[4]), tonumber(ARGV[5])
+  raised = ARGV[3] - cost
+  if not is_same and (raised <= 0 or now < tonumber(ARGV[8])) then
+    return {}
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+  if redis.call('ZADD', KEYS[2], 'NX', now + ARGV[7], ARGV[6]) == 0 then
+    return {}
+  end
+  local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+  redis.call('PEXPIRE', KEYS[2], math.floor((latest - now) / 1000) + 999)
+  if raised <= 0 then
+    -- Only windows that were open then and still are.
     for _, it in ipairs(saved) do
       if it.since <= taken_at and it.start <= taken_at then
-        it.count = math.max(it.count - cost, 0)
+        it.count = math.max(it.count + raised, 0)
       end
     end
     redis.call('SET', key, encode(last, saved), 'KEEPTTL')
+    return {}
   end
-  return {}
 end
 
 -- The windows as of now: a closed one is empty.
@@ -125,6 +153,21 @@ local function add(period)
   local since = #saved > 0 and now or 0
   windows[#windows + 1] = { period = period, since = since, start = start, count = count }
 end
+
+if raised then
+  if #saved == 0 then
+    add(tonumber(ARGV[9]))
+    saved = windows
+  end
+  local lasts = 0
+  for _, it in ipairs(saved) do
+    it.count = math.min(it.count + raised, 4294967295)
+    lasts = math.max(lasts, it.start + it.period - now)
+  end
+  save(now, saved, lasts)
+  return {}
+end
+
 for i = 7, #ARGV, 2 do
   add(tonumber(ARGV[i]))
 end
@@ -179,8 +222,7 @@ if op == TAKE and (admitted or ahead or is_new) then
     end
     lasts = math.max(lasts, it.count > 0 and it.start + it.period - now or 0)
   end
-  local ttl = math.floor(lasts / 1000) + 999
-  redis.call('SET', key, encode(admitted and now or last, windows), 'PX', ttl)
+  save(admitted and now or last, windows, lasts)
 end
 
 return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }

@@ -161,6 +161,14 @@ impl Count for Window {
             self.units = self.units.saturating_sub(units);
         }
     }
+
+    fn raise(&mut self, units: u32) {
+        self.units = self.units.saturating_add(units);
+    }
+
+    fn lasts(&self, now: Timestamp) -> Micros {
+        self.ends(now)
+    }
 }
 
 impl Window {

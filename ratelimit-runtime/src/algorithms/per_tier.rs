@@ -8,7 +8,7 @@ use super::packed::Generation;
 use crate::{
     policy::{Policy, Tier},
     request::{Op, Outcome, Request, Settle},
-    time::Timestamp,
+    time::{Micros, Timestamp},
 };
 
 /// The maximum number of kept counts of other policies. Those that decided longest ago are dropped
@@ -51,6 +51,12 @@ pub(crate) trait Count: Copy {
     /// Removes this many units that were taken at `at`, if this count, last written at `written`,
     /// still contains them.
     fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp);
+
+    /// Adds units beyond what a call was admitted with, whatever room there is.
+    fn raise(&mut self, units: u32);
+
+    /// Returns the time until the count is as if it had never counted.
+    fn lasts(&self, now: Timestamp) -> Micros;
 }
 
 /// The fields that all counts of a state share.
@@ -149,12 +155,14 @@ impl<C: Count> OneTier<C> {
         }
     }
 
-    pub(crate) fn settle(&mut self, settle: Settle) {
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         let mut working = self.working();
-        working.settle(settle);
+        let lasts = working.settle(now, settle);
         if let [count] = working.counts[..] {
-            self.packed = count.pack(working.header.written);
+            let Header { generation, written } = working.header;
+            *self = Self { generation, packed: count.pack(written) };
         }
+        lasts
     }
 
     /// Returns the count if it is the one of the call's policy, and no override decides.
@@ -204,10 +212,11 @@ impl<C: Count> ManyTiers<C> {
         heap_bytes::<C>(self.counts.capacity())
     }
 
-    pub(crate) fn settle(&mut self, settle: Settle) {
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         let mut working = self.working();
-        working.settle(settle);
+        let lasts = working.settle(now, settle);
         self.store(&working);
+        lasts
     }
 
     fn working(&self) -> Working<C> {
@@ -238,14 +247,27 @@ impl<C: Count> Working<C> {
         (outcome, request.op == Op::Take && (is_changed || ahead || is_new))
     }
 
-    /// Changes the units of a call, unless the state was emptied since.
-    fn settle(&mut self, settle: Settle) {
-        let mark = settle.mark;
-        if self.header.generation.charged() == mark.charged {
-            for count in &mut self.counts {
+    /// Changes the units of a call, unless the state was emptied since. Returns the time for which
+    /// the state then counts, if that is longer than before.
+    fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
+        let (mark, raised) = (settle.mark, settle.raised());
+        let is_same = self.header.generation.charged() == mark.charged;
+        if raised == 0 {
+            for count in self.counts.iter_mut().filter(|_| is_same) {
                 count.lower(self.header.written, settle.lowered(), mark.at);
             }
+            return Micros::ZERO;
         }
+        // What exceeds a charge counts from now on, also in the successor of a state that expired.
+        if !is_same && now < settle.ends() {
+            return Micros::ZERO;
+        }
+        C::advance(&mut self.header, &mut self.counts, now);
+        self.header.written = now;
+        for count in &mut self.counts {
+            count.raise(raised);
+        }
+        self.counts.iter().map(|count| count.lasts(now)).max().unwrap_or_default()
     }
 
     /// Moves the counts of the policy's tiers to the front, in their order. If an override decides,

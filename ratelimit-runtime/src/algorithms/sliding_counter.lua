@@ -4,16 +4,15 @@
 --                created and last written, in microseconds; and for each period since when it is
 --                counted (0: from the beginning), the units of the window that contains `last`, and
 --                before them those of the window before
--- ARGV[1]        op: 0 peeks, 1 takes, 2 refunds
--- ARGV[2]        cost: the units to take or to refund; 0 only in a peek
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, which has other arguments after the first
+-- ARGV[2]        cost: the units to take; 0 only in a peek
 -- ARGV[3]        1 if refused calls are recorded too, otherwise 0
--- ARGV[4]        refund: birth of the state that the units were taken from; otherwise 0
--- ARGV[5]        refund: microsecond at which they were taken; otherwise 0
+-- ARGV[4], [5]   0
 -- ARGV[6]        number of tiers that decide; further ones are only counted
 -- ARGV[7] .. [9] period of the first tier, in microseconds, its threshold, and its tick, the fewest
 --                microseconds with which threshold * (period in ticks) is at most 2^53
 -- ARGV[10], ..   the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a refund
+-- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a settle
 --   admitted     1 or 0
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -25,6 +24,18 @@
 --   now          microsecond of the decision
 --   birth        microsecond at which the state was created
 --
+-- To settle:
+-- KEYS[2]        the settles of late: their numbers, each with the microsecond until which it is kept
+-- ARGV[2], [3]   units that the call took, and units that it takes instead
+-- ARGV[4]        birth of the state that they were taken from
+-- ARGV[5]        microsecond at which they were taken
+-- ARGV[6], [7]   number of the settle, and microseconds for which it is kept
+-- ARGV[8]        microsecond before which the state cannot have expired
+-- ARGV[9], ..    numbers of a tier, as from ARGV[7] on
+--
+-- A settle is applied once. Fewer units are those of the call no more; nothing happens after a reset.
+-- More units are taken now, whatever room there is, also if the state has expired meanwhile.
+--
 -- Rule: a call is admitted if and only if for every tier previous * (time left in the current
 -- window) / period + current + cost is at most the threshold. All products are exact.
 --
@@ -33,7 +44,7 @@
 -- count for every period in the state, under any policy. So no policy misses units that were taken
 -- under another one.
 
-local TAKE, REFUND = '1', '2'
+local TAKE, SETTLE = '1', '2'
 local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local count_rejected, deciding = ARGV[3] == '1', tonumber(ARGV[6])
 
@@ -82,21 +93,38 @@ local function encode(at, counters)
   return table.concat(words, ' ')
 end
 
-if op == REFUND then
-  local taken_at = tonumber(ARGV[5])
-  -- Only windows that counted the units, and only in the same state: not after a reset.
-  if stored and birth == tonumber(ARGV[4]) then
+-- Writes the state, which decides like an absent one after this many microseconds.
+local function save(at, counters, lasts)
+  local ttl = math.floor(lasts / 1000) + 999
+  redis.call('SET', key, encode(at, counters), 'PX', ttl)
+end
+
+local raised
+if op == SETTLE then
+  local is_same, taken_at = stored and birth == tonumber(ARGV[4]), tonumber(ARGV[5])
+  raised = ARGV[3] - cost
+  if not is_same and (raised <= 0 or now < tonumber(ARGV[8])) then
+    return {}
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+  if redis.call('ZADD', KEYS[2], 'NX', now + ARGV[7], ARGV[6]) == 0 then
+    return {}
+  end
+  local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+  redis.call('PEXPIRE', KEYS[2], math.floor((latest - now) / 1000) + 999)
+  if raised <= 0 then
+    -- Only windows that counted the units.
     for _, it in ipairs(saved) do
       local start, counted = last - last % it.period, taken_at - taken_at % it.period
       if it.since <= taken_at and counted == start then
-        it.current = math.max(it.current - cost, 0)
+        it.current = math.max(it.current + raised, 0)
       elseif it.since <= taken_at and counted + it.period == start then
-        it.previous = math.max(it.previous - cost, 0)
+        it.previous = math.max(it.previous + raised, 0)
       end
     end
     redis.call('SET', key, encode(last, saved), 'KEEPTTL')
+    return {}
   end
-  return {}
 end
 
 -- The windows as of now.
@@ -156,6 +184,21 @@ local function add(period)
     current = current,
   }
 end
+
+if raised then
+  if #saved == 0 then
+    add(tonumber(ARGV[9]))
+    saved = counters
+  end
+  local lasts = 0
+  for _, it in ipairs(saved) do
+    it.current = math.min(it.current + raised, 4294967295)
+    lasts = math.max(lasts, 2 * it.period - now % it.period)
+  end
+  save(now, saved, lasts)
+  return {}
+end
+
 for i = 7, #ARGV, 3 do
   add(tonumber(ARGV[i]))
 end
@@ -239,8 +282,7 @@ if op == TAKE and (taken or ahead or is_new) then
     local windows = it.current > 0 and 2 or it.previous > 0 and 1 or 0
     lasts = math.max(lasts, windows * it.period - now % it.period)
   end
-  local ttl = math.floor(lasts / 1000) + 999
-  redis.call('SET', key, encode(now, counters), 'PX', ttl)
+  save(now, counters, lasts)
 end
 
 return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }

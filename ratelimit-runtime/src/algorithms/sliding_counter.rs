@@ -182,6 +182,20 @@ impl Count for Counter {
             self.previous = self.previous.saturating_sub(units);
         }
     }
+
+    fn raise(&mut self, units: u32) {
+        self.current = self.current.saturating_add(units);
+    }
+
+    /// Returns the time until neither window has a unit.
+    fn lasts(&self, now: Timestamp) -> Micros {
+        let end = now.window_start(self.period) + self.period - now;
+        match (self.previous, self.current) {
+            (0, 0) => Micros::ZERO,
+            (_, 0) => end,
+            _ => end + self.period,
+        }
+    }
 }
 
 impl Counter {
@@ -195,16 +209,6 @@ impl Counter {
             _ => (0, 0),
         };
         Self { previous, current, ..self }
-    }
-
-    /// Returns the time until neither window has a unit.
-    fn lasts(self, now: Timestamp) -> Micros {
-        let end = now.window_start(self.period) + self.period - now;
-        match (self.previous, self.current) {
-            (0, 0) => Micros::ZERO,
-            (_, 0) => end,
-            _ => end + self.period,
-        }
     }
 }
 
@@ -318,8 +322,7 @@ mod tests {
     #[test]
     fn units_are_refunded_to_the_window_that_counted_them() {
         let refund = |state: &mut State, mark| {
-            let algorithm = POLICY.algorithm();
-            state.settle(Settle { algorithm, from: 2, to: 0, mark, id: None });
+            state.settle(Timestamp::new(112 * SECOND), Settle::of_one_tier(&POLICY, 2, 0, mark));
         };
         let mut state = State::new(POLICY.algorithm());
         let early = taken(&mut state, 105 * SECOND, 2).mark;

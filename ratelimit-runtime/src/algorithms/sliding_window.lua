@@ -2,21 +2,22 @@
 --
 -- KEYS[1]        the log: one member per recorded unit, its score the microsecond of its record;
 --                and the header "@", the only member with a score below 0: the log's capacity
--- ARGV[1]        op: 0 peeks, 1 takes, 2 refunds
--- ARGV[2]        cost: the units to take or to refund; 0 only in a peek; if straight, which costs 1,
---                the score of the header that these tiers need
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 settles at fewer units
+-- ARGV[2]        cost: the units to take, or, to settle, that were taken; 0 only in a peek; if
+--                straight, which costs 1, the score of the header that these tiers need
 -- ARGV[3]        1 if refused calls are recorded too; 2 if a call of this id may have been decided
---                before: if so, it is admitted and not charged again, and refunded only if it was
+--                before: if so, it is admitted and not charged again, and settled only if it was
 --                charged at ARGV[5]; 3 if the call is straight: takes one unit, all tiers decide, and
 --                the longest period is whole milliseconds; otherwise 0
 -- ARGV[4]        id of the call, an integer below 2^52: its units are members id, id + 1, ..; 0 in
 --                a peek without an id
--- ARGV[5]        refund: microsecond at which the units were taken; if straight, milliseconds after
+-- ARGV[5]        settle: microsecond at which the units were taken; if straight, milliseconds after
 --                which a log of these tiers expires; otherwise 0
--- ARGV[6]        number of tiers that decide; for further ones units are only kept
+-- ARGV[6]        number of tiers that decide, for further ones units are only kept; settle: units
+--                that the call takes instead
 -- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
 -- ARGV[9], ..    the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, at}; {} for a refund; if straight, it
+-- Returns        {admitted, tier, remaining, wait, reset, more, at}; {} for a settle; if straight, it
 --                may be only what these numbers do not follow from: {1, remaining, wait, at, tier} or
 --                {0, wait, reset, tier}, without the tier if there is one
 --   admitted     1 or 0
@@ -37,7 +38,7 @@
 -- it counts. The score of "@" is both numbers: -(period in milliseconds * 2^17 + threshold).
 
 local call, ARGV = redis.call, ARGV
-local TAKE, REFUND, STRAIGHT = '1', '2', '3'
+local TAKE, SETTLE, STRAIGHT = '1', '2', '3'
 local log, op, mode, id = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 -- The first and the last tier that decides, as indices of ARGV.
 local FIRST, final = 7, ARGV[6] == '1' and 7 or 5 + 2 * ARGV[6]
@@ -45,14 +46,16 @@ local FIRST, final = 7, ARGV[6] == '1' and 7 or 5 + 2 * ARGV[6]
 -- A command for this many units takes less than a millisecond.
 local AT_ONCE = 500
 
-if op == REFUND then
-  if mode == '2' and tonumber(call('ZSCORE', log, id) or 0) ~= tonumber(ARGV[5]) then
+if op == SETTLE then
+  local took = tonumber(ARGV[2])
+  -- Only the first settle of a call finds its last unit.
+  local newest = string.format('%.0f', id + took - 1)
+  if mode == '2' and tonumber(call('ZSCORE', log, newest) or 0) ~= tonumber(ARGV[5]) then
     return {}
   end
-  local cost = tonumber(ARGV[2])
-  for first = 0, cost - 1, AT_ONCE do
+  for first = tonumber(ARGV[6]), took - 1, AT_ONCE do
     local units = {}
-    for unit = first, math.min(first + AT_ONCE, cost) - 1 do
+    for unit = first, math.min(first + AT_ONCE, took) - 1 do
       units[#units + 1] = string.format('%.0f', id + unit)
     end
     call('ZREM', log, (unpack or table.unpack)(units))

@@ -65,7 +65,6 @@ impl Summary {
             lasts: self.reset,
             mark: if self.admitted { mark } else { Mark::NONE },
             decided_by: DecidedBy::Store,
-            is_busy: false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The token bucket in plain Rust: the same rule as `token_bucket.lua`.
 
+use ratelimit_core::rules::MAX_EXACT_INTEGER;
+
 use super::{
     Detail, Straight,
     packed::{PackedUnits, Word},
@@ -14,6 +16,8 @@ use crate::{
 
 /// The bucket of one tier at the last write of the state.
 ///
+/// A call that is settled above its cost may leave a debt, of one full bucket at most.
+///
 /// Invariant: whichever policy decides, the tokens are taken from every bucket of the state, each of
 /// which is refilled at its own rate.
 #[derive(Clone, Copy)]
@@ -23,8 +27,8 @@ pub(crate) struct Level {
     /// The time from which the bucket counts units; 0 if it has counted since the state's first
     /// call.
     since: Timestamp,
-    /// The content of the bucket, in parts of a token.
-    parts: u64,
+    /// The content of the bucket, in parts of a token; below 0 it is a debt.
+    parts: i64,
 }
 
 /// The numbers of a level, with the burst split over their unused high bits. A token has fewer than
@@ -40,6 +44,11 @@ pub(crate) struct PackedLevel {
 
 /// The low bits of a word, below its share of the burst.
 const LOW_48: u64 = (1 << 48) - 1;
+
+/// The bit of a packed token that makes the content a debt. No token has it: a period has fewer than
+/// 2^45 microseconds. So the rate differs from that of any policy, and the straight path is left.
+const DEBT: u64 = 1 << 47;
+
 const LOW_56: u64 = (1 << 56) - 1;
 
 impl PackedLevel {
@@ -139,8 +148,11 @@ impl Count for Level {
 
     #[inline]
     fn unpack(packed: PackedLevel) -> Option<(Timestamp, Self)> {
-        let (bucket, since) = (packed.rate(), Timestamp::default());
-        let level = Self { bucket, since, parts: packed.parts() };
+        let token = packed.token.get();
+        let bucket = PackedLevel { token: Word::new(token & !DEBT), ..packed }.rate();
+        let parts = packed.parts().cast_signed();
+        let parts = if token & DEBT == 0 { parts } else { -parts };
+        let level = Self { bucket, since: Timestamp::default(), parts };
         (bucket.token > 0).then_some((packed.written(), level))
     }
 
@@ -149,14 +161,17 @@ impl Count for Level {
         let BucketRate { token, refill, full } = self.bucket;
         let units = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let mut packed = PackedLevel::new(token, units(refill), units(full / token));
-        packed.set(self.parts, written);
+        packed.set(self.parts.unsigned_abs(), written);
+        if self.parts < 0 {
+            packed.token = Word::new(packed.token.get() | DEBT);
+        }
         packed
     }
 
     #[inline]
     fn new(policy: &Policy, tier: Tier, _: Timestamp) -> Self {
         let bucket = policy.bucket(tier);
-        Self { bucket, since: Timestamp::default(), parts: bucket.full }
+        Self { bucket, since: Timestamp::default(), parts: bucket.full.cast_signed() }
     }
 
     #[inline]
@@ -166,9 +181,10 @@ impl Count for Level {
 
     /// The fewest whole tokens in any of the others.
     fn carried(self, others: &[Self], _: Timestamp, now: Timestamp) -> Self {
-        let tokens = others.iter().map(|it| it.parts / it.bucket.token).min();
-        let parts = tokens.map_or(u64::MAX, |tokens| tokens.saturating_mul(self.bucket.token));
-        Self { since: now, parts: parts.min(self.bucket.full), ..self }
+        let token = |it: &Self| it.bucket.token.cast_signed();
+        let tokens = others.iter().map(|it| it.parts.div_euclid(token(it))).min();
+        let parts = tokens.map_or(i64::MAX, |tokens| tokens.saturating_mul(token(&self)));
+        Self { since: now, parts: self.bounded(parts), ..self }
     }
 
     #[inline]
@@ -176,8 +192,8 @@ impl Count for Level {
         // A clock that stepped back neither fills a bucket nor drains it.
         let (elapsed, mut is_full) = (now - header.written, !levels.is_empty());
         for level in levels {
-            level.parts = level.bucket.refilled(level.parts, elapsed);
-            is_full &= level.parts == level.bucket.full;
+            level.refill(elapsed);
+            is_full &= level.parts == level.full();
         }
         if is_full {
             // As if nothing had ever been taken: there is nothing to refund either.
@@ -194,34 +210,28 @@ impl Count for Level {
         request: Request<'_>,
     ) -> (Outcome, bool) {
         let Request { policy, cost, .. } = request;
-        let admitted = own.iter().all(|level| level.parts >= level.bucket.of(cost));
+        let admitted = own.iter().all(|level| cost == 0 || level.parts >= level.of(cost.into()));
         let takes = admitted || policy.counts_rejected();
         let mut summary = Summary::new(admitted);
         let mut tokens = 0;
         for (index, level) in (0..).zip(&mut *own) {
-            let BucketRate { token, full, .. } = level.bucket;
             if takes {
-                tokens = tokens.max(level.parts.div_ceil(token).min(cost.into()));
-                level.parts = level.parts.saturating_sub(level.bucket.of(cost));
+                tokens = tokens.max(level.content().div_ceil(level.bucket.token).min(cost.into()));
+                level.take(cost.into());
             }
-            let left = level.parts / token;
-            let wanted = if admitted { (left + 1) * token } else { level.bucket.of(cost) };
-            let wait = level.until(wanted);
-            summary.add_tier(
-                index,
-                level.until(full),
-                u32::try_from(left).unwrap_or(u32::MAX),
-                wait,
-            );
+            let left = level.content() / level.bucket.token;
+            let wait = level.until(level.of(if admitted { left + 1 } else { cost.into() }));
+            let full = level.until(level.full());
+            summary.add_tier(index, full, u32::try_from(left).unwrap_or(u32::MAX), wait);
         }
         let mark = Mark { at: now, charged: header.generation.charged() };
         let mut outcome = summary.outcome(mark, cost, |units| {
-            own.iter().map(|level| level.until(level.bucket.of(units))).max().unwrap_or_default()
+            let until = |level: &Self| level.until(level.of(units.into()));
+            own.iter().map(until).max().unwrap_or_default()
         });
         for level in others {
-            let parts = tokens.saturating_mul(level.bucket.token);
-            level.parts = level.parts.saturating_sub(parts);
-            outcome.lasts = outcome.lasts.max(level.until(level.bucket.full));
+            level.take(tokens);
+            outcome.lasts = outcome.lasts.max(level.lasts(now));
         }
         header.written = now;
         (outcome, takes)
@@ -229,36 +239,65 @@ impl Count for Level {
 
     fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp) {
         if self.since <= at {
-            self.parts = (self.parts + self.bucket.of(units)).min(self.bucket.full);
+            self.parts = self.bounded(self.parts.saturating_add(self.of(units.into())));
         }
+    }
+
+    fn raise(&mut self, units: u32) {
+        self.parts = self.bounded(self.parts.saturating_sub(self.of(units.into())));
+    }
+
+    fn lasts(&self, _: Timestamp) -> Micros {
+        self.until(self.full())
     }
 }
 
 impl Level {
+    /// Returns the parts of this many tokens, which may be more than any bucket has.
+    fn of(&self, tokens: u64) -> i64 {
+        i64::try_from(self.bucket.token.saturating_mul(tokens)).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the parts of a full bucket.
+    fn full(&self) -> i64 {
+        self.bucket.full.cast_signed()
+    }
+
+    /// Returns the parts in the bucket, none if it has a debt.
+    fn content(&self) -> u64 {
+        self.parts.max(0).unsigned_abs()
+    }
+
+    /// Returns this level, not above a full bucket and not below its largest debt. Both together are
+    /// at most 2^53, so that the script's numbers are exact.
+    fn bounded(&self, parts: i64) -> i64 {
+        let debt = self.full().min(MAX_EXACT_INTEGER.cast_signed() - self.full());
+        parts.max(-debt).min(self.full())
+    }
+
+    /// Takes tokens as far as there are any. A debt stays as it is.
+    fn take(&mut self, tokens: u64) {
+        self.parts = self.parts.saturating_sub(self.of(tokens)).max(self.parts.min(0));
+    }
+
+    fn refill(&mut self, elapsed: Micros) {
+        let gained = elapsed.get().saturating_mul(self.bucket.refill);
+        let gained = i64::try_from(gained).unwrap_or(i64::MAX);
+        self.parts = self.parts.saturating_add(gained).min(self.full());
+    }
+
     /// Returns the time until the bucket has this many parts, or is full.
-    fn until(self, wanted: u64) -> Micros {
-        self.bucket.until(self.parts, wanted)
+    fn until(&self, wanted: i64) -> Micros {
+        let missing = wanted.min(self.full()).saturating_sub(self.parts).max(0).unsigned_abs();
+        Micros::new(missing.div_ceil(self.bucket.refill))
     }
 }
 
 impl BucketRate {
-    /// Returns the parts of this many tokens.
-    fn of(self, tokens: u32) -> u64 {
-        self.token * u64::from(tokens)
-    }
-
     /// Returns the content after this time. A product that overflows fills any bucket.
     #[inline]
     fn refilled(self, parts: u64, elapsed: Micros) -> u64 {
         parts.saturating_add(elapsed.get().saturating_mul(self.refill)).min(self.full)
-    }
-
-    /// Returns the time until a bucket with this content has `wanted` parts, or is full.
-    #[inline]
-    fn until(self, parts: u64, wanted: u64) -> Micros {
-        let missing = wanted.min(self.full).saturating_sub(parts);
-        // Mostly one part returns each microsecond, and there is nothing to divide.
-        Micros::new(if self.refill == 1 { missing } else { missing.div_ceil(self.refill) })
     }
 }
 

@@ -6,13 +6,12 @@ use super::check::Options;
 use crate::{
     algorithms::{Detail, Straight},
     caller::Caller,
-    decision::Receipt,
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::MemoryStore,
     policy::Policy,
     redis::RedisBackend,
-    request::{OnStoreError, Outcome, PermitRequest, Request},
+    request::{DecidedBy, OnStoreError, Outcome, Request, Settle},
 };
 
 /// The store of a limiter, and the answer to calls that it cannot decide.
@@ -50,14 +49,6 @@ impl Backend {
         match &self.store {
             Store::Memory(_) => None,
             Store::Redis(redis) => Some(redis),
-        }
-    }
-
-    /// The memory store, if calls are counted there.
-    pub(super) fn memory(&self) -> Option<&MemoryStore> {
-        match &self.store {
-            Store::Memory(store) => Some(store),
-            Store::Redis(_) => None,
         }
     }
 
@@ -104,13 +95,12 @@ impl Backend {
         request: Request<'_>,
         caller: &Caller,
         options: Options,
-        permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
         match &self.store {
             Store::Memory(store) => self.decide_in(store, request, caller, options),
             Store::Redis(redis) => {
                 let key = self.key(request.policy, caller);
-                redis.decide(&key, request, options.on_store_error, permit).await
+                redis.decide(&key, request, options.on_store_error).await
             }
         }
     }
@@ -155,26 +145,22 @@ impl Backend {
         }
     }
 
-    /// Settles a call at `to` units where it was decided. `on_send` runs before a command that may
-    /// be executed.
-    pub(super) async fn settle_units(
+    /// Changes the units of a call that this process counted. Returns Redis and the key if Redis
+    /// did.
+    pub(super) fn settle_here(
         &self,
         key: KeyRef<'_>,
-        receipt: &Receipt,
-        to: u32,
-        on_send: impl FnOnce(),
-    ) -> Result<(), UnavailableReason> {
-        let settle = receipt.settle(to);
+        settle: Settle,
+        decided_by: DecidedBy,
+    ) -> Option<(&Arc<RedisBackend>, Key)> {
         match &self.store {
-            Store::Memory(store) => {
-                store.settle(key, settle);
-                Ok(())
+            Store::Memory(store) => store.settle(key, settle),
+            Store::Redis(redis) if decided_by == DecidedBy::Fallback => {
+                redis.settle_in_fallback(key, settle);
             }
-            Store::Redis(redis) => {
-                let key = Key::compose(&self.prefix, key);
-                redis.settle(&key, settle, receipt.decided_by, on_send).await
-            }
+            Store::Redis(redis) => return Some((redis, Key::compose(&self.prefix, key))),
         }
+        None
     }
 
     fn key(&self, policy: &Policy, caller: &Caller) -> Key {

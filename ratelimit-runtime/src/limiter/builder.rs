@@ -1,6 +1,10 @@
 //! The builder of limiters: settings, and the store that a URL names.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use super::{
     Inner, Limiter, Notices,
@@ -8,6 +12,7 @@ use super::{
     environment,
 };
 use crate::{
+    decision::{LimiterId, Settler},
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
     overrides::Overrides,
@@ -339,15 +344,17 @@ impl LimiterBuilder {
             Some(redis) => Overrides::on_redis(Arc::clone(redis), backend.prefix()),
             _ => Overrides::none(),
         };
-        Limiter {
-            inner: Arc::new(Inner {
-                backend,
-                overrides,
-                notices: Notices::default(),
-                secret: self.secret,
-                is_instrumented: self.is_instrumented,
-            }),
-        }
+        let inner = Arc::new(Inner {
+            id: LimiterId::next(),
+            backend,
+            overrides,
+            notices: Notices::default(),
+            secret: self.secret,
+            is_instrumented: self.is_instrumented,
+        });
+        let settler: Weak<dyn Settler> = Arc::<Inner>::downgrade(&inner);
+        inner.id.register(settler);
+        Limiter { inner }
     }
 }
 

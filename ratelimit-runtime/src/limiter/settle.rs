@@ -1,22 +1,61 @@
-//! Settling: a change of the units that an admitted call took. A refund settles it to 0 units.
+//! Settling: a change of the units that an admitted call took. A refund settles it at 0 units.
 
-use ratelimit_core::Algorithm;
+use ratelimit_core::rules;
 
-use super::backend::Backend;
+use super::{Inner, backend::Backend};
 use crate::{
-    decision::Decision,
+    decision::{Decision, Settler},
     error::{RateLimitError, Unavailable},
+    policy::InvalidPolicy,
+    redis::Content,
 };
 
 impl Backend {
-    /// Refunds a call, unless it is refunded already or another task is about to.
-    pub(super) async fn refund(&self, decision: &Decision) -> Result<(), RateLimitError> {
+    /// Settles a call at `to` units, unless it is settled already or another task is about to.
+    pub(super) async fn settle(&self, decision: &Decision, to: u32) -> Result<(), RateLimitError> {
+        validate(decision, to)?;
         let Some((key, receipt)) = decision.charge() else { return Ok(()) };
-        let Some(mut guard) = receipt.claim() else { return Ok(()) };
-        // A log refunds its entries by their ids: entries that are gone are not refunded again.
-        let on_send = || guard.release = key.algorithm == Algorithm::SlidingWindow;
-        let refund = self.settle_units(key, receipt, 0, on_send).await;
-        guard.release &= refund.is_err();
-        refund.map_err(|reason| Unavailable::new(decision.policy(), reason).into())
+        let Some(mut guard) = receipt.claim(to) else { return Ok(()) };
+        let settle = decision.change(receipt, &guard);
+        if settle.from != settle.to
+            && let Some((redis, key)) = self.settle_here(key, settle, receipt.decided_by)
+        {
+            let settled = redis.settle(&key, settle, || {}).await;
+            settled.map_err(|reason| Unavailable::new(decision.policy(), reason))?;
+        }
+        guard.release = false;
+        Ok(())
+    }
+
+    /// Settles a call at `to` units, without waiting for Redis.
+    fn post(&self, decision: &Decision, to: u32) -> Result<(), InvalidPolicy> {
+        validate(decision, to)?;
+        let Some((key, receipt)) = decision.charge() else { return Ok(()) };
+        let Some(mut guard) = receipt.claim(to) else { return Ok(()) };
+        guard.release = false;
+        let settle = decision.change(receipt, &guard);
+        if settle.from != settle.to
+            && let Some((redis, key)) = self.settle_here(key, settle, receipt.decided_by)
+        {
+            redis.post(key, Content::Settle(settle));
+        }
+        Ok(())
+    }
+}
+
+impl Settler for Inner {
+    fn settle(&self, decision: &Decision, to: u32) {
+        if let Err(error) = self.backend.post(decision, to) {
+            self.notices.invalid_policy(&error);
+        }
+    }
+}
+
+/// Validates that the call can take so many units: a log of single units takes no more of them later.
+fn validate(decision: &Decision, to: u32) -> Result<(), InvalidPolicy> {
+    let Some((key, receipt)) = decision.charge() else { return Ok(()) };
+    match rules::settle_violation(key.algorithm, receipt.cost, to) {
+        Some(fault) => Err(InvalidPolicy::new(decision.policy(), fault)),
+        None => Ok(()),
     }
 }

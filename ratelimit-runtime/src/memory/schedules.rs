@@ -137,8 +137,7 @@ fn refunded_units_are_taken_once() {
         assert_eq!(take(&store, &alice), Ok(true));
         let (of_refund, caller) = (Arc::clone(&store), alice.clone());
         let refund: Other = Box::new(move || {
-            let algorithm = POLICY.algorithm();
-            let settle = Settle { algorithm, from: 1, to: 0, mark, id: None };
+            let settle = Settle::of_one_tier(&POLICY, 1, 0, mark);
             of_refund.settle(KeyRef::new(&POLICY, caller.parts()), settle);
             Ok(false)
         });

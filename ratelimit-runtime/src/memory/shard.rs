@@ -4,14 +4,14 @@ use hashbrown::HashTable;
 
 #[cfg(test)]
 use super::names::interned;
-use super::{block_vec::BlockVec, budget::Removed, permits::PermitTable};
+use super::{block_vec::BlockVec, budget::Removed};
 #[cfg(test)]
 use crate::key::KeyRef;
 use crate::{
     algorithms::{Detail, State, Straight},
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{Op, Outcome, Request},
+    request::{Op, Outcome, Request, Settle},
     time::Timestamp,
 };
 
@@ -32,8 +32,6 @@ pub(super) struct ShardTable {
     /// not update it, so it may be in the past.
     pub(super) entries: BlockVec<Entry>,
     pub(super) index: HashTable<Slot>,
-    /// The calls in flight.
-    pub(super) permits: PermitTable,
     /// The position at which the next insertion starts its scan.
     pub(super) cursor: usize,
 }
@@ -101,6 +99,12 @@ impl Entry {
             self.expires = self.expires.max(now + outcome.lasts);
         }
         outcome
+    }
+
+    /// Changes the units of a call, as far as they still count.
+    pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
+        let lasts = self.state.settle(now, settle);
+        self.expires = self.expires.max(now + lasts);
     }
 
     /// Returns the memory of the key.

@@ -9,7 +9,7 @@ use fastrand::Rng;
 
 use super::shard::Entry;
 use crate::{
-    Policy,
+    Algorithm, Policy,
     algorithms::Straight,
     caller::Caller,
     key::KeyRef,
@@ -75,8 +75,9 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
             }
         } else if rng.u8(..30) == 0 && !charged.is_empty() {
             let (cost, mark) = charged.swap_remove(rng.usize(..charged.len()));
-            let algorithm = policy.algorithm();
-            entry.state.settle(Settle { algorithm, from: cost, to: 0, mark, id: None });
+            let is_log = policy.algorithm() == Algorithm::SlidingWindow;
+            let to = if is_log { 0 } else { rng.u32(..3 * cost + 2) };
+            entry.settle(now, Settle::of_one_tier(&policy, cost, to, mark));
         } else {
             take_both_ways(&mut entry, now, decided_by, figures);
         }

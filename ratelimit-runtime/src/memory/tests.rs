@@ -318,8 +318,9 @@ async fn the_budget_is_exact_however_keys_come_grow_and_go() {
         let before = store.budget().used();
         match store.decide(key, Request { policy: &policy, written: &policy, op, cost, id }) {
             Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
-                let (algorithm, mark) = (policy.algorithm(), outcome.mark);
-                store.settle(key, Settle { algorithm, from: cost, to: 0, mark, id });
+                let to = if is_log { 0 } else { rng.u32(..60) };
+                let settle = Settle::of_one_tier(&policy, cost, to, outcome.mark);
+                store.settle(key, Settle { id, ..settle });
             }
             Ok(_) => {}
             Err(reason) => {

@@ -106,6 +106,16 @@ pub(crate) struct BucketRate {
     pub(crate) full: u64,
 }
 
+impl BucketRate {
+    /// Returns the time until a bucket with this content has `wanted` parts, or is full.
+    #[inline]
+    pub(crate) fn until(self, parts: u64, wanted: u64) -> Micros {
+        let missing = wanted.min(self.full).saturating_sub(parts);
+        // Mostly one part returns each microsecond, and there is nothing to divide.
+        Micros::new(if self.refill == 1 { missing } else { missing.div_ceil(self.refill) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

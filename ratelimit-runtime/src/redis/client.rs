@@ -15,14 +15,14 @@ use super::{
     connector::Connector,
     failure::{Failure, message},
     node::{Lane, Node},
-    script::{Attempt, Renewal, ScriptCall, release},
+    script::{Attempt, ScriptCall, SettleCall},
     target::{Kind, Target},
     tls::Tls,
 };
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::Key,
-    request::{Outcome, PermitRequest, Request, Settle},
+    request::{Outcome, Request, Settle},
     telemetry,
 };
 
@@ -110,13 +110,13 @@ impl RedisClient {
         &self,
         key: &Key,
         request: Request<'_>,
-        permit: Option<&mut PermitRequest>,
         deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
-        let call = ScriptCall::decision(key, request, permit.as_ref().map(|permit| permit.id));
+        let call = ScriptCall::decision(key, request);
         let sent = Instant::now();
-        let on_send = || permit.into_iter().for_each(|permit| permit.is_sent = true);
-        let reply = self.run_script(key, &call, deadline, on_send).await;
+        let options = SendOptions { is_idempotent: call.is_idempotent(), lane: Lane::Main };
+        let command = |attempt| call.command(attempt);
+        let reply = self.send(key.as_bytes(), deadline, options, command).await;
         if !matches!(reply, Err(Failure::BreakerOpen(_))) {
             telemetry::store_answered(&reply, sent);
         }
@@ -131,48 +131,15 @@ impl RedisClient {
         deadline: Instant,
         sent: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
-        self.run_script(key, &ScriptCall::settle(key, settle), deadline, sent).await?;
-        Ok(())
-    }
-
-    async fn run_script(
-        &self,
-        key: &Key,
-        call: &ScriptCall<'_>,
-        deadline: Instant,
-        sent: impl FnOnce(),
-    ) -> Result<Value, Failure> {
-        let mut sent = Some(sent);
+        let (call, mut sent) = (SettleCall::new(key, settle), Some(sent));
         let command = |attempt| {
             if let Some(sent) = sent.take() {
                 sent();
             }
             call.command(attempt)
         };
-        let options = SendOptions { is_idempotent: call.is_idempotent(), lane: Lane::Main };
-        self.send(key.as_bytes(), deadline, options, command).await
-    }
-
-    /// Frees a permit.
-    pub(crate) async fn release(
-        &self,
-        key: &Key,
-        id: u64,
-        deadline: Instant,
-    ) -> Result<(), UnavailableReason> {
-        self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| release(key, id)).await?;
+        self.send(key.as_bytes(), deadline, IDEMPOTENT, command).await?;
         Ok(())
-    }
-
-    /// Renews permits, and returns the ids of those that are lost.
-    pub(super) async fn renew(
-        &self,
-        renewal: &Renewal<'_>,
-        deadline: Instant,
-    ) -> Result<Vec<u64>, UnavailableReason> {
-        let command = |attempt| renewal.command(attempt);
-        let reply = self.send(renewal.key.as_bytes(), deadline, IDEMPOTENT, command).await?;
-        Renewal::decode(reply)
     }
 
     /// Deletes the key.

@@ -6,26 +6,21 @@ mod options;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 pub(crate) use self::options::RedisOptions;
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
-    policy::Policy,
-    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
+    request::{OnStoreError, Outcome, Request, Settle},
 };
 
 pub(crate) struct RedisBackend(Infallible);
 
 pub(crate) struct RedisClient(Infallible);
 
-pub(crate) struct Lease(Infallible);
-
-impl Lease {
-    pub(crate) fn is_held(&self) -> bool {
-        match self.0 {}
-    }
+/// The change that a command makes.
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    Settle(Settle),
 }
 
 /// The certificates of a limiter: none.
@@ -63,27 +58,7 @@ impl RedisBackend {
         _: &Key,
         _: Request<'_>,
         _: Option<OnStoreError>,
-        _: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
-        match self.0 {}
-    }
-
-    pub(crate) fn hold(
-        self: &Arc<Self>,
-        _: Key,
-        _: u64,
-        _: &Policy,
-        _: Instant,
-        _: DecidedBy,
-    ) -> Arc<Lease> {
-        match self.0 {}
-    }
-
-    pub(crate) fn free(self: &Arc<Self>, _: &Arc<Lease>) {
-        match self.0 {}
-    }
-
-    pub(crate) fn release(self: &Arc<Self>, _: Key, _: u64, _: &Policy, _: Instant) {
         match self.0 {}
     }
 
@@ -95,13 +70,25 @@ impl RedisBackend {
         match self.0 {}
     }
 
+    pub(crate) fn settle_in_fallback(&self, _: KeyRef<'_>, _: Settle) {
+        match self.0 {}
+    }
+
     pub(crate) async fn settle(
         &self,
         _: &Key,
         _: Settle,
-        _: DecidedBy,
         _: impl FnOnce(),
     ) -> Result<(), UnavailableReason> {
+        match self.0 {}
+    }
+
+    pub(crate) fn post(self: &Arc<Self>, _: Key, content: Content) {
+        let Content::Settle(_) = content;
+        match self.0 {}
+    }
+
+    pub(crate) async fn flush(&self) -> usize {
         match self.0 {}
     }
 

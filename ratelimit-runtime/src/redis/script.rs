@@ -1,68 +1,48 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
-mod permits;
+mod settle;
 
 use ratelimit_core::Algorithm;
 use redis::{Cmd, Value};
 
-pub(super) use self::permits::{MAX_RENEWED, Renewal, release};
+pub(super) use self::settle::SettleCall;
 use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, Tier},
-    request::{Charged, DecidedBy, Mark, Op, Outcome, Request, Settle, next_id},
+    request::{Charged, DecidedBy, Mark, Op, Outcome, Request, next_id},
     time::{Micros, Timestamp},
 };
 
 /// The script of one algorithm.
 struct Script {
-    text: Text,
-    /// Appends the arguments of one tier.
-    push_tier: fn(&mut Cmd, &Policy, &Tier),
-}
-
-/// The text of a script.
-struct Text {
     source: &'static str,
     /// The digest that `EVALSHA` names the script by.
     sha1: &'static str,
-}
-
-impl Text {
-    /// Returns the command of an attempt, and its argument that names the script.
-    fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
-        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
-    }
+    /// Appends the arguments of one tier.
+    push_tier: fn(&mut Cmd, &Policy, &Tier),
 }
 
 /// The scripts, in the order of [`Algorithm::ALL`].
 static SCRIPTS: [Script; Algorithm::ALL.len()] = [
     Script {
-        text: Text {
-            source: include_str!("../algorithms/sliding_window.lua"),
-            sha1: "d492c4f73ba490f136149dd23802d99eaa7cdacf",
-        },
+        source: include_str!("../algorithms/sliding_window.lua"),
+        sha1: "112d77ad6f4ad9adbb123e82a067d6804406f556",
         push_tier: push_window,
     },
     Script {
-        text: Text {
-            source: include_str!("../algorithms/sliding_counter.lua"),
-            sha1: "19ad2adb8a7351cec4dfab548ef46deba0847f8c",
-        },
+        source: include_str!("../algorithms/sliding_counter.lua"),
+        sha1: "12a25af113e33d1b5cdfaec618a8a85867bca125",
         push_tier: push_ticking_window,
     },
     Script {
-        text: Text {
-            source: include_str!("../algorithms/fixed_window.lua"),
-            sha1: "ff1c0182630cffd4c22347c4c175ab1287af606c",
-        },
+        source: include_str!("../algorithms/fixed_window.lua"),
+        sha1: "6f9e6da27578cefbb6f845a6e51b27ddbea56880",
         push_tier: push_window,
     },
     Script {
-        text: Text {
-            source: include_str!("../algorithms/token_bucket.lua"),
-            sha1: "a540d1b301cf110f5fc38342e8cb0c3378ee5b63",
-        },
+        source: include_str!("../algorithms/token_bucket.lua"),
+        sha1: "cdd1f4769c83f72b26bc15a20dc4bb07fb5639e6",
         push_tier: push_bucket,
     },
 ];
@@ -78,6 +58,13 @@ fn push_ticking_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
 fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
     let bucket = policy.bucket(*tier);
     command.arg(bucket.token).arg(bucket.refill).arg(bucket.full);
+}
+
+impl Script {
+    /// Returns the command of an attempt, and its argument that names the script.
+    fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
+        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
+    }
 }
 
 /// In microseconds.
@@ -127,23 +114,17 @@ pub(super) struct ScriptCall<'a> {
     script: &'static Script,
     key: &'a Key,
     algorithm: Algorithm,
-    /// The id of the call's permit; none if its policy has no `concurrency`.
-    permit: Option<u64>,
-    /// The request to decide; none for a settle, which needs no tier.
-    request: Option<Request<'a>>,
+    request: Request<'a>,
     op: ScriptOp,
-    /// The units that the call takes, or, for a settle, that it no longer takes.
-    cost: u32,
     mode: Mode,
-    /// The mark of the units, which names the members that a log records or removes. `at` is 0
-    /// except for a settle.
-    mark: Mark,
+    /// The units of the call, which name the members that a log records.
+    charged: Charged,
 }
 
 impl<'a> ScriptCall<'a> {
     /// Checks a request.
-    pub(super) fn decision(key: &'a Key, request: Request<'a>, permit: Option<u64>) -> Self {
-        let Request { policy, op, cost, id, .. } = request;
+    pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
+        let Request { policy, op, id, .. } = request;
         let algorithm = policy.algorithm();
         let op = match op {
             Op::Peek => ScriptOp::Peek,
@@ -161,62 +142,41 @@ impl<'a> ScriptCall<'a> {
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
         let script = &SCRIPTS[algorithm as usize];
-        let (mark, request) = (Mark { charged, ..Mark::NONE }, Some(request));
-        Self { script, key, algorithm, permit, request, op, cost, mode, mark }
+        Self { script, key, algorithm, request, op, mode, charged }
     }
 
-    /// Changes what was taken.
-    pub(super) fn settle(key: &'a Key, settle: Settle) -> Self {
-        let Settle { algorithm, mark, id, .. } = settle;
-        let script = &SCRIPTS[algorithm as usize];
-        let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
-        let (op, cost) = (ScriptOp::Settle, settle.lowered());
-        let (permit, request) = (None, None);
-        Self { script, key, algorithm, permit, request, op, cost, mode, mark }
-    }
-
-    /// Returns `true` if a second execution changes nothing: a log recognizes units by their id, and
-    /// a permit is recognized by its own.
+    /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.
     pub(super) fn is_idempotent(&self) -> bool {
         self.algorithm == Algorithm::SlidingWindow && self.mode != Mode::CountRejected
     }
 
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
-        let Self { script, key, request, op, cost, mode, mark, .. } = *self;
+        let Self { script, key, request, op, mode, charged, .. } = *self;
+        let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
-        let deciding = request.map(|request| request.policy);
-        let with_permit = deciding.zip(self.permit);
-        let text = match with_permit {
-            None => &script.text,
-            Some((policy, _)) => permits::text(policy),
-        };
-        let (name, text) = text.command(attempt);
+        let (name, text) = script.command(attempt);
         // Allocated once: a number has at most 20 digits.
-        let kept = request.filter(|it| !std::ptr::eq(it.policy, it.written)).map(|it| it.written);
-        let tiers = |policy: Option<&'a Policy>| policy.map_or(&[][..], Policy::tiers);
-        let count = tiers(deciding).len();
-        let (numbers, key) = (10 + 3 * (count + tiers(kept).len()), key.as_bytes());
+        let kept = (!std::ptr::eq(policy, written)).then_some(written);
+        let count = policy.tiers().len();
+        let kept_count = kept.map_or(0, |kept| kept.tiers().len());
+        let (numbers, key) = (6 + 3 * (count + kept_count), key.as_bytes());
         let bytes = name.len() + text.len() + 1 + key.len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
-        command.arg(name).arg(text);
-        match with_permit {
-            None => command.arg(1).arg(key),
-            Some((policy, id)) => permits::push(&mut command, self.key, policy, id, cost > 0),
-        };
+        command.arg(name).arg(text).arg(1).arg(key);
         command.arg(op as u8);
-        if let Some(policy) = deciding.filter(|_| mode == Mode::Straight) {
+        if mode == Mode::Straight {
             let keep = policy.longest_period().get() / MILLISECOND;
             let capacity = keep << 17 | u64::from(policy.largest_threshold());
             command.arg(-capacity.cast_signed()).arg(mode as u8);
-            command.arg(mark.charged.number()).arg(keep + 999);
+            command.arg(charged.number()).arg(keep + 999);
         } else {
             command.arg(cost).arg(mode as u8);
-            command.arg(mark.charged.number()).arg(mark.at.get());
+            command.arg(charged.number()).arg(0);
         }
         command.arg(count);
-        for policy in deciding.into_iter().chain(kept) {
+        for policy in [policy].into_iter().chain(kept) {
             for tier in policy.tiers() {
                 (script.push_tier)(&mut command, policy, tier);
             }
@@ -226,15 +186,12 @@ impl<'a> ScriptCall<'a> {
 
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
-        if let Some(outcome) = reply.as_sequence().and_then(|reply| self.decode_permit(reply)) {
-            return outcome;
-        }
         let micros = |number: i64| number.try_into().ok().map(Micros::new);
         let outcome = || {
             let ([admitted, tier, remaining, wait, reset, more, at], birth) =
                 self.numbers(reply.as_sequence()?)?;
             let tier = u8::try_from(tier).ok()?;
-            self.request?.policy.tiers().get(usize::from(tier))?;
+            self.request.policy.tiers().get(usize::from(tier))?;
             Some(Outcome {
                 admitted: admitted == 1,
                 tier,
@@ -247,13 +204,12 @@ impl<'a> ScriptCall<'a> {
                     at: Timestamp::new(at.try_into().ok()?),
                     // A log's units are marked by their id, those of other states by its birth.
                     charged: match birth {
-                        [] => self.mark.charged,
+                        [] => self.charged,
                         [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
                         _ => return None,
                     },
                 },
                 decided_by: DecidedBy::Store,
-                is_busy: false,
             })
         };
         outcome().ok_or(UnavailableReason::StoreError)
@@ -280,7 +236,7 @@ impl<'a> ScriptCall<'a> {
         let (admitted, others) = reply.split_first()?;
         let numbers = match (int(admitted)?, others) {
             (1, [remaining, wait, at, index @ ..]) => {
-                let longest = self.request?.policy.longest_period().get();
+                let longest = self.request.policy.longest_period().get();
                 let (remaining, wait) = (int(remaining)?, int(wait)?);
                 [1, tier(index)?, remaining, wait, longest.cast_signed(), 0, int(at)?]
             }
@@ -302,9 +258,9 @@ mod tests {
     /// versions load a script of their own.
     #[test]
     fn the_digests_are_those_of_the_scripts() {
-        for Text { source, sha1 } in SCRIPTS.iter().map(|it| &it.text).chain(permits::TEXTS) {
-            let title = source.lines().next().unwrap();
-            assert_eq!(redis::Script::new(source).get_hash(), *sha1, "{title}");
+        for script in &SCRIPTS {
+            let title = script.source.lines().next().unwrap();
+            assert_eq!(redis::Script::new(script.source).get_hash(), script.sha1, "{title}");
         }
     }
 
@@ -315,8 +271,8 @@ mod tests {
         let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
         let request =
             Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
-        let straight = ScriptCall::decision(&key, request, None);
-        let general = ScriptCall::decision(&key, Request { cost: 2, ..request }, None);
+        let straight = ScriptCall::decision(&key, request);
+        let general = ScriptCall::decision(&key, Request { cost: 2, ..request });
         let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
             call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
         };
@@ -340,7 +296,7 @@ mod tests {
         let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
         let request =
             Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
-        let call = ScriptCall::decision(&key, request, None);
+        let call = ScriptCall::decision(&key, request);
         let decode = |reply: &[i64]| {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
         };

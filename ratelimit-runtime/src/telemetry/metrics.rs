@@ -117,15 +117,16 @@ pub(super) fn memory_full(policy: &'static str) {
 }
 
 #[cfg(feature = "redis")]
-pub(super) fn permits_lost(policy: &'static str, permits: u64) {
+pub(super) fn unsent(policy: &'static str, command: &'static str) {
     static DESCRIBED: Once = Once::new();
     DESCRIBED.call_once(|| {
         metrics::describe_counter!(
-            "ratelimit_permits_lost_total",
-            "Permits of calls in flight that other calls have taken on Redis"
+            "ratelimit_unsent_total",
+            "Settles of calls that could not be sent to Redis"
         );
     });
-    metrics::counter!("ratelimit_permits_lost_total", "policy" => policy).increment(permits);
+    metrics::counter!("ratelimit_unsent_total", "policy" => policy, "command" => command)
+        .increment(1);
 }
 
 pub(super) fn server_is_up(server: &str, is_up: bool) {

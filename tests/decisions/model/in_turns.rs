@@ -1,4 +1,4 @@
-//! Both stores follow the model while policies take turns on a live key, with resets and refunds between the
+//! Both stores follow the model while policies take turns on a live key, with resets and settles between the
 //! calls.
 
 use std::{
@@ -24,14 +24,14 @@ struct Turns {
     cases: Vec<Case>,
     /// `true` if all but the first are overrides of it.
     is_overridden: bool,
-    has_refunds: bool,
+    has_settles: bool,
     has_names: bool,
 }
 
 impl Turns {
     fn schedule(&self, by: By, start: u64, rng: Rng) -> Schedule {
         let schedule = Schedule::in_turns(&self.cases, self.is_overridden, by, start, rng);
-        let schedule = if self.has_refunds { schedule.with_refunds() } else { schedule };
+        let schedule = if self.has_settles { schedule.with_settles() } else { schedule };
         if self.has_names { schedule.with_names() } else { schedule }
     }
 }
@@ -39,9 +39,9 @@ impl Turns {
 fn turns(algorithm: Algorithm) -> Vec<Turns> {
     let mut turns = Vec::new();
     for cases in changes(algorithm) {
-        for (is_overridden, has_refunds) in [(false, false), (false, true), (true, true)] {
+        for (is_overridden, has_settles) in [(false, false), (false, true), (true, true)] {
             let cases = cases.clone();
-            turns.push(Turns { cases, is_overridden, has_refunds, has_names: false });
+            turns.push(Turns { cases, is_overridden, has_settles, has_names: false });
         }
     }
     if algorithm == Algorithm::SlidingWindow {
@@ -49,7 +49,7 @@ fn turns(algorithm: Algorithm) -> Vec<Turns> {
         let is_small = |case: &Case| case.policy.largest() <= 100 && !case.policy.counts_rejected();
         for case in cases(algorithm).into_iter().filter(is_small) {
             let cases = vec![case];
-            turns.push(Turns { cases, is_overridden: false, has_refunds: true, has_names: true });
+            turns.push(Turns { cases, is_overridden: false, has_settles: true, has_names: true });
         }
     }
     turns
@@ -133,7 +133,7 @@ fn check_script(algorithm: Algorithm) {
     let mut rng = Rng::with_seed(seed);
     let all = turns(algorithm);
     for turns in &all {
-        let Turns { cases, is_overridden, has_refunds, .. } = turns;
+        let Turns { cases, is_overridden, has_settles, .. } = turns;
         let mut tiers: Vec<_> = cases.iter().map(Tiers::of).collect();
         if *is_overridden {
             let written = Tiers::of(&cases[0]);
@@ -157,7 +157,7 @@ fn check_script(algorithm: Algorithm) {
                     let (actual, mark) = script.decide(&tiers, &[call])[0];
                     let case = &cases[operation.policy];
                     assert_agree((actual, expected), operation, case, seed);
-                    if operation.record && !has_refunds {
+                    if operation.record && !has_settles {
                         admissions.see(case, operation, actual.admitted, seed);
                     }
                     if actual.admitted && operation.record {
@@ -168,9 +168,10 @@ fn check_script(algorithm: Algorithm) {
                     let () = server.command(&format!("DEL {caller}"));
                     admissions.reset(caller);
                 }
-                Step::Refund(index) => {
+                Step::Settle(index, to) => {
                     let (operation, mark) = charges[index];
-                    script.refund(&operation.caller.to_string(), operation, mark);
+                    let call = (operation, mark, &*operation.caller.to_string());
+                    script.settle(&tiers[operation.policy], call, (schedule.now(), to));
                 }
             }
         }
@@ -187,7 +188,7 @@ async fn check_embedded(algorithm: Algorithm) {
     let mut rng = Rng::with_seed(seed);
     let all = turns(algorithm);
     for turns in all.iter().filter(|turns| !turns.is_overridden) {
-        let Turns { cases, has_refunds, .. } = turns;
+        let Turns { cases, has_settles, .. } = turns;
         let mut limiters = limiters();
         let mut schedule = turns.schedule(By::Number, EPOCH, rng.fork());
         let mut charges: Vec<(usize, Decision)> = Vec::new();
@@ -221,7 +222,7 @@ async fn check_embedded(algorithm: Algorithm) {
                     let actual = answer(policy, decided.clone());
                     let expected = harness::model::Answer { more: 0, ..expected };
                     assert_agree((actual, expected), operation, case, seed);
-                    if record && !has_refunds {
+                    if record && !has_settles {
                         admissions.see(case, operation, decided.is_ok(), seed);
                     }
                     if let Ok(decision) = decided
@@ -234,9 +235,9 @@ async fn check_embedded(algorithm: Algorithm) {
                     limiters[caller].reset(&cases[0].policy, caller).await.expect("in memory");
                     admissions.reset(caller);
                 }
-                Step::Refund(index) => {
+                Step::Settle(index, to) => {
                     let (caller, decision) = &charges[index];
-                    limiters[*caller].refund(decision).await.expect("in memory");
+                    limiters[*caller].settle(decision, to).await.expect("in memory");
                 }
             }
         }

@@ -18,13 +18,22 @@ pub(crate) struct Script {
     pub(crate) goes_straight: bool,
 }
 
-/// The mark of a charge: the id, or the birth of the state, and the microsecond.
-pub(crate) type Mark = (u64, u64);
+/// The mark of a charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    /// The id, or the birth of the state.
+    of: u64,
+    at: u64,
+    /// The time before which its state cannot have expired.
+    ends: u64,
+    /// The tier of the answer.
+    tier: usize,
+}
 
 /// The op, a script's first argument.
 const PEEK: u8 = 0;
 const TAKE: u8 = 1;
-const REFUND: u8 = 2;
+const SETTLE: u8 = 2;
 
 /// The third argument of a call that goes straight.
 const STRAIGHT: u8 = 3;
@@ -49,7 +58,7 @@ impl Script {
         .to_owned();
         let lasts = if algorithm == Algorithm::SlidingWindow { "keep" } else { "lasts" };
         for (shipped, tested) in [
-            ("local time = redis.call('TIME')\n", "local time = {KEYS[2], KEYS[3]}\n"),
+            ("local time = redis.call('TIME')\n", "local time = {KEYS[3], KEYS[4]}\n"),
             (
                 &*format!("local ttl = math.floor({lasts} / 1000) + 999\n"),
                 "local ttl = 1000000000000\n",
@@ -73,7 +82,7 @@ impl Script {
         let mut ids = Vec::new();
         for (Operation { now, cost, record, policy, id, .. }, key) in calls {
             let Tiers { algorithm, count_rejected, deciding, arguments } = &tiers[*policy];
-            pipe.cmd("EVALSHA").arg(&self.sha1).arg(3).arg(key);
+            pipe.cmd("EVALSHA").arg(&self.sha1).arg(4).arg(key).arg("");
             pipe.arg(now / 1_000_000).arg(now % 1_000_000);
             self.calls += 1;
             let recorded = if id.is_some() { 2 } else { u8::from(*count_rejected) };
@@ -108,17 +117,34 @@ impl Script {
                 reset: *reset,
                 more: *more,
             };
-            (answer, (*birth.first().unwrap_or(&id), *at))
+            let lasts = tiers[operation.policy].lasts(answer, operation.cost);
+            let of = *birth.first().unwrap_or(&id);
+            (answer, Mark { of, at: *at, ends: at + lasts, tier: answer.tier })
         };
         replies.into_iter().zip(ids).zip(calls).map(answer).collect()
     }
 
-    pub(crate) fn refund(&mut self, key: &str, operation: Operation, (of, at): Mark) {
-        let Operation { cost, id, .. } = operation;
+    /// Settles a call at `to` units, twice, as if the first reply had been lost.
+    pub(crate) fn settle(
+        &mut self,
+        tiers: &Tiers,
+        (operation, mark, key): (Operation, Mark, &str),
+        (now, to): (u64, u32),
+    ) {
+        let (Operation { cost, id, .. }, Mark { of, at, ends, tier }) = (operation, mark);
+        self.calls += 1;
         let mut call = redis::cmd("EVALSHA");
-        call.arg(&self.sha1).arg(3).arg(key).arg(0).arg(0);
-        call.arg(REFUND).arg(cost).arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(0);
-        call.exec(&mut self.connection).expect("a refund");
+        call.arg(&self.sha1).arg(4).arg(key).arg(format!("{key}:s"));
+        call.arg(now / 1_000_000).arg(now % 1_000_000).arg(SETTLE).arg(cost);
+        if tiers.algorithm == Algorithm::SlidingWindow {
+            call.arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(to);
+        } else {
+            call.arg(to).arg(of).arg(at).arg(self.calls).arg(60_000_000).arg(ends);
+            call.arg(tiers.of_tier(tier));
+        }
+        for _ in 0..2 {
+            call.exec(&mut self.connection).expect("a settle");
+        }
     }
 }
 
@@ -154,6 +180,25 @@ impl Tiers {
         }
         let (deciding, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
         Self { algorithm, count_rejected, deciding, arguments }
+    }
+
+    /// Returns the arguments of one tier.
+    fn of_tier(&self, tier: usize) -> &[u64] {
+        let size = match self.algorithm {
+            Algorithm::SlidingWindow | Algorithm::FixedWindow => 2,
+            _ => 3,
+        };
+        &self.arguments[tier * size..][..size]
+    }
+
+    /// Returns the time for which the state of an admitted call cannot expire.
+    fn lasts(&self, answer: Answer, cost: u32) -> u64 {
+        match (self.algorithm, self.of_tier(answer.tier)) {
+            (Algorithm::TokenBucket, [token, refill, _]) => {
+                (u64::from(cost) * token).div_ceil(*refill)
+            }
+            _ => answer.reset,
+        }
     }
 
     /// Returns the score of the log's header, if calls of one unit go straight.

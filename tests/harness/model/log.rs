@@ -34,16 +34,31 @@ impl Log {
         self.charges.retain(|it| it.cost > 0);
     }
 
-    pub(super) fn refund(&mut self, charge: Charge, by: By) {
+    pub(super) fn lower(&mut self, charge: Charge, to: u32, by: By) {
         let is_it = |it: &Charge| match charge.id {
             Some(_) => it.id == charge.id && it.at == charge.at && it.life == charge.life,
             None => it.number == charge.number,
         };
-        let held = self.charges.iter().find(|it| is_it(it)).map_or(0, |it| it.cost);
-        self.charges.retain(|it| !is_it(it));
+        let lowered = charge.cost - to;
+        let mut given = 0;
+        if let Some(it) = self.charges.iter_mut().find(|it| is_it(it)) {
+            // Several decisions of one id are settled once.
+            if it.settled {
+                return;
+            }
+            // On Redis, the units that have left the log were the first, and the last are given back.
+            let gone = if by == By::Instant { charge.cost.saturating_sub(it.cost) } else { 0 };
+            given = match by {
+                By::Instant => it.cost - to.saturating_sub(gone).min(it.cost),
+                By::Number => lowered.min(it.cost),
+            };
+            it.cost -= given;
+            it.settled = charge.id.is_some();
+        }
+        self.charges.retain(|it| it.cost > 0);
         if by == By::Number && charge.id.is_none() && self.generation == charge.life {
             // Units of one instant are equal: a refund takes another for one that has left the log.
-            let mut left = charge.cost - held;
+            let mut left = lowered - given;
             for it in self.charges.iter_mut().rev().filter(|it| it.at == charge.at) {
                 let given = left.min(it.cost);
                 (it.cost, left) = (it.cost - given, left - given);

@@ -4,6 +4,7 @@ use ratelimit_runtime::Algorithm;
 
 use super::{
     By, Charge, Rules, Tier,
+    entries::{Bucket, Counter, Window, bounded, full, is_same_bucket, parts},
     log::{AT_ONCE, Log},
 };
 
@@ -25,34 +26,6 @@ pub(super) struct Kept<E> {
     generation: u64,
     last: u64,
     entries: Vec<E>,
-}
-
-/// An open window: its start and the units in it; none if it is not open.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
-    period: u64,
-    since: u64,
-    open: Option<(u64, u64)>,
-}
-
-/// The number of a window since the epoch, the units in the window before it, and its own.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counter {
-    period: u64,
-    since: u64,
-    window: u64,
-    previous: u64,
-    current: u64,
-}
-
-/// The time of the last update of a bucket, and its level. A token has as many parts as the period has
-/// microseconds; each microsecond refills as many parts as the threshold.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
-    tier: Tier,
-    since: u64,
-    at: u64,
-    level: u128,
 }
 
 impl State {
@@ -141,7 +114,7 @@ impl State {
             Self::Buckets(kept) => {
                 let mut it = kept.entries[index];
                 it.see(now);
-                it.level >= units * u128::from(it.tier.period)
+                it.level >= parts(it.tier, units)
             }
         }
     }
@@ -186,7 +159,7 @@ impl State {
             Self::Buckets(kept) => {
                 let mut tokens = 0;
                 for it in kept.entries.iter_mut().take(own) {
-                    let held = it.level.div_ceil(it.tier.period.into());
+                    let held = it.level.max(0).unsigned_abs().div_ceil(it.tier.period.into());
                     tokens = tokens.max(held.min(units.into()));
                     it.take(units.into());
                 }
@@ -214,11 +187,63 @@ impl State {
         true
     }
 
-    /// Refunds the units of a charge.
-    pub(super) fn refund(&mut self, charge: Charge, by: By) {
-        let units = u64::from(charge.cost);
+    /// Returns the generation.
+    pub(super) fn life(&self) -> u64 {
         match self {
-            Self::Log(log) => log.refund(charge, by),
+            Self::Log(log) => log.generation,
+            Self::Windows(kept) => kept.generation,
+            Self::Counters(kept) => kept.generation,
+            Self::Buckets(kept) => kept.generation,
+        }
+    }
+
+    /// Records units beyond those of an admitted call in all entries, in one of this tier if there is none.
+    pub(super) fn raise(&mut self, tier: Tier, now: u64, generation: u64, units: u32) {
+        let (units, most) = (u64::from(units), u64::from(u32::MAX));
+        match self {
+            Self::Log(_) => unreachable!("a log of units is not raised"),
+            Self::Windows(kept) => {
+                kept.entries.iter_mut().for_each(|it| it.see(now));
+                if kept.entries.is_empty() {
+                    kept.entries.push(Window::carried(tier.period, &[], 0, now));
+                }
+                for it in &mut kept.entries {
+                    let (start, held) = it.open.unwrap_or((now, 0));
+                    it.open = Some((start, (held + units).min(most)));
+                }
+                kept.write(now);
+            }
+            Self::Counters(kept) => {
+                kept.entries.iter_mut().for_each(|it| it.see(now));
+                if kept.entries.is_empty() {
+                    kept.entries.push(Counter::carried(tier.period, &[], 0, now));
+                }
+                for it in &mut kept.entries {
+                    it.current = (it.current + units).min(most);
+                }
+                kept.write(now);
+            }
+            Self::Buckets(kept) => {
+                kept.entries.iter_mut().for_each(|it| it.see(now));
+                if kept.entries.iter().all(|it| it.level == full(it.tier)) {
+                    kept.generation = generation;
+                }
+                if kept.entries.is_empty() {
+                    kept.entries.push(Bucket::carried(tier, &[], now));
+                }
+                for it in &mut kept.entries {
+                    it.level = bounded(it.tier, it.level - parts(it.tier, units.into()));
+                }
+                kept.write(now);
+            }
+        }
+    }
+
+    /// Lowers the units of a charge to `to`.
+    pub(super) fn lower(&mut self, charge: Charge, to: u32, by: By) {
+        let units = u64::from(charge.cost - to);
+        match self {
+            Self::Log(log) => log.lower(charge, to, by),
             Self::Windows(kept) if kept.generation == charge.life => {
                 for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
                     let is_in = |(start, _): &(u64, u64)| *start <= charge.at;
@@ -240,8 +265,7 @@ impl State {
             }
             Self::Buckets(kept) if kept.generation == charge.life => {
                 for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
-                    let parts = u128::from(units) * u128::from(it.tier.period);
-                    it.level = (it.level + parts).min(full(it.tier));
+                    it.level = bounded(it.tier, it.level + parts(it.tier, units.into()));
                 }
             }
             _ => {}
@@ -282,86 +306,4 @@ impl<E: Copy> Kept<E> {
         self.entries.extend(others.take(room));
         is_new
     }
-}
-
-impl Window {
-    fn see(&mut self, now: u64) {
-        let open = self.open.map(|(start, units)| (start.min(now), units));
-        self.open = open.filter(|(start, _)| now < start + self.period);
-    }
-
-    /// The fullest of the others, since its start or since the last unit.
-    fn carried(period: u64, held: &[Self], last: u64, now: u64) -> Self {
-        let is_open = |start: u64| now < start + period;
-        let open = held.iter().filter_map(|it| it.open).filter_map(|(start, units)| {
-            let start = if is_open(start) { start } else { last };
-            is_open(start).then_some((units, start))
-        });
-        let since = if held.is_empty() { 0 } else { now };
-        Self { period, since, open: open.max().map(|(units, start)| (start, units)) }
-    }
-}
-
-impl Counter {
-    fn see(&mut self, now: u64) {
-        let window = now / self.period;
-        if window == self.window + 1 {
-            (self.previous, self.current) = (self.current, 0);
-        } else if window > self.window {
-            (self.previous, self.current) = (0, 0);
-        }
-        self.window = window;
-    }
-
-    /// The known units of both windows, at least.
-    fn carried(period: u64, held: &[Self], last: u64, now: u64) -> Self {
-        let window = now / period;
-        let known_since = |at: u64| {
-            if last < at {
-                return 0;
-            }
-            let known = held.iter().filter_map(|it| match it.window * it.period {
-                start if start <= at => Some(it.current),
-                start if start.saturating_sub(it.period) <= at => Some(it.previous + it.current),
-                _ => None,
-            });
-            let all = held.iter().map(|it| it.previous + it.current);
-            known.min().or(all.max()).unwrap_or(0)
-        };
-        let current = known_since(window * period);
-        let both = known_since((window * period).saturating_sub(period));
-        let since = if held.is_empty() { 0 } else { now };
-        let most = |units: u64| units.min(u32::MAX.into());
-        let previous = most(both.saturating_sub(current));
-        Self { period, since, window, previous, current: most(current) }
-    }
-}
-
-impl Bucket {
-    fn see(&mut self, now: u64) {
-        let refilled = u128::from(now.saturating_sub(self.at)) * u128::from(self.tier.threshold);
-        (self.level, self.at) = ((self.level + refilled).min(full(self.tier)), now);
-    }
-
-    /// The fewest whole tokens of all.
-    fn carried(tier: Tier, held: &[Self], now: u64) -> Self {
-        let tokens = held.iter().map(|it| it.level / u128::from(it.tier.period)).min();
-        let parts = tokens.map_or(u128::MAX, |tokens| tokens * u128::from(tier.period));
-        let since = if held.is_empty() { 0 } else { now };
-        Self { tier, since, at: now, level: parts.min(full(tier)) }
-    }
-
-    fn take(&mut self, tokens: u128) {
-        self.level = self.level.saturating_sub(tokens * u128::from(self.tier.period));
-    }
-}
-
-fn full(tier: Tier) -> u128 {
-    u128::from(tier.capacity) * u128::from(tier.period)
-}
-
-/// Buckets of one rate and size are one.
-fn is_same_bucket(one: Tier, other: Tier) -> bool {
-    let rate = |a: Tier, b: Tier| u128::from(a.threshold) * u128::from(b.period);
-    rate(one, other) == rate(other, one) && one.capacity == other.capacity
 }

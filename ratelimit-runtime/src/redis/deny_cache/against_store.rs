@@ -169,8 +169,7 @@ impl World {
             self.charged.clear();
         } else if !self.charged.is_empty() {
             let (call, mark) = self.charged.swap_remove(self.rng.usize(..self.charged.len()));
-            let algorithm = call.policy.algorithm();
-            let settle = Settle { algorithm, from: call.cost, to: 0, mark, id: None };
+            let settle = Settle::of_one_tier(&call.policy, call.cost, 0, mark);
             self.store.settle(key.as_key_ref(), settle);
         }
         if is_own {

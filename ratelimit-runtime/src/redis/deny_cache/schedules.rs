@@ -24,19 +24,7 @@ fn refused(wait: Duration) -> Outcome {
     let wait = Micros::from(wait);
     let (tier, remaining, decided_by) = (0, 0, DecidedBy::Store);
     let (more, reset, lasts, mark) = (wait, wait, wait, Mark::NONE);
-    let is_busy = false;
-    Outcome {
-        admitted: false,
-        tier,
-        remaining,
-        wait,
-        more,
-        reset,
-        lasts,
-        mark,
-        decided_by,
-        is_busy,
-    }
+    Outcome { admitted: false, tier, remaining, wait, more, reset, lasts, mark, decided_by }
 }
 
 fn admitted(remaining: u32) -> Outcome {

@@ -118,7 +118,6 @@ impl RefusalSteps {
             lasts: Micros::ZERO,
             mark: Mark::NONE,
             decided_by: DecidedBy::DenyCache,
-            is_busy: false,
         })
     }
 

@@ -1,0 +1,31 @@
+//! The error of a flush.
+
+use std::{error::Error, fmt};
+
+/// The error of a [flush](crate::Limiter::flush) that could not send everything;
+/// [`unsent`](Self::unsent) is the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushError {
+    unsent: usize,
+}
+
+impl FlushError {
+    /// Returns an error unless everything was sent.
+    pub(crate) fn check(unsent: usize) -> Result<(), Self> {
+        if unsent == 0 { Ok(()) } else { Err(Self { unsent }) }
+    }
+
+    /// Returns the number of settles that were not sent.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.unsent
+    }
+}
+
+impl fmt::Display for FlushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rate limit settles could not be sent to the store: {}", self.unsent)
+    }
+}
+
+impl Error for FlushError {}

@@ -1,0 +1,292 @@
+//! The outbox: commands whose result no call awaits. They are sent at once, together with others of the
+//! moment, and again while Redis cannot be reached.
+//!
+//! A task of the runtime on which a command is posted sends what waits, and ends when nothing does. If
+//! the runtime ends before, what is left waits for the next command on another one, or for a flush.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    mem,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{runtime::Handle, sync::Notify, task::JoinHandle, time::Instant};
+
+use super::{RedisBackend, backoff::Backoff, script::SettleCall};
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    request::Settle,
+    sync::Mutex,
+    telemetry::{self, Unsent},
+};
+
+/// The most commands that wait. Further ones are lost.
+const MAX_WAITING: usize = 10_000;
+
+/// The most commands that are sent before the first of them is answered.
+const MAX_BATCH: usize = 64;
+
+/// The pauses while Redis cannot be reached.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+
+/// The pause between two log lines about lost commands.
+const PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub(super) struct Outbox {
+    queue: Mutex<PostedQueue>,
+    /// Notified when commands that were under way have arrived, or wait again.
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct PostedQueue {
+    waiting: VecDeque<Parcel>,
+    /// The commands that are being sent.
+    under_way: usize,
+    task: Option<JoinHandle<()>>,
+    /// The number of lost commands, and of those that are not logged yet.
+    lost: usize,
+    untold: usize,
+    told: Option<Instant>,
+}
+
+/// A command that waits or is under way.
+pub(super) struct Parcel {
+    key: Key,
+    content: Content,
+    /// The time from which the command changes nothing any more.
+    ends: Instant,
+    /// The time of the first attempt. It may have been executed.
+    sent: OnceLock<Instant>,
+    result: OnceLock<Result<(), UnavailableReason>>,
+    /// The failure of the last attempt.
+    failure: Option<UnavailableReason>,
+}
+
+/// The change that a command makes.
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    Settle(Settle),
+}
+
+impl Content {
+    fn kind(self) -> Unsent {
+        match self {
+            Self::Settle(_) => Unsent::Settle,
+        }
+    }
+
+    /// Returns the time from now on in which the command is of use.
+    fn lasts(self) -> Duration {
+        match self {
+            Self::Settle(settle) => settle.lasts().into(),
+        }
+    }
+
+    /// Returns the time from the first attempt in which further ones change nothing more.
+    fn is_known_for(self) -> Duration {
+        match self {
+            Self::Settle(settle) => SettleCall::is_known_for(settle),
+        }
+    }
+}
+
+impl Parcel {
+    fn new(key: Key, content: Content) -> Self {
+        let ends = Instant::now() + content.lasts();
+        let (sent, result, failure) = Default::default();
+        Self { key, content, ends, sent, result, failure }
+    }
+
+    /// Returns `true` if another attempt would come too late.
+    fn is_late(&self, now: Instant) -> bool {
+        let is_forgotten = |sent: &Instant| now >= *sent + self.content.is_known_for();
+        now >= self.ends || self.sent.get().is_some_and(is_forgotten)
+    }
+}
+
+/// Commands under way. When it is dropped, those that have not arrived wait again.
+struct Batch<'a> {
+    outbox: &'a Outbox,
+    parcels: Vec<Parcel>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut lost = Vec::new();
+        let mut queue = self.outbox.queue.lock();
+        queue.under_way -= self.parcels.len();
+        for mut parcel in mem::take(&mut self.parcels) {
+            match parcel.result.take() {
+                Some(Ok(())) => continue,
+                Some(Err(reason)) => parcel.failure = Some(reason),
+                None => {}
+            }
+            // A value of another type stays one.
+            if parcel.failure == Some(UnavailableReason::WrongType) {
+                lost.push(parcel);
+            } else {
+                queue.waiting.push_back(parcel);
+            }
+        }
+        let told = queue.lose(&lost);
+        drop(queue);
+        telemetry_of(&lost, told);
+        self.outbox.ended.notify_waiters();
+    }
+}
+
+impl PostedQueue {
+    /// Removes the commands for which it is too late.
+    fn take_late(&mut self) -> Vec<Parcel> {
+        let now = Instant::now();
+        if !self.waiting.iter().any(|parcel| parcel.is_late(now)) {
+            return Vec::new();
+        }
+        let all = mem::take(&mut self.waiting).into_iter();
+        let (late, waiting): (Vec<_>, Vec<_>) = all.partition(|parcel| parcel.is_late(now));
+        self.waiting = waiting.into();
+        late
+    }
+
+    /// Counts lost commands. Returns their number to be logged, once in a while.
+    fn lose(&mut self, lost: &[Parcel]) -> Option<usize> {
+        if lost.is_empty() {
+            return None;
+        }
+        self.lost += lost.len();
+        self.untold += lost.len();
+        let now = Instant::now();
+        if self.told.is_some_and(|told| now < told + PAUSE) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(mem::take(&mut self.untold))
+    }
+}
+
+/// Records lost commands. To be called without the lock: subscribers are foreign code.
+fn telemetry_of(lost: &[Parcel], told: Option<usize>) {
+    for parcel in lost {
+        telemetry::unsent(parcel.key.name.text(), parcel.content.kind());
+    }
+    if let (Some(told), Some(last)) = (told, lost.last()) {
+        telemetry::tell_unsent(told, last.key.name.text(), last.content.kind(), last.failure);
+    }
+}
+
+impl Outbox {
+    /// Takes commands to be sent, if any wait. Without any, the task that asks has ended.
+    fn take(&self, most: usize, is_task: bool) -> Option<Batch<'_>> {
+        let mut queue = self.queue.lock();
+        let late = queue.take_late();
+        let told = queue.lose(&late);
+        let count = queue.waiting.len().min(most);
+        let parcels: Vec<_> = queue.waiting.drain(..count).collect();
+        queue.under_way += count;
+        if count == 0 && is_task {
+            queue.task = None;
+        }
+        drop(queue);
+        telemetry_of(&late, told);
+        (count > 0).then_some(Batch { outbox: self, parcels })
+    }
+
+    /// Returns the commands that wait or are under way, and those that were lost so far.
+    fn left(&self) -> (usize, usize) {
+        let queue = self.queue.lock();
+        (queue.waiting.len() + queue.under_way, queue.lost)
+    }
+}
+
+impl RedisBackend {
+    /// Sends a command that nobody awaits.
+    pub(crate) fn post(self: &Arc<Self>, key: Key, content: Content) {
+        let parcel = Parcel::new(key, content);
+        let mut queue = self.outbox.queue.lock();
+        let mut lost = Vec::new();
+        if queue.waiting.len() >= MAX_WAITING {
+            lost = queue.take_late();
+        }
+        if queue.waiting.len() >= MAX_WAITING {
+            lost.push(parcel);
+        } else {
+            queue.waiting.push_back(parcel);
+        }
+        if queue.task.as_ref().is_none_or(JoinHandle::is_finished)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            queue.task = Some(runtime.spawn(Arc::clone(self).send_posted()));
+        }
+        let told = queue.lose(&lost);
+        drop(queue);
+        telemetry_of(&lost, told);
+    }
+
+    /// Sends what is posted, until nothing waits.
+    async fn send_posted(self: Arc<Self>) {
+        let (mut backoff, mut most) = (BACKOFF.clone(), MAX_BATCH);
+        while let Some(batch) = self.outbox.take(most, true) {
+            if self.send_batch(batch).await {
+                (backoff, most) = (BACKOFF.clone(), MAX_BATCH);
+            } else {
+                // One is enough to see that Redis is back.
+                most = 1;
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+
+    /// Sends commands together. Returns `false` if none has arrived.
+    async fn send_batch(&self, batch: Batch<'_>) -> bool {
+        let mut under_way: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+        for parcel in &batch.parcels {
+            under_way.push(Box::pin(self.send_parcel(parcel)));
+        }
+        poll_fn(|context| {
+            under_way.retain_mut(|sent| sent.as_mut().poll(context).is_pending());
+            if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        drop(under_way);
+        batch.parcels.iter().any(|parcel| parcel.result.get() == Some(&Ok(())))
+    }
+
+    async fn send_parcel(&self, parcel: &Parcel) {
+        let sent = || {
+            parcel.sent.get_or_init(Instant::now);
+        };
+        let result = match parcel.content {
+            Content::Settle(settle) => self.settle(&parcel.key, settle, sent).await,
+        };
+        // Set once: the last result was taken when the command waited again.
+        let _ = parcel.result.set(result);
+    }
+
+    /// Sends what is posted, and waits for what others send. Returns the number of commands that
+    /// could not be sent.
+    pub(crate) async fn flush(&self) -> usize {
+        let (_, lost_before) = self.outbox.left();
+        loop {
+            let ended = self.outbox.ended.notified();
+            let goes_on = match self.outbox.take(MAX_BATCH, false) {
+                Some(batch) => self.send_batch(batch).await,
+                // Commands under way take at most the deadline, unless their runtime does not run.
+                None => {
+                    self.outbox.left().0 > 0
+                        && tokio::time::timeout(2 * self.deadline, ended).await.is_ok()
+                }
+            };
+            if !goes_on {
+                let (left, lost) = self.outbox.left();
+                return left + lost - lost_before;
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The call of a script that settles a charge.
+
+use std::time::Duration;
+
+use ratelimit_core::Algorithm;
+use redis::Cmd;
+
+use super::{Attempt, Mode, SCRIPTS, ScriptOp};
+use crate::{key::Key, request::Settle, time::Micros};
+
+/// The longest time for which a state knows the settles that it has applied. Most are known by the
+/// units that they change; where units have no names, their numbers are kept.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// One settle. It may be sent more than once, and changes something once.
+pub(in super::super) struct SettleCall<'a> {
+    key: &'a Key,
+    settle: Settle,
+}
+
+impl<'a> SettleCall<'a> {
+    pub(in super::super) fn new(key: &'a Key, settle: Settle) -> Self {
+        Self { key, settle }
+    }
+
+    /// Returns the time from the first attempt in which others change nothing more.
+    pub(in super::super) fn is_known_for(settle: Settle) -> Duration {
+        let lasts = settle.lasts().into();
+        if settle.algorithm == Algorithm::SlidingWindow { lasts } else { KEPT.min(lasts) }
+    }
+
+    /// Builds the command of an attempt.
+    pub(in super::super) fn command(&self, attempt: Attempt) -> Cmd {
+        let Self { key, settle } = self;
+        let Settle { algorithm, from, to, mark, id, number, tier, .. } = *settle;
+        let script = &SCRIPTS[algorithm as usize];
+        let (name, text) = script.command(attempt);
+        let mut command = redis::cmd(name);
+        command.arg(text);
+        if algorithm == Algorithm::SlidingWindow {
+            let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
+            command.arg(1).arg(key.as_bytes());
+            command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
+            command.arg(mark.charged.number()).arg(mark.at.get()).arg(to);
+            return command;
+        }
+        let kept = Micros::from(Self::is_known_for(*settle));
+        command.arg(2).arg(key.as_bytes()).arg(key.companion("s"));
+        command.arg(ScriptOp::Settle as u8).arg(from).arg(to);
+        command.arg(mark.charged.number()).arg(mark.at.get());
+        command.arg(number).arg(kept.get()).arg(settle.ends().get());
+        (script.push_tier)(&mut command, &settle.policy(key.name), &tier);
+        command
+    }
+}
