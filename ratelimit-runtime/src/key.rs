@@ -59,6 +59,8 @@ pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
     algorithm: Algorithm,
     pub(crate) name: PolicyName,
+    /// The index in the text at which the name starts.
+    start: usize,
     /// The index in the text at which the caller's parts start.
     caller: usize,
 }
@@ -70,20 +72,22 @@ impl Key {
         text.extend_from_slice(prefix.as_bytes());
         text.extend_from_slice(algorithm.as_str().as_bytes());
         text.push(b':');
-        escape(name.text().as_bytes(), |piece| text.extend_from_slice(piece));
         let start = text.len();
+        escape(name.text().as_bytes(), |piece| text.extend_from_slice(piece));
+        let caller_at = text.len();
         caller.with_bytes(|caller| text.extend_from_slice(caller));
-        Self { text, algorithm, name, caller: start }
+        Self { text, algorithm, name, start, caller: caller_at }
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.text
     }
 
-    /// Returns the key of further state of the caller, `{<key>}:<suffix>`. The braces put it into the
-    /// slot of this key, which has none itself.
+    /// Returns the key of further state of the caller, `<prefix><algorithm>:{<key>}:<suffix>`. The
+    /// braces put it into the slot of this key, which has none itself. A user that may use this key may
+    /// use the other: both start alike.
     pub(crate) fn companion(&self, suffix: &str) -> Vec<u8> {
-        [b"{", self.as_bytes(), b"}:", suffix.as_bytes()].concat()
+        [&self.text[..self.start], b"{", self.as_bytes(), b"}:", suffix.as_bytes()].concat()
     }
 
     pub(crate) fn as_key_ref(&self) -> KeyRef<'_> {
@@ -265,6 +269,14 @@ mod tests {
         );
         assert_eq!(key("f", &["2001:db8::1"]), "ratelimit:sliding_window:f/2001:db8::1");
         assert_eq!(key("f", &["Zoë 王"]), "ratelimit:sliding_window:f/Zoë%20王");
+    }
+
+    #[test]
+    fn further_state_starts_alike_and_names_the_key_as_its_slot() {
+        let policy = Policy::fixed_window("f", Duration::from_secs(1), 1);
+        let key = Key::compose("ratelimit:", KeyRef::new(&policy, &b"/a"[..]));
+        let further = b"ratelimit:fixed_window:{ratelimit:fixed_window:f/a}:s";
+        assert_eq!(key.companion("s"), further);
     }
 
     #[test]

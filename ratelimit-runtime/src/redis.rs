@@ -37,7 +37,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub(crate) use self::{client::RedisClient, options::RedisOptions, outbox::Content, tls::Tls};
+pub(crate) use self::{
+    client::{RedisClient, Unanswered},
+    options::RedisOptions,
+    outbox::Content,
+    tls::Tls,
+};
 use self::{
     deny_cache::{DenyCache, RoundTrip},
     outbox::Outbox,
@@ -144,25 +149,16 @@ impl RedisBackend {
         self.fallback.settle(key, settle);
     }
 
-    /// Changes the units of a call that Redis decided. Calls `sent` before anything is sent.
-    pub(crate) async fn settle(
-        &self,
-        key: &Key,
-        settle: Settle,
-        sent: impl FnOnce(),
-    ) -> Result<(), UnavailableReason> {
-        let change = self.client.settle(key, settle, Instant::now() + self.deadline, sent);
+    /// Changes the units of a call that Redis decided.
+    pub(crate) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), Unanswered> {
+        let change = self.client.settle(key, settle, Instant::now() + self.deadline);
         // More units make no remembered wait too long.
         if settle.raised() > 0 { change.await } else { self.invalidating(key, change).await }
     }
 
     /// Awaits a reset or settle, and removes the key's refusals from the deny cache before and
     /// after it.
-    async fn invalidating(
-        &self,
-        key: &Key,
-        change: impl Future<Output = Result<(), UnavailableReason>>,
-    ) -> Result<(), UnavailableReason> {
+    async fn invalidating<T>(&self, key: &Key, change: impl Future<Output = T>) -> T {
         // The change may take effect although its reply is lost, or nobody awaits it.
         self.deny_cache.invalidate(key.as_key_ref(), Instant::now());
         let result = change.await;

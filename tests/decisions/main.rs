@@ -8,5 +8,6 @@ mod model;
 mod precedents;
 mod refund;
 mod request;
+mod settle;
 mod too_large;
 mod waiting;

@@ -7,6 +7,7 @@ mod keys;
 mod outages;
 mod own_connection;
 mod processes;
+mod settle;
 mod shutdown;
 mod store;
 mod under_load;

@@ -20,8 +20,8 @@ impl Backend {
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, receipt.decided_by)
         {
-            let settled = redis.settle(&key, settle, || {}).await;
-            settled.map_err(|reason| Unavailable::new(decision.policy(), reason))?;
+            let settled = redis.settle(&key, settle).await;
+            settled.map_err(|failed| Unavailable::new(decision.policy(), failed.reason))?;
         }
         guard.release = false;
         Ok(())

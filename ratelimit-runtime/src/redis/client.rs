@@ -41,6 +41,14 @@ pub(super) enum Topology {
 const FAST_REDIRECTS: u32 = 5;
 const REDIRECT_PAUSE: Duration = Duration::from_millis(10);
 
+/// The failure of a command that may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unanswered {
+    pub(crate) reason: UnavailableReason,
+    /// `true` if the command may have been executed.
+    pub(crate) may_have_run: bool,
+}
+
 /// How a command is sent.
 #[derive(Clone, Copy)]
 pub(super) struct SendOptions {
@@ -123,23 +131,27 @@ impl RedisClient {
         call.decode(&reply?)
     }
 
-    /// Changes the units of an admitted call. Calls `sent` before anything is sent.
+    /// Changes the units of an admitted call.
     pub(crate) async fn settle(
         &self,
         key: &Key,
         settle: Settle,
         deadline: Instant,
-        sent: impl FnOnce(),
-    ) -> Result<(), UnavailableReason> {
-        let (call, mut sent) = (SettleCall::new(key, settle), Some(sent));
-        let command = |attempt| {
-            if let Some(sent) = sent.take() {
-                sent();
-            }
+    ) -> Result<(), Unanswered> {
+        let (call, mut may_have_run) = (SettleCall::new(key, settle), false);
+        let command = |attempt: Attempt| {
+            may_have_run |= attempt.may_have_run;
             call.command(attempt)
         };
-        self.send(key.as_bytes(), deadline, IDEMPOTENT, command).await?;
-        Ok(())
+        let Err(failure) = self.send(key.as_bytes(), deadline, IDEMPOTENT, command).await else {
+            return Ok(());
+        };
+        // Without a connection nothing is sent.
+        let is_unsent = matches!(
+            failure,
+            Failure::BreakerOpen(_) | Failure::Reason(UnavailableReason::Disconnected)
+        );
+        Err(Unanswered { may_have_run: may_have_run || !is_unsent, reason: failure.reason() })
     }
 
     /// Deletes the key.

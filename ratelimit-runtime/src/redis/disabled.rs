@@ -17,6 +17,11 @@ pub(crate) struct RedisBackend(Infallible);
 
 pub(crate) struct RedisClient(Infallible);
 
+/// The failure of a command that may be sent again.
+pub(crate) struct Unanswered {
+    pub(crate) reason: UnavailableReason,
+}
+
 /// The change that a command makes.
 #[derive(Clone, Copy)]
 pub(crate) enum Content {
@@ -74,12 +79,7 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) async fn settle(
-        &self,
-        _: &Key,
-        _: Settle,
-        _: impl FnOnce(),
-    ) -> Result<(), UnavailableReason> {
+    pub(crate) async fn settle(&self, _: &Key, _: Settle) -> Result<(), Unanswered> {
         match self.0 {}
     }
 

@@ -16,7 +16,7 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Notify, task::JoinHandle, time::Instant};
 
-use super::{RedisBackend, backoff::Backoff, script::SettleCall};
+use super::{RedisBackend, backoff::Backoff, client::Unanswered, script::SettleCall};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -62,9 +62,11 @@ pub(super) struct Parcel {
     content: Content,
     /// The time from which the command changes nothing any more.
     ends: Instant,
-    /// The time of the first attempt. It may have been executed.
-    sent: OnceLock<Instant>,
-    result: OnceLock<Result<(), UnavailableReason>>,
+    /// The time of the first attempt that may have been executed.
+    sent: Option<Instant>,
+    /// The present attempt, and its result.
+    attempted: OnceLock<Instant>,
+    result: OnceLock<Result<(), Unanswered>>,
     /// The failure of the last attempt.
     failure: Option<UnavailableReason>,
 }
@@ -100,14 +102,29 @@ impl Content {
 impl Parcel {
     fn new(key: Key, content: Content) -> Self {
         let ends = Instant::now() + content.lasts();
-        let (sent, result, failure) = Default::default();
-        Self { key, content, ends, sent, result, failure }
+        let (sent, attempted, result, failure) = Default::default();
+        Self { key, content, ends, sent, attempted, result, failure }
     }
 
     /// Returns `true` if another attempt would come too late.
     fn is_late(&self, now: Instant) -> bool {
-        let is_forgotten = |sent: &Instant| now >= *sent + self.content.is_known_for();
-        now >= self.ends || self.sent.get().is_some_and(is_forgotten)
+        let is_forgotten = |sent: Instant| now >= sent + self.content.is_known_for();
+        now >= self.ends || self.sent.is_some_and(is_forgotten)
+    }
+
+    /// Ends an attempt. Returns `false` if the command has arrived.
+    fn waits_again(&mut self) -> bool {
+        let (attempted, result) = (self.attempted.take(), self.result.take());
+        if let Some(Ok(())) = result {
+            return false;
+        }
+        let failed = result.and_then(Result::err);
+        self.failure = failed.map(|failed| failed.reason).or(self.failure);
+        // Without a result, the runtime has ended.
+        if failed.is_none_or(|failed| failed.may_have_run) {
+            self.sent = self.sent.or(attempted);
+        }
+        true
     }
 }
 
@@ -123,10 +140,8 @@ impl Drop for Batch<'_> {
         let mut queue = self.outbox.queue.lock();
         queue.under_way -= self.parcels.len();
         for mut parcel in mem::take(&mut self.parcels) {
-            match parcel.result.take() {
-                Some(Ok(())) => continue,
-                Some(Err(reason)) => parcel.failure = Some(reason),
-                None => {}
+            if !parcel.waits_again() {
+                continue;
             }
             // A value of another type stays one.
             if parcel.failure == Some(UnavailableReason::WrongType) {
@@ -259,11 +274,9 @@ impl RedisBackend {
     }
 
     async fn send_parcel(&self, parcel: &Parcel) {
-        let sent = || {
-            parcel.sent.get_or_init(Instant::now);
-        };
+        parcel.attempted.get_or_init(Instant::now);
         let result = match parcel.content {
-            Content::Settle(settle) => self.settle(&parcel.key, settle, sent).await,
+            Content::Settle(settle) => self.settle(&parcel.key, settle).await,
         };
         // Set once: the last result was taken when the command waited again.
         let _ = parcel.result.set(result);

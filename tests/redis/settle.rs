@@ -1,0 +1,217 @@
+//! Settles that are not awaited reach Redis once, whatever happens on the way.
+
+use std::{thread, time::Duration};
+
+use harness::{Lines, Network, Proxy, RedisServer, until, until_decided};
+use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy};
+use tokio::runtime::Builder;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const MONTH: Duration = Duration::from_secs(30 * 86_400);
+const COUNTER: Policy = Policy::sliding_counter("counter", MONTH, 100);
+const WINDOW: Policy = Policy::fixed_window("window", HOUR, 100);
+const BUCKET: Policy = Policy::token_bucket("bucket", HOUR, 100);
+const LOG: Policy = Policy::sliding_window("log", HOUR, 100);
+const ALL: [Policy; 4] = [COUNTER, WINDOW, BUCKET, LOG];
+
+async fn limiter(url: &str) -> Limiter {
+    harness::limiter_on(url, OnStoreError::Deny).await
+}
+
+async fn take(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {
+    limiter.check_n(policy, "alice", cost).await.unwrap()
+}
+
+async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
+    limiter.peek(policy, "alice").cost(0).await.unwrap().remaining()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settles_are_one_command_each_and_need_no_flush() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server.url()).await;
+    for policy in &ALL {
+        let mut decisions = Vec::new();
+        for _ in 0..50 {
+            decisions.push(take(&limiter, policy, 2).await);
+        }
+        let scripts = || ["eval", "evalsha"].map(|it| server.calls().remove(it).unwrap_or(0));
+        let commands = || scripts().iter().sum::<u64>();
+        let before = commands();
+        for (index, decision) in decisions.iter().enumerate() {
+            decision.settle(if index % 2 == 0 { 1 } else { 2 });
+        }
+        // Half of them change nothing, and are not sent.
+        until("the settles", async || (commands() >= before + 25).then_some(())).await;
+        limiter.flush().await.unwrap();
+        assert_eq!(commands() - before, 25, "{policy:?}");
+        assert_eq!(left(&limiter, policy).await, 25, "{policy:?}");
+    }
+}
+
+/// A settle is applied although its reply is lost, and the repetition changes nothing more.
+#[tokio::test]
+async fn a_settle_whose_reply_is_lost_changes_the_count_once() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limiter = limiter(&proxy.url()).await;
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    for policy in &ALL {
+        let mut expected = 100;
+        for round in 0..20 {
+            let decision = take(&limiter, policy, 3).await;
+            let actual = if *policy == LOG { 1 } else { random.u32(1..6) };
+            expected -= actual;
+            proxy.set(Network::ResetsAfter(random.usize(..12)));
+            decision.settle(actual);
+            until("the settle", async || limiter.flush().await.ok()).await;
+            proxy.heal();
+            until_decided(&limiter).await;
+            assert_eq!(left(&limiter, policy).await, expected, "{seed} {round} {policy:?}");
+        }
+    }
+}
+
+/// Redis is away when the calls end, and has kept its state.
+#[tokio::test]
+async fn settles_wait_for_redis() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limiter = limiter(&proxy.url()).await;
+    let mut decisions = Vec::new();
+    for policy in &ALL {
+        for _ in 0..5 {
+            decisions.push(take(&limiter, policy, 3).await);
+        }
+    }
+    proxy.set(Network::Swallows);
+    for decision in &decisions {
+        decision.settle(1);
+    }
+    let unsent = limiter.flush().await.unwrap_err();
+    assert_eq!(unsent.unsent(), decisions.len(), "{unsent}");
+    proxy.heal();
+    until("the settles", async || limiter.flush().await.ok()).await;
+    until_decided(&limiter).await;
+    for policy in &ALL {
+        assert_eq!(left(&limiter, policy).await, 95, "{policy:?}");
+    }
+}
+
+/// Redis comes back without its state: nothing is given back to calls of another life.
+#[tokio::test]
+async fn a_settle_of_a_lost_charge_changes_nothing() {
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server.url()).await;
+    let mut decisions = Vec::new();
+    for policy in &ALL {
+        decisions.push(take(&limiter, policy, 3).await);
+    }
+    server.kill();
+    for decision in &decisions {
+        decision.settle(0);
+    }
+    server.restart();
+    until_decided(&limiter).await;
+    for policy in &ALL {
+        take(&limiter, policy, 5).await;
+    }
+    until("the settles", async || limiter.flush().await.ok()).await;
+    for policy in &ALL {
+        assert_eq!(left(&limiter, policy).await, 95, "{policy:?}");
+    }
+}
+
+/// Without Redis the embedded store decides, and settles its own calls at once.
+#[tokio::test]
+async fn local_decisions_are_settled_locally() {
+    let mut server = RedisServer::start();
+    let limiter = harness::limiter_on(&server.url(), OnStoreError::Local).await;
+    server.kill();
+    for policy in &[COUNTER, WINDOW, BUCKET] {
+        let (less, more) = (take(&limiter, policy, 3).await, take(&limiter, policy, 3).await);
+        less.settle(1);
+        more.settle(10);
+        assert_eq!(left(&limiter, policy).await, 89, "{policy:?}");
+    }
+    limiter.flush().await.unwrap();
+}
+
+#[test]
+fn a_settle_of_an_ended_runtime_is_sent_from_another() {
+    let server = RedisServer::start();
+    let (main, other) = (runtime(), runtime());
+    let limiter = main.block_on(limiter(&server.url()));
+    // On a runtime that ends before the command is sent.
+    let decision = main.block_on(take(&limiter, &WINDOW, 3));
+    other.block_on(async { decision.settle(1) });
+    drop(other);
+    // On no runtime at all.
+    let decision = main.block_on(take(&limiter, &BUCKET, 3));
+    thread::scope(|threads| threads.spawn(|| drop(decision.meter())).join().unwrap());
+    main.block_on(limiter.flush()).unwrap();
+    assert_eq!(main.block_on(left(&limiter, &WINDOW)), 99);
+    assert_eq!(main.block_on(left(&limiter, &BUCKET)), 100);
+}
+
+#[test]
+fn a_flush_tells_what_an_ended_connection_cannot_send() {
+    let server = RedisServer::start();
+    let main = runtime();
+    let limiter = main.block_on(limiter(&server.url()));
+    let decision = main.block_on(take(&limiter, &WINDOW, 3));
+    // The connection ends with it.
+    drop(main);
+    decision.settle(1);
+    let unsent = runtime().block_on(limiter.flush()).unwrap_err();
+    assert_eq!(unsent.unsent(), 1);
+    assert_eq!(unsent.to_string(), "rate limit settles could not be sent to the store: 1");
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[tokio::test]
+async fn a_settle_that_comes_too_late_is_told() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server.url()).await;
+    let brief = Policy::fixed_window("brief", Duration::from_millis(200), 100);
+    let decisions = [take(&limiter, &brief, 2).await, take(&limiter, &brief, 2).await];
+    server.kill();
+    for decision in &decisions {
+        decision.settle(1);
+        until("the end of its window", async || limiter.flush().await.ok()).await;
+    }
+    let lines = lines.all();
+    let told: Vec<_> = lines.iter().filter(|line| line.contains("could not be sent")).collect();
+    // Once a minute.
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("WARN"), "{told:?}");
+    assert!(told[0].contains("unsent=1 policy=\"brief\" command=\"settle\""), "{told:?}");
+    assert!(!told[0].contains("alice"), "{told:?}");
+}
+
+#[tokio::test]
+async fn no_more_than_ten_thousand_settles_wait() {
+    let lines = Lines::default();
+    let mut server = RedisServer::start();
+    let limiter = limiter(&server.url()).await;
+    let many = Policy::token_bucket("many", HOUR, 100_000);
+    let mut decisions = Vec::new();
+    for _ in 0..10_003 {
+        decisions.push(take(&limiter, &many, 2).await);
+    }
+    server.kill();
+    {
+        let _listening = tracing::subscriber::set_default(lines.clone());
+        for decision in &decisions {
+            decision.settle(1);
+        }
+    }
+    assert!(lines.all()[0].contains("could not be sent"), "{:?}", lines.all());
+    assert_eq!(limiter.flush().await.unwrap_err().unsent(), 10_000);
+}
