@@ -6,7 +6,7 @@ mod limiters;
 mod meter;
 mod receipt;
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::meter::Meter;
 pub(crate) use self::{
@@ -60,6 +60,13 @@ pub struct Decision {
     remaining: u32,
     is_dry_run: bool,
     receipt: Option<Receipt>,
+    permit: Option<Arc<dyn Permit>>,
+}
+
+/// The permit of a call in flight. It is free once the last clone of the decision is dropped.
+pub(crate) trait Permit: Send + Sync {
+    /// Returns `true` while the store counts the call as one in flight.
+    fn is_held(&self) -> bool;
 }
 
 /// Does not show the caller: identities do not belong in logs.
@@ -92,6 +99,7 @@ impl Decision {
             remaining: outcome.remaining,
             is_dry_run: false,
             receipt: None,
+            permit: None,
         }
     }
 
@@ -111,6 +119,12 @@ impl Decision {
     pub(crate) fn of_skipped(policy: &Policy) -> Self {
         let request = Request { policy, written: policy, op: Op::Peek, cost: 0, id: None };
         Self::new(policy, Outcome::unlimited(request))
+    }
+
+    /// Adds the permit that the call holds.
+    #[inline]
+    pub(crate) fn with_permit(self, permit: Arc<dyn Permit>) -> Self {
+        Self { permit: Some(permit), ..self }
     }
 
     /// Marks the decision of a call that passes only because of a dry run.
@@ -208,6 +222,19 @@ impl Decision {
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.receipt.is_some()
+    }
+
+    /// Returns `true` while the call holds a permit of its policy's
+    /// [`concurrency`](crate::Policy::concurrency): until the last clone of this decision is dropped.
+    ///
+    /// On Redis a permit that is not renewed within its
+    /// [timeout](crate::Policy::concurrency_timeout) is lost: the process was cut off from Redis, or
+    /// Redis lost its state. It is then `false`, and the call goes on beside the one that may have
+    /// taken its place. A permit that finds a free place again is held again. Without `concurrency`,
+    /// and in the copies that [`observe`](crate::observe) returns, there is no permit.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.permit.as_ref().is_some_and(|permit| permit.is_held())
     }
 
     /// Returns `true` if the call would have failed, by a refusal or otherwise, without a dry run.

@@ -2,6 +2,7 @@
 //!
 //! Floor 3: pure, imports `policy` and `request`. Limiter, backends, telemetry and web may import it.
 
+mod busy;
 mod connect;
 mod flush;
 mod one_line;
@@ -9,12 +10,13 @@ mod unavailable;
 
 use std::{error::Error, fmt, time::Duration};
 
-pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
 pub use self::{
+    busy::Busy,
     connect::{AlreadyInstalled, ConnectError},
     flush::FlushError,
     unavailable::{Unavailable, UnavailableReason},
 };
+pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
 use crate::{
     policy::{CallFault, InvalidPolicy, Policy, TooLarge},
     request::Outcome,
@@ -51,6 +53,9 @@ use crate::{
 pub enum RateLimitError {
     /// The limit is reached; the call may be repeated after [`Exceeded::retry_after`].
     Exceeded(Exceeded),
+    /// The caller has as many calls in flight as the limit allows. A call may be repeated once another
+    /// ends.
+    Busy(Busy),
     /// The limit can never admit the call: its cost is above a threshold or burst, or one of these
     /// is 0.
     TooLarge(TooLarge),
@@ -66,6 +71,7 @@ impl fmt::Display for RateLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exceeded(error) => error.fmt(f),
+            Self::Busy(error) => error.fmt(f),
             Self::TooLarge(error) => error.fmt(f),
             Self::Unavailable(error) => error.fmt(f),
             Self::InvalidPolicy(error) => error.fmt(f),
@@ -78,6 +84,12 @@ impl Error for RateLimitError {}
 impl From<Exceeded> for RateLimitError {
     fn from(error: Exceeded) -> Self {
         Self::Exceeded(error)
+    }
+}
+
+impl From<Busy> for RateLimitError {
+    fn from(error: Busy) -> Self {
+        Self::Busy(error)
     }
 }
 

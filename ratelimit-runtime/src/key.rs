@@ -55,6 +55,7 @@ impl<'a> KeyRef<'a> {
 }
 
 /// The text under which a store counts one caller's calls under one policy.
+#[derive(Clone)]
 pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
     algorithm: Algorithm,

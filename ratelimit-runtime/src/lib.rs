@@ -74,7 +74,7 @@ pub mod web;
 pub use caller::{Caller, IntoCaller};
 pub use decision::{Decision, Meter};
 pub use error::{
-    AlreadyInstalled, ConnectError, Exceeded, FlushError, RateLimitError, Unavailable,
+    AlreadyInstalled, Busy, ConnectError, Exceeded, FlushError, RateLimitError, Unavailable,
     UnavailableReason,
 };
 pub use limiter::{

@@ -2,6 +2,7 @@
 //!
 //! Floor 8: imports every room below, and no framework. `macro_support` and `web` import it.
 
+mod admission;
 mod backend;
 mod builder;
 mod check;
@@ -9,6 +10,7 @@ mod environment;
 mod future;
 mod installed;
 mod notices;
+mod permit;
 mod pipeline;
 mod settle;
 mod status;
@@ -16,8 +18,12 @@ mod wait;
 
 use std::{fmt, sync::Arc};
 
-use self::{backend::Backend, notices::Notices};
+pub(crate) use self::{
+    admission::Admission,
+    check::{Call, Options},
+};
 pub use self::{
+    admission::CallInFlight,
     builder::{LimiterBuilder, URL_VARIABLE},
     check::Check,
     future::CheckFuture,
@@ -25,10 +31,7 @@ pub use self::{
     pipeline::Started,
     status::ServerStatus,
 };
-pub(crate) use self::{
-    check::{Call, Options},
-    pipeline::Admission,
-};
+use self::{backend::Backend, notices::Notices};
 use crate::{
     caller::{Caller, IntoCaller},
     decision::{Decision, LimiterId},

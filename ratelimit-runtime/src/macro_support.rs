@@ -35,7 +35,7 @@ use crate::{
 };
 pub use crate::{
     callsite::{Callsite, Declaration},
-    limiter::{Started, limiter},
+    limiter::{CallInFlight, Started, limiter},
 };
 
 /// One call of an annotated function, as its prologue builds it.
@@ -109,6 +109,22 @@ impl CallBuilder {
         limiter: &Limiter,
         policy: &Policy,
     ) -> Started<Result<(), RateLimitError>> {
+        self.start_under(limiter, policy)
+    }
+
+    /// Starts the check of a call under a policy with `concurrency`. The call is in flight until its
+    /// [`CallInFlight`] is dropped: keep it in a local until the end of the body.
+    pub fn hold(&self, limiter: &Limiter) -> Started<Result<CallInFlight, RateLimitError>> {
+        self.start_declared(limiter)
+    }
+
+    /// Starts the check of a call under a policy with `concurrency`, as
+    /// [`admit_under`](Self::admit_under).
+    pub fn hold_under(
+        &mut self,
+        limiter: &Limiter,
+        policy: &Policy,
+    ) -> Started<Result<CallInFlight, RateLimitError>> {
         self.start_under(limiter, policy)
     }
 

@@ -13,6 +13,7 @@ mod eviction;
 mod names;
 #[cfg(test)]
 mod pauses;
+mod permits;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod shard;
@@ -34,13 +35,13 @@ use crate::{
     error::UnavailableReason,
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
-    request::{Op, Outcome, Request, Settle},
+    request::{Mark, Op, Outcome, Request, Settle},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     telemetry,
-    time::Timestamp,
+    time::{Micros, Timestamp},
 };
 
 /// The minimum number of shards for each core: two threads rarely contend for one. With more, a store
@@ -123,7 +124,8 @@ impl MemoryStore {
         let shard = self.shard(&lookup);
         let mut table = shard.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if let Some(entry) = table.find_mut(&lookup)
+        if request.policy.max_in_flight().is_none()
+            && let Some(entry) = table.find_mut(&lookup)
             && entry.state.growth(now, request) == 0
         {
             return Ok(entry.decide(now, request));
@@ -131,7 +133,7 @@ impl MemoryStore {
         self.decide_with_memory(shard, table, now, &lookup, request)
     }
 
-    /// Decides a call that takes memory, after an eviction if there is no room.
+    /// Decides a call that takes memory, after an eviction if there is no room, or needs a permit.
     #[inline(never)]
     fn decide_with_memory<'a>(
         &self,
@@ -143,9 +145,15 @@ impl MemoryStore {
     ) -> Result<Outcome, UnavailableReason> {
         let mut work = MAX_WORK;
         loop {
+            if let Some(outcome) = table.decide_permit(lookup, request) {
+                return Ok(outcome);
+            }
             let decided = match table.find_mut(lookup) {
                 Some(entry) => {
                     let decided = self.decide_known_key(entry, now, lookup.key, request);
+                    if let Ok((outcome, _)) = decided {
+                        table.take_permit(lookup, request, outcome);
+                    }
                     drop(table);
                     decided.map(|(outcome, grown)| {
                         report_keys(grown, Usage::default());
@@ -214,6 +222,7 @@ impl MemoryStore {
         };
         let mut entry = Entry { caller, name, expires: Timestamp::default(), state };
         let outcome = entry.decide(now, request);
+        table.take_permit(lookup, request, outcome);
         let taken = Usage { keys: 1, bytes: entry.bytes() };
         self.release_unused(lookup.key, more, taken);
         let next =
@@ -288,6 +297,18 @@ impl MemoryStore {
         table.find_mut(&lookup).is_some() || now < settle.ends()
     }
 
+    /// Adds a call in flight to a key, above any bound: another store has admitted it.
+    pub(crate) fn hold(&self, key: KeyRef<'_>) {
+        let lookup = self.hasher.lookup(key);
+        self.shard(&lookup).lock().permits.hold(&lookup);
+    }
+
+    /// Frees the permit of a call.
+    pub(crate) fn release(&self, key: KeyRef<'_>) {
+        let lookup = self.hasher.lookup(key);
+        self.shard(&lookup).lock().permits.release(&lookup);
+    }
+
     fn budget(&self) -> MutexGuard<'_, Budget> {
         self.budget.lock()
     }
@@ -321,6 +342,31 @@ impl Drop for MemoryStore {
     fn drop(&mut self) {
         let used = self.budget().used();
         report_keys(Usage::default(), used);
+    }
+}
+
+impl ShardTable {
+    /// Returns the outcome of a call that finds no permit free, or whose policy has no window.
+    fn decide_permit(&mut self, lookup: &Lookup<'_>, request: Request<'_>) -> Option<Outcome> {
+        let Request { policy, cost, .. } = request;
+        let free = policy.max_in_flight()?.saturating_sub(self.permits.held(lookup));
+        if cost > 0 && free == 0 {
+            return Some(Outcome::busy());
+        }
+        if !policy.tiers().is_empty() {
+            return None;
+        }
+        let free = free.saturating_sub(cost.min(1));
+        let outcome = Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE);
+        self.take_permit(lookup, request, outcome);
+        Some(outcome)
+    }
+
+    /// Adds an admitted call to those in flight, if its policy bounds their number.
+    fn take_permit(&mut self, lookup: &Lookup<'_>, request: Request<'_>, outcome: Outcome) {
+        if request.takes_permit() && outcome.admitted {
+            self.permits.hold(lookup);
+        }
     }
 }
 

@@ -162,6 +162,7 @@ fn subject(answer: &Answer) -> (&'static str, bool) {
     match answer {
         Ok(decision) => (decision.policy(), true),
         Err(RateLimitError::Exceeded(error)) => (error.policy(), true),
+        Err(RateLimitError::Busy(error)) => (error.policy(), true),
         Err(RateLimitError::TooLarge(error)) => (error.policy(), false),
         Err(RateLimitError::Unavailable(error)) => (error.policy(), false),
         Err(RateLimitError::InvalidPolicy(error)) => (error.policy(), false),

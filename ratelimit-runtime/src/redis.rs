@@ -27,6 +27,7 @@ mod multiplexer;
 mod node;
 mod options;
 mod outbox;
+mod permits;
 mod resp;
 mod script;
 mod stream;
@@ -41,6 +42,7 @@ pub(crate) use self::{
     client::{RedisClient, Unanswered},
     options::RedisOptions,
     outbox::Content,
+    permits::Lease,
     tls::Tls,
 };
 use self::{
@@ -51,7 +53,7 @@ use crate::{
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::MemoryStore,
-    request::{DecidedBy, OnStoreError, Outcome, Request, Settle},
+    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
 };
 
 pub(crate) struct RedisBackend {
@@ -62,6 +64,7 @@ pub(crate) struct RedisBackend {
     outbox: Outbox,
     /// Decides while Redis cannot, with [`OnStoreError::Local`].
     fallback: MemoryStore,
+    permits: permits::LeaseRegistry,
     deadline: Duration,
     on_store_error: OnStoreError,
 }
@@ -76,6 +79,7 @@ impl RedisBackend {
             deny_cache: DenyCache::new(deny_cache, deny_cache_ttl),
             outbox: Outbox::default(),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
+            permits: permits::LeaseRegistry::default(),
             deadline,
             on_store_error,
         }
@@ -100,12 +104,16 @@ impl RedisBackend {
         key: &Key,
         request: Request<'_>,
         on_store_error: Option<OnStoreError>,
+        permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
         let sent = Instant::now();
-        match self.client.decide(key, request, sent + self.deadline).await {
+        match self.client.decide(key, request, permit, sent + self.deadline).await {
             Ok(outcome) => {
-                let trip = RoundTrip { sent, answered: Instant::now() };
-                self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
+                // Without a free permit nothing is known of the windows, and a permit is free at any time.
+                if !outcome.is_busy && !request.policy.tiers().is_empty() {
+                    let trip = RoundTrip { sent, answered: Instant::now() };
+                    self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
+                }
                 Ok(outcome)
             }
             // Not an outage, so that the fallback must not decide.

@@ -27,6 +27,13 @@ pub(crate) struct Request<'a> {
     pub(crate) id: Option<u64>,
 }
 
+impl Request<'_> {
+    /// Returns `true` if the call holds a permit once it is admitted.
+    pub(crate) fn takes_permit(&self) -> bool {
+        self.policy.max_in_flight().is_some() && self.op == Op::Take
+    }
+}
+
 /// The effect of a request on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
@@ -127,6 +134,16 @@ pub(crate) struct Outcome {
     pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
+    /// `true` if the call was refused because no permit was free: the numbers say nothing then.
+    pub(crate) is_busy: bool,
+}
+
+/// The permit that a call asks Redis for.
+#[derive(Debug)]
+pub(crate) struct PermitRequest {
+    pub(crate) id: u64,
+    /// `true` once a command with the id may be executed.
+    pub(crate) is_sent: bool,
 }
 
 /// The charge of an admitted call, by which a settle finds exactly its units.
@@ -209,7 +226,24 @@ impl Outcome {
     #[inline]
     pub(crate) fn admitted(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {
         let (tier, more, lasts, decided_by) = (0, Micros::ZERO, reset, DecidedBy::Store);
-        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, decided_by }
+        let is_busy = false;
+        Self {
+            admitted: true,
+            tier,
+            remaining,
+            wait,
+            more,
+            reset,
+            lasts,
+            mark,
+            decided_by,
+            is_busy,
+        }
+    }
+
+    /// Returns the refusal of a call that finds no permit free.
+    pub(crate) fn busy() -> Self {
+        Self { is_busy: true, ..Self::refused(Micros::ZERO, Micros::ZERO) }
     }
 
     /// Returns the refusal of one unit by the only tier, which has none left.
@@ -217,7 +251,19 @@ impl Outcome {
     pub(crate) fn refused(wait: Micros, reset: Micros) -> Self {
         let (tier, remaining, mark) = (0, 0, Mark::NONE);
         let (more, lasts, decided_by) = (wait, reset, DecidedBy::Store);
-        Self { admitted: false, tier, remaining, wait, more, reset, lasts, mark, decided_by }
+        let is_busy = false;
+        Self {
+            admitted: false,
+            tier,
+            remaining,
+            wait,
+            more,
+            reset,
+            lasts,
+            mark,
+            decided_by,
+            is_busy,
+        }
     }
 
     /// A call that passes without having been counted.
@@ -231,7 +277,19 @@ impl Outcome {
         let decided_by = DecidedBy::Nobody;
         let (wait, mark) = (Micros::ZERO, Mark::NONE);
         let (more, reset, lasts) = (wait, wait, wait);
-        Self { admitted: true, tier, remaining, wait, more, reset, lasts, mark, decided_by }
+        let is_busy = false;
+        Self {
+            admitted: true,
+            tier,
+            remaining,
+            wait,
+            more,
+            reset,
+            lasts,
+            mark,
+            decided_by,
+            is_busy,
+        }
     }
 }
 

@@ -140,11 +140,13 @@ impl<'a> Recorder<'a> {
         let (verdict, decided_by) = match outcome {
             Ok(outcome) if outcome.admitted => (Verdict::Admitted, outcome.decided_by),
             Ok(outcome) if is_dry_run => (Verdict::WouldHaveRefused, outcome.decided_by),
+            Ok(outcome) if outcome.is_busy => (Verdict::Busy, outcome.decided_by),
             Ok(outcome) => (Verdict::Refused, outcome.decided_by),
             Err(_) if is_dry_run => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
             Err(_) => (Verdict::Unavailable, DecidedBy::Nobody),
         };
-        self.count_in_all(policy, verdict, decided_by, outcome.ok());
+        let numbers = outcome.ok().filter(|outcome| !outcome.is_busy);
+        self.count_in_all(policy, verdict, decided_by, numbers);
         let Some(elapsed) = self.start.map(|start| start.elapsed()) else { return };
         let (verdict, decided_by) = (verdict.as_str(), decided_by.as_str());
         let algorithm = policy.algorithm().as_str();
@@ -184,6 +186,8 @@ pub enum Verdict {
     Admitted,
     /// The call was refused: its quota is used up.
     Refused,
+    /// The call was refused: all permits of its caller's calls in flight are held.
+    Busy,
     /// The call passed in a dry run, and would have been refused.
     WouldHaveRefused,
     /// The store could not decide.
@@ -199,6 +203,7 @@ impl Verdict {
     pub const ALL: &'static [Self] = &[
         Self::Admitted,
         Self::Refused,
+        Self::Busy,
         Self::WouldHaveRefused,
         Self::Unavailable,
         Self::TooLarge,
@@ -211,6 +216,7 @@ impl Verdict {
         match self {
             Self::Admitted => "admitted",
             Self::Refused => "refused",
+            Self::Busy => "busy",
             Self::WouldHaveRefused => "would_have_refused",
             Self::Unavailable => "unavailable",
             Self::TooLarge => "too_large",
@@ -258,6 +264,8 @@ pub(crate) fn memory_full(policy: &'static str, is_first: bool, keys: usize, byt
 pub(crate) enum Unsent {
     /// The settle of a call.
     Settle,
+    /// The release of a permit.
+    Release,
 }
 
 #[cfg(feature = "redis")]
@@ -266,6 +274,7 @@ impl Unsent {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Settle => "settle",
+            Self::Release => "release",
         }
     }
 }
@@ -292,7 +301,19 @@ pub(crate) fn tell_unsent(
         command = command.as_str(),
         reason = reason.map(tracing::field::display),
         advice = reason.map(UnavailableReason::advice),
-        "rate limit commands could not be sent to Redis, calls stay charged with what they reserved"
+        "rate limit commands could not be sent to Redis, calls stay charged with what they reserved, and their permits held until they expire"
+    );
+}
+
+/// Records permits of calls in flight that other calls have taken on Redis.
+#[cfg(feature = "redis")]
+pub(crate) fn permits_lost(policy: &'static str, permits: u64) {
+    #[cfg(feature = "metrics")]
+    metrics::permits_lost(policy, permits);
+    tracing::warn!(
+        policy,
+        permits,
+        "calls in flight have lost their permits: they were not renewed in time, or the store lost them"
     );
 }
 

@@ -3,6 +3,7 @@
 mod algorithms;
 mod changes;
 mod hostile_callers;
+mod in_flight;
 mod memory_store;
 mod model;
 mod precedents;

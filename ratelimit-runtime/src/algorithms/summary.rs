@@ -65,6 +65,7 @@ impl Summary {
             lasts: self.reset,
             mark: if self.admitted { mark } else { Mark::NONE },
             decided_by: DecidedBy::Store,
+            is_busy: false,
         }
     }
 }

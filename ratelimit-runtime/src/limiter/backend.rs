@@ -11,7 +11,7 @@ use crate::{
     memory::MemoryStore,
     policy::Policy,
     redis::RedisBackend,
-    request::{DecidedBy, OnStoreError, Outcome, Request, Settle},
+    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
 };
 
 /// The store of a limiter, and the answer to calls that it cannot decide.
@@ -49,6 +49,14 @@ impl Backend {
         match &self.store {
             Store::Memory(_) => None,
             Store::Redis(redis) => Some(redis),
+        }
+    }
+
+    /// The memory store, if calls are counted there.
+    pub(super) fn memory(&self) -> Option<&MemoryStore> {
+        match &self.store {
+            Store::Memory(store) => Some(store),
+            Store::Redis(_) => None,
         }
     }
 
@@ -95,12 +103,13 @@ impl Backend {
         request: Request<'_>,
         caller: &Caller,
         options: Options,
+        permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
         match &self.store {
             Store::Memory(store) => self.decide_in(store, request, caller, options),
             Store::Redis(redis) => {
                 let key = self.key(request.policy, caller);
-                redis.decide(&key, request, options.on_store_error).await
+                redis.decide(&key, request, options.on_store_error, permit).await
             }
         }
     }

@@ -4,17 +4,19 @@
 //! decides, except on the straight path where nobody else reads it. [`wait`](super::wait) has the only
 //! loop.
 
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 
 use super::{
     Limiter,
+    admission::Admission,
     check::{Call, Options},
+    permit::Decided,
 };
 use crate::{
     algorithms::{Detail, Straight},
     caller::Caller,
-    decision::{Answer, Decision},
-    error::{Exceeded, RateLimitError, Unavailable, UnavailableReason},
+    decision::{Answer, Decision, Permit},
+    error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
     observe,
     overrides::Effective,
     policy::Policy,
@@ -33,32 +35,6 @@ pub enum Started<T> {
     Pending(Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
-/// The part of an admission that the author of a check receives.
-pub(crate) trait Admission: Sized + Send + 'static {
-    /// The admission if nothing of its decision is read.
-    const UNREAD: Option<Self>;
-
-    fn new(decision: impl FnOnce() -> Decision) -> Self;
-}
-
-/// An annotated function needs only the admission: its body runs.
-impl Admission for () {
-    const UNREAD: Option<Self> = Some(());
-
-    #[inline]
-    fn new(_: impl FnOnce() -> Decision) -> Self {}
-}
-
-/// A check by hand returns the decision.
-impl Admission for Decision {
-    const UNREAD: Option<Self> = None;
-
-    #[inline]
-    fn new(decision: impl FnOnce() -> Decision) -> Self {
-        decision()
-    }
-}
-
 impl<'a> Call<'a> {
     /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
     #[inline]
@@ -68,7 +44,7 @@ impl<'a> Call<'a> {
         }
         match A::UNREAD {
             Some(admission) if !observe::is_observed() => self.take_known(|()| admission),
-            _ => self.take_known(|outcome| self.admit(&self.declared(), outcome)),
+            _ => self.take_known(|outcome| self.admit(&self.declared(), outcome, None)),
         }
     }
 
@@ -108,7 +84,11 @@ impl<'a> Call<'a> {
     fn refuse<A: Admission>(self, wait: Micros, reset: Micros) -> Started<Answer<A>> {
         let outcome = Outcome::refused(wait, reset);
         if observe::is_observed() {
-            return Started::Ready(self.finish(&self.declared(), self.untimed(), Ok(outcome)));
+            return Started::Ready(self.finish(
+                &self.declared(),
+                self.untimed(),
+                Ok(outcome).into(),
+            ));
         }
         self.untimed().count(self.policy, Verdict::Refused, DecidedBy::Store);
         Started::Ready(Err(Exceeded::new(self.policy, outcome).into()))
@@ -123,9 +103,9 @@ impl<'a> Call<'a> {
             return Started::Ready(answer);
         }
         if !self.may_wait(&effective)
-            && let Some(outcome) = self.decide_now(&effective)
+            && let Some(decided) = self.decide_now(&effective)
         {
-            return Started::Ready(self.finish(&effective, recorder, outcome));
+            return Started::Ready(self.finish(&effective, recorder, decided));
         }
         Started::Pending(Box::pin(self.to_pending().run()))
     }
@@ -178,7 +158,7 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
     ) -> Option<Answer<A>> {
         if effective.is_off() && !self.is_peek() {
-            return Some(Ok(A::new(|| self.uncounted(effective))));
+            return Some(Ok(A::new(None, || self.uncounted(effective))));
         }
         // Overrides are validated when they are set.
         if self.options.is_validated {
@@ -209,7 +189,7 @@ impl<'a> Call<'a> {
             if !self.is_peek() {
                 observe::record(|| (None, Ok(decision.clone())));
             }
-            return Ok(A::new(|| decision));
+            return Ok(A::new(None, || decision));
         }
         if self.is_peek() {
             return Err(error);
@@ -223,9 +203,10 @@ impl<'a> Call<'a> {
     }
 
     /// Decides the call without an await, if memory or the deny cache can.
-    fn decide_now(self, effective: &Effective<'_>) -> Option<Result<Outcome, UnavailableReason>> {
+    fn decide_now(self, effective: &Effective<'_>) -> Option<Decided> {
         let request = self.request(effective);
-        self.limiter.inner.backend.decide_now(request, self.caller, *self.options)
+        let outcome = self.limiter.inner.backend.decide_now(request, self.caller, *self.options)?;
+        Some(self.in_memory(request, outcome))
     }
 
     /// Records the outcome and builds the answer. Every check that a store decides ends here, except
@@ -235,13 +216,18 @@ impl<'a> Call<'a> {
         self,
         effective: &Effective<'_>,
         recorder: Recorder<'_>,
-        outcome: Result<Outcome, UnavailableReason>,
+        decided: Decided,
     ) -> Answer<A> {
+        let Decided { outcome, permit } = decided;
         self.record(recorder, effective, outcome);
         match outcome {
-            Ok(outcome) if outcome.admitted => Ok(self.admit(effective, outcome)),
+            Ok(outcome) if outcome.admitted => Ok(self.admit(effective, outcome, permit)),
             Ok(outcome) => {
-                let error = Exceeded::new(effective.policy(), outcome).into();
+                let error = if outcome.is_busy {
+                    Busy::new(effective.policy()).into()
+                } else {
+                    Exceeded::new(effective.policy(), outcome).into()
+                };
                 self.enforce(effective, Some(outcome), error, true)
             }
             Err(reason) => {
@@ -252,25 +238,37 @@ impl<'a> Call<'a> {
     }
 
     #[inline]
-    fn admit<A: Admission>(self, effective: &Effective<'_>, outcome: Outcome) -> A {
+    fn admit<A: Admission>(
+        self,
+        effective: &Effective<'_>,
+        outcome: Outcome,
+        permit: Option<Arc<dyn Permit>>,
+    ) -> A {
         if observe::is_observed() && !self.is_peek() {
-            return self.admit_observed(effective, outcome);
+            return self.admit_observed(effective, outcome, permit);
         }
-        A::new(|| self.decision(effective, outcome))
+        A::new(permit, || self.decision(effective, outcome))
     }
 
     #[inline(never)]
-    fn admit_observed<A: Admission>(self, effective: &Effective<'_>, outcome: Outcome) -> A {
+    fn admit_observed<A: Admission>(
+        self,
+        effective: &Effective<'_>,
+        outcome: Outcome,
+        permit: Option<Arc<dyn Permit>>,
+    ) -> A {
         let decision = self.decision(effective, outcome);
+        // The observers' copy holds no permit.
         observe::record(|| (Some(self.observed_caller()), Ok(decision.clone())));
-        A::new(|| decision)
+        A::new(permit, || decision)
     }
 
     /// Returns the decision of an admitted call, with a receipt if a store counted it.
     #[inline]
     fn decision(self, effective: &Effective<'_>, outcome: Outcome) -> Decision {
         let request = self.request(effective);
-        if request.op == Op::Take && outcome.decided_by.counts() {
+        let has_window = !effective.policy().tiers().is_empty();
+        if request.op == Op::Take && outcome.decided_by.counts() && has_window {
             Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
         } else {
             Decision::new(effective.policy(), outcome)
@@ -295,7 +293,7 @@ impl<'a> Call<'a> {
             return Err(error);
         }
         self.limiter.inner.notices.would_have_refused(effective.policy().name(), &error);
-        Ok(A::new(|| {
+        Ok(A::new(None, || {
             let decision = match outcome {
                 Some(outcome) => Decision::new(effective.policy(), outcome),
                 None => self.uncounted(effective),

@@ -7,10 +7,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{
-    check::Call,
-    pipeline::{Admission, PendingCall},
-};
+use super::{admission::Admission, check::Call, permit::Decided, pipeline::PendingCall};
 use crate::{
     decision::Answer,
     error::UnavailableReason,
@@ -36,16 +33,17 @@ impl PendingCall {
             }
             let Some(changes) = changes.as_mut().filter(|_| call.may_wait(&effective)) else {
                 // The deny cache was asked at the start of the call.
-                let outcome = call.decide(call.request(&effective)).await;
-                return call.finish(&effective, recorder, outcome);
+                let decided = call.decide(call.request(&effective)).await;
+                return call.finish(&effective, recorder, decided);
             };
             let max_wait = call.options.max_wait;
             let waited = start.as_ref().map_or(Duration::ZERO, Instant::elapsed);
-            let outcome = call.attempt(&effective, max_wait.saturating_sub(waited)).await;
+            let decided = call.attempt(&effective, max_wait.saturating_sub(waited)).await;
             let waited = start.get_or_insert_with(Instant::now).elapsed();
-            let Some(wait) = wait_of(&outcome).filter(|wait| waited + *wait <= max_wait) else {
-                let outcome = call.give_up(&effective, outcome).await;
-                return call.finish(&effective, recorder, outcome);
+            let Some(wait) = wait_of(&decided.outcome).filter(|wait| waited + *wait <= max_wait)
+            else {
+                let decided = call.give_up(&effective, decided).await;
+                return call.finish(&effective, recorder, decided);
             };
             call.wait(wait, &effective, changes).await;
         }
@@ -53,37 +51,29 @@ impl PendingCall {
 }
 
 impl Call<'_> {
-    async fn decide(self, request: Request<'_>) -> Result<Outcome, UnavailableReason> {
-        self.limiter.inner.backend.decide(request, self.caller, *self.options).await
-    }
-
     /// Decides the call without recording a refusal. The call may still be admitted; its recorded
     /// refusals would delay it and other waiting calls.
-    async fn attempt(
-        self,
-        effective: &Effective<'_>,
-        max_wait: Duration,
-    ) -> Result<Outcome, UnavailableReason> {
+    async fn attempt(self, effective: &Effective<'_>, max_wait: Duration) -> Decided {
         let lenient = effective.policy().without_count_rejected();
         let request = Request { policy: &lenient, ..self.request(effective) };
         let backend = &self.limiter.inner.backend;
         match backend.cached_refusal(request, self.caller, max_wait) {
-            Some(refusal) => Ok(refusal),
+            Some(refusal) => Ok(refusal).into(),
             None => self.decide(request).await,
         }
     }
 
     /// Records the refusal that the attempts did not, under `count_rejected`.
-    async fn give_up(
-        self,
-        effective: &Effective<'_>,
-        outcome: Result<Outcome, UnavailableReason>,
-    ) -> Result<Outcome, UnavailableReason> {
-        match outcome {
-            Ok(refused) if !refused.admitted && effective.policy().counts_rejected() => {
+    async fn give_up(self, effective: &Effective<'_>, decided: Decided) -> Decided {
+        match decided.outcome {
+            Ok(refused)
+                if !refused.admitted
+                    && !refused.is_busy
+                    && effective.policy().counts_rejected() =>
+            {
                 self.decide(self.request(effective)).await
             }
-            other => other,
+            _ => decided,
         }
     }
 
@@ -104,8 +94,8 @@ impl Call<'_> {
     }
 }
 
-/// Returns the wait of a refused call.
+/// Returns the wait of a refused call; none if it found no permit free.
 fn wait_of(outcome: &Result<Outcome, UnavailableReason>) -> Option<Duration> {
-    let refused = outcome.as_ref().ok().filter(|outcome| !outcome.admitted)?;
+    let refused = outcome.as_ref().ok().filter(|outcome| !outcome.admitted && !outcome.is_busy)?;
     Some(Duration::from(refused.wait))
 }

@@ -4,7 +4,7 @@ use hashbrown::HashTable;
 
 #[cfg(test)]
 use super::names::interned;
-use super::{block_vec::BlockVec, budget::Removed};
+use super::{block_vec::BlockVec, budget::Removed, permits::PermitTable};
 #[cfg(test)]
 use crate::key::KeyRef;
 use crate::{
@@ -32,6 +32,8 @@ pub(super) struct ShardTable {
     /// not update it, so it may be in the past.
     pub(super) entries: BlockVec<Entry>,
     pub(super) index: HashTable<Slot>,
+    /// The calls in flight.
+    pub(super) permits: PermitTable,
     /// The position at which the next insertion starts its scan.
     pub(super) cursor: usize,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ratelimit_core::Algorithm;
 
 use super::Policy;
+use crate::time::Micros;
 
 /// The timeout of permits in milliseconds, in the room of four bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,13 +32,29 @@ impl PermitTimeout {
     }
 }
 
+/// The timeout without [`Policy::concurrency_timeout`].
+const DEFAULT_TIMEOUT: Micros = Micros::new(30_000_000);
+
 impl Policy {
     /// Creates a policy of at most `calls` in flight at one time, without a window.
     ///
+    /// A call that finds no permit free fails with [`Busy`](crate::Busy).
+    ///
     /// ```
-    /// # use ratelimit_runtime::Policy;
-    /// const UPLOAD: Policy = Policy::concurrency_limit("upload", 5);
-    /// assert_eq!((UPLOAD.max_in_flight(), UPLOAD.tiers().len()), (Some(5), 0));
+    /// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+    ///
+    /// const UPLOAD: Policy = Policy::concurrency_limit("upload", 1);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), RateLimitError> {
+    /// let limiter = Limiter::in_memory();
+    /// let upload = limiter.check(&UPLOAD, "alice").await?;
+    /// let second = limiter.check(&UPLOAD, "alice").await;
+    /// assert!(matches!(second, Err(RateLimitError::Busy(_))));
+    /// drop(upload);
+    /// assert!(limiter.check(&UPLOAD, "alice").await?.is_held());
+    /// # Ok(())
+    /// # }
     /// ```
     #[must_use]
     pub const fn concurrency_limit(name: &'static str, calls: u32) -> Self {
@@ -72,6 +89,11 @@ impl Policy {
     pub const fn concurrency_timeout(mut self, timeout: Duration) -> Self {
         self.concurrency_timeout = PermitTimeout::new(timeout);
         self.checked()
+    }
+
+    /// Returns the time after which a permit that is not renewed is free.
+    pub(crate) fn permit_timeout(&self) -> Micros {
+        self.concurrency_timeout.micros().map_or(DEFAULT_TIMEOUT, Micros::new)
     }
 
     /// Returns the calls of one caller that may be in flight at one time, if

@@ -89,6 +89,9 @@ impl fmt::Display for TooLarge {
             PolicyFault::BurstZero => {
                 write!(f, "rate limit `{policy}` admits nothing: its burst is 0")
             }
+            PolicyFault::ConcurrencyZero => {
+                write!(f, "rate limit `{policy}` admits nothing: its concurrency is 0")
+            }
             PolicyFault::CostOverBurst { burst, .. } => {
                 write!(
                     f,

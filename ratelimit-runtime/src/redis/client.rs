@@ -15,14 +15,14 @@ use super::{
     connector::Connector,
     failure::{Failure, message},
     node::{Lane, Node},
-    script::{Attempt, ScriptCall, SettleCall},
+    script::{Attempt, Renewal, ScriptCall, SettleCall, release},
     target::{Kind, Target},
     tls::Tls,
 };
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::Key,
-    request::{Outcome, Request, Settle},
+    request::{Outcome, PermitRequest, Request, Settle},
     telemetry,
 };
 
@@ -118,12 +118,19 @@ impl RedisClient {
         &self,
         key: &Key,
         request: Request<'_>,
+        permit: Option<&mut PermitRequest>,
         deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
-        let call = ScriptCall::decision(key, request);
+        let call = ScriptCall::decision(key, request, permit.as_ref().map(|permit| permit.id));
         let sent = Instant::now();
         let options = SendOptions { is_idempotent: call.is_idempotent(), lane: Lane::Main };
-        let command = |attempt| call.command(attempt);
+        let mut permit = permit;
+        let command = |attempt| {
+            if let Some(permit) = &mut permit {
+                permit.is_sent = true;
+            }
+            call.command(attempt)
+        };
         let reply = self.send(key.as_bytes(), deadline, options, command).await;
         if !matches!(reply, Err(Failure::BreakerOpen(_))) {
             telemetry::store_answered(&reply, sent);
@@ -152,6 +159,30 @@ impl RedisClient {
             Failure::BreakerOpen(_) | Failure::Reason(UnavailableReason::Disconnected)
         );
         Err(Unanswered { may_have_run: may_have_run || !is_unsent, reason: failure.reason() })
+    }
+
+    /// Frees a permit.
+    pub(crate) async fn release(
+        &self,
+        key: &Key,
+        id: u64,
+        deadline: Instant,
+    ) -> Result<(), Unanswered> {
+        let released = self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| release(key, id)).await;
+        // A repeated release does nothing.
+        let unanswered = |it: Failure| Unanswered { may_have_run: false, reason: it.reason() };
+        released.map(drop).map_err(unanswered)
+    }
+
+    /// Renews permits, and returns the ids of those that are lost.
+    pub(super) async fn renew(
+        &self,
+        renewal: &Renewal<'_>,
+        deadline: Instant,
+    ) -> Result<Vec<u64>, UnavailableReason> {
+        let command = |attempt| renewal.command(attempt);
+        let reply = self.send(renewal.key.as_bytes(), deadline, IDEMPOTENT, command).await?;
+        Renewal::decode(reply)
     }
 
     /// Deletes the key.

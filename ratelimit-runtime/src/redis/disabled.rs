@@ -6,16 +6,27 @@ mod options;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 pub(crate) use self::options::RedisOptions;
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
-    request::{OnStoreError, Outcome, Request, Settle},
+    policy::Policy,
+    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
 };
 
 pub(crate) struct RedisBackend(Infallible);
 
 pub(crate) struct RedisClient(Infallible);
+
+pub(crate) struct Lease(Infallible);
+
+impl Lease {
+    pub(crate) fn is_held(&self) -> bool {
+        match self.0 {}
+    }
+}
 
 /// The failure of a command that may be sent again.
 pub(crate) struct Unanswered {
@@ -63,7 +74,27 @@ impl RedisBackend {
         _: &Key,
         _: Request<'_>,
         _: Option<OnStoreError>,
+        _: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
+        match self.0 {}
+    }
+
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        _: Key,
+        _: u64,
+        _: &Policy,
+        _: Instant,
+        _: DecidedBy,
+    ) -> Arc<Lease> {
+        match self.0 {}
+    }
+
+    pub(crate) fn free(self: &Arc<Self>, _: &Arc<Lease>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn release(self: &Arc<Self>, _: Key, _: u64, _: Duration) {
         match self.0 {}
     }
 

@@ -75,12 +75,18 @@ pub(super) struct Parcel {
 #[derive(Clone, Copy)]
 pub(crate) enum Content {
     Settle(Settle),
+    /// The release of a permit.
+    Release {
+        id: u64,
+        timeout: Duration,
+    },
 }
 
 impl Content {
     fn kind(self) -> Unsent {
         match self {
             Self::Settle(_) => Unsent::Settle,
+            Self::Release { .. } => Unsent::Release,
         }
     }
 
@@ -88,6 +94,7 @@ impl Content {
     fn lasts(self) -> Duration {
         match self {
             Self::Settle(settle) => settle.lasts().into(),
+            Self::Release { timeout, .. } => timeout,
         }
     }
 
@@ -95,6 +102,7 @@ impl Content {
     fn is_known_for(self) -> Duration {
         match self {
             Self::Settle(settle) => SettleCall::is_known_for(settle),
+            Self::Release { timeout, .. } => timeout,
         }
     }
 }
@@ -277,6 +285,9 @@ impl RedisBackend {
         parcel.attempted.get_or_init(Instant::now);
         let result = match parcel.content {
             Content::Settle(settle) => self.settle(&parcel.key, settle).await,
+            Content::Release { id, .. } => {
+                self.client.release(&parcel.key, id, Instant::now() + self.deadline).await
+            }
         };
         // Set once: the last result was taken when the command waited again.
         let _ = parcel.result.set(result);

@@ -1,11 +1,15 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
+mod permits;
 mod settle;
 
 use ratelimit_core::Algorithm;
 use redis::{Cmd, Value};
 
-pub(super) use self::settle::SettleCall;
+pub(super) use self::{
+    permits::{MAX_RENEWED, Renewal, release},
+    settle::SettleCall,
+};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -16,33 +20,53 @@ use crate::{
 
 /// The script of one algorithm.
 struct Script {
+    text: Text,
+    /// Appends the arguments of one tier.
+    push_tier: fn(&mut Cmd, &Policy, &Tier),
+}
+
+/// The text of a script.
+struct Text {
     source: &'static str,
     /// The digest that `EVALSHA` names the script by.
     sha1: &'static str,
-    /// Appends the arguments of one tier.
-    push_tier: fn(&mut Cmd, &Policy, &Tier),
+}
+
+impl Text {
+    /// Returns the command of an attempt, and its argument that names the script.
+    fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
+        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
+    }
 }
 
 /// The scripts, in the order of [`Algorithm::ALL`].
 static SCRIPTS: [Script; Algorithm::ALL.len()] = [
     Script {
-        source: include_str!("../algorithms/sliding_window.lua"),
-        sha1: "112d77ad6f4ad9adbb123e82a067d6804406f556",
+        text: Text {
+            source: include_str!("../algorithms/sliding_window.lua"),
+            sha1: "112d77ad6f4ad9adbb123e82a067d6804406f556",
+        },
         push_tier: push_window,
     },
     Script {
-        source: include_str!("../algorithms/sliding_counter.lua"),
-        sha1: "12a25af113e33d1b5cdfaec618a8a85867bca125",
+        text: Text {
+            source: include_str!("../algorithms/sliding_counter.lua"),
+            sha1: "12a25af113e33d1b5cdfaec618a8a85867bca125",
+        },
         push_tier: push_ticking_window,
     },
     Script {
-        source: include_str!("../algorithms/fixed_window.lua"),
-        sha1: "6f9e6da27578cefbb6f845a6e51b27ddbea56880",
+        text: Text {
+            source: include_str!("../algorithms/fixed_window.lua"),
+            sha1: "6f9e6da27578cefbb6f845a6e51b27ddbea56880",
+        },
         push_tier: push_window,
     },
     Script {
-        source: include_str!("../algorithms/token_bucket.lua"),
-        sha1: "cdd1f4769c83f72b26bc15a20dc4bb07fb5639e6",
+        text: Text {
+            source: include_str!("../algorithms/token_bucket.lua"),
+            sha1: "cdd1f4769c83f72b26bc15a20dc4bb07fb5639e6",
+        },
         push_tier: push_bucket,
     },
 ];
@@ -58,13 +82,6 @@ fn push_ticking_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
 fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
     let bucket = policy.bucket(*tier);
     command.arg(bucket.token).arg(bucket.refill).arg(bucket.full);
-}
-
-impl Script {
-    /// Returns the command of an attempt, and its argument that names the script.
-    fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
-        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
-    }
 }
 
 /// In microseconds.
@@ -115,6 +132,8 @@ pub(super) struct ScriptCall<'a> {
     key: &'a Key,
     algorithm: Algorithm,
     request: Request<'a>,
+    /// The id of the call's permit; none if its policy has no `concurrency`.
+    permit: Option<u64>,
     op: ScriptOp,
     mode: Mode,
     /// The units of the call, which name the members that a log records.
@@ -123,7 +142,7 @@ pub(super) struct ScriptCall<'a> {
 
 impl<'a> ScriptCall<'a> {
     /// Checks a request.
-    pub(super) fn decision(key: &'a Key, request: Request<'a>) -> Self {
+    pub(super) fn decision(key: &'a Key, request: Request<'a>, permit: Option<u64>) -> Self {
         let Request { policy, op, id, .. } = request;
         let algorithm = policy.algorithm();
         let op = match op {
@@ -142,29 +161,35 @@ impl<'a> ScriptCall<'a> {
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
         let script = &SCRIPTS[algorithm as usize];
-        Self { script, key, algorithm, request, op, mode, charged }
+        Self { script, key, algorithm, request, permit, op, mode, charged }
     }
 
-    /// Returns `true` if a second execution changes nothing: a log recognizes units by their id.
+    /// Returns `true` if a second execution changes nothing: a log recognizes units by their id, and
+    /// a permit is recognized by its own.
     pub(super) fn is_idempotent(&self) -> bool {
         self.algorithm == Algorithm::SlidingWindow && self.mode != Mode::CountRejected
     }
 
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
-        let Self { script, key, request, op, mode, charged, .. } = *self;
+        let Self { script, key, request, permit, op, mode, charged, .. } = *self;
         let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
-        let (name, text) = script.command(attempt);
+        let text = if permit.is_some() { permits::text(policy) } else { &script.text };
+        let (name, text) = text.command(attempt);
         // Allocated once: a number has at most 20 digits.
         let kept = (!std::ptr::eq(policy, written)).then_some(written);
         let count = policy.tiers().len();
         let kept_count = kept.map_or(0, |kept| kept.tiers().len());
-        let (numbers, key) = (6 + 3 * (count + kept_count), key.as_bytes());
-        let bytes = name.len() + text.len() + 1 + key.len() + 20 * numbers;
+        let numbers = 6 + 3 * (count + kept_count);
+        let bytes = name.len() + text.len() + 1 + key.as_bytes().len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
-        command.arg(name).arg(text).arg(1).arg(key);
+        command.arg(name).arg(text);
+        match permit {
+            None => command.arg(1).arg(key.as_bytes()),
+            Some(id) => permits::push(&mut command, key, policy, id, cost > 0),
+        };
         command.arg(op as u8);
         if mode == Mode::Straight {
             let keep = policy.longest_period().get() / MILLISECOND;
@@ -186,6 +211,9 @@ impl<'a> ScriptCall<'a> {
 
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
+        if let Some(outcome) = reply.as_sequence().and_then(|reply| self.decode_permit(reply)) {
+            return outcome;
+        }
         let micros = |number: i64| number.try_into().ok().map(Micros::new);
         let outcome = || {
             let ([admitted, tier, remaining, wait, reset, more, at], birth) =
@@ -210,6 +238,7 @@ impl<'a> ScriptCall<'a> {
                     },
                 },
                 decided_by: DecidedBy::Store,
+                is_busy: false,
             })
         };
         outcome().ok_or(UnavailableReason::StoreError)
@@ -258,9 +287,9 @@ mod tests {
     /// versions load a script of their own.
     #[test]
     fn the_digests_are_those_of_the_scripts() {
-        for script in &SCRIPTS {
-            let title = script.source.lines().next().unwrap();
-            assert_eq!(redis::Script::new(script.source).get_hash(), script.sha1, "{title}");
+        for Text { source, sha1 } in SCRIPTS.iter().map(|it| &it.text).chain(permits::TEXTS) {
+            let title = source.lines().next().unwrap();
+            assert_eq!(redis::Script::new(source).get_hash(), *sha1, "{title}");
         }
     }
 
@@ -271,8 +300,8 @@ mod tests {
         let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
         let request =
             Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
-        let straight = ScriptCall::decision(&key, request);
-        let general = ScriptCall::decision(&key, Request { cost: 2, ..request });
+        let straight = ScriptCall::decision(&key, request, None);
+        let general = ScriptCall::decision(&key, Request { cost: 2, ..request }, None);
         let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
             call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
         };
@@ -296,7 +325,7 @@ mod tests {
         let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
         let request =
             Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
-        let call = ScriptCall::decision(&key, request);
+        let call = ScriptCall::decision(&key, request, None);
         let decode = |reply: &[i64]| {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
         };

@@ -122,11 +122,23 @@ pub(super) fn unsent(policy: &'static str, command: &'static str) {
     DESCRIBED.call_once(|| {
         metrics::describe_counter!(
             "ratelimit_unsent_total",
-            "Settles of calls that could not be sent to Redis"
+            "Settles of calls and releases of permits that could not be sent to Redis"
         );
     });
     metrics::counter!("ratelimit_unsent_total", "policy" => policy, "command" => command)
         .increment(1);
+}
+
+#[cfg(feature = "redis")]
+pub(super) fn permits_lost(policy: &'static str, permits: u64) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_counter!(
+            "ratelimit_permits_lost_total",
+            "Permits of calls in flight that other calls have taken on Redis"
+        );
+    });
+    metrics::counter!("ratelimit_permits_lost_total", "policy" => policy).increment(permits);
 }
 
 pub(super) fn server_is_up(server: &str, is_up: bool) {

@@ -14,7 +14,7 @@ pub enum HeaderSyntax {
     ///
     /// Lists, with an item for each policy that answered. `q` is the threshold and `w` the period
     /// in seconds, left out below one second. `r` is the remaining quota, and `t` the seconds until
-    /// there is more. With several tiers, an item describes the tier of the answer's numbers.
+    /// there is more. `qu="concurrent-requests"` marks calls in flight, which have neither. With several tiers, an item describes the tier of the answer's numbers.
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, the last in seconds
@@ -113,12 +113,23 @@ impl Quota {
                 window: exceeded.retry_after(),
                 reset_after: exceeded.reset_after(),
             }),
+            Err(RateLimitError::Busy(busy)) => Some(Self {
+                policy: busy.policy(),
+                threshold: busy.max_in_flight(),
+                period: Duration::ZERO,
+                remaining: 0,
+                window: Duration::ZERO,
+                reset_after: Duration::ZERO,
+            }),
             Err(_) => None,
         }
     }
 
     fn write_policy(&self, list: &mut String) {
         let _ = write!(list, ";q={}", self.threshold);
+        if self.period.is_zero() {
+            list.push_str(";qu=\"concurrent-requests\"");
+        }
         // `w` has whole seconds: a shorter period would be rounded up far too much.
         if self.period >= Duration::from_secs(1) {
             let _ = write!(list, ";w={}", seconds(self.period));

@@ -43,7 +43,7 @@ impl From<RateLimitError> for Refusal {
 impl Refusal {
     /// Returns the HTTP status.
     ///
-    /// - 429 for a limit that is reached,
+    /// - 429 for a limit that is reached, also of calls in flight,
     /// - 422 for a request that its limit can never admit,
     /// - 503 if the store could not decide,
     /// - 500 for a policy that breaks a rule,
@@ -53,7 +53,7 @@ impl Refusal {
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
-            Self::Limit(RateLimitError::Exceeded(_)) => 429,
+            Self::Limit(RateLimitError::Exceeded(_) | RateLimitError::Busy(_)) => 429,
             Self::Limit(RateLimitError::TooLarge(_)) => 422,
             Self::Limit(RateLimitError::Unavailable(_)) => 503,
             Self::Limit(RateLimitError::InvalidPolicy(_)) => 500,
@@ -62,7 +62,7 @@ impl Refusal {
     }
 
     /// Returns the value of `Retry-After`: the wait in whole seconds, rounded up and at least 1;
-    /// `None` unless a limit is reached.
+    /// `None` unless a limit is reached. A permit is free at any time: such a refusal has none.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
@@ -87,12 +87,12 @@ impl Refusal {
 
     /// Returns the problem details (RFC 9457): a JSON object, whose content type is [`PROBLEM_JSON`].
     ///
-    /// For a limit that is reached or can never admit the request, `violated-policies` lists the
+    /// For a limit that is reached, or can never admit the request, `violated-policies` lists the
     /// policy's name as the headers have it.
     #[must_use]
     pub fn problem(&self) -> String {
         let (kind, title) = match self {
-            Self::Limit(RateLimitError::Exceeded(_)) => (
+            Self::Limit(RateLimitError::Exceeded(_) | RateLimitError::Busy(_)) => (
                 "https://iana.org/assignments/http-problem-types#quota-exceeded",
                 "Request cannot be satisfied as assigned quota has been exceeded",
             ),
@@ -120,6 +120,7 @@ impl Refusal {
         }
         let violated = match self {
             Self::Limit(RateLimitError::Exceeded(error)) => Some(error.policy()),
+            Self::Limit(RateLimitError::Busy(error)) => Some(error.policy()),
             Self::Limit(RateLimitError::TooLarge(error)) => Some(error.policy()),
             _ => None,
         };

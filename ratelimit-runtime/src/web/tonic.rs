@@ -26,6 +26,7 @@ use crate::error::RateLimitError;
 ///
 /// - `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose
 ///   subject is the policy's name,
+/// - the same without `RetryInfo` if all permits are held,
 /// - `FAILED_PRECONDITION` for a call that its limit can never admit,
 /// - `UNAVAILABLE` if the store could not decide,
 /// - `INTERNAL` for a policy that breaks a rule.
@@ -36,6 +37,11 @@ impl From<RateLimitError> for Status {
             RateLimitError::Exceeded(exceeded) => {
                 let mut details = ErrorDetails::with_retry_info(Some(exceeded.retry_after()));
                 details.add_quota_failure_violation(exceeded.policy(), &message);
+                Self::with_error_details(Code::ResourceExhausted, message, details)
+            }
+            RateLimitError::Busy(busy) => {
+                let mut details = ErrorDetails::new();
+                details.add_quota_failure_violation(busy.policy(), &message);
                 Self::with_error_details(Code::ResourceExhausted, message, details)
             }
             RateLimitError::TooLarge(_) => Self::failed_precondition(message),

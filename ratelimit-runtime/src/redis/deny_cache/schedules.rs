@@ -24,7 +24,19 @@ fn refused(wait: Duration) -> Outcome {
     let wait = Micros::from(wait);
     let (tier, remaining, decided_by) = (0, 0, DecidedBy::Store);
     let (more, reset, lasts, mark) = (wait, wait, wait, Mark::NONE);
-    Outcome { admitted: false, tier, remaining, wait, more, reset, lasts, mark, decided_by }
+    let is_busy = false;
+    Outcome {
+        admitted: false,
+        tier,
+        remaining,
+        wait,
+        more,
+        reset,
+        lasts,
+        mark,
+        decided_by,
+        is_busy,
+    }
 }
 
 fn admitted(remaining: u32) -> Outcome {

@@ -118,6 +118,7 @@ impl RefusalSteps {
             lasts: Micros::ZERO,
             mark: Mark::NONE,
             decided_by: DecidedBy::DenyCache,
+            is_busy: false,
         })
     }
 

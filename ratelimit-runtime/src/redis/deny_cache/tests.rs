@@ -20,6 +20,7 @@ const REFUSED: Outcome = Outcome {
     lasts: Micros::new(9_000_000),
     mark: Mark::NONE,
     decided_by: DecidedBy::Store,
+    is_busy: false,
 };
 
 fn key(caller: &str) -> Key {

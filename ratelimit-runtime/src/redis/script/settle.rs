@@ -34,7 +34,7 @@ impl<'a> SettleCall<'a> {
         let Self { key, settle } = self;
         let Settle { algorithm, from, to, mark, id, number, tier, .. } = *settle;
         let script = &SCRIPTS[algorithm as usize];
-        let (name, text) = script.command(attempt);
+        let (name, text) = script.text.command(attempt);
         let mut command = redis::cmd(name);
         command.arg(text);
         if algorithm == Algorithm::SlidingWindow {

@@ -189,7 +189,8 @@ where
             let client = caller::current().unwrap_or_else(Caller::shared);
             let audience = Audience { caller: client.clone(), explicit_keys: false };
             let checked = async {
-                limiter.check(&layer.policy, &caller).observed_as(&client).await?;
+                // It holds the permit of a policy with `concurrency` until the response is there.
+                let _admitted = limiter.check(&layer.policy, &caller).observed_as(&client).await?;
                 Ok::<_, RateLimitError>(inner.call(Request::from_parts(head, body)).await)
             };
             let (checked, answers) = observe_for(audience, checked).await;

@@ -1,0 +1,61 @@
+//! The error of a call that finds no permit free.
+
+use std::{error::Error, fmt};
+
+use crate::policy::Policy;
+
+/// The error of a call that is refused because as many calls of its caller are in flight as its limit
+/// allows.
+///
+/// There is no wait: a permit is free as soon as one of those calls ends.
+///
+/// ```
+/// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
+///
+/// const UPLOAD: Policy = Policy::concurrency_limit("upload", 1);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), RateLimitError> {
+/// let limiter = Limiter::in_memory();
+/// let _upload = limiter.check(&UPLOAD, "alice").await?;
+/// let Err(RateLimitError::Busy(busy)) = limiter.check(&UPLOAD, "alice").await else {
+///     panic!("the first upload is still in flight");
+/// };
+/// assert_eq!((busy.policy(), busy.max_in_flight()), ("upload", 1));
+/// assert_eq!(busy.to_string(), "rate limit `upload` is busy: at most 1 in flight");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Busy {
+    policy: &'static str,
+    max_in_flight: u32,
+}
+
+impl Busy {
+    pub(crate) fn new(policy: &Policy) -> Self {
+        let max_in_flight = policy.max_in_flight().unwrap_or_default();
+        Self { policy: policy.name(), max_in_flight }
+    }
+
+    /// Returns the name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// Returns the calls of one caller that may be in flight at one time.
+    #[must_use]
+    pub fn max_in_flight(&self) -> u32 {
+        self.max_in_flight
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, max_in_flight } = self;
+        write!(f, "rate limit `{policy}` is busy: at most {max_in_flight} in flight")
+    }
+}
+
+impl Error for Busy {}

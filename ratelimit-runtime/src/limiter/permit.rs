@@ -1,0 +1,148 @@
+//! The permit of a call in flight: it is asked for with the decision, and free once it is dropped.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Limiter, check::Call};
+use crate::{
+    decision::Permit,
+    error::UnavailableReason,
+    key::{Key, KeyRef},
+    redis::Lease,
+    request::{DecidedBy, Outcome, PermitRequest, Request, next_id},
+};
+
+/// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
+pub(super) struct Decided {
+    pub(super) outcome: Result<Outcome, UnavailableReason>,
+    pub(super) permit: Option<Arc<dyn Permit>>,
+}
+
+impl From<Result<Outcome, UnavailableReason>> for Decided {
+    fn from(outcome: Result<Outcome, UnavailableReason>) -> Self {
+        Self { outcome, permit: None }
+    }
+}
+
+/// A permit of a limiter in memory.
+struct InMemory {
+    limiter: Limiter,
+    key: Key,
+}
+
+impl Permit for InMemory {
+    fn is_held(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        if let Some(store) = self.limiter.inner.backend.memory() {
+            store.release(self.key.as_key_ref());
+        }
+    }
+}
+
+/// A permit of a limiter on Redis. The fallback may have granted it.
+struct OnRedis {
+    limiter: Limiter,
+    lease: Arc<Lease>,
+}
+
+impl Permit for OnRedis {
+    fn is_held(&self) -> bool {
+        self.lease.is_held()
+    }
+}
+
+impl Drop for OnRedis {
+    fn drop(&mut self) {
+        if let Some(redis) = self.limiter.inner.backend.redis() {
+            redis.free(&self.lease);
+        }
+    }
+}
+
+/// A permit that a call asks Redis for. Dropped without an answer, it is released by its id: the
+/// command may be executed although nobody waits for its reply.
+struct PendingPermit<'a> {
+    limiter: &'a Limiter,
+    request: Request<'a>,
+    key: Key,
+    since: Instant,
+    permit: PermitRequest,
+}
+
+impl<'a> PendingPermit<'a> {
+    /// Asks for a permit if the request needs one of Redis.
+    fn new(call: Call<'a>, request: Request<'a>) -> Option<Self> {
+        let Call { limiter, caller, .. } = call;
+        let backend = &limiter.inner.backend;
+        request.policy.max_in_flight().and(backend.redis())?;
+        let key = KeyRef::new(request.policy, caller.parts());
+        let key = Key::compose(backend.prefix(), key);
+        let permit = PermitRequest { id: next_id(), is_sent: false };
+        Some(Self { limiter, request, key, since: Instant::now(), permit })
+    }
+
+    /// Returns the permit of an admitted call.
+    fn answered(mut self, outcome: Result<Outcome, UnavailableReason>) -> Option<Arc<dyn Permit>> {
+        let redis = self.limiter.inner.backend.redis()?;
+        let outcome = outcome.ok()?;
+        if outcome.decided_by == DecidedBy::Store && !outcome.admitted {
+            self.permit.is_sent = false;
+        }
+        if !outcome.admitted || !outcome.decided_by.counts() || !self.request.takes_permit() {
+            return None;
+        }
+        self.permit.is_sent = false;
+        let Self { request, key, since, .. } = &self;
+        let lease =
+            redis.hold(key.clone(), self.permit.id, request.policy, *since, outcome.decided_by);
+        Some(Arc::new(OnRedis { limiter: self.limiter.clone(), lease }))
+    }
+}
+
+impl Drop for PendingPermit<'_> {
+    fn drop(&mut self) {
+        if self.permit.is_sent
+            && self.request.takes_permit()
+            && let Some(redis) = self.limiter.inner.backend.redis()
+        {
+            let timeout = self.request.policy.permit_timeout().into();
+            redis.release(self.key.clone(), self.permit.id, timeout);
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Adds the permit to the outcome of a call that memory has admitted.
+    pub(super) fn in_memory(
+        self,
+        request: Request<'_>,
+        outcome: Result<Outcome, UnavailableReason>,
+    ) -> Decided {
+        let is_counted = |it: Outcome| it.admitted && it.decided_by.counts();
+        if !request.takes_permit() || !outcome.is_ok_and(is_counted) {
+            return outcome.into();
+        }
+        // Without a prefix: it is never a text.
+        let key = Key::compose("", KeyRef::new(request.policy, self.caller.parts()));
+        let permit = InMemory { limiter: self.limiter.clone(), key };
+        Decided { outcome, permit: Some(Arc::new(permit)) }
+    }
+
+    /// Decides a request for which the deny cache has no refusal.
+    pub(super) async fn decide(self, request: Request<'a>) -> Decided {
+        let backend = &self.limiter.inner.backend;
+        let mut pending = PendingPermit::new(self, request);
+        let permit = pending.as_mut().map(|pending| &mut pending.permit);
+        let outcome = backend.decide(request, self.caller, *self.options, permit).await;
+        match pending {
+            Some(pending) => Decided { outcome, permit: pending.answered(outcome) },
+            None => self.in_memory(request, outcome),
+        }
+    }
+}

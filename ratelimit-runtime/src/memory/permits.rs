@@ -1,0 +1,67 @@
+//! Permits in memory: for each caller with calls in flight, their number.
+//!
+//! They are a table beside the entries of a shard, under its lock. An entry may expire and be evicted
+//! while calls are in flight, and a reset leaves them. The table is not part of the store's bounds: it
+//! has an element only while a call is in flight, which takes more memory itself.
+
+use hashbrown::{HashTable, hash_table::Entry};
+use ratelimit_core::Algorithm;
+
+use crate::{
+    key::{Lookup, StoredCaller},
+    policy::PolicyName,
+};
+
+/// The callers of a shard that have calls in flight.
+#[derive(Default)]
+pub(super) struct PermitTable(HashTable<CallerInFlight>);
+
+/// The calls of one caller in flight; at least one.
+struct CallerInFlight {
+    hash: u64,
+    algorithm: Algorithm,
+    name: PolicyName,
+    caller: StoredCaller,
+    calls: u32,
+}
+
+impl CallerInFlight {
+    fn is(&self, lookup: &Lookup<'_>) -> bool {
+        let Self { algorithm, name, caller, .. } = self;
+        (*algorithm, *name) == (lookup.key.algorithm, lookup.key.name)
+            && caller.bytes() == lookup.key.caller
+    }
+}
+
+impl PermitTable {
+    /// Returns the caller's calls in flight.
+    pub(super) fn held(&self, lookup: &Lookup<'_>) -> u32 {
+        self.0.find(lookup.hash, |it| it.is(lookup)).map_or(0, |held| held.calls)
+    }
+
+    /// Adds a call.
+    pub(super) fn hold(&mut self, lookup: &Lookup<'_>) {
+        let held = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
+        let mut held = held.or_insert_with(|| CallerInFlight {
+            hash: lookup.hash,
+            algorithm: lookup.key.algorithm,
+            name: lookup.key.name,
+            caller: StoredCaller::new(lookup.key.caller),
+            calls: 0,
+        });
+        held.get_mut().calls += 1;
+    }
+
+    /// Removes a call.
+    pub(super) fn release(&mut self, lookup: &Lookup<'_>) {
+        let found = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
+        let Entry::Occupied(mut held) = found else { return };
+        held.get_mut().calls -= 1;
+        if held.get().calls == 0 {
+            held.remove();
+        }
+        if self.0.capacity() > 64 && self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(self.0.len() * 2, |it| it.hash);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The permits that this process holds on Redis, and their renewal.
+//!
+//! A permit expires on Redis unless it is renewed, so that those of a process that dies are free again.
+//! One task renews them, and exists only while there are any: all that are due under one key by one
+//! command, once they are older than a third of their timeout. Calls that are shorter cost no renewal.
+
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use once_cell::sync::Lazy;
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    RedisBackend,
+    outbox::Content,
+    script::{MAX_RENEWED, Renewal},
+};
+use crate::{key::Key, policy::Policy, request::DecidedBy, telemetry, time::Micros};
+
+/// Renewals come this part of a timeout later than they are due, so that one command renews several.
+const GATHERING: u32 = 30;
+
+/// A renewal that failed is repeated after this part of a timeout.
+const RETRY: u32 = 10;
+
+/// Keys whose renewals are under way at one time.
+const MAX_UNDER_WAY: usize = 64;
+
+/// The instants that leases store are counted from here.
+static ORIGIN: Lazy<Instant> = Lazy::new(Instant::now);
+
+/// The permit of one call.
+pub(crate) struct Lease {
+    key: Key,
+    id: u64,
+    timeout: Duration,
+    /// The number of permits under the key.
+    most: u32,
+    /// The time until which Redis counts the permit at least, in microseconds since [`ORIGIN`]; 0 once it
+    /// is lost.
+    until: AtomicU64,
+}
+
+/// The permits that are held.
+#[derive(Default)]
+pub(super) struct LeaseRegistry {
+    state: Mutex<LeaseState>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct LeaseState {
+    held: HashMap<u64, RenewedLease>,
+    /// The time at which the task looks again; none without a task.
+    wakes: Option<Instant>,
+}
+
+struct RenewedLease {
+    lease: Arc<Lease>,
+    due: Instant,
+}
+
+/// The permits of one key that are renewed together.
+type Due = Vec<Arc<Lease>>;
+
+fn since_origin(at: Instant) -> u64 {
+    let passed = at.saturating_duration_since(*ORIGIN).as_micros();
+    u64::try_from(passed).unwrap_or(u64::MAX)
+}
+
+impl Lease {
+    fn new(key: Key, id: u64, policy: &Policy, asked: Instant) -> Arc<Self> {
+        let timeout = Duration::from(policy.permit_timeout());
+        let most = policy.max_in_flight().unwrap_or(u32::MAX);
+        let lease = Self { key, id, timeout, most, until: AtomicU64::new(0) };
+        lease.extend(asked);
+        Arc::new(lease)
+    }
+
+    /// Returns `true` while Redis counts the permit: it was taken or renewed less than a timeout ago.
+    pub(crate) fn is_held(&self) -> bool {
+        since_origin(Instant::now()) < self.until.load(Ordering::Relaxed)
+    }
+
+    fn extend(&self, sent: Instant) {
+        self.until.store(since_origin(sent + self.timeout), Ordering::Relaxed);
+    }
+
+    fn due(&self, sent: Instant) -> Instant {
+        sent + self.timeout / 3
+    }
+
+    fn wakes(&self, due: Instant) -> Instant {
+        due + self.timeout / GATHERING
+    }
+}
+
+impl LeaseRegistry {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the permits that are due by now, in groups of one key each, and the time to look again;
+    /// none once no permit is held.
+    fn due(&self, now: Instant) -> (Vec<Due>, Option<Instant>) {
+        let mut state = self.state();
+        let mut due: HashMap<(Vec<u8>, Duration, u32), Due> = HashMap::new();
+        let mut next: Option<Instant> = None;
+        for held in state.held.values_mut() {
+            if held.due <= now {
+                let Lease { key, timeout, most, .. } = &*held.lease;
+                let same = due.entry((key.as_bytes().to_vec(), *timeout, *most)).or_default();
+                same.push(Arc::clone(&held.lease));
+                held.due = held.lease.due(now);
+            }
+            let wakes = held.lease.wakes(held.due);
+            next = Some(next.map_or(wakes, |next| next.min(wakes)));
+        }
+        state.wakes = next;
+        (due.into_values().collect(), next)
+    }
+
+    /// Makes permits due again soon: their renewal failed.
+    fn retry(&self, leases: &[Arc<Lease>], now: Instant) {
+        let mut state = self.state();
+        for lease in leases {
+            if let Some(held) = state.held.get_mut(&lease.id) {
+                held.due = now + lease.timeout / RETRY;
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Returns those permits that are held no longer.
+    fn freed(&self, leases: &[Arc<Lease>]) -> Vec<Arc<Lease>> {
+        let state = self.state();
+        let is_freed = |lease: &&Arc<Lease>| !state.held.contains_key(&lease.id);
+        leases.iter().filter(is_freed).cloned().collect()
+    }
+}
+
+/// Marks that no task renews, also if its runtime ends.
+struct TaskGuard<'a>(&'a LeaseRegistry);
+
+impl Drop for TaskGuard<'_> {
+    fn drop(&mut self) {
+        self.0.state().wakes = None;
+    }
+}
+
+impl RedisBackend {
+    /// Keeps a permit that was asked for at this time, and renews it until it is [freed](Self::free).
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        key: Key,
+        id: u64,
+        policy: &Policy,
+        asked: Instant,
+        decided_by: DecidedBy,
+    ) -> Arc<Lease> {
+        let lease = Lease::new(key, id, policy, asked);
+        if decided_by != DecidedBy::Fallback {
+            // The fallback starts from the permits that this process holds.
+            self.fallback.hold(lease.key.as_key_ref());
+        }
+        let due = lease.due(asked);
+        let wakes = lease.wakes(due);
+        let mut state = self.permits.state();
+        state.held.insert(lease.id, RenewedLease { lease: Arc::clone(&lease), due });
+        match state.wakes {
+            Some(planned) if planned <= wakes => {}
+            Some(_) => {
+                state.wakes = Some(wakes);
+                drop(state);
+                self.permits.changed.notify_one();
+            }
+            None => {
+                if let Ok(runtime) = Handle::try_current() {
+                    state.wakes = Some(wakes);
+                    drop(state);
+                    runtime.spawn(Arc::clone(self).renew_while_held());
+                }
+            }
+        }
+        lease
+    }
+
+    /// Frees a permit.
+    pub(crate) fn free(self: &Arc<Self>, lease: &Arc<Lease>) {
+        self.permits.state().held.remove(&lease.id);
+        self.fallback.release(lease.key.as_key_ref());
+        self.release(lease.key.clone(), lease.id, lease.timeout);
+    }
+
+    /// Releases a permit on Redis without waiting. If it cannot be sent, its timeout frees it.
+    pub(crate) fn release(self: &Arc<Self>, key: Key, id: u64, timeout: Duration) {
+        self.post(key, Content::Release { id, timeout });
+    }
+
+    async fn renew_while_held(self: Arc<Self>) {
+        let task = TaskGuard(&self.permits);
+        loop {
+            let (due, next) = self.permits.due(Instant::now());
+            let Some(next) = next else {
+                mem::forget(task);
+                return;
+            };
+            let mut under_way = JoinSet::new();
+            for due in due {
+                if under_way.len() >= MAX_UNDER_WAY {
+                    under_way.join_next().await;
+                }
+                under_way.spawn(Arc::clone(&self).renew(due));
+            }
+            under_way.join_all().await;
+            // Woken earlier if a permit is due before.
+            let _ = timeout_at(next, self.permits.changed.notified()).await;
+        }
+    }
+
+    /// Renews permits of one key.
+    async fn renew(self: Arc<Self>, due: Due) {
+        for leases in due.chunks(MAX_RENEWED) {
+            let ids: Vec<u64> = leases.iter().map(|lease| lease.id).collect();
+            let Lease { key, timeout, most, .. } = &*leases[0];
+            let renewal = Renewal { key, timeout: Micros::from(*timeout), most: *most, ids: &ids };
+            let sent = Instant::now();
+            match self.client.renew(&renewal, sent + self.deadline).await {
+                Ok(lost) => self.renewed(leases, &lost, sent),
+                Err(_) => self.permits.retry(leases, Instant::now()),
+            }
+        }
+    }
+
+    /// Records which permits are renewed, and which are lost.
+    fn renewed(self: &Arc<Self>, leases: &[Arc<Lease>], lost: &[u64], sent: Instant) {
+        let mut newly_lost = 0;
+        for lease in leases {
+            if lost.contains(&lease.id) {
+                newly_lost += u64::from(lease.until.swap(0, Ordering::Relaxed) > 0);
+            } else {
+                lease.extend(sent);
+            }
+        }
+        if newly_lost > 0 {
+            telemetry::permits_lost(leases[0].key.as_key_ref().name.text(), newly_lost);
+        }
+        // A permit that was freed meanwhile may have taken its place again.
+        let freed = self.permits.freed(leases);
+        for lease in freed {
+            self.release(lease.key.clone(), lease.id, lease.timeout);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Permits in scripts: the text around an algorithm's, and the renewal.
+
+use ratelimit_core::Algorithm;
+use redis::{Cmd, Value};
+
+use super::{Attempt, ScriptCall, Text};
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    policy::Policy,
+    request::{Mark, Outcome},
+    time::Micros,
+};
+
+/// The name of the permits beside the key of their caller.
+const PERMITS: &str = "c";
+
+/// Permits renewed by one command at most. A thousand take half a millisecond of the server.
+pub(in super::super) const MAX_RENEWED: usize = 1_000;
+
+/// The script in which `decide` is the text of a file.
+macro_rules! with_permit {
+    ($decide:literal) => {
+        concat!(
+            include_str!("permits.lua"),
+            "\nlocal ARGV = { unpack(ARGV, 5) }\nlocal function decide(...)\n",
+            include_str!($decide),
+            "end\n\nreturn with_permit(decide)\n",
+        )
+    };
+}
+
+/// The scripts of policies with windows and `concurrency`, in the order of [`Algorithm::ALL`].
+static WITH_PERMIT: [Text; Algorithm::ALL.len()] = [
+    Text {
+        source: with_permit!("../../algorithms/sliding_window.lua"),
+        sha1: "65b94b4e794f7224ca0fec417390d2f4205e9051",
+    },
+    Text {
+        source: with_permit!("../../algorithms/sliding_counter.lua"),
+        sha1: "171faee9e49a23f44e05e40268ce23ea445e4480",
+    },
+    Text {
+        source: with_permit!("../../algorithms/fixed_window.lua"),
+        sha1: "b1a8f6bd6995babc8aa52a7335e95a7c901e9a77",
+    },
+    Text {
+        source: with_permit!("../../algorithms/token_bucket.lua"),
+        sha1: "908a3616216d159657fa8f1cbc2ce4d4f5ead096",
+    },
+];
+
+/// The script of policies of `concurrency` alone.
+static WITHOUT_WINDOW: Text = Text {
+    source: with_permit!("without_window.lua"),
+    sha1: "d73c6eb0e36645373367261cf1e7c58f9964cdff",
+};
+
+static RENEW: Text =
+    Text { source: include_str!("renew.lua"), sha1: "f243e56689abb373e6f0f3effc1fa576fa810da2" };
+
+#[cfg(test)]
+pub(super) static TEXTS: [&Text; 6] = {
+    let [log, counter, window, bucket] = &WITH_PERMIT;
+    [log, counter, window, bucket, &WITHOUT_WINDOW, &RENEW]
+};
+
+/// Returns the script of calls under a policy with `concurrency`.
+pub(super) fn text(policy: &Policy) -> &'static Text {
+    if policy.tiers().is_empty() {
+        &WITHOUT_WINDOW
+    } else {
+        &WITH_PERMIT[policy.algorithm() as usize]
+    }
+}
+
+/// Appends the keys, and the arguments before those of the algorithm. A call that does not need a
+/// permit looks at what is left.
+pub(super) fn push<'c>(
+    command: &'c mut Cmd,
+    key: &Key,
+    policy: &Policy,
+    id: u64,
+    is_needed: bool,
+) -> &'c mut Cmd {
+    command.arg(2).arg(key.as_bytes()).arg(key.companion(PERMITS)).arg(id);
+    let permits = policy.max_in_flight().unwrap_or_default();
+    command.arg(permits).arg(policy.permit_timeout().get()).arg(u8::from(is_needed))
+}
+
+impl ScriptCall<'_> {
+    /// Reads the reply of a call with a permit, unless it is that of an algorithm.
+    pub(super) fn decode_permit(
+        &self,
+        reply: &[Value],
+    ) -> Option<Result<Outcome, UnavailableReason>> {
+        let policy = self.permit.map(|_| self.request.policy)?;
+        match reply {
+            [Value::Int(-1)] => Some(Ok(Outcome::busy())),
+            [Value::Int(1), Value::Int(free)] if policy.tiers().is_empty() => {
+                let free = u32::try_from(*free).map_err(|_| UnavailableReason::StoreError);
+                let outcome =
+                    |free| Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE);
+                Some(free.map(outcome))
+            }
+            _ if policy.tiers().is_empty() => Some(Err(UnavailableReason::StoreError)),
+            _ => None,
+        }
+    }
+}
+
+/// Builds the command that frees a permit.
+pub(in super::super) fn release(key: &Key, id: u64) -> Cmd {
+    let mut command = redis::cmd("ZREM");
+    command.arg(key.companion(PERMITS)).arg(id);
+    command
+}
+
+/// The renewal of permits under one key, at most [`MAX_RENEWED`].
+pub(in super::super) struct Renewal<'a> {
+    pub(in super::super) key: &'a Key,
+    pub(in super::super) timeout: Micros,
+    /// The number of permits under the key.
+    pub(in super::super) most: u32,
+    pub(in super::super) ids: &'a [u64],
+}
+
+impl Renewal<'_> {
+    /// Builds the command of an attempt.
+    pub(in super::super) fn command(&self, attempt: Attempt) -> Cmd {
+        let (name, text) = RENEW.command(attempt);
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(1).arg(self.key.companion(PERMITS));
+        command.arg(self.timeout.get()).arg(self.most).arg(self.ids);
+        command
+    }
+
+    /// Reads the ids of the permits that are lost.
+    pub(in super::super) fn decode(reply: Value) -> Result<Vec<u64>, UnavailableReason> {
+        redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
+    }
+}
