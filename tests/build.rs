@@ -12,7 +12,7 @@ use proc_macro2::{TokenStream, TokenTree};
 mod greeter;
 
 /// The files whose code is compiled on one line as well, under the same name. `ci/fix` reads this list.
-const ON_ONE_LINE: [&str; 8] = [
+const ON_ONE_LINE: [&str; 9] = [
     "attribute/answers.rs",
     "attribute/fallible.rs",
     "attribute/fallible_on_actix.rs",
@@ -20,6 +20,7 @@ const ON_ONE_LINE: [&str; 8] = [
     "attribute/framework_handlers.rs",
     "attribute/real_handlers.rs",
     "attribute/shared_policies.rs",
+    "attribute/stacked.rs",
     "compile/ui/pass/functions.rs",
 ];
 

@@ -27,5 +27,7 @@ mod prologue;
 mod shared;
 #[path = "../ratelimit-macros/src/stacked.rs"]
 mod stacked;
+#[path = "../ratelimit-macros/src/together.rs"]
+mod together;
 #[path = "../ratelimit-macros/src/value.rs"]
 mod value;

@@ -118,6 +118,8 @@ pub enum PolicyFault {
         /// The units that the call is settled at.
         actual: u64,
     },
+    /// Two of several calls that are decided together may wait.
+    SeveralWaits,
 }
 
 impl PolicyFault {
@@ -225,6 +227,10 @@ impl fmt::Display for PolicyFault {
                 f,
                 "a call of cost {cost} cannot be settled at {actual}: this `sliding_window` keeps an \
                  entry for each unit; `.weighted()` keeps one for each call"
+            ),
+            Self::SeveralWaits => f.write_str(
+                "one of several calls that are decided together may have a `max_wait`: two would hold \
+                 what they have taken while they wait",
             ),
             Self::RequestIdWithCountRejected => f.write_str(
                 "a request id does not go with `count_rejected`: an admitted call and a refused \

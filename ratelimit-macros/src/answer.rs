@@ -69,30 +69,24 @@ impl Otherwise {
         Ok(Self { error: inputs.into_iter().next(), value: *body })
     }
 
-    /// Returns the arm of a `match` that ends a refused call.
-    pub(crate) fn arm(
-        &self,
-        function: &Function,
-        private: &TokenStream,
-        refusal: &Ident,
-    ) -> TokenStream {
+    /// Returns the pattern of the refusal.
+    pub(crate) fn pattern(&self, refusal: &Ident) -> TokenStream {
+        if self.error.is_some() { refusal.to_token_stream() } else { quote!(_) }
+    }
+
+    /// Returns the statements that end a refused call.
+    pub(crate) fn tokens(&self, function: &Function, refusal: &Ident) -> TokenStream {
         let Self { error, value } = self;
-        let value = match value {
+        let error = error.as_ref().map(|error| quote!(let #error = #refusal;));
+        match value {
             // As written by hand: a `return ();` is one word too many.
-            Expr::Tuple(unit) if unit.elems.is_empty() => quote_spanned!(unit.span()=> return),
+            Expr::Tuple(unit) if unit.elems.is_empty() => {
+                quote_spanned!(unit.span()=> #error return)
+            }
             value => {
                 let value = function.localize(value);
-                quote!(return #value)
+                quote!(#error return #value)
             }
-        };
-        let (pattern, error) = match error {
-            None => (quote!(_), None),
-            Some(error) => (quote!(#refusal), Some(quote!(let #error = #refusal;))),
-        };
-        // The value of `panic!(..)` is never returned.
-        quote! {
-            #[allow(unreachable_code, clippy::diverging_sub_expression)]
-            #private::Err(#pattern) => { #error #value; }
         }
     }
 }

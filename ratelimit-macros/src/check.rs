@@ -127,13 +127,10 @@ impl Check<'_> {
     pub(crate) fn skipped(self) -> TokenStream {
         let (it, private) = (self.it, self.private());
         let self_type = self.self_type(it);
-        let skipped = quote!(#it.skipped());
-        let skipped =
-            if self.spec.answer.is_soft { quote!(#private::Ok(#skipped)) } else { skipped };
         quote! {{
             let mut #it = #private::CallBuilder::new(#it());
             #self_type
-            #skipped
+            #it.skipped()
         }}
     }
 
@@ -150,17 +147,22 @@ fn units(private: &TokenStream, span: Span, number: &TokenStream) -> TokenStream
 
 /// Returns the declaration of the callsite, for the list of all limits.
 fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
-    let LimitSpec { tiers, burst, cost, key, dry_run, .. } = spec;
+    let LimitSpec { tiers, burst, cost, key, dry_run, at, .. } = spec;
+    let here = spanned(private, *at);
     let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
     let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
     let dynamic: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
     let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
     let key: Vec<_> = key.iter().map(text).collect();
+    let [file, line, column] = ["file", "line", "column"].map(|name| {
+        let name = Ident::new(name, *at);
+        quote_spanned!(*at=> #here::#name!())
+    });
     quote! {
         #private::Declaration {
-            file: #private::file!(),
-            line: #private::line!(),
-            column: #private::column!(),
+            file: #file,
+            line: #line,
+            column: #column,
             module: #private::module_path!(),
             dynamic: &[#(#dynamic),*],
             cost: #cost,

@@ -20,6 +20,7 @@ mod limit;
 mod prologue;
 mod shared;
 mod stacked;
+mod together;
 mod value;
 
 use proc_macro::TokenStream;

@@ -1,6 +1,7 @@
 //! The valid limit: every compile-time rule about the arguments.
 
-use proc_macro2::{Ident, Span};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote};
 use ratelimit_core::{
     Algorithm, PolicyFault,
     rules::{self, Argument, Burst, Draft, Setting, TierDraft},
@@ -48,6 +49,8 @@ pub(crate) struct LimitSpec {
     pub(crate) request_id: Option<Expr>,
     pub(crate) policy: Option<SharedPolicy>,
     pub(crate) krate: Path,
+    /// The place of the attribute.
+    pub(crate) at: Span,
 }
 
 /// A tier and its position.
@@ -59,7 +62,7 @@ pub(crate) struct TierSpec {
 
 impl LimitSpec {
     /// Validates all arguments, and adds every error.
-    pub(crate) fn validate(mut args: Args, errors: &mut Errors) -> Self {
+    pub(crate) fn validate(mut args: Args, at: Span, errors: &mut Errors) -> Self {
         combinations::validate(&args.written, errors);
         let answer = Answer::validate(&mut args, errors);
         let algorithm = args.algorithm.and_then(|algorithm| {
@@ -89,10 +92,28 @@ impl LimitSpec {
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
+            at,
         };
         spec.apply_rules(errors);
         spec.apply_rule_of_request_id(&args.written, errors);
         spec
+    }
+
+    /// Returns the text by which two limits of one function differ, if one is written.
+    pub(crate) fn counted_as(&self) -> Option<String> {
+        match &self.policy {
+            Some(policy) => Some(policy.text()),
+            None => self.name.as_ref().map(|name| format!("name {}", name.value())),
+        }
+    }
+
+    /// Returns the name as a constant expression; empty if none is written.
+    pub(crate) fn name_tokens(&self) -> TokenStream {
+        match (&self.policy, &self.name) {
+            (Some(policy), _) => policy.name_tokens(),
+            (None, Some(name)) => name.to_token_stream(),
+            (None, None) => quote!(""),
+        }
     }
 
     /// Returns `true` if the policy is known at compile time.

@@ -45,6 +45,8 @@ pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
         (Some(decision), None) => quote!(let #decision = { #callsite #checked };),
         (Some(decision), Some(condition)) => {
             let skipped = check.skipped();
+            let skipped =
+                if spec.answer.is_soft { quote!({ #private::Ok(#skipped) }) } else { skipped };
             quote!(let #decision = { #callsite #condition { #checked } else #skipped };)
         }
     }
@@ -53,21 +55,35 @@ pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
 /// Returns the expression that answers the checked call. Its value is the decision, if the body sees
 /// it.
 fn answered(check: Check<'_>) -> TokenStream {
-    let Check { spec, function, it } = check;
+    let Check { spec, it, .. } = check;
     if spec.answer.is_soft {
         return it.to_token_stream();
     }
-    let private = check.private();
-    let refused = if let Some(otherwise) = &spec.answer.otherwise {
-        otherwise.arm(function, &private, it)
-    } else {
-        let refused = function.refused(&spec.krate, it);
-        quote!(#private::Err(#it) => return #refused,)
-    };
+    let (private, refusal) = (check.private(), refusal(check, |error| error));
     quote! {
         match #it {
             #private::Ok(#it) => #it,
-            #refused
+            #refusal
         }
     }
+}
+
+/// Returns the arm that ends a refused call. `pattern` makes its pattern of that of the error.
+pub(crate) fn refusal(
+    check: Check<'_>,
+    pattern: impl FnOnce(TokenStream) -> TokenStream,
+) -> TokenStream {
+    let Check { spec, function, it } = check;
+    let private = check.private();
+    if let Some(otherwise) = &spec.answer.otherwise {
+        let pattern = pattern(otherwise.pattern(it));
+        let value = otherwise.tokens(function, it);
+        // The value of `panic!(..)` is never returned.
+        return quote! {
+            #[allow(unreachable_code, clippy::diverging_sub_expression)]
+            #private::Err(#pattern) => { #value; }
+        };
+    }
+    let (pattern, refused) = (pattern(it.to_token_stream()), function.refused(&spec.krate, it));
+    quote!(#private::Err(#pattern) => return #refused,)
 }

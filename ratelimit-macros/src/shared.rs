@@ -1,7 +1,7 @@
 //! `policy = PATH`: the whole policy comes from a `const` or `static`.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprPath, spanned::Spanned};
 
 use crate::{
@@ -81,5 +81,16 @@ impl SharedPolicy {
         let private = spanned(private, at);
         let check = quote_spanned!(at=> #private::takes_request_ids(&#path));
         Some(quote!(const _: () = #check;))
+    }
+
+    /// Returns the path as it is written.
+    pub(crate) fn text(&self) -> String {
+        self.path.to_token_stream().to_string()
+    }
+
+    /// Returns the policy's name as a constant expression.
+    pub(crate) fn name_tokens(&self) -> TokenStream {
+        let path = &self.path;
+        quote!(#path.name())
     }
 }

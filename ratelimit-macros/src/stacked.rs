@@ -1,26 +1,46 @@
-//! Several `#[rate_limit]` on one function: each needs a name of its own.
+//! Several `#[rate_limit]` on one function: the topmost takes in those below it.
 
-use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
-use syn::{Lit, LitStr};
+use std::collections::HashSet;
 
-use crate::errors::Errors;
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{
+    Meta, Path,
+    parse::{Parse, Parser},
+    spanned::Spanned,
+};
 
-const MESSAGE: &str = "two `#[rate_limit]` of one function would count under one name, and disturb \
+use crate::{errors::Errors, function::Function, limit::LimitSpec};
+
+const ONE_NAME: &str = "two `#[rate_limit]` of one function would count under one name, and disturb \
     each other: for several periods of one caller, write one attribute with a \
     `tier(period = .., threshold = ..)` for each; for different callers, give each attribute a \
     `name = \"..\"` of its own";
 
+const NOT_TAKEN_IN: &str = "the `#[rate_limit]` above this one has not taken it in, so that they would \
+    not be decided together: write both by one name, as `#[rate_limit(..)]`, and the lower one without \
+    `cfg_attr`";
+
+/// The name of the attribute.
+const ATTRIBUTE: &str = "rate_limit";
+
 /// The name of the function that a prologue declares, and of its bindings.
 const CALLSITE: &str = "__ratelimit";
 
-/// Returns a name that `arguments` do not contain.
+/// One of the attributes of a function.
+pub(crate) struct LimitAttribute {
+    pub(crate) at: Span,
+    pub(crate) arguments: TokenStream,
+}
+
+/// Returns a name that no arguments contain.
 ///
 /// A prologue first declares a function of this name, then binds the name. Patterns see constants
 /// in spite of hygiene: a user's constant of this name would make the binding an error. The
 /// function shadows such a constant, and a binding may shadow a function.
-pub(crate) fn callsite(arguments: &TokenStream) -> Ident {
+pub(crate) fn callsite(attributes: &[LimitAttribute]) -> Ident {
     let mut name = CALLSITE.to_owned();
-    while contains(arguments, &name) {
+    while attributes.iter().any(|it| contains(&it.arguments, &name)) {
         name.push('_');
     }
     Ident::new(&name, Span::mixed_site())
@@ -34,47 +54,108 @@ fn contains(tokens: &TokenStream, name: &str) -> bool {
     })
 }
 
-/// Validates the name of an attribute against those of the attributes above it. They are expanded
-/// already, so their names are read from the prologues in the body. This also finds attributes that
-/// are imported under another name.
-pub(crate) fn validate(name: Option<&LitStr>, item: &TokenStream, errors: &mut Errors) {
-    let mut above = Vec::new();
-    find_names(item, &mut above);
-    let name = name.map(LitStr::value);
-    if above.iter().any(|above| name.as_ref().is_none_or(|name| above.is_empty() || above == name))
-    {
-        errors.push(syn::Error::new(Span::call_site(), MESSAGE));
-    }
+/// Takes the attributes of this name off the function.
+///
+/// An attribute does not learn the name by which it is imported, but its source has it. Under another
+/// name, only the same one and paths that end in `rate_limit` are surely this attribute.
+pub(crate) fn take_below(function: &mut Function) -> Vec<LimitAttribute> {
+    let own = own_name().unwrap_or_else(|| ATTRIBUTE.to_owned());
+    let is_own = |path: &Path| {
+        let last = path.segments.last().map(|segment| segment.ident.to_string());
+        last.is_some_and(|last| last == own || (last == ATTRIBUTE && path.segments.len() > 1))
+    };
+    let attributes = function.take_attributes(|attribute| is_own(attribute.path()));
+    let below = |meta: Meta| {
+        let at = meta.path().span();
+        let arguments = match meta {
+            Meta::Path(_) => TokenStream::new(),
+            Meta::List(list) => list.tokens,
+            // Not a form of this attribute: its value is an error among the arguments.
+            Meta::NameValue(value) => value.value.into_token_stream(),
+        };
+        LimitAttribute { at, arguments }
+    };
+    attributes.into_iter().map(|attribute| below(attribute.meta)).collect()
 }
 
-/// Collects the names in the prologues among the tokens; empty for the function's path.
-fn find_names(tokens: &TokenStream, names: &mut Vec<String>) {
-    let mut tokens = tokens.clone().into_iter();
-    let mut after_fn = false;
-    while let Some(token) = tokens.next() {
-        match token {
-            TokenTree::Ident(ident) => {
-                let is_callsite = after_fn && ident.to_string().starts_with(CALLSITE);
-                after_fn = ident == "fn";
-                if is_callsite {
-                    let is_body = |token: &TokenTree| matches!(token, TokenTree::Group(it) if it.delimiter() == Delimiter::Brace);
-                    names.extend(tokens.find(is_body).as_ref().and_then(first_text));
-                }
-            }
-            TokenTree::Group(group) => find_names(&group.stream(), names),
-            _ => {}
+/// Returns the name by which the attribute is written, unless another one, as `cfg_attr`, contains it.
+fn own_name() -> Option<String> {
+    let source = Span::call_site().source_text()?;
+    let path = |tokens: TokenStream| {
+        let path = |input: syn::parse::ParseStream<'_>| {
+            let path = Path::parse(input)?;
+            input.parse::<TokenStream>()?;
+            Ok(path)
+        };
+        path.parse2(tokens).ok()
+    };
+    let mut tokens = source
+        .parse::<TokenStream>()
+        .ok()?
+        .into_iter()
+        .skip_while(|token| matches!(token, TokenTree::Punct(mark) if mark.as_char() == '#'));
+    let path = match tokens.next()? {
+        TokenTree::Group(group) => path(group.stream()),
+        first => path(std::iter::once(first).chain(tokens).collect()),
+    };
+    let name = path?.segments.last()?.ident.to_string();
+    (name != "cfg_attr").then_some(name)
+}
+
+/// Validates the limits of one function against each other.
+pub(crate) fn validate(specs: &[LimitSpec], errors: &mut Errors) {
+    let mut names = HashSet::new();
+    let mut decisions = HashSet::new();
+    let mut waits = false;
+    for (index, spec) in specs.iter().enumerate() {
+        let name = spec.counted_as();
+        let is_unnamed = specs.len() > 1 && name.is_none();
+        if is_unnamed || !names.insert(name) {
+            // One error for a function: of two without a name, at the lower one.
+            let at = if index == 0 { specs[1].at } else { spec.at };
+            errors.push(syn::Error::new(at, ONE_NAME));
+            return;
+        }
+        if let Some(decision) = &spec.answer.decision
+            && !decisions.insert(decision.to_string())
+        {
+            errors.at(
+                decision,
+                format!("`{decision}` is the decision of the limit above; choose another name"),
+            );
+        }
+        if let Some(max_wait) = &spec.max_wait
+            && std::mem::replace(&mut waits, true)
+        {
+            errors.at(
+                &max_wait.expr,
+                "one of several limits may have a `max_wait`: two would hold what they have taken \
+                 while they wait",
+            );
+        }
+        if let Some(flag) = spec.fallible.as_ref().filter(|_| index > 0) {
+            errors.at(flag, "of several `#[rate_limit]`, the topmost one has the flag `fallible`");
         }
     }
 }
 
-/// Returns the first string literal: the name is the first argument of a policy.
-fn first_text(token: &TokenTree) -> Option<String> {
-    match token {
-        TokenTree::Group(group) => group.stream().into_iter().find_map(|token| first_text(&token)),
-        TokenTree::Literal(literal) => match Lit::new(literal.clone()) {
-            Lit::Str(text) => Some(text.value()),
-            _ => None,
-        },
-        _ => None,
+/// Adds an error if the function has the prologue of an attribute above this one.
+pub(crate) fn validate_alone(item: &TokenStream, errors: &mut Errors) {
+    if has_prologue(item) {
+        errors.push(syn::Error::new(Span::call_site(), NOT_TAKEN_IN));
     }
+}
+
+/// Returns `true` if there is a prologue among the tokens.
+fn has_prologue(tokens: &TokenStream) -> bool {
+    let mut after_fn = false;
+    tokens.clone().into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => {
+            let is_callsite = after_fn && ident.to_string().starts_with(CALLSITE);
+            after_fn = ident == "fn";
+            is_callsite
+        }
+        TokenTree::Group(group) => has_prologue(&group.stream()),
+        _ => false,
+    })
 }

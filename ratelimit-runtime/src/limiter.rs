@@ -3,6 +3,7 @@
 //! Floor 8: imports every room below, and no framework. `macro_support` and `web` import it.
 
 mod admission;
+mod all;
 mod backend;
 mod builder;
 mod check;
@@ -20,10 +21,12 @@ use std::{fmt, sync::Arc};
 
 pub(crate) use self::{
     admission::Admission,
+    all::OwnedCall,
     check::{Call, Options},
 };
 pub use self::{
     admission::CallInFlight,
+    all::{JointCheck, admitted, all},
     builder::{LimiterBuilder, URL_VARIABLE},
     check::Check,
     future::CheckFuture,
@@ -162,6 +165,62 @@ impl Limiter {
         cost: u32,
     ) -> Check<'a> {
         self.check(policy, caller).cost(cost)
+    }
+
+    /// Decides several checks together: all are admitted, or none takes anything. This limiter decides
+    /// them, whichever made them.
+    ///
+    /// They are asked one after another, and the first refusal is returned. Order them from the
+    /// narrowest limit to the widest: a refused call has then taken only from limits narrower than the
+    /// one that refused. What it has taken is given back before the refusal is returned, or after the
+    /// limiter's deadline if Redis does not answer. Refusals that this process remembers are asked
+    /// first. Of several, the one with the longest wait is returned.
+    ///
+    /// Several keys are not changed at one instant. Until the units are given back, for one round trip
+    /// to Redis, they may refuse another call of the same narrower limit. No limit ever admits more than
+    /// its threshold. Metrics count a call that is given back as admitted.
+    ///
+    /// One of the checks may have a [`max_wait`](Check::max_wait), and is asked first. A check with a
+    /// [request id](Check::request_id) keeps its charge, which may be that of an earlier call: repeat the
+    /// call with the same id.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const USER: Policy = Policy::sliding_window("by-user", Duration::from_secs(60), 5);
+    /// const TENANT: Policy = Policy::sliding_window("by-tenant", Duration::from_secs(60), 2);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// let limiter = Limiter::in_memory();
+    /// let checks = || [limiter.check(&USER, "alice"), limiter.check(&TENANT, "acme")];
+    /// limiter.check_all(checks()).await?;
+    /// let [user, tenant] = limiter.check_all(checks()).await?;
+    /// assert_eq!((user.remaining(), tenant.remaining()), (3, 0));
+    /// // The tenant's limit refuses, and the user's keeps its units.
+    /// assert!(limiter.check_all(checks()).await.is_err());
+    /// assert_eq!(limiter.peek(&USER, "alice").cost(0).await?.remaining(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check), and [`RateLimitError::InvalidPolicy`] if two of the checks have a
+    /// `max_wait`.
+    pub async fn check_all<const N: usize>(
+        &self,
+        checks: [Check<'_>; N],
+    ) -> Result<[Decision; N], RateLimitError> {
+        let parts = checks.map(|check| {
+            JointCheck::new(OwnedCall { limiter: self.clone(), ..OwnedCall::of(check.as_call()) })
+        });
+        let answers = match all(parts) {
+            Started::Ready(answers) => answers,
+            Started::Pending(answers) => answers.await,
+        };
+        answers.map(|answers| answers.map(admitted)).map_err(|(_, error)| error)
     }
 
     /// Returns a check that takes nothing: its answer is the one that [`check`](Self::check) would

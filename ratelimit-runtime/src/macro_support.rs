@@ -19,7 +19,7 @@ pub use inventory::submit;
 pub use self::{
     key_part::{KeyPart, part},
     output::{Output, never},
-    shared_policy::{shared_policy, takes_request_ids},
+    shared_policy::{names_apart, shared_policy, takes_request_ids},
     units::{Units, number},
 };
 use crate::{
@@ -28,14 +28,14 @@ use crate::{
     decision::{Answer, Decision},
     error::RateLimitError,
     key,
-    limiter::{Admission, Call, Limiter, Options},
+    limiter::{Admission, Call, Limiter, Options, OwnedCall},
     overrides::Enforcement,
     policy::Policy,
     request::OnStoreError,
 };
 pub use crate::{
     callsite::{Callsite, Declaration},
-    limiter::{CallInFlight, Started, limiter},
+    limiter::{CallInFlight, JointCheck, Started, admitted, all, limiter},
 };
 
 /// One call of an annotated function, as its prologue builds it.
@@ -146,6 +146,36 @@ impl CallBuilder {
     #[must_use]
     pub fn skipped(&self) -> Decision {
         Decision::of_skipped(&self.callsite.resolved(self.self_type).policy)
+    }
+
+    /// Returns the call as one of several, which are decided together.
+    #[must_use]
+    pub fn join(&self, limiter: &Limiter) -> JointCheck {
+        let resolved = self.callsite.resolved(self.self_type);
+        self.part(limiter, resolved, &resolved.policy)
+    }
+
+    /// Returns the call as one of several, as [`admit_under`](Self::admit_under).
+    #[must_use]
+    pub fn join_under(&mut self, limiter: &Limiter, policy: &Policy) -> JointCheck {
+        let resolved = self.callsite.resolved(self.self_type);
+        self.options.is_validated = false;
+        self.part(limiter, resolved, &policy.named_as(&resolved.policy))
+    }
+
+    fn part(&self, limiter: &Limiter, resolved: &'static Resolved, policy: &Policy) -> JointCheck {
+        let caller = if self.caller.is_empty() || resolved.is_default_method {
+            self.ambient_or_shared(resolved, policy)
+        } else {
+            self.caller.clone()
+        };
+        JointCheck::new(OwnedCall {
+            limiter: limiter.clone(),
+            policy: *policy,
+            caller,
+            counters: Some(&resolved.counters),
+            options: self.options,
+        })
     }
 
     #[inline]

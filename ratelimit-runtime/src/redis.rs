@@ -54,6 +54,7 @@ use crate::{
     key::{Key, KeyRef},
     memory::MemoryStore,
     request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
+    time::Micros,
 };
 
 pub(crate) struct RedisBackend {
@@ -96,6 +97,16 @@ impl RedisBackend {
         max_wait: Duration,
     ) -> Option<Outcome> {
         self.deny_cache.get(key, request, max_wait, Instant::now)
+    }
+
+    /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`.
+    pub(crate) fn known_refusal(
+        &self,
+        key: KeyRef<'_>,
+        request: Request<'_>,
+        max_wait: Duration,
+    ) -> Option<Micros> {
+        self.deny_cache.look(key, request, max_wait, Instant::now)
     }
 
     /// Decides a request for which the deny cache has no refusal.

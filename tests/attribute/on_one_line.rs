@@ -53,6 +53,11 @@ mod real_handlers {
     include!(concat!(env!("OUT_DIR"), "/real_handlers.rs"));
 }
 
+/// The functions of `stacked.rs`.
+mod stacked {
+    include!(concat!(env!("OUT_DIR"), "/stacked.rs"));
+}
+
 /// The functions of `shared_policies.rs`.
 mod shared_policies {
     include!(concat!(env!("OUT_DIR"), "/shared_policies.rs"));

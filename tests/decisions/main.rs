@@ -10,5 +10,6 @@ mod precedents;
 mod refund;
 mod request;
 mod settle;
+mod together;
 mod too_large;
 mod waiting;

@@ -12,6 +12,7 @@ use crate::{
     policy::Policy,
     redis::RedisBackend,
     request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
+    time::Micros,
 };
 
 /// The store of a limiter, and the answer to calls that it cannot decide.
@@ -95,6 +96,18 @@ impl Backend {
     ) -> Option<Outcome> {
         let key = KeyRef::new(request.policy, caller.parts());
         self.redis()?.cached_refusal(key, request, max_wait)
+    }
+
+    /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`. The call is
+    /// not the one that revalidates.
+    pub(super) fn known_refusal(
+        &self,
+        request: Request<'_>,
+        caller: &Caller,
+        max_wait: Duration,
+    ) -> Option<Micros> {
+        let key = KeyRef::new(request.policy, caller.parts());
+        self.redis()?.known_refusal(key, request, max_wait)
     }
 
     /// Decides a call for which the deny cache has no refusal.

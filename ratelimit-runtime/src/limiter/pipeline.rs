@@ -169,7 +169,7 @@ impl<'a> Call<'a> {
     }
 
     /// Validates the policy and the call.
-    fn validate(self, policy: &Policy) -> Result<(), RateLimitError> {
+    pub(super) fn validate(self, policy: &Policy) -> Result<(), RateLimitError> {
         if self.options.id.is_some() {
             policy.validate_request_id()?;
         }
@@ -200,6 +200,12 @@ impl<'a> Call<'a> {
             self.limiter.inner.notices.invalid_policy(invalid);
         }
         self.enforce(effective, None, error, false)
+    }
+
+    /// Returns the wait of a refusal that a store has told before, if it is too long for the call.
+    pub(super) fn known_refusal(self, effective: &Effective<'_>) -> Option<Micros> {
+        let (request, max_wait) = (self.request(effective), self.options.max_wait);
+        self.limiter.inner.backend.known_refusal(request, self.caller, max_wait)
     }
 
     /// Decides the call without an await, if memory or the deny cache can.

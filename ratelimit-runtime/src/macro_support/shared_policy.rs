@@ -20,6 +20,24 @@ pub const fn shared_policy(policy: &Policy) -> Policy {
     *policy
 }
 
+/// Asserts that two limits of one function count under two names.
+///
+/// # Panics
+///
+/// If the names are equal.
+#[track_caller]
+pub const fn names_apart(one: &str, other: &str) {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut same = 0;
+    while same < one.len() && same < other.len() && one[same] == other[same] {
+        same += 1;
+    }
+    assert!(
+        same < one.len() || same < other.len(),
+        "two limits of one function have one name, and would disturb each other"
+    );
+}
+
 /// Asserts that calls under the policy can have request ids.
 ///
 /// # Panics

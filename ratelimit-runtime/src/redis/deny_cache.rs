@@ -103,6 +103,24 @@ impl DenyCache {
         (outcome.wait > Micros::from(max_wait)).then_some(outcome)
     }
 
+    /// Returns the wait of such a refusal. The call is not sent: it revalidates nothing.
+    pub(super) fn look(
+        &self,
+        key: KeyRef<'_>,
+        request: Request<'_>,
+        max_wait: Duration,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<Micros> {
+        if !is_cacheable(request) {
+            return None;
+        }
+        let key = self.hasher.lookup(key);
+        let set = self.set(key.hash)?;
+        let at = set.position(&key, request.policy)?;
+        let wait = set.entries[at].steps.wait(request, self.moment(now()))?;
+        (wait > Micros::from(max_wait)).then_some(wait)
+    }
+
     /// Inserts a refusal of Redis. Removes what an outcome contradicts.
     pub(super) fn insert(
         &self,

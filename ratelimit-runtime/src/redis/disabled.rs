@@ -14,6 +14,7 @@ use crate::{
     key::{Key, KeyRef},
     policy::Policy,
     request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
+    time::Micros,
 };
 
 pub(crate) struct RedisBackend(Infallible);
@@ -66,6 +67,15 @@ impl RedisBackend {
         _: Request<'_>,
         _: Duration,
     ) -> Option<Outcome> {
+        match self.0 {}
+    }
+
+    pub(crate) fn known_refusal(
+        &self,
+        _: KeyRef<'_>,
+        _: Request<'_>,
+        _: Duration,
+    ) -> Option<Micros> {
         match self.0 {}
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
     Attribute, Signature, Visibility,
@@ -23,7 +23,7 @@ pub(crate) fn holds(text: &str) {
 
     let mut errors = Errors::default();
     let args = Args::parse(arguments, &mut errors);
-    let policy = LimitSpec::validate(args, &mut errors);
+    let policy = LimitSpec::validate(args, Span::call_site(), &mut errors);
     if errors.into_tokens().is_none() && policy.is_literal() {
         assert_eq!(validate(&policy), Ok(()));
     }

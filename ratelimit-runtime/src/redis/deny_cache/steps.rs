@@ -88,19 +88,8 @@ impl RefusalSteps {
         ttl: Duration,
         now: Moment,
     ) -> Option<Outcome> {
-        let is_revalidating = now < self.revalidating_until;
         let spare = spare(request.policy, request.cost);
-        let mut longest: Option<&Step> = None;
-        for step in &self.steps {
-            if spare <= step.spare
-                && now < step.end
-                && (is_revalidating || now < step.fresh_until)
-                && longest.is_none_or(|longest| longest.end <= step.end)
-            {
-                longest = Some(step);
-            }
-        }
-        let Some(step) = longest else {
+        let Some(step) = self.longest(spare, now) else {
             self.steps.retain(|it| now < it.end);
             if self.steps.iter().any(|it| spare <= it.spare) {
                 self.revalidating_until = now.after(ttl);
@@ -120,6 +109,29 @@ impl RefusalSteps {
             decided_by: DecidedBy::DenyCache,
             is_busy: false,
         })
+    }
+
+    /// Returns the wait of the refusal that Redis would return, if no revalidation is due.
+    pub(super) fn wait(&self, request: Request<'_>, now: Moment) -> Option<Micros> {
+        let step = self.longest(spare(request.policy, request.cost), now)?;
+        Some(step.end.micros_from(now))
+    }
+
+    /// Returns the step that refuses a call the longest.
+    #[inline]
+    fn longest(&self, spare: i64, now: Moment) -> Option<&Step> {
+        let is_revalidating = now < self.revalidating_until;
+        let mut longest: Option<&Step> = None;
+        for step in &self.steps {
+            if spare <= step.spare
+                && now < step.end
+                && (is_revalidating || now < step.fresh_until)
+                && longest.is_none_or(|longest| longest.end <= step.end)
+            {
+                longest = Some(step);
+            }
+        }
+        longest
     }
 
     /// Returns `true` if by this outcome more is available than these steps admit.

@@ -1,6 +1,8 @@
 //! Limits of one function that would count under one name.
 
-use ratelimit_runtime::{RateLimitError, rate_limit};
+use std::time::Duration;
+
+use ratelimit_runtime::{Policy, RateLimitError, rate_limit};
 
 type Done = Result<(), RateLimitError>;
 
@@ -69,6 +71,42 @@ mod renamed {
     pub(super) async fn by_path() -> Result<(), RateLimitError> {
         Ok(())
     }
+}
+
+#[rate_limit(name = "first", decision = quota, max_wait = 1)]
+#[rate_limit(name = "second", decision = quota, max_wait = "2s", fallible)]
+async fn two_decisions_and_waits() -> Done {
+    quota.is_counted();
+    Ok(())
+}
+
+const LOGIN: Policy = Policy::sliding_window("login", Duration::from_secs(60), 5);
+static SAME_NAME: Policy = Policy::sliding_window("login", Duration::from_secs(60), 5);
+
+#[rate_limit(policy = LOGIN)]
+#[rate_limit(policy = LOGIN)]
+async fn one_policy() -> Done {
+    Ok(())
+}
+
+#[rate_limit(policy = LOGIN)]
+#[rate_limit(policy = SAME_NAME)]
+#[rate_limit(name = "other", otherwise = 5)]
+async fn policies_of_one_name() -> Done {
+    Ok(())
+}
+
+#[rate_limit(name = "login")]
+#[rate_limit(policy = LOGIN)]
+async fn a_name_and_a_policy() -> Done {
+    Ok(())
+}
+
+#[rate_limit(name = "first", threshold = 0)]
+#[rate_limit(name = "second", threshold = 0, colour = 5)]
+#[rate_limit = "third"]
+async fn mistakes_in_each() -> Done {
+    Ok(())
 }
 
 struct Service;

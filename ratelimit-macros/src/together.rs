@@ -1,0 +1,106 @@
+//! The prologue of several limits: their calls are decided together, all or none.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+
+use crate::{check::Check, function::spanned, prologue::refusal};
+
+/// Returns the prologue of several limits, from the topmost one on.
+pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
+    let [Check { it, .. }, ..] = checks else { return TokenStream::new() };
+    let private = checks[0].private();
+    let parts = checks.iter().map(|check| part(*check));
+    let names: Vec<_> =
+        checks.iter().filter_map(|check| check.spec.answer.decision.as_ref()).collect();
+    let bindings = checks.iter().map(|check| {
+        let name = check.spec.answer.decision.as_ref();
+        name.map_or_else(|| quote!(_), ToTokens::to_token_stream)
+    });
+    let decisions: Vec<_> = checks
+        .iter()
+        .filter_map(|check| {
+            let name = check.spec.answer.decision.as_ref()?;
+            let is_soft = check.spec.answer.is_soft;
+            Some(if is_soft { quote!(#name) } else { quote!(#private::admitted(#name)) })
+        })
+        .collect();
+    let (refusals, names_apart) = (refusals(checks), names_apart(checks));
+    let together = |decisions: TokenStream| {
+        quote! {{
+            #names_apart
+            #[allow(dead_code)]
+            fn #it() {}
+            let #it = #private::all([#(#parts),*]);
+            let #it = match #it {
+                #private::Started::Ready(#it) => #it,
+                #private::Started::Pending(#it) => #it.await,
+            };
+            match #it {
+                #private::Ok([#(#bindings),*]) => #decisions,
+                #refusals
+            }
+        }}
+    };
+    match (&names[..], &decisions[..]) {
+        ([], _) => together(quote!({})),
+        ([name], [decision]) => {
+            let together = together(decision.clone());
+            quote!(let #name = #together;)
+        }
+        _ => {
+            let together = together(quote!((#(#decisions),*)));
+            quote!(let (#(#names),*) = #together;)
+        }
+    }
+}
+
+/// Returns the block with the call of one limit.
+fn part(check: Check<'_>) -> TokenStream {
+    let (it, private) = (check.it, check.private());
+    let (callsite, start, condition) = (check.callsite(), check.start("join"), check.condition());
+    let soft = check.spec.answer.is_soft.then(|| quote!(.soft()));
+    let part = quote!(let #it = #start; #it #soft);
+    let Some(condition) = condition else {
+        return quote!({ #callsite #part });
+    };
+    let skipped = check.skipped();
+    quote!({ #callsite #condition { #part } else { #private::JointCheck::skipped(#skipped) } })
+}
+
+/// Returns the arms of a refused call. The limit that refused it answers.
+fn refusals(checks: &[Check<'_>]) -> TokenStream {
+    let hard = checks.iter().enumerate().filter(|(_, check)| !check.spec.answer.is_soft);
+    let (own, mut rest): (Vec<_>, Vec<_>) =
+        hard.partition(|(_, check)| check.spec.answer.otherwise.is_some());
+    let mut own = own.into_iter();
+    if rest.is_empty() {
+        rest.extend(own.next_back());
+    }
+    let own = own.map(|(index, check)| {
+        let index = Literal::usize_suffixed(index);
+        refusal(*check, |error| quote!((#index, #error)))
+    });
+    let last = if let Some((_, check)) = rest.first() {
+        refusal(**check, |error| quote!((_, #error)))
+    } else {
+        let private = checks[0].private();
+        quote!(#private::Err(_) => #private::never(),)
+    };
+    quote!(#(#own)* #last)
+}
+
+/// Returns the items by which the compiler compares the names of shared policies with the others.
+fn names_apart(checks: &[Check<'_>]) -> TokenStream {
+    let pairs = checks.iter().enumerate().flat_map(|(index, lower)| {
+        checks[..index].iter().map(move |upper| (upper.spec, lower.spec))
+    });
+    let shared = pairs.filter(|(upper, lower)| upper.policy.is_some() || lower.policy.is_some());
+    shared
+        .map(|(upper, lower)| {
+            let private = spanned(&checks[0].private(), lower.at);
+            let (upper, name) = (upper.name_tokens(), lower.name_tokens());
+            let apart = quote_spanned!(lower.at=> #private::names_apart(#upper, #name));
+            quote!(const _: () = #apart;)
+        })
+        .collect()
+}
