@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use harness::{Lines, Network, Proxy, RedisServer, until, until_decided};
+use harness::{Cluster, Lines, Network, Proxy, RedisServer, until, until_decided};
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy};
 use tokio::runtime::Builder;
 
@@ -46,6 +46,32 @@ async fn settles_are_one_command_each_and_need_no_flush() {
         limiter.flush().await.unwrap();
         assert_eq!(commands() - before, 25, "{policy:?}");
         assert_eq!(left(&limiter, policy).await, 25, "{policy:?}");
+    }
+}
+
+/// The keys of a settle have one slot, also under a prefix with a slot of its own.
+#[tokio::test]
+async fn settles_find_their_shard_of_a_cluster() {
+    let cluster = Cluster::without_replicas();
+    for prefix in ["shop:", "{shop}:"] {
+        let builder = Limiter::builder().prefix(prefix).deadline(Duration::from_secs(10));
+        let builder = builder.on_store_error(OnStoreError::Deny);
+        let limiter = builder.connect(&cluster.url()).await.unwrap();
+        for policy in &ALL {
+            for caller in 0..12 {
+                let decision = limiter.check_n(policy, caller, 5).await.unwrap();
+                if caller % 2 == 0 {
+                    limiter.settle(&decision, 2).await.unwrap();
+                } else {
+                    decision.settle(2);
+                }
+            }
+            limiter.flush().await.unwrap();
+            for caller in 0..12 {
+                let peeked = limiter.peek(policy, caller).cost(0).await.unwrap();
+                assert_eq!(peeked.remaining(), 98, "{prefix} {caller} {policy:?}");
+            }
+        }
     }
 }
 

@@ -114,6 +114,29 @@ async fn redis_is_measured_by_outcome_latency_and_health() {
     assert_eq!(samples(&prometheus.render())[&up], "1");
 }
 
+#[tokio::test]
+async fn settles_that_are_given_up_are_counted() {
+    const BRIEF: Policy = Policy::fixed_window("brief", Duration::from_millis(100), 9);
+    if ran_in_own_process("metrics::settles_that_are_given_up_are_counted") {
+        return;
+    }
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let mut server = RedisServer::start();
+    let limiter = server.limiter().await;
+    let decisions = [
+        limiter.check_n(&BRIEF, "alice", 2).await.unwrap(),
+        limiter.check_n(&BRIEF, "alice", 2).await.unwrap(),
+    ];
+    server.kill();
+    for decision in decisions {
+        decision.settle(1);
+    }
+    until("the end of the window", async || limiter.flush().await.ok()).await;
+    let page = prometheus.render();
+    let series = "ratelimit_unsent_total{policy=\"brief\",command=\"settle\"}";
+    assert_eq!(samples(&page)[series], "2", "{page}");
+}
+
 /// Asserts that the gauge of keys is exact whenever no thread is at work.
 fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
     const POLICY: Policy = Policy::fixed_window("gauge", Duration::from_secs(3_600), 1);
