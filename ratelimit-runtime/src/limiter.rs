@@ -325,13 +325,13 @@ impl Limiter {
         self.inner.backend.settle(decision, actual).await
     }
 
-    /// Sends what [`Decision::settle`] has not sent to Redis yet, and waits for it, as before the
+    /// Sends the settles and releases that wait in this process to Redis, and waits for them, as before the
     /// process ends. In memory there is nothing to send.
     ///
     /// # Errors
     ///
-    /// [`FlushError`] with the number of settles that could not be sent. Those that may still be of
-    /// use are sent when Redis is back, or by the next flush.
+    /// [`FlushError`] with the number of settles and releases that could not be sent. Those that may
+    /// still be of use are sent when Redis is back, or by the next flush.
     pub async fn flush(&self) -> Result<(), FlushError> {
         match self.inner.backend.redis() {
             None => Ok(()),

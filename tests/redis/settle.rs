@@ -192,7 +192,10 @@ fn a_flush_tells_what_an_ended_connection_cannot_send() {
     decision.settle(1);
     let unsent = runtime().block_on(limiter.flush()).unwrap_err();
     assert_eq!(unsent.unsent(), 1);
-    assert_eq!(unsent.to_string(), "rate limit settles could not be sent to the store: 1");
+    assert_eq!(
+        unsent.to_string(),
+        "rate limit settles and releases could not be sent to the store: 1"
+    );
 }
 
 fn runtime() -> tokio::runtime::Runtime {

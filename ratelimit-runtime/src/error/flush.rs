@@ -15,7 +15,7 @@ impl FlushError {
         if unsent == 0 { Ok(()) } else { Err(Self { unsent }) }
     }
 
-    /// Returns the number of settles that were not sent.
+    /// Returns the number of settles, and of releases of permits, that were not sent.
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.unsent
@@ -24,7 +24,7 @@ impl FlushError {
 
 impl fmt::Display for FlushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rate limit settles could not be sent to the store: {}", self.unsent)
+        write!(f, "rate limit settles and releases could not be sent to the store: {}", self.unsent)
     }
 }
 
