@@ -8,7 +8,8 @@ pub enum Algorithm {
     /// admitted in `(now - period, now]` plus `c` are at most the threshold.
     ///
     /// It keeps one entry per admitted unit, up to the largest threshold of the policies that share
-    /// a key. One call takes at most 1 000 units. On Redis the entries are a sorted set, which
+    /// a key. One call takes at most 1 000 units. A weighted policy keeps one entry per call instead, for
+    /// costs and thresholds up to 1 000 000 000. On Redis the entries are a sorted set, which
     /// counts those of each tier's window without a scan.
     SlidingWindow,
     /// Two adjacent windows. The earlier one is weighted by the share of it that a window ending

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Algorithm, MAX_TIERS};
+use crate::{Algorithm, MAX_TIERS, rules::MAX_ENTRIES};
 
 /// A violation of a policy's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,12 @@ pub enum PolicyFault {
         burst: u64,
         /// The largest size at this rate, in tokens.
         largest: u64,
+    },
+    /// `weighted` is set for an algorithm that keeps no entry for each call.
+    #[non_exhaustive]
+    WeightedWithoutLog {
+        /// The algorithm.
+        algorithm: Algorithm,
     },
     /// `count_rejected` is set for a fixed window, where recorded refusals change nothing.
     CountRejectedInFixedWindow,
@@ -140,6 +146,10 @@ impl PolicyFault {
     }
 }
 
+/// The reason for the largest threshold of a log with an entry for each unit.
+const OF_ENTRIES: &str = ": `sliding_window` keeps an entry for every admitted call; \
+                          `sliding_counter` counts any number in constant space";
+
 impl fmt::Display for PolicyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -148,16 +158,9 @@ impl fmt::Display for PolicyFault {
             }
             Self::PeriodTooLong => f.write_str("`period` must be at most 366 days"),
             Self::ThresholdZero => f.write_str("`threshold` must be at least 1"),
-            Self::ThresholdTooLarge { algorithm: Algorithm::SlidingWindow, threshold, largest } => {
-                write!(
-                    f,
-                    "`threshold` must be at most {largest}, but is {threshold}: `sliding_window` \
-                     keeps an entry for every admitted call; `sliding_counter` counts any number \
-                     in constant space"
-                )
-            }
             Self::ThresholdTooLarge { threshold, largest, .. } => {
-                write!(f, "`threshold` must be at most {largest}, but is {threshold}")
+                write!(f, "`threshold` must be at most {largest}, but is {threshold}")?;
+                f.write_str(if largest == MAX_ENTRIES as u64 { OF_ENTRIES } else { "" })
             }
             Self::BurstZero => f.write_str("`burst` must be at least 1"),
             Self::BurstWithoutBucket { algorithm } => {
@@ -172,6 +175,12 @@ impl fmt::Display for PolicyFault {
                 f,
                 "a bucket of {burst} tokens cannot be counted exactly at this rate, only up to \
                  {largest}; a threshold that divides the period's microseconds has more room"
+            ),
+            Self::WeightedWithoutLog { algorithm } => write!(
+                f,
+                "`weighted` is for a `sliding_window`, which keeps entries; a `{}` takes any cost \
+                 without it",
+                algorithm.as_str()
             ),
             Self::CountRejectedInFixedWindow => f.write_str(
                 "`count_rejected` has no effect on a `fixed_window`: a full window stays full \

@@ -14,8 +14,12 @@ const MIN_PERIOD: u64 = 1_000;
 /// The maximum period in microseconds: 366 days.
 const MAX_PERIOD: u64 = 366 * 24 * 60 * 60 * 1_000_000;
 
-/// The maximum threshold of an exact log, which keeps an entry per admitted unit.
-const MAX_LOG: u64 = 100_000;
+/// The maximum number of entries of an exact log, and so the maximum threshold of one that keeps an
+/// entry for each unit.
+pub const MAX_ENTRIES: usize = 100_000;
+
+/// The maximum threshold of a weighted log, whose entries have the units of a call.
+const MAX_WEIGHTED: u64 = 1_000_000_000;
 
 /// The maximum number of units anywhere.
 const MAX_UNITS: u64 = u32::MAX as u64;
@@ -50,6 +54,8 @@ pub struct Draft<'a> {
     pub cost: Option<u64>,
     /// `true` if refused calls are recorded as well.
     pub count_rejected: bool,
+    /// `true` if an exact log keeps an entry for each call, and not for each unit.
+    pub weighted: bool,
     /// The calls in flight at one time.
     pub concurrency: Setting,
     /// The time in microseconds after which a call in flight that is not renewed counts no longer.
@@ -110,6 +116,8 @@ pub enum Argument {
     Cost,
     /// The flag `count_rejected`.
     CountRejected,
+    /// The property `weighted`.
+    Weighted,
     /// The calls in flight.
     Concurrency,
     /// The timeout of a call in flight.
@@ -135,6 +143,7 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
         for (place, argument, is_written) in [
             (Argument::CountRejected, "count_rejected", draft.count_rejected),
             (Argument::Burst, "burst", has_burst),
+            (Argument::Weighted, "weighted", draft.weighted),
             (Argument::Cost, "cost", draft.cost.is_some_and(|cost| cost != 1)),
         ] {
             found(place, is_written.then(|| nothing_to_count(argument)));
@@ -146,10 +155,16 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
         (draft.count_rejected && algorithm == Algorithm::FixedWindow)
             .then_some(PolicyFault::CountRejectedInFixedWindow),
     );
+    found(
+        Argument::Weighted,
+        (draft.weighted && algorithm != Algorithm::SlidingWindow)
+            .then_some(PolicyFault::WeightedWithoutLog { algorithm }),
+    );
     found(Argument::Burst, burst_fault(draft));
     for (index, tier) in tiers.iter().enumerate() {
         found(Argument::Period(index), tier.period.and_then(period_fault));
-        let threshold = tier.threshold.and_then(|it| threshold_fault(algorithm, it));
+        let threshold =
+            tier.threshold.and_then(|it| threshold_fault(algorithm, draft.weighted, it));
         found(Argument::Threshold(index), threshold);
         if matches!(draft.burst, Burst::Threshold) && algorithm == Algorithm::TokenBucket {
             let bucket = tier.known().and_then(|known| bucket_fault(known, known.1));
@@ -161,7 +176,8 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
     faults
 }
 
-/// Returns `true` if a policy with this tier alone breaks no rule: [`violations`] finds none then.
+/// Returns `true` if a policy with this tier alone, which is not weighted, breaks no rule:
+/// [`violations`] finds none then.
 #[must_use]
 pub const fn is_valid_alone(
     algorithm: Algorithm,
@@ -176,7 +192,7 @@ pub const fn is_valid_alone(
         Some(_) => return false,
     };
     period_fault(period).is_none()
-        && threshold_fault(algorithm, threshold).is_none()
+        && threshold_fault(algorithm, false, threshold).is_none()
         && (!is_bucket || burst > 0 && bucket_fault((period, threshold), burst).is_none())
         && !(count_rejected && matches!(algorithm, Algorithm::FixedWindow))
 }
@@ -191,9 +207,14 @@ const fn period_fault(period: u64) -> Option<PolicyFault> {
     }
 }
 
-const fn threshold_fault(algorithm: Algorithm, threshold: u64) -> Option<PolicyFault> {
+const fn threshold_fault(
+    algorithm: Algorithm,
+    weighted: bool,
+    threshold: u64,
+) -> Option<PolicyFault> {
     let largest = match algorithm {
-        Algorithm::SlidingWindow => MAX_LOG,
+        Algorithm::SlidingWindow if weighted => MAX_WEIGHTED,
+        Algorithm::SlidingWindow => MAX_ENTRIES as u64,
         // The other algorithms count any `u32` exactly.
         _ => MAX_UNITS,
     };
@@ -283,7 +304,7 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
         }
         _ => {
             let thresholds = draft.tiers.iter().filter_map(|tier| tier.threshold);
-            let is_log = draft.algorithm == Algorithm::SlidingWindow;
+            let is_log = draft.algorithm == Algorithm::SlidingWindow && !draft.weighted;
             match thresholds.filter(|it| (1..cost).contains(it)).min() {
                 Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
                 None => (is_log && cost > MAX_LOG_COST)
@@ -313,8 +334,8 @@ pub fn request_id_violation(algorithm: Algorithm, count_rejected: bool) -> Optio
 
 /// Returns the rule that a settle breaks. A log of single units takes no more of them later.
 #[must_use]
-pub fn settle_violation(algorithm: Algorithm, cost: u32, actual: u32) -> Option<PolicyFault> {
-    let is_above = algorithm == Algorithm::SlidingWindow && actual > cost;
+pub fn settle_violation(is_log_of_units: bool, cost: u32, actual: u32) -> Option<PolicyFault> {
+    let is_above = is_log_of_units && actual > cost;
     let (cost, actual) = (cost.into(), actual.into());
     is_above.then_some(PolicyFault::SettleAboveCost { cost, actual })
 }

@@ -161,6 +161,7 @@ impl LimitSpec {
             burst: self.burst.as_ref().map_or(Burst::Threshold, |it| Burst::Explicit(it.number)),
             cost: self.cost.as_ref().and_then(known),
             count_rejected: self.count_rejected.is_some(),
+            weighted: false,
             concurrency: Setting::Default,
             concurrency_timeout: Setting::Default,
         };
@@ -171,7 +172,10 @@ impl LimitSpec {
                 Argument::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
                 Argument::Burst => errors.at(self.burst.as_ref().map(|burst| &burst.expr), fault),
                 Argument::Cost => errors.at(self.cost.as_ref().map(|cost| &cost.expr), fault),
-                Argument::CountRejected | Argument::Concurrency | Argument::ConcurrencyTimeout => {
+                Argument::CountRejected
+                | Argument::Weighted
+                | Argument::Concurrency
+                | Argument::ConcurrencyTimeout => {
                     errors.at(&self.count_rejected, fault);
                 }
             }

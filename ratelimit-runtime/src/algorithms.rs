@@ -11,8 +11,7 @@ mod sliding_window;
 mod summary;
 mod timestamps;
 mod token_bucket;
-
-use ratelimit_core::Algorithm;
+mod weighted_window;
 
 use self::{
     fixed_window::Window,
@@ -20,9 +19,10 @@ use self::{
     sliding_counter::Counter,
     sliding_window::Log,
     token_bucket::Level,
+    weighted_window::WeightedLog,
 };
 use crate::{
-    policy::Policy,
+    policy::{Policy, StateKind},
     request::{Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
@@ -37,6 +37,7 @@ pub(crate) enum State {
     SlidingCounters(Box<ManyTiers<Counter>>),
     FixedWindows(Box<ManyTiers<Window>>),
     TokenBuckets(Box<ManyTiers<Level>>),
+    WeightedWindow(WeightedLog),
 }
 
 /// The result of the straight path, [`State::take_one`]: one unit, one tier, and no override.
@@ -69,26 +70,28 @@ impl Detail for Outcome {
     }
 }
 
-/// Constructors of empty states, in the order of [`Algorithm::ALL`].
-static EMPTY: [fn() -> State; Algorithm::ALL.len()] = [
+/// Constructors of empty states, in the order of [`StateKind::ALL`].
+static EMPTY: [fn() -> State; StateKind::ALL.len()] = [
     || State::SlidingWindow(Log::default()),
     || State::SlidingCounter(OneTier::new()),
     || State::FixedWindow(OneTier::new()),
     || State::TokenBucket(OneTier::new()),
+    || State::WeightedWindow(WeightedLog::default()),
 ];
 
 impl State {
-    pub(crate) fn new(algorithm: Algorithm) -> Self {
-        EMPTY[algorithm as usize]()
+    pub(crate) fn new(kind: StateKind) -> Self {
+        EMPTY[kind as usize]()
     }
 
     #[inline]
-    pub(crate) fn algorithm(&self) -> Algorithm {
+    pub(crate) fn kind(&self) -> StateKind {
         match self {
-            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
-            Self::SlidingCounter(_) | Self::SlidingCounters(_) => Algorithm::SlidingCounter,
-            Self::FixedWindow(_) | Self::FixedWindows(_) => Algorithm::FixedWindow,
-            Self::TokenBucket(_) | Self::TokenBuckets(_) => Algorithm::TokenBucket,
+            Self::SlidingWindow(_) => StateKind::SlidingWindow,
+            Self::SlidingCounter(_) | Self::SlidingCounters(_) => StateKind::SlidingCounter,
+            Self::FixedWindow(_) | Self::FixedWindows(_) => StateKind::FixedWindow,
+            Self::TokenBucket(_) | Self::TokenBuckets(_) => StateKind::TokenBucket,
+            Self::WeightedWindow(_) => StateKind::WeightedWindow,
         }
     }
 
@@ -102,9 +105,10 @@ impl State {
             Self::SlidingCounter(one) => one.take_one(now, tier),
             Self::FixedWindow(one) => one.take_one(now, tier),
             Self::TokenBucket(one) => one.take_one(now, policy, tier),
-            Self::SlidingCounters(_) | Self::FixedWindows(_) | Self::TokenBuckets(_) => {
-                Straight::Skipped
-            }
+            Self::SlidingCounters(_)
+            | Self::FixedWindows(_)
+            | Self::TokenBuckets(_)
+            | Self::WeightedWindow(_) => Straight::Skipped,
         };
         match taken {
             // The refused call is recorded, which takes the long way.
@@ -117,6 +121,7 @@ impl State {
     pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let (outcome, successor) = match self {
             Self::SlidingWindow(log) => return log.decide(now, request),
+            Self::WeightedWindow(log) => return log.decide(now, request),
             Self::SlidingCounters(many) => return many.decide(now, request),
             Self::FixedWindows(many) => return many.decide(now, request),
             Self::TokenBuckets(many) => return many.decide(now, request),
@@ -151,6 +156,7 @@ impl State {
             Self::SlidingCounters(many) => many.growth(now, request),
             Self::FixedWindows(many) => many.growth(now, request),
             Self::TokenBuckets(many) => many.growth(now, request),
+            Self::WeightedWindow(log) => log.growth(now, request),
         }
     }
 
@@ -162,6 +168,7 @@ impl State {
             Self::SlidingCounters(many) => many.heap_bytes(),
             Self::FixedWindows(many) => many.heap_bytes(),
             Self::TokenBuckets(many) => many.heap_bytes(),
+            Self::WeightedWindow(log) => log.heap_bytes(),
         }
     }
 
@@ -179,6 +186,7 @@ impl State {
             Self::SlidingCounters(many) => many.settle(now, settle),
             Self::FixedWindows(many) => many.settle(now, settle),
             Self::TokenBuckets(many) => many.settle(now, settle),
+            Self::WeightedWindow(log) => log.settle(now, settle),
         }
     }
 }
@@ -213,7 +221,7 @@ pub(crate) mod tests {
             Policy::token_bucket,
         ] {
             for policy in [make("p", second, 9), make("p", second, 5).tier(minute, 20)] {
-                let mut state = State::new(policy.algorithm());
+                let mut state = State::new(policy.state());
                 let policy = &policy;
                 let mut now = Timestamp::new(3_600_000_000);
                 for _ in 0..10_000 {

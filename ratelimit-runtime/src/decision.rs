@@ -136,17 +136,16 @@ impl Decision {
     /// without being counted.
     pub(crate) fn charge(&self) -> Option<(KeyRef<'_>, &Receipt)> {
         let receipt = self.receipt.as_ref()?;
-        let Receipt { algorithm, caller, .. } = receipt;
-        let key =
-            KeyRef { algorithm: *algorithm, name: self.policy, caller: caller.parts().into() };
+        let Receipt { state, caller, .. } = receipt;
+        let key = KeyRef { state: *state, name: self.policy, caller: caller.parts().into() };
         Some((key, receipt))
     }
 
     /// Returns the change of the call's charge that this settle is.
     pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard<'_>) -> Settle {
-        let Receipt { algorithm, cost, mark, id, burst, .. } = *receipt;
+        let Receipt { state, cost, mark, id, burst, .. } = *receipt;
         Settle {
-            algorithm,
+            state,
             from: cost,
             to: settle.to,
             mark,

@@ -2,7 +2,7 @@
 //!
 //! Floor 2: pure, imports `policy`. Limiter and backends may import it, and `caller` for its parts.
 //!
-//! A key is `<prefix><algorithm>:<name>/<part>/<part>..`. The name and every part are escaped, so that a
+//! A key is `<prefix><kind of state>:<name>/<part>/<part>..`. The name and every part are escaped, so that a
 //! `/` always separates. `("a/b", "c")` and `("a", "b/c")` are two keys, and an empty part counts. Braces
 //! are escaped too, because they select the slot in a Redis Cluster.
 //!
@@ -22,7 +22,6 @@ mod words;
 
 use std::fmt::{self, Write};
 
-use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
@@ -32,7 +31,7 @@ pub(crate) use self::{
     stored_caller::StoredCaller,
     words::CallerBytes,
 };
-use crate::policy::{Policy, PolicyName};
+use crate::policy::{Policy, PolicyName, StateKind};
 
 /// The maximum length of an escaped part in bytes; a longer one is replaced by its digest.
 const MAX_PART: usize = 128;
@@ -40,7 +39,7 @@ const MAX_PART: usize = 128;
 /// A key as the parts that it consists of, for a store that needs no text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyRef<'a> {
-    pub(crate) algorithm: Algorithm,
+    pub(crate) state: StateKind,
     pub(crate) name: PolicyName,
     /// The escaped parts of the caller.
     pub(crate) caller: CallerBytes<'a>,
@@ -49,8 +48,8 @@ pub(crate) struct KeyRef<'a> {
 impl<'a> KeyRef<'a> {
     #[inline]
     pub(crate) fn new(policy: &Policy, caller: impl Into<CallerBytes<'a>>) -> Self {
-        let (algorithm, name) = (policy.algorithm(), policy.full_name());
-        Self { algorithm, name, caller: caller.into() }
+        let (state, name) = (policy.state(), policy.full_name());
+        Self { state, name, caller: caller.into() }
     }
 }
 
@@ -58,7 +57,7 @@ impl<'a> KeyRef<'a> {
 #[derive(Clone)]
 pub(crate) struct Key {
     text: SmallVec<[u8; 128]>,
-    algorithm: Algorithm,
+    state: StateKind,
     pub(crate) name: PolicyName,
     /// The index in the text at which the name starts.
     start: usize,
@@ -68,16 +67,16 @@ pub(crate) struct Key {
 
 impl Key {
     pub(crate) fn compose(prefix: &str, key: KeyRef<'_>) -> Self {
-        let KeyRef { algorithm, name, caller } = key;
+        let KeyRef { state, name, caller } = key;
         let mut text = SmallVec::new();
         text.extend_from_slice(prefix.as_bytes());
-        text.extend_from_slice(algorithm.as_str().as_bytes());
+        text.extend_from_slice(state.as_str().as_bytes());
         text.push(b':');
         let start = text.len();
         escape(name.text().as_bytes(), |piece| text.extend_from_slice(piece));
         let caller_at = text.len();
         caller.with_bytes(|caller| text.extend_from_slice(caller));
-        Self { text, algorithm, name, start, caller: caller_at }
+        Self { text, state, name, start, caller: caller_at }
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -93,7 +92,7 @@ impl Key {
 
     pub(crate) fn as_key_ref(&self) -> KeyRef<'_> {
         let caller = self.text[self.caller..].into();
-        KeyRef { algorithm: self.algorithm, name: self.name, caller }
+        KeyRef { state: self.state, name: self.name, caller }
     }
 }
 

@@ -203,7 +203,7 @@ impl MemoryStore {
         lookup: &Lookup<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, Usage> {
-        let mut state = State::new(lookup.key.algorithm);
+        let mut state = State::new(lookup.key.state);
         if request.op == Op::Peek {
             return Ok(state.decide(now, request));
         }
@@ -283,8 +283,15 @@ impl MemoryStore {
             let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
             let mut table = self.shard(&lookup).lock();
             let now = self.clock.ordered(counted, &mut table.latest);
-            if let Some(entry) = table.find_mut(&lookup) {
-                entry.settle(now, settle);
+            let Some(entry) = table.find_mut(&lookup) else { return };
+            let before = entry.bytes();
+            entry.settle(now, settle);
+            let grown = Usage { keys: 0, bytes: entry.bytes() - before };
+            if grown != Usage::default() {
+                // What a call has taken is kept, also beyond the store's bounds.
+                self.budget().add(key.name.text(), grown);
+                drop(table);
+                report_keys(grown, Usage::default());
             }
         }
     }

@@ -10,6 +10,7 @@ mod tests;
 mod tier;
 mod too_large;
 mod validation;
+mod weighted;
 
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ use ratelimit_core::{Algorithm, MAX_TIERS, rules};
 
 use self::in_flight::PermitTimeout;
 pub use self::{invalid::InvalidPolicy, tier::Tier, too_large::TooLarge};
-pub(crate) use self::{name::PolicyName, tier::BucketRate, validation::CallFault};
+pub(crate) use self::{
+    name::PolicyName, tier::BucketRate, validation::CallFault, weighted::StateKind,
+};
 use crate::time::Micros;
 
 /// A limit: a name, an algorithm, and one or more tiers that are decided together, also with the
@@ -42,6 +45,7 @@ use crate::time::Micros;
 pub struct Policy {
     name: PolicyName,
     algorithm: Algorithm,
+    state: StateKind,
     tiers: [Tier; MAX_TIERS],
     longest_period: Micros,
     largest_threshold: u32,
@@ -51,7 +55,7 @@ pub struct Policy {
     count_rejected: bool,
     concurrency: Option<u32>,
     concurrency_timeout: PermitTimeout,
-    /// `true` if there is one tier and no `concurrency`, and no rule is broken.
+    /// `true` if there is one tier, no `concurrency` and nothing weighted, and no rule is broken.
     is_simple: bool,
 }
 
@@ -133,6 +137,7 @@ impl Policy {
         Self {
             name: PolicyName::new(name),
             algorithm,
+            state: StateKind::of(algorithm),
             tiers: [Tier::NONE; MAX_TIERS],
             longest_period: Micros::ZERO,
             largest_threshold: 0,
@@ -210,6 +215,7 @@ impl Policy {
     const fn checked(mut self) -> Self {
         let Tier { period, threshold, .. } = self.tiers[0];
         self.is_simple = self.count == 1
+            && !self.is_weighted()
             && self.concurrency.is_none()
             && self.concurrency_timeout.is_unset()
             && rules::is_valid_alone(
@@ -270,6 +276,12 @@ impl Policy {
         self.algorithm
     }
 
+    /// Returns the kind of state in which callers are counted.
+    #[inline]
+    pub(crate) const fn state(&self) -> StateKind {
+        self.state
+    }
+
     /// Returns the tiers in the order in which they were added, at most [`MAX_TIERS`]. A
     /// [`concurrency_limit`](Self::concurrency_limit) has none.
     #[must_use]
@@ -295,7 +307,7 @@ impl Policy {
     /// Returns `true` if the policies differ in nothing but perhaps their names.
     #[inline]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
-        let numbers = |it: &Self| (it.algorithm, it.count, it.burst, it.count_rejected);
+        let numbers = |it: &Self| (it.state, it.count, it.burst, it.count_rejected);
         let in_flight = |it: &Self| (it.concurrency, it.concurrency_timeout);
         numbers(self) == numbers(other)
             && in_flight(self) == in_flight(other)
@@ -305,6 +317,11 @@ impl Policy {
     /// Returns the longest period of the tiers.
     pub(crate) fn longest_period(&self) -> Micros {
         self.longest_period
+    }
+
+    /// Returns the shortest period of the tiers.
+    pub(crate) fn shortest_period(&self) -> Micros {
+        self.tiers().iter().map(|tier| tier.micros()).min().unwrap_or_default()
     }
 
     /// Returns the largest threshold of the tiers.
@@ -332,6 +349,7 @@ impl std::fmt::Debug for Policy {
             .field("tiers", &self.tiers())
             .field("burst", &self.burst)
             .field("count_rejected", &self.count_rejected)
+            .field("weighted", &self.is_weighted())
             .field("concurrency", &self.concurrency)
             .finish_non_exhaustive()
     }

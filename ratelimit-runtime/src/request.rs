@@ -4,12 +4,12 @@
 
 mod id;
 
-use ratelimit_core::Algorithm;
+use std::fmt;
 
 pub(crate) use self::id::next_id;
 
 use crate::{
-    policy::{Policy, PolicyName, Tier},
+    policy::{Policy, PolicyName, StateKind, Tier},
     time::{Micros, Timestamp},
 };
 
@@ -46,7 +46,7 @@ pub(crate) enum Op {
 /// A change of the units that an admitted call took. A refund settles them to 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settle {
-    pub(crate) algorithm: Algorithm,
+    pub(crate) state: StateKind,
     /// The units that the call took.
     pub(crate) from: u32,
     /// The units that it takes instead.
@@ -78,9 +78,9 @@ impl Settle {
     /// Returns the time before which the charge's state cannot have expired. If it is gone or
     /// another one before then, the caller was reset.
     pub(crate) fn ends(self) -> Timestamp {
-        let lasts = match self.algorithm {
+        let lasts = match self.state {
             // Others may have settled: only the call's own tokens are certain to have been missing.
-            Algorithm::TokenBucket => {
+            StateKind::TokenBucket => {
                 let bucket = self.tier.bucket(self.burst.unwrap_or(self.tier.threshold()));
                 bucket.until(0, bucket.token.saturating_mul(self.from.into()))
             }
@@ -97,17 +97,17 @@ impl Settle {
     /// Returns a policy of the decision's tier alone. What exceeds a charge that has expired counts
     /// under it.
     pub(crate) fn policy(self, name: PolicyName) -> Policy {
-        let Self { algorithm, tier, burst, .. } = self;
-        let policy = Policy::new(name.text(), algorithm, tier.period(), tier.threshold());
+        let Self { state, tier, burst, .. } = self;
+        let policy = state.policy(name.text(), tier);
         burst.map_or(policy, |burst| policy.burst(burst))
     }
 
     /// Returns the settle of a call under a policy of one tier.
     #[cfg(test)]
     pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
-        let (algorithm, tier) = (policy.algorithm(), policy.tiers()[0]);
+        let (state, tier) = (policy.state(), policy.tiers()[0]);
         let (burst, reset_after) = (policy.explicit_burst(), policy.longest_period());
-        Self { algorithm, from, to, mark, id: None, number: 0, tier, burst, reset_after }
+        Self { state, from, to, mark, id: None, number: 0, tier, burst, reset_after }
     }
 }
 
@@ -163,6 +163,47 @@ pub(crate) enum Charged {
     Generation(u64),
     /// Members of a log on Redis, numbered from this one on.
     Units { first: u64 },
+    /// An entry of a weighted log.
+    Entry(EntryMark),
+}
+
+/// The birth of a weighted log, and the id of a charge in it: 54 and 41 bits in the room of a mark.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EntryMark([u32; 3]);
+
+impl EntryMark {
+    /// Returns the mark of a charge. If it has joined the entry of others, its units cannot be given
+    /// back.
+    pub(crate) fn new(id: u64, birth: u64, is_joined: bool) -> Self {
+        let words = u128::from(birth) << 42 | u128::from(id) << 1 | u128::from(is_joined);
+        #[expect(clippy::cast_possible_truncation, reason = "one word each")]
+        Self([words as u32, (words >> 32) as u32, (words >> 64) as u32])
+    }
+
+    fn words(self) -> u128 {
+        let [low, middle, high] = self.0.map(u128::from);
+        high << 64 | middle << 32 | low
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "41 bits")]
+    pub(crate) fn id(self) -> u64 {
+        (self.words() >> 1) as u64 & ((1 << 41) - 1)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "54 bits")]
+    pub(crate) fn birth(self) -> u64 {
+        (self.words() >> 42) as u64
+    }
+
+    pub(crate) fn is_joined(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+}
+
+impl fmt::Debug for EntryMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}, joined: {}", self.id(), self.birth(), self.is_joined())
+    }
 }
 
 impl Charged {
@@ -171,6 +212,7 @@ impl Charged {
         match self {
             Self::Nothing => 0,
             Self::Generation(number) | Self::Units { first: number } => number,
+            Self::Entry(entry) => entry.id(),
         }
     }
 }

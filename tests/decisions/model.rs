@@ -12,7 +12,7 @@ use fastrand::Rng;
 use harness::{
     RedisServer,
     model::Answer,
-    schedule::{Case, Operation, Schedule, cases, operations, seed},
+    schedule::{Case, Kind, Operation, Schedule, cases, operations, seed},
 };
 use ratelimit_runtime::{Algorithm, Limiter, Policy, RateLimitError};
 
@@ -33,6 +33,7 @@ fn micros(duration: Duration) -> u64 {
 fn operations_of(case: &Case, all: &[Case]) -> usize {
     let is_slow = |case: &Case| {
         case.policy.algorithm() == Algorithm::SlidingWindow
+            && !case.policy.is_weighted()
             && case.policy.tiers()[0].threshold() > 10_000
     };
     let fast = all.iter().filter(|case| !is_slow(case)).count();
@@ -53,11 +54,11 @@ fn assert_agree<T: PartialEq + Debug>(
 }
 
 /// Drives the shipped script with the schedules of all its cases.
-fn check_script(algorithm: Algorithm) {
+fn check_script(kind: Kind) {
     let (seed, server) = (seed(), RedisServer::start());
-    let mut script = Script::load(&server, algorithm);
+    let mut script = Script::load(&server, kind);
     let mut rng = Rng::with_seed(seed);
-    let all = cases(algorithm);
+    let all = cases(kind);
     let mut decided = 0;
     for case in &all {
         let tiers = [Tiers::of(case)];
@@ -91,7 +92,7 @@ fn check_script(algorithm: Algorithm) {
 }
 
 fn assert_log_is_bounded(server: &RedisServer, case: &Case) {
-    if case.policy.algorithm() == Algorithm::SlidingWindow {
+    if case.policy.algorithm() == Algorithm::SlidingWindow && !case.policy.is_weighted() {
         let largest = case.policy.tiers().iter().map(|tier| tier.threshold()).max().unwrap();
         for key in server.keys() {
             let units: u32 = server.command(&format!("ZCOUNT {key} 0 +inf"));
@@ -134,10 +135,10 @@ fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimit
 const EPOCH: u64 = 70 * 365 * 24 * 3_600 * 1_000_000;
 
 /// Drives an embedded limiter with the schedules of all its cases, on tokio's paused clock.
-async fn check_embedded(algorithm: Algorithm) {
+async fn check_embedded(kind: Kind) {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
-    let all = cases(algorithm);
+    let all = cases(kind);
     for case in &all {
         let mut limiter = Limiter::in_memory();
         let mut schedule = Schedule::forwards(case, EPOCH, rng.fork());
@@ -162,7 +163,7 @@ async fn check_embedded(algorithm: Algorithm) {
             let actual = answer(&case.policy, decided);
             // Callers do not receive `more`: a test of the store checks it.
             assert_agree((actual, Answer { more: 0, ..expected }), operation, case, seed);
-            if algorithm == Algorithm::SlidingWindow && !case.policy.counts_rejected() {
+            if kind.has_names() && !case.policy.counts_rejected() {
                 let admissions = admissions.entry(caller).or_default();
                 assert_window_property(admissions, operation, actual.admitted, case, seed);
             }
@@ -194,9 +195,9 @@ fn assert_window_property(
 #[test]
 fn the_straight_way_through_a_log_answers_as_the_general_one() {
     let (seed, server) = (seed(), RedisServer::start());
-    let mut script = Script::load(&server, Algorithm::SlidingWindow);
+    let mut script = Script::load(&server, Kind::Plain(Algorithm::SlidingWindow));
     let mut rng = Rng::with_seed(seed);
-    let mut all = cases(Algorithm::SlidingWindow);
+    let mut all = cases(Kind::Plain(Algorithm::SlidingWindow));
     all.retain(|case| !case.policy.counts_rejected() && case.policy.tiers()[0].threshold() <= 100);
     let (mut admitted, mut refused) = (0, 0);
     for case in &all {
@@ -224,40 +225,50 @@ fn the_straight_way_through_a_log_answers_as_the_general_one() {
 
 #[test]
 fn the_sliding_window_script_follows_the_model() {
-    check_script(Algorithm::SlidingWindow);
+    check_script(Kind::Plain(Algorithm::SlidingWindow));
 }
 
 #[test]
 fn the_sliding_counter_script_follows_the_model() {
-    check_script(Algorithm::SlidingCounter);
+    check_script(Kind::Plain(Algorithm::SlidingCounter));
 }
 
 #[test]
 fn the_fixed_window_script_follows_the_model() {
-    check_script(Algorithm::FixedWindow);
+    check_script(Kind::Plain(Algorithm::FixedWindow));
 }
 
 #[test]
 fn the_token_bucket_script_follows_the_model() {
-    check_script(Algorithm::TokenBucket);
+    check_script(Kind::Plain(Algorithm::TokenBucket));
+}
+
+#[test]
+fn the_weighted_window_script_follows_the_model() {
+    check_script(Kind::Weighted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_weighted_window_follows_the_model() {
+    check_embedded(Kind::Weighted).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_window_follows_the_model() {
-    check_embedded(Algorithm::SlidingWindow).await;
+    check_embedded(Kind::Plain(Algorithm::SlidingWindow)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_counter_follows_the_model() {
-    check_embedded(Algorithm::SlidingCounter).await;
+    check_embedded(Kind::Plain(Algorithm::SlidingCounter)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_fixed_window_follows_the_model() {
-    check_embedded(Algorithm::FixedWindow).await;
+    check_embedded(Kind::Plain(Algorithm::FixedWindow)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_token_bucket_follows_the_model() {
-    check_embedded(Algorithm::TokenBucket).await;
+    check_embedded(Kind::Plain(Algorithm::TokenBucket)).await;
 }

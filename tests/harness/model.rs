@@ -6,6 +6,7 @@
 mod entries;
 mod log;
 mod states;
+mod weighted;
 
 use std::collections::HashMap;
 
@@ -34,6 +35,7 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub struct Rules {
     algorithm: Algorithm,
+    is_weighted: bool,
     count_rejected: bool,
     tiers: Vec<Tier>,
     /// The declared tiers, if an override decides.
@@ -116,6 +118,7 @@ impl Rules {
         });
         Self {
             algorithm: policy.algorithm(),
+            is_weighted: policy.is_weighted(),
             count_rejected: policy.counts_rejected(),
             tiers: tiers.collect(),
             written: Vec::new(),
@@ -146,8 +149,7 @@ impl Model {
         self.numbers += 1;
         let generation = if self.by == By::Number { self.numbers } else { now };
         let written = self.callers.remove(&caller);
-        let mut state =
-            written.clone().unwrap_or_else(|| State::empty(rules.algorithm, generation));
+        let mut state = written.clone().unwrap_or_else(|| State::empty(rules, generation, self.by));
         let mut is_changed = state.see(rules, now, generation);
         let is_admitted = |state: &State| {
             cost == 0 || (0..rules.tiers.len()).all(|tier| state.has_room(rules, tier, now, cost))
@@ -171,12 +173,12 @@ impl Model {
             charge.life = state.record(rules, admitted, charge, self.by);
         }
         let mut answer = answer(&state, rules, admitted, now, cost);
-        if recorded && cost > 0 && matches!(state, State::Log(_)) {
+        if recorded && cost > 0 && matches!(state, State::Log(_) | State::Weighted(_)) {
             // Counted from this call, also while a clock has not caught up yet.
             answer.reset = rules.longest();
         }
         charge.tier = rules.tiers[answer.tier];
-        charge.ends = now + answer.reset;
+        charge.ends = charge.at + answer.reset;
         if rules.algorithm == Algorithm::TokenBucket {
             // The call's own tokens are certain to have been missing.
             let parts = u64::from(cost) * charge.tier.period;
@@ -197,8 +199,11 @@ impl Model {
 
     /// Settles a charge at `to` units. Fewer are given back if they are still recorded. More are recorded
     /// now, unless the caller was reset.
-    pub fn settle(&mut self, charge: Charge, algorithm: Algorithm, now: u64, to: u32) {
+    pub fn settle(&mut self, charge: Charge, rules: &Rules, now: u64, to: u32) {
         let state = self.callers.get_mut(&charge.caller);
+        if let Some(State::Weighted(log)) = state {
+            return log.settle(charge, to, now);
+        }
         if to <= charge.cost {
             if let Some(state) = state.filter(|_| to < charge.cost) {
                 state.lower(charge, to, self.by);
@@ -210,8 +215,9 @@ impl Model {
             return;
         }
         self.numbers += 1;
-        let generation = if self.by == By::Number { self.numbers } else { now };
-        let empty = || State::empty(algorithm, generation);
+        let by = self.by;
+        let generation = if by == By::Number { self.numbers } else { now };
+        let empty = || State::empty(rules, generation, by);
         let state = self.callers.entry(charge.caller).or_insert_with(empty);
         state.raise(charge.tier, now, generation, to - charge.cost);
     }

@@ -36,6 +36,22 @@ pub fn operations() -> usize {
     }
 }
 
+/// An algorithm, as it is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Policies that are not weighted.
+    Plain(Algorithm),
+    /// Weighted sliding windows.
+    Weighted,
+}
+
+impl Kind {
+    /// Returns `true` if calls can have request ids.
+    pub fn has_names(self) -> bool {
+        matches!(self, Self::Plain(Algorithm::SlidingWindow) | Self::Weighted)
+    }
+}
+
 /// A policy to test.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -46,7 +62,7 @@ pub struct Case {
 }
 
 /// The policies of an algorithm's test.
-pub fn cases(algorithm: Algorithm) -> Vec<Case> {
+pub fn cases(kind: Kind) -> Vec<Case> {
     let mut tiers = Vec::new();
     for period in [MILLISECOND, MINUTE, LONGEST] {
         for threshold in [1, 2, 3, 100, 100_000] {
@@ -56,25 +72,29 @@ pub fn cases(algorithm: Algorithm) -> Vec<Case> {
     tiers.push(vec![(MINUTE, 1), (HOUR, 5), (DAY, 10)]);
     tiers.push(vec![(SECOND, 3), (MINUTE, 100)]);
     tiers.push(vec![(7 * MILLISECOND + 1, 3), (MILLISECOND, 2), (LONGEST, 100)]);
-    if algorithm == Algorithm::SlidingCounter {
+    if kind == Kind::Plain(Algorithm::SlidingCounter) {
         for threshold in [284, 285, 1_000_000_000, u32::MAX] {
             tiers.push(vec![(LONGEST, threshold)]);
         }
         tiers.push(vec![(DAY, 1_000_000), (MILLISECOND, u32::MAX)]);
     }
-    if algorithm == Algorithm::TokenBucket {
+    if kind == Kind::Weighted {
+        tiers.push(vec![(MINUTE, 1_000_000_000)]);
+        tiers.push(vec![(MINUTE, 1_000_000), (HOUR, 20_000_000)]);
+    }
+    if kind == Kind::Plain(Algorithm::TokenBucket) {
         tiers.push(vec![(SECOND, 7)]);
         tiers.push(vec![(1_009, 4_000)]);
     }
 
     let mut cases = Vec::new();
     for tiers in tiers {
-        let policy = with_tiers(algorithm, &tiers);
+        let policy = with_tiers(kind, &tiers);
         cases.push(Case { policy, burst: None });
-        if algorithm != Algorithm::FixedWindow {
+        if kind != Kind::Plain(Algorithm::FixedWindow) {
             cases.push(Case { policy: policy.count_rejected(), burst: None });
         }
-        if algorithm == Algorithm::TokenBucket && tiers.len() == 1 {
+        if kind == Kind::Plain(Algorithm::TokenBucket) && tiers.len() == 1 {
             for burst in [1, 10, 284] {
                 cases.push(Case { policy: policy.burst(burst), burst: Some(burst) });
             }
@@ -87,7 +107,7 @@ pub fn cases(algorithm: Algorithm) -> Vec<Case> {
 }
 
 /// Policies that take turns on one key, as in a deploy that changes them.
-pub fn changes(algorithm: Algorithm) -> Vec<Vec<Case>> {
+pub fn changes(kind: Kind) -> Vec<Vec<Case>> {
     let mut changes: Vec<Vec<Vec<(u64, u32)>>> = vec![
         vec![vec![(MINUTE, 10)], vec![(SECOND, 10)]],
         vec![vec![(MINUTE, 10)], vec![(MINUTE + SECOND, 10)]],
@@ -102,18 +122,18 @@ pub fn changes(algorithm: Algorithm) -> Vec<Vec<Case>> {
         vec![vec![(SECOND, 3)], vec![(7 * MILLISECOND + 1, 2), (MINUTE, 30)], vec![(DAY, 1_000)]],
         (1..=12).map(|n| vec![(n * n * SECOND, 9)]).collect(),
     ];
-    if algorithm != Algorithm::SlidingWindow {
+    if kind != Kind::Plain(Algorithm::SlidingWindow) {
         changes.push(vec![vec![(DAY, 1_000_000)], vec![(DAY, 100)], vec![(LONGEST, 100)]]);
     }
-    let case = |tiers: &Vec<(u64, u32)>| Case { policy: with_tiers(algorithm, tiers), burst: None };
+    let case = |tiers: &Vec<(u64, u32)>| Case { policy: with_tiers(kind, tiers), burst: None };
     let plain: Vec<Vec<_>> = changes.iter().map(|all| all.iter().map(case).collect()).collect();
     let mut changes = plain.clone();
-    if algorithm != Algorithm::FixedWindow {
+    if kind != Kind::Plain(Algorithm::FixedWindow) {
         let penal = |case: &Case| Case { policy: case.policy.count_rejected(), burst: case.burst };
         changes.extend(plain.iter().map(|all| all.iter().map(penal).collect()));
     }
-    if algorithm == Algorithm::TokenBucket {
-        let policy = with_tiers(algorithm, &[(MINUTE, 10)]);
+    if kind == Kind::Plain(Algorithm::TokenBucket) {
+        let policy = with_tiers(kind, &[(MINUTE, 10)]);
         let case = |burst| Case { policy: policy.burst(burst), burst: Some(burst) };
         changes.push([1, 10, 100].map(case).to_vec());
     }
@@ -123,16 +143,13 @@ pub fn changes(algorithm: Algorithm) -> Vec<Vec<Case>> {
     changes
 }
 
-fn with_tiers(algorithm: Algorithm, tiers: &[(u64, u32)]) -> Policy {
-    let make = match algorithm {
-        Algorithm::SlidingWindow => Policy::sliding_window,
-        Algorithm::SlidingCounter => Policy::sliding_counter,
-        Algorithm::FixedWindow => Policy::fixed_window,
-        Algorithm::TokenBucket => Policy::token_bucket,
-        other => unreachable!("{other:?} is not tested"),
-    };
+fn with_tiers(kind: Kind, tiers: &[(u64, u32)]) -> Policy {
     let (period, threshold) = tiers[0];
-    let first = make("model", Duration::from_micros(period), threshold);
+    let period = Duration::from_micros(period);
+    let first = match kind {
+        Kind::Plain(algorithm) => Policy::new("model", algorithm, period, threshold),
+        Kind::Weighted => Policy::sliding_window("model", period, threshold).weighted(),
+    };
     tiers[1..].iter().fold(first, |policy, (period, threshold)| {
         policy.tier(Duration::from_micros(*period), *threshold)
     })
@@ -239,8 +256,9 @@ impl Schedule {
         let largest_cost = |case: &Case| {
             let thresholds = case.policy.tiers().iter().map(|tier| tier.threshold());
             let most = case.burst.or(thresholds.min()).expect("a tier");
-            let is_limited =
-                by == By::Number && case.policy.algorithm() == Algorithm::SlidingWindow;
+            let is_limited = by == By::Number
+                && case.policy.algorithm() == Algorithm::SlidingWindow
+                && !case.policy.is_weighted();
             if is_limited { most.min(LARGEST_LOG_COST) } else { most }
         };
         Self {
@@ -288,9 +306,8 @@ impl Schedule {
                 let index = self.rng.usize(from..self.charges.len());
                 match self.charges[index].take() {
                     Some(charge) => {
-                        let algorithm = self.policies[0].algorithm();
-                        let to = self.settled(charge.cost(), algorithm);
-                        self.model.settle(charge, algorithm, self.now, to);
+                        let to = self.settled(charge.cost());
+                        self.model.settle(charge, &self.rules[0], self.now, to);
                         Step::Settle(index, to)
                     }
                     None => self.step(),
@@ -304,12 +321,14 @@ impl Schedule {
     }
 
     /// Returns the units at which a charge is settled.
-    fn settled(&mut self, cost: u32, algorithm: Algorithm) -> u32 {
+    fn settled(&mut self, cost: u32) -> u32 {
+        let policy = self.policies[0];
+        let has_units = policy.algorithm() == Algorithm::SlidingWindow && !policy.is_weighted();
         match self.rng.u32(..10) {
             0..3 => 0,
             3..6 => self.rng.u32(..=cost),
             // A log of units takes no more of them later.
-            _ if algorithm == Algorithm::SlidingWindow => cost - 1,
+            _ if has_units => cost - 1,
             6..9 => cost + self.rng.u32(1..=5),
             _ => cost.saturating_mul(self.rng.u32(2..100)),
         }

@@ -13,6 +13,7 @@ fn draft(algorithm: Algorithm) -> Draft<'static> {
         burst: Burst::Threshold,
         cost: None,
         count_rejected: false,
+        weighted: false,
         concurrency: Setting::Default,
         concurrency_timeout: Setting::Default,
     }

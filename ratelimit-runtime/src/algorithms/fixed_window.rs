@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_refuses_for_one_window_at_the_most() {
-        let mut state = State::new(POLICY.algorithm());
+        let mut state = State::new(POLICY.state());
         let mut admits = |now| take(&mut state, &POLICY, now, 1).admitted;
         assert!(admits(1_000 * SECOND));
         // The window starts at the first call, which is refused.

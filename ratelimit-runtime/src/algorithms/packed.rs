@@ -111,7 +111,12 @@ impl Generation {
 
     #[inline]
     pub(crate) fn charged(self) -> Charged {
-        Charged::Generation(self.0.get().into())
+        Charged::Generation(self.number())
+    }
+
+    #[inline]
+    pub(crate) fn number(self) -> u64 {
+        self.0.get().into()
     }
 }
 

@@ -324,7 +324,7 @@ mod tests {
         let refund = |state: &mut State, mark| {
             state.settle(Timestamp::new(112 * SECOND), Settle::of_one_tier(&POLICY, 2, 0, mark));
         };
-        let mut state = State::new(POLICY.algorithm());
+        let mut state = State::new(POLICY.state());
         let early = taken(&mut state, 105 * SECOND, 2).mark;
         let late = taken(&mut state, 112 * SECOND, 2).mark;
         // Of the two before, eight tenths count.
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_refuses_for_two_windows_at_the_most() {
-        let mut state = State::new(POLICY.algorithm());
+        let mut state = State::new(POLICY.state());
         assert!(taken(&mut state, 1_000 * SECOND, 4).admitted);
         // The windows are those of now from the first call on, which is refused.
         assert!(!taken(&mut state, 500 * SECOND, 1).admitted);

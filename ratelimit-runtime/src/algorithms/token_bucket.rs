@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_clock_set_back_refuses_until_the_bucket_has_filled_again() {
-        let mut state = State::new(POLICY.algorithm());
+        let mut state = State::new(POLICY.state());
         let mut admits = |now| take(&mut state, &POLICY, now, 1).admitted;
         assert!(admits(1_000 * SECOND));
         // The bucket is filled from the first call on, which is refused.

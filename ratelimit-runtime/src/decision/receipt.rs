@@ -5,11 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use ratelimit_core::Algorithm;
-
 use super::limiters::LimiterId;
 use crate::{
     caller::Caller,
+    policy::StateKind,
     request::{DecidedBy, Mark, Outcome, Request, next_id},
 };
 
@@ -17,7 +16,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Receipt {
     pub(super) caller: Caller,
-    pub(super) algorithm: Algorithm,
+    pub(super) state: StateKind,
     pub(crate) decided_by: DecidedBy,
     pub(crate) cost: u32,
     /// The explicit burst of the policy, 0 without one.
@@ -79,9 +78,9 @@ impl Receipt {
     ) -> Self {
         let Request { policy, cost, id, .. } = request;
         let Outcome { mark, decided_by, .. } = outcome;
-        let (algorithm, burst) = (policy.algorithm(), policy.explicit_burst().unwrap_or(0));
+        let (state, burst) = (policy.state(), policy.explicit_burst().unwrap_or(0));
         let (caller, settlement) = (caller.clone(), Settlement::default());
-        Self { caller, algorithm, decided_by, cost, burst, limiter, id, mark, settlement }
+        Self { caller, state, decided_by, cost, burst, limiter, id, mark, settlement }
     }
 
     /// Claims the settle of the call at `to` units, unless it is done or under way. After one that

@@ -54,7 +54,7 @@ impl Settler for Inner {
 /// Validates that the call can take so many units: a log of single units takes no more of them later.
 fn validate(decision: &Decision, to: u32) -> Result<(), InvalidPolicy> {
     let Some((key, receipt)) = decision.charge() else { return Ok(()) };
-    match rules::settle_violation(key.algorithm, receipt.cost, to) {
+    match rules::settle_violation(key.state.is_log_of_units(), receipt.cost, to) {
         Some(fault) => Err(InvalidPolicy::new(decision.policy(), fault)),
         None => Ok(()),
     }

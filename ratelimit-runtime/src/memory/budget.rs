@@ -113,6 +113,12 @@ impl Budget {
         Some(name)
     }
 
+    /// Takes this much more for the limit, also if there is no room.
+    pub(super) fn add(&mut self, limit: &'static str, more: Usage) {
+        self.account(limit).used.add(more);
+        self.used.add(more);
+    }
+
     fn account(&mut self, limit: &'static str) -> &mut Account {
         let new = || Account { name: interned(limit), used: Usage::default(), found_full: None };
         self.limits.entry(limit).or_insert_with(new)

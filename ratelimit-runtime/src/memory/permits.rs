@@ -5,11 +5,10 @@
 //! has an element only while a call is in flight, which takes more memory itself.
 
 use hashbrown::{HashTable, hash_table::Entry};
-use ratelimit_core::Algorithm;
 
 use crate::{
     key::{Lookup, StoredCaller},
-    policy::PolicyName,
+    policy::{PolicyName, StateKind},
 };
 
 /// The callers of a shard that have calls in flight.
@@ -19,7 +18,7 @@ pub(super) struct PermitTable(HashTable<CallerInFlight>);
 /// The calls of one caller in flight; at least one.
 struct CallerInFlight {
     hash: u64,
-    algorithm: Algorithm,
+    state: StateKind,
     name: PolicyName,
     caller: StoredCaller,
     calls: u32,
@@ -27,8 +26,8 @@ struct CallerInFlight {
 
 impl CallerInFlight {
     fn is(&self, lookup: &Lookup<'_>) -> bool {
-        let Self { algorithm, name, caller, .. } = self;
-        (*algorithm, *name) == (lookup.key.algorithm, lookup.key.name)
+        let Self { state, name, caller, .. } = self;
+        (*state, *name) == (lookup.key.state, lookup.key.name)
             && caller.bytes() == lookup.key.caller
     }
 }
@@ -44,7 +43,7 @@ impl PermitTable {
         let held = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
         let mut held = held.or_insert_with(|| CallerInFlight {
             hash: lookup.hash,
-            algorithm: lookup.key.algorithm,
+            state: lookup.key.state,
             name: lookup.key.name,
             caller: StoredCaller::new(lookup.key.caller),
             calls: 0,

@@ -80,7 +80,7 @@ impl Entry {
     #[cfg(test)]
     pub(super) fn new(key: KeyRef<'_>) -> Self {
         let (caller, name) = (StoredCaller::new(key.caller), interned(key.name.text()));
-        Self { caller, name, expires: Timestamp::default(), state: State::new(key.algorithm) }
+        Self { caller, name, expires: Timestamp::default(), state: State::new(key.state) }
     }
 
     /// Takes one unit, or refuses it: see [`State::take_one`].
@@ -120,7 +120,7 @@ impl Entry {
         let (own, name) = (self.name.text(), lookup.key.name.text());
         self.caller.is(&lookup.key.caller)
             && (std::ptr::eq(own, name) || is_same_text(own, name))
-            && self.state.algorithm() == lookup.key.algorithm
+            && self.state.kind() == lookup.key.state
     }
 
     pub(super) fn hash(&self, hasher: &KeyHasher) -> u64 {

@@ -10,7 +10,8 @@ use crate::time::Micros;
 /// The error of a call that its limit can never admit, after any wait.
 ///
 /// Its cost is larger than a threshold or a burst, or a threshold or burst is 0. On a
-/// [sliding window](crate::Algorithm::SlidingWindow) one call takes at most 1 000 units.
+/// [sliding window](crate::Algorithm::SlidingWindow) one call takes at most 1 000 units, unless it is
+/// [weighted](crate::Policy::weighted).
 ///
 /// Such numbers come from clients and from plans, and are no failure of the service. There is no wait,
 /// because a repeated call fails as well.

@@ -26,6 +26,8 @@ impl Policy {
     /// - a period is shorter than 1 ms or longer than 366 days,
     /// - a threshold or a burst is 0,
     /// - a threshold is over 100 000 for [`Algorithm::SlidingWindow`], which keeps an entry per unit,
+    ///   or over 1 000 000 000 if it is [weighted](Self::weighted),
+    /// - another algorithm is weighted,
     /// - a burst is set for another algorithm than [`Algorithm::TokenBucket`], or with several tiers,
     /// - a bucket is too large to be counted exactly at its rate,
     /// - refused calls are recorded in an [`Algorithm::FixedWindow`],
@@ -102,6 +104,7 @@ impl Policy {
             burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Explicit(Some(burst.into()))),
             cost: cost.map(u64::from),
             count_rejected: self.count_rejected,
+            weighted: self.is_weighted(),
             concurrency: setting(self.concurrency.map(u64::from)),
             concurrency_timeout: setting(self.concurrency_timeout.micros()),
         };

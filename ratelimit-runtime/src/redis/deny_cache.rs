@@ -202,7 +202,7 @@ impl CacheEntry {
     fn is_of(&self, Lookup { key, hash }: &Lookup<'_>) -> bool {
         self.hash == *hash
             && self.caller.bytes() == key.caller
-            && self.steps.is_of(key.algorithm, key.name)
+            && self.steps.is_of(key.state, key.name)
     }
 }
 

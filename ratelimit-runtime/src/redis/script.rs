@@ -3,7 +3,6 @@
 mod permits;
 mod settle;
 
-use ratelimit_core::Algorithm;
 use redis::{Cmd, Value};
 
 pub(super) use self::{
@@ -13,8 +12,8 @@ pub(super) use self::{
 use crate::{
     error::UnavailableReason,
     key::Key,
-    policy::{Policy, Tier},
-    request::{Charged, DecidedBy, Mark, Op, Outcome, Request, next_id},
+    policy::{Policy, StateKind, Tier},
+    request::{Charged, DecidedBy, EntryMark, Mark, Op, Outcome, Request, next_id},
     time::{Micros, Timestamp},
 };
 
@@ -39,8 +38,8 @@ impl Text {
     }
 }
 
-/// The scripts, in the order of [`Algorithm::ALL`].
-static SCRIPTS: [Script; Algorithm::ALL.len()] = [
+/// The scripts, in the order of [`StateKind::ALL`].
+static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script {
         text: Text {
             source: include_str!("../algorithms/sliding_window.lua"),
@@ -68,6 +67,13 @@ static SCRIPTS: [Script; Algorithm::ALL.len()] = [
             sha1: "cdd1f4769c83f72b26bc15a20dc4bb07fb5639e6",
         },
         push_tier: push_bucket,
+    },
+    Script {
+        text: Text {
+            source: include_str!("../algorithms/weighted_window.lua"),
+            sha1: "1f85638d88c03134a594b609ce85633542e7b8d2",
+        },
+        push_tier: push_window,
     },
 ];
 
@@ -105,13 +111,17 @@ enum Mode {
     MayBeCharged = 2,
     /// One unit of a log takes the script's straight way, if the log's state allows.
     Straight = 3,
+    /// A weighted log may have charged the call before, under the same request id.
+    Named = 4,
+    /// The settled call has joined an entry of a weighted log.
+    Joined = 5,
 }
 
 /// Returns `true` if the request is decided by the tiers of its policy alone, and takes one unit from a
 /// log without a word of the call's own.
 fn goes_straight(request: &Request<'_>) -> bool {
     let Request { policy, written, op, cost, id } = *request;
-    let is_log = policy.algorithm() == Algorithm::SlidingWindow;
+    let is_log = policy.state() == StateKind::SlidingWindow;
     let is_unit = matches!(op, Op::Take) && cost == 1 && id.is_none();
     let is_plain = !policy.counts_rejected() && std::ptr::eq(policy, written);
     is_log && is_unit && is_plain && policy.longest_period().get() % MILLISECOND == 0
@@ -130,7 +140,7 @@ pub(super) struct Attempt {
 pub(super) struct ScriptCall<'a> {
     script: &'static Script,
     key: &'a Key,
-    algorithm: Algorithm,
+    state: StateKind,
     request: Request<'a>,
     /// The id of the call's permit; none if its policy has no `concurrency`.
     permit: Option<u64>,
@@ -144,30 +154,33 @@ impl<'a> ScriptCall<'a> {
     /// Checks a request.
     pub(super) fn decision(key: &'a Key, request: Request<'a>, permit: Option<u64>) -> Self {
         let Request { policy, op, id, .. } = request;
-        let algorithm = policy.algorithm();
+        let state = policy.state();
         let op = match op {
             Op::Peek => ScriptOp::Peek,
             Op::Take => ScriptOp::Take,
         };
         let mode = match id {
+            Some(_) if state == StateKind::WeightedWindow => Mode::Named,
             Some(_) => Mode::MayBeCharged,
             None if policy.counts_rejected() => Mode::CountRejected,
             None if goes_straight(&request) => Mode::Straight,
             None => Mode::Plain,
         };
-        let first = match algorithm {
-            Algorithm::SlidingWindow => id.or_else(|| (op == ScriptOp::Take).then(next_id)),
+        let new_id = || (op == ScriptOp::Take).then(next_id);
+        let first = match state {
+            StateKind::SlidingWindow => id.or_else(new_id),
+            StateKind::WeightedWindow => id.or_else(|| new_id().map(entry_id)),
             _ => None,
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
-        let script = &SCRIPTS[algorithm as usize];
-        Self { script, key, algorithm, request, permit, op, mode, charged }
+        let script = &SCRIPTS[state as usize];
+        Self { script, key, state, request, permit, op, mode, charged }
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id, and
     /// a permit is recognized by its own.
     pub(super) fn is_idempotent(&self) -> bool {
-        self.algorithm == Algorithm::SlidingWindow && self.mode != Mode::CountRejected
+        self.state.names_charges() && self.mode != Mode::CountRejected
     }
 
     /// Builds the command of an attempt.
@@ -175,7 +188,8 @@ impl<'a> ScriptCall<'a> {
         let Self { script, key, request, permit, op, mode, charged, .. } = *self;
         let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
-        let mode = if may_be_charged { Mode::MayBeCharged } else { mode };
+        let is_repeated = may_be_charged && mode != Mode::Named;
+        let mode = if is_repeated { Mode::MayBeCharged } else { mode };
         let text = if permit.is_some() { permits::text(policy) } else { &script.text };
         let (name, text) = text.command(attempt);
         // Allocated once: a number has at most 20 digits.
@@ -234,6 +248,12 @@ impl<'a> ScriptCall<'a> {
                     charged: match birth {
                         [] => self.charged,
                         [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
+                        // Negative if it has joined the entry of others.
+                        [Value::Int(birth), Value::Int(id)] => Charged::Entry(EntryMark::new(
+                            id.unsigned_abs(),
+                            (*birth).try_into().ok()?,
+                            *id < 0,
+                        )),
                         _ => return None,
                     },
                 },
@@ -276,6 +296,12 @@ impl<'a> ScriptCall<'a> {
         };
         (self.mode == Mode::Straight).then_some((numbers, &[][..]))
     }
+}
+
+/// Returns an id for an entry of a weighted log: a multiple of 4 that leaves room for those that
+/// belong to it, below those of nobody.
+fn entry_id(id: u64) -> u64 {
+    4 + 4 * (id % 22_499_999_900)
 }
 
 #[cfg(test)]

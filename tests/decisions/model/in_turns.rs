@@ -10,7 +10,7 @@ use fastrand::Rng;
 use harness::{
     RedisServer,
     model::By,
-    schedule::{Case, Operation, Schedule, Step, cases, changes, operations, seed},
+    schedule::{Case, Kind, Operation, Schedule, Step, cases, changes, operations, seed},
 };
 use ratelimit_runtime::{Algorithm, Decision, Limiter};
 
@@ -36,18 +36,18 @@ impl Turns {
     }
 }
 
-fn turns(algorithm: Algorithm) -> Vec<Turns> {
+fn turns(kind: Kind) -> Vec<Turns> {
     let mut turns = Vec::new();
-    for cases in changes(algorithm) {
+    for cases in changes(kind) {
         for (is_overridden, has_settles) in [(false, false), (false, true), (true, true)] {
             let cases = cases.clone();
             turns.push(Turns { cases, is_overridden, has_settles, has_names: false });
         }
     }
-    if algorithm == Algorithm::SlidingWindow {
+    if kind.has_names() {
         // Ids only under one policy: two policies may keep one for different times.
         let is_small = |case: &Case| case.policy.largest() <= 100 && !case.policy.counts_rejected();
-        for case in cases(algorithm).into_iter().filter(is_small) {
+        for case in cases(kind).into_iter().filter(is_small) {
             let cases = vec![case];
             turns.push(Turns { cases, is_overridden: false, has_settles: true, has_names: true });
         }
@@ -75,6 +75,8 @@ struct Admissions {
 /// A policy whose count is in a caller's state.
 struct Counted {
     since: u64,
+    /// The last admission. A weighted log forgets a policy that has not admitted for its longest period.
+    last: u64,
     /// The policies that were recorded after its last admission. The state keeps the counts of eight other
     /// policies.
     others: HashSet<usize>,
@@ -85,6 +87,13 @@ impl Admissions {
     /// admission stays in its bounds.
     fn see(&mut self, case: &Case, operation: Operation, is_admitted: bool, seed: u64) {
         let Operation { caller, now, cost, policy, .. } = operation;
+        let longest = case.policy.tiers().iter().map(|tier| micros(tier.period())).max();
+        if case.policy.is_weighted()
+            && let Some(counted) = self.counted.get(&(caller, policy))
+            && Some(now - counted.last) > longest
+        {
+            self.counted.remove(&(caller, policy));
+        }
         self.counted.retain(|(of, other), counted| {
             if (*of, *other) != (caller, policy) && *of == caller {
                 counted.others.insert(policy);
@@ -93,8 +102,10 @@ impl Admissions {
         });
         if is_admitted {
             let counted = self.counted.entry((caller, policy));
-            let fresh = || Counted { since: now, others: HashSet::new() };
-            counted.or_insert_with(fresh).others.clear();
+            let fresh = || Counted { since: now, last: now, others: HashSet::new() };
+            let counted = counted.or_insert_with(fresh);
+            counted.last = now;
+            counted.others.clear();
             self.callers.entry(caller).or_default().push((now, cost));
             self.assert_bounded(case, operation, seed);
         }
@@ -127,11 +138,11 @@ impl Admissions {
 }
 
 /// Drives the shipped script.
-fn check_script(algorithm: Algorithm) {
+fn check_script(kind: Kind) {
     let (seed, server) = (seed(), RedisServer::start());
-    let mut script = Script::load(&server, algorithm);
+    let mut script = Script::load(&server, kind);
     let mut rng = Rng::with_seed(seed);
-    let all = turns(algorithm);
+    let all = turns(kind);
     for turns in &all {
         let Turns { cases, is_overridden, has_settles, .. } = turns;
         let mut tiers: Vec<_> = cases.iter().map(Tiers::of).collect();
@@ -183,10 +194,10 @@ fn limiters() -> [Limiter; 3] {
 }
 
 /// Drives embedded limiters, one for each caller, on tokio's paused clock.
-async fn check_embedded(algorithm: Algorithm) {
+async fn check_embedded(kind: Kind) {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
-    let all = turns(algorithm);
+    let all = turns(kind);
     for turns in all.iter().filter(|turns| !turns.is_overridden) {
         let Turns { cases, has_settles, .. } = turns;
         let mut limiters = limiters();
@@ -246,40 +257,50 @@ async fn check_embedded(algorithm: Algorithm) {
 
 #[test]
 fn the_sliding_window_script_follows_the_model_of_changing_policies() {
-    check_script(Algorithm::SlidingWindow);
+    check_script(Kind::Plain(Algorithm::SlidingWindow));
 }
 
 #[test]
 fn the_sliding_counter_script_follows_the_model_of_changing_policies() {
-    check_script(Algorithm::SlidingCounter);
+    check_script(Kind::Plain(Algorithm::SlidingCounter));
 }
 
 #[test]
 fn the_fixed_window_script_follows_the_model_of_changing_policies() {
-    check_script(Algorithm::FixedWindow);
+    check_script(Kind::Plain(Algorithm::FixedWindow));
 }
 
 #[test]
 fn the_token_bucket_script_follows_the_model_of_changing_policies() {
-    check_script(Algorithm::TokenBucket);
+    check_script(Kind::Plain(Algorithm::TokenBucket));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_window_follows_the_model_of_changing_policies() {
-    check_embedded(Algorithm::SlidingWindow).await;
+    check_embedded(Kind::Plain(Algorithm::SlidingWindow)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_sliding_counter_follows_the_model_of_changing_policies() {
-    check_embedded(Algorithm::SlidingCounter).await;
+    check_embedded(Kind::Plain(Algorithm::SlidingCounter)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_fixed_window_follows_the_model_of_changing_policies() {
-    check_embedded(Algorithm::FixedWindow).await;
+    check_embedded(Kind::Plain(Algorithm::FixedWindow)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_embedded_token_bucket_follows_the_model_of_changing_policies() {
-    check_embedded(Algorithm::TokenBucket).await;
+    check_embedded(Kind::Plain(Algorithm::TokenBucket)).await;
+}
+
+#[test]
+fn the_weighted_window_script_follows_the_model_of_changing_policies() {
+    check_script(Kind::Weighted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_embedded_weighted_window_follows_the_model_of_changing_policies() {
+    check_embedded(Kind::Weighted).await;
 }

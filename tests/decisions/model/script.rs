@@ -3,7 +3,7 @@
 use harness::{
     RedisServer,
     model::Answer,
-    schedule::{Case, Operation},
+    schedule::{Case, Kind, Operation},
 };
 use ratelimit_runtime::Algorithm;
 
@@ -11,6 +11,7 @@ use super::micros;
 
 /// A shipped script, with a clock that the test sets and keys that outlive it.
 pub(crate) struct Script {
+    kind: Kind,
     sha1: String,
     connection: redis::Connection,
     calls: u64,
@@ -23,6 +24,8 @@ pub(crate) struct Script {
 pub(crate) struct Mark {
     /// The id, or the birth of the state.
     of: u64,
+    /// The birth of a log with ids.
+    birth: u64,
     at: u64,
     /// The time before which its state cannot have expired.
     ends: u64,
@@ -38,25 +41,31 @@ const SETTLE: u8 = 2;
 /// The third argument of a call that goes straight.
 const STRAIGHT: u8 = 3;
 
+/// The third argument of a call with a request id under a weighted policy.
+const NAMED: u8 = 4;
+
 impl Script {
-    pub(crate) fn load(server: &RedisServer, algorithm: Algorithm) -> Self {
-        let mut text = match algorithm {
-            Algorithm::SlidingWindow => {
+    pub(crate) fn load(server: &RedisServer, kind: Kind) -> Self {
+        let mut text = match kind {
+            Kind::Weighted => {
+                include_str!("../../../ratelimit-runtime/src/algorithms/weighted_window.lua")
+            }
+            Kind::Plain(Algorithm::SlidingWindow) => {
                 include_str!("../../../ratelimit-runtime/src/algorithms/sliding_window.lua")
             }
-            Algorithm::SlidingCounter => {
+            Kind::Plain(Algorithm::SlidingCounter) => {
                 include_str!("../../../ratelimit-runtime/src/algorithms/sliding_counter.lua")
             }
-            Algorithm::FixedWindow => {
+            Kind::Plain(Algorithm::FixedWindow) => {
                 include_str!("../../../ratelimit-runtime/src/algorithms/fixed_window.lua")
             }
-            Algorithm::TokenBucket => {
+            Kind::Plain(Algorithm::TokenBucket) => {
                 include_str!("../../../ratelimit-runtime/src/algorithms/token_bucket.lua")
             }
-            other => unreachable!("{other:?} is not tested"),
+            Kind::Plain(other) => unreachable!("{other:?} is not tested"),
         }
         .to_owned();
-        let lasts = if algorithm == Algorithm::SlidingWindow { "keep" } else { "lasts" };
+        let lasts = if kind.has_names() { "keep" } else { "lasts" };
         for (shipped, tested) in [
             ("local time = redis.call('TIME')\n", "local time = {KEYS[3], KEYS[4]}\n"),
             (
@@ -64,13 +73,13 @@ impl Script {
                 "local ttl = 1000000000000\n",
             ),
         ] {
-            assert_eq!(text.matches(shipped).count(), 1, "{algorithm:?}: {shipped}");
+            assert_eq!(text.matches(shipped).count(), 1, "{kind:?}: {shipped}");
             text = text.replace(shipped, tested);
         }
         let mut connection = server.connection();
         let sha1 =
             redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).expect("a script");
-        Self { sha1, connection, calls: 0, goes_straight: true }
+        Self { kind, sha1, connection, calls: 0, goes_straight: true }
     }
 
     pub(crate) fn decide(
@@ -85,19 +94,25 @@ impl Script {
             pipe.cmd("EVALSHA").arg(&self.sha1).arg(4).arg(key).arg("");
             pipe.arg(now / 1_000_000).arg(now % 1_000_000);
             self.calls += 1;
-            let recorded = if id.is_some() { 2 } else { u8::from(*count_rejected) };
+            let of_id = if self.kind == Kind::Weighted { NAMED } else { 2 };
+            let recorded = if id.is_some() { of_id } else { u8::from(*count_rejected) };
             let is_unit = *record && *cost == 1 && recorded == 0;
-            let header = tiers[*policy].header().filter(|_| self.goes_straight && is_unit);
+            let goes_straight = self.goes_straight && self.kind != Kind::Weighted;
+            let header = tiers[*policy].header().filter(|_| goes_straight && is_unit);
             pipe.arg(if *record { TAKE } else { PEEK });
             match header {
                 Some(header) => pipe.arg(header).arg(STRAIGHT),
                 None => pipe.arg(cost).arg(recorded),
             };
             // The gap exceeds the units of a call, and names sort in this order as well.
-            let id = id.map_or(1_000_000_000_000_000 + self.calls * 200_000, |id| id * 10);
+            let of_call = match self.kind {
+                Kind::Weighted => 4 * 100 * self.calls,
+                Kind::Plain(_) => 1_000_000_000_000_000 + self.calls * 200_000,
+            };
+            let id = id.map_or(of_call, |id| id * 10);
             ids.push(id);
             match algorithm {
-                Algorithm::SlidingWindow if *record || recorded == 2 => pipe.arg(id),
+                Algorithm::SlidingWindow if *record || recorded >= 2 => pipe.arg(id),
                 _ => pipe.arg(0),
             };
             // A key outlives the test.
@@ -107,7 +122,7 @@ impl Script {
         let replies: Vec<Vec<u64>> = pipe.query(&mut self.connection).expect("replies");
         let answer = |((reply, id), (operation, _)): ((Vec<u64>, u64), &(Operation, String))| {
             let reply = tiers[operation.policy].full(reply);
-            let ([admitted, tier, remaining, wait, reset, more, at], birth) =
+            let ([admitted, tier, remaining, wait, reset, more, at], mark) =
                 reply.split_first_chunk().expect("seven numbers");
             let answer = Answer {
                 admitted: *admitted == 1,
@@ -118,8 +133,12 @@ impl Script {
                 more: *more,
             };
             let lasts = tiers[operation.policy].lasts(answer, operation.cost);
-            let of = *birth.first().unwrap_or(&id);
-            (answer, Mark { of, at: *at, ends: at + lasts, tier: answer.tier })
+            let (of, birth) = match *mark {
+                [birth, id] => (id, birth),
+                [birth] => (birth, 0),
+                _ => (id, 0),
+            };
+            (answer, Mark { of, birth, at: *at, ends: at + lasts, tier: answer.tier })
         };
         replies.into_iter().zip(ids).zip(calls).map(answer).collect()
     }
@@ -131,12 +150,16 @@ impl Script {
         (operation, mark, key): (Operation, Mark, &str),
         (now, to): (u64, u32),
     ) {
-        let (Operation { cost, id, .. }, Mark { of, at, ends, tier }) = (operation, mark);
+        let (Operation { cost, id, .. }, Mark { of, birth, at, ends, tier }) = (operation, mark);
         self.calls += 1;
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha1).arg(4).arg(key).arg(format!("{key}:s"));
         call.arg(now / 1_000_000).arg(now % 1_000_000).arg(SETTLE).arg(cost);
-        if tiers.algorithm == Algorithm::SlidingWindow {
+        if self.kind == Kind::Weighted {
+            let [period, _] = tiers.of_tier(tier) else { panic!("a period and a threshold") };
+            call.arg(if id.is_some() { NAMED } else { 0 }).arg(of).arg(at).arg(to);
+            call.arg(birth).arg(ends).arg(period).arg(id.map(|id| id * 10));
+        } else if tiers.algorithm == Algorithm::SlidingWindow {
             call.arg(if id.is_some() { 2 } else { 0 }).arg(of).arg(at).arg(to);
         } else {
             call.arg(to).arg(of).arg(at).arg(self.calls).arg(60_000_000).arg(ends);

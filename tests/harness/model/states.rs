@@ -6,6 +6,7 @@ use super::{
     By, Charge, Rules, Tier,
     entries::{Bucket, Counter, Window, bounded, full, is_same_bucket, parts},
     log::{AT_ONCE, Log},
+    weighted::Weighted,
 };
 
 /// The most tiers of other policies that a state keeps.
@@ -15,6 +16,7 @@ const OTHERS: usize = 8;
 #[derive(Clone, Debug)]
 pub(super) enum State {
     Log(Log),
+    Weighted(Weighted),
     Windows(Kept<Window>),
     Counters(Kept<Counter>),
     Buckets(Kept<Bucket>),
@@ -29,8 +31,11 @@ pub(super) struct Kept<E> {
 }
 
 impl State {
-    pub(super) fn empty(algorithm: Algorithm, generation: u64) -> Self {
-        match algorithm {
+    pub(super) fn empty(rules: &Rules, generation: u64, by: By) -> Self {
+        match rules.algorithm {
+            Algorithm::SlidingWindow if rules.is_weighted => {
+                Self::Weighted(Weighted::new(generation, by))
+            }
             Algorithm::SlidingWindow => Self::Log(Log { generation, ..Log::default() }),
             Algorithm::FixedWindow => Self::Windows(Kept::new(generation)),
             Algorithm::SlidingCounter => Self::Counters(Kept::new(generation)),
@@ -49,9 +54,10 @@ impl State {
                     log.units = log.units.max(tier.threshold.into());
                     log.period = log.period.max(tier.period.div_ceil(1_000) * 1_000);
                 }
-                // A step of the clock back is repaired only if it matters.
+                // A step of the clock back is mended only if it matters.
                 !log.charges.is_empty() && before != (log.units, log.period)
             }
+            Self::Weighted(log) => log.see(rules, now),
             Self::Windows(kept) => {
                 let is_ahead = |it: &Window| it.open.is_some_and(|(start, _)| start > now);
                 let is_ahead = kept.entries.iter().any(is_ahead);
@@ -96,6 +102,7 @@ impl State {
                 let in_window = log.charges.iter().filter(|charge| charge.at + tier.period > now);
                 in_window.map(|charge| u128::from(charge.cost)).sum::<u128>() + units <= threshold
             }
+            Self::Weighted(log) => log.live(tier.period, now) + units <= threshold,
             Self::Windows(kept) => {
                 let open = kept.entries[index].open.filter(|(start, _)| now < start + tier.period);
                 u128::from(open.map_or(0, |(_, units)| units)) + units <= threshold
@@ -121,7 +128,11 @@ impl State {
 
     /// Returns the charge of a call with this id, if it still counts.
     pub(super) fn charged(&self, id: u64, now: u64, longest: u64, by: By) -> Option<Charge> {
-        let Self::Log(log) = self else { return None };
+        let log = match self {
+            Self::Log(log) => log,
+            Self::Weighted(log) => return log.charged(id, now, longest),
+            _ => return None,
+        };
         let longest = if by == By::Instant { log.period } else { longest };
         let is_it = |charge: &&Charge| charge.id == Some(id) && charge.at + longest > now;
         log.charges.iter().find(is_it).copied()
@@ -136,6 +147,7 @@ impl State {
                 log.record(Charge { life: log.generation, ..charge }, by);
                 log.generation
             }
+            Self::Weighted(log) => log.record(charge),
             Self::Windows(kept) => {
                 for it in &mut kept.entries {
                     let (start, held) = it.open.unwrap_or((now, 0));
@@ -172,7 +184,11 @@ impl State {
     /// Repairs a log that refuses a call because of units more than a period in the future: they move to
     /// now, or, if they are many, the log is cleared.
     pub(super) fn mend(&mut self, rules: &Rules, now: u64) -> bool {
-        let Self::Log(log) = self else { return false };
+        let log = match self {
+            Self::Log(log) => log,
+            Self::Weighted(log) => return log.mend(rules, now),
+            _ => return false,
+        };
         let shortest = rules.tiers.iter().map(|tier| tier.period).min().expect("a tier");
         if log.charges.iter().all(|charge| charge.at <= now + shortest) {
             return false;
@@ -191,6 +207,7 @@ impl State {
     pub(super) fn life(&self) -> u64 {
         match self {
             Self::Log(log) => log.generation,
+            Self::Weighted(_) => unreachable!("a weighted log settles its charges itself"),
             Self::Windows(kept) => kept.generation,
             Self::Counters(kept) => kept.generation,
             Self::Buckets(kept) => kept.generation,
@@ -202,6 +219,7 @@ impl State {
         let (units, most) = (u64::from(units), u64::from(u32::MAX));
         match self {
             Self::Log(_) => unreachable!("a log of units is not raised"),
+            Self::Weighted(log) => log.start_with(tier.period, now, units),
             Self::Windows(kept) => {
                 kept.entries.iter_mut().for_each(|it| it.see(now));
                 if kept.entries.is_empty() {
@@ -244,6 +262,7 @@ impl State {
         let units = u64::from(charge.cost - to);
         match self {
             Self::Log(log) => log.lower(charge, to, by),
+            Self::Weighted(_) => unreachable!("a weighted log settles its charges itself"),
             Self::Windows(kept) if kept.generation == charge.life => {
                 for it in kept.entries.iter_mut().filter(|it| it.since <= charge.at) {
                     let is_in = |(start, _): &(u64, u64)| *start <= charge.at;

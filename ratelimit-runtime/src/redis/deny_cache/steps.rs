@@ -6,7 +6,7 @@ use ratelimit_core::Algorithm;
 
 use super::moment::Moment;
 use crate::{
-    policy::{Policy, PolicyName},
+    policy::{Policy, PolicyName, StateKind},
     request::{DecidedBy, Mark, Op, Outcome, Request},
     time::Micros,
 };
@@ -54,13 +54,13 @@ impl RefusalSteps {
         Self { policy: *policy, steps: Vec::new(), revalidating_until: Moment::default() }
     }
 
-    /// Returns `true` if these are refusals of the algorithm and the name.
+    /// Returns `true` if these are refusals of the kind of state and the name.
     #[inline]
-    pub(super) fn is_of(&self, algorithm: Algorithm, name: PolicyName) -> bool {
+    pub(super) fn is_of(&self, state: StateKind, name: PolicyName) -> bool {
         let own = self.policy.full_name().text();
         // Two policies of one name are rarely two texts.
         let is_named = std::ptr::eq(own, name.text()) || own == name.text();
-        is_named && self.policy.algorithm() == algorithm
+        is_named && self.policy.state() == state
     }
 
     /// Returns `true` if refusals under this policy, of the same name, can be compared with these.

@@ -1,13 +1,12 @@
 //! Permits in scripts: the text around an algorithm's, and the renewal.
 
-use ratelimit_core::Algorithm;
 use redis::{Cmd, Value};
 
 use super::{Attempt, ScriptCall, Text};
 use crate::{
     error::UnavailableReason,
     key::Key,
-    policy::Policy,
+    policy::{Policy, StateKind},
     request::{Mark, Outcome},
     time::Micros,
 };
@@ -30,8 +29,8 @@ macro_rules! with_permit {
     };
 }
 
-/// The scripts of policies with windows and `concurrency`, in the order of [`Algorithm::ALL`].
-static WITH_PERMIT: [Text; Algorithm::ALL.len()] = [
+/// The scripts of policies with windows and `concurrency`, in the order of [`StateKind::ALL`].
+static WITH_PERMIT: [Text; StateKind::ALL.len()] = [
     Text {
         source: with_permit!("../../algorithms/sliding_window.lua"),
         sha1: "65b94b4e794f7224ca0fec417390d2f4205e9051",
@@ -48,6 +47,10 @@ static WITH_PERMIT: [Text; Algorithm::ALL.len()] = [
         source: with_permit!("../../algorithms/token_bucket.lua"),
         sha1: "908a3616216d159657fa8f1cbc2ce4d4f5ead096",
     },
+    Text {
+        source: with_permit!("../../algorithms/weighted_window.lua"),
+        sha1: "88c94b0ae48905a28946c962c491dde2bed88529",
+    },
 ];
 
 /// The script of policies of `concurrency` alone.
@@ -60,18 +63,14 @@ static RENEW: Text =
     Text { source: include_str!("renew.lua"), sha1: "f243e56689abb373e6f0f3effc1fa576fa810da2" };
 
 #[cfg(test)]
-pub(super) static TEXTS: [&Text; 6] = {
-    let [log, counter, window, bucket] = &WITH_PERMIT;
-    [log, counter, window, bucket, &WITHOUT_WINDOW, &RENEW]
+pub(super) static TEXTS: [&Text; 7] = {
+    let [log, counter, window, bucket, weighted] = &WITH_PERMIT;
+    [log, counter, window, bucket, weighted, &WITHOUT_WINDOW, &RENEW]
 };
 
 /// Returns the script of calls under a policy with `concurrency`.
 pub(super) fn text(policy: &Policy) -> &'static Text {
-    if policy.tiers().is_empty() {
-        &WITHOUT_WINDOW
-    } else {
-        &WITH_PERMIT[policy.algorithm() as usize]
-    }
+    if policy.tiers().is_empty() { &WITHOUT_WINDOW } else { &WITH_PERMIT[policy.state() as usize] }
 }
 
 /// Appends the keys, and the arguments before those of the algorithm. A call that does not need a

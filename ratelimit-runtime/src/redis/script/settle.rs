@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use ratelimit_core::Algorithm;
 use redis::Cmd;
 
 use super::{Attempt, Mode, SCRIPTS, ScriptOp};
-use crate::{key::Key, request::Settle, time::Micros};
+use crate::{
+    key::Key,
+    request::{Charged, Settle},
+    time::Micros,
+};
 
 /// The longest time for which a state knows the settles that it has applied. Most are known by the
 /// units that they change; where units have no names, their numbers are kept.
@@ -26,18 +29,30 @@ impl<'a> SettleCall<'a> {
     /// Returns the time from the first attempt in which others change nothing more.
     pub(in super::super) fn is_known_for(settle: Settle) -> Duration {
         let lasts = settle.lasts().into();
-        if settle.algorithm == Algorithm::SlidingWindow { lasts } else { KEPT.min(lasts) }
+        if settle.state.names_charges() { lasts } else { KEPT.min(lasts) }
     }
 
     /// Builds the command of an attempt.
     pub(in super::super) fn command(&self, attempt: Attempt) -> Cmd {
         let Self { key, settle } = self;
-        let Settle { algorithm, from, to, mark, id, number, tier, .. } = *settle;
-        let script = &SCRIPTS[algorithm as usize];
+        let Settle { state, from, to, mark, id, number, tier, .. } = *settle;
+        let script = &SCRIPTS[state as usize];
         let (name, text) = script.text.command(attempt);
         let mut command = redis::cmd(name);
         command.arg(text);
-        if algorithm == Algorithm::SlidingWindow {
+        if let Charged::Entry(entry) = mark.charged {
+            let mode = match id {
+                _ if entry.is_joined() => Mode::Joined,
+                Some(_) => Mode::Named,
+                None => Mode::Plain,
+            };
+            command.arg(1).arg(key.as_bytes());
+            command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
+            command.arg(entry.id()).arg(mark.at.get()).arg(to);
+            command.arg(entry.birth()).arg(settle.ends().get()).arg(tier.micros().get()).arg(id);
+            return command;
+        }
+        if state.is_log_of_units() {
             let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
             command.arg(1).arg(key.as_bytes());
             command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);

@@ -1,0 +1,516 @@
+-- Weighted sliding window: an exact log of calls with their units on one sorted set, for one or
+-- several tiers.
+--
+-- KEYS[1]        the log, with three kinds of members:
+--                entry   score: the microsecond of its record; member: an id, and 8 digits of units
+--                header  score from -2^53 up to 0: "g" is -birth, the microsecond of the first record;
+--                        "#<period>" is -1 - units, and "@<period>" is -cut, for each tier in use
+--                name    score below -2^53: -1024 * microsecond; member: "r" and a request id
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 settles
+-- ARGV[2]        cost: the units to take; 0 only in a peek; settle: the units that were taken
+-- ARGV[3]        1 if refused calls are recorded too; 2 if a call of this id may have been decided
+--                before: if so, it is admitted and not charged again; 4 if the id is a request id, an
+--                integer below 2^51, of which the same holds; settle: 5 if the call has joined an entry
+--                that no id names; otherwise 0
+-- ARGV[4]        id of the call: a multiple of 4 from 4 to 9e10, or a request id; 0 in a peek without
+-- ARGV[5]        settle: microsecond at which the units were taken; otherwise 0
+-- ARGV[6]        number of tiers that decide; for further ones units are only counted
+-- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
+-- ARGV[9], ..    the same for further tiers
+-- Settle         ARGV[6] is the units to take instead, [7] the birth of the log that took the others,
+--                [8] the microsecond before which that log cannot have expired, [9] the period of one
+--                of its tiers, and [10] the request id, if the call had one
+-- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; {} for a settle
+--   admitted     1 or 0
+--   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
+--                an admission the one with the fewest units left
+--   remaining    units left in that tier
+--   wait         microseconds until the same call is admitted, or, if this one was, until more than
+--                `remaining` units are available; after so many entries as are looked at in one call,
+--                this and `more` may be too short, never too long
+--   reset        microseconds until the full quota is available
+--   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
+--   at           microsecond at which the call was charged: of a repeated id, the first time
+--   birth        of the log
+--   id           of the call's entry, negative if it has joined one that no id names
+--
+-- Rule: a call is admitted if and only if for every tier the units in (now - period, now] plus its
+-- cost are at most the threshold, and the log has room for an entry. All tiers are charged, or none.
+--
+-- Invariant: of each tier in the header, also one of another policy, the units are those of the
+-- entries after its cut. A tier that has not recorded for its period is dropped, and counted anew if
+-- it returns. Entries at or before every cut are removed.
+--
+-- Ids: what belongs to a charge is named by its id: the charge itself, +1 its excess, +2 the charge
+-- once it is settled. Units that do not fit into 8 digits are further entries, each +4. Ids from 9e10
+-- on are nobody's.
+
+local call, ARGV = redis.call, ARGV
+local PEEK, SETTLE, COUNT_REJECTED, REPEATED, NAMED, JOINED = '0', '2', '1', '2', '4', '5'
+local log, op, mode, cost = KEYS[1], ARGV[1], ARGV[3], tonumber(ARGV[2])
+
+local MOST_UNITS, MOST_ENTRIES, CROWDED, PARTS = 99999999, 100000, 90000, 4096
+local NOBODY, NAMES, HEADER, MAX_OTHERS = 90000000000, 22499999900, '-9007199254740992', 8
+
+-- Reading this many entries takes less than a millisecond. A refusal that has read some keeps what
+-- they add up to.
+local LOOKED_AT, AT_ONCE, KEPT = 4096, 500, 64
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local unpack = unpack or table.unpack
+
+local function member(id, units)
+  return string.format('%.0f%08d', id, units)
+end
+
+local function units_of(entry)
+  return tonumber(string.sub(entry, -8))
+end
+
+-- Returns the entries of a charge, and the last one.
+local function entries_of(id, units)
+  local entries = {}
+  while units > MOST_UNITS do
+    entries[#entries + 1] = member(id + 4 * #entries, MOST_UNITS)
+    units = units - MOST_UNITS
+  end
+  entries[#entries + 1] = member(id + 4 * #entries, units)
+  return entries, entries[#entries]
+end
+
+-- Appends the arguments that record entries.
+local function push(arguments, stamp, entries)
+  for _, entry in ipairs(entries) do
+    arguments[#arguments + 1] = stamp
+    arguments[#arguments + 1] = entry
+  end
+end
+
+-- The header: the birth, and for each period the cut and the units after it.
+local birth, count, cut = nil, {}, {}
+local header = call('ZRANGEBYSCORE', log, HEADER, '(0', 'WITHSCORES')
+for i = 1, #header, 2 do
+  local kind, period = string.sub(header[i], 1, 1), string.sub(header[i], 2)
+  if kind == 'g' then
+    birth = -header[i + 1]
+  elseif kind == '#' then
+    count[period] = -header[i + 1] - 1
+  elseif kind == '@' then
+    cut[period] = -header[i + 1]
+  end
+end
+
+-- The tiers of this call, of which the first ones decide; and the periods of other policies, which are
+-- counted while they are used.
+local deciding, tiers, is_own, others, dropped = tonumber(ARGV[6]), {}, {}, {}, {}
+local keep, longest, shortest = 0, 0, math.huge
+for i = 7, op == SETTLE and 0 or #ARGV, 2 do
+  local period, length = ARGV[i], tonumber(ARGV[i])
+  if not is_own[period] then
+    is_own[period], keep = true, math.max(keep, length)
+    tiers[#tiers + 1] = { period = period, length = length, threshold = tonumber(ARGV[i + 1]) }
+    if #tiers <= deciding then
+      longest, shortest = math.max(longest, length), math.min(shortest, length)
+    end
+  end
+end
+local function drop(period)
+  dropped[#dropped + 1] = '#' .. period
+  dropped[#dropped + 1] = '@' .. period
+  count[period], cut[period] = nil, nil
+end
+for period, since in pairs(cut) do
+  if not is_own[period] then
+    others[#others + 1] = period
+  end
+end
+if #others > 0 and op ~= SETTLE then
+  -- The one that recorded last comes first.
+  table.sort(others, function(one, other)
+    local a, b = cut[one] + one, cut[other] + other
+    return a > b or a == b and one + 0 > other + 0
+  end)
+  for i = #others, 1, -1 do
+    if i > MAX_OTHERS or cut[others[i]] + 2 * others[i] < now then
+      drop(table.remove(others, i))
+    end
+  end
+end
+for _, period in ipairs(others) do
+  keep = math.max(keep, period)
+end
+if op == SETTLE and not birth then
+  keep = tonumber(ARGV[9])
+end
+local ttl = math.floor(keep / 1000) + 999
+
+-- Writes a header, and other members.
+local function write(arguments)
+  if #dropped > 0 then
+    call('ZREM', log, unpack(dropped))
+    dropped = {}
+  end
+  call('ZADD', log, unpack(arguments))
+end
+
+local function push_tier(arguments, period)
+  arguments[#arguments + 1] = -1 - count[period]
+  arguments[#arguments + 1] = '#' .. period
+  arguments[#arguments + 1] = -cut[period]
+  arguments[#arguments + 1] = '@' .. period
+end
+
+if op == SETTLE then
+  local from, id, at, to = cost, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+  local is_own = birth == tonumber(ARGV[7])
+  if from == to or not is_own and (to < from or now < tonumber(ARGV[8])) then
+    return {}
+  end
+  local before, last = entries_of(id, from)
+  local stamp = is_own and mode ~= JOINED and tonumber(call('ZSCORE', log, last) or nil)
+  if mode == NAMED and stamp ~= at then
+    stamp = nil
+  end
+  if not stamp and (to < from or is_own and mode ~= JOINED and at + keep > now) then
+    -- A charge that is gone although it is young was settled before.
+    return {}
+  end
+  if not birth then
+    -- The log has expired. A new one starts with what exceeds the charge.
+    local period = ARGV[9]
+    birth, count[period], cut[period], others = now, 0, now - period, { period }
+  end
+  local arguments, more = { -birth, 'g' }, to - from
+  if more > 0 then
+    local added, one = entries_of(id + 1, more)
+    if not stamp and call('ZSCORE', log, one) then
+      return {}
+    end
+    push(arguments, now, added)
+  end
+  if stamp then
+    call('ZREM', log, unpack(before))
+    if to > 0 then
+      push(arguments, stamp, entries_of(id + 2, math.min(from, to)))
+    elseif mode == NAMED and tonumber(call('ZSCORE', log, 'r' .. ARGV[10]) or nil) == -1024 * at then
+      call('ZREM', log, 'r' .. ARGV[10])
+    end
+  end
+  for _, period in ipairs(others) do
+    if (more > 0 and now or stamp) > cut[period] then
+      count[period] = count[period] + more
+      push_tier(arguments, period)
+    end
+  end
+  call('ZADD', log, unpack(arguments))
+  if more > 0 then
+    call('PEXPIRE', log, ttl)
+  end
+  return {}
+end
+
+-- The members of the log.
+local card = birth and call('ZCARD', log) or 0
+
+-- Reads entries from one microsecond up to another, few at first, until `see` returns true for the
+-- units of one. Returns the number of those that were read, and the last one.
+local function read(from, to, size, see)
+  local seen, last = 0, nil
+  repeat
+    local entries = call('ZRANGEBYSCORE', log, from, to, 'LIMIT', seen, size)
+    for _, entry in ipairs(entries) do
+      seen, last = seen + 1, entry
+      if see(units_of(entry), seen) then
+        return seen, last
+      end
+    end
+    local is_end = #entries < size
+    size = math.min(4 * size, 512)
+  until is_end
+  return seen, last
+end
+
+-- Returns the units of the entries from one microsecond up to another, without the first ones.
+local function sum(from, to, without)
+  local units = 0
+  read(from, to, 512, function(it, seen)
+    units = units + (seen > without and it or 0)
+  end)
+  return units
+end
+
+-- Moves the cut of a tier that is next to its own, forwards. Returns the number of entries read, and
+-- the oldest stamp after the cut if that was read as well.
+local function move_on(tier, since, to)
+  local period, moved = tier.period, 0
+  local first = call('ZRANGEBYSCORE', log, since + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 2)
+  for i = 1, #first, 2 do
+    if first[i + 1] - to > 0 then
+      return moved, first[i + 1] + 0
+    end
+    moved, count[period] = moved + 1, count[period] - units_of(first[i])
+  end
+  if moved == 2 then
+    local gone, last = 0, nil
+    moved, last = read(since + 1, to, 8, function(it, seen)
+      gone = gone + (seen > 2 and it or 0)
+      return seen >= LOOKED_AT
+    end)
+    if moved >= LOOKED_AT then
+      if call('ZCOUNT', log, to + 1, '+inf') <= LOOKED_AT then
+        -- Fewer are left than have gone.
+        gone = count[period] - sum(to + 1, '+inf', 0)
+      else
+        -- The rest goes with the next calls.
+        cut[period] = tonumber(call('ZSCORE', log, last))
+        gone = sum(since + 1, cut[period], 2)
+      end
+    end
+    count[period] = count[period] - gone
+  end
+  return moved
+end
+
+-- Counts the units of each tier at `now`. is_new: one was not counted before. has_moved: so many
+-- entries were read that a refusal keeps the result. oldest: for each tier the oldest stamp in its
+-- window, false if there is none, nil if it is not known.
+local is_new, has_moved, oldest = false, false, {}
+local function count_tiers()
+  for i, tier in ipairs(tiers) do
+    local period, to = tier.period, now - tier.length
+    local since = cut[period]
+    if not since then
+      -- It starts with the units of the tier whose cut is next to its own, or without any.
+      since, count[period], is_new = 9007199254740991, 0, true
+      for other, other_since in pairs(cut) do
+        if math.abs(other_since - to) < math.abs(since - to) then
+          since, count[period] = other_since, count[other]
+        end
+      end
+    end
+    cut[period] = to
+    if card == 0 then
+      oldest[i] = false
+    elseif since > to then
+      count[period], oldest[i] = count[period] + sum(to + 1, since, 0), nil
+    else
+      local moved, stamp = move_on(tier, since, to)
+      has_moved = has_moved or moved > KEPT
+      oldest[i] = stamp
+      if not stamp and moved < 2 then
+        oldest[i] = false
+      end
+    end
+  end
+end
+
+local function has_room()
+  for i = 1, cost > 0 and deciding or 0 do
+    if count[tiers[i].period] + cost > tiers[i].threshold then
+      return false
+    end
+  end
+  return true
+end
+
+count_tiers()
+local admitted, newest = has_room(), nil
+if not admitted then
+  newest = call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
+  if newest - now > shortest then
+    -- After a clock has stepped back by more than a period, entries lie in the future. They are moved
+    -- to now; so many that this would block the server are deleted instead.
+    if call('ZCOUNT', log, now + 1, '+inf') > AT_ONCE then
+      call('UNLINK', log)
+      birth, card, header, count, cut, others, dropped = nil, 0, {}, {}, {}, {}, {}
+    else
+      local arguments, ahead = {}, '(' .. string.format('%.0f', -1024 * now)
+      push(arguments, now, call('ZRANGEBYSCORE', log, now + 1, '+inf'))
+      push(arguments, -1024 * now, call('ZRANGEBYSCORE', log, '-inf', ahead))
+      for i = #others, 1, -1 do
+        if cut[others[i]] >= now then
+          drop(table.remove(others, i))
+        end
+      end
+      for _, tier in ipairs(tiers) do
+        push_tier(arguments, tier.period)
+      end
+      write(arguments)
+      call('PEXPIRE', log, ttl)
+    end
+    count_tiers()
+    admitted, newest = has_room(), nil
+  end
+end
+
+-- A repeated call is admitted, and not charged again.
+local id, at, repeated, name = tonumber(ARGV[4]), now, false, nil
+if mode == NAMED then
+  name = 'r' .. ARGV[4]
+  local score = card > 0 and call('ZSCORE', log, name)
+  repeated = score and score / -1024 + longest > now
+  at = repeated and score / -1024 or now
+  id = 4 + 4 * ((id % NAMES + at % NAMES) % NAMES)
+elseif mode == REPEATED then
+  local _, entry = entries_of(id, cost)
+  repeated = card > 0 and call('ZSCORE', log, entry)
+  at = repeated and repeated + 0 or now
+end
+admitted = admitted or repeated
+
+-- full: microseconds until an entry can be added, if the log has as many as it may.
+local own, full = not repeated and (admitted or mode == COUNT_REJECTED) and cost or 0, nil
+local entries, is_joined, joined, its_id, units
+local lowest = now
+for _, since in pairs(cut) do
+  lowest = math.min(lowest, since)
+end
+if own > 0 then
+  entries, units = entries_of(id, own), own
+  local size = card - #header / 2
+  if size >= CROWDED then
+    size = call('ZCOUNT', log, lowest + 1, '+inf')
+  end
+  if size >= CROWDED and mode ~= NAMED then
+    -- It joins the newest entry, if both are in one part of the shortest period.
+    is_joined = true
+    local last, part = call('ZRANGE', log, -1, -1, 'WITHSCORES'), math.max(math.floor(shortest / PARTS), 1)
+    its_id, units = tonumber(string.sub(last[1], 1, -9)), units_of(last[1]) + own
+    if its_id >= NOBODY and units <= MOST_UNITS and last[2] - now <= 0
+      and math.floor(last[2] / part) == math.floor(now / part) then
+      joined = last[1]
+    else
+      its_id, units = NOBODY + id % 1999999000, own
+    end
+    entries = entries_of(its_id, units)
+  end
+  if not joined and size + #entries > MOST_ENTRIES then
+    local first = call('ZRANGEBYSCORE', log, lowest + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    full, own, admitted = math.max(first + longest - now, 1), 0, false
+  end
+end
+
+-- The units that a peek would take.
+local virtual = op == PEEK and own or 0
+if op ~= PEEK and own > 0 then
+  local function is_taken()
+    for _, it in ipairs(card > 0 and entries or {}) do
+      if call('ZSCORE', log, it) then
+        return true
+      end
+    end
+  end
+  -- The entries of another call are at most 44.
+  while is_taken() do
+    if is_joined then
+      its_id = NOBODY + (its_id + 176) % 1999999000
+    else
+      id = id + 176
+    end
+    entries = entries_of(is_joined and its_id or id, units)
+  end
+  local arguments = {}
+  push(arguments, now, entries)
+  if not birth then
+    birth = now
+    arguments[#arguments + 1] = -birth
+    arguments[#arguments + 1] = 'g'
+  end
+  if name then
+    push(arguments, -1024 * now, { name })
+  end
+  for period, since in pairs(cut) do
+    if now > since then
+      count[period] = count[period] + own
+      push_tier(arguments, period)
+    end
+  end
+  if card > 0 then
+    local until_then = card > AT_ONCE
+      and call('ZRANGEBYSCORE', log, 0, lowest, 'WITHSCORES', 'LIMIT', AT_ONCE - 1, 1)[2]
+    call('ZREMRANGEBYSCORE', log, 0, until_then or lowest)
+    if name then
+      call('ZREMRANGEBYSCORE', log, -1024 * lowest, '(' .. HEADER)
+    end
+    if joined then
+      call('ZREM', log, joined)
+    end
+  end
+  write(arguments)
+  call('PEXPIRE', log, ttl)
+elseif op ~= PEEK and (is_new or has_moved) and card > 0 then
+  -- A new tier counts from its first call on, even if that is refused.
+  local arguments = {}
+  for _, tier in ipairs(tiers) do
+    push_tier(arguments, tier.period)
+  end
+  write(arguments)
+  if is_new then
+    call('PEXPIRE', log, ttl)
+  end
+end
+
+-- Returns the microseconds until the tier has room for so many units.
+local function until_free(tier, units)
+  local excess = count[tier.period] + virtual + units - tier.threshold
+  if excess <= 0 or units > tier.threshold then
+    return 0
+  end
+  local function see(it, seen)
+    excess = excess - it
+    return excess <= 0 or seen >= LOOKED_AT
+  end
+  local seen, last = read(cut[tier.period] + 1, virtual > 0 and now or '+inf', 2, see)
+  local stamp
+  if virtual > 0 and excess > 0 and seen < LOOKED_AT then
+    -- The call's own units leave next, and those of the future after them.
+    excess = excess - virtual
+    stamp = excess <= 0 and now
+    if excess > 0 then
+      last = select(2, read(now + 1, '+inf', 2, see))
+    end
+  end
+  stamp = stamp or last and call('ZSCORE', log, last) or now
+  return math.max(stamp + tier.length - now, 1)
+end
+
+local tier, remaining, wait
+for i = 1, deciding do
+  local it = tiers[i]
+  local left = math.max(it.threshold - count[it.period] - virtual, 0)
+  if not admitted or not tier or left <= remaining then
+    local leaves
+    if not admitted then
+      leaves = until_free(it, cost)
+    elseif oldest[i] == nil or count[it.period] + virtual > it.threshold then
+      leaves = until_free(it, left + 1)
+    elseif oldest[i] then
+      leaves = (own > 0 and math.min(oldest[i], now) or oldest[i]) + it.length - now
+    else
+      leaves = own > 0 and it.length or 0
+    end
+    if not tier or admitted and left < remaining or leaves > wait then
+      tier, remaining, wait = i, left, leaves
+    end
+  end
+end
+if full then
+  remaining, wait = 0, math.max(full, wait)
+end
+
+local more = admitted and 0 or wait
+if not admitted and cost > remaining + 1 and not full then
+  more = 0
+  for i = 1, deciding do
+    more = math.max(more, until_free(tiers[i], remaining + 1))
+  end
+end
+
+local reset = longest
+if own == 0 then
+  newest = newest or card > 0 and call('ZRANGE', log, -1, -1, 'WITHSCORES')[2] or 0
+  reset = math.max(newest + longest - now, 0)
+end
+
+return { admitted and 1 or 0, tier - 1, remaining, wait, reset, more, at, birth or 0, is_joined and -id or id }

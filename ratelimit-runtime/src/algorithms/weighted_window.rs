@@ -1,0 +1,201 @@
+//! The weighted log in plain Rust: the same rule as `weighted_window.lua`.
+
+mod entries;
+#[cfg(test)]
+mod tests;
+
+use self::entries::{CallEntries, NamedCharge};
+use super::{packed::Generation, summary::Summary};
+use crate::{
+    policy::Tier,
+    request::{Charged, Mark, Op, Outcome, Request, Settle},
+    time::{Micros, Timestamp},
+};
+
+/// One entry for each call, with its units.
+///
+/// Invariant: no entry is missing that one of the policies counts which decided within its longest
+/// period.
+#[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+pub(crate) struct WeightedLog(Option<Box<CallEntries>>);
+
+/// The log during a decision, with the call's own units as if they were recorded.
+struct Forecast<'a> {
+    entries: Option<&'a CallEntries>,
+    now: Timestamp,
+    /// The units that the call records.
+    own: u32,
+    /// The earlier charge under the same request id.
+    charged: Option<&'a NamedCharge>,
+    admitted: bool,
+    /// The time until an entry can be added; 0 unless the log has as many as it may.
+    full: Micros,
+}
+
+impl WeightedLog {
+    /// Decides a call.
+    pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let Request { policy, op, cost, .. } = request;
+        let forecast = self.forecast(now, request);
+        let (tiers, longest) = (policy.tiers(), policy.longest_period());
+        let mut summary = Summary::new(forecast.admitted);
+        let reset = match forecast.own {
+            0 => forecast.newest().map_or(Micros::ZERO, |newest| newest + longest - now),
+            _ => longest,
+        };
+        for (index, tier) in (0..).zip(tiers) {
+            let left = forecast.left(*tier);
+            let wanted = if forecast.admitted { left.saturating_add(1) } else { cost };
+            summary.add_tier(index, reset, left, forecast.wait(*tier, wanted));
+        }
+        let until =
+            |units| tiers.iter().map(|tier| forecast.wait(*tier, units)).max().unwrap_or_default();
+        let mut mark = Mark { at: now, charged: Charged::Nothing };
+        if let (Some(entries), Some(charge)) = (forecast.entries, forecast.charged) {
+            mark = Mark { at: charge.stamp, charged: entries.charged(charge.entry, false) };
+        }
+        let mut outcome = summary.outcome(mark, cost, until);
+        if forecast.full > Micros::ZERO {
+            let (remaining, wait) = (0, forecast.full.max(outcome.wait));
+            outcome = Outcome { remaining, wait, more: wait, ..outcome };
+        }
+        let own = forecast.own;
+        if op == Op::Take {
+            let charged = self.record(now, own, request);
+            if outcome.admitted && own > 0 {
+                outcome.mark.charged = charged;
+            }
+        }
+        outcome.lasts = outcome.lasts.max(self.lasts(now));
+        outcome
+    }
+
+    /// Returns the bytes by which the heap grows at most if the call is decided now.
+    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
+        let Request { op, id, .. } = request;
+        if op == Op::Peek {
+            return 0;
+        }
+        let Some(entries) = &self.0 else { return CallEntries::first_bytes(request) };
+        let kept = entries.growth_of_kept(request);
+        if kept == 0 && id.is_none() && entries.has_spare() {
+            return 0;
+        }
+        let adds = self.forecast(now, request).own > 0;
+        kept + if adds { entries.growth(now, request) } else { 0 }
+    }
+
+    /// Returns the memory on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |entries| entries.heap_bytes())
+    }
+
+    /// Changes the units of a call, at most once. Returns the time for which the state counts then.
+    ///
+    /// Units that are given back were never taken. Units beyond those that were taken count from now
+    /// on, also if the log that took the others has expired since.
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
+        let Settle { from, to, mark, id, .. } = settle;
+        let (Some(entries), Charged::Entry(entry)) = (&mut self.0, mark.charged) else {
+            return Micros::ZERO;
+        };
+        if !entries.is_of(entry) {
+            if to > from && settle.ends() <= now {
+                entries.add_nameless(now, to - from);
+            }
+            return self.lasts(now);
+        }
+        let at = entries.position(mark.at, entry);
+        if to < from {
+            let Some(at) = at.filter(|at| entries.units(*at) == from) else { return Micros::ZERO };
+            entries.lower(at, to);
+            if to == 0 {
+                entries.forget(id, mark.at);
+            }
+        } else if to > from {
+            let is_young = mark.at + entries.longest_kept() > now;
+            // A young one that is gone was settled before.
+            if at.is_none() && is_young && !entry.is_joined() {
+                return Micros::ZERO;
+            }
+            entries.raise(now, at, entry, to - from);
+        }
+        self.lasts(now)
+    }
+
+    fn forecast(&self, now: Timestamp, request: Request<'_>) -> Forecast<'_> {
+        let Request { policy, cost, id, .. } = request;
+        let entries = self.0.as_deref();
+        let charged = id.and_then(|id| {
+            let charge = entries?.named(id)?;
+            (charge.stamp + policy.longest_period() > now).then_some(charge)
+        });
+        let (own, full, admitted) = (0, Micros::ZERO, true);
+        let mut forecast = Forecast { entries, now, own, charged, admitted, full };
+        if charged.is_some() || cost == 0 {
+            return forecast;
+        }
+        let has_room =
+            |tier: &Tier| cost <= tier.threshold() && forecast.wait(*tier, cost) == Micros::ZERO;
+        forecast.admitted = policy.tiers().iter().all(has_room);
+        if forecast.admitted || policy.counts_rejected() {
+            let full = entries.and_then(|entries| entries.full_until(now, request));
+            match full {
+                Some(until) => {
+                    forecast.full = (until - now).max(Micros::new(1));
+                    forecast.admitted = false;
+                }
+                None => forecast.own = cost,
+            }
+        }
+        forecast
+    }
+
+    /// Records a decided call, and its units if it has any. Returns their mark.
+    fn record(&mut self, now: Timestamp, own: u32, request: Request<'_>) -> Charged {
+        if own == 0 && self.0.is_none() {
+            return Charged::Nothing;
+        }
+        let entries = self.0.get_or_insert_with(|| Box::new(CallEntries::new(Generation::next())));
+        entries.keep_for(now, request);
+        if own == 0 {
+            return Charged::Nothing;
+        }
+        entries.add(now, own, request)
+    }
+
+    /// Returns the time until all entries have left, as far as a policy counts them.
+    fn lasts(&self, now: Timestamp) -> Micros {
+        let Some(entries) = &self.0 else { return Micros::ZERO };
+        let newest = entries.newest().map(|newest| newest.min(now));
+        newest.map_or(Micros::ZERO, |newest| newest + entries.longest_kept() - now)
+    }
+}
+
+impl Forecast<'_> {
+    fn newest(&self) -> Option<Timestamp> {
+        Some(self.entries?.newest()?.min(self.now))
+    }
+
+    /// Returns the units that the tier has left.
+    fn left(&self, tier: Tier) -> u32 {
+        let live = self.entries.map_or(0, |entries| entries.live(tier.micros(), self.now));
+        let left = u64::from(tier.threshold()).saturating_sub(live + u64::from(self.own));
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the time until the tier has room for this many units, 0 for more than its threshold.
+    fn wait(&self, tier: Tier, units: u32) -> Micros {
+        let Some(most) = tier.threshold().checked_sub(units) else { return Micros::ZERO };
+        let (period, most) = (tier.micros(), u64::from(most));
+        let live = self.entries.map_or(0, |entries| entries.live(period, self.now));
+        let Some(excess) = (live + u64::from(self.own)).checked_sub(most).filter(|it| *it > 0)
+        else {
+            return Micros::ZERO;
+        };
+        // Once the entries do not suffice, the call's own leave last.
+        let stamp = self.entries.and_then(|entries| entries.leaving(period, self.now, excess));
+        stamp.map_or(self.now, |stamp| stamp.min(self.now)) + period - self.now
+    }
+}

@@ -1,0 +1,339 @@
+//! The entries of a weighted log, with running sums: a decision reads a few of them.
+
+use std::collections::VecDeque;
+
+use ratelimit_core::rules::MAX_ENTRIES;
+use smallvec::SmallVec;
+
+use super::super::packed::Generation;
+use crate::{
+    policy::Policy,
+    request::{Charged, EntryMark, Request},
+    time::{Micros, Timestamp},
+};
+
+/// The number of entries from which on a call joins the newest one if both lie in one part of the
+/// shortest period. What has joined can be raised, but no longer be lowered.
+const CROWDED: usize = 90_000;
+
+/// The parts of the shortest period. Each has at most one entry more than [`CROWDED`].
+const PARTS: u64 = 4_096;
+
+/// The id of an entry that no call settles any more.
+const NOBODY: u32 = 0;
+
+/// The entries and the request ids for which the first of them allocates.
+const FIRST_ENTRIES: usize = 2;
+const FIRST_NAMES: usize = 4;
+
+/// The maximum number of kept periods of other policies. Those that decided longest ago are dropped
+/// first.
+const MAX_OTHERS: usize = 8;
+
+/// The entries in ascending order of their stamps, oldest first.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+pub(super) struct CallEntries {
+    generation: Generation,
+    /// The id of the last charge.
+    last: u32,
+    entries: VecDeque<WeightedEntry>,
+    /// The charges with a request id.
+    named: Vec<NamedCharge>,
+    /// The longest period of each policy that decides.
+    kept: SmallVec<[KeptPeriod; 1]>,
+}
+
+/// The units of one call, or of several that have joined.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+struct WeightedEntry {
+    stamp: Timestamp,
+    /// The sum of the units up to this one, counted from any start.
+    sum: u64,
+    units: u32,
+    /// An even number for a charge, the next one for its excess.
+    id: u32,
+}
+
+/// A charge with a request id.
+#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+pub(super) struct NamedCharge {
+    id: u64,
+    pub(super) stamp: Timestamp,
+    pub(super) entry: u32,
+}
+
+/// A period of a policy, and the time of its last take.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+struct KeptPeriod {
+    period: Micros,
+    used: Timestamp,
+}
+
+impl KeptPeriod {
+    /// Returns `true` if the policy counts none of the entries at `now` that it would not find later.
+    fn is_unused(self, now: Timestamp) -> bool {
+        self.used + self.period < now
+    }
+}
+
+fn periods(request: Request<'_>) -> [Micros; 2] {
+    [request.policy, request.written].map(Policy::longest_period)
+}
+
+impl CallEntries {
+    pub(super) fn new(generation: Generation) -> Self {
+        let entries = VecDeque::with_capacity(FIRST_ENTRIES);
+        Self { generation, last: 0, entries, named: Vec::new(), kept: SmallVec::new() }
+    }
+
+    pub(super) fn newest(&self) -> Option<Timestamp> {
+        self.entries.back().map(|entry| entry.stamp)
+    }
+
+    /// Returns the units that are younger than the period.
+    pub(super) fn live(&self, period: Micros, now: Timestamp) -> u64 {
+        let newest = self.entries.back().map_or(0, |entry| entry.sum);
+        newest - self.sum_before(self.expired(period, now))
+    }
+
+    /// Returns the stamp of the entry with which so many of the live units have left, or `None` if
+    /// there are fewer.
+    pub(super) fn leaving(&self, period: Micros, now: Timestamp, units: u64) -> Option<Timestamp> {
+        let sum = self.sum_before(self.expired(period, now)) + units;
+        let at = self.entries.partition_point(|entry| entry.sum < sum);
+        self.entries.get(at).map(|entry| entry.stamp)
+    }
+
+    /// Returns the number of entries that have left a window of this length.
+    fn expired(&self, period: Micros, now: Timestamp) -> usize {
+        match self.entries.front() {
+            Some(oldest) if oldest.stamp + period > now => 0,
+            _ => self.entries.partition_point(|entry| entry.stamp + period <= now),
+        }
+    }
+
+    fn sum_before(&self, at: usize) -> u64 {
+        let before = at.checked_sub(1).and_then(|before| self.entries.get(before));
+        let first = || self.entries.front().map_or(0, |entry| entry.sum - u64::from(entry.units));
+        before.map_or_else(first, |entry| entry.sum)
+    }
+
+    /// Returns the number of entries that no policy counts any more once this one has decided.
+    fn surplus(&self, now: Timestamp, request: Request<'_>) -> usize {
+        let own = periods(request);
+        let of_others = self.kept.iter().filter(|it| !own.contains(&it.period));
+        let others = of_others.filter(|it| !it.is_unused(now)).map(|it| (it.period, it.used));
+        let all = own.map(|period| (period, now)).into_iter().chain(others);
+        all.map(|(period, used)| self.expired(period, used)).min().unwrap_or_default()
+    }
+
+    /// Returns the time until an entry can be added, if the log has as many as it may and the call
+    /// joins none of them.
+    pub(super) fn full_until(&self, now: Timestamp, request: Request<'_>) -> Option<Timestamp> {
+        if self.entries.len() < MAX_ENTRIES {
+            return None;
+        }
+        let surplus = self.surplus(now, request);
+        let is_full = self.entries.len() - surplus >= MAX_ENTRIES;
+        let joins = request.id.is_none() && self.joined(now, request).is_some();
+        let oldest = self.entries.get(surplus).filter(|_| is_full && !joins)?;
+        Some(oldest.stamp + request.policy.longest_period())
+    }
+
+    /// Returns the newest entry with the units of a call that joins it.
+    fn joined(&self, now: Timestamp, request: Request<'_>) -> Option<u32> {
+        let newest = self.entries.back().filter(|newest| newest.id == NOBODY)?;
+        let part = (request.policy.shortest_period().get() / PARTS).max(1);
+        let is_near = newest.stamp.get() / part == now.get() / part;
+        newest.units.checked_add(request.cost).filter(|_| is_near)
+    }
+
+    /// Keeps what the policies of this call count, and drops what no policy counts any more.
+    pub(super) fn keep_for(&mut self, now: Timestamp, request: Request<'_>) {
+        // A clock that stepped back leaves entries in the future. They count from now on instead.
+        for entry in self.entries.iter_mut().rev().take_while(|entry| entry.stamp > now) {
+            entry.stamp = now;
+        }
+        let own = periods(request);
+        self.kept.retain(|it| !it.is_unused(now) || own.contains(&it.period));
+        for period in own {
+            if let Some(kept) = self.kept.iter_mut().find(|it| it.period == period) {
+                kept.used = now;
+            } else {
+                self.kept.reserve_exact(1);
+                self.kept.push(KeptPeriod { period, used: now });
+            }
+        }
+        let is_other = |it: &KeptPeriod| !own.contains(&it.period);
+        while self.kept.iter().filter(|it| is_other(it)).count() > MAX_OTHERS {
+            let others = self.kept.iter().filter(|it| is_other(it));
+            let dropped = others.min_by_key(|it| (it.used, it.period)).map(|it| it.period);
+            self.kept.retain(|it| Some(it.period) != dropped);
+        }
+        let surplus = self.surplus(now, request);
+        self.entries.drain(..surplus);
+    }
+
+    /// Adds the units of a call, and returns their mark.
+    pub(super) fn add(&mut self, now: Timestamp, units: u32, request: Request<'_>) -> Charged {
+        self.last = self.last.wrapping_add(2).max(2);
+        let id = self.last;
+        let is_crowded = self.entries.len() >= CROWDED && request.id.is_none();
+        match self.joined(now, request).filter(|_| is_crowded) {
+            Some(joined) => {
+                if let Some(newest) = self.entries.back_mut() {
+                    newest.sum += u64::from(units);
+                    (newest.units, newest.stamp) = (joined, now);
+                }
+            }
+            None => self.push(now, units, if is_crowded { NOBODY } else { id }),
+        }
+        if let Some(name) = request.id {
+            self.remember(NamedCharge { id: name, stamp: now, entry: id });
+        }
+        self.charged(id, is_crowded)
+    }
+
+    fn push(&mut self, stamp: Timestamp, units: u32, id: u32) {
+        let sum = self.entries.back().map_or(0, |entry| entry.sum) + u64::from(units);
+        if !self.has_spare() {
+            self.entries.reserve_exact(self.entries.len().max(FIRST_ENTRIES));
+        }
+        self.entries.push_back(WeightedEntry { stamp, sum, units, id });
+    }
+
+    /// Remembers the request id of a charge. The room doubles as needed.
+    fn remember(&mut self, charge: NamedCharge) {
+        let oldest = self.entries.front().map(|entry| entry.stamp);
+        self.named.retain(|it| Some(it.stamp) >= oldest && it.id != charge.id);
+        if self.named.len() == self.named.capacity() {
+            self.named.reserve_exact(self.named.len().max(FIRST_NAMES));
+        }
+        self.named.push(charge);
+    }
+
+    /// Returns the charge with this request id.
+    pub(super) fn named(&self, id: u64) -> Option<&NamedCharge> {
+        self.named.iter().find(|charge| charge.id == id)
+    }
+
+    /// Forgets a request id, if it is the one of this charge.
+    pub(super) fn forget(&mut self, id: Option<u64>, stamp: Timestamp) {
+        self.named.retain(|charge| Some(charge.id) != id || charge.stamp != stamp);
+    }
+
+    /// Returns the mark of a charge. If it has joined an entry, it has none of its own.
+    pub(super) fn charged(&self, id: u32, is_joined: bool) -> Charged {
+        Charged::Entry(EntryMark::new(id.into(), self.generation.number(), is_joined))
+    }
+
+    /// Returns `true` if this is the state in which the charge was made.
+    pub(super) fn is_of(&self, entry: EntryMark) -> bool {
+        self.generation.number() == entry.birth()
+    }
+
+    /// Returns the position of a charge that is not settled yet.
+    pub(super) fn position(&self, at: Timestamp, entry: EntryMark) -> Option<usize> {
+        let first = self.entries.partition_point(|it| it.stamp < at);
+        let mut charged = self.entries.range(first..).take_while(|it| it.stamp == at);
+        let found = charged.position(|it| u64::from(it.id) == entry.id());
+        found.filter(|_| !entry.is_joined()).map(|index| first + index)
+    }
+
+    pub(super) fn units(&self, at: usize) -> u32 {
+        self.entries[at].units
+    }
+
+    /// Lowers a charge, once.
+    pub(super) fn lower(&mut self, at: usize, to: u32) {
+        let less = u64::from(self.entries[at].units - to);
+        (self.entries[at].units, self.entries[at].id) = (to, NOBODY);
+        for entry in self.entries.range_mut(at..) {
+            entry.sum -= less;
+        }
+        if to == 0 {
+            self.entries.remove(at);
+        }
+    }
+
+    /// Adds what a charge takes beyond its units, which are settled now; nothing the second time.
+    pub(super) fn raise(
+        &mut self,
+        now: Timestamp,
+        charge: Option<usize>,
+        entry: EntryMark,
+        units: u32,
+    ) {
+        let excess = entry.id() + 1;
+        match charge {
+            Some(at) => self.entries[at].id = NOBODY,
+            None if self.entries.iter().any(|it| u64::from(it.id) == excess) => return,
+            None => {}
+        }
+        let stamp = self.newest().map_or(now, |newest| newest.max(now));
+        self.push(stamp, units, u32::try_from(excess).unwrap_or(NOBODY));
+    }
+
+    /// Adds units that no call settles any more.
+    pub(super) fn add_nameless(&mut self, now: Timestamp, units: u32) {
+        let stamp = self.newest().map_or(now, |newest| newest.max(now));
+        self.push(stamp, units, NOBODY);
+    }
+
+    pub(super) fn longest_kept(&self) -> Micros {
+        self.kept.iter().map(|it| it.period).max().unwrap_or_default()
+    }
+
+    pub(super) fn has_spare(&self) -> bool {
+        self.entries.len() < self.entries.capacity()
+    }
+
+    /// Returns the bytes that the first call of a log takes.
+    pub(super) fn first_bytes(request: Request<'_>) -> usize {
+        let names = if request.id.is_some() { FIRST_NAMES } else { 0 };
+        let [period, written] = periods(request);
+        let kept = if period == written { 0 } else { 2 };
+        Self::bytes(FIRST_ENTRIES, names, kept)
+    }
+
+    /// Returns the memory of entries with room for this much.
+    fn bytes(entries: usize, names: usize, kept: usize) -> usize {
+        size_of::<Self>()
+            + entries * size_of::<WeightedEntry>()
+            + names * size_of::<NamedCharge>()
+            + kept * size_of::<KeptPeriod>()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let kept = if self.kept.spilled() { self.kept.capacity() } else { 0 };
+        Self::bytes(self.entries.capacity(), self.named.capacity(), kept)
+    }
+
+    /// Returns the bytes by which the heap grows if one more entry and request id are added.
+    pub(super) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
+        let is_dropped = || self.surplus(now, request) > 0;
+        let entries = if self.has_spare() || is_dropped() { 0 } else { self.growth_of_one() };
+        let is_full = request.id.is_some() && self.named.len() == self.named.capacity();
+        let names = if is_full { self.named.len().max(FIRST_NAMES) } else { 0 };
+        entries + names * size_of::<NamedCharge>()
+    }
+
+    /// Returns the bytes by which the heap grows if one more entry is added.
+    pub(super) fn growth_of_one(&self) -> usize {
+        let more = if self.has_spare() { 0 } else { self.entries.len().max(FIRST_ENTRIES) };
+        more * size_of::<WeightedEntry>()
+    }
+
+    /// Returns the bytes by which the heap grows at most if the policies of a call are kept.
+    #[inline]
+    pub(super) fn growth_of_kept(&self, request: Request<'_>) -> usize {
+        let [period, written] = periods(request);
+        let is_new = |period| !self.kept.iter().any(|it| it.period == period);
+        let new = usize::from(is_new(period)) + usize::from(written != period && is_new(written));
+        let (needed, room) = (self.kept.len() + new, self.kept.capacity());
+        let held = if self.kept.spilled() { room } else { 0 };
+        if needed > room { (needed - held) * size_of::<KeptPeriod>() } else { 0 }
+    }
+}

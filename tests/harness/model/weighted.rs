@@ -1,0 +1,208 @@
+//! The weighted log of a sliding window.
+
+use super::{By, Charge, Rules, log::AT_ONCE};
+
+/// The most units of one entry on Redis.
+const ENTRY: u64 = 99_999_999;
+
+/// A refusal on Redis that has read more entries than this keeps the result.
+const KEPT: u64 = 64;
+
+/// The most periods of other policies that a log keeps.
+const OTHERS: usize = 8;
+
+/// The recorded calls, oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct Weighted {
+    generation: u64,
+    by: By,
+    charges: Vec<Recorded>,
+    /// The request ids, with their charges.
+    names: Vec<Charge>,
+    /// Periods, each with the time from which on its policy counts. A charge is dropped once it is older
+    /// than all of these.
+    cuts: Vec<(u64, u64)>,
+    /// The periods of the policies that decide at present.
+    own: Vec<u64>,
+}
+
+/// The units of one charge, or what one takes beyond it.
+#[derive(Clone, Copy, Debug)]
+struct Recorded {
+    /// The charge that took them; none of a log before this one.
+    charge: Option<Charge>,
+    at: u64,
+    units: u64,
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Charge,
+    Settled,
+    Excess,
+}
+
+impl Recorded {
+    fn entries(&self) -> u64 {
+        self.units.div_ceil(ENTRY)
+    }
+}
+
+impl Weighted {
+    pub(super) fn new(generation: u64, by: By) -> Self {
+        let (charges, names) = (Vec::new(), Vec::new());
+        Self { generation, by, charges, names, cuts: Vec::new(), own: Vec::new() }
+    }
+
+    /// Brings the log to `now`. Returns `true` if that is kept although the call is refused.
+    pub(super) fn see(&mut self, rules: &Rules, now: u64) -> bool {
+        let periods: Vec<_> = rules.tiers.iter().map(|tier| tier.period).collect();
+        let written: Vec<_> = rules.written.iter().map(|tier| tier.period).collect();
+        self.own = match self.by {
+            // The embedded store keeps the longest period of a policy.
+            By::Number => {
+                let longest = |all: &[u64]| all.iter().max().copied();
+                longest(&periods).into_iter().chain(longest(&written)).collect()
+            }
+            By::Instant => periods.into_iter().chain(written).collect(),
+        };
+        // Nothing is written for a caller without a state.
+        let is_written = !self.cuts.is_empty();
+        let own = &self.own;
+        let is_other = |period: &u64| !own.contains(period);
+        self.cuts.retain(|(period, cut)| !is_other(period) || cut + 2 * period >= now);
+        while self.cuts.iter().filter(|(period, _)| is_other(period)).count() > OTHERS {
+            let others = self.cuts.iter().filter(|(period, _)| is_other(period));
+            let oldest = *others.min_by_key(|(period, cut)| (cut + period, *period)).expect("some");
+            self.cuts.retain(|it| *it != oldest);
+        }
+        let mut is_changed = self.by == By::Number;
+        for period in self.own.clone() {
+            let to = now.saturating_sub(period);
+            if let Some((_, cut)) = self.cuts.iter_mut().find(|it| it.0 == period) {
+                let left = self.charges.iter().filter(|it| *cut < it.at && it.at <= to);
+                is_changed |= left.map(Recorded::entries).sum::<u64>() > KEPT;
+                *cut = to;
+            } else {
+                is_changed |= is_written;
+                self.cuts.push((period, to));
+            }
+        }
+        if self.by == By::Number {
+            self.drop_old();
+        }
+        is_changed
+    }
+
+    fn drop_old(&mut self) {
+        let mut oldest = self.cuts.iter().map(|(_, cut)| *cut).min().unwrap_or(0);
+        if self.by == By::Instant {
+            // Many are dropped by and by.
+            let mut entries = 0;
+            for it in self.charges.iter().filter(|it| it.at <= oldest) {
+                entries += it.entries();
+                if entries >= AT_ONCE {
+                    oldest = it.at;
+                    break;
+                }
+            }
+        }
+        self.charges.retain(|it| it.at > oldest);
+    }
+
+    pub(super) fn live(&self, period: u64, now: u64) -> u128 {
+        let in_window = self.charges.iter().filter(|it| it.at + period > now);
+        in_window.map(|it| u128::from(it.units)).sum()
+    }
+
+    pub(super) fn charged(&self, id: u64, now: u64, longest: u64) -> Option<Charge> {
+        let is_it = |it: &&Charge| it.id == Some(id) && it.at + longest > now;
+        self.names.iter().find(is_it).copied()
+    }
+
+    pub(super) fn record(&mut self, charge: Charge) -> u64 {
+        if self.by == By::Instant {
+            self.drop_old();
+        }
+        let charge = Charge { life: self.generation, ..charge };
+        self.push(Some(charge), charge.at, charge.cost.into(), Role::Charge);
+        if charge.id.is_some() {
+            self.names.retain(|it| it.id != charge.id);
+            self.names.push(charge);
+        }
+        self.generation
+    }
+
+    /// Records the first units, which exceed a charge of a log that has expired.
+    pub(super) fn start_with(&mut self, period: u64, now: u64, units: u64) {
+        self.cuts.push((period, now.saturating_sub(period)));
+        self.push(None, now, units, Role::Excess);
+    }
+
+    fn push(&mut self, charge: Option<Charge>, at: u64, units: u64, role: Role) {
+        self.charges.push(Recorded { charge, at, units, role });
+        self.charges.sort_by_key(|it| it.at);
+    }
+
+    /// Moves charges of the future to now, or, if they are many, clears the log.
+    pub(super) fn mend(&mut self, rules: &Rules, now: u64) -> bool {
+        let shortest = rules.tiers.iter().map(|tier| tier.period).min().expect("a tier");
+        if self.charges.iter().all(|it| it.at <= now + shortest) {
+            return false;
+        }
+        let ahead = self.charges.iter().filter(|it| it.at > now).map(Recorded::entries);
+        if ahead.sum::<u64>() > AT_ONCE {
+            let own = self.own.iter().map(|period| (*period, now.saturating_sub(*period)));
+            let cuts = own.collect();
+            *self = Self { cuts, own: self.own.clone(), ..Self::new(now, self.by) };
+        }
+        for it in &mut self.charges {
+            it.at = it.at.min(now);
+        }
+        for it in &mut self.names {
+            it.at = it.at.min(now);
+        }
+        self.cuts.retain(|(period, cut)| self.own.contains(period) || *cut < now);
+        true
+    }
+
+    pub(super) fn settle(&mut self, charge: Charge, to: u32, now: u64) {
+        let (from, to) = (u64::from(charge.cost), u64::from(to));
+        let is_own = charge.life == self.generation;
+        if !is_own && (to <= from || now < charge.ends) {
+            return;
+        }
+        let is_it = |it: &Charge| match charge.id {
+            Some(_) => it.id == charge.id && it.at == charge.at,
+            None => it.number == charge.number,
+        };
+        let is_open =
+            |it: &Recorded| it.role == Role::Charge && it.charge.as_ref().is_some_and(is_it);
+        let open = self.charges.iter().position(is_open).filter(|_| is_own);
+        let longest = self.cuts.iter().map(|(period, _)| *period).max().unwrap_or(0);
+        if to > from {
+            // Redis recognizes the same number again, and the embedded store any in its own log.
+            let is_excess = |it: &Recorded| {
+                let is_same = it.role == Role::Excess && it.charge.as_ref().is_some_and(is_it);
+                is_same && if self.by == By::Number { is_own } else { it.units == to - from }
+            };
+            let was_settled =
+                is_own && charge.at + longest > now || self.charges.iter().any(is_excess);
+            if open.is_some() || !was_settled {
+                let newest = self.charges.last().map_or(now, |it| it.at);
+                let at = if self.by == By::Number { now.max(newest) } else { now };
+                if let Some(open) = open {
+                    self.charges[open].role = Role::Settled;
+                }
+                self.push(Some(charge), at, to - from, Role::Excess);
+            }
+        } else if let Some(open) = open.filter(|_| to < from) {
+            (self.charges[open].units, self.charges[open].role) = (to, Role::Settled);
+            self.charges.retain(|it| it.units > 0);
+            if to == 0 {
+                self.names.retain(|it| !is_it(it));
+            }
+        }
+    }
+}
