@@ -35,6 +35,8 @@ pub(crate) struct Args {
     pub(crate) otherwise: Option<Arg<Expr>>,
     pub(crate) policy: Option<Arg<Expr>>,
     pub(crate) request_id: Option<Arg<Expr>>,
+    pub(crate) concurrency: Option<Arg<Expr>>,
+    pub(crate) concurrency_timeout: Option<Arg<Expr>>,
     pub(crate) krate: Option<Arg<Path>>,
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct TierArgs {
 }
 
 /// The names of all arguments.
-const NAMES: [&str; 21] = [
+const NAMES: [&str; 23] = [
     "period",
     "threshold",
     "tier",
@@ -73,6 +75,8 @@ const NAMES: [&str; 21] = [
     "otherwise",
     "policy",
     "request_id",
+    "concurrency",
+    "concurrency_timeout",
     "crate",
 ];
 
@@ -80,7 +84,7 @@ const NAMES: [&str; 21] = [
 const TIER_NAMES: [&str; 2] = ["period", "threshold"];
 
 /// The names that other rate limiters use for these arguments.
-const SYNONYMS: [(&str, &[&str]); 12] = [
+const SYNONYMS: [(&str, &[&str]); 13] = [
     (
         "threshold",
         &[
@@ -104,6 +108,7 @@ const SYNONYMS: [(&str, &[&str]); 12] = [
     ("skip", &["unless", "exempt", "exempt_when", "skip_if"]),
     ("limiter", &["store", "backend"]),
     ("max_wait", &["timeout", "max_wait_ms", "wait"]),
+    ("concurrency", &["max_concurrent", "max_concurrency", "in_flight", "semaphore"]),
     ("request_id", &["id", "idempotency_key", "dedup", "dedup_key"]),
     ("decision", &["bind", "quota_name", "outcome"]),
     ("otherwise", &["or_else", "fallback", "on_rejected", "on_limit", "or_return"]),
@@ -154,6 +159,8 @@ impl Args {
             "otherwise" => assign(&mut self.otherwise, name, input, errors),
             "policy" => assign(&mut self.policy, name, input, errors),
             "request_id" => assign(&mut self.request_id, name, input, errors),
+            "concurrency" => assign(&mut self.concurrency, name, input, errors),
+            "concurrency_timeout" => assign(&mut self.concurrency_timeout, name, input, errors),
             "crate" => assign(&mut self.krate, name, input, errors),
             unknown => Err(unknown_name(unknown, name.span(), &NAMES)),
         }

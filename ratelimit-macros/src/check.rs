@@ -20,6 +20,13 @@ pub(crate) struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// Returns the variable that is kept until the end of the body: the decision that the body sees, or
+    /// one that it does not see and that holds the permit.
+    pub(crate) fn kept(self) -> Option<Ident> {
+        let held = || Ident::new(&format!("{}held", self.it), Span::mixed_site());
+        self.spec.answer.decision.clone().or_else(|| self.spec.holds_permit().then(held))
+    }
+
     /// Returns the path of the items that only generated code names.
     pub(crate) fn private(self) -> TokenStream {
         let krate = &self.spec.krate;
@@ -150,7 +157,9 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     let LimitSpec { tiers, burst, cost, key, dry_run, at, .. } = spec;
     let here = spanned(private, *at);
     let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
+    let LimitSpec { concurrency, concurrency_timeout, .. } = spec;
     let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
+    let values = values.chain(concurrency).chain(concurrency_timeout);
     let dynamic: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
     let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
     let key: Vec<_> = key.iter().map(text).collect();
@@ -180,17 +189,29 @@ fn text(expr: &impl ToTokens) -> String {
 /// Returns the policy's constructor call, with each value as `emit` writes it.
 fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> TokenStream {
     let LimitSpec { algorithm, tiers, burst, count_rejected, name, krate, .. } = spec;
+    let LimitSpec { concurrency, concurrency_timeout, .. } = spec;
     let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);
-    let constructor = format_ident!("{}", algorithm.as_str());
     let mut tiers = tiers.iter().map(|TierSpec { period, threshold, .. }| {
         let (period, threshold) = (emit(period), emit(threshold));
         quote!(#period, #threshold)
     });
-    let first = tiers.next();
-    let burst = burst.as_ref().map(|burst| {
-        let burst = emit(burst);
-        quote!(.burst(#burst))
-    });
+    let setter = |name: &str, value: &Option<Value>| {
+        let (name, value) = (format_ident!("{name}"), value.as_ref().map(&emit));
+        value.map(|value| quote!(.#name(#value)))
+    };
+    let timeout = setter("concurrency_timeout", concurrency_timeout);
+    let first = match (tiers.next(), concurrency) {
+        (None, Some(calls)) => {
+            let calls = emit(calls);
+            return quote!(#krate::Policy::concurrency_limit(#name, #calls) #timeout);
+        }
+        (first, _) => first,
+    };
+    let constructor = format_ident!("{}", algorithm.as_str());
+    let (burst, concurrency) = (setter("burst", burst), setter("concurrency", concurrency));
     let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
-    quote!(#krate::Policy::#constructor(#name, #first)#(.tier(#tiers))* #burst #count_rejected)
+    quote! {
+        #krate::Policy::#constructor(#name, #first)
+            #(.tier(#tiers))* #burst #count_rejected #concurrency #timeout
+    }
 }

@@ -1,6 +1,7 @@
 //! Arguments that exclude each other, or need one another.
 
 use proc_macro2::Ident;
+use ratelimit_core::rules;
 
 use crate::errors::Errors;
 
@@ -16,12 +17,26 @@ const EXCLUSIONS: [(&str, &str, &str); 3] = [
 ];
 
 /// Arguments that need another one, with the reason.
-const NEEDS: [(&str, &str, &str); 1] =
-    [("soft", "decision", "the body reads in it whether the limit refused the call")];
+const NEEDS: [(&str, &str, &str); 2] = [
+    ("soft", "decision", "the body reads in it whether the limit refused the call"),
+    ("concurrency_timeout", "concurrency", "it is the time after which a permit is free"),
+];
 
 /// The arguments of a policy, which one that is named by its path has already.
-const OF_POLICY: [&str; 7] =
-    ["period", "threshold", "tier", "algorithm", "burst", "name", "count_rejected"];
+const OF_POLICY: [&str; 9] = [
+    "period",
+    "threshold",
+    "tier",
+    "algorithm",
+    "burst",
+    "name",
+    "count_rejected",
+    "concurrency",
+    "concurrency_timeout",
+];
+
+/// The arguments that need a window.
+const OF_WINDOWS: [&str; 5] = ["cost", "algorithm", "burst", "count_rejected", "request_id"];
 
 /// Returns the second of two arguments, if both are written.
 pub(crate) fn second<'a>(written: &'a [Ident], one: &str, other: &str) -> Option<&'a Ident> {
@@ -47,10 +62,32 @@ pub(crate) fn validate(written: &[Ident], errors: &mut Errors) {
             errors.at(second, message);
         }
     }
+    let is_written = |argument: &str| written.iter().any(|it| it == argument);
+    if is_written("concurrency") && !is_written("tier") {
+        validate_windows_beside_concurrency(written, errors);
+    }
     for (name, needed, reason) in NEEDS {
-        let is_written = |argument: &str| written.iter().any(|it| it == argument);
         if let Some(argument) = written.iter().find(|it| *it == name && !is_written(needed)) {
             errors.at(argument, format!("`{name}` needs `{needed} = ..`: {reason}"));
+        }
+    }
+}
+
+/// Validates that there is a whole window beside `concurrency`, or nothing that needs one.
+fn validate_windows_beside_concurrency(written: &[Ident], errors: &mut Errors) {
+    let find = |argument: &str| written.iter().find(|it| *it == argument);
+    match (find("period"), find("threshold")) {
+        (Some(_), Some(_)) => {}
+        (Some(argument), None) | (None, Some(argument)) => errors.at(
+            argument,
+            "beside `concurrency`, a window needs both `period` and `threshold`: there is no default",
+        ),
+        (None, None) => {
+            for argument in OF_WINDOWS {
+                if let Some(second) = second(written, "concurrency", argument) {
+                    errors.at(second, rules::nothing_to_count(argument));
+                }
+            }
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct LimitSpec {
     pub(crate) answer: Answer,
     pub(crate) request_id: Option<Expr>,
     pub(crate) policy: Option<SharedPolicy>,
+    pub(crate) concurrency: Option<Value>,
+    pub(crate) concurrency_timeout: Option<Value>,
     pub(crate) krate: Path,
     /// The place of the attribute.
     pub(crate) at: Span,
@@ -70,9 +72,17 @@ impl LimitSpec {
             errors.or(value::word("algorithm", &algorithm.value, &words))
         });
         let policy = args.policy.and_then(|policy| SharedPolicy::new(&policy.value, errors));
+        let has_window = args.concurrency.is_none()
+            || args.period.is_some()
+            || args.threshold.is_some()
+            || !args.tiers.is_empty();
         let mut spec = Self {
             algorithm: algorithm.unwrap_or(Algorithm::SlidingWindow),
-            tiers: validate_tiers(args.period, args.threshold, args.tiers, errors),
+            tiers: if has_window {
+                validate_tiers(args.period, args.threshold, args.tiers, errors)
+            } else {
+                Vec::new()
+            },
             burst: args.burst.map(|burst| parse_units(burst, errors)),
             cost: args.cost.map(|cost| parse_units(cost, errors)),
             on_store_error: args.on_store_error.and_then(|arg| {
@@ -89,6 +99,8 @@ impl LimitSpec {
             answer,
             request_id: args.request_id.map(|id| id.value),
             policy,
+            concurrency: args.concurrency.map(|calls| parse_units(calls, errors)),
+            concurrency_timeout: args.concurrency_timeout.map(|time| parse_time(time, errors)),
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
@@ -116,10 +128,16 @@ impl LimitSpec {
         }
     }
 
+    /// Returns `true` if an admitted call may hold a permit.
+    pub(crate) fn holds_permit(&self) -> bool {
+        self.concurrency.is_some() || self.policy.is_some()
+    }
+
     /// Returns `true` if the policy is known at compile time.
     pub(crate) fn is_literal(&self) -> bool {
         let tiers = self.tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]);
-        tiers.chain(&self.burst).all(|value| value.number.is_some())
+        let in_flight = self.concurrency.iter().chain(&self.concurrency_timeout);
+        tiers.chain(&self.burst).chain(in_flight).all(|value| value.number.is_some())
     }
 
     /// Applies the rule that a request id needs a log of admitted calls. A shared policy is checked
@@ -155,6 +173,9 @@ impl LimitSpec {
         };
         let tiers: Vec<_> = self.tiers.iter().map(tier_draft).collect();
         let known = |value: &Value| value.number;
+        let setting = |value: &Option<Value>| {
+            value.as_ref().map_or(Setting::Default, |value| Setting::Explicit(value.number))
+        };
         let draft = Draft {
             algorithm: self.algorithm,
             tiers: &tiers,
@@ -162,21 +183,32 @@ impl LimitSpec {
             cost: self.cost.as_ref().and_then(known),
             count_rejected: self.count_rejected.is_some(),
             weighted: false,
-            concurrency: Setting::Default,
-            concurrency_timeout: Setting::Default,
+            concurrency: setting(&self.concurrency),
+            concurrency_timeout: setting(&self.concurrency_timeout),
         };
         for (argument, fault) in rules::violations(&draft) {
+            // Combinations are errors of their own, at the second argument.
+            if matches!(
+                fault,
+                PolicyFault::NothingToCount { .. }
+                    | PolicyFault::ConcurrencyTimeoutWithoutConcurrency
+            ) {
+                continue;
+            }
             match argument {
                 Argument::Period(tier) => errors.at(&self.tiers[tier].period.expr, fault),
                 Argument::Threshold(tier) => errors.at(&self.tiers[tier].threshold.expr, fault),
                 Argument::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
                 Argument::Burst => errors.at(self.burst.as_ref().map(|burst| &burst.expr), fault),
                 Argument::Cost => errors.at(self.cost.as_ref().map(|cost| &cost.expr), fault),
-                Argument::CountRejected
-                | Argument::Weighted
-                | Argument::Concurrency
-                | Argument::ConcurrencyTimeout => {
+                Argument::CountRejected | Argument::Weighted => {
                     errors.at(&self.count_rejected, fault);
+                }
+                Argument::Concurrency => {
+                    errors.at(self.concurrency.as_ref().map(|it| &it.expr), fault);
+                }
+                Argument::ConcurrencyTimeout => {
+                    errors.at(self.concurrency_timeout.as_ref().map(|it| &it.expr), fault);
                 }
             }
         }

@@ -11,7 +11,7 @@ pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
     let Check { spec, function, it } = check;
     let private = check.private();
     let (condition, callsite) = (check.condition(), check.callsite());
-    if spec.answer.is_plain() {
+    if spec.answer.is_plain() && !spec.holds_permit() {
         let start = check.start("admit");
         let refused = function.refused(&spec.krate, it);
         // Most calls are decided before anything is awaited.
@@ -29,8 +29,12 @@ pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
             }
         };
     }
-    let decision = &spec.answer.decision;
-    let start = check.start(if decision.is_some() { "decide" } else { "admit" });
+    let kept = check.kept();
+    let start = check.start(match (&spec.answer.decision, &kept) {
+        (Some(_), _) => "decide",
+        (None, Some(_)) => "hold",
+        (None, None) => "admit",
+    });
     let answered = answered(check);
     let checked = quote! {
         let #it = #start;
@@ -40,9 +44,13 @@ pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
         };
         #answered
     };
-    match (decision, condition) {
+    match (kept, condition) {
         (None, condition) => quote!(#condition { #callsite #checked }),
-        (Some(decision), None) => quote!(let #decision = { #callsite #checked };),
+        (Some(kept), None) => quote!(let #kept = { #callsite #checked };),
+        (Some(kept), Some(condition)) if spec.answer.decision.is_none() => {
+            let unchecked = quote!({ #private::CallInFlight::UNCHECKED });
+            quote!(let #kept = { #callsite #condition { #checked } else #unchecked };)
+        }
         (Some(decision), Some(condition)) => {
             let skipped = check.skipped();
             let skipped =

@@ -1,6 +1,6 @@
 //! The prologue of several limits: their calls are decided together, all or none.
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
 use crate::{check::Check, function::spanned, prologue::refusal};
@@ -10,16 +10,16 @@ pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
     let [Check { it, .. }, ..] = checks else { return TokenStream::new() };
     let private = checks[0].private();
     let parts = checks.iter().map(|check| part(*check));
-    let names: Vec<_> =
-        checks.iter().filter_map(|check| check.spec.answer.decision.as_ref()).collect();
-    let bindings = checks.iter().map(|check| {
-        let name = check.spec.answer.decision.as_ref();
-        name.map_or_else(|| quote!(_), ToTokens::to_token_stream)
-    });
+    let kept: Vec<_> =
+        checks.iter().enumerate().map(|(index, check)| kept(*check, index)).collect();
+    let names: Vec<_> = kept.iter().flatten().collect();
+    let bindings =
+        kept.iter().map(|name| name.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream));
     let decisions: Vec<_> = checks
         .iter()
-        .filter_map(|check| {
-            let name = check.spec.answer.decision.as_ref()?;
+        .zip(&kept)
+        .filter_map(|(check, name)| {
+            let name = name.as_ref()?;
             let is_soft = check.spec.answer.is_soft;
             Some(if is_soft { quote!(#name) } else { quote!(#private::admitted(#name)) })
         })
@@ -52,6 +52,13 @@ pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
             quote!(let (#(#names),*) = #together;)
         }
     }
+}
+
+/// Returns the variable of one limit that is kept until the end of the body.
+fn kept(check: Check<'_>, index: usize) -> Option<Ident> {
+    let kept = check.kept()?;
+    let is_decision = check.spec.answer.decision.is_some();
+    Some(if is_decision { kept } else { Ident::new(&format!("{kept}_{index}"), kept.span()) })
 }
 
 /// Returns the block with the call of one limit.

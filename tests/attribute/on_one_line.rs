@@ -18,6 +18,11 @@ mod answers {
     include!(concat!(env!("OUT_DIR"), "/answers.rs"));
 }
 
+/// The functions of `concurrency.rs`.
+mod concurrency {
+    include!(concat!(env!("OUT_DIR"), "/concurrency.rs"));
+}
+
 /// The functions of `fallible.rs`.
 mod fallible {
     include!(concat!(env!("OUT_DIR"), "/fallible.rs"));

@@ -1,5 +1,5 @@
 async fn run(job: Job) -> Result<(), AppError> {
-    {
+    let __ratelimitheld = {
         fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
             const _: () = ::ratelimit_runtime::__private::takes_request_ids(
                 &limits::LOGIN,
@@ -37,25 +37,20 @@ async fn run(job: Job) -> Result<(), AppError> {
                 ::ratelimit_runtime::__private::part(&(job.user)).pick(),
                 __ratelimit.caller(),
             );
-            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
+            __ratelimit.hold(::ratelimit_runtime::__private::limiter())
+        };
+        let __ratelimit = match __ratelimit {
+            ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
+            ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
+                __ratelimit.await
+            }
         };
         match __ratelimit {
-            ::ratelimit_runtime::__private::Started::Ready(
-                ::ratelimit_runtime::__private::Ok(__ratelimit),
-            ) => __ratelimit,
-            ::ratelimit_runtime::__private::Started::Ready(
-                ::ratelimit_runtime::__private::Err(__ratelimit),
-            ) => return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit),
-            ::ratelimit_runtime::__private::Started::Pending(__ratelimit) => {
-                if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
-                    .await
-                {
-                    return ::ratelimit_runtime::FromRejection::from_rejection(
-                        __ratelimit,
-                    );
-                }
+            ::ratelimit_runtime::__private::Ok(__ratelimit) => __ratelimit,
+            ::ratelimit_runtime::__private::Err(__ratelimit) => {
+                return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit);
             }
         }
-    }
+    };
     { Ok(()) }
 }

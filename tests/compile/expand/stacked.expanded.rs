@@ -1,6 +1,6 @@
 #[tracing::instrument]
 async fn two(user: User) -> Result<Page, AppError> {
-    let quota = {
+    let (quota, __ratelimitheld_1) = {
         const _: () = ::ratelimit_runtime::__private::names_apart(
             "by-user",
             TENANT.name(),
@@ -92,8 +92,11 @@ async fn two(user: User) -> Result<Page, AppError> {
             }
         };
         match __ratelimit {
-            ::ratelimit_runtime::__private::Ok([quota, _]) => {
-                ::ratelimit_runtime::__private::admitted(quota)
+            ::ratelimit_runtime::__private::Ok([quota, __ratelimitheld_1]) => {
+                (
+                    ::ratelimit_runtime::__private::admitted(quota),
+                    ::ratelimit_runtime::__private::admitted(__ratelimitheld_1),
+                )
             }
             #[allow(unreachable_code, clippy::diverging_sub_expression)]
             ::ratelimit_runtime::__private::Err((1usize, __ratelimit)) => {

@@ -40,10 +40,21 @@ fn validate(policy: &LimitSpec) -> Result<(), ratelimit_runtime::InvalidPolicy> 
         "fixed_window" => Late::fixed_window,
         _ => Late::token_bucket,
     };
-    let (first, others) = policy.tiers.split_first().expect("a policy has a tier");
-    let mut late = new("p", time(&first.period), units(&first.threshold));
-    for tier in others {
-        late = late.tier(time(&tier.period), units(&tier.threshold));
+    let calls = policy.concurrency.as_ref().map(units);
+    let mut late = match policy.tiers.split_first() {
+        Some((first, others)) => {
+            let first = new("p", time(&first.period), units(&first.threshold));
+            others
+                .iter()
+                .fold(first, |late, tier| late.tier(time(&tier.period), units(&tier.threshold)))
+        }
+        None => Late::concurrency_limit("p", calls.expect("calls in flight without a window")),
+    };
+    if let Some(calls) = calls {
+        late = late.concurrency(calls);
+    }
+    if let Some(timeout) = &policy.concurrency_timeout {
+        late = late.concurrency_timeout(time(timeout));
     }
     if let Some(burst) = &policy.burst {
         late = late.burst(units(burst));
