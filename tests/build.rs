@@ -12,7 +12,7 @@ use proc_macro2::{TokenStream, TokenTree};
 mod greeter;
 
 /// The files whose code is compiled on one line as well, under the same name. `ci/fix` reads this list.
-const ON_ONE_LINE: [&str; 10] = [
+const ON_ONE_LINE: [&str; 11] = [
     "attribute/answers.rs",
     "attribute/concurrency.rs",
     "attribute/fallible.rs",
@@ -20,6 +20,7 @@ const ON_ONE_LINE: [&str; 10] = [
     "attribute/fallible_on_axum.rs",
     "attribute/framework_handlers.rs",
     "attribute/real_handlers.rs",
+    "attribute/settle.rs",
     "attribute/shared_policies.rs",
     "attribute/stacked.rs",
     "compile/ui/pass/functions.rs",

@@ -23,6 +23,8 @@ mod function;
 mod limit;
 #[path = "../ratelimit-macros/src/prologue.rs"]
 mod prologue;
+#[path = "../ratelimit-macros/src/settle.rs"]
+mod settle;
 #[path = "../ratelimit-macros/src/shared.rs"]
 mod shared;
 #[path = "../ratelimit-macros/src/stacked.rs"]

@@ -37,6 +37,7 @@ pub(crate) struct Args {
     pub(crate) request_id: Option<Arg<Expr>>,
     pub(crate) concurrency: Option<Arg<Expr>>,
     pub(crate) concurrency_timeout: Option<Arg<Expr>>,
+    pub(crate) settle: Option<Arg<Expr>>,
     pub(crate) krate: Option<Arg<Path>>,
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct TierArgs {
 }
 
 /// The names of all arguments.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "period",
     "threshold",
     "tier",
@@ -77,6 +78,7 @@ const NAMES: [&str; 23] = [
     "request_id",
     "concurrency",
     "concurrency_timeout",
+    "settle",
     "crate",
 ];
 
@@ -84,7 +86,7 @@ const NAMES: [&str; 23] = [
 const TIER_NAMES: [&str; 2] = ["period", "threshold"];
 
 /// The names that other rate limiters use for these arguments.
-const SYNONYMS: [(&str, &[&str]); 13] = [
+const SYNONYMS: [(&str, &[&str]); 14] = [
     (
         "threshold",
         &[
@@ -109,6 +111,7 @@ const SYNONYMS: [(&str, &[&str]); 13] = [
     ("limiter", &["store", "backend"]),
     ("max_wait", &["timeout", "max_wait_ms", "wait"]),
     ("concurrency", &["max_concurrent", "max_concurrency", "in_flight", "semaphore"]),
+    ("settle", &["actual", "actual_cost", "cost_after", "refund", "refund_if"]),
     ("request_id", &["id", "idempotency_key", "dedup", "dedup_key"]),
     ("decision", &["bind", "quota_name", "outcome"]),
     ("otherwise", &["or_else", "fallback", "on_rejected", "on_limit", "or_return"]),
@@ -161,6 +164,7 @@ impl Args {
             "request_id" => assign(&mut self.request_id, name, input, errors),
             "concurrency" => assign(&mut self.concurrency, name, input, errors),
             "concurrency_timeout" => assign(&mut self.concurrency_timeout, name, input, errors),
+            "settle" => assign(&mut self.settle, name, input, errors),
             "crate" => assign(&mut self.krate, name, input, errors),
             unknown => Err(unknown_name(unknown, name.span(), &NAMES)),
         }

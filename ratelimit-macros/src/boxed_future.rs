@@ -78,14 +78,19 @@ impl Boxed {
         }
     }
 
-    /// Returns the body with `prologue` inside the future.
-    pub(crate) fn with_prologue(&self, prologue: &TokenStream) -> TokenStream {
+    /// Returns the body with `prologue` inside the future, and the rest as `wrap` makes it.
+    pub(crate) fn with_prologue(
+        &self,
+        prologue: &TokenStream,
+        wrap: impl FnOnce(&TokenStream) -> TokenStream,
+    ) -> TokenStream {
         let Self { before, pin, future, bindings } = self;
         let ExprAsync { attrs, async_token, capture, block, .. } = future;
         let (bindings, body) = block.stmts.split_at(*bindings);
         let mut inner = TokenStream::new();
         block.brace_token.surround(&mut inner, |inner| {
-            inner.extend(quote!(#(#bindings)* #prologue #(#body)*));
+            let body = wrap(&quote!(#(#body)*));
+            inner.extend(quote!(#(#bindings)* #prologue #body));
         });
         quote!(#(#before)* #pin(#(#attrs)* #async_token #capture #inner))
     }

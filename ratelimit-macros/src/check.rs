@@ -21,10 +21,11 @@ pub(crate) struct Check<'a> {
 
 impl Check<'_> {
     /// Returns the variable that is kept until the end of the body: the decision that the body sees, or
-    /// one that it does not see and that holds the permit.
+    /// one that it does not see and that holds the permit or is settled.
     pub(crate) fn kept(self) -> Option<Ident> {
         let held = || Ident::new(&format!("{}held", self.it), Span::mixed_site());
-        self.spec.answer.decision.clone().or_else(|| self.spec.holds_permit().then(held))
+        let is_kept = self.spec.holds_permit() || self.spec.settle.is_some();
+        self.spec.answer.decision.clone().or_else(|| is_kept.then(held))
     }
 
     /// Returns the path of the items that only generated code names.
@@ -37,7 +38,7 @@ impl Check<'_> {
     pub(crate) fn callsite(self) -> TokenStream {
         let (it, private) = (self.it, self.private());
         let (literal, checks) = match &self.spec.policy {
-            Some(policy) => (policy.tokens(&private), policy.checks(&private)),
+            Some(policy) => (policy.tokens(&private), Some(policy.checks(&private))),
             None => (policy_tokens(self.spec, |value| value.literal(&private)), None),
         };
         let declaration = declaration(self.spec, &private);
@@ -210,8 +211,9 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let constructor = format_ident!("{}", algorithm.as_str());
     let (burst, concurrency) = (setter("burst", burst), setter("concurrency", concurrency));
     let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
+    let weighted = spec.is_weighted().then(|| quote!(.weighted()));
     quote! {
         #krate::Policy::#constructor(#name, #first)
-            #(.tier(#tiers))* #burst #count_rejected #concurrency #timeout
+            #(.tier(#tiers))* #burst #count_rejected #weighted #concurrency #timeout
     }
 }

@@ -6,7 +6,7 @@ use ratelimit_core::rules;
 use crate::errors::Errors;
 
 /// Pairs of arguments that exclude each other, with the reason.
-const EXCLUSIONS: [(&str, &str, &str); 3] = [
+const EXCLUSIONS: [(&str, &str, &str); 4] = [
     (
         "fallible",
         "otherwise",
@@ -14,6 +14,11 @@ const EXCLUSIONS: [(&str, &str, &str); 3] = [
     ),
     ("fallible", "soft", "with `soft` no call is refused, which needs no `fallible`"),
     ("soft", "otherwise", "with `soft` no call is refused, so that `otherwise` is never returned"),
+    (
+        "count_rejected",
+        "settle",
+        "under `count_rejected` calls are recorded that have no output to settle by",
+    ),
 ];
 
 /// Arguments that need another one, with the reason.
@@ -36,7 +41,8 @@ const OF_POLICY: [&str; 9] = [
 ];
 
 /// The arguments that need a window.
-const OF_WINDOWS: [&str; 5] = ["cost", "algorithm", "burst", "count_rejected", "request_id"];
+const OF_WINDOWS: [&str; 6] =
+    ["cost", "algorithm", "burst", "count_rejected", "request_id", "settle"];
 
 /// Returns the second of two arguments, if both are written.
 pub(crate) fn second<'a>(written: &'a [Ident], one: &str, other: &str) -> Option<&'a Ident> {

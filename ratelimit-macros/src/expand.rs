@@ -9,9 +9,8 @@ use crate::{
     errors::Errors,
     function::Function,
     limit::LimitSpec,
-    prologue,
+    prologue::Prologue,
     stacked::{self, LimitAttribute},
-    together,
 };
 
 /// Expands the attribute.
@@ -59,9 +58,5 @@ pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStr
     }
     let checks: Vec<_> =
         specs.iter().map(|spec| Check { spec, function: &*function, it: &it }).collect();
-    let prologue = match checks[..] {
-        [check] => prologue::prologue(check),
-        ref checks => together::prologue(checks),
-    };
-    function.with_prologue(&prologue)
+    function.with_prologue(&Prologue::new(&checks))
 }

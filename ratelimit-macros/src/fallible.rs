@@ -33,11 +33,8 @@ impl Fallible {
         Self { output, flag: flag.clone(), private }
     }
 
-    /// Returns the tail expression of the function, with the body inside.
-    ///
-    /// The unreachable return gives the inner future the written type: coercions and `?` work as without
-    /// the attribute.
-    pub(crate) fn wrap(&self, body: &TokenStream) -> TokenStream {
+    /// Returns the output of the body.
+    pub(crate) fn output_of(&self, body: &TokenStream) -> TokenStream {
         let Self { output, flag, private } = self;
         let (at_flag, at_output) = (flag.span(), output.span());
         let output = without_impl(output.clone());
@@ -47,16 +44,37 @@ impl Fallible {
             let private = spanned(private, at_flag);
             quote_spanned!(at_flag=> #private::Output::<#output>::NEVER.not_yet_fallible())
         };
-        let never = quote_spanned!(at_output=> return #never;);
-        quote! {
-            #private::Ok(async move {
-                if false {
-                    #never
-                }
-                #body
-            }.await)
-        }
+        output_of(body, &never, at_output)
     }
+
+    /// Returns the tail expression of the function.
+    pub(crate) fn returned(&self, output: &TokenStream) -> TokenStream {
+        let private = &self.private;
+        quote!(#private::Ok(#output))
+    }
+}
+
+/// Returns the output of a body that runs in a future of its own, of a type that is written at `at`.
+///
+/// The unreachable return of `never` gives the inner future this type: coercions and `?` work as without
+/// the attribute.
+fn output_of(body: &TokenStream, never: &TokenStream, at: Span) -> TokenStream {
+    let never = quote_spanned!(at=> return #never;);
+    quote! {
+        async move {
+            if false {
+                #never
+            }
+            #body
+        }.await
+    }
+}
+
+/// Returns the output of a body, of the type `output`.
+pub(crate) fn output_as(body: &TokenStream, output: Type, private: &TokenStream) -> TokenStream {
+    let at = output.span();
+    let output = without_impl(output);
+    output_of(body, &quote!(#private::never::<#output>()), at)
 }
 
 /// Returns the type with `_` for every `impl Trait`, which cannot be named in a body.

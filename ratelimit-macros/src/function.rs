@@ -4,12 +4,18 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Attribute, FnArg, Pat, Path, ReturnType, Signature, Token, Visibility, braced,
+    Attribute, FnArg, Pat, Path, ReturnType, Signature, Token, Type, Visibility, braced,
     parse::{Parse, ParseStream},
+    parse_quote,
     token::Brace,
 };
 
-use crate::{boxed_future::Boxed, errors::Errors, fallible::Fallible};
+use crate::{
+    boxed_future::Boxed,
+    errors::Errors,
+    fallible::{self, Fallible},
+    prologue::Prologue,
+};
 
 /// A function, with its body as raw tokens.
 pub(crate) struct Function {
@@ -172,6 +178,19 @@ impl Function {
         }
     }
 
+    /// Returns the type of the body's output; `_` for a boxed future that does not name it.
+    fn output(&self) -> Type {
+        let output = &self.signature.output;
+        match (&self.body, output) {
+            (Some((_, Body::Boxed(_))), _) => {
+                let output = Boxed::output(output).map(|output| parse_quote!(#output));
+                output.unwrap_or_else(|| parse_quote!(_))
+            }
+            (_, ReturnType::Type(_, output)) => (**output).clone(),
+            (_, ReturnType::Default) => parse_quote!(()),
+        }
+    }
+
     /// Returns the spans of the first and the last token of the written output, or of the function's name
     /// if there is none.
     fn output_spans(&self) -> (Span, Span) {
@@ -189,21 +208,34 @@ impl Function {
 
     /// Returns the function with `prologue` before its body. The body keeps its own block, so that its
     /// items cannot shadow names of the prologue.
-    pub(crate) fn with_prologue(&self, prologue: &TokenStream) -> TokenStream {
+    pub(crate) fn with_prologue(&self, prologue: &Prologue) -> TokenStream {
         let Self { attributes, visibility, signature, body, semicolon, fallible } = self;
         let body = body.as_ref().map(|(brace, body)| {
             let mut tokens = TokenStream::new();
             brace.surround(&mut tokens, |tokens| match body {
                 Body::Plain(body) => {
-                    tokens.extend(prologue.clone());
+                    tokens.extend(prologue.before.clone());
                     let mut block = TokenStream::new();
                     inner_block(brace).surround(&mut block, |inner| inner.extend(body.clone()));
+                    let output = match (fallible, &prologue.private) {
+                        (Some(fallible), _) => fallible.output_of(&block),
+                        (None, Some(private)) => {
+                            fallible::output_as(&block, self.output(), private)
+                        }
+                        (None, None) => block,
+                    };
+                    let output = prologue.settle(output);
                     tokens.extend(match fallible {
-                        Some(fallible) => fallible.wrap(&block),
-                        None => block,
+                        Some(fallible) => fallible.returned(&output),
+                        None => output,
                     });
                 }
-                Body::Boxed(boxed) => tokens.extend(boxed.with_prologue(prologue)),
+                Body::Boxed(boxed) => tokens.extend(match &prologue.private {
+                    Some(private) => boxed.with_prologue(&prologue.before, |body| {
+                        prologue.settle(fallible::output_as(body, self.output(), private))
+                    }),
+                    None => boxed.with_prologue(&prologue.before, TokenStream::clone),
+                }),
             });
             tokens
         });
@@ -213,7 +245,7 @@ impl Function {
 
 impl ToTokens for Function {
     fn to_tokens(&self, tokens: &mut TokenStream) {
-        self.with_prologue(&TokenStream::new()).to_tokens(tokens);
+        self.with_prologue(&Prologue::default()).to_tokens(tokens);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     args::{Arg, Args, TierArgs},
     combinations,
     errors::Errors,
+    settle::Settle,
     shared::SharedPolicy,
     value::{self, Kind, Value},
 };
@@ -50,6 +51,7 @@ pub(crate) struct LimitSpec {
     pub(crate) policy: Option<SharedPolicy>,
     pub(crate) concurrency: Option<Value>,
     pub(crate) concurrency_timeout: Option<Value>,
+    pub(crate) settle: Option<Settle>,
     pub(crate) krate: Path,
     /// The place of the attribute.
     pub(crate) at: Span,
@@ -101,6 +103,7 @@ impl LimitSpec {
             policy,
             concurrency: args.concurrency.map(|calls| parse_units(calls, errors)),
             concurrency_timeout: args.concurrency_timeout.map(|time| parse_time(time, errors)),
+            settle: args.settle.and_then(|it| errors.or(Settle::new(&it.value))),
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
@@ -108,6 +111,9 @@ impl LimitSpec {
         };
         spec.apply_rules(errors);
         spec.apply_rule_of_request_id(&args.written, errors);
+        if let Some(policy) = &mut spec.policy {
+            policy.settle = combinations::second(&args.written, "settle", "policy").cloned();
+        }
         spec
     }
 
@@ -131,6 +137,19 @@ impl LimitSpec {
     /// Returns `true` if an admitted call may hold a permit.
     pub(crate) fn holds_permit(&self) -> bool {
         self.concurrency.is_some() || self.policy.is_some()
+    }
+
+    /// Returns `true` if the decision is kept until the body has ended.
+    pub(crate) fn keeps_decision(&self) -> bool {
+        self.answer.decision.is_some() || self.settle.is_some()
+    }
+
+    /// Returns `true` if a log keeps one entry for each call: a settle may raise its units then.
+    pub(crate) fn is_weighted(&self) -> bool {
+        self.settle.is_some()
+            && self.algorithm == Algorithm::SlidingWindow
+            && self.count_rejected.is_none()
+            && !self.tiers.is_empty()
     }
 
     /// Returns `true` if the policy is known at compile time.
@@ -182,7 +201,7 @@ impl LimitSpec {
             burst: self.burst.as_ref().map_or(Burst::Threshold, |it| Burst::Explicit(it.number)),
             cost: self.cost.as_ref().and_then(known),
             count_rejected: self.count_rejected.is_some(),
-            weighted: false,
+            weighted: self.is_weighted(),
             concurrency: setting(&self.concurrency),
             concurrency_timeout: setting(&self.concurrency_timeout),
         };

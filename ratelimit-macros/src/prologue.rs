@@ -3,15 +3,51 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 
-use crate::check::Check;
+use crate::{check::Check, settle::AfterBody, together};
+
+/// The code around the body.
+#[derive(Default)]
+pub(crate) struct Prologue {
+    /// The statements before the body.
+    pub(crate) before: TokenStream,
+    /// The path of the runtime's items, if the body's output settles a call.
+    pub(crate) private: Option<TokenStream>,
+    settles: Vec<AfterBody>,
+}
+
+impl Prologue {
+    /// Returns the prologue of a function's limits, from the topmost one on.
+    pub(crate) fn new(checks: &[Check<'_>]) -> Self {
+        let mut before = match checks {
+            [check] => prologue(*check),
+            checks => together::prologue(checks),
+        };
+        let mut settles = Vec::new();
+        for (index, check) in checks.iter().enumerate() {
+            let kept = if checks.len() == 1 { check.kept() } else { together::kept(*check, index) };
+            let settle = kept.and_then(|kept| AfterBody::new(*check, &kept));
+            if let Some((settle, statement)) = settle {
+                before.extend(statement);
+                settles.push(settle);
+            }
+        }
+        let private = checks.first().filter(|_| !settles.is_empty()).map(|it| it.private());
+        Self { before, private, settles }
+    }
+
+    /// Returns the expression that settles the calls by the body's output, and has its value.
+    pub(crate) fn settle(&self, output: TokenStream) -> TokenStream {
+        self.settles.iter().fold(output, |output, settle| settle.wrap(&output))
+    }
+}
 
 /// Returns the prologue: one block, whose values are dropped before the body runs, except the decision
 /// that the body sees.
-pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
+fn prologue(check: Check<'_>) -> TokenStream {
     let Check { spec, function, it } = check;
     let private = check.private();
     let (condition, callsite) = (check.condition(), check.callsite());
-    if spec.answer.is_plain() && !spec.holds_permit() {
+    if spec.answer.is_plain() && check.kept().is_none() {
         let start = check.start("admit");
         let refused = function.refused(&spec.krate, it);
         // Most calls are decided before anything is awaited.
@@ -30,10 +66,10 @@ pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
         };
     }
     let kept = check.kept();
-    let start = check.start(match (&spec.answer.decision, &kept) {
-        (Some(_), _) => "decide",
-        (None, Some(_)) => "hold",
-        (None, None) => "admit",
+    let start = check.start(match &kept {
+        Some(_) if spec.keeps_decision() => "decide",
+        Some(_) => "hold",
+        None => "admit",
     });
     let answered = answered(check);
     let checked = quote! {
@@ -47,7 +83,7 @@ pub(crate) fn prologue(check: Check<'_>) -> TokenStream {
     match (kept, condition) {
         (None, condition) => quote!(#condition { #callsite #checked }),
         (Some(kept), None) => quote!(let #kept = { #callsite #checked };),
-        (Some(kept), Some(condition)) if spec.answer.decision.is_none() => {
+        (Some(kept), Some(condition)) if !spec.keeps_decision() => {
             let unchecked = quote!({ #private::CallInFlight::UNCHECKED });
             quote!(let #kept = { #callsite #condition { #checked } else #unchecked };)
         }

@@ -15,6 +15,8 @@ pub(crate) struct SharedPolicy {
     path: ExprPath,
     /// The place of errors about a request id, if there is one: the second of the two arguments.
     pub(crate) request_id: Option<Ident>,
+    /// The place of errors about a settle, as that of a request id.
+    pub(crate) settle: Option<Ident>,
 }
 
 impl SharedPolicy {
@@ -40,7 +42,7 @@ impl SharedPolicy {
             );
             return None;
         }
-        Some(Self { path, request_id: None })
+        Some(Self { path, request_id: None, settle: None })
     }
 
     /// Validates the path against the function's own names.
@@ -75,12 +77,17 @@ impl SharedPolicy {
     }
 
     /// Returns the items that check the policy's own properties at compile time.
-    pub(crate) fn checks(&self, private: &TokenStream) -> Option<TokenStream> {
+    pub(crate) fn checks(&self, private: &TokenStream) -> TokenStream {
         let path = &self.path;
-        let at = self.request_id.as_ref()?.span();
-        let private = spanned(private, at);
-        let check = quote_spanned!(at=> #private::takes_request_ids(&#path));
-        Some(quote!(const _: () = #check;))
+        let checks = [("takes_request_ids", &self.request_id), ("takes_settles", &self.settle)];
+        let written = checks.iter().filter_map(|(name, at)| Some((name, at.as_ref()?.span())));
+        written
+            .map(|(name, at)| {
+                let (private, name) = (spanned(private, at), Ident::new(name, at));
+                let check = quote_spanned!(at=> #private::#name(&#path));
+                quote!(const _: () = #check;)
+            })
+            .collect()
     }
 
     /// Returns the path as it is written.

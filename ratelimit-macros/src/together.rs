@@ -55,7 +55,7 @@ pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
 }
 
 /// Returns the variable of one limit that is kept until the end of the body.
-fn kept(check: Check<'_>, index: usize) -> Option<Ident> {
+pub(crate) fn kept(check: Check<'_>, index: usize) -> Option<Ident> {
     let kept = check.kept()?;
     let is_decision = check.spec.answer.decision.is_some();
     Some(if is_decision { kept } else { Ident::new(&format!("{kept}_{index}"), kept.span()) })

@@ -3,6 +3,7 @@
 //!
 //! Floor 9: nothing in this crate imports it.
 
+mod charge;
 mod key_part;
 mod output;
 mod shared_policy;
@@ -17,9 +18,10 @@ pub use std::{
 pub use inventory::submit;
 
 pub use self::{
+    charge::{Charge, MayCharge},
     key_part::{KeyPart, part},
     output::{Output, never},
-    shared_policy::{names_apart, shared_policy, takes_request_ids},
+    shared_policy::{names_apart, shared_policy, takes_request_ids, takes_settles},
     units::{Units, number},
 };
 use crate::{

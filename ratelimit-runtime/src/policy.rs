@@ -289,6 +289,11 @@ impl Policy {
         &self.tiers[..usize::from(self.count).min(MAX_TIERS)]
     }
 
+    /// Returns `true` unless there is nothing but `concurrency`.
+    pub(crate) const fn has_window(&self) -> bool {
+        self.count > 0
+    }
+
     /// Returns the tier of an outcome. Without a window, it is one of the calls in flight.
     #[inline]
     pub(crate) fn tier_of(&self, index: u8) -> Tier {

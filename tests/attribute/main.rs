@@ -19,6 +19,7 @@ mod names;
 mod nesting;
 pub mod on_one_line;
 mod real_handlers;
+mod settle;
 mod shared_policies;
 mod sharing;
 mod stacked;

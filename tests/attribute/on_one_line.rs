@@ -63,6 +63,11 @@ mod stacked {
     include!(concat!(env!("OUT_DIR"), "/stacked.rs"));
 }
 
+/// The functions of `settle.rs`.
+mod settle {
+    include!(concat!(env!("OUT_DIR"), "/settle.rs"));
+}
+
 /// The functions of `shared_policies.rs`.
 mod shared_policies {
     include!(concat!(env!("OUT_DIR"), "/shared_policies.rs"));

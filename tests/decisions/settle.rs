@@ -315,3 +315,36 @@ async fn an_annotated_body_settles_its_call() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_annotated_function_is_settled_by_its_output() {
+    #[rate_limit(period = "1d", threshold = 10, name = "told", algorithm = token_bucket, key = user,
+        cost = 4, limiter = limiter, settle = |out| out.as_ref().copied().unwrap_or(0))]
+    async fn told(limiter: &Limiter, user: &str, units: u32) -> Result<u32, RateLimitError> {
+        limiter.check_n(&LOG, user, units).await?;
+        Ok(units)
+    }
+    #[rate_limit(period = "1d", threshold = 10, name = "failed", key = user, limiter = limiter,
+        settle = |out| u32::from(out.is_err()))]
+    async fn failed(limiter: &Limiter, user: &str, does: bool) -> Result<(), RateLimitError> {
+        if does { limiter.check_n(&LOG, user, 11).await.map(drop) } else { Ok(()) }
+    }
+
+    const TOLD: Policy = Policy::token_bucket("told", DAY, 10);
+    const FAILED: Policy = Policy::sliding_window("failed", DAY, 10).weighted();
+    on_each_store(async |limiter| {
+        // Fewer, none, more.
+        for (units, expected) in [(1, 9), (11, 9), (6, 3)] {
+            let told = told(limiter, "alice", units).await;
+            assert_eq!(told.is_ok(), units < 11);
+            limiter.flush().await.unwrap();
+            assert_eq!(left(limiter, &TOLD).await, expected);
+        }
+        for (does, expected) in [(false, 10), (true, 9), (false, 9)] {
+            assert_eq!(failed(limiter, "alice", does).await.is_err(), does);
+            limiter.flush().await.unwrap();
+            assert_eq!(left(limiter, &FAILED).await, expected);
+        }
+    })
+    .await;
+}

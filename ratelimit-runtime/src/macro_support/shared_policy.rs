@@ -38,6 +38,29 @@ pub const fn names_apart(one: &str, other: &str) {
     );
 }
 
+/// Asserts that calls under the policy can be settled at any number of units.
+///
+/// # Panics
+///
+/// If they cannot.
+#[track_caller]
+pub const fn takes_settles(policy: &Policy) {
+    assert!(
+        policy.has_window(),
+        "`settle` needs a window: a policy of `concurrency` alone has nothing to count"
+    );
+    assert!(
+        !policy.counts_rejected(),
+        "`settle` does not go with a policy under `count_rejected`: calls are recorded that have no \
+         output to settle by"
+    );
+    assert!(
+        policy.is_weighted() || !matches!(policy.algorithm(), Algorithm::SlidingWindow),
+        "`settle` needs `.weighted()` on a policy of the algorithm `sliding_window`, whose entries have \
+         one unit each otherwise"
+    );
+}
+
 /// Asserts that calls under the policy can have request ids.
 ///
 /// # Panics

@@ -62,6 +62,9 @@ fn validate(policy: &LimitSpec) -> Result<(), ratelimit_runtime::InvalidPolicy> 
     if policy.count_rejected.is_some() {
         late = late.count_rejected();
     }
+    if policy.is_weighted() {
+        late = late.weighted();
+    }
     late.validate()
 }
 

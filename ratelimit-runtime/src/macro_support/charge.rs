@@ -1,0 +1,41 @@
+//! The charge of a call that its output settles.
+
+use crate::{decision::Decision, error::RateLimitError};
+
+/// The charge of one call, before its output is known.
+#[must_use = "the call is settled by it"]
+pub struct Charge(Option<Decision>);
+
+/// The admission of a call, which may have been charged.
+pub trait MayCharge {
+    /// Returns the decision of an admitted call.
+    fn decision(&self) -> Option<&Decision>;
+}
+
+impl MayCharge for Decision {
+    fn decision(&self) -> Option<&Decision> {
+        Some(self)
+    }
+}
+
+/// The body of a `soft` limit runs for refused calls too.
+impl MayCharge for Result<Decision, RateLimitError> {
+    fn decision(&self) -> Option<&Decision> {
+        self.as_ref().ok()
+    }
+}
+
+impl Charge {
+    /// Returns the charge of a call; none if no store counted it.
+    pub fn of(admission: &impl MayCharge) -> Self {
+        Self(admission.decision().filter(|decision| decision.is_counted()).cloned())
+    }
+
+    /// Settles the call at the units that its output tells, and returns the output.
+    pub fn settle<T>(self, output: T, units: impl FnOnce(&T) -> u32) -> T {
+        if let Self(Some(decision)) = self {
+            decision.settle(units(&output));
+        }
+        output
+    }
+}
