@@ -3,6 +3,7 @@
 mod connect;
 mod deny_cache;
 mod foreign_state;
+mod in_flight;
 mod keys;
 mod outages;
 mod own_connection;
