@@ -30,12 +30,17 @@ impl Running {
     pub fn first_line(&self) -> &str {
         &self.first_line
     }
+
+    /// Ends the program at once, as `kill -9` does.
+    pub fn kill(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.kill();
     }
 }
 

@@ -9,15 +9,24 @@ use harness::{RedisServer, Running, example};
 use tokio::task::JoinSet;
 
 /// A running example service, and a client for it.
-struct Service {
-    process: Running,
-    client: reqwest::Client,
+pub(super) struct Service {
+    pub(super) process: Running,
+    pub(super) client: reqwest::Client,
 }
 
 impl Service {
     fn start(name: &str, redis: Option<&RedisServer>) -> Self {
+        Self::start_with(name, redis, &[])
+    }
+
+    /// Starts it with these environment variables.
+    pub(super) fn start_with(
+        name: &str,
+        redis: Option<&RedisServer>,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let mut command = example(name);
-        command.arg("127.0.0.1:0");
+        command.arg("127.0.0.1:0").envs(environment.iter().copied());
         if let Some(redis) = redis {
             command.env("RATELIMIT_URL", redis.url());
         }
@@ -25,7 +34,7 @@ impl Service {
         Self { process: Running::start(&mut command), client }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(super) fn url(&self, path: &str) -> String {
         let address = self.process.first_line().strip_prefix("listening on ").expect("an address");
         format!("{address}{path}")
     }

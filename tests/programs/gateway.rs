@@ -1,0 +1,205 @@
+//! The gateway of the examples keeps the tokens of an account and its calls in flight.
+
+use std::time::{Duration, Instant};
+
+use axum::{
+    body::{Body, BodyDataStream, to_bytes},
+    http::{HeaderMap, Request, StatusCode},
+};
+use futures_util::StreamExt;
+use harness::{RedisServer, until};
+use ratelimit_runtime::limiter;
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinSet,
+    time::{advance, sleep},
+};
+use tower::ServiceExt;
+
+use crate::{MACHINE, services::Service};
+
+#[path = "../../examples/llm_gateway/gateway.rs"]
+mod gateway;
+#[path = "../../examples/llm_gateway/upstream.rs"]
+mod upstream;
+
+const FREE: &str = "Bearer key-of-a-free-plan";
+const PAID: &str = "Bearer key-of-a-paid-plan";
+
+/// A request of `words` tokens, for an answer of as many at most.
+fn completion(words: usize, max_tokens: u32, stream: bool) -> Value {
+    json!({ "prompt": "word ".repeat(words), "max_tokens": max_tokens, "stream": stream })
+}
+
+async fn ask(key: &str, completion: Value) -> (StatusCode, HeaderMap, Body) {
+    let request = Request::post("/v1/completions")
+        .header("authorization", key)
+        .header("content-type", "application/json")
+        .body(Body::from(completion.to_string()))
+        .unwrap();
+    let response = gateway::router().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    (parts.status, parts.headers, body)
+}
+
+async fn json_of(body: Body) -> Value {
+    serde_json::from_slice(&to_bytes(body, usize::MAX).await.unwrap()).unwrap()
+}
+
+/// Reads `count` events of a stream.
+async fn read(stream: &mut BodyDataStream, count: usize) {
+    for _ in 0..count {
+        let event = stream.next().await.expect("an event").unwrap();
+        assert_eq!(&event[..], b"data: word\n\n");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_pays_for_the_tokens_that_its_requests_took() {
+    // 1 000 tokens a minute.
+    let (status, headers, body) = ask(FREE, completion(100, 400, false)).await;
+    assert_eq!(status, 200);
+    assert_eq!(headers["x-ratelimit-limit-tokens"], "1000");
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "500");
+    assert_eq!(headers["ratelimit-policy"], r#""tokens";q=1000;w=60"#);
+    assert_eq!(headers["ratelimit"], r#""tokens";r=500;t=60"#);
+    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 100 });
+    assert_eq!(json_of(body).await["usage"], usage);
+
+    // 800 are left, of which this request reserves 500, and takes 200.
+    let (_, headers, _) = ask(FREE, completion(100, 400, false)).await;
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "300");
+
+    // A client that leaves half-way pays for the prompt, and for what it received.
+    let (_, headers, body) = ask(FREE, completion(100, 400, true)).await;
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "100");
+    let mut stream = body.into_data_stream();
+    read(&mut stream, 50).await;
+    drop(stream);
+
+    let (_, headers, _) = ask(FREE, completion(0, 400, false)).await;
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "50", "1000 - 200 - 200 - 150 - 400");
+
+    let refused = completion(100, 400, false);
+    let (_, headers, _) = ask(FREE, completion(1, 449, false)).await;
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "0");
+    let (status, headers, body) = ask(FREE, refused.clone()).await;
+    assert_eq!(status, 429);
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "448");
+    assert_eq!(json_of(body).await["violated-policies"], json!(["tokens"]));
+    let retry_after: u64 = headers["retry-after"].to_str().unwrap().parse().unwrap();
+    advance(Duration::from_secs(retry_after)).await;
+    assert_eq!(ask(FREE, refused).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_has_five_requests_in_flight() {
+    let mut streams = Vec::new();
+    for _ in 0..5 {
+        let (status, _, body) = ask(PAID, completion(10, 10, true)).await;
+        assert_eq!(status, 200);
+        streams.push(body.into_data_stream());
+    }
+    let (status, headers, _) = ask(PAID, completion(10, 10, true)).await;
+    assert_eq!(status, 429);
+    assert!(!headers.contains_key("retry-after"), "{headers:?}");
+    // One ends, and another one comes in.
+    let mut ends = streams.pop().unwrap();
+    read(&mut ends, 10).await;
+    drop(ends);
+    assert_eq!(ask(PAID, completion(10, 10, false)).await.0, 200);
+    limiter().flush().await.unwrap();
+}
+
+/// The window of the fleet's tokens, by an override.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// The tokens of a free plan in a window.
+const TOKENS: u64 = 1_000;
+
+/// An answered request: when it was sent and answered, and the tokens that it took.
+#[derive(Clone, Copy)]
+struct Answered {
+    sent: Instant,
+    received: Instant,
+    tokens: u64,
+}
+
+fn post(service: &Service, key: &str, completion: &Value) -> reqwest::RequestBuilder {
+    let request = service.client.post(service.url("/v1/completions"));
+    request.header("authorization", key).json(completion)
+}
+
+/// Sends requests until the end, and returns those that were answered.
+async fn keep_asking(service: reqwest::RequestBuilder, end: Instant) -> Vec<Answered> {
+    let mut answered = Vec::new();
+    while Instant::now() < end {
+        let sent = Instant::now();
+        // The process may have been killed.
+        let Ok(response) = service.try_clone().unwrap().send().await else { break };
+        if response.status() == 429 {
+            sleep(Duration::from_millis(20)).await;
+            continue;
+        }
+        assert_eq!(response.status(), 200);
+        let Ok(answer) = response.json::<Value>().await else { break };
+        let usage = &answer["usage"];
+        let of = |field: &str| usage[field].as_u64().unwrap();
+        let tokens = of("prompt_tokens") + of("completion_tokens");
+        answered.push(Answered { sent, received: Instant::now(), tokens });
+    }
+    answered
+}
+
+/// Four processes share an account's tokens and its calls in flight, and one of them is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_processes_serve_what_a_plan_allows_though_one_is_killed() {
+    let _machine = MACHINE.lock().await;
+    let server = RedisServer::start();
+    let overrides = format!("[limits]\ntokens = {{ period = \"{}s\" }}", WINDOW.as_secs());
+    let environment = [("RATELIMIT_OVERRIDES", &*overrides)];
+    let mut services = [(); 4]
+        .map(|()| Service::start_with("llm_gateway", Some(&server), &environment));
+    // Five streams of one process, all that the account may have.
+    let long = completion(10_000, 5_000, true);
+    let [killed, others @ ..] = &mut services;
+    let mut streams = Vec::new();
+    for _ in 0..5 {
+        streams.push(post(killed, PAID, &long).send().await.unwrap().error_for_status().unwrap());
+    }
+    let one_more = post(&others[0], PAID, &completion(1, 1, false));
+    assert_eq!(one_more.try_clone().unwrap().send().await.unwrap().status(), 429);
+
+    let start = Instant::now();
+    let end = start + 4 * WINDOW;
+    let request = completion(10, 11, false);
+    let mut clients = JoinSet::new();
+    for service in [&*killed].into_iter().chain(&*others) {
+        for _ in 0..4 {
+            clients.spawn(keep_asking(post(service, FREE, &request), end));
+        }
+    }
+    sleep(WINDOW + WINDOW / 2).await;
+    killed.process.kill();
+    let free = until("a permit of the killed process", async || {
+        let status = one_more.try_clone().unwrap().send().await.unwrap().status();
+        (status == 200).then(Instant::now)
+    });
+    let killed_at = Instant::now();
+    let freed_after = free.await - killed_at;
+    assert!(freed_after < Duration::from_secs(12), "{freed_after:?}");
+
+    let mut answered: Vec<_> = clients.join_all().await.into_iter().flatten().collect();
+    answered.sort_by_key(|it| it.sent);
+    let in_time = |from: Instant, to: Instant| -> u64 {
+        let inside = answered.iter().filter(|it| it.sent >= from && it.received < to);
+        inside.map(|it| it.tokens).sum()
+    };
+    for first in &answered {
+        let tokens = in_time(first.sent, first.sent + WINDOW);
+        assert!(tokens <= TOKENS, "{tokens} tokens in one window");
+    }
+    let served = in_time(start, end);
+    println!("{served} tokens in {:?}; permits free after {freed_after:?}", 4 * WINDOW);
+    assert!(served * 10 >= 4 * TOKENS * 9, "{served} tokens in four windows");
+}
