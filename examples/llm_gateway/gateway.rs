@@ -1,6 +1,6 @@
 //! The gateway: accounts, limits, answers and header fields.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
 use axum::{
     Json, Router,
@@ -15,56 +15,37 @@ use axum::{
 };
 use futures_util::{Stream, StreamExt};
 use ratelimit_runtime::{
-    Decision, RateLimitError, observe, rate_limit,
+    Decision, Policy, RateLimitError, limiter, observe,
     web::tower::{Identity, IdentityLayer},
 };
 
-use super::upstream::{self, Answer, Completion};
+use super::upstream::{self, Completion};
 
-/// Answers at once. The whole request is reserved, and settled at what the upstream reports.
-#[rate_limit(
-    name = "tokens",
-    period = "1m",
-    threshold = account.plan.tokens_a_minute(),
-    concurrency = 5,
-    concurrency_timeout = "10s",
-    key = account.id,
-    cost = request.most_tokens(),
-    settle = |answer| answer.as_ref().map_or(0, |answer| answer.usage.total())
-)]
-async fn complete(account: &Account, request: &Completion) -> Result<Answer, RateLimitError> {
-    Ok(upstream::answer(request).await)
+/// `POST /v1/completions`. The most tokens that the request can take are reserved, and settled at what
+/// it took.
+async fn completions(account: Account, Json(request): Json<Completion>) -> Result<Response> {
+    let check = limiter().check(account.plan.tokens(), account.id);
+    let quota = check.cost(request.most_tokens()).await?;
+    if request.stream {
+        return Ok(stream(&quota, &request).into_response());
+    }
+    let answer = upstream::answer(&request).await;
+    quota.settle(answer.usage.total());
+    Ok(Json(answer).into_response())
 }
 
-/// Answers a token at a time. The stream owns the meter, and with it the place among the calls in
+/// Answers a token at a time. The stream owns the meter, and by it the place among the requests in
 /// flight: a client that leaves half-way pays for what it received.
-#[rate_limit(
-    name = "tokens",
-    period = "1m",
-    threshold = account.plan.tokens_a_minute(),
-    concurrency = 5,
-    concurrency_timeout = "10s",
-    key = account.id,
-    cost = request.most_tokens(),
-    decision = quota
-)]
-async fn stream(
-    account: &Account,
+fn stream(
+    quota: &Decision,
     request: &Completion,
-) -> Result<impl Stream<Item = String> + use<>, RateLimitError> {
+) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
     let meter = quota.meter();
     meter.add(request.prompt_tokens());
-    Ok(upstream::tokens(request).inspect(move |_| meter.add(1)))
-}
-
-/// `POST /v1/completions`.
-async fn completions(account: Account, Json(request): Json<Completion>) -> Result<Response> {
-    if !request.stream {
-        return Ok(Json(complete(&account, &request).await?).into_response());
-    }
-    let tokens = stream(&account, &request).await?;
-    let events = tokens.map(|token| Ok::<_, Infallible>(Event::default().data(token)));
-    Ok(Sse::new(events).into_response())
+    Sse::new(upstream::tokens(request).map(move |token| {
+        meter.add(1);
+        Ok(Event::default().data(token))
+    }))
 }
 
 /// The owner of an API key.
@@ -79,11 +60,22 @@ enum Plan {
     Paid,
 }
 
+/// Both plans have one name, so that an account that changes its plan keeps its counts.
+const fn tokens_a_minute(threshold: u32) -> Policy {
+    Policy::sliding_window("tokens", Duration::from_secs(60), threshold)
+        .weighted()
+        .concurrency(5)
+        .concurrency_timeout(Duration::from_secs(10))
+}
+
+const FREE: Policy = tokens_a_minute(1_000);
+const PAID: Policy = tokens_a_minute(100_000);
+
 impl Plan {
-    fn tokens_a_minute(self) -> u32 {
+    fn tokens(self) -> &'static Policy {
         match self {
-            Self::Free => 1_000,
-            Self::Paid => 100_000,
+            Self::Free => &FREE,
+            Self::Paid => &PAID,
         }
     }
 }
@@ -133,7 +125,7 @@ fn add_tokens(headers: &mut HeaderMap, answer: &Result<Decision, RateLimitError>
 }
 
 /// Returns the gateway's routes and layers.
-pub fn router() -> Router {
+pub(super) fn router() -> Router {
     let account = Identity::from_fn(|request| Some(Account::of(request)?.id.into()));
     Router::new()
         .route("/v1/completions", post(completions))

@@ -8,40 +8,40 @@ use tokio::time::sleep;
 
 /// The request of a client, as far as the gateway reads it.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Completion {
-    pub prompt: String,
+pub(super) struct Completion {
+    pub(super) prompt: String,
     /// The most tokens of the answer.
-    pub max_tokens: u32,
+    pub(super) max_tokens: u32,
     #[serde(default)]
-    pub stream: bool,
+    pub(super) stream: bool,
 }
 
 /// The tokens that a request took, told by the upstream at its end.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Usage {
-    pub prompt_tokens: u32,
-    pub completion_tokens: u32,
+pub(super) struct Usage {
+    pub(super) prompt_tokens: u32,
+    pub(super) completion_tokens: u32,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Answer {
-    pub text: String,
-    pub usage: Usage,
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) usage: Usage,
 }
 
 impl Completion {
-    pub fn prompt_tokens(&self) -> u32 {
+    pub(super) fn prompt_tokens(&self) -> u32 {
         u32::try_from(self.prompt.split_whitespace().count()).unwrap_or(u32::MAX)
     }
 
     /// Returns the most tokens that the request can take. They are reserved before it is sent.
-    pub fn most_tokens(&self) -> u32 {
+    pub(super) fn most_tokens(&self) -> u32 {
         self.prompt_tokens().saturating_add(self.max_tokens)
     }
 }
 
 impl Usage {
-    pub fn total(self) -> u32 {
+    pub(super) fn total(self) -> u32 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 }
@@ -50,7 +50,7 @@ impl Usage {
 const PACE: Duration = Duration::from_millis(2);
 
 /// Returns the tokens of the answer, as they are made.
-pub fn tokens(request: &Completion) -> impl Stream<Item = String> + Send + use<> {
+pub(super) fn tokens(request: &Completion) -> impl Stream<Item = String> + Send + use<> {
     let words: Vec<_> = request.prompt.split_whitespace().map(str::to_owned).collect();
     let most = usize::try_from(request.max_tokens).unwrap_or(usize::MAX);
     stream::iter(words).take(most).then(async |word| {
@@ -60,7 +60,7 @@ pub fn tokens(request: &Completion) -> impl Stream<Item = String> + Send + use<>
 }
 
 /// Returns the whole answer.
-pub async fn answer(request: &Completion) -> Answer {
+pub(super) async fn answer(request: &Completion) -> Answer {
     let words: Vec<_> = tokens(request).collect().await;
     let completion_tokens = u32::try_from(words.len()).unwrap_or(u32::MAX);
     let usage = Usage { prompt_tokens: request.prompt_tokens(), completion_tokens };

@@ -8,6 +8,9 @@ pub mod pipeline {}
 #[doc = include_str!("guide/algorithms.md")]
 pub mod algorithms {}
 
+#[doc = include_str!("guide/metering.md")]
+pub mod metering {}
+
 #[doc = include_str!("guide/identity.md")]
 pub mod identity {}
 

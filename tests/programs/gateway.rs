@@ -158,8 +158,8 @@ async fn four_processes_serve_what_a_plan_allows_though_one_is_killed() {
     let server = RedisServer::start();
     let overrides = format!("[limits]\ntokens = {{ period = \"{}s\" }}", WINDOW.as_secs());
     let environment = [("RATELIMIT_OVERRIDES", &*overrides)];
-    let mut services = [(); 4]
-        .map(|()| Service::start_with("llm_gateway", Some(&server), &environment));
+    let mut services =
+        [(); 4].map(|()| Service::start_with("llm_gateway", Some(&server), &environment));
     // Five streams of one process, all that the account may have.
     let long = completion(10_000, 5_000, true);
     let [killed, others @ ..] = &mut services;
