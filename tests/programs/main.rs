@@ -1,7 +1,7 @@
 //! The examples and their services run by the commands in their first lines, and behave as documented.
 
 mod examples;
-mod gateway;
+mod llm_gateway;
 mod services;
 
 /// Locked by tests that cannot share the machine: one builds a program, another counts answers that are due
