@@ -1,17 +1,18 @@
 //! `cargo bench -p ratelimit-benches --bench instructions`
 //!
-//! The processor instructions of an annotated call in memory, counted by valgrind: unlike a time,
+//! The processor instructions of a call that does not leave the process, counted by valgrind: unlike a time,
 //! the same on a busy machine and an idle one. A case over its bound fails the run. The clock counts
 //! for little: one instruction reads the counter, and the system's clock, which is asked now and then
 //! and a system call under valgrind, is left out.
 
-use std::{error::Error, hint::black_box, process::Command};
+use std::{error::Error, hint::black_box, process::Command, sync::LazyLock, time::Duration};
 
-use ratelimit_benches::{annotated, by_hand, rounds::Contender};
-use ratelimit_runtime::limiter;
+use ratelimit_benches::{annotated, by_hand, call, on_redis, rounds::Contender, server::Server};
+use ratelimit_runtime::{Limiter, limiter};
+use tokio::runtime::{Builder, Runtime};
 
 /// The cases, and the upper bound of the instructions of a call: a tenth over those measured.
-fn cases() -> [(Contender<'static>, u64); 12] {
+fn cases() -> [(Contender<'static>, u64); 13] {
     [
         (("without the attribute", annotated!(plain)), 40),
         (("sliding_window 3, refused", annotated!(window_3)), 750),
@@ -25,7 +26,30 @@ fn cases() -> [(Contender<'static>, u64); 12] {
         (("token_bucket", annotated!(bucket)), 691),
         (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 839),
         (("token_bucket by hand", by_hand(limiter(), 0)), 1_007),
+        (("on Redis, remembered refusal", remembered()), 1_130),
     ]
+}
+
+/// Returns a call that is refused by the deny cache of a limiter on Redis. The first call starts the server.
+fn remembered() -> Box<dyn Fn(u32) + Sync> {
+    let started = LazyLock::new(|| exhausted().expect("a server decides two calls"));
+    Box::new(move |user| {
+        let (limiter, ..) = &*started;
+        call!(on_redis::refused(limiter, user));
+    })
+}
+
+/// Returns a limiter whose deny cache has the refusal of caller 7, with its runtime and server.
+fn exhausted() -> Result<(Limiter, Runtime, Server), Box<dyn Error>> {
+    let server = Server::start(&[])?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let builder = Limiter::builder().deny_cache_ttl(Duration::from_secs(3_600));
+    let limiter = runtime.block_on(async {
+        let limiter = builder.deadline(Duration::from_secs(10)).connect(&server.url()).await?;
+        while on_redis::call(&limiter, false, 7).await {}
+        Ok::<_, ratelimit_runtime::ConnectError>(limiter)
+    })?;
+    Ok((limiter, runtime, server))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -24,9 +24,9 @@ mod tests;
 
 use std::{num::NonZeroUsize, thread::available_parallelism};
 
+pub(crate) use self::clock::Clock;
 use self::{
     budget::{Budget, Usage},
-    clock::Clock,
     eviction::MAX_WORK,
     shard::{Entry, KEY_BYTES, NEVER, ShardTable},
 };
@@ -91,6 +91,10 @@ impl MemoryStore {
             budget: Mutex::new(Budget::new(Usage { keys: max_keys, bytes: max_bytes })),
             cursor: AtomicUsize::new(0),
         }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Takes one unit of a key that is stored, or refuses it, under a valid policy that no override

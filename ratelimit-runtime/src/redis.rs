@@ -52,7 +52,7 @@ use self::{
 use crate::{
     error::UnavailableReason,
     key::{Key, KeyRef},
-    memory::MemoryStore,
+    memory::{Clock, MemoryStore},
     request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
     time::Micros,
 };
@@ -86,6 +86,12 @@ impl RedisBackend {
         }
     }
 
+    /// The clock of the deny cache.
+    #[inline]
+    fn clock(&self) -> &Clock {
+        self.fallback.clock()
+    }
+
     /// Returns the refusal in the deny cache that Redis would return, if its wait is longer than
     /// `max_wait`. A call without one is to be [decided](Self::decide): it may be the call that
     /// revalidates, and a second look-up would find a refusal for it.
@@ -96,7 +102,7 @@ impl RedisBackend {
         request: Request<'_>,
         max_wait: Duration,
     ) -> Option<Outcome> {
-        self.deny_cache.get(key, request, max_wait, Instant::now)
+        self.deny_cache.get(key, request, max_wait, || self.clock().now())
     }
 
     /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`.
@@ -106,7 +112,7 @@ impl RedisBackend {
         request: Request<'_>,
         max_wait: Duration,
     ) -> Option<Micros> {
-        self.deny_cache.look(key, request, max_wait, Instant::now)
+        self.deny_cache.look(key, request, max_wait, || self.clock().now())
     }
 
     /// Decides a request for which the deny cache has no refusal.
@@ -117,12 +123,12 @@ impl RedisBackend {
         on_store_error: Option<OnStoreError>,
         permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
-        let sent = Instant::now();
-        match self.client.decide(key, request, permit, sent + self.deadline).await {
+        let sent = self.clock().surely_past();
+        match self.client.decide(key, request, permit, Instant::now() + self.deadline).await {
             Ok(outcome) => {
                 // Without a free permit nothing is known of the windows, and a permit is free at any time.
                 if !outcome.is_busy && !request.policy.tiers().is_empty() {
-                    let trip = RoundTrip { sent, answered: Instant::now() };
+                    let trip = RoundTrip { sent, answered: self.clock().now() };
                     self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 }
                 Ok(outcome)
@@ -179,10 +185,10 @@ impl RedisBackend {
     /// after it.
     async fn invalidating<T>(&self, key: &Key, change: impl Future<Output = T>) -> T {
         // The change may take effect although its reply is lost, or nobody awaits it.
-        self.deny_cache.invalidate(key.as_key_ref(), Instant::now());
+        self.deny_cache.invalidate(key.as_key_ref(), self.clock().now());
         let result = change.await;
         // A refusal from before the change may have arrived meanwhile.
-        self.deny_cache.invalidate(key.as_key_ref(), Instant::now());
+        self.deny_cache.invalidate(key.as_key_ref(), self.clock().now());
         result
     }
 

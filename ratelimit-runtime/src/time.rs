@@ -113,6 +113,16 @@ impl Sub<Micros> for Timestamp {
     }
 }
 
+/// Rounded down to whole microseconds.
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, length: Duration) -> Self {
+        self + Micros::from(length)
+    }
+}
+
 /// The time since `earlier`; 0 if that is later.
 impl Sub for Timestamp {
     type Output = Micros;

@@ -9,7 +9,7 @@ mod counter;
 
 use tokio::time::Instant;
 
-use self::counter::CounterClock;
+use self::{anchor::MAX_ERROR, counter::CounterClock};
 use crate::time::{Micros, Timestamp};
 
 /// The time of a new store: 70 years, so that tests whose paused clocks started earlier can share
@@ -29,7 +29,7 @@ macro_rules! has_pause {
 /// `true` if tokio is built with `test-util`: dependents cannot see the features of another crate.
 const IS_PAUSABLE: bool = has_pause!(tokio::time);
 
-pub(super) struct Clock {
+pub(crate) struct Clock {
     made: Instant,
     counter: Option<CounterClock>,
 }
@@ -42,9 +42,18 @@ impl Clock {
 
     /// Returns the time, which may be some microseconds before the one returned last.
     #[inline]
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         match &self.counter {
             Some(counter) => EPOCH + counter.now(),
+            None => self.tokio_now(),
+        }
+    }
+
+    /// Returns the time less the error of two readings: the time from it to a later reading is never
+    /// shorter than what has passed.
+    pub(crate) fn surely_past(&self) -> Timestamp {
+        match &self.counter {
+            Some(counter) => EPOCH + counter.now() - MAX_ERROR - MAX_ERROR,
             None => self.tokio_now(),
         }
     }
@@ -75,7 +84,7 @@ impl Clock {
     fn tokio_now(&self) -> Timestamp {
         let now = Instant::now();
         match now.checked_duration_since(self.made) {
-            Some(since) => EPOCH + since.into(),
+            Some(since) => EPOCH + since,
             // The sum is rounded down, as above.
             None => EPOCH - Micros::rounded_up(self.made - now),
         }
@@ -142,6 +151,27 @@ mod tests {
         const { assert!(has_pause!(super::tests::pausable)) };
         const { assert!(!has_pause!(super::tests::not_pausable)) };
         assert!(Clock::new().counter.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokio_s_clock_is_without_error() {
+        let clock = Clock::new();
+        assert_eq!(clock.surely_past(), clock.now());
+    }
+
+    #[test]
+    fn the_time_since_one_that_is_surely_past_is_never_too_short() {
+        let clock = Clock { made: Instant::now(), counter: CounterClock::new() };
+        let start = std::time::Instant::now();
+        // Several windows of the counter.
+        while start.elapsed() < Duration::from_millis(20) {
+            let past = clock.surely_past();
+            let since = std::time::Instant::now();
+            for _ in 0..100 {
+                let elapsed = Micros::from(since.elapsed());
+                assert!(clock.now() - past >= elapsed, "{elapsed:?} after {past:?}");
+            }
+        }
     }
 
     #[test]

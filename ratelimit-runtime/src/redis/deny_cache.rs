@@ -11,7 +11,6 @@
 
 #[cfg(all(test, not(ratelimit_loom)))]
 mod against_store;
-mod moment;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod steps;
@@ -20,15 +19,13 @@ mod tests;
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use self::{moment::Moment, steps::RefusalSteps};
+use self::steps::RefusalSteps;
 use crate::{
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
     request::{Op, Outcome, Request},
     sync::{Mutex, MutexGuard},
-    time::Micros,
+    time::{Micros, Timestamp},
 };
 
 /// A set-associative cache of refusals.
@@ -39,14 +36,13 @@ pub(super) struct DenyCache {
     ways: usize,
     hasher: KeyHasher,
     ttl: Duration,
-    made: Instant,
 }
 
-/// The instants when a call was sent to Redis and when its reply came.
+/// The instants when a call was sent to Redis, rather too early than too late, and when its reply came.
 #[derive(Clone, Copy)]
 pub(super) struct RoundTrip {
-    pub(super) sent: Instant,
-    pub(super) answered: Instant,
+    pub(super) sent: Timestamp,
+    pub(super) answered: Timestamp,
 }
 
 #[derive(Default)]
@@ -54,7 +50,7 @@ struct Set {
     /// The oldest comes first. A key has several while policies that cannot be compared share it.
     entries: Vec<CacheEntry>,
     /// The last invalidation of one of the keys. A refusal sent before it is not inserted.
-    invalidated_at: Option<Instant>,
+    invalidated_at: Option<Timestamp>,
 }
 
 /// The most ways. With one, two exhausted keys in one set would evict each other at each call.
@@ -71,8 +67,7 @@ impl DenyCache {
     pub(super) fn new(entries: usize, ttl: Duration) -> Self {
         let ways = entries.clamp(1, MAX_WAYS);
         let sets = (0..entries / ways).map(|_| Mutex::default()).collect();
-        let (hasher, made) = (KeyHasher::new(), Instant::now());
-        Self { sets, ways, hasher, ttl, made }
+        Self { sets, ways, hasher: KeyHasher::new(), ttl }
     }
 
     /// Returns the refusal that Redis would return, if its wait is longer than `max_wait`: a call
@@ -85,7 +80,7 @@ impl DenyCache {
         key: KeyRef<'_>,
         request: Request<'_>,
         max_wait: Duration,
-        now: impl FnOnce() -> Instant,
+        now: impl FnOnce() -> Timestamp,
     ) -> Option<Outcome> {
         if !is_cacheable(request) {
             return None;
@@ -94,7 +89,7 @@ impl DenyCache {
         let mut set = self.set(key.hash)?;
         let at = set.position(&key, request.policy)?;
         let steps = &mut set.entries[at].steps;
-        let Some(outcome) = steps.get(request, self.ttl, self.moment(now())) else {
+        let Some(outcome) = steps.get(request, self.ttl, now()) else {
             if steps.is_empty() {
                 set.entries.remove(at);
             }
@@ -109,7 +104,7 @@ impl DenyCache {
         key: KeyRef<'_>,
         request: Request<'_>,
         max_wait: Duration,
-        now: impl FnOnce() -> Instant,
+        now: impl FnOnce() -> Timestamp,
     ) -> Option<Micros> {
         if !is_cacheable(request) {
             return None;
@@ -117,7 +112,7 @@ impl DenyCache {
         let key = self.hasher.lookup(key);
         let set = self.set(key.hash)?;
         let at = set.position(&key, request.policy)?;
-        let wait = set.entries[at].steps.wait(request, self.moment(now()))?;
+        let wait = set.entries[at].steps.wait(request, now())?;
         (wait > Micros::from(max_wait)).then_some(wait)
     }
 
@@ -132,9 +127,8 @@ impl DenyCache {
         let key = self.hasher.lookup(key);
         let Some(mut set) = self.set(key.hash) else { return };
         let is_older = set.invalidated_at.is_some_and(|at| trip.sent <= at);
-        let answered = self.moment(trip.answered);
         let is_contradicted = |it: &CacheEntry| {
-            it.is_of(&key) && it.steps.is_contradicted(request, outcome, answered)
+            it.is_of(&key) && it.steps.is_contradicted(request, outcome, trip.answered)
         };
         if set.entries.iter().any(is_contradicted) {
             // The units left under other policies, or for other costs, are unknown.
@@ -144,7 +138,7 @@ impl DenyCache {
         }
         if !outcome.admitted && !is_older && !request.policy.counts_rejected() {
             let mut entry = set.take(&key, request.policy, self.ways);
-            entry.steps.insert(request, outcome, self.moment(trip.sent), self.ttl);
+            entry.steps.insert(request, outcome, trip.sent, self.ttl);
             if !entry.steps.is_empty() {
                 set.entries.push(entry);
             }
@@ -152,16 +146,11 @@ impl DenyCache {
     }
 
     /// Removes the refusals of this key whose calls were sent up to now.
-    pub(super) fn invalidate(&self, key: KeyRef<'_>, now: Instant) {
+    pub(super) fn invalidate(&self, key: KeyRef<'_>, now: Timestamp) {
         let key = self.hasher.lookup(key);
         if let Some(mut set) = self.set(key.hash) {
             set.invalidate(&key, now);
         }
-    }
-
-    #[inline]
-    fn moment(&self, instant: Instant) -> Moment {
-        Moment::new(instant, self.made)
     }
 
     #[inline]
@@ -191,7 +180,7 @@ impl Set {
         CacheEntry { hash, caller: StoredCaller::new(key.caller), steps: RefusalSteps::new(policy) }
     }
 
-    fn invalidate(&mut self, key: &Lookup<'_>, now: Instant) {
+    fn invalidate(&mut self, key: &Lookup<'_>, now: Timestamp) {
         self.invalidated_at = Some(now);
         self.entries.retain(|it| !it.is_of(key));
     }

@@ -5,7 +5,10 @@
 //! only while it foretells the system's time: when the system is suspended, a clock is set, or the
 //! counter steps or changes its rate, the system's time is used until two intervals agree again.
 
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::{
+    sync::atomic::{AtomicU64, Ordering, fence},
+    time::Micros,
+};
 
 /// The time for which an anchor is used, in nanoseconds. A step of the counter that stays within it
 /// goes unnoticed for as long, and a system's clock that is slewed by 500 ppm is missed by 2 us.
@@ -20,6 +23,10 @@ const MAX_WIDTH: u64 = 2_000;
 /// one in `1 << RATE_BITS` of the time, as the rate is no better known.
 const MAX_DEVIATION: u64 = 500;
 const RATE_BITS: u32 = 17;
+
+/// The maximum error of the time by the counter, unless that steps: a window of a clock that is slewed,
+/// the error of the anchor's reading, and those of the two between which its rate was measured.
+pub(super) const MAX_ERROR: Micros = Micros::new((WINDOW / 2_000 + 3 * (MAX_WIDTH / 2)) / 1_000);
 
 /// The fraction bits of a rate: products with the ticks of a window fit into 64 bits.
 const FRACTION_BITS: u32 = 32;

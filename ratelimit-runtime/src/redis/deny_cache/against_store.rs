@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use tokio::time::{Instant, advance};
+use tokio::time::advance;
 
 use super::{DenyCache, RoundTrip, steps::RefusalSteps};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     memory::MemoryStore,
     policy::Policy,
     request::{DecidedBy, Mark, Op, Outcome, Request, Settle},
-    time::Micros,
+    time::{Micros, Timestamp},
 };
 
 const TTL: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ struct World {
     /// The admitted calls, with the store's marks of them.
     charged: Vec<(Call, Mark)>,
     /// The last instant at which a change, and not time alone, freed units.
-    freed: Option<Instant>,
+    freed: Option<Timestamp>,
     rng: Rng,
     figures: Figures,
 }
@@ -51,7 +51,7 @@ impl Call {
 /// A call on its way to the store and back.
 struct Flight {
     call: Call,
-    sent: Instant,
+    sent: Timestamp,
     outcome: Option<Outcome>,
 }
 
@@ -96,7 +96,7 @@ impl World {
             let is_comparable =
                 |other: &Policy| RefusalSteps::new(other).is_comparable(&call.policy);
             if !self.policies.iter().all(is_comparable) {
-                self.freed = Some(Instant::now());
+                self.freed = Some(self.store.clock().now());
             }
         }
         outcome
@@ -104,7 +104,7 @@ impl World {
 
     /// A call of this process: refused by the deny cache, or sent to the store.
     fn call(&mut self) {
-        let (call, now, key) = (self.draw(), Instant::now(), self.key());
+        let (call, now, key) = (self.draw(), self.store.clock().now(), self.key());
         let request = call.request(Op::Take);
         let Some(found) = self.cache.get(key.as_key_ref(), request, Duration::ZERO, || now) else {
             self.figures.sent += 1;
@@ -145,7 +145,7 @@ impl World {
 
     fn land(&mut self, Flight { call, sent, outcome }: Flight) {
         let outcome = outcome.unwrap_or_else(|| self.decide(&call));
-        let trip = RoundTrip { sent, answered: Instant::now() };
+        let trip = RoundTrip { sent, answered: self.store.clock().now() };
         self.cache.insert(self.key().as_key_ref(), call.request(Op::Take), outcome, trip);
     }
 
@@ -158,7 +158,7 @@ impl World {
 
     /// A reset or a refund by another process, or by this one, which then invalidates.
     fn free(&mut self, is_own: bool) {
-        let (key, now) = (self.key(), Instant::now());
+        let (key, now) = (self.key(), self.store.clock().now());
         if is_own {
             self.cache.invalidate(key.as_key_ref(), now);
         } else {
@@ -179,7 +179,7 @@ impl World {
 
     async fn run(mut self) -> Figures {
         for _ in 0..OPERATIONS {
-            let now = Instant::now();
+            let now = self.store.clock().now();
             self.land_all(|it| it.sent + LATENCY <= now);
             match self.rng.u32(..1_000) {
                 0..600 => self.call(),

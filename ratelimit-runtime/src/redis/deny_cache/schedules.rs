@@ -13,6 +13,7 @@ use crate::{
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
 const REQUEST: Request<'_> =
     Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
+const NOW: Timestamp = Timestamp::new(1_000_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);
 
@@ -44,7 +45,7 @@ fn admitted(remaining: u32) -> Outcome {
 }
 
 /// Returns the round trip of a call without latency.
-fn at(sent: Instant) -> RoundTrip {
+fn at(sent: Timestamp) -> RoundTrip {
     RoundTrip { sent, answered: sent }
 }
 
@@ -52,14 +53,14 @@ fn new() -> Arc<DenyCache> {
     Arc::new(DenyCache::new(1, 10 * SECOND))
 }
 
-fn wait_at(cache: &DenyCache, now: Instant) -> Option<u64> {
+fn wait_at(cache: &DenyCache, now: Timestamp) -> Option<u64> {
     cache.get(key().as_key_ref(), REQUEST, Duration::ZERO, || now).map(|outcome| outcome.wait.get())
 }
 
 #[test]
 fn a_refusal_never_refuses_beyond_its_instant() {
     each(|| {
-        let (cache, start) = (new(), Instant::now());
+        let (cache, start) = (new(), NOW);
         let [earlier, later] = [(); 2].map(|()| Arc::clone(&cache));
         let insert = |cache: &DenyCache, sent, wait| {
             cache.insert(key().as_key_ref(), REQUEST, refused(wait), at(sent));
@@ -80,7 +81,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
         );
         assert!(found.iter().flatten().all(|wait| [1_000_000, 2_000_000].contains(wait)));
         // Whichever reply came first, the later call's is effective.
-        assert_eq!(wait_at(&cache, start + 2 * SECOND - MICRO), Some(1));
+        assert_eq!(wait_at(&cache, start + (2 * SECOND - MICRO)), Some(1));
         assert_eq!(wait_at(&cache, start + 2 * SECOND), None);
     });
 }
@@ -88,7 +89,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
 #[test]
 fn one_of_concurrent_calls_revalidates() {
     each(|| {
-        let (cache, sent) = (new(), Instant::now());
+        let (cache, sent) = (new(), NOW);
         cache.insert(key().as_key_ref(), REQUEST, refused(60 * SECOND), at(sent));
         let later = sent + 10 * SECOND;
         let other = || -> Box<dyn FnOnce() -> Option<u64>> {
@@ -103,7 +104,7 @@ fn one_of_concurrent_calls_revalidates() {
 #[test]
 fn an_invalidated_refusal_is_not_found() {
     each(|| {
-        let (cache, now) = (new(), Instant::now());
+        let (cache, now) = (new(), NOW);
         cache.insert(key().as_key_ref(), REQUEST, refused(SECOND), at(now));
         let other = Arc::clone(&cache);
         // A call that was sent before the invalidation is refused meanwhile.
@@ -122,7 +123,7 @@ fn an_invalidated_refusal_is_not_found() {
 #[test]
 fn an_admission_removes_earlier_refusals() {
     each(|| {
-        let (cache, start) = (new(), Instant::now());
+        let (cache, start) = (new(), NOW);
         cache.insert(key().as_key_ref(), REQUEST, refused(60 * SECOND), at(start));
         let later = start + SECOND;
         let others = [

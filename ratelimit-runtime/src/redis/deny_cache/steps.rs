@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use ratelimit_core::Algorithm;
 
-use super::moment::Moment;
 use crate::{
     policy::{Policy, PolicyName, StateKind},
     request::{DecidedBy, Mark, Op, Outcome, Request},
-    time::Micros,
+    time::{Micros, Timestamp},
 };
 
 /// The refusals of one key under policies that can be compared, as steps: the larger the cost, the
@@ -24,7 +23,7 @@ pub(super) struct RefusalSteps {
     steps: Vec<Step>,
     /// The latest end of a revalidation, in the past if there is none. While one call revalidates,
     /// steps older than the TTL still refuse the others.
-    revalidating_until: Moment,
+    revalidating_until: Timestamp,
 }
 
 /// The most steps, which bounds the memory of a key.
@@ -39,19 +38,19 @@ struct Step {
     /// The step refuses calls whose cost leaves at most this much of the first tier's threshold.
     spare: i64,
     /// The earliest end of the refusal.
-    end: Moment,
+    end: Timestamp,
     /// The instant from which the step needs revalidation: one TTL after the call was sent.
-    fresh_until: Moment,
+    fresh_until: Timestamp,
     tier: u8,
     /// The first tier's threshold less the units that were left.
     used: i64,
     /// The earliest instant of the full quota.
-    reset_at: Moment,
+    reset_at: Timestamp,
 }
 
 impl RefusalSteps {
     pub(super) fn new(policy: &Policy) -> Self {
-        Self { policy: *policy, steps: Vec::new(), revalidating_until: Moment::default() }
+        Self { policy: *policy, steps: Vec::new(), revalidating_until: Timestamp::default() }
     }
 
     /// Returns `true` if these are refusals of the kind of state and the name.
@@ -86,13 +85,13 @@ impl RefusalSteps {
         &mut self,
         request: Request<'_>,
         ttl: Duration,
-        now: Moment,
+        now: Timestamp,
     ) -> Option<Outcome> {
         let spare = spare(request.policy, request.cost);
         let Some(step) = self.longest(spare, now) else {
             self.steps.retain(|it| now < it.end);
             if self.steps.iter().any(|it| spare <= it.spare) {
-                self.revalidating_until = now.after(ttl);
+                self.revalidating_until = now + ttl;
             }
             return None;
         };
@@ -101,9 +100,9 @@ impl RefusalSteps {
             admitted: false,
             tier: step.tier,
             remaining: u32::try_from(left.max(0)).unwrap_or(u32::MAX),
-            wait: step.end.micros_from(now),
+            wait: step.end - now,
             more: Micros::ZERO,
-            reset: step.reset_at.micros_from(now),
+            reset: step.reset_at - now,
             lasts: Micros::ZERO,
             mark: Mark::NONE,
             decided_by: DecidedBy::DenyCache,
@@ -112,14 +111,14 @@ impl RefusalSteps {
     }
 
     /// Returns the wait of the refusal that Redis would return, if no revalidation is due.
-    pub(super) fn wait(&self, request: Request<'_>, now: Moment) -> Option<Micros> {
+    pub(super) fn wait(&self, request: Request<'_>, now: Timestamp) -> Option<Micros> {
         let step = self.longest(spare(request.policy, request.cost), now)?;
-        Some(step.end.micros_from(now))
+        Some(step.end - now)
     }
 
     /// Returns the step that refuses a call the longest.
     #[inline]
-    fn longest(&self, spare: i64, now: Moment) -> Option<&Step> {
+    fn longest(&self, spare: i64, now: Timestamp) -> Option<&Step> {
         let is_revalidating = now < self.revalidating_until;
         let mut longest: Option<&Step> = None;
         for step in &self.steps {
@@ -139,7 +138,7 @@ impl RefusalSteps {
         &self,
         request: Request<'_>,
         outcome: Outcome,
-        answered: Moment,
+        answered: Timestamp,
     ) -> bool {
         let Request { policy, op, cost, .. } = request;
         if !self.is_comparable(policy) {
@@ -148,10 +147,10 @@ impl RefusalSteps {
         }
         let Outcome { admitted, remaining, wait, more, .. } = outcome;
         let contradicts = |units: u32, wait: Micros| {
-            let free_at = answered.checked_after(wait);
+            let free_at = answered + wait;
             let spare = spare(policy, units);
             let mut steps = self.steps.iter();
-            steps.any(|it| spare <= it.spare && free_at.is_some_and(|free_at| free_at < it.end))
+            steps.any(|it| spare <= it.spare && free_at < it.end)
         };
         if admitted {
             return contradicts(remaining.saturating_add(cost), Micros::ZERO);
@@ -164,7 +163,7 @@ impl RefusalSteps {
 
     /// Ends a revalidation: from now on, steps older than the TTL do not refuse.
     pub(super) fn end_revalidation(&mut self) {
-        self.revalidating_until = Moment::default();
+        self.revalidating_until = Timestamp::default();
     }
 
     /// Adds a refusal that contradicts no step.
@@ -172,10 +171,10 @@ impl RefusalSteps {
         &mut self,
         request: Request<'_>,
         outcome: Outcome,
-        sent: Moment,
+        sent: Timestamp,
         ttl: Duration,
     ) {
-        let fresh_until = sent.after(ttl);
+        let fresh_until = sent + ttl;
         // Replies may arrive out of order: the newest one covers all costs.
         if self.steps.iter().any(|it| fresh_until < it.fresh_until) {
             return;
@@ -187,11 +186,7 @@ impl RefusalSteps {
         let next = remaining.saturating_add(1);
         let cost = request.cost.max(1);
         for (units, wait) in [(cost, wait), (next.min(cost), more)] {
-            let (Some(end), Some(reset_at)) = (sent.checked_after(wait), sent.checked_after(reset))
-            else {
-                continue;
-            };
-            let spare = spare(request.policy, units);
+            let (spare, end, reset_at) = (spare(request.policy, units), sent + wait, sent + reset);
             self.steps.retain(|it| spare < it.spare || end < it.end);
             if self.steps.len() == MAX_STEPS {
                 self.steps.remove(0);

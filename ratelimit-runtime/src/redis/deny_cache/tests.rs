@@ -7,6 +7,7 @@ use crate::{
 
 const MICRO: Duration = Duration::from_micros(1);
 const SECOND: Duration = Duration::from_secs(1);
+const NOW: Timestamp = Timestamp::new(1_000_000_000_000);
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
 const REQUEST: Request<'_> =
     Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 2, id: None };
@@ -32,17 +33,23 @@ fn key_under(policy: &Policy, caller: &str) -> Key {
 }
 
 /// Inserts an answer without latency.
-fn insert(cache: &DenyCache, caller: &str, request: Request<'_>, outcome: Outcome, sent: Instant) {
+fn insert(
+    cache: &DenyCache,
+    caller: &str,
+    request: Request<'_>,
+    outcome: Outcome,
+    sent: Timestamp,
+) {
     let key = key_under(request.policy, caller);
     cache.insert(key.as_key_ref(), request, outcome, RoundTrip { sent, answered: sent });
 }
 
-fn get(cache: &DenyCache, caller: &str, request: Request<'_>, now: Instant) -> Option<Outcome> {
+fn get(cache: &DenyCache, caller: &str, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
     let key = key_under(request.policy, caller);
     cache.get(key.as_key_ref(), request, Duration::ZERO, || now)
 }
 
-fn is_cached(cache: &DenyCache, caller: &str, cost: u32, now: Instant) -> bool {
+fn is_cached(cache: &DenyCache, caller: &str, cost: u32, now: Timestamp) -> bool {
     get(cache, caller, Request { cost, ..REQUEST }, now).is_some()
 }
 
@@ -54,10 +61,10 @@ fn admitted(remaining: u32) -> Outcome {
     Outcome { admitted: true, remaining, ..REFUSED }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
+#[test]
+fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
     let cache = DenyCache::new(16, 10 * SECOND);
-    let sent = Instant::now();
+    let sent = NOW;
     insert(&cache, "alice", REQUEST, REFUSED, sent);
     let at = |micros| get(&cache, "alice", REQUEST, sent + micros * MICRO);
     let repeated = Outcome {
@@ -75,10 +82,10 @@ async fn a_refusal_stands_until_its_wait_is_over_and_not_longer() {
     assert_eq!(at(3_000_000), None);
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_call_a_ttl_revalidates() {
+#[test]
+fn one_call_a_ttl_revalidates() {
     let cache = DenyCache::new(16, SECOND);
-    let sent = Instant::now();
+    let sent = NOW;
     insert(&cache, "alice", REQUEST, REFUSED, sent);
     let later = sent + SECOND;
     assert!(!is_cached(&cache, "alice", 2, later));
@@ -87,9 +94,9 @@ async fn one_call_a_ttl_revalidates() {
     assert!(!is_cached(&cache, "alice", 2, later + SECOND));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refusal_implies_those_of_larger_costs() {
-    let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+#[test]
+fn a_refusal_implies_those_of_larger_costs() {
+    let (cache, now) = (DenyCache::new(16, 10 * SECOND), NOW);
     let four = Request { cost: 4, ..REQUEST };
     insert(&cache, "alice", four, refused(1, 9 * SECOND, 3 * SECOND), now);
     let wait = |cost, now| {
@@ -107,8 +114,8 @@ async fn a_refusal_implies_those_of_larger_costs() {
     assert!(is_sent(9 * SECOND) && !is_sent(8_999_999 * MICRO));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refusal_implies_those_of_smaller_thresholds_if_both_see_the_same_count() {
+#[test]
+fn a_refusal_implies_those_of_smaller_thresholds_if_both_see_the_same_count() {
     let period = Duration::from_secs(60);
     for (of, is_window) in [
         (Policy::sliding_window as fn(_, _, _) -> _, true),
@@ -116,7 +123,7 @@ async fn a_refusal_implies_those_of_smaller_thresholds_if_both_see_the_same_coun
         (Policy::sliding_counter, false),
         (Policy::token_bucket, false),
     ] {
-        let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+        let (cache, now) = (DenyCache::new(16, 10 * SECOND), NOW);
         let [five, four, six]: [Policy; 3] = [5, 4, 6].map(|threshold| of("p", period, threshold));
         insert(&cache, "alice", Request { policy: &five, ..REQUEST }, REFUSED, now);
         let wait = |policy, cost| {
@@ -135,10 +142,10 @@ async fn a_refusal_implies_those_of_smaller_thresholds_if_both_see_the_same_coun
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refusal_is_of_no_other_call() {
+#[test]
+fn a_refusal_is_of_no_other_call() {
     let cache = DenyCache::new(1, 10 * SECOND);
-    let now = Instant::now();
+    let now = NOW;
     insert(&cache, "alice", REQUEST, REFUSED, now);
     for other in [
         Request { cost: 1, ..REQUEST },
@@ -160,8 +167,8 @@ async fn a_refusal_is_of_no_other_call() {
     assert!(!is_cached(&cache, "alice", 2, later) && is_cached(&cache, "bob", 2, later));
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_outcome_that_contradicts_a_refusal_removes_it() {
+#[test]
+fn an_outcome_that_contradicts_a_refusal_removes_it() {
     let other = POLICY.tier(Duration::from_secs(3_600), 9);
     let minute = 60 * SECOND;
     let with = |cost| Request { cost, ..REQUEST };
@@ -182,7 +189,7 @@ async fn an_outcome_that_contradicts_a_refusal_removes_it() {
         (Request { policy: &other, ..with(1) }, refused(0, SECOND, SECOND), false),
         (Request { policy: &POLICY.count_rejected(), ..with(1) }, refused(0, SECOND, SECOND), true),
     ] {
-        let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+        let (cache, now) = (DenyCache::new(16, 10 * SECOND), NOW);
         insert(&cache, "alice", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
         insert(&cache, "bob", with(1), refused(0, 3 * SECOND, 3 * SECOND), now);
         insert(&cache, "alice", request, answer, now);
@@ -197,9 +204,9 @@ async fn an_outcome_that_contradicts_a_refusal_removes_it() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_small_call_that_is_admitted_leaves_refusals_of_large_ones() {
-    let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+#[test]
+fn a_small_call_that_is_admitted_leaves_refusals_of_large_ones() {
+    let (cache, now) = (DenyCache::new(16, 10 * SECOND), NOW);
     let four = Request { cost: 4, ..REQUEST };
     insert(&cache, "alice", four, refused(2, 9 * SECOND, 3 * SECOND), now);
     insert(&cache, "alice", Request { cost: 1, ..REQUEST }, admitted(1), now);
@@ -209,9 +216,9 @@ async fn a_small_call_that_is_admitted_leaves_refusals_of_large_ones() {
     assert!(!is_cached(&cache, "alice", 3, now) && !is_cached(&cache, "alice", 4, now));
 }
 
-#[tokio::test(start_paused = true)]
-async fn replies_may_arrive_out_of_order() {
-    let (cache, sent) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+#[test]
+fn replies_may_arrive_out_of_order() {
+    let (cache, sent) = (DenyCache::new(16, 10 * SECOND), NOW);
     let at = |sent, answered| RoundTrip { sent, answered };
     // The wait is counted from before the call was sent.
     cache.insert(key("alice").as_key_ref(), REQUEST, REFUSED, at(sent, sent + SECOND));
@@ -238,12 +245,10 @@ async fn replies_may_arrive_out_of_order() {
     assert_eq!(wait(sent + 2 * SECOND), None);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refusal_from_before_a_reset_is_not_inserted_after_it() {
+#[test]
+fn a_refusal_from_before_a_reset_is_not_inserted_after_it() {
     let cache = DenyCache::new(16, 10 * SECOND);
-    let sent = Instant::now();
-    tokio::time::advance(SECOND).await;
-    let reset = Instant::now();
+    let (sent, reset) = (NOW, NOW + SECOND);
     cache.invalidate(key("alice").as_key_ref(), reset);
     insert(&cache, "alice", REQUEST, REFUSED, sent);
     assert!(!is_cached(&cache, "alice", 2, reset));
@@ -252,9 +257,9 @@ async fn a_refusal_from_before_a_reset_is_not_inserted_after_it() {
     assert!(is_cached(&cache, "alice", 2, sent));
 }
 
-#[tokio::test(start_paused = true)]
-async fn exhausted_keys_of_one_set_are_both_cached() {
-    let (cache, now) = (DenyCache::new(2, 10 * SECOND), Instant::now());
+#[test]
+fn exhausted_keys_of_one_set_are_both_cached() {
+    let (cache, now) = (DenyCache::new(2, 10 * SECOND), NOW);
     let insert = |caller| insert(&cache, caller, REQUEST, REFUSED, now);
     let is_cached = |caller| is_cached(&cache, caller, 2, now);
     insert("alice");
@@ -265,9 +270,9 @@ async fn exhausted_keys_of_one_set_are_both_cached() {
     assert!(!is_cached("alice") && is_cached("bob") && is_cached("carol"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_key_takes_no_more_memory_than_its_steps() {
-    let (cache, start) = (DenyCache::new(1, 10 * SECOND), Instant::now());
+#[test]
+fn a_key_takes_no_more_memory_than_its_steps() {
+    let (cache, start) = (DenyCache::new(1, 10 * SECOND), NOW);
     let policy = Policy::sliding_window("p", Duration::from_secs(60), 100);
     for cost in 1..=100 {
         let request = Request { policy: &policy, cost, ..REQUEST };
@@ -284,11 +289,11 @@ async fn a_key_takes_no_more_memory_than_its_steps() {
     assert!(most <= 1_024, "{most} bytes and the key");
 }
 
-#[tokio::test(start_paused = true)]
-async fn penalties_and_admissions_are_not_cached_and_nothing_without_entries() {
+#[test]
+fn penalties_and_admissions_are_not_cached_and_nothing_without_entries() {
     let penalty = POLICY.count_rejected();
     let penal = Request { policy: &penalty, ..REQUEST };
-    let (cache, now) = (DenyCache::new(16, 10 * SECOND), Instant::now());
+    let (cache, now) = (DenyCache::new(16, 10 * SECOND), NOW);
     insert(&cache, "alice", penal, REFUSED, now);
     insert(&cache, "alice", REQUEST, admitted(1), now);
     assert_eq!(get(&cache, "alice", penal, now), None);
