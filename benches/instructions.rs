@@ -26,7 +26,7 @@ fn cases() -> [(Contender<'static>, u64); 13] {
         (("token_bucket", annotated!(bucket)), 691),
         (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 839),
         (("token_bucket by hand", by_hand(limiter(), 0)), 1_007),
-        (("on Redis, remembered refusal", remembered()), 1_130),
+        (("on Redis, remembered refusal", remembered()), 990),
     ]
 }
 
