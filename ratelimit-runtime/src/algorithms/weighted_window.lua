@@ -427,7 +427,8 @@ if op ~= PEEK and own > 0 then
     end
   end
   if card > 0 then
-    local until_then = card > AT_ONCE
+    -- An offset is counted entry by entry, a range is not.
+    local until_then = card > AT_ONCE and call('ZCOUNT', log, 0, lowest) > AT_ONCE
       and call('ZRANGEBYSCORE', log, 0, lowest, 'WITHSCORES', 'LIMIT', AT_ONCE - 1, 1)[2]
     call('ZREMRANGEBYSCORE', log, 0, until_then or lowest)
     if name then

@@ -71,7 +71,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script {
         text: Text {
             source: include_str!("../algorithms/weighted_window.lua"),
-            sha1: "1f85638d88c03134a594b609ce85633542e7b8d2",
+            sha1: "b049d69ad92849ab43caaeda8e6acb9f8cea34a2",
         },
         push_tier: push_window,
     },

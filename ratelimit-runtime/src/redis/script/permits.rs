@@ -49,7 +49,7 @@ static WITH_PERMIT: [Text; StateKind::ALL.len()] = [
     },
     Text {
         source: with_permit!("../../algorithms/weighted_window.lua"),
-        sha1: "88c94b0ae48905a28946c962c491dde2bed88529",
+        sha1: "22f3802d1347dc15f130ff069cffa74f02274c75",
     },
 ];
 
