@@ -218,7 +218,8 @@ impl Outbox {
         }
         drop(queue);
         telemetry_of(&late, told);
-        (count > 0).then_some(Batch { outbox: self, parcels })
+        // The end of a batch is notified, and nothing has ended.
+        (count > 0).then(|| Batch { outbox: self, parcels })
     }
 
     /// Returns the commands that wait or are under way, and those that were lost so far.
@@ -312,5 +313,24 @@ impl RedisBackend {
                 return left + lost - lost_before;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_look_into_an_empty_outbox_notifies_nobody() {
+        let outbox = Outbox::default();
+        let mut ended = pin!(outbox.ended.notified());
+        assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(outbox.take(1, false).is_none());
+        assert!(ended.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 }
