@@ -208,11 +208,18 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
     .await;
     for policy in [
         POLICY,
+        POLICY.concurrency(2),
+        POLICY.weighted(),
+        POLICY.weighted().concurrency(2),
         Policy::sliding_counter("reply", MINUTE, 5),
         Policy::fixed_window("reply", MINUTE, 5),
         Policy::token_bucket("reply", MINUTE, 5),
     ] {
-        assert_eq!(limiter.check(&policy, "alice").await.unwrap().threshold(), 7);
+        let decision = limiter.check(&policy, "alice").cost(2).await.unwrap();
+        assert_eq!(decision.threshold(), 7);
+        limiter.settle(&decision, 1).await.unwrap();
+        drop(decision);
+        limiter.flush().await.unwrap();
         limiter.reset(&policy, "alice").await.unwrap();
     }
 
