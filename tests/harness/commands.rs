@@ -76,7 +76,7 @@ fn read_artifact(line: &str) -> Option<(String, Example)> {
     let directory = Path::new(artifact["manifest_path"].as_str()?).parent()?;
     let package = match directory.strip_prefix(ROOT.join("examples")).ok()?.to_str()? {
         "" => "examples".to_owned(),
-        framework => format!("examples-{framework}"),
+        folder => format!("examples-{}", folder.replace('_', "-")),
     };
     let example = Example {
         package,
