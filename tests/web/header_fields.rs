@@ -119,6 +119,11 @@ async fn a_syntax_has_its_fields_and_no_others() {
     assert_eq!(names(HeaderSyntax::Both, &seen), HeaderSyntax::ALL);
     assert_eq!(names(HeaderSyntax::Off, &seen), [""; 0]);
     assert_eq!(names(HeaderSyntax::Both, &[]), [""; 0]);
+    // A permit is free at any time.
+    let in_flight = Policy::concurrency_limit("p", 2);
+    let seen = answers(&Limiter::in_memory(), &in_flight, 1).await;
+    let fields = [draft, ["x-ratelimit-limit", "x-ratelimit-remaining"]].concat();
+    assert_eq!(names(HeaderSyntax::Both, &seen), fields);
     // There is no quota to report.
     let too_large =
         answers(&Limiter::in_memory(), &Policy::sliding_window("p", SECOND, 0), 1).await;
@@ -128,6 +133,29 @@ async fn a_syntax_has_its_fields_and_no_others() {
     let invalid = answers(&Limiter::in_memory(), &wrong, 1).await;
     assert!(matches!(invalid[0], Err(RateLimitError::InvalidPolicy(_))));
     assert_eq!(names(HeaderSyntax::Both, &invalid), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fields_of_a_limit_are_those_of_its_window_or_of_its_calls_in_flight() {
+    let policy = Policy::sliding_window("both", 60 * SECOND, 9).concurrency(2);
+    let seen = answers(&Limiter::in_memory(), &policy, 3).await;
+    let admitted = HeaderSyntax::Both.headers(&seen[..2]);
+    assert_eq!(field(&admitted, "ratelimit-policy"), r#""both";q=9;w=60"#);
+    assert_eq!(field(&admitted, "ratelimit"), r#""both";r=7;t=60"#);
+    // The decisions are kept, and so are their permits.
+    let busy = Refusal::from(seen[2].clone().unwrap_err());
+    assert_eq!((busy.status(), busy.retry_after()), (429, None));
+    let [cache_control, fields @ ..] = &busy.headers(HeaderSyntax::Both)[..] else { panic!() };
+    assert_eq!(cache_control.0, "cache-control");
+    assert_eq!(
+        fields,
+        [
+            ("ratelimit-policy", r#""both";q=2;qu="concurrent-requests""#.to_owned()),
+            ("ratelimit", r#""both";r=0"#.to_owned()),
+            ("x-ratelimit-limit", "2".to_owned()),
+            ("x-ratelimit-remaining", "0".to_owned()),
+        ]
+    );
 }
 
 #[tokio::test]

@@ -9,3 +9,4 @@ mod on_actix;
 mod on_axum;
 mod on_tonic;
 mod support;
+mod without_a_wait;

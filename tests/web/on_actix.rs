@@ -10,7 +10,7 @@ use actix_web::{
     middleware::from_fn,
     post, test,
     test::TestRequest,
-    web::{Bytes, Data},
+    web::{Bytes, Data, ServiceConfig},
 };
 use harness::RedisServer;
 use ratelimit_runtime::{
@@ -59,22 +59,27 @@ async fn several() -> Limited<&'static str> {
 }
 
 /// A server on a port of its own, stopped when it is dropped.
-struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     handle: ServerHandle,
 }
 
 impl Server {
     fn start(identity: IdentityMiddleware, limiter: Limiter) -> Self {
+        Self::serve(identity, move |config| {
+            let limiter = Data::new(limiter.clone());
+            config.app_data(limiter).service((as_response, as_result, own, several));
+        })
+    }
+
+    pub(crate) fn serve(
+        identity: IdentityMiddleware,
+        configure: impl Fn(&mut ServiceConfig) + Clone + Send + 'static,
+    ) -> Self {
         let (send, receive) = mpsc::channel();
         thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let app = move || {
-                    App::new()
-                        .wrap(identity.clone())
-                        .app_data(Data::new(limiter.clone()))
-                        .service((as_response, as_result, own, several))
-                };
+                let app = move || App::new().wrap(identity.clone()).configure(configure.clone());
                 let server = HttpServer::new(app).workers(2).disable_signals();
                 let server = server.bind("127.0.0.1:0").unwrap();
                 let address = server.addrs()[0];
@@ -86,7 +91,7 @@ impl Server {
         receive.recv().expect("the server starts")
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 }

@@ -3,7 +3,9 @@
 #[path = "../../examples/tonic/greeter/mod.rs"]
 mod greeter;
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use crate::without_a_wait::Held;
 
 use greeter::{
     HelloReply, HelloRequest,
@@ -42,15 +44,35 @@ impl Greeter for MyGreeter {
     }
 }
 
+/// One greeting at a time, of a name of at most five letters.
+struct SlowGreeter(Arc<Held>);
+
+#[tonic::async_trait]
+impl Greeter for SlowGreeter {
+    #[rate_limit(name = "letters", threshold = 5, cost = request.get_ref().name.len())]
+    #[rate_limit(name = "attribute", concurrency = 1)]
+    async fn say_hello(
+        &self,
+        request: Request<HelloRequest>,
+    ) -> Result<Response<HelloReply>, Status> {
+        self.0.stay().await;
+        Ok(Response::new(HelloReply { message: request.into_inner().name }))
+    }
+}
+
 /// Serves on a port of its own until the test ends.
 async fn serve(identity: Identity, limiter: Limiter, gate: Policy) -> SocketAddr {
+    let gate = GateLayer::new(gate).limiter(limiter.clone());
+    serve_greeter(identity, MyGreeter { limiter }, gate).await
+}
+
+async fn serve_greeter(identity: Identity, greeter: impl Greeter, gate: GateLayer) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let layers = ServiceBuilder::new()
         .layer(IdentityLayer::new(identity).respond(web::tonic::respond))
-        .layer(GateLayer::new(gate).limiter(limiter.clone()).respond(web::tonic::respond));
-    let server =
-        Server::builder().layer(layers).add_service(GreeterServer::new(MyGreeter { limiter }));
+        .layer(gate.respond(web::tonic::respond));
+    let server = Server::builder().layer(layers).add_service(GreeterServer::new(greeter));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     address
 }
@@ -63,7 +85,15 @@ async fn greet(
     client: &mut GreeterClient<Channel>,
     key: Option<&str>,
 ) -> Result<Response<HelloReply>, Status> {
-    let mut request = Request::new(HelloRequest { name: "you".to_owned() });
+    greet_by_name(client, key, "you").await
+}
+
+async fn greet_by_name(
+    client: &mut GreeterClient<Channel>,
+    key: Option<&str>,
+    name: &str,
+) -> Result<Response<HelloReply>, Status> {
+    let mut request = Request::new(HelloRequest { name: name.to_owned() });
     if let Some(key) = key {
         request.metadata_mut().insert("x-api-key", key.parse().unwrap());
     }
@@ -159,15 +189,51 @@ async fn a_store_that_cannot_decide_is_unavailable() {
     assert!(refused.get_details_retry_info().is_none());
 }
 
+/// Expects a status that tells no wait.
+fn assert_without_a_wait(refused: &Status, code: Code, message: &str) {
+    assert_eq!((refused.code(), refused.message()), (code, message));
+    assert!(refused.get_details_retry_info().is_none());
+    assert!(refused.metadata().get("retry-after").is_none());
+}
+
 #[tokio::test]
 async fn a_call_that_can_never_pass_is_a_failed_precondition() {
     const NOTHING: Policy = Policy::sliding_window("nothing", Duration::from_secs(60), 0);
     let mut client = connect(serve(Identity::peer(), Limiter::in_memory(), NOTHING).await).await;
     let refused = greet(&mut client, None).await.unwrap_err();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert_eq!(refused.message(), "rate limit `nothing` admits nothing: its threshold is 0");
-    assert!(refused.get_details_retry_info().is_none());
-    assert!(refused.metadata().get("retry-after").is_none());
+    let message = "rate limit `nothing` admits nothing: its threshold is 0";
+    assert_without_a_wait(&refused, Code::FailedPrecondition, message);
+
+    let greeter = SlowGreeter(Arc::default());
+    let gate = GateLayer::new(WIDE).limiter(Limiter::in_memory());
+    let mut client = connect(serve_greeter(Identity::peer(), greeter, gate).await).await;
+    let refused = greet_by_name(&mut client, None, "all of you").await.unwrap_err();
+    let message = "rate limit `letters` never admits 10 units at once: at most 5 per 60s";
+    assert_without_a_wait(&refused, Code::FailedPrecondition, message);
+}
+
+#[tokio::test]
+async fn a_call_that_finds_no_permit_is_told_no_wait() {
+    const ONE: Policy = Policy::concurrency_limit("gate", 1);
+    const TWO: Policy = Policy::concurrency_limit("gate", 2);
+    for (gate, name) in [(ONE, "gate"), (TWO, "attribute")] {
+        let held = Arc::new(Held::default());
+        let greeter = SlowGreeter(Arc::clone(&held));
+        let gate = GateLayer::new(gate).limiter(Limiter::in_memory());
+        let identity = Identity::header("x-api-key");
+        let client = connect(serve_greeter(identity, greeter, gate).await).await;
+        let greet = async || greet_by_name(&mut client.clone(), Some(name), "a").await;
+        let [admitted, refused] = held.beside(greet).await;
+        assert_eq!(admitted.unwrap().get_ref().message, "a");
+        let refused = refused.unwrap_err();
+        let message = format!("rate limit `{name}` is busy: at most 1 in flight");
+        assert_without_a_wait(&refused, Code::ResourceExhausted, &message);
+        let violations = refused.get_details_quota_failure().unwrap().violations;
+        assert_eq!((violations.len(), violations[0].subject.as_str()), (1, name));
+        let field = refused.metadata().get("ratelimit-policy").unwrap().to_str().unwrap();
+        let of_the_limit = format!(r#""{name}";q=1;qu="concurrent-requests""#);
+        assert!(field.contains(&of_the_limit), "{field}");
+    }
 }
 
 #[tokio::test]

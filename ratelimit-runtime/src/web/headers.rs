@@ -14,12 +14,13 @@ pub enum HeaderSyntax {
     ///
     /// Lists, with an item for each policy that answered. `q` is the threshold and `w` the period
     /// in seconds, left out below one second. `r` is the remaining quota, and `t` the seconds until
-    /// there is more. `qu="concurrent-requests"` marks calls in flight, which have neither. With several tiers, an item describes the tier of the answer's numbers.
+    /// there is more. `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`.
+    /// With several tiers, an item describes the tier of the answer's numbers.
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, the last in seconds
-    /// from now until the full quota is back. Of several policies, the one with the least left is
-    /// reported.
+    /// from now until the full quota is back; calls in flight have none. Of several policies, the one
+    /// with the least left is reported.
     Legacy,
     /// The headers of both.
     Both,
@@ -77,7 +78,9 @@ impl HeaderSyntax {
         {
             headers.push((LEGACY_LIMIT, least.threshold.to_string()));
             headers.push((LEGACY_REMAINING, least.remaining.to_string()));
-            headers.push((LEGACY_RESET, seconds(least.reset_after).to_string()));
+            if !least.is_in_flight() {
+                headers.push((LEGACY_RESET, seconds(least.reset_after).to_string()));
+            }
         }
         headers
     }
@@ -87,6 +90,7 @@ impl HeaderSyntax {
 struct Quota {
     policy: &'static str,
     threshold: u32,
+    /// Zero for calls in flight.
     period: Duration,
     remaining: u32,
     /// The time until more than `remaining` units are available.
@@ -125,9 +129,14 @@ impl Quota {
         }
     }
 
+    /// Returns `true` for calls in flight, which have no window: a permit is free at any time.
+    fn is_in_flight(&self) -> bool {
+        self.period.is_zero()
+    }
+
     fn write_policy(&self, list: &mut String) {
         let _ = write!(list, ";q={}", self.threshold);
-        if self.period.is_zero() {
+        if self.is_in_flight() {
             list.push_str(";qu=\"concurrent-requests\"");
         }
         // `w` has whole seconds: a shorter period would be rounded up far too much.

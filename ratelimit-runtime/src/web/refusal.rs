@@ -8,7 +8,10 @@ use crate::error::RateLimitError;
 /// The content type of [`Refusal::problem`].
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// The problem type of a request that its limit can never admit: the address of its documentation.
+/// The problem type of a request that finds no permit free: the address of its documentation.
+const BUSY: &str = "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.Busy.html";
+
+/// The problem type of a request that its limit can never admit.
 const TOO_LARGE: &str =
     "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html";
 
@@ -87,15 +90,19 @@ impl Refusal {
 
     /// Returns the problem details (RFC 9457): a JSON object, whose content type is [`PROBLEM_JSON`].
     ///
-    /// For a limit that is reached, or can never admit the request, `violated-policies` lists the
-    /// policy's name as the headers have it.
+    /// For a limit that is reached, also of calls in flight, or can never admit the request,
+    /// `violated-policies` lists the policy's name as the headers have it. These three have problem types
+    /// of their own.
     #[must_use]
     pub fn problem(&self) -> String {
         let (kind, title) = match self {
-            Self::Limit(RateLimitError::Exceeded(_) | RateLimitError::Busy(_)) => (
+            Self::Limit(RateLimitError::Exceeded(_)) => (
                 "https://iana.org/assignments/http-problem-types#quota-exceeded",
                 "Request cannot be satisfied as assigned quota has been exceeded",
             ),
+            Self::Limit(RateLimitError::Busy(_)) => {
+                (BUSY, "As many requests are in flight as the rate limit allows")
+            }
             Self::Limit(RateLimitError::TooLarge(_)) => {
                 (TOO_LARGE, "Request takes more than its rate limit ever admits")
             }

@@ -34,6 +34,10 @@ use crate::{
 /// sets, or for the caller of its own [`identity`](Self::identity). Without either, all requests share
 /// one limit. An annotated function with the policy's `name` and algorithm shares its counts.
 ///
+/// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the service has
+/// made its response. The body of the response may still be sent then: a handler that streams keeps its
+/// own [`Decision`](crate::Decision) in the stream.
+///
 /// ```
 /// use std::time::Duration;
 /// use ratelimit_runtime::{Policy, web::tower::{GateLayer, paths}};
