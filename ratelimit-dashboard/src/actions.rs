@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::{ActionError, Dashboard, json, limits};
 
 /// The fields of an override that replace values of the policy.
-const VALUES: [&str; 4] = ["period", "threshold", "tiers", "burst"];
+const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

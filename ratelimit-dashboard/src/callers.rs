@@ -40,9 +40,10 @@ enum CallerPart {
 struct CallerQuota {
     remaining: u32,
     threshold: u32,
+    /// 0 for calls in flight: `remaining` are the permits that are free.
     period: f64,
-    /// Until the next call is admitted; 0 is now.
-    next: f64,
+    /// Until the next call is admitted; 0 is now, none as soon as a call in flight ends.
+    next: Option<f64>,
     /// Until the full quota is back.
     reset: f64,
 }
@@ -87,8 +88,9 @@ impl Dashboard {
         let policy = known.values.ok_or_else(not_called)?;
         let left = self.peek(&policy, &caller).cost(0).await.map_err(|why| failed(&why))?;
         let next = match self.peek(&policy, &caller).await {
-            Ok(_) => Duration::ZERO,
-            Err(RateLimitError::Exceeded(refused)) => refused.retry_after(),
+            Ok(_) => Some(Duration::ZERO),
+            Err(RateLimitError::Exceeded(refused)) => Some(refused.retry_after()),
+            Err(RateLimitError::Busy(_)) => None,
             Err(error) => return Err(failed(&error)),
         };
         let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
@@ -96,7 +98,7 @@ impl Dashboard {
             remaining: left.remaining(),
             threshold: left.threshold(),
             period: millis(left.period()),
-            next: millis(next),
+            next: next.map(millis),
             reset: millis(left.reset_after()),
         }))
     }

@@ -53,6 +53,8 @@ struct LimitView {
     /// `true` if functions of this name have different limits.
     is_in_conflict: bool,
     counts_rejected: bool,
+    /// `true` if the log of a caller has one entry for each call, with its units.
+    is_weighted: bool,
     written: Option<PolicyView>,
     now: Option<PolicyView>,
     /// The reason why the override does not change the values.
@@ -66,6 +68,8 @@ struct LimitView {
 struct PolicyView {
     tiers: Vec<TierView>,
     burst: Option<u32>,
+    /// The calls of one caller that may be in flight at one time.
+    concurrency: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -81,7 +85,11 @@ impl PolicyView {
             period: tier.period().as_secs_f64() * 1e3,
             threshold: tier.threshold(),
         };
-        Self { tiers: policy.tiers().iter().map(tier).collect(), burst: policy.explicit_burst() }
+        Self {
+            tiers: policy.tiers().iter().map(tier).collect(),
+            burst: policy.explicit_burst(),
+            concurrency: policy.max_in_flight(),
+        }
     }
 }
 
@@ -182,6 +190,7 @@ impl Dashboard {
             places: functions.iter().map(|it| format!("{}:{}", it.file(), it.line())).collect(),
             is_in_conflict,
             counts_rejected: policy.is_some_and(|policy| policy.counts_rejected()),
+            is_weighted: policy.is_some_and(|policy| policy.is_weighted()),
             written: written.as_ref().map(PolicyView::new),
             now: now.as_ref().map(PolicyView::new),
             fault,

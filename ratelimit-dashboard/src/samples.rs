@@ -62,8 +62,9 @@ struct LimitSample {
     left: Option<f64>,
 }
 
-/// Numbers of calls: admitted, refused by the store, refused by the deny cache, passed in a dry run,
-/// decided without the store, not decided. The fifth number counts calls that are in the others too.
+/// Numbers of calls: admitted, refused by the store (also because no permit was free), refused by the
+/// deny cache, passed in a dry run, decided without the store, not decided. The fifth number counts calls
+/// that are in the others too.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize)]
 struct Counts([u64; 6]);
 
@@ -74,7 +75,9 @@ impl Counts {
         let by_deny_cache = stats.calls(Verdict::Refused, DecidedBy::DenyCache);
         Self([
             stats.total(Verdict::Admitted),
-            stats.total(Verdict::Refused) - by_deny_cache + stats.total(Verdict::TooLarge),
+            stats.total(Verdict::Refused) - by_deny_cache
+                + stats.total(Verdict::Busy)
+                + stats.total(Verdict::TooLarge),
             by_deny_cache,
             stats.total(Verdict::WouldHaveRefused),
             by_fallback

@@ -128,6 +128,9 @@ impl fmt::Display for RegisteredPolicy {
                 for tier in policy.tiers() {
                     write!(f, ", {} per {:?}", tier.threshold(), tier.period())?;
                 }
+                if let Some(calls) = policy.max_in_flight() {
+                    write!(f, ", {calls} in flight")?;
+                }
             }
             None => write!(f, ", by {}", self.dynamic_args().join(", "))?,
         }

@@ -2,7 +2,7 @@
 
 use harness::{Lines, RedisServer, until};
 use ratelimit_runtime::{Caller, Limiter, Override, RateLimitError, caller, rate_limit};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::operator::Operator;
 
@@ -76,6 +76,27 @@ async fn a_caller_above_a_lowered_limit_is_looked_up() {
         assert_eq!((status, &told["remaining"]), (200, &json!(0)), "{told}");
         assert_eq!(told["threshold"], json!(1), "{told}");
         assert!(told["next"].as_f64().unwrap() > 0.0, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_with_calls_in_flight_is_told_no_wait() {
+    #[rate_limit(name = "render", period = 60, threshold = 9, cost = 3, concurrency = 1, key = 1, limiter = limiter)]
+    async fn render(limiter: &Limiter, page: &Operator) -> Result<Value, RateLimitError> {
+        let question = json!({ "limit": "render", "caller": [{ "text": "1" }] });
+        Ok(page.act("caller", question).await.1)
+    }
+
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), server.limiter().await] {
+        let operator = Operator::of(&limiter).await;
+        let told = render(&limiter, &operator).await.unwrap();
+        assert_eq!((&told["remaining"], &told["threshold"]), (&json!(6), &json!(9)), "{told}");
+        assert_eq!(told["next"], Value::Null, "{told}");
+        limiter.flush().await.unwrap();
+        let question = json!({ "limit": "render", "caller": [{ "text": "1" }] });
+        let (status, told) = operator.act("caller", question).await;
+        assert_eq!((status, &told["next"]), (200, &json!(0.0)), "{told}");
     }
 }
 

@@ -12,7 +12,7 @@ use harness::Browser;
 use ratelimit_dashboard::Access;
 use ratelimit_runtime::{Limiter, RateLimitError, rate_limit};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::oneshot};
 
 #[rate_limit(name = "hello", period = 60, threshold = 2, key = user, limiter = limiter)]
 pub(crate) async fn hello(
@@ -39,6 +39,17 @@ pub(crate) async fn several(
     tenant: &str,
     user: Option<u32>,
 ) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// Stays in flight until the end.
+#[rate_limit(name = "upload", concurrency = 1, key = user, limiter = limiter)]
+pub(crate) async fn upload(
+    limiter: &Limiter,
+    user: &str,
+    end: oneshot::Receiver<()>,
+) -> Result<(), RateLimitError> {
+    end.await.unwrap();
     Ok(())
 }
 

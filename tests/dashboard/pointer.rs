@@ -6,8 +6,11 @@ use harness::until;
 use ratelimit_dashboard::Access;
 use ratelimit_runtime::{Enforcement, Override};
 use serde_json::json;
+use tokio::sync::oneshot;
 
-use crate::page::{FAINT, Service, click, fill, is_clean, open, painted, several, until_said};
+use crate::page::{
+    FAINT, Service, click, fill, is_clean, open, painted, several, until_said, upload,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plots_move_in_both_colours_and_on_a_phone() {
@@ -205,6 +208,36 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
                   it.textContent = 'window.inlined = true'; document.body.append(it); \
                   return window.inlined === true; })()";
     assert_eq!(browser.value(inline).await, false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_in_flight_are_told_and_their_number_is_changed() {
+    let service = Service::start(|| Access::Act).await;
+    let limiter = service.limiter.clone();
+    let (end, ended) = oneshot::channel();
+    let first = tokio::spawn(async move { upload(&limiter, "alice", ended).await });
+    let browser = open(&service).await;
+    until_said(&browser, "[data-limit=upload] .said", "1 in flight").await;
+    click(&browser, "[data-limit=upload] .row").await;
+    fill(&browser, ".caller [name=part]", "alice").await;
+    click(&browser, ".caller [type=submit]").await;
+    until_said(&browser, "[data-is=left]", "0").await;
+    until_said(&browser, "[data-is=limit]", "1 in flight").await;
+    until_said(&browser, "[data-is=next]", "free as soon as a call in flight ends").await;
+
+    fill(&browser, ".numbers [name=concurrency]", "2").await;
+    click(&browser, ".numbers [type=submit]").await;
+    until_said(&browser, "[data-limit=upload] .said", "2 in flight · overridden").await;
+    until_said(&browser, ".more .facts", "override by the program2 in flight").await;
+    assert_eq!(service.limiter.overrides().list()["upload"], Override::new().concurrency(2));
+    click(&browser, ".caller [type=submit]").await;
+    until_said(&browser, "[data-is=left]", "1").await;
+    until_said(&browser, "[data-is=next]", "free now").await;
+    end.send(()).unwrap();
+    first.await.unwrap().unwrap();
+    click(&browser, ".caller [type=submit]").await;
+    until_said(&browser, "[data-is=left]", "2").await;
+    is_clean(&browser, &service).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

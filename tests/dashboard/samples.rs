@@ -74,6 +74,32 @@ async fn samples_count_each_call_once_and_go_on_where_a_page_left_off() {
 }
 
 #[tokio::test]
+async fn calls_that_find_no_permit_are_refused_ones() {
+    const UPLOAD: Policy = Policy::concurrency_limit("sampled upload", 4);
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let mut events = operator.events().await;
+    events.next("history").await;
+    let mut calls = Vec::new();
+    for _ in 0..7 {
+        calls.push(limiter.check(&UPLOAD, "alice").await);
+    }
+    let (mut refused, mut least) = (0, 1.0_f64);
+    while refused < 3 {
+        for sample in events.next("samples").await.as_array().unwrap() {
+            let seen = &sample["limits"]["sampled upload"];
+            refused += seen["counts"][1].as_u64().unwrap_or_default();
+            least = least.min(seen["left"].as_f64().unwrap_or(1.0));
+        }
+    }
+    assert_eq!(refused, 3);
+    assert!(least.abs() < f64::EPSILON, "{least}");
+    let told = operator.told_of("sampled upload").await;
+    assert_eq!(told["written"], json!({ "tiers": [], "burst": null, "concurrency": 4 }));
+    assert_eq!(told["is_weighted"], false);
+}
+
+#[tokio::test]
 async fn samples_tell_what_redis_did_not_decide() {
     const P: Policy = Policy::sliding_window("lost", MINUTE, 1);
     let mut server = RedisServer::start();

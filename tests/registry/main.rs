@@ -77,6 +77,11 @@ async fn same_again() -> Result<(), RateLimitError> {
     Ok(())
 }
 
+#[rate_limit(name = "upload", period = 60, threshold = 9, concurrency = 2, key = user)]
+async fn upload(user: &str) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
 fn registered(name: &str) -> RegisteredPolicy {
     let found = policies().into_iter().find(|policy| policy.name().ends_with(name));
     found.unwrap_or_else(|| panic!("{name} is not registered: {:?}", policies()))
@@ -96,6 +101,7 @@ fn all_limits_of_the_program_are_listed_in_one_line_each() {
             "registry::say_hi: sliding_window, 2 per 30s, key (name)",
             "same: sliding_window, 1 per 1s, key (1), count_rejected",
             "same: sliding_window, 1 per 1s, key (2), count_rejected",
+            "upload: sliding_window, 9 per 60s, 2 in flight, key (user)",
         ]
     );
 }
@@ -137,6 +143,7 @@ async fn the_listed_name_is_the_one_that_calls_are_counted_under() {
         mail::Mailer.send(limits, 1, "alice", Recipients(1)).await.unwrap();
         login("alice").await.unwrap();
         login_by_token("alice").await.unwrap();
+        upload("alice").await.unwrap();
         same().await.unwrap();
         same_again().await.unwrap();
     })

@@ -2,7 +2,7 @@
 
 import { act } from './api.js';
 import { element, id, say } from './elements.js';
-import { period, wait } from './format.js';
+import { inFlight, period, wait } from './format.js';
 
 const KINDS = [['text', 'is'], ['digest', 'is, as a digest (a header)'], ['none', 'is None'],
   ['shared', 'no caller (all share it)'], ['or', 'found by an alternative source']];
@@ -70,10 +70,10 @@ export function callerForm(name) {
 function told(quota, what) {
   const facts = what === 'reset' ? [['done', 'a new beginning', 'done']] : [];
   if (quota.remaining === undefined) return facts;
-  facts.push(
-    ['left', `${quota.remaining}`, 'left'],
-    ['limit', `${quota.threshold} per ${period(quota.period)}`, 'limit'],
-    ['next call', wait(quota.next) === 'now' ? 'free now' : `free in ${wait(quota.next)}`, 'next'],
-    ['all back', wait(quota.reset) === 'now' ? 'now' : `in ${wait(quota.reset)}`, 'reset']);
+  const limit = quota.period === 0 ? inFlight(quota.threshold) : `${quota.threshold} per ${period(quota.period)}`;
+  const next = quota.next === null ? 'free as soon as a call in flight ends'
+    : wait(quota.next) === 'now' ? 'free now' : `free in ${wait(quota.next)}`;
+  facts.push(['left', `${quota.remaining}`, 'left'], ['limit', limit, 'limit'], ['next call', next, 'next']);
+  if (quota.period > 0) facts.push(['all back', wait(quota.reset) === 'now' ? 'now' : `in ${wait(quota.reset)}`, 'reset']);
   return facts;
 }

@@ -3,7 +3,7 @@
 import { act } from './api.js';
 import { callerForm } from './caller.js';
 import { element, id, mayAct, say } from './elements.js';
-import { ENFORCEMENT, numbers, period } from './format.js';
+import { ENFORCEMENT, inFlight, numbers, period } from './format.js';
 import { ratePlot, sharePlot } from './plots.js';
 
 const ENFORCEMENTS = [['on', 'On'], ['dry_run', 'Dry run'], ['off', 'Off']];
@@ -57,6 +57,7 @@ function told(said) {
   if (said.key !== null) {
     facts.push(['key', said.key.length === 0 ? 'the ambient caller' : said.key.join(', ')]);
   }
+  if (said.is_weighted) facts.push(['entries of a caller', 'one for each call, with its units']);
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
   facts.push(['declared', said.places.length === 0
     ? 'not by the attribute: a limit of a gate, or one that the program checks itself'
@@ -72,6 +73,7 @@ function overridden(what) {
   if (what.threshold !== undefined) words.push(`threshold ${what.threshold}`);
   if (what.period !== undefined) words.push(`period ${length(what.period)}`);
   if (what.burst !== undefined) words.push(`burst ${what.burst}`);
+  if (what.concurrency !== undefined) words.push(inFlight(what.concurrency));
   return words.join(', ');
 }
 
@@ -141,12 +143,16 @@ function actions(name) {
   };
 }
 
-/** The form for period, threshold and burst, or for several tiers. */
+/** The form for period, threshold, burst and calls in flight, or for several tiers. */
 function renumber(name, run, takeBack) {
   let said = null;
   const rows = element('div', { class: 'tiers' });
-  const burst = element('input', { id: id('burst'), name: 'burst', inputmode: 'numeric', size: 6, autocomplete: 'off' });
-  const burstField = element('div', { class: 'field' }, element('label', { for: burst.id }, 'Burst'), burst);
+  const optional = (label, kind) => {
+    const input = element('input', { id: id(kind), name: kind, inputmode: 'numeric', size: 6, autocomplete: 'off' });
+    return [input, element('div', { class: 'field' }, element('label', { for: input.id }, label), input)];
+  };
+  const [burst, burstField] = optional('Burst', 'burst');
+  const [concurrency, concurrencyField] = optional('In flight', 'concurrency');
   const field = (label, kind, value, mode) => {
     const input = element('input', { id: id(kind), name: kind, value, inputmode: mode, size: 8, autocomplete: 'off', spellcheck: 'false' });
     return element('div', { class: 'field' }, element('label', { for: input.id }, label), input);
@@ -164,7 +170,7 @@ function renumber(name, run, takeBack) {
   };
   const add = element('button', { type: 'button', class: 'quiet', onclick: () => rows.append(tier('', '')) }, 'Add a tier');
   const place = element('form', { class: 'numbers', novalidate: true },
-    element('div', { class: 'tier' }, rows, burstField),
+    element('div', { class: 'tier' }, rows, burstField, concurrencyField),
     element('div', { class: 'buttons' },
       element('button', { type: 'submit', class: 'primary' }, 'Apply numbers'), add, takeBack));
   // Numbers are sent as numbers; what is none is for the service to refuse in its words.
@@ -176,8 +182,10 @@ function renumber(name, run, takeBack) {
       threshold: number(it.querySelector('[name=threshold]').value),
     }));
     const wasOne = (said.written ?? said.now)?.tiers.length === 1 || said.dynamic.length > 0;
-    const given = tiers.length === 1 && wasOne ? { ...tiers[0] } : { tiers };
+    const windows = tiers.length > 0 ? { tiers } : {};
+    const given = tiers.length === 1 && wasOne ? { ...tiers[0] } : windows;
     if (!burstField.hidden && burst.value.trim() !== '') given.burst = number(burst.value);
+    if (!concurrencyField.hidden) given.concurrency = number(concurrency.value);
     run('numbers', { limit: name, numbers: given });
   });
   return {
@@ -185,11 +193,13 @@ function renumber(name, run, takeBack) {
     describe(next) { said = next; },
     /** Starts from what holds now. */
     fill() {
-      const held = said.now ?? said.written ?? { tiers: [{ threshold: '', period: null }], burst: null };
+      const held = said.now ?? said.written ?? { tiers: [{ threshold: '', period: null }], burst: null, concurrency: null };
       rows.replaceChildren(...held.tiers.map((it) =>
         tier(String(it.threshold), it.period === null ? '' : period(it.period))));
       burstField.hidden = said.algorithm !== 'token_bucket' || held.tiers.length > 1;
       burst.value = held.burst ?? '';
+      concurrencyField.hidden = held.concurrency === null;
+      concurrency.value = held.concurrency ?? '';
     },
   };
 }

@@ -30,9 +30,12 @@ export function rate(perSecond) {
 
 export const share = (part) => (part === null ? '–' : `${Math.floor(part * 100)} %`);
 
-export function numbers({ tiers, burst }) {
+export const inFlight = (calls) => `${calls} in flight`;
+
+export function numbers({ tiers, burst, concurrency }) {
   const words = tiers.map((tier) => `${tier.threshold} per ${period(tier.period)}`);
   if (burst !== null) words.push(`burst ${burst}`);
+  if (concurrency !== null) words.push(inFlight(concurrency));
   return words.join(', ');
 }
 
