@@ -207,8 +207,8 @@ impl fmt::Display for PolicyFault {
             }
             Self::CostTooLarge { cost, largest } => write!(
                 f,
-                "`cost` must be at most {largest} on a `sliding_window`, but is {cost}: it keeps an \
-                 entry for every unit; `token_bucket` and `sliding_counter` take any cost at once"
+                "`cost` must be at most {largest} on this `sliding_window`, but is {cost}: it keeps an \
+                 entry for each unit; `.weighted()` keeps one for each call"
             ),
             Self::ConcurrencyZero => f.write_str("`concurrency` must be at least 1"),
             Self::ConcurrencyTimeoutOutOfRange { timeout } => write!(

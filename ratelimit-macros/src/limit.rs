@@ -22,6 +22,14 @@ use crate::{
 const DEFAULT_PERIOD: u64 = 60_000_000;
 /// The default threshold in units.
 const DEFAULT_THRESHOLD: u64 = 3;
+/// The default cost in units.
+const DEFAULT_COST: u64 = 1;
+/// The default of `max_wait` in microseconds.
+const DEFAULT_MAX_WAIT: u64 = 0;
+
+const DYNAMIC_COST_OF_REJECTED: &str = "under `count_rejected` a refused call takes its `cost` too, so \
+    that one request of many units could fill a whole window: write a number as `cost`, or remove \
+    `count_rejected`";
 
 /// The words of `on_store_error`, each with its variant of the runtime's `OnStoreError`.
 const ON_STORE_ERROR: [(&str, &str); 3] =
@@ -110,10 +118,7 @@ impl LimitSpec {
             at,
         };
         spec.apply_rules(errors);
-        spec.apply_rule_of_request_id(&args.written, errors);
-        if let Some(policy) = &mut spec.policy {
-            policy.settle = combinations::second(&args.written, "settle", "policy").cloned();
-        }
+        spec.apply_rules_of_calls(&args.written, errors);
         spec
     }
 
@@ -144,12 +149,14 @@ impl LimitSpec {
         self.answer.decision.is_some() || self.settle.is_some()
     }
 
-    /// Returns `true` if a log keeps one entry for each call: a settle may raise its units then.
+    /// Returns `true` if a log keeps one entry for each call: for calls of several units, that may wait
+    /// or that are settled.
     pub(crate) fn is_weighted(&self) -> bool {
-        self.settle.is_some()
-            && self.algorithm == Algorithm::SlidingWindow
-            && self.count_rejected.is_none()
+        self.algorithm == Algorithm::SlidingWindow
             && !self.tiers.is_empty()
+            && (differs(self.cost.as_ref(), DEFAULT_COST)
+                || differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
+                || self.settle.is_some())
     }
 
     /// Returns `true` if the policy is known at compile time.
@@ -159,21 +166,36 @@ impl LimitSpec {
         tiers.chain(&self.burst).chain(in_flight).all(|value| value.number.is_some())
     }
 
-    /// Applies the rule that a request id needs a log of admitted calls. A shared policy is checked
-    /// where it is known.
-    fn apply_rule_of_request_id(&mut self, written: &[Ident], errors: &mut Errors) {
-        if self.request_id.is_none() {
-            return;
-        }
-        let second = |other| combinations::second(written, "request_id", other);
+    /// Applies the rules about a policy and the calls under it. A shared policy is checked where it is
+    /// known.
+    fn apply_rules_of_calls(&mut self, written: &[Ident], errors: &mut Errors) {
+        let cost = self.cost.as_ref();
         if let Some(policy) = &mut self.policy {
-            policy.request_id = second("policy").cloned();
+            let takes_costs = match cost {
+                Some(cost) if cost.is_dynamic() => "takes_dynamic_costs",
+                _ if differs(cost, DEFAULT_COST) => "takes_costs",
+                _ => "takes_cost_of_one",
+            };
+            policy.check(takes_costs, "cost", written);
+            policy.check("takes_settles", "settle", written);
+            policy.check("takes_request_ids", "request_id", written);
+            if differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT) {
+                policy.check("takes_waits", "max_wait", written);
+            }
             return;
         }
-        let violation = rules::request_id_violation(self.algorithm, self.count_rejected.is_some());
-        if let Some(fault) = violation {
+        if cost.is_some_and(Value::is_dynamic)
+            && let Some(second) = combinations::second(written, "count_rejected", "cost")
+        {
+            errors.at(second, DYNAMIC_COST_OF_REJECTED);
+        }
+        if self.request_id.is_some()
+            && let Some(fault) =
+                rules::request_id_violation(self.algorithm, self.count_rejected.is_some())
+        {
             let is_log = self.algorithm == Algorithm::SlidingWindow;
-            errors.at(second(if is_log { "count_rejected" } else { "algorithm" }), fault);
+            let other = if is_log { "count_rejected" } else { "algorithm" };
+            errors.at(combinations::second(written, "request_id", other), fault);
         }
     }
 
@@ -232,6 +254,11 @@ impl LimitSpec {
             }
         }
     }
+}
+
+/// Returns `true` if a value is written, and is not a literal of its default.
+fn differs(value: Option<&Value>, default: u64) -> bool {
+    value.is_some_and(|value| value.number != Some(default))
 }
 
 /// Validates the form of `period`, `threshold` and `tier(..)`. Without any, the defaults are one tier.

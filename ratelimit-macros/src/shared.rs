@@ -5,6 +5,7 @@ use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprPath, spanned::Spanned};
 
 use crate::{
+    combinations,
     errors::Errors,
     function::{Function, spanned},
     value::ungrouped,
@@ -13,10 +14,8 @@ use crate::{
 /// The path of a policy that functions share.
 pub(crate) struct SharedPolicy {
     path: ExprPath,
-    /// The place of errors about a request id, if there is one: the second of the two arguments.
-    pub(crate) request_id: Option<Ident>,
-    /// The place of errors about a settle, as that of a request id.
-    pub(crate) settle: Option<Ident>,
+    /// The functions that check the policy's own properties, each at the place of its error.
+    checks: Vec<Ident>,
 }
 
 impl SharedPolicy {
@@ -42,7 +41,13 @@ impl SharedPolicy {
             );
             return None;
         }
-        Some(Self { path, request_id: None, settle: None })
+        Some(Self { path, checks: Vec::new() })
+    }
+
+    /// Adds the check that an argument needs, if it is written. Its error is at the second of the two.
+    pub(crate) fn check(&mut self, check: &str, argument: &str, written: &[Ident]) {
+        let second = combinations::second(written, argument, "policy");
+        self.checks.extend(second.map(|at| Ident::new(check, at.span())));
     }
 
     /// Validates the path against the function's own names.
@@ -79,11 +84,10 @@ impl SharedPolicy {
     /// Returns the items that check the policy's own properties at compile time.
     pub(crate) fn checks(&self, private: &TokenStream) -> TokenStream {
         let path = &self.path;
-        let checks = [("takes_request_ids", &self.request_id), ("takes_settles", &self.settle)];
-        let written = checks.iter().filter_map(|(name, at)| Some((name, at.as_ref()?.span())));
-        written
-            .map(|(name, at)| {
-                let (private, name) = (spanned(private, at), Ident::new(name, at));
+        self.checks
+            .iter()
+            .map(|name| {
+                let (private, at) = (spanned(private, name.span()), name.span());
                 let check = quote_spanned!(at=> #private::#name(&#path));
                 quote!(const _: () = #check;)
             })

@@ -35,6 +35,11 @@ impl Value {
         Self { expr, number: None, kind }
     }
 
+    /// Returns `true` if it is no literal, not even a wrong one.
+    pub(crate) fn is_dynamic(&self) -> bool {
+        self.number.is_none() && literal(&self.expr).is_none()
+    }
+
     /// Returns the tokens of the number for the runtime; 0 for a dynamic value.
     pub(crate) fn literal(&self, private: &TokenStream) -> TokenStream {
         let number = Literal::u64_unsuffixed(self.number.unwrap_or(0));

@@ -21,7 +21,10 @@ pub use self::{
     charge::{Charge, MayCharge},
     key_part::{KeyPart, part},
     output::{Output, never},
-    shared_policy::{names_apart, shared_policy, takes_request_ids, takes_settles},
+    shared_policy::{
+        names_apart, shared_policy, takes_cost_of_one, takes_costs, takes_dynamic_costs,
+        takes_request_ids, takes_settles, takes_waits,
+    },
     units::{Units, number},
 };
 use crate::{

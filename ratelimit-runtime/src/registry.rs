@@ -137,6 +137,9 @@ impl fmt::Display for RegisteredPolicy {
         if let Some(burst) = self.policy().and_then(Policy::explicit_burst) {
             write!(f, ", burst {burst}")?;
         }
+        if self.policy.is_weighted() {
+            f.write_str(", weighted")?;
+        }
         if self.cost() != "1" {
             write!(f, ", cost {}", self.cost())?;
         }
@@ -161,7 +164,8 @@ impl fmt::Debug for RegisteredPolicy {
 }
 
 /// Returns the pairs of functions that share a name and differ in their limits. Each call is decided by
-/// its own limit, over the history of both.
+/// its own limit, over the history of both. If they differ in the algorithm, or only one is
+/// [weighted](Policy::weighted), each has a history of its own.
 ///
 /// They are also logged at `warn` when a limiter is [installed](crate::install).
 #[must_use]

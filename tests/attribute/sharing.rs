@@ -238,3 +238,45 @@ async fn algorithms_never_meet_in_one_key() {
     fixed().await.unwrap();
     assert!(is_exceeded(&window().await) && is_exceeded(&fixed().await));
 }
+
+#[tokio::test]
+async fn functions_share_counts_if_both_or_none_are_weighted() {
+    const CALLS: Policy =
+        Policy::sliding_window("weighted apart", Duration::from_secs(60), 2).weighted();
+
+    #[rate_limit(name = "weighted apart", threshold = 2, key = user)]
+    async fn plain(user: &str) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(name = "weighted apart", threshold = 2, key = user, cost = 1, max_wait = 0)]
+    async fn defaults(user: &str) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(name = "weighted apart", threshold = 2, key = user, cost = 2)]
+    async fn several(user: &str) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(name = "weighted apart", threshold = 2, key = user, max_wait = "1ms")]
+    async fn waits(user: &str) -> Done {
+        Ok(())
+    }
+
+    #[rate_limit(policy = CALLS, key = user, cost = units)]
+    async fn shared(user: &str, units: u32) -> Done {
+        Ok(())
+    }
+
+    plain("a").await.unwrap();
+    defaults("a").await.unwrap();
+    assert!(is_exceeded(&plain("a").await) && is_exceeded(&defaults("a").await));
+    several("a").await.unwrap();
+    assert!(is_exceeded(&waits("a").await) && is_exceeded(&shared("a", 1).await));
+    waits("b").await.unwrap();
+    shared("b", 1).await.unwrap();
+    assert!(is_exceeded(&several("b").await));
+    let conflicts = ratelimit_runtime::conflicts();
+    assert!(conflicts.iter().any(|(first, _)| first.name() == "weighted apart"), "{conflicts:?}");
+}

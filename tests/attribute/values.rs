@@ -53,7 +53,9 @@ async fn values_of_a_call_obey_the_same_rules_and_never_panic() {
     ] {
         assert_eq!(fault(call(period, threshold, cost).await), expected);
     }
-    assert!(fault(call(MINUTE, u32::MAX, 1).await).contains("at most 100000, but is 4294967295"));
+    assert!(
+        fault(call(MINUTE, u32::MAX, 1).await).contains("at most 1000000000, but is 4294967295")
+    );
 }
 
 #[tokio::test]

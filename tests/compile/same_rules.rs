@@ -108,6 +108,9 @@ proptest! {
             arguments.extend(quote!(count_rejected,));
             policy = policy.count_rejected();
         }
+        if algorithm == 0 && cost != 1 {
+            policy = policy.weighted();
+        }
         let compiler = messages(expand::rate_limit(arguments, &item()));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -138,24 +141,34 @@ proptest! {
     }
 }
 
-#[test]
-fn a_cost_that_a_log_does_not_take_is_an_error_that_names_what_does() {
-    let faults = |algorithm: &str, cost: u32| {
+#[tokio::test]
+async fn a_log_of_single_units_takes_smaller_costs_than_one_of_calls() {
+    let faults = |algorithm: &str, threshold: u64, cost: u64| {
         let algorithm = quote::format_ident!("{}", algorithm);
-        let arguments = quote!(algorithm = #algorithm, threshold = 100_000, cost = #cost);
+        let arguments = quote!(algorithm = #algorithm, threshold = #threshold, cost = #cost);
         messages(expand::rate_limit(arguments, &item()))
     };
-    assert_eq!(faults("sliding_window", 1_000), [""; 0]);
-    assert_eq!(
-        faults("sliding_window", 1_001),
-        [
-            "`cost` must be at most 1000 on a `sliding_window`, but is 1001: it keeps an entry for every \
-          unit; `token_bucket` and `sliding_counter` take any cost at once"
-        ]
-    );
-    for algorithm in ["token_bucket", "sliding_counter", "fixed_window"] {
-        assert_eq!(faults(algorithm, 100_000), [""; 0], "{algorithm}");
+    for algorithm in ["sliding_window", "token_bucket", "sliding_counter", "fixed_window"] {
+        assert_eq!(faults(algorithm, 1_000_000_000, 1_000_000_000), [""; 0], "{algorithm}");
     }
+    let largest = |largest: &str| format!("`threshold` must be at most {largest}");
+    let [fault] = &faults("sliding_window", 1_000_000_001, 2)[..] else { panic!("one fault") };
+    assert!(fault.starts_with(&largest("1000000000")), "{fault}");
+    // A literal of the default is as none.
+    let [fault] = &faults("sliding_window", 100_001, 1)[..] else { panic!("one fault") };
+    assert!(fault.starts_with(&largest("100000,")), "{fault}");
+
+    let (limiter, second) = (Limiter::in_memory(), Duration::from_secs(1));
+    let policy = Policy::sliding_window("p", second, 100_000);
+    let Err(RateLimitError::TooLarge(refused)) = limiter.check_n(&policy, "alice", 1_001).await
+    else {
+        panic!("by hand it is a log of single units");
+    };
+    assert_eq!(
+        refused.fault().to_string(),
+        "`cost` must be at most 1000 on this `sliding_window`, but is 1001: it keeps an entry for \
+         each unit; `.weighted()` keeps one for each call"
+    );
 }
 
 /// The expansions of a few shapes; `UPDATE_EXPANSIONS=1` writes the files.

@@ -38,6 +38,63 @@ pub const fn names_apart(one: &str, other: &str) {
     );
 }
 
+/// Asserts that calls under the policy take units.
+///
+/// # Panics
+///
+/// If there is no window.
+#[track_caller]
+pub const fn takes_cost_of_one(policy: &Policy) {
+    assert!(
+        policy.has_window(),
+        "`cost` needs a window: a policy of `concurrency` alone has nothing to count"
+    );
+}
+
+/// Asserts that calls under the policy can take several units.
+///
+/// # Panics
+///
+/// If they cannot.
+#[track_caller]
+pub const fn takes_costs(policy: &Policy) {
+    takes_cost_of_one(policy);
+    assert!(
+        !policy.state().is_log_of_units(),
+        "`cost` needs `.weighted()` on a policy of the algorithm `sliding_window`, which keeps one entry \
+         for each unit otherwise"
+    );
+}
+
+/// Asserts that calls under the policy can take a number of units that is known at run time.
+///
+/// # Panics
+///
+/// If they cannot.
+#[track_caller]
+pub const fn takes_dynamic_costs(policy: &Policy) {
+    takes_costs(policy);
+    assert!(
+        !policy.counts_rejected(),
+        "a `cost` that is no number does not go with a policy under `count_rejected`: a refused call \
+         takes its units too, and one of many units could fill a whole window"
+    );
+}
+
+/// Asserts that calls under the policy can wait.
+///
+/// # Panics
+///
+/// If they cannot.
+#[track_caller]
+pub const fn takes_waits(policy: &Policy) {
+    assert!(
+        !policy.has_window() || !policy.state().is_log_of_units(),
+        "`max_wait` needs `.weighted()` on a policy of the algorithm `sliding_window`: a call that waits \
+         is one entry of its log, whatever it costs"
+    );
+}
+
 /// Asserts that calls under the policy can be settled at any number of units.
 ///
 /// # Panics
@@ -55,9 +112,9 @@ pub const fn takes_settles(policy: &Policy) {
          output to settle by"
     );
     assert!(
-        policy.is_weighted() || !matches!(policy.algorithm(), Algorithm::SlidingWindow),
-        "`settle` needs `.weighted()` on a policy of the algorithm `sliding_window`, whose entries have \
-         one unit each otherwise"
+        !policy.state().is_log_of_units(),
+        "`settle` needs `.weighted()` on a policy of the algorithm `sliding_window`, which keeps one \
+         entry for each unit otherwise"
     );
 }
 
@@ -68,6 +125,10 @@ pub const fn takes_settles(policy: &Policy) {
 /// If they cannot.
 #[track_caller]
 pub const fn takes_request_ids(policy: &Policy) {
+    assert!(
+        policy.has_window(),
+        "`request_id` needs a window: a policy of `concurrency` alone has nothing to count"
+    );
     assert!(
         matches!(policy.algorithm(), Algorithm::SlidingWindow),
         "`request_id` needs a policy of the algorithm `sliding_window`, which remembers each call"

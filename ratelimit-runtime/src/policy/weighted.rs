@@ -77,7 +77,8 @@ impl Policy {
     ///
     /// It is for costs above 1, such as tokens, rows or bytes: the threshold may be up to
     /// 1 000 000 000, and a call may cost as much. At a cost of 1, an entry for each unit is decided in
-    /// half the time. Admissions and waits are equally exact, except that on Redis the wait of a refusal
+    /// half the time. An attribute sets it where it has [`cost`, `max_wait` or
+    /// `settle`](macro@crate::rate_limit#weighted-windows). Admissions and waits are equally exact, except that on Redis the wait of a refusal
     /// is a lower bound where more than 4 096 calls have to leave the window first.
     ///
     /// # Many calls
@@ -89,8 +90,11 @@ impl Policy {
     ///
     /// # Deploys
     ///
-    /// A weighted policy has keys of its own. While a deploy changes a policy to a weighted one, both
-    /// logs count on their own: within one period at most one threshold more is admitted.
+    /// A weighted policy has keys of its own, `ratelimit:weighted_window:..`, and starts with empty counts.
+    /// In a deploy that makes a policy weighted, the processes of each build count in their own keys. Until
+    /// one period after the last process of the old build, a window of one period admits at most twice the
+    /// threshold. Meanwhile at most twice the [`concurrency`](Self::concurrency) are in flight. Halve both
+    /// by an [override](crate::Overrides) for that time if that is too much.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -14,7 +14,8 @@ pub async fn report<T: Display>(
                         ::ratelimit_runtime::__private::micros(0),
                         0,
                     )
-                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000),
+                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000)
+                    .weighted(),
                 ::ratelimit_runtime::__private::Declaration {
                     file: ::ratelimit_runtime::__private::file!(),
                     line: ::ratelimit_runtime::__private::line!(),
@@ -39,7 +40,8 @@ pub async fn report<T: Display>(
                             ::ratelimit_runtime::__private::number(plan.threshold).pick(),
                         ),
                     )
-                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000),
+                    .tier(::ratelimit_runtime::__private::micros(86400000000), 1000)
+                    .weighted(),
             );
             __ratelimit
                 .0

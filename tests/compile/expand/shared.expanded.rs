@@ -1,6 +1,9 @@
 async fn run(job: Job) -> Result<(), AppError> {
     let __ratelimitheld = {
         fn __ratelimit() -> &'static ::ratelimit_runtime::__private::Callsite {
+            const _: () = ::ratelimit_runtime::__private::takes_dynamic_costs(
+                &limits::LOGIN,
+            );
             const _: () = ::ratelimit_runtime::__private::takes_request_ids(
                 &limits::LOGIN,
             );
