@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     policy::{Policy, StateKind},
-    request::{Outcome, Request, Settle},
+    request::{Outcome, Place, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -189,6 +189,23 @@ impl State {
             Self::WeightedWindow(log) => log.settle(now, settle),
         }
     }
+
+    /// Returns `true` if the state has the charge of a place.
+    pub(crate) fn is_promised(&self, place: Place<'_>) -> bool {
+        match self {
+            Self::WeightedWindow(log) => log.is_promised(place),
+            _ => false,
+        }
+    }
+
+    /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
+    /// Returns the turn, unless the charge is gone.
+    pub(crate) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
+        match self {
+            Self::WeightedWindow(log) => log.advance(now, place),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -204,7 +221,7 @@ pub(crate) mod tests {
         now: u64,
         cost: u32,
     ) -> Outcome {
-        let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+        let request = Request::new(policy, Op::Take, cost);
         state.decide(Timestamp::new(now), request)
     }
 
@@ -233,7 +250,7 @@ pub(crate) mod tests {
                         continue;
                     }
                     let cost = cost.min(outcome.remaining + 1);
-                    let peek = Request { policy, written: policy, op: Op::Peek, cost, id: None };
+                    let peek = Request::new(policy, Op::Peek, cost);
                     let peek = state.decide(now, peek);
                     assert_eq!(outcome.more, peek.wait, "{policy:?}");
                     others += u32::from(outcome.more != outcome.wait);

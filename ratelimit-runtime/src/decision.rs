@@ -117,7 +117,7 @@ impl Decision {
 
     /// Builds the decision of a call that is not checked.
     pub(crate) fn of_skipped(policy: &Policy) -> Self {
-        let request = Request { policy, written: policy, op: Op::Peek, cost: 0, id: None };
+        let request = Request::new(policy, Op::Peek, 0);
         Self::new(policy, Outcome::unlimited(request))
     }
 

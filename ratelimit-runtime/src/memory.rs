@@ -10,6 +10,7 @@ mod block_vec;
 mod budget;
 mod clock;
 mod eviction;
+mod line;
 mod names;
 #[cfg(test)]
 mod pauses;
@@ -273,7 +274,7 @@ impl MemoryStore {
             let policy = &settle.policy(key.name);
             let most = policy.explicit_burst().unwrap_or(settle.tier.threshold());
             let cost = settle.raised().min(most);
-            let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+            let request = Request::new(policy, Op::Take, cost);
             match self.decide(key, request) {
                 Ok(outcome) if outcome.admitted => {
                     settle.to -= cost;

@@ -127,7 +127,10 @@ impl RedisBackend {
         match self.client.decide(key, request, permit, Instant::now() + self.deadline).await {
             Ok(outcome) => {
                 // Without a free permit nothing is known of the windows, and a permit is free at any time.
-                if !outcome.is_busy && !request.policy.tiers().is_empty() {
+                if !outcome.is_busy
+                    && !request.policy.tiers().is_empty()
+                    && outcome.turn() == Micros::ZERO
+                {
                     let trip = RoundTrip { sent, answered: self.clock().now() };
                     self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 }

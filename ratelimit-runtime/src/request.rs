@@ -3,10 +3,14 @@
 //! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
 mod id;
+mod place;
 
 use std::fmt;
 
-pub(crate) use self::id::next_id;
+pub(crate) use self::{
+    id::next_id,
+    place::{Place, Standing},
+};
 
 use crate::{
     policy::{Policy, PolicyName, StateKind, Tier},
@@ -25,9 +29,19 @@ pub(crate) struct Request<'a> {
     pub(crate) cost: u32,
     /// The request id: a repeated check under it is admitted without a charge.
     pub(crate) id: Option<u64>,
+    /// The time that the call may wait for its turn; 0 for a call that is decided at once.
+    pub(crate) max_wait: Micros,
+    /// The maximum number of turns that lie ahead. A call that would be one more is refused.
+    pub(crate) max_line: u32,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// Returns a request without an override, an id and a wait.
+    pub(crate) const fn new(policy: &'a Policy, op: Op, cost: u32) -> Self {
+        let (written, max_wait, max_line) = (policy, Micros::ZERO, 0);
+        Self { policy, written, op, cost, id: None, max_wait, max_line }
+    }
+
     /// Returns `true` if the call holds a permit once it is admitted.
     pub(crate) fn takes_permit(&self) -> bool {
         self.policy.max_in_flight().is_some() && self.op == Op::Take
@@ -125,12 +139,11 @@ pub(crate) struct Outcome {
     /// `remaining` units are left.
     pub(crate) wait: Micros,
     /// Refused: the time until `remaining + 1` units are left, which for a cost of no more is
-    /// `wait`. Admitted: 0.
+    /// `wait`. Admitted: the time until the call's turn, see [`turn`](Self::turn).
     pub(crate) more: Micros,
     /// The time until the full quota is back.
     pub(crate) reset: Micros,
-    /// The time until the state in memory decides like an absent one: `reset`, or longer while it
-    /// counts for other policies too.
+    /// The time from now until the state in memory decides like an absent one.
     pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
@@ -264,6 +277,12 @@ impl DecidedBy {
 }
 
 impl Outcome {
+    /// Returns the time from now until an admitted call may pass; 0 if it passes at once. The other
+    /// numbers are those of this instant, also [`Mark::at`].
+    pub(crate) fn turn(&self) -> Micros {
+        if self.admitted { self.more } else { Micros::ZERO }
+    }
+
     /// Returns the admission of a call by the only tier, whose full quota is back after `reset`.
     #[inline]
     pub(crate) fn admitted(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {

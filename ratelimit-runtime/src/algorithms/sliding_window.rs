@@ -76,7 +76,7 @@ impl Log {
 
     /// Decides a call.
     pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
-        let Request { policy, written, op, cost, id } = request;
+        let Request { policy, written, op, cost, id, .. } = request;
         let (tiers, longest) = (policy.tiers(), policy.longest_period());
         let view = self.view(now, request);
         let reset = view.leaves(0, longest);
@@ -290,7 +290,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn take(log: &mut Log, policy: &Policy, now: u64, cost: u32) -> (bool, u8, u32, u64, u64) {
-        let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+        let request = Request::new(policy, Op::Take, cost);
         let decided = log.decide(Timestamp::new(now), request);
         let Outcome { admitted, tier, remaining, wait, reset, .. } = decided;
         (admitted, tier, remaining, wait.get(), reset.get())
@@ -361,7 +361,7 @@ mod tests {
         let mut log = Log::default();
         take(&mut log, &policy, 100 * SECOND, 1);
         take(&mut log, &policy, 105 * SECOND, 1);
-        let peek = Request { policy: &policy, written: &policy, op: Op::Peek, cost: 1, id: None };
+        let peek = Request::new(&policy, Op::Peek, 1);
         let peeked = log.decide(Timestamp::new(50 * SECOND), peek);
         assert_eq!(peeked.wait.get(), 10 * SECOND);
         assert_eq!(stamps(&log), [100 * SECOND, 105 * SECOND]);

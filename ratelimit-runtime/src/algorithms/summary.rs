@@ -69,3 +69,12 @@ impl Summary {
         }
     }
 }
+
+/// Returns the outcome of a call behind others that wait for their turns, the last of them `ahead` from
+/// now. One unit can be had `one` after that. The numbers of `outcome` are those of that turn.
+pub(super) fn behind(outcome: Outcome, ahead: Micros, one: Micros) -> Outcome {
+    let (one, reset) = (ahead + one, ahead + outcome.reset);
+    let (wait, more) =
+        if outcome.admitted { (one, Micros::ZERO) } else { (ahead + outcome.wait, one) };
+    Outcome { remaining: 0, wait, more, reset, ..outcome }
+}

@@ -1,11 +1,15 @@
 //! The weighted log in plain Rust: the same rule as `weighted_window.lua`.
 
 mod entries;
+mod line;
 #[cfg(test)]
 mod tests;
 
 use self::entries::{CallEntries, NamedCharge};
-use super::{packed::Generation, summary::Summary};
+use super::{
+    packed::Generation,
+    summary::{Summary, behind},
+};
 use crate::{
     policy::Tier,
     request::{Charged, Mark, Op, Outcome, Request, Settle},
@@ -23,7 +27,8 @@ pub(crate) struct WeightedLog(Option<Box<CallEntries>>);
 /// The log during a decision, with the call's own units as if they were recorded.
 struct Forecast<'a> {
     entries: Option<&'a CallEntries>,
-    now: Timestamp,
+    /// The time that the call is decided for.
+    at: Timestamp,
     /// The units that the call records.
     own: u32,
     /// The earlier charge under the same request id.
@@ -36,12 +41,28 @@ struct Forecast<'a> {
 impl WeightedLog {
     /// Decides a call.
     pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        if request.max_wait == Micros::ZERO && self.last_turn() <= now {
+            self.decide_at(now, now, request, true)
+        } else {
+            self.decide_in_line(now, request)
+        }
+    }
+
+    /// Decides a call for this time, which lies ahead if others wait for their turns. `may_pass` is
+    /// `false` for one that cannot wait until then.
+    fn decide_at(
+        &mut self,
+        at: Timestamp,
+        now: Timestamp,
+        request: Request<'_>,
+        may_pass: bool,
+    ) -> Outcome {
         let Request { policy, op, cost, .. } = request;
-        let forecast = self.forecast(now, request);
+        let forecast = self.forecast(at, now, request, may_pass);
         let (tiers, longest) = (policy.tiers(), policy.longest_period());
         let mut summary = Summary::new(forecast.admitted);
         let reset = match forecast.own {
-            0 => forecast.newest().map_or(Micros::ZERO, |newest| newest + longest - now),
+            0 => forecast.newest().map_or(Micros::ZERO, |newest| newest + longest - at),
             _ => longest,
         };
         for (index, tier) in (0..).zip(tiers) {
@@ -51,23 +72,26 @@ impl WeightedLog {
         }
         let until =
             |units| tiers.iter().map(|tier| forecast.wait(*tier, units)).max().unwrap_or_default();
-        let mut mark = Mark { at: now, charged: Charged::Nothing };
+        let mut mark = Mark { at, charged: Charged::Nothing };
         if let (Some(entries), Some(charge)) = (forecast.entries, forecast.charged) {
             mark = Mark { at: charge.stamp, charged: entries.charged(charge.entry, false) };
         }
         let mut outcome = summary.outcome(mark, cost, until);
+        if !may_pass {
+            outcome = behind(outcome, at - now, until(1));
+        }
         if forecast.full > Micros::ZERO {
-            let (remaining, wait) = (0, forecast.full.max(outcome.wait));
+            let (remaining, wait) = (0, (at - now + forecast.full).max(outcome.wait));
             outcome = Outcome { remaining, wait, more: wait, ..outcome };
         }
         let own = forecast.own;
         if op == Op::Take {
-            let charged = self.record(now, own, request);
+            let charged = self.record(at, now, own, request);
             if outcome.admitted && own > 0 {
                 outcome.mark.charged = charged;
             }
         }
-        outcome.lasts = outcome.lasts.max(self.lasts(now));
+        outcome.lasts = (at - now + outcome.lasts).max(self.lasts(now));
         outcome
     }
 
@@ -82,7 +106,8 @@ impl WeightedLog {
         if kept == 0 && id.is_none() && entries.has_spare() {
             return 0;
         }
-        let adds = self.forecast(now, request).own > 0;
+        let waits = request.max_wait > Micros::ZERO || self.last_turn() > now;
+        let adds = waits || self.forecast(now, now, request, true).own > 0;
         kept + if adds { entries.growth(now, request) } else { 0 }
     }
 
@@ -112,6 +137,7 @@ impl WeightedLog {
             entries.lower(at, to);
             if to == 0 {
                 entries.forget(id, mark.at);
+                entries.end_line(now, mark.at);
             }
         } else if to > from {
             let is_young = mark.at + entries.longest_kept() > now;
@@ -124,7 +150,13 @@ impl WeightedLog {
         self.lasts(now)
     }
 
-    fn forecast(&self, now: Timestamp, request: Request<'_>) -> Forecast<'_> {
+    fn forecast(
+        &self,
+        at: Timestamp,
+        now: Timestamp,
+        request: Request<'_>,
+        may_pass: bool,
+    ) -> Forecast<'_> {
         let Request { policy, cost, id, .. } = request;
         let entries = self.0.as_deref();
         let charged = id.and_then(|id| {
@@ -132,18 +164,18 @@ impl WeightedLog {
             (charge.stamp + policy.longest_period() > now).then_some(charge)
         });
         let (own, full, admitted) = (0, Micros::ZERO, true);
-        let mut forecast = Forecast { entries, now, own, charged, admitted, full };
+        let mut forecast = Forecast { entries, at, own, charged, admitted, full };
         if charged.is_some() || cost == 0 {
             return forecast;
         }
         let has_room =
             |tier: &Tier| cost <= tier.threshold() && forecast.wait(*tier, cost) == Micros::ZERO;
-        forecast.admitted = policy.tiers().iter().all(has_room);
+        forecast.admitted = may_pass && policy.tiers().iter().all(has_room);
         if forecast.admitted || policy.counts_rejected() {
             let full = entries.and_then(|entries| entries.full_until(now, request));
             match full {
                 Some(until) => {
-                    forecast.full = (until - now).max(Micros::new(1));
+                    forecast.full = (until - at).max(Micros::new(1));
                     forecast.admitted = false;
                 }
                 None => forecast.own = cost,
@@ -153,7 +185,7 @@ impl WeightedLog {
     }
 
     /// Records a decided call, and its units if it has any. Returns their mark.
-    fn record(&mut self, now: Timestamp, own: u32, request: Request<'_>) -> Charged {
+    fn record(&mut self, at: Timestamp, now: Timestamp, own: u32, request: Request<'_>) -> Charged {
         if own == 0 && self.0.is_none() {
             return Charged::Nothing;
         }
@@ -162,25 +194,25 @@ impl WeightedLog {
         if own == 0 {
             return Charged::Nothing;
         }
-        entries.add(now, own, request)
+        entries.add(at, now, own, request)
     }
 
     /// Returns the time until all entries have left, as far as a policy counts them.
     fn lasts(&self, now: Timestamp) -> Micros {
         let Some(entries) = &self.0 else { return Micros::ZERO };
-        let newest = entries.newest().map(|newest| newest.min(now));
+        let newest = entries.newest().map(|newest| newest.min(now.max(entries.last_turn())));
         newest.map_or(Micros::ZERO, |newest| newest + entries.longest_kept() - now)
     }
 }
 
 impl Forecast<'_> {
     fn newest(&self) -> Option<Timestamp> {
-        Some(self.entries?.newest()?.min(self.now))
+        Some(self.entries?.newest()?.min(self.at))
     }
 
     /// Returns the units that the tier has left.
     fn left(&self, tier: Tier) -> u32 {
-        let live = self.entries.map_or(0, |entries| entries.live(tier.micros(), self.now));
+        let live = self.entries.map_or(0, |entries| entries.live(tier.micros(), self.at));
         let left = u64::from(tier.threshold()).saturating_sub(live + u64::from(self.own));
         u32::try_from(left).unwrap_or(u32::MAX)
     }
@@ -189,13 +221,13 @@ impl Forecast<'_> {
     fn wait(&self, tier: Tier, units: u32) -> Micros {
         let Some(most) = tier.threshold().checked_sub(units) else { return Micros::ZERO };
         let (period, most) = (tier.micros(), u64::from(most));
-        let live = self.entries.map_or(0, |entries| entries.live(period, self.now));
+        let live = self.entries.map_or(0, |entries| entries.live(period, self.at));
         let Some(excess) = (live + u64::from(self.own)).checked_sub(most).filter(|it| *it > 0)
         else {
             return Micros::ZERO;
         };
         // Once the entries do not suffice, the call's own leave last.
-        let stamp = self.entries.and_then(|entries| entries.leaving(period, self.now, excess));
-        stamp.map_or(self.now, |stamp| stamp.min(self.now)) + period - self.now
+        let stamp = self.entries.and_then(|entries| entries.leaving(period, self.at, excess));
+        stamp.map_or(self.at, |stamp| stamp.min(self.at)) + period - self.at
     }
 }

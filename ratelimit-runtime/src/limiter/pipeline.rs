@@ -147,7 +147,8 @@ impl<'a> Call<'a> {
         let Options { cost, id, op, .. } = *self.options;
         // A call of 0 units takes nothing.
         let op = if cost == 0 { Op::Peek } else { op };
-        Request { policy: effective.policy(), written: self.policy, op, cost, id }
+        let request = Request::new(effective.policy(), op, cost);
+        Request { written: self.policy, id, ..request }
     }
 
     /// Returns the answer of a call that no store decides: enforcement is off, a rule is broken, or

@@ -68,7 +68,7 @@ fn follow_one_key(new: New, rng: &mut Rng, figures: &mut Figures) {
         if rng.u8(..30) == 0 {
             let cost = rng.u32(..4);
             let op = if cost > 0 && rng.bool() { Op::Take } else { Op::Peek };
-            let request = Request { policy: decided_by, written: &policy, op, cost, id: None };
+            let request = Request { written: &policy, ..Request::new(decided_by, op, cost) };
             let outcome = entry.decide(now, request);
             if outcome.admitted && op == Op::Take {
                 charged.push((cost, outcome.mark));
@@ -100,7 +100,7 @@ fn later(now: Timestamp, period: Duration, rng: &mut Rng) -> Timestamp {
 
 fn take_both_ways(entry: &mut Entry, now: Timestamp, policy: &Policy, figures: &mut Figures) {
     let mut long = entry.clone();
-    let request = Request { policy, written: policy, op: Op::Take, cost: 1, id: None };
+    let request = Request::new(policy, Op::Take, 1);
     let growth = entry.state.growth(now, request);
     let before = entry.clone();
     let outcome = long.decide(now, request);

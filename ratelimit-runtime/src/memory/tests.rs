@@ -4,8 +4,7 @@ use super::*;
 use crate::{Policy, caller::Caller, time::Micros};
 
 pub(super) const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
-pub(super) const TAKE: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
+pub(super) const TAKE: Request<'_> = Request::new(&POLICY, Op::Take, 1);
 
 pub(super) fn decide(
     store: &MemoryStore,
@@ -319,7 +318,7 @@ async fn the_budget_is_exact_however_keys_come_grow_and_go() {
         let id = Some(rng.u64(..9)).filter(|_| has_ids && rng.bool());
         let (cost, op) = (rng.u32(1..30), if rng.u8(..9) > 0 { Op::Take } else { Op::Peek });
         let before = store.budget().used();
-        match store.decide(key, Request { policy: &policy, written: &policy, op, cost, id }) {
+        match store.decide(key, Request { id, ..Request::new(&policy, op, cost) }) {
             Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
                 let to = if is_log { 0 } else { rng.u32(..60) };
                 let settle = Settle::of_one_tier(&policy, cost, to, outcome.mark);

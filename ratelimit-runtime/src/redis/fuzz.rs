@@ -39,7 +39,7 @@ pub(crate) fn assert_property(bytes: &[u8]) {
 
 fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
     let key = Key::compose("", KeyRef::new(policy, &b"/alice"[..]));
-    let request = Request { policy, written: policy, op: Op::Take, cost: 1, id: Some(7) };
+    let request = Request { id: Some(7), ..Request::new(policy, Op::Take, 1) };
     let Ok(outcome) = ScriptCall::decision(&key, request, None).decode(reply) else { return };
     let numbers = reply.as_sequence().expect("only a list is a decision");
     let expected = [

@@ -120,7 +120,7 @@ enum Mode {
 /// Returns `true` if the request is decided by the tiers of its policy alone, and takes one unit from a
 /// log without a word of the call's own.
 fn goes_straight(request: &Request<'_>) -> bool {
-    let Request { policy, written, op, cost, id } = *request;
+    let Request { policy, written, op, cost, id, .. } = *request;
     let is_log = policy.state() == StateKind::SlidingWindow;
     let is_unit = matches!(op, Op::Take) && cost == 1 && id.is_none();
     let is_plain = !policy.counts_rejected() && std::ptr::eq(policy, written);
@@ -324,8 +324,7 @@ mod tests {
         let (hour, day) = (std::time::Duration::from_secs(3_600), 86_400_000_000);
         let policy = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
         let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
-        let request =
-            Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
+        let request = Request::new(&policy, Op::Take, 1);
         let straight = ScriptCall::decision(&key, request, None);
         let general = ScriptCall::decision(&key, Request { cost: 2, ..request }, None);
         let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
@@ -349,8 +348,7 @@ mod tests {
     fn a_reply_out_of_range_is_an_error() {
         let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
         let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
-        let request =
-            Request { policy: &policy, written: &policy, op: Op::Take, cost: 1, id: None };
+        let request = Request::new(&policy, Op::Take, 1);
         let call = ScriptCall::decision(&key, request, None);
         let decode = |reply: &[i64]| {
             call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))

@@ -1,5 +1,7 @@
 //! The entries of a weighted log, with running sums: a decision reads a few of them.
 
+mod turns;
+
 use std::collections::VecDeque;
 
 use ratelimit_core::rules::MAX_ENTRIES;
@@ -41,6 +43,8 @@ pub(super) struct CallEntries {
     named: Vec<NamedCharge>,
     /// The longest period of each policy that decides.
     kept: SmallVec<[KeptPeriod; 1]>,
+    /// The last turn that was promised.
+    last_turn: Timestamp,
 }
 
 /// The units of one call, or of several that have joined.
@@ -85,7 +89,8 @@ fn periods(request: Request<'_>) -> [Micros; 2] {
 impl CallEntries {
     pub(super) fn new(generation: Generation) -> Self {
         let entries = VecDeque::with_capacity(FIRST_ENTRIES);
-        Self { generation, last: 0, entries, named: Vec::new(), kept: SmallVec::new() }
+        let (named, kept, last_turn) = (Vec::new(), SmallVec::new(), Timestamp::default());
+        Self { generation, last: 0, entries, named, kept, last_turn }
     }
 
     pub(super) fn newest(&self) -> Option<Timestamp> {
@@ -153,8 +158,9 @@ impl CallEntries {
     /// Keeps what the policies of this call count, and drops what no policy counts any more.
     pub(super) fn keep_for(&mut self, now: Timestamp, request: Request<'_>) {
         // A clock that stepped back leaves entries in the future. They count from now on instead.
-        for entry in self.entries.iter_mut().rev().take_while(|entry| entry.stamp > now) {
-            entry.stamp = now;
+        let latest = now.max(self.last_turn);
+        for entry in self.entries.iter_mut().rev().take_while(|entry| entry.stamp > latest) {
+            entry.stamp = latest;
         }
         let own = periods(request);
         self.kept.retain(|it| !it.is_unused(now) || own.contains(&it.period));
@@ -176,32 +182,51 @@ impl CallEntries {
         self.entries.drain(..surplus);
     }
 
-    /// Adds the units of a call, and returns their mark.
-    pub(super) fn add(&mut self, now: Timestamp, units: u32, request: Request<'_>) -> Charged {
+    /// Adds the units of a call that is decided for `at`, and returns their mark.
+    pub(super) fn add(
+        &mut self,
+        at: Timestamp,
+        now: Timestamp,
+        units: u32,
+        request: Request<'_>,
+    ) -> Charged {
         self.last = self.last.wrapping_add(2).max(2);
         let id = self.last;
-        let is_crowded = self.entries.len() >= CROWDED && request.id.is_none();
-        match self.joined(now, request).filter(|_| is_crowded) {
+        // What lies ahead may be given back.
+        let is_crowded = self.entries.len() >= CROWDED && request.id.is_none() && at <= now;
+        match self.joined(at, request).filter(|_| is_crowded) {
             Some(joined) => {
                 if let Some(newest) = self.entries.back_mut() {
                     newest.sum += u64::from(units);
-                    (newest.units, newest.stamp) = (joined, now);
+                    (newest.units, newest.stamp) = (joined, at);
                 }
             }
-            None => self.push(now, units, if is_crowded { NOBODY } else { id }),
+            None => self.insert(at, units, if is_crowded { NOBODY } else { id }),
         }
         if let Some(name) = request.id {
-            self.remember(NamedCharge { id: name, stamp: now, entry: id });
+            self.remember(NamedCharge { id: name, stamp: at, entry: id });
         }
         self.charged(id, is_crowded)
     }
 
-    fn push(&mut self, stamp: Timestamp, units: u32, id: u32) {
-        let sum = self.entries.back().map_or(0, |entry| entry.sum) + u64::from(units);
+    /// Adds an entry behind those of the same stamp.
+    fn insert(&mut self, stamp: Timestamp, units: u32, id: u32) {
         if !self.has_spare() {
             self.entries.reserve_exact(self.entries.len().max(FIRST_ENTRIES));
         }
-        self.entries.push_back(WeightedEntry { stamp, sum, units, id });
+        let more = u64::from(units);
+        if self.newest().is_none_or(|newest| newest <= stamp) {
+            let sum = self.entries.back().map_or(0, |entry| entry.sum) + more;
+            self.entries.push_back(WeightedEntry { stamp, sum, units, id });
+            return;
+        }
+        // Others wait for their turns.
+        let at = self.entries.partition_point(|entry| entry.stamp <= stamp);
+        let sum = self.sum_before(at) + more;
+        for later in self.entries.range_mut(at..) {
+            later.sum += more;
+        }
+        self.entries.insert(at, WeightedEntry { stamp, sum, units, id });
     }
 
     /// Remembers the request id of a charge. The room doubles as needed.
@@ -272,14 +297,12 @@ impl CallEntries {
             None if self.entries.iter().any(|it| u64::from(it.id) == excess) => return,
             None => {}
         }
-        let stamp = self.newest().map_or(now, |newest| newest.max(now));
-        self.push(stamp, units, u32::try_from(excess).unwrap_or(NOBODY));
+        self.insert(now, units, u32::try_from(excess).unwrap_or(NOBODY));
     }
 
     /// Adds units that no call settles any more.
     pub(super) fn add_nameless(&mut self, now: Timestamp, units: u32) {
-        let stamp = self.newest().map_or(now, |newest| newest.max(now));
-        self.push(stamp, units, NOBODY);
+        self.insert(now, units, NOBODY);
     }
 
     pub(super) fn longest_kept(&self) -> Micros {

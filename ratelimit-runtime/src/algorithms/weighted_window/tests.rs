@@ -11,7 +11,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TOKENS: Policy = Policy::sliding_window("tokens", MINUTE, 1_000_000).weighted();
 
 fn take(log: &mut WeightedLog, policy: &Policy, now: u64, cost: u32) -> Outcome {
-    let request = Request { policy, written: policy, op: Op::Take, cost, id: None };
+    let request = Request::new(policy, Op::Take, cost);
     let now = Timestamp::new(now);
     let (before, growth) = (log.heap_bytes(), log.growth(now, request));
     let outcome = log.decide(now, request);
@@ -25,8 +25,7 @@ fn settle(log: &mut WeightedLog, now: u64, mark: Mark, from: u32, to: u32) {
 
 /// Returns the units that are left.
 fn left(log: &mut WeightedLog, now: u64) -> u32 {
-    let (policy, written) = (&TOKENS, &TOKENS);
-    let request = Request { policy, written, op: Op::Peek, cost: 0, id: None };
+    let request = Request::new(&TOKENS, Op::Peek, 0);
     log.decide(Timestamp::new(now), request).remaining
 }
 

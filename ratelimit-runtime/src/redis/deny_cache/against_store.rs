@@ -44,7 +44,7 @@ struct Call {
 impl Call {
     fn request(&self, op: Op) -> Request<'_> {
         let policy = &self.policy;
-        Request { policy, written: policy, op, cost: self.cost, id: None }
+        Request::new(policy, op, self.cost)
     }
 }
 

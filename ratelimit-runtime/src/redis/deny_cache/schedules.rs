@@ -11,8 +11,7 @@ use crate::{
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
-const REQUEST: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
+const REQUEST: Request<'_> = Request::new(&POLICY, Op::Take, 1);
 const NOW: Timestamp = Timestamp::new(1_000_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);
 const MICRO: Duration = Duration::from_micros(1);

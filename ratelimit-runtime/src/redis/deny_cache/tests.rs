@@ -9,8 +9,7 @@ const MICRO: Duration = Duration::from_micros(1);
 const SECOND: Duration = Duration::from_secs(1);
 const NOW: Timestamp = Timestamp::new(1_000_000_000_000);
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
-const REQUEST: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 2, id: None };
+const REQUEST: Request<'_> = Request::new(&POLICY, Op::Take, 2);
 const REFUSED: Outcome = Outcome {
     admitted: false,
     tier: 0,

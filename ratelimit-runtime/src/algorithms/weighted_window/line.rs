@@ -1,0 +1,90 @@
+//! The line of a weighted log: calls that wait for their turns.
+//!
+//! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait takes
+//! its units at the time at which it is admitted there.
+
+#[cfg(test)]
+mod tests;
+
+use super::WeightedLog;
+use crate::{
+    request::{Charged, Op, Outcome, Place, Request, Standing},
+    time::{Micros, Timestamp},
+};
+
+impl WeightedLog {
+    /// Returns the last turn that was promised. It may have come.
+    #[inline]
+    pub(super) fn last_turn(&self) -> Timestamp {
+        self.0.as_ref().map_or(Timestamp::default(), |entries| entries.last_turn())
+    }
+
+    /// Decides a call that may wait, or comes while others do.
+    #[cold]
+    pub(super) fn decide_in_line(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let end = self.last_turn().max(now);
+        if let Some(turn) = self.turn(end, now, request) {
+            let mut outcome = self.decide_at(turn, now, request, true);
+            outcome.more = turn - now;
+            if let Some(entries) = self.0.as_mut().filter(|_| turn > now) {
+                entries.promise(turn);
+            }
+            return outcome;
+        }
+        let promised = self.promised(now, request);
+        let refused = match promised {
+            // A repeated call, which cannot wait for the turn of its charge.
+            Some(_) => Request { id: None, op: Op::Peek, ..request },
+            None => request,
+        };
+        let outcome = self.decide_at(end, now, refused, end == now);
+        match promised {
+            Some(turn) => Outcome { wait: turn - now, ..outcome },
+            None => outcome,
+        }
+    }
+
+    /// Returns the time for which the call is decided, unless it is refused.
+    fn turn(&self, end: Timestamp, now: Timestamp, request: Request<'_>) -> Option<Timestamp> {
+        if request.op == Op::Peek {
+            return None;
+        }
+        let fits = |turn: Timestamp| turn - now <= request.max_wait;
+        if let Some(turn) = self.promised(now, request) {
+            return Some(turn).filter(|turn| fits(*turn));
+        }
+        let policy = &request.policy.without_count_rejected();
+        let request = Request { policy, ..request };
+        let forecast = self.forecast(end, now, request, true);
+        if forecast.charged.is_some() {
+            return None;
+        }
+        let waits = policy.tiers().iter().map(|tier| forecast.wait(*tier, request.cost));
+        let wait = if forecast.admitted { Micros::ZERO } else { waits.max().unwrap_or_default() };
+        let turn = end + wait;
+        let entries = self.0.as_ref();
+        let ahead = entries.map_or(0, |entries| entries.turns_ahead(now));
+        let has_place = turn == now || ahead < request.max_line as usize;
+        let is_full = entries.is_some_and(|it| it.full_until(now, request).is_some());
+        Some(turn).filter(|turn| fits(*turn) && has_place && !is_full)
+    }
+
+    /// Returns the turn of the charge that the call repeats, if it lies ahead.
+    fn promised(&self, now: Timestamp, request: Request<'_>) -> Option<Timestamp> {
+        let charge = self.0.as_ref()?.named(request.id?)?;
+        Some(charge.stamp).filter(|turn| *turn > now)
+    }
+
+    /// Returns `true` if the log has the charge of a place.
+    pub(crate) fn is_promised(&self, place: Place<'_>) -> bool {
+        let Charged::Entry(entry) = place.mark.charged else { return false };
+        self.0.as_ref().is_some_and(|entries| entries.stamp(place, entry).is_some())
+    }
+
+    /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
+    /// Returns the turn, unless the charge is gone.
+    pub(crate) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
+        let Charged::Entry(entry) = place.mark.charged else { return None };
+        self.0.as_mut()?.advance(now, place, entry)
+    }
+}
