@@ -1,9 +1,11 @@
-//! Keeps calls in flight until it is killed: tasks that hold a permit for a random time and ask again.
+//! Keeps calls in flight until it is killed: tasks that hold a permit for a random time and ask again. It
+//! prints a record of each event.
 //!
 //! `in_flight` takes the URL, the number of tasks and of permits, and the timeout in milliseconds.
 
 use std::{env, time::Duration};
 
+use harness::Recorder;
 use ratelimit_runtime::{Limiter, OnStoreError, Policy};
 
 #[tokio::main]
@@ -17,19 +19,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policy = Policy::concurrency_limit("load", permits.parse()?)
         .concurrency_timeout(Duration::from_millis(timeout.parse()?));
     let tasks: usize = tasks.parse()?;
+    let recorder = Recorder::printing();
     for _ in 0..tasks {
-        let limiter = limiter.clone();
+        let (limiter, recorder) = (limiter.clone(), recorder.clone());
         tokio::spawn(async move {
             loop {
-                let call = limiter.check(&policy, "one").await;
                 // Some bodies are longer than the timeout.
-                let millis = if call.is_ok() { fastrand::u64(..1_500) } else { 5 };
-                tokio::time::sleep(Duration::from_millis(millis.saturating_sub(1_000))).await;
-                if millis > 1_400 {
-                    tokio::time::sleep(Duration::from_millis(millis)).await;
-                }
-                drop(call);
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                let millis = fastrand::u64(..1_500);
+                let millis = if millis > 1_400 { millis } else { millis / 15 };
+                let is_free = recorder.run(&limiter, &policy, Duration::from_millis(millis)).await;
+                let pause = if is_free { 2 } else { 20 };
+                tokio::time::sleep(Duration::from_millis(pause)).await;
             }
         });
     }

@@ -54,7 +54,7 @@ async fn a_clock_set_back_refuses_for_one_period_at_the_most() {
         let server = clock.server(&[]);
         let limiter = limiter(&server.url()).await;
         assert!(exhaust(&limiter, &policy).await >= 4);
-        clock.set_ahead(-3_600_000);
+        clock.step(&server, -3_600_000);
         let jumped = Instant::now();
         let mut longest = 0;
         until("an admitted call", async || {
@@ -88,7 +88,7 @@ async fn a_clock_set_forward_admits_one_threshold_more_at_the_most() {
         // Units that a slow machine earns meanwhile are not due to the clock.
         let start = Instant::now();
         let before = exhaust(&limiter, &policy).await;
-        clock.set_ahead(600_000);
+        clock.step(&server, 600_000);
         let after = exhaust(&limiter, &policy).await;
         let earned = 4 * start.elapsed().as_millis() / PERIOD.as_millis();
         let extra = before + after - 4;

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::FileExt, path::PathBuf, process::Command, sync::Once
 
 use tempfile::TempDir;
 
-use super::RedisServer;
+use super::{RedisServer, wait_for, wall_clock};
 
 /// The wall clock of the servers that are started with it; ahead of the machine's or behind it.
 #[derive(Debug)]
@@ -28,6 +28,19 @@ impl Clock {
         let (library, offset) = (path(library()), path(&self.offset));
         let environment = [("LD_PRELOAD", &*library), ("CLOCK_OFFSET", &*offset)];
         RedisServer::with_environment(arguments, &environment)
+    }
+
+    /// Sets the clock, and waits until this server tells its time: some read it only now and then.
+    pub fn step(&self, server: &RedisServer, ahead: i64) {
+        self.set_ahead(ahead);
+        let expected = |seconds: i64| {
+            let here = i64::try_from(wall_clock() / 1_000_000).expect("a time");
+            (seconds - here - ahead / 1_000).abs() <= 1
+        };
+        wait_for("the clock of the server", || {
+            let (seconds, _): (i64, i64) = server.command("TIME");
+            expected(seconds).then_some(())
+        });
     }
 
     /// Sets how far the clock is ahead of the machine's, in milliseconds; negative for behind.
@@ -64,17 +77,13 @@ fn library() -> &'static PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::wall_clock;
 
     #[test]
     fn a_server_uses_the_clock_of_its_launch() {
         let clock = Clock::new();
         let server = clock.server(&[]);
         for ahead in [0, 600_000, -3_600_000] {
-            clock.set_ahead(ahead);
-            let (seconds, _): (i64, i64) = server.command("TIME");
-            let here = i64::try_from(wall_clock() / 1_000_000).expect("a time");
-            assert!((seconds - here - ahead / 1_000).abs() <= 1, "{seconds} {here}");
+            clock.step(&server, ahead);
         }
     }
 }

@@ -1,15 +1,23 @@
 //! The answers of callers under load, checked against the promise of a limiter.
 
+mod in_flight;
 mod log;
+mod promise;
+#[cfg(test)]
+mod tests;
 
-use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use ratelimit_runtime::UnavailableReason;
 
-pub use self::log::Log;
 use self::log::unmatched;
+pub use self::{
+    in_flight::{FlightFigures, InFlight, PermitPromise},
+    log::Log,
+    promise::Promise,
+};
 
-/// One call of cost one. Times are microseconds of the machine's wall clock.
+/// One call. Times are microseconds of the machine's wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The caller.
@@ -20,6 +28,41 @@ pub struct Call {
     pub answered: u64,
     /// The answer.
     pub outcome: Outcome,
+    /// The units that the call reserves.
+    pub cost: usize,
+    /// The settle of the call, if it was told what it really took.
+    pub settled: Option<Settled>,
+}
+
+/// The settle of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The units that the call really took.
+    pub to: usize,
+    /// The time of the settle.
+    pub asked: u64,
+    /// The time at which the store had certainly applied it; none of one that nobody awaited.
+    pub applied: Option<u64>,
+}
+
+impl Call {
+    /// Returns the units that certainly count at this time, beside an excess.
+    fn at_least(&self, now: u64) -> usize {
+        let is_known = |settled: &Settled| settled.asked <= now;
+        self.settled.filter(is_known).map_or(self.cost, |settled| settled.to.min(self.cost))
+    }
+
+    /// Returns the most units that may count at this time, beside an excess.
+    fn at_most(&self, now: u64) -> usize {
+        let is_applied = |settled: &Settled| settled.applied.is_some_and(|at| at <= now);
+        self.settled.filter(is_applied).map_or(self.cost, |settled| settled.to.min(self.cost))
+    }
+
+    /// Returns the units beyond the cost, and their settle.
+    fn excess(&self) -> Option<(usize, Settled)> {
+        let settled = self.settled?;
+        (settled.to > self.cost).then(|| (settled.to - self.cost, settled))
+    }
 }
 
 /// The answer of a call.
@@ -31,23 +74,6 @@ pub enum Outcome {
     Refused,
     /// The store did not decide in time; it may have counted the call nevertheless.
     Unavailable(UnavailableReason),
-}
-
-/// The promise of a limiter about a history.
-#[derive(Clone, Debug, Default)]
-pub struct Promise {
-    /// The length of a window, in microseconds.
-    pub period: u64,
-    /// The calls of one caller that one window admits.
-    pub threshold: usize,
-    /// The time after its answer in which an unavailable call may still be counted, in microseconds.
-    pub late: u64,
-    /// The times at which the store lost its state or its clock was set forward. A window that overlaps one
-    /// may admit the threshold once more.
-    pub losses: Vec<RangeInclusive<u64>>,
-    /// The times from a step of the clock back until every caller has a new decision. For one period
-    /// afterwards, expired units may count again.
-    pub set_back: Vec<RangeInclusive<u64>>,
 }
 
 /// All calls of a span of time.
@@ -119,11 +145,10 @@ impl History {
         faults
     }
 
-    /// Returns windows that certainly admitted too many calls.
+    /// Returns windows that certainly admitted too many units.
     pub fn overfull_windows(&self, promise: &Promise) -> Vec<String> {
         let of_caller = |calls: &Vec<&Call>| -> Vec<String> {
-            let admitted = of(calls, |outcome| outcome == Outcome::Admitted);
-            admitted.iter().filter_map(|first| promise.overfull(first, &admitted)).collect()
+            promise.overfull(&of(calls, |outcome| outcome == Outcome::Admitted))
         };
         self.by_caller().values().flat_map(of_caller).collect()
     }
@@ -171,161 +196,4 @@ impl History {
 
 fn of<'a>(calls: &[&'a Call], is_such: impl Fn(Outcome) -> bool) -> Vec<&'a Call> {
     calls.iter().copied().filter(|call| is_such(call.outcome)).collect()
-}
-
-impl Promise {
-    /// Returns a fault if the window that opens with this call certainly has too many units.
-    fn overfull(&self, first: &Call, admitted: &[&Call]) -> Option<String> {
-        let end = first.asked + self.period;
-        let from = admitted.partition_point(|call| call.asked < first.asked);
-        let within = admitted[from..].iter().take_while(|call| call.asked < end);
-        let held = within.filter(|call| call.answered < end).count();
-        let is_within =
-            |lost: &&RangeInclusive<u64>| *lost.start() < end && first.asked <= *lost.end();
-        let lost = self.losses.iter().filter(is_within).count();
-        let allowed = self.threshold * (1 + lost);
-        (held > allowed).then(|| {
-            let Call { caller, asked, .. } = first;
-            format!("caller {caller}: {held} calls admitted in one window from {asked}")
-        })
-    }
-
-    /// Returns a fault if this call was refused while its window certainly had room.
-    fn unjust(&self, refused: &Call, counted: &[&Call]) -> Option<String> {
-        let has_an_excuse = |time: &RangeInclusive<u64>| {
-            *time.start() <= refused.answered && refused.asked <= *time.end() + self.period
-        };
-        if self.set_back.iter().any(has_an_excuse) {
-            return None;
-        }
-        let since = refused.asked.saturating_sub(self.period);
-        let may_count = |call: &&&Call| {
-            let late = if call.outcome == Outcome::Admitted { 0 } else { self.late };
-            call.asked <= refused.answered && call.answered + late > since
-        };
-        let counting = counted.iter().filter(may_count).count();
-        (counting < self.threshold).then(|| {
-            let Call { caller, asked, .. } = refused;
-            format!("caller {caller}: refused at {asked} with {counting} calls in its window")
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PROMISE: Promise =
-        Promise { period: 100, threshold: 2, late: 0, losses: Vec::new(), set_back: Vec::new() };
-    const LOST: Outcome = Outcome::Unavailable(UnavailableReason::Disconnected);
-
-    /// Calls of one caller: asked, answered, what.
-    fn history(calls: &[(u64, u64, Outcome)]) -> History {
-        let call = |&(asked, answered, outcome)| Call { caller: 1, asked, answered, outcome };
-        History::new(calls.iter().map(call).collect())
-    }
-
-    fn log(units: &[u64]) -> Log {
-        let mut log = Log::default();
-        for (name, at) in units.iter().enumerate() {
-            log.add(1, &name.to_string(), *at);
-        }
-        log
-    }
-
-    const fn admitted(asked: u64, answered: u64) -> (u64, u64, Outcome) {
-        (asked, answered, Outcome::Admitted)
-    }
-
-    const fn refused(asked: u64, answered: u64) -> (u64, u64, Outcome) {
-        (asked, answered, Outcome::Refused)
-    }
-
-    #[test]
-    fn a_window_that_certainly_admits_too_many_is_a_fault() {
-        let calls = [admitted(1_000, 1_010), admitted(1_020, 1_030), admitted(1_080, 1_099)];
-        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
-        // The last one may have been decided when the first had left.
-        let calls = [admitted(1_000, 1_010), admitted(1_020, 1_030), admitted(1_080, 1_100)];
-        assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
-        // After a loss as many again, and not one more.
-        let calls: Vec<_> = (0..4).map(|n| admitted(1_000 + n, 1_001 + n)).collect();
-        let lost = Promise { losses: vec![1_002..=1_002], ..PROMISE };
-        assert!(!history(&calls).faults(&PROMISE).is_empty());
-        assert_eq!(history(&calls).faults(&lost), [""; 0]);
-        let calls: Vec<_> = (0..5).map(|n| admitted(1_000 + n, 1_001 + n)).collect();
-        assert!(!history(&calls).faults(&lost).is_empty());
-        // Another caller has a window of its own.
-        let mut calls = history(&[admitted(1_000, 1_010), admitted(1_020, 1_030)]).calls;
-        calls.push(Call { caller: 2, ..calls[0] });
-        assert_eq!(History::new(calls).faults(&PROMISE), [""; 0]);
-    }
-
-    #[test]
-    fn a_refusal_without_a_reason_is_a_fault() {
-        let calls = [admitted(1_000, 1_010), refused(1_050, 1_060)];
-        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
-        let calls = [admitted(1_000, 1_010), admitted(1_001, 1_011), refused(1_111, 1_120)];
-        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
-        let calls = [admitted(1_000, 1_010), admitted(1_001, 1_011), refused(1_109, 1_120)];
-        assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
-        // An unavailable call may have been counted, and later still by a late store.
-        let calls = [admitted(1_000, 1_010), (1_000, 1_005, LOST), refused(1_101, 1_110)];
-        assert_eq!(history(&calls).faults(&PROMISE), [""; 0]);
-        let calls = [admitted(1_050, 1_060), (1_000, 1_005, LOST), refused(1_120, 1_130)];
-        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
-        let late = Promise { late: 20, ..PROMISE };
-        assert_eq!(history(&calls).faults(&late), [""; 0]);
-    }
-
-    #[test]
-    fn a_clock_set_back_explains_refusals_for_a_period_from_then_on() {
-        let calls = [admitted(1_000, 1_010), admitted(1_001, 1_011), refused(1_180, 1_181)];
-        assert_eq!(history(&calls).faults(&PROMISE).len(), 1);
-        for (set_back, faults) in [
-            (1_170..=1_175, 0),
-            (1_070..=1_080, 0),
-            (1_181..=1_300, 0),
-            // It was over by then, or came later.
-            (1_070..=1_079, 1),
-            (1_182..=1_300, 1),
-        ] {
-            let set_back = vec![set_back];
-            let promise = Promise { set_back, ..PROMISE };
-            assert_eq!(history(&calls).faults(&promise).len(), faults, "{promise:?}");
-        }
-    }
-
-    #[test]
-    fn a_window_of_the_log_with_too_many_units_is_a_fault() {
-        let calls =
-            history(&[admitted(1_000, 1_200), admitted(1_000, 1_200), admitted(1_000, 1_200)]);
-        assert_eq!(calls.faults_in(&log(&[1_000, 1_010, 1_099]), &PROMISE).len(), 1);
-        assert_eq!(calls.faults_in(&log(&[1_000, 1_010, 1_100]), &PROMISE), [""; 0]);
-    }
-
-    #[test]
-    fn an_admitted_call_has_its_unit_and_a_unit_its_call() {
-        let calls = history(&[admitted(1_000, 1_010), refused(1_020, 1_030)]);
-        assert_eq!(calls.faults_in(&log(&[1_005]), &PROMISE), [""; 0]);
-        assert_eq!(calls.faults_in(&log(&[]), &PROMISE).len(), 1);
-        // Nothing is counted twice, and no refused call is.
-        assert_eq!(calls.faults_in(&log(&[1_005, 1_006]), &PROMISE).len(), 1);
-        assert_eq!(calls.faults_in(&log(&[1_005, 1_025]), &PROMISE).len(), 1);
-        // A unit of another time is not the call's.
-        assert_eq!(calls.faults_in(&log(&[1_011]), &PROMISE).len(), 2);
-        let mut foreign = log(&[1_005]);
-        foreign.add(7, "unit", 1_005);
-        assert_eq!(calls.faults_in(&foreign, &PROMISE).len(), 1);
-    }
-
-    #[test]
-    fn an_unavailable_call_may_have_its_unit_or_none() {
-        let calls = history(&[admitted(1_000, 1_020), (1_000, 1_010, LOST)]);
-        assert_eq!(calls.faults_in(&log(&[1_005]), &PROMISE), [""; 0]);
-        assert_eq!(calls.faults_in(&log(&[1_005, 1_006]), &PROMISE), [""; 0]);
-        assert_eq!(calls.faults_in(&log(&[1_005, 1_030]), &PROMISE).len(), 1);
-        let late = Promise { late: 20, ..PROMISE };
-        assert_eq!(calls.faults_in(&log(&[1_005, 1_030]), &late), [""; 0]);
-    }
 }

@@ -15,9 +15,11 @@ mod history;
 mod lateness;
 mod load;
 pub mod model;
+mod monitor;
 mod outage;
 mod own_process;
 mod proxy;
+mod records;
 mod redis_server;
 pub mod schedule;
 mod sentinels;
@@ -40,12 +42,16 @@ pub use self::{
     cluster::Cluster,
     commands::{EXAMPLES, ROOT, Running, cargo, example},
     fault_report::{FaultLine, Watch},
-    history::{Call, History, Log, Outcome, Promise},
+    history::{
+        Call, FlightFigures, History, InFlight, Log, Outcome, PermitPromise, Promise, Settled,
+    },
     lateness::Lateness,
     load::{Load, wall_clock},
+    monitor::{Monitor, Replayed},
     outage::outage,
     own_process::ran_in_own_process,
     proxy::{Network, Proxy},
+    records::{Event, Record, Recorder, Records},
     redis_server::RedisServer,
     sentinels::Sentinels,
 };

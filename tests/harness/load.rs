@@ -63,7 +63,8 @@ impl Load {
                 while !live.is_over.load(Ordering::Relaxed) {
                     let (caller, asked) = (task % callers, wall_clock());
                     let outcome = outcome(&function(caller).await);
-                    let call = Call { caller, asked, answered: wall_clock(), outcome };
+                    let (answered, cost, settled) = (wall_clock(), 1, None);
+                    let call = Call { caller, asked, answered, outcome, cost, settled };
                     live.count(call.outcome);
                     calls.push(call);
                     tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64())).await;

@@ -2,16 +2,11 @@
 //! free again after the process that held them.
 
 use std::{
-    collections::{HashMap, HashSet},
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    process::{Child, Command},
-    sync::mpsc::{self, Receiver},
-    thread,
+    collections::HashSet,
     time::{Duration, Instant},
 };
 
-use harness::{Cluster, RedisServer, until, wait_for};
+use harness::{Cluster, RedisServer, until};
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -236,122 +231,4 @@ async fn in_a_cluster_both_keys_have_one_slot() {
         until("a free permit", async || limiter.check(&both, &*caller).await.ok()).await;
     }
     assert_eq!(nodes.len(), 3);
-}
-
-/// The commands on the permits of a server, each with the microsecond of the server's clock.
-struct Monitor(Receiver<String>);
-
-impl Monitor {
-    fn start(server: &RedisServer) -> Self {
-        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        stream.write_all(b"MONITOR\r\n").unwrap();
-        let mut lines = BufReader::new(stream).lines();
-        assert_eq!(lines.next().unwrap().unwrap(), "+OK");
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self(receiver)
-    }
-
-    /// Replays the commands that have arrived. Asserts that never more permits than `most` were unexpired. Returns how many were taken, and the
-    /// most at one time.
-    fn replay(&self, key: &str, most: usize) -> (usize, usize) {
-        let (mut held, mut taken, mut peak) = (HashMap::<String, u64>::new(), 0, 0);
-        for line in self.0.try_iter() {
-            let Some((before, command)) = line.split_once("] ") else { continue };
-            let words: Vec<_> = command.split('"').filter(|word| *word != " ").collect();
-            let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-            if words.get(1) != Some(&key) {
-                continue;
-            }
-            let time = before.split(' ').next().unwrap().trim_start_matches('+');
-            let now: u64 = time.replace('.', "").parse().unwrap();
-            match &words[..] {
-                ["ZADD", _, "XX", "CH", renewed @ ..] => {
-                    for pair in renewed.chunks(2) {
-                        if let Some(deadline) = held.get_mut(pair[1]) {
-                            *deadline = pair[0].parse().unwrap();
-                        }
-                    }
-                }
-                ["ZADD", _, "XX", deadline, id] => {
-                    if let Some(it) = held.get_mut(*id) {
-                        *it = deadline.parse().unwrap();
-                    }
-                }
-                ["ZADD", _, deadline, id] => {
-                    taken += 1;
-                    held.insert((*id).to_owned(), deadline.parse().unwrap());
-                }
-                ["ZREM", _, id] => drop(held.remove(*id)),
-                ["ZREMRANGEBYSCORE", _, _, until] => {
-                    let until: u64 = until.parse().unwrap();
-                    held.retain(|_, deadline| *deadline > until);
-                }
-                _ => continue,
-            }
-            let unexpired = held.values().filter(|deadline| **deadline > now).count();
-            assert!(unexpired <= most, "{unexpired} at {now}: {line}");
-            peak = peak.max(unexpired);
-        }
-        (taken, peak)
-    }
-}
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn process(server: &RedisServer) -> Killed {
-    let arguments = [&server.url(), "8", "5", "600"];
-    let process = Command::new(env!("CARGO_BIN_EXE_in_flight")).args(arguments).spawn();
-    Killed(process.expect("the process starts"))
-}
-
-#[test]
-fn four_processes_never_hold_more_and_a_killed_ones_permits_are_free_after_the_timeout() {
-    let server = RedisServer::start();
-    let monitor = Monitor::start(&server);
-    let key = permits(&Policy::concurrency_limit("load", 5), "one");
-    let mut processes: Vec<_> = (0..4).map(|_| process(&server)).collect();
-    let held = || server.command::<Vec<String>>(&format!("ZRANGE {key} 0 -1"));
-    for _ in 0..3 {
-        thread::sleep(SECOND);
-        drop(processes.remove(0));
-        processes.push(process(&server));
-    }
-    thread::sleep(SECOND);
-    let before: HashSet<String> = held().into_iter().collect();
-    processes.clear();
-    let killed = Instant::now();
-    // Nobody sweeps: what is left expires.
-    let (left, _): (u64, u64) = server.command("TIME");
-    wait_for("the permits of the dead", || {
-        let alive: u32 = server.command(&format!("ZCOUNT {key} {} +inf", (left + 1) * 1_000_000));
-        (alive == 0 || killed.elapsed() > SECOND).then_some(())
-    });
-    thread::sleep(Duration::from_millis(700).saturating_sub(killed.elapsed()));
-    let mut last = process(&server);
-    wait_for("permits of another process", || {
-        let now: HashSet<String> = held().into_iter().collect();
-        (!now.is_empty() && now.is_disjoint(&before)).then_some(())
-    });
-    let _ = last.0.kill();
-    drop(last);
-    thread::sleep(SECOND / 10);
-    let (taken, peak) = monitor.replay(&key, 5);
-    assert!(taken > 100 && peak == 5, "{taken} taken, {peak} at one time");
-    println!(
-        "in flight: {taken} permits taken by five processes, four of which were killed; at most {peak} of 5 unexpired at one time"
-    );
 }

@@ -1,8 +1,21 @@
 //! All processes that share a Redis share each limit.
 
-use std::process::{Child, Command, Stdio};
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
-use harness::RedisServer;
+use harness::{
+    History, InFlight, Monitor, Outcome, PermitPromise, Promise, Records, RedisServer, wait_for,
+    wall_clock,
+};
+use tempfile::TempDir;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 const KEY: &str = "ratelimit:sliding_window:load/one";
 
@@ -43,4 +56,163 @@ fn each_process_of_a_rolling_deploy_keeps_its_own_threshold_on_the_same_count() 
     assert_eq!(server.command::<u32>(&format!("ZCOUNT {KEY} 0 +inf")), 100);
     // A raised threshold goes on with the same count.
     assert_eq!(admitted(load(&server, 130)), 30);
+}
+
+/// Processes that keep records of their calls until they are killed.
+struct Processes {
+    program: &'static str,
+    arguments: Vec<String>,
+    directory: TempDir,
+    alive: Vec<Recording>,
+    started: usize,
+    ended: Vec<Records>,
+}
+
+struct Recording {
+    process: Child,
+    records: PathBuf,
+}
+
+impl Processes {
+    fn start<const N: usize>(
+        program: &'static str,
+        server: &RedisServer,
+        arguments: [&str; N],
+    ) -> Self {
+        let mut processes = Self {
+            program,
+            arguments: [&[server.url()][..], &arguments.map(str::to_owned)[..]].concat(),
+            directory: TempDir::new().unwrap(),
+            alive: Vec::new(),
+            started: 0,
+            ended: Vec::new(),
+        };
+        (0..4).for_each(|_| processes.add());
+        processes
+    }
+
+    fn add(&mut self) {
+        let records = self.directory.path().join(self.started.to_string());
+        self.started += 1;
+        let mut command = Command::new(self.program);
+        command.args(&self.arguments).stdout(File::create(&records).unwrap());
+        let process = command.spawn().expect("the process starts");
+        self.alive.push(Recording { process, records });
+    }
+
+    /// Ends the oldest process by `kill -9`, which leaves it no time for anything.
+    fn kill(&mut self) {
+        let mut killed = self.alive.remove(0);
+        killed.process.kill().unwrap();
+        killed.process.wait().unwrap();
+        self.ended.push(Records::read(&killed.text(), wall_clock()));
+    }
+
+    fn kill_all(&mut self) {
+        while !self.alive.is_empty() {
+            self.kill();
+        }
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for it in &mut self.alive {
+            let _ = it.process.kill();
+            let _ = it.process.wait();
+        }
+    }
+}
+
+impl Recording {
+    fn text(&self) -> String {
+        fs::read_to_string(&self.records).unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+#[test]
+fn four_processes_never_hold_more_permits_than_there_are() {
+    const TIMEOUT: Duration = Duration::from_millis(600);
+    const PERMITS: &str = "ratelimit:sliding_window:{ratelimit:sliding_window:load/0}:c";
+    let server = RedisServer::start();
+    let monitor = Monitor::start(&server);
+    let program = env!("CARGO_BIN_EXE_in_flight");
+    let mut processes = Processes::start(program, &server, ["8", "5", "600"]);
+    let held = || -> HashSet<String> {
+        server.command::<Vec<String>>(&format!("ZRANGE {PERMITS} 0 -1")).into_iter().collect()
+    };
+    for _ in 0..2 {
+        thread::sleep(SECOND);
+        processes.kill();
+        processes.add();
+    }
+    // A process that stands still for longer than the timeout comes back to bodies without a permit.
+    wait_for("a lost permit", || {
+        let stopped = &processes.alive[0];
+        stopped.signal("STOP");
+        thread::sleep(TIMEOUT + TIMEOUT / 2);
+        stopped.signal("CONT");
+        thread::sleep(TIMEOUT / 2);
+        stopped.text().contains(" lost\n").then_some(())
+    });
+    thread::sleep(SECOND);
+    let of_the_dead = held();
+    processes.kill_all();
+    processes.add();
+    wait_for("permits of another process", || {
+        let now = held();
+        (!now.is_empty() && now.is_disjoint(&of_the_dead)).then_some(())
+    });
+    processes.kill_all();
+
+    let replayed = monitor.replay(PERMITS, 5);
+    assert_eq!(replayed.faults, [""; 0]);
+    let calls = InFlight::recorded(&processes.ended);
+    // The timeout, and time for a release or a renewal that is under way.
+    let late = (TIMEOUT + SECOND).as_micros().try_into().unwrap();
+    let promise = PermitPromise { permits: 5, late, ..PermitPromise::default() };
+    assert_eq!(calls.faults(&promise), [""; 0]);
+    let figures = calls.figures();
+    println!(
+        "permits: {} taken by seven processes, all killed and one stopped before; at most {} of 5 \
+         unexpired by the server's clock; {figures}; {} calls refused",
+        replayed.taken,
+        replayed.most,
+        calls.refused(),
+    );
+    assert!(replayed.taken > 100 && calls.refused() > 100);
+    assert!(replayed.most == 5 && figures.most_held == 5);
+    assert!(figures.without_permit > 0);
+}
+
+#[test]
+fn four_processes_never_take_more_units_of_a_window_than_they_were_told_to() {
+    let server = RedisServer::start();
+    let program = env!("CARGO_BIN_EXE_metered");
+    let mut processes = Processes::start(program, &server, ["6", "2", "1000", "500"]);
+    let start = Instant::now();
+    while start.elapsed() < 6 * SECOND {
+        thread::sleep(SECOND);
+        processes.kill();
+        processes.add();
+    }
+    processes.kill_all();
+    let history = History::recorded(&processes.ended);
+    let promise = Promise { period: 500_000, threshold: 1_000, ..Promise::default() };
+    assert_eq!(history.faults(&promise), [""; 0]);
+    let settled = |is_such: fn(usize, usize) -> bool| {
+        let such = |call: &&harness::Call| call.settled.is_some_and(|it| is_such(it.to, call.cost));
+        history.calls().iter().filter(such).count()
+    };
+    let (lowered, raised) = (settled(|to, cost| to < cost), settled(|to, cost| to > cost));
+    let admitted = history.count(|outcome| outcome == Outcome::Admitted);
+    println!("weighted: {}; {lowered} settled lower, {raised} higher", history.answers());
+    assert!(lowered > 50 && raised > 20 && admitted > lowered + raised);
+    assert!(history.count(|outcome| outcome == Outcome::Refused) > 50);
 }

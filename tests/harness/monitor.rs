@@ -1,0 +1,133 @@
+//! The commands on one key of a server, as `MONITOR` tells them with the server's clock.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    sync::mpsc::{self, Receiver},
+    thread,
+};
+
+use super::RedisServer;
+
+/// The commands of a server from a moment on.
+#[derive(Debug)]
+pub struct Monitor(Receiver<String>);
+
+/// The result of a replay of the permits of a caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// The permits that were taken.
+    pub taken: usize,
+    /// The most unexpired at one time.
+    pub most: usize,
+    /// The commands after which there were more than there may be.
+    pub faults: Vec<String>,
+}
+
+impl Monitor {
+    /// Starts to listen.
+    pub fn start(server: &RedisServer) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
+        stream.write_all(b"MONITOR\r\n").expect("a command");
+        let mut lines = BufReader::new(stream).lines();
+        let first = lines.next().expect("an answer").expect("a line");
+        assert_eq!(first, "+OK");
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(receiver)
+    }
+
+    /// Replays the commands that have arrived on the permits under a key. There may never be more than
+    /// `permits` that have not expired by the server's clock.
+    pub fn replay(&self, key: &str, permits: usize) -> Replayed {
+        replay(self.0.try_iter(), key, permits)
+    }
+}
+
+fn replay(lines: impl Iterator<Item = String>, key: &str, permits: usize) -> Replayed {
+    let (mut held, mut replayed) = (HashMap::<String, u64>::new(), Replayed::default());
+    for line in lines {
+        let Some((before, command)) = line.split_once("] ") else { continue };
+        let words = command.split('"').filter(|word| *word != " " && !word.is_empty());
+        let words: Vec<_> = words.collect();
+        let time = before.split(' ').next().expect("a time").trim_start_matches('+');
+        let now: u64 = time.replace('.', "").parse().expect("microseconds");
+        let deadline = |word: &str| word.parse::<u64>().expect("a deadline");
+        match &words[..] {
+            [name] if name.eq_ignore_ascii_case("FLUSHALL") => held.clear(),
+            [_, named, ..] if *named != key => continue,
+            ["ZADD", _, "XX", "CH", renewed @ ..] => {
+                for pair in renewed.chunks(2) {
+                    if let Some(it) = held.get_mut(pair[1]) {
+                        *it = deadline(pair[0]);
+                    }
+                }
+            }
+            ["ZADD", _, "XX", at, id] => {
+                if let Some(it) = held.get_mut(*id) {
+                    *it = deadline(at);
+                }
+            }
+            ["ZADD", _, at, id] => {
+                replayed.taken += 1;
+                held.insert((*id).to_owned(), deadline(at));
+            }
+            ["ZREM", _, id] => drop(held.remove(*id)),
+            ["ZREMRANGEBYSCORE", _, _, until] => held.retain(|_, it| *it > deadline(until)),
+            _ => continue,
+        }
+        let unexpired = held.values().filter(|deadline| **deadline > now).count();
+        if unexpired > permits {
+            replayed.faults.push(format!("{unexpired} permits at {now}: {line}"));
+        }
+        replayed.most = replayed.most.max(unexpired);
+    }
+    replayed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replayed(commands: &[&str]) -> Replayed {
+        let line = |(at, command): (usize, &&str)| format!("+10.00000{at} [0 lua] {command}");
+        replay(commands.iter().enumerate().map(line), "c", 2)
+    }
+
+    #[test]
+    fn a_permit_beyond_the_number_is_a_fault_while_the_others_have_not_expired() {
+        let two = [r#""ZADD" "c" "10000009" "a""#, r#""ZADD" "c" "10000003" "b""#];
+        let third = r#""ZADD" "c" "10000009" "d""#;
+        let commands = [&two[..], &[third]].concat();
+        let Replayed { taken, most, faults } = replayed(&commands);
+        assert_eq!((taken, most, faults.len()), (3, 3, 1));
+        // The second has expired by then, was released, swept, or is under another key.
+        let other = r#""ZADD" "o" "10000009" "d""#;
+        for between in [
+            vec![other, other],
+            vec![r#""ZREM" "c" "b""#],
+            vec![r#""ZREMRANGEBYSCORE" "c" "-inf" "10000003""#],
+            vec![r#""FLUSHALL""#],
+        ] {
+            let commands = [&two[..], &between, &[third]].concat();
+            assert_eq!(replayed(&commands).faults, [""; 0], "{between:?}");
+        }
+        // Renewed it has not, alone or with others; a permit that is gone is not renewed.
+        for between in [
+            r#""ZADD" "c" "XX" "10000009" "b""#,
+            r#""ZADD" "c" "XX" "CH" "10000009" "a" "10000009" "b""#,
+        ] {
+            let commands = [&two[..], &[between, other, third]].concat();
+            assert_eq!(replayed(&commands).faults.len(), 1, "{between}");
+            let commands = [&two[..], &[r#""ZREM" "c" "b""#, between, third]].concat();
+            assert_eq!(replayed(&commands).faults, [""; 0], "{between}");
+        }
+    }
+}
