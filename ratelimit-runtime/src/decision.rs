@@ -207,17 +207,19 @@ impl Decision {
         self.policy.text()
     }
 
-    /// Returns the units that the call took; 0 for a [peek](crate::Limiter::peek), and for a call that
-    /// passed without being counted.
+    /// Returns the units that the call took; 0 if it is not [counted](Self::is_counted).
     #[must_use]
     pub fn cost(&self) -> u32 {
         self.receipt.as_ref().map_or(0, |receipt| receipt.cost)
     }
 
-    /// Returns `true` if a store counted the call. It is `false` for a [peek](crate::Limiter::peek), for a
-    /// call that took 0 units, and for a call that passed without a check, in a dry run, or under
-    /// [`OnStoreError::Allow`](crate::OnStoreError::Allow). A settle or a refund then does
-    /// nothing.
+    /// Returns `true` if a store counted units of the call, which a settle or a refund changes.
+    ///
+    /// It is `false`, and both do nothing, for a [peek](crate::Limiter::peek), for a call that took 0
+    /// units, and for a call that passed without a check, in a dry run, or under
+    /// [`OnStoreError::Allow`](crate::OnStoreError::Allow). It is `false` too for a call under a
+    /// [policy without a window](crate::Policy::concurrency_limit), which takes a permit and no units:
+    /// [`is_held`](Self::is_held) tells whether the permit is held.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.receipt.is_some()

@@ -267,6 +267,28 @@ async fn without_a_window_there_is_nothing_to_count() {
     .await;
 }
 
+#[tokio::test]
+async fn a_permit_alone_is_no_charge_to_settle() {
+    on_each_store(async |limiter| {
+        let call = limiter.check(&TWO, "alice").await.unwrap();
+        assert!(call.is_held() && !call.is_counted() && call.cost() == 0);
+        call.settle(5);
+        call.meter().add(7);
+        limiter.settle(&call, 3).await.unwrap();
+        limiter.refund(&call).await.unwrap();
+        limiter.flush().await.unwrap();
+        assert!(call.is_held());
+        assert_eq!(limiter.peek(&TWO, "alice").cost(0).await.unwrap().remaining(), 1);
+        // Beside a window there is one.
+        let call = limiter.check_n(&BOTH, "alice", 2).await.unwrap();
+        assert!(call.is_held() && call.is_counted());
+        limiter.refund(&call).await.unwrap();
+        assert!(call.is_held());
+        assert_eq!(limiter.peek(&BOTH, "alice").cost(0).await.unwrap().remaining(), 5);
+    })
+    .await;
+}
+
 /// Random calls of several callers agree with a count.
 #[tokio::test]
 async fn permits_agree_with_a_count_of_the_calls_in_flight() {

@@ -12,4 +12,5 @@ mod request;
 mod settle;
 mod together;
 mod too_large;
+mod units_in_flight;
 mod waiting;

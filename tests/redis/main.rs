@@ -1,6 +1,7 @@
 //! A limiter on Redis keeps its keys in order, and its promises in every process and through every outage.
 
 mod connect;
+mod crowded;
 mod deny_cache;
 mod foreign_state;
 mod in_flight;
