@@ -12,8 +12,9 @@ use proc_macro2::{TokenStream, TokenTree};
 mod greeter;
 
 /// The files whose code is compiled on one line as well, under the same name. `ci/fix` reads this list.
-const ON_ONE_LINE: [&str; 11] = [
+const ON_ONE_LINE: [&str; 12] = [
     "attribute/answers.rs",
+    "attribute/combined.rs",
     "attribute/concurrency.rs",
     "attribute/fallible.rs",
     "attribute/fallible_on_actix.rs",

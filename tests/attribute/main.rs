@@ -10,6 +10,7 @@ extern crate ratelimit_runtime as limits;
 mod answers;
 mod boxed_futures;
 mod calls;
+mod combined;
 mod concurrency;
 mod fallible;
 mod fallible_on_actix;

@@ -18,6 +18,11 @@ mod answers {
     include!(concat!(env!("OUT_DIR"), "/answers.rs"));
 }
 
+/// The functions of `combined.rs`.
+mod combined {
+    include!(concat!(env!("OUT_DIR"), "/combined.rs"));
+}
+
 /// The functions of `concurrency.rs`.
 mod concurrency {
     include!(concat!(env!("OUT_DIR"), "/concurrency.rs"));

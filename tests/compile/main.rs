@@ -6,6 +6,7 @@ include!("../macro_modules.rs");
 #[path = "../fuzz/corpus.rs"]
 mod corpus;
 mod fuzz_corpus;
+mod pairs;
 #[path = "../fuzz/properties/mod.rs"]
 mod properties;
 mod same_rules;

@@ -11,7 +11,7 @@ use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use crate::expand;
 
 /// The messages of the compile errors that an expansion holds.
-fn messages(expansion: TokenStream) -> Vec<String> {
+pub(crate) fn messages(expansion: TokenStream) -> Vec<String> {
     let mut messages = Vec::new();
     let mut in_error = false;
     for token in expansion {
@@ -28,7 +28,7 @@ fn messages(expansion: TokenStream) -> Vec<String> {
     messages
 }
 
-fn item() -> TokenStream {
+pub(crate) fn item() -> TokenStream {
     quote!(
         async fn limited() -> Result<(), E> {
             Ok(())

@@ -14,6 +14,7 @@ use std::{
 };
 
 use harness::{ROOT, cargo};
+use proc_macro2::TokenStream;
 
 /// The crates that the programs name.
 const CRATES: [&str; 4] = ["async_trait", "axum", "ratelimit_runtime", "tonic"];
@@ -54,13 +55,13 @@ fn programs(folder: &str) -> Vec<PathBuf> {
 }
 
 /// The compiler, and what it needs to find the crates.
-struct Compiler {
+pub(crate) struct Compiler {
     options: Vec<String>,
     output: tempfile::TempDir,
 }
 
 impl Compiler {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // The crates are built already; cargo names the files.
         let mut command = cargo();
         command.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"]);
@@ -89,13 +90,32 @@ impl Compiler {
         Self { options, output: tempfile::tempdir().expect("a directory") }
     }
 
+    /// Returns the path of a program that a test writes.
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+        self.output.path().join(name).with_extension("rs")
+    }
+
     /// Compiles a program to `emit`. Returns the file, or the compiler's errors.
-    fn compile(&self, program: &Path, emit: &str) -> Result<PathBuf, String> {
+    pub(crate) fn compile(&self, program: &Path, emit: &str) -> Result<PathBuf, String> {
+        self.compile_with(&[], program, emit)
+    }
+
+    fn compile_with(
+        &self,
+        options: &[&str],
+        program: &Path,
+        emit: &str,
+    ) -> Result<PathBuf, String> {
         let name = program.file_stem().expect("a name").to_string_lossy();
         let output = self.output.path().join(&*name);
         // The compiler beside the cargo that built this.
         let mut compiler = Command::new(Path::new(env!("CARGO")).with_file_name("rustc"));
-        compiler.args(&self.options).arg(format!("--emit={emit}")).arg("-o").arg(&output);
+        compiler
+            .args(&self.options)
+            .args(options)
+            .arg(format!("--emit={emit}"))
+            .arg("-o")
+            .arg(&output);
         let done = compiler.arg(program).current_dir(&*ROOT).output().expect("the compiler runs");
         let errors = String::from_utf8_lossy(&done.stderr).into_owned();
         if done.status.success() { Ok(output) } else { Err(errors) }
@@ -122,11 +142,53 @@ impl Compiler {
             fs::write(&reviewed, &errors).expect("the errors are written");
         }
         let reviewed = fs::read_to_string(&reviewed).unwrap_or_default();
-        if errors == reviewed {
-            Ok(())
-        } else {
-            Err(format!("\n{errors}\ninstead of\n\n{reviewed}"))
+        if errors != reviewed {
+            return Err(format!("\n{errors}\ninstead of\n\n{reviewed}"));
         }
+        self.fails_alike_on_one_line(program)
+    }
+
+    /// Compares the errors of a program with those of the same tokens on one line.
+    fn fails_alike_on_one_line(&self, program: &Path) -> Result<(), String> {
+        let code = fs::read_to_string(ROOT.join(program)).expect("the program");
+        let code = code.parse::<TokenStream>().expect("Rust").to_string();
+        let name = program.file_stem().expect("a name").to_string_lossy();
+        let on_one_line = self.scratch(&format!("{name}_on_one_line"));
+        fs::write(&on_one_line, code).expect("the program is written");
+        let (formatted, on_one_line) = (self.errors(program), self.errors(&on_one_line));
+        if formatted == on_one_line {
+            return Ok(());
+        }
+        let only = |these: &[(String, Vec<String>)], those: &[(String, Vec<String>)]| {
+            these.iter().filter(|it| !those.contains(it)).cloned().collect::<Vec<_>>()
+        };
+        let (here, there) = (only(&on_one_line, &formatted), only(&formatted, &on_one_line));
+        Err(format!("on one line {here:#?} instead of {there:#?}"))
+    }
+
+    /// Returns the errors of a program: each message, and the tokens to which it points.
+    fn errors(&self, program: &Path) -> Vec<(String, Vec<String>)> {
+        let compiled = self.compile_with(&["--error-format=json"], program, "metadata");
+        let code = fs::read_to_string(ROOT.join(program)).expect("the program");
+        let mut errors = Vec::new();
+        for line in compiled.expect_err("it is wrong").lines() {
+            let error: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let tokens = |span: &serde_json::Value| {
+                let [from, to] = ["byte_start", "byte_end"].map(|end| {
+                    usize::try_from(span[end].as_u64().expect("a place")).expect("a place")
+                });
+                code[from..to].split_whitespace().collect::<String>()
+            };
+            let spans = error["spans"].as_array().expect("places").iter();
+            let spans = spans.filter(|span| {
+                span["is_primary"] == true
+                    && program.ends_with(span["file_name"].as_str().expect("a file"))
+            });
+            let places = spans.map(tokens).collect();
+            errors.push((error["message"].as_str().expect("a message").to_owned(), places));
+        }
+        errors.sort();
+        errors
     }
 }
 
