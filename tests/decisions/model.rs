@@ -34,7 +34,7 @@ fn operations_of(case: &Case, all: &[Case]) -> usize {
     let is_slow = |case: &Case| {
         case.policy.algorithm() == Algorithm::SlidingWindow
             && !case.policy.is_weighted()
-            && case.policy.tiers()[0].threshold() > 10_000
+            && case.policy.tiers().iter().any(|tier| tier.threshold() > 10_000)
     };
     let fast = all.iter().filter(|case| !is_slow(case)).count();
     let each = operations().div_ceil(fast);
@@ -107,11 +107,17 @@ fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimit
         let is_it = |tier: &ratelimit_runtime::Tier| {
             tier.period() == period && tier.threshold() == threshold
         };
-        policy.tiers().iter().position(is_it).expect("a tier of the policy")
+        let tiers = policy.tiers();
+        tiers
+            .iter()
+            .position(is_it)
+            .or(tiers.is_empty().then_some(0))
+            .expect("a tier of the policy")
     };
     match answer {
         Ok(decision) => Answer {
             admitted: true,
+            is_busy: false,
             tier: index(decision.period(), decision.threshold()),
             remaining: decision.remaining(),
             wait: micros(decision.replenish_after()),
@@ -120,12 +126,14 @@ fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimit
         },
         Err(RateLimitError::Exceeded(refused)) => Answer {
             admitted: false,
+            is_busy: false,
             tier: index(refused.period(), refused.threshold()),
             remaining: refused.remaining(),
             wait: micros(refused.retry_after()),
             reset: micros(refused.reset_after()),
             more: 0,
         },
+        Err(RateLimitError::Busy(_)) => Answer::BUSY,
         Err(error) => panic!("{error}"),
     }
 }

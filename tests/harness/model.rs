@@ -5,6 +5,7 @@
 
 mod entries;
 mod log;
+mod permits;
 mod states;
 mod weighted;
 
@@ -12,13 +13,16 @@ use std::collections::HashMap;
 
 use ratelimit_runtime::{Algorithm, Policy};
 
-use self::states::State;
+pub use self::permits::TIMEOUT;
+use self::{permits::Permits, states::State};
 
 /// The answer of a call. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// `true` if the call is admitted.
     pub admitted: bool,
+    /// `true` if the call is refused because no permit is free. Nothing else is known then.
+    pub is_busy: bool,
     /// Refused: the tier with the longest wait. Admitted: the one with the fewest units left.
     pub tier: usize,
     /// The units left in that tier.
@@ -40,6 +44,8 @@ pub struct Rules {
     tiers: Vec<Tier>,
     /// The declared tiers, if an override decides.
     written: Vec<Tier>,
+    /// The calls of one caller that may be in flight at one time.
+    permits: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +67,8 @@ pub struct Call {
     pub record: bool,
     /// The request id of a call that is charged once.
     pub id: Option<u64>,
+    /// The id of the permit that the call takes, if its policy has any.
+    pub permit: u64,
 }
 
 /// The charge of an admitted call.
@@ -87,12 +95,26 @@ impl Charge {
     pub fn cost(&self) -> u32 {
         self.cost
     }
+
+    /// The charge of a call that takes a permit and no units.
+    fn of_permit(caller: usize, Call { now, id, .. }: Call) -> Self {
+        let tier = Tier { period: 0, threshold: 0, capacity: 0 };
+        let (cost, number, life, ends, settled) = (0, 0, 0, 0, false);
+        Self { caller, at: now, cost, id, number, life, tier, ends, settled }
+    }
+}
+
+impl Answer {
+    /// The answer without a free permit.
+    pub const BUSY: Self =
+        Self { admitted: false, is_busy: true, tier: 0, remaining: 0, wait: 0, reset: 0, more: 0 };
 }
 
 /// All callers of one limit.
 #[derive(Debug)]
 pub struct Model {
     callers: HashMap<usize, State>,
+    permits: HashMap<usize, Permits>,
     /// How units and states are distinguished: by their instant, or by a name.
     by: By,
     /// The charges and the states so far.
@@ -122,6 +144,7 @@ impl Rules {
             count_rejected: policy.counts_rejected(),
             tiers: tiers.collect(),
             written: Vec::new(),
+            permits: policy.max_in_flight(),
         }
     }
 
@@ -140,12 +163,48 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        Self { callers: HashMap::new(), by, numbers: 0 }
+        Self { callers: HashMap::new(), permits: HashMap::new(), by, numbers: 0 }
     }
 
-    /// Decides a call, and records it unless it is a peek.
+    /// Decides a call, and records it unless it is a peek. It takes a permit and its units, or neither.
     pub fn decide(&mut self, rules: &Rules, caller: usize, call: Call) -> (Answer, Option<Charge>) {
-        let Call { now, cost, record, id } = call;
+        let Some(most) = rules.permits else { return self.decide_units(rules, caller, call) };
+        let permits = self.permits.entry(caller).or_default();
+        let free = permits.free(most, call);
+        if call.cost > 0 && free == 0 {
+            return (Answer::BUSY, None);
+        }
+        let (answer, charge) = if rules.tiers.is_empty() {
+            let remaining = free - u32::from(call.cost > 0);
+            let answer = Answer { admitted: true, is_busy: false, remaining, ..Answer::BUSY };
+            (answer, call.record.then(|| Charge::of_permit(caller, call)))
+        } else {
+            self.decide_units(rules, caller, call)
+        };
+        if answer.admitted && call.record {
+            self.permits.entry(caller).or_default().take(call, self.by);
+        }
+        (answer, charge)
+    }
+
+    /// Releases a permit.
+    pub fn release(&mut self, caller: usize, permit: u64) {
+        self.permits.entry(caller).or_default().release(permit);
+    }
+
+    /// Renews permits, and returns those whose place others have taken.
+    pub fn renew(&mut self, rules: &Rules, caller: usize, permits: &[u64], now: u64) -> Vec<u64> {
+        let most = rules.permits.expect("a policy of calls in flight");
+        self.permits.entry(caller).or_default().renew(permits, most, now)
+    }
+
+    fn decide_units(
+        &mut self,
+        rules: &Rules,
+        caller: usize,
+        call: Call,
+    ) -> (Answer, Option<Charge>) {
+        let Call { now, cost, record, id, .. } = call;
         self.numbers += 1;
         let generation = if self.by == By::Number { self.numbers } else { now };
         let written = self.callers.remove(&caller);
@@ -250,7 +309,7 @@ fn answer(state: &State, rules: &Rules, admitted: bool, now: u64, cost: u32) -> 
         _ if units >= cost => wait,
         _ => (0..tiers.len()).map(|index| until(index, units)).max().unwrap_or(0),
     };
-    Answer { admitted, tier, remaining, wait, reset, more }
+    Answer { admitted, is_busy: false, tier, remaining, wait, reset, more }
 }
 
 /// The most units up to `capacity` for which there is room.

@@ -1,21 +1,20 @@
 //! Random schedules of calls, with the model's answer to each.
 
+mod policies;
+
 use std::{env, time::Duration};
 
 use fastrand::Rng;
 use ratelimit_runtime::{Algorithm, Policy};
 
-use crate::model::{Answer, By, Call, Charge, Model, Rules};
-
-const MILLISECOND: u64 = 1_000;
-const SECOND: u64 = 1_000 * MILLISECOND;
-const MINUTE: u64 = 60 * SECOND;
-const HOUR: u64 = 60 * MINUTE;
-const DAY: u64 = 24 * HOUR;
-const LONGEST: u64 = 366 * DAY;
+pub use self::policies::{Case, Kind, cases, changes, in_flight};
+use crate::model::{Answer, By, Call, Charge, Model, Rules, TIMEOUT};
 
 /// Different callers of one policy.
 const CALLERS: usize = 3;
+
+/// Processes that hold permits.
+const PROCESSES: u32 = 3;
 
 /// The most units that a limiter takes from a log in one call.
 const LARGEST_LOG_COST: u32 = 1_000;
@@ -36,125 +35,6 @@ pub fn operations() -> usize {
     }
 }
 
-/// An algorithm, as it is tested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Policies that are not weighted.
-    Plain(Algorithm),
-    /// Weighted sliding windows.
-    Weighted,
-}
-
-impl Kind {
-    /// Returns `true` if calls can have request ids.
-    pub fn has_names(self) -> bool {
-        matches!(self, Self::Plain(Algorithm::SlidingWindow) | Self::Weighted)
-    }
-}
-
-/// A policy to test.
-#[derive(Clone, Debug)]
-pub struct Case {
-    /// The policy.
-    pub policy: Policy,
-    /// The burst that it was built with.
-    pub burst: Option<u32>,
-}
-
-/// The policies of an algorithm's test.
-pub fn cases(kind: Kind) -> Vec<Case> {
-    let mut tiers = Vec::new();
-    for period in [MILLISECOND, MINUTE, LONGEST] {
-        for threshold in [1, 2, 3, 100, 100_000] {
-            tiers.push(vec![(period, threshold)]);
-        }
-    }
-    tiers.push(vec![(MINUTE, 1), (HOUR, 5), (DAY, 10)]);
-    tiers.push(vec![(SECOND, 3), (MINUTE, 100)]);
-    tiers.push(vec![(7 * MILLISECOND + 1, 3), (MILLISECOND, 2), (LONGEST, 100)]);
-    if kind == Kind::Plain(Algorithm::SlidingCounter) {
-        for threshold in [284, 285, 1_000_000_000, u32::MAX] {
-            tiers.push(vec![(LONGEST, threshold)]);
-        }
-        tiers.push(vec![(DAY, 1_000_000), (MILLISECOND, u32::MAX)]);
-    }
-    if kind == Kind::Weighted {
-        tiers.push(vec![(MINUTE, 1_000_000_000)]);
-        tiers.push(vec![(MINUTE, 1_000_000), (HOUR, 20_000_000)]);
-    }
-    if kind == Kind::Plain(Algorithm::TokenBucket) {
-        tiers.push(vec![(SECOND, 7)]);
-        tiers.push(vec![(1_009, 4_000)]);
-    }
-
-    let mut cases = Vec::new();
-    for tiers in tiers {
-        let policy = with_tiers(kind, &tiers);
-        cases.push(Case { policy, burst: None });
-        if kind != Kind::Plain(Algorithm::FixedWindow) {
-            cases.push(Case { policy: policy.count_rejected(), burst: None });
-        }
-        if kind == Kind::Plain(Algorithm::TokenBucket) && tiers.len() == 1 {
-            for burst in [1, 10, 284] {
-                cases.push(Case { policy: policy.burst(burst), burst: Some(burst) });
-            }
-        }
-    }
-    for case in &cases {
-        case.policy.validate().expect("a policy that obeys the rules");
-    }
-    cases
-}
-
-/// Policies that take turns on one key, as in a deploy that changes them.
-pub fn changes(kind: Kind) -> Vec<Vec<Case>> {
-    let mut changes: Vec<Vec<Vec<(u64, u32)>>> = vec![
-        vec![vec![(MINUTE, 10)], vec![(SECOND, 10)]],
-        vec![vec![(MINUTE, 10)], vec![(MINUTE + SECOND, 10)]],
-        vec![vec![(HOUR, 100)], vec![(MINUTE, 5)]],
-        vec![vec![(MINUTE, 5)], vec![(MINUTE, 50)], vec![(MINUTE, 700)]],
-        vec![
-            vec![(MINUTE, 5), (HOUR, 20)],
-            vec![(HOUR, 20)],
-            vec![(HOUR, 20), (MINUTE, 5)],
-            vec![(SECOND, 2), (MINUTE, 5), (HOUR, 20)],
-        ],
-        vec![vec![(SECOND, 3)], vec![(7 * MILLISECOND + 1, 2), (MINUTE, 30)], vec![(DAY, 1_000)]],
-        (1..=12).map(|n| vec![(n * n * SECOND, 9)]).collect(),
-    ];
-    if kind != Kind::Plain(Algorithm::SlidingWindow) {
-        changes.push(vec![vec![(DAY, 1_000_000)], vec![(DAY, 100)], vec![(LONGEST, 100)]]);
-    }
-    let case = |tiers: &Vec<(u64, u32)>| Case { policy: with_tiers(kind, tiers), burst: None };
-    let plain: Vec<Vec<_>> = changes.iter().map(|all| all.iter().map(case).collect()).collect();
-    let mut changes = plain.clone();
-    if kind != Kind::Plain(Algorithm::FixedWindow) {
-        let penal = |case: &Case| Case { policy: case.policy.count_rejected(), burst: case.burst };
-        changes.extend(plain.iter().map(|all| all.iter().map(penal).collect()));
-    }
-    if kind == Kind::Plain(Algorithm::TokenBucket) {
-        let policy = with_tiers(kind, &[(MINUTE, 10)]);
-        let case = |burst| Case { policy: policy.burst(burst), burst: Some(burst) };
-        changes.push([1, 10, 100].map(case).to_vec());
-    }
-    for case in changes.iter().flatten() {
-        case.policy.validate().expect("a policy that obeys the rules");
-    }
-    changes
-}
-
-fn with_tiers(kind: Kind, tiers: &[(u64, u32)]) -> Policy {
-    let (period, threshold) = tiers[0];
-    let period = Duration::from_micros(period);
-    let first = match kind {
-        Kind::Plain(algorithm) => Policy::new("model", algorithm, period, threshold),
-        Kind::Weighted => Policy::sliding_window("model", period, threshold).weighted(),
-    };
-    tiers[1..].iter().fold(first, |policy, (period, threshold)| {
-        policy.tier(Duration::from_micros(*period), *threshold)
-    })
-}
-
 /// One call of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
@@ -170,10 +50,12 @@ pub struct Operation {
     pub policy: usize,
     /// The request id of a call that may be repeated.
     pub id: Option<u64>,
+    /// The id of the permit that the call takes, if its policy has any.
+    pub permit: u64,
 }
 
 /// One step of a schedule.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Step {
     /// A call, and the model's answer.
     Call(Operation, Answer),
@@ -181,6 +63,26 @@ pub enum Step {
     Reset(usize),
     /// The settle of a charge, by its position among all charges, at so many units.
     Settle(usize, u32),
+    /// Releases a permit.
+    Release(LivePermit),
+    /// A process renews permits of one caller and policy, of which others have taken so many.
+    Renew(Vec<LivePermit>, Vec<u64>),
+    /// A process ends, and neither releases nor renews these, nor settles their charges.
+    Crash(Vec<LivePermit>),
+}
+
+/// A permit of a call in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct LivePermit {
+    /// The caller.
+    pub caller: usize,
+    /// The id of the permit.
+    pub id: u64,
+    /// The position of the call's charge among all charges.
+    pub charge: usize,
+    /// The index of the policy that decided the call.
+    pub policy: usize,
+    process: u32,
 }
 
 /// Calls under one policy, or several that take turns, each with the model's answer.
@@ -206,6 +108,10 @@ pub struct Schedule {
     shortest: (u64, u32),
     longest: u64,
     largest_costs: Vec<u32>,
+    by: By,
+    /// The permits that are held, and the number of those that were asked for.
+    permits: Vec<LivePermit>,
+    asked_permits: u64,
     /// For each caller the first time at which a cost is admitted, and that cost.
     due: [(u64, u32); CALLERS],
 }
@@ -255,7 +161,7 @@ impl Schedule {
         let tiers: Vec<_> = tiers.map(|tier| (micros(tier.period()), tier.threshold())).collect();
         let largest_cost = |case: &Case| {
             let thresholds = case.policy.tiers().iter().map(|tier| tier.threshold());
-            let most = case.burst.or(thresholds.min()).expect("a tier");
+            let most = case.burst.or(thresholds.min()).unwrap_or(1);
             let is_limited = by == By::Number
                 && case.policy.algorithm() == Algorithm::SlidingWindow
                 && !case.policy.is_weighted();
@@ -274,9 +180,12 @@ impl Schedule {
             now: start,
             latest: u64::MAX,
             backwards: false,
-            shortest: *tiers.iter().min().expect("a tier"),
-            longest: tiers.iter().map(|(period, _)| *period).max().expect("a tier"),
+            shortest: tiers.iter().min().copied().unwrap_or((TIMEOUT / 2, 1)),
+            longest: tiers.iter().map(|(period, _)| *period).max().unwrap_or(TIMEOUT),
             largest_costs: cases.iter().map(largest_cost).collect(),
+            by,
+            permits: Vec::new(),
+            asked_permits: 0,
             due: [(start, 1); CALLERS],
         }
     }
@@ -313,10 +222,54 @@ impl Schedule {
                     None => self.step(),
                 }
             }
+            14..26 if !self.permits.is_empty() => self.release(),
+            26..29 if !self.permits.is_empty() && self.by == By::Instant => self.renew(),
+            29 if !self.permits.is_empty() => self.crash(),
             _ => {
                 let (operation, answer) = self.call();
                 Step::Call(operation, answer)
             }
+        }
+    }
+
+    fn release(&mut self) -> Step {
+        let permit = self.permits.swap_remove(self.rng.usize(..self.permits.len()));
+        self.end(permit);
+        self.model.release(permit.caller, permit.id);
+        Step::Release(permit)
+    }
+
+    fn renew(&mut self) -> Step {
+        let LivePermit { caller, policy, process, .. } =
+            self.permits[self.rng.usize(..self.permits.len())];
+        let is_same =
+            |it: &&LivePermit| (it.caller, it.policy, it.process) == (caller, policy, process);
+        let renewed: Vec<_> = self.permits.iter().filter(is_same).copied().collect();
+        let ids: Vec<_> = renewed.iter().map(|it| it.id).collect();
+        let lost = self.model.renew(&self.rules[policy], caller, &ids, self.now);
+        Step::Renew(renewed, lost)
+    }
+
+    fn crash(&mut self) -> Step {
+        let process = self.permits[self.rng.usize(..self.permits.len())].process;
+        let is_its = |it: &LivePermit| it.process == process;
+        let (ended, alive) = self.permits.iter().partition(|it| is_its(it));
+        self.permits = alive;
+        let ended: Vec<LivePermit> = ended;
+        for permit in &ended {
+            self.end(*permit);
+            self.charges[permit.charge] = None;
+            if self.by == By::Number {
+                self.model.release(permit.caller, permit.id);
+            }
+        }
+        Step::Crash(ended)
+    }
+
+    /// Without its permit nobody can settle a call in memory.
+    fn end(&mut self, permit: LivePermit) {
+        if self.by == By::Number {
+            self.charges[permit.charge] = None;
         }
     }
 
@@ -340,10 +293,15 @@ impl Schedule {
             self.policy = self.rng.usize(..self.rules.len());
         }
         let operation = self.operation();
-        let Operation { caller, now, cost, record, policy, id } = operation;
+        let Operation { caller, now, cost, record, policy, id, permit } = operation;
         self.now = now;
-        let call = Call { now, cost, record, id };
+        let call = Call { now, cost, record, id, permit };
         let (answer, charge) = self.model.decide(&self.rules[policy], caller, call);
+        if charge.is_some() && self.policies[policy].max_in_flight().is_some() {
+            let (process, charge) = (self.rng.u32(..PROCESSES), self.charges.len());
+            self.permits.retain(|it| it.id != permit);
+            self.permits.push(LivePermit { caller, id: permit, charge, policy, process });
+        }
         self.charges.extend(charge.map(Some));
         let wanted = if answer.admitted { answer.remaining.saturating_add(1) } else { cost };
         self.due[caller] = (now + answer.wait, wanted.max(1));
@@ -391,6 +349,17 @@ impl Schedule {
         let is_named = self.names && cost > 0 && self.rng.u32(..4) == 0;
         let id = is_named.then(|| self.rng.u64(1..=6));
         let cost = id.map_or(cost, |id| largest_cost.min(u32::try_from(id).expect("a digit")));
-        Operation { caller, now, cost, record, policy, id }
+        let permit = self.permit(caller, record);
+        Operation { caller, now, cost, record, policy, id, permit }
+    }
+
+    /// Returns the id of a new permit, or of one that the caller holds: a call whose reply was lost is
+    /// repeated.
+    fn permit(&mut self, caller: usize, record: bool) -> u64 {
+        self.asked_permits += 1;
+        let held = self.permits.iter().find(|it| it.caller == caller).map(|it| it.id);
+        // A permit in memory has no id.
+        let may_repeat = record && self.by == By::Instant;
+        held.filter(|_| may_repeat && self.rng.u32(..20) == 0).unwrap_or(self.asked_permits)
     }
 }

@@ -10,7 +10,10 @@ use fastrand::Rng;
 use harness::{
     RedisServer,
     model::By,
-    schedule::{Case, Kind, Operation, Schedule, Step, cases, changes, operations, seed},
+    schedule::{
+        Case, Kind, LivePermit, Operation, Schedule, Step, cases, changes, in_flight, operations,
+        seed,
+    },
 };
 use ratelimit_runtime::{Algorithm, Decision, Limiter};
 
@@ -38,11 +41,16 @@ impl Turns {
 
 fn turns(kind: Kind) -> Vec<Turns> {
     let mut turns = Vec::new();
-    for cases in changes(kind) {
+    let changes = if kind == Kind::InFlight { Vec::new() } else { changes(kind) };
+    for cases in changes {
         for (is_overridden, has_settles) in [(false, false), (false, true), (true, true)] {
             let cases = cases.clone();
             turns.push(Turns { cases, is_overridden, has_settles, has_names: false });
         }
+    }
+    for cases in in_flight(kind) {
+        let has_settles = kind != Kind::InFlight;
+        turns.push(Turns { cases, is_overridden: false, has_settles, has_names: false });
     }
     if kind.has_names() {
         // Ids only under one policy: two policies may keep one for different times.
@@ -184,6 +192,18 @@ fn check_script(kind: Kind) {
                     let call = (operation, mark, &*operation.caller.to_string());
                     script.settle(&tiers[operation.policy], call, (schedule.now(), to));
                 }
+                Step::Release(LivePermit { caller, id, .. }) => {
+                    script.release(&caller.to_string(), id);
+                }
+                Step::Renew(permits, expected) => {
+                    let LivePermit { caller, policy, .. } = permits[0];
+                    let ids: Vec<_> = permits.iter().map(|it| it.id).collect();
+                    let key = caller.to_string();
+                    let lost = script.renew(&tiers[policy], &key, &ids, schedule.now());
+                    assert_eq!(lost, expected, "MODEL_SEED={seed}: {permits:?} under {cases:?}");
+                }
+                // Nobody is there to tell.
+                Step::Crash(_) => {}
             }
         }
     }
@@ -202,7 +222,7 @@ async fn check_embedded(kind: Kind) {
         let Turns { cases, has_settles, .. } = turns;
         let mut limiters = limiters();
         let mut schedule = turns.schedule(By::Number, EPOCH, rng.fork());
-        let mut charges: Vec<(usize, Decision)> = Vec::new();
+        let mut charges: Vec<Option<(usize, Decision)>> = Vec::new();
         let mut admissions = Admissions::default();
         for _ in 0..operations().div_ceil(all.len()) {
             if schedule.now() > LATEST {
@@ -213,7 +233,7 @@ async fn check_embedded(kind: Kind) {
             let before = schedule.now();
             match schedule.step() {
                 Step::Call(operation, expected) => {
-                    let Operation { caller, now, cost, record, policy, id } = operation;
+                    let Operation { caller, now, cost, record, policy, id, .. } = operation;
                     if now > before {
                         tokio::time::advance(Duration::from_micros(now - before)).await;
                     }
@@ -239,7 +259,7 @@ async fn check_embedded(kind: Kind) {
                     if let Ok(decision) = decided
                         && record
                     {
-                        charges.push((caller, decision));
+                        charges.push(Some((caller, decision)));
                     }
                 }
                 Step::Reset(caller) => {
@@ -247,9 +267,16 @@ async fn check_embedded(kind: Kind) {
                     admissions.reset(caller);
                 }
                 Step::Settle(index, to) => {
-                    let (caller, decision) = &charges[index];
+                    let (caller, decision) = charges[index].as_ref().expect("a call in flight");
                     limiters[*caller].settle(decision, to).await.expect("in memory");
                 }
+                Step::Release(permit) => charges[permit.charge] = None,
+                Step::Crash(permits) => {
+                    for permit in permits {
+                        charges[permit.charge] = None;
+                    }
+                }
+                Step::Renew(..) => unreachable!("permits in memory last as long as their process"),
             }
         }
     }
@@ -303,4 +330,14 @@ fn the_weighted_window_script_follows_the_model_of_changing_policies() {
 #[tokio::test(start_paused = true)]
 async fn the_embedded_weighted_window_follows_the_model_of_changing_policies() {
     check_embedded(Kind::Weighted).await;
+}
+
+#[test]
+fn the_script_of_calls_in_flight_follows_the_model_of_changing_policies() {
+    check_script(Kind::InFlight);
+}
+
+#[tokio::test(start_paused = true)]
+async fn embedded_calls_in_flight_follow_the_model_of_changing_policies() {
+    check_embedded(Kind::InFlight).await;
 }

@@ -2,7 +2,7 @@
 
 use harness::{
     RedisServer,
-    model::Answer,
+    model::{Answer, TIMEOUT},
     schedule::{Case, Kind, Operation},
 };
 use ratelimit_runtime::Algorithm;
@@ -13,6 +13,8 @@ use super::micros;
 pub(crate) struct Script {
     kind: Kind,
     sha1: String,
+    /// The scripts around that of the algorithm, for policies of calls in flight.
+    permits: PermitScripts,
     connection: redis::Connection,
     calls: u64,
     /// Sends calls of one unit as a limiter does, for the straight way through a log.
@@ -20,7 +22,7 @@ pub(crate) struct Script {
 }
 
 /// The mark of a charge.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mark {
     /// The id, or the birth of the state.
     of: u64,
@@ -44,6 +46,34 @@ const STRAIGHT: u8 = 3;
 /// The third argument of a call with a request id under a weighted policy.
 const NAMED: u8 = 4;
 
+struct PermitScripts {
+    decide: String,
+    renew: String,
+}
+
+/// Takes the time from the keys in place of the server's.
+fn with_clock(text: &str, at: &str) -> String {
+    let (shipped, tested) = ("local time = redis.call('TIME')\n", format!("local time = {at}\n"));
+    assert_eq!(text.matches(shipped).count(), 1, "{text}");
+    text.replace(shipped, &tested)
+}
+
+const PERMITS: &str = include_str!("../../../ratelimit-runtime/src/redis/script/permits.lua");
+const RENEW: &str = include_str!("../../../ratelimit-runtime/src/redis/script/renew.lua");
+
+/// Returns the script with permits around the text of an algorithm, as it is shipped.
+fn around(text: &str) -> String {
+    let permits = with_clock(PERMITS, "{KEYS[3], KEYS[4]}");
+    format!(
+        "{permits}\nlocal ARGV = {{ unpack(ARGV, 5) }}\nlocal function decide(...)\n{text}end\n\n\
+         return with_permit(decide)\n"
+    )
+}
+
+fn load(connection: &mut redis::Connection, text: &str) -> String {
+    redis::cmd("SCRIPT").arg("LOAD").arg(text).query(connection).expect("a script")
+}
+
 impl Script {
     pub(crate) fn load(server: &RedisServer, kind: Kind) -> Self {
         let mut text = match kind {
@@ -62,24 +92,26 @@ impl Script {
             Kind::Plain(Algorithm::TokenBucket) => {
                 include_str!("../../../ratelimit-runtime/src/algorithms/token_bucket.lua")
             }
+            Kind::InFlight => {
+                include_str!("../../../ratelimit-runtime/src/redis/script/without_window.lua")
+            }
             Kind::Plain(other) => unreachable!("{other:?} is not tested"),
         }
         .to_owned();
-        let lasts = if kind.has_names() { "keep" } else { "lasts" };
-        for (shipped, tested) in [
-            ("local time = redis.call('TIME')\n", "local time = {KEYS[3], KEYS[4]}\n"),
-            (
-                &*format!("local ttl = math.floor({lasts} / 1000) + 999\n"),
-                "local ttl = 1000000000000\n",
-            ),
-        ] {
-            assert_eq!(text.matches(shipped).count(), 1, "{kind:?}: {shipped}");
-            text = text.replace(shipped, tested);
+        if kind != Kind::InFlight {
+            let lasts = if kind.has_names() { "keep" } else { "lasts" };
+            let shipped = format!("local ttl = math.floor({lasts} / 1000) + 999\n");
+            assert_eq!(text.matches(&shipped).count(), 1, "{kind:?}");
+            text = with_clock(&text, "{KEYS[3], KEYS[4]}");
+            text = text.replace(&shipped, "local ttl = 1000000000000\n");
         }
         let mut connection = server.connection();
-        let sha1 =
-            redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection).expect("a script");
-        Self { kind, sha1, connection, calls: 0, goes_straight: true }
+        let sha1 = load(&mut connection, &text);
+        let permits = PermitScripts {
+            decide: load(&mut connection, &around(&text)),
+            renew: load(&mut connection, &with_clock(RENEW, "{KEYS[2], KEYS[3]}")),
+        };
+        Self { kind, sha1, permits, connection, calls: 0, goes_straight: true }
     }
 
     pub(crate) fn decide(
@@ -89,10 +121,14 @@ impl Script {
     ) -> Vec<(Answer, Mark)> {
         let mut pipe = redis::pipe();
         let mut ids = Vec::new();
-        for (Operation { now, cost, record, policy, id, .. }, key) in calls {
-            let Tiers { algorithm, count_rejected, deciding, arguments } = &tiers[*policy];
-            pipe.cmd("EVALSHA").arg(&self.sha1).arg(4).arg(key).arg("");
+        for (Operation { now, cost, record, policy, id, permit, .. }, key) in calls {
+            let Tiers { algorithm, count_rejected, permits, deciding, arguments } = &tiers[*policy];
+            let script = permits.map_or(&self.sha1, |_| &self.permits.decide);
+            pipe.cmd("EVALSHA").arg(script).arg(4).arg(key).arg(permits_of(key));
             pipe.arg(now / 1_000_000).arg(now % 1_000_000);
+            if let Some(permits) = permits {
+                pipe.arg(permit).arg(permits).arg(TIMEOUT).arg(u8::from(*cost > 0));
+            }
             self.calls += 1;
             let of_id = if self.kind == Kind::Weighted { NAMED } else { 2 };
             let recorded = if id.is_some() { of_id } else { u8::from(*count_rejected) };
@@ -107,7 +143,7 @@ impl Script {
             // The gap exceeds the units of a call, and names sort in this order as well.
             let of_call = match self.kind {
                 Kind::Weighted => 4 * 100 * self.calls,
-                Kind::Plain(_) => 1_000_000_000_000_000 + self.calls * 200_000,
+                Kind::Plain(_) | Kind::InFlight => 1_000_000_000_000_000 + self.calls * 200_000,
             };
             let id = id.map_or(of_call, |id| id * 10);
             ids.push(id);
@@ -119,13 +155,26 @@ impl Script {
             pipe.arg(if header.is_some() { 1_000_000_000_000_u64 } else { 0 });
             pipe.arg(*deciding).arg(arguments);
         }
-        let replies: Vec<Vec<u64>> = pipe.query(&mut self.connection).expect("replies");
-        let answer = |((reply, id), (operation, _)): ((Vec<u64>, u64), &(Operation, String))| {
-            let reply = tiers[operation.policy].full(reply);
+        let replies: Vec<Vec<i64>> = pipe.query(&mut self.connection).expect("replies");
+        let answer = |((reply, id), (operation, _)): ((Vec<i64>, u64), &(Operation, String))| {
+            let of = &tiers[operation.policy];
+            match reply[..] {
+                [-1] => return (Answer::BUSY, Mark::default()),
+                [1, free] if of.deciding == 0 => {
+                    let remaining = u32::try_from(free).unwrap();
+                    let answer =
+                        Answer { admitted: true, is_busy: false, remaining, ..Answer::BUSY };
+                    return (answer, Mark::default());
+                }
+                _ => {}
+            }
+            let reply = reply.into_iter().map(|number| u64::try_from(number).unwrap()).collect();
+            let reply = of.full(reply);
             let ([admitted, tier, remaining, wait, reset, more, at], mark) =
                 reply.split_first_chunk().expect("seven numbers");
             let answer = Answer {
                 admitted: *admitted == 1,
+                is_busy: false,
                 tier: usize::try_from(*tier).unwrap(),
                 remaining: u32::try_from(*remaining).unwrap(),
                 wait: *wait,
@@ -141,6 +190,27 @@ impl Script {
             (answer, Mark { of, birth, at: *at, ends: at + lasts, tier: answer.tier })
         };
         replies.into_iter().zip(ids).zip(calls).map(answer).collect()
+    }
+
+    /// Releases a permit.
+    pub(crate) fn release(&mut self, key: &str, permit: u64) {
+        let mut release = redis::cmd("ZREM");
+        release.arg(permits_of(key)).arg(permit).exec(&mut self.connection).expect("a release");
+    }
+
+    /// Renews permits, and returns those that are lost.
+    pub(crate) fn renew(
+        &mut self,
+        tiers: &Tiers,
+        key: &str,
+        permits: &[u64],
+        now: u64,
+    ) -> Vec<u64> {
+        let mut renew = redis::cmd("EVALSHA");
+        renew.arg(&self.permits.renew).arg(3).arg(permits_of(key));
+        renew.arg(now / 1_000_000).arg(now % 1_000_000);
+        renew.arg(TIMEOUT).arg(tiers.permits).arg(permits);
+        renew.query(&mut self.connection).expect("a renewal")
     }
 
     /// Settles a call at `to` units, twice, as if the first reply had been lost.
@@ -171,10 +241,16 @@ impl Script {
     }
 }
 
+/// Returns the key of the permits beside a key.
+fn permits_of(key: &str) -> String {
+    format!("{key}:c")
+}
+
 /// The arguments of a policy.
 pub(crate) struct Tiers {
     algorithm: Algorithm,
     count_rejected: bool,
+    permits: Option<u32>,
     deciding: usize,
     arguments: Vec<u64>,
 }
@@ -202,7 +278,8 @@ impl Tiers {
             }
         }
         let (deciding, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
-        Self { algorithm, count_rejected, deciding, arguments }
+        let permits = case.policy.max_in_flight();
+        Self { algorithm, count_rejected, permits, deciding, arguments }
     }
 
     /// Returns the arguments of one tier.

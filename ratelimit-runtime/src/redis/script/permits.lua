@@ -9,7 +9,8 @@
 -- ARGV[3]        timeout of a permit, in microseconds
 -- ARGV[4]        1 if the call needs a permit, 0 for a look at what is left
 -- ARGV[5], ..    arguments of the algorithm, the first of which is the op: 0 peeks, 1 takes
--- Returns        {-1} if no permit is free; otherwise the algorithm's reply
+-- Returns        {-1} if no permit is free; otherwise the algorithm's reply, or without a window
+--                {1, remaining}, where `remaining` permits are free after the call
 --
 -- Rule: a call is admitted if and only if a permit is free and the algorithm admits it. It takes both
 -- or nothing. A call that holds its permit already needs no second one.
@@ -50,12 +51,20 @@ local function with_permit(decide)
   if needed > 0 and held >= most then
     return { -1 }
   end
-  local reply = decide(math.max(most - held, 0))
+  local reply = decide()
   if op == TAKE and reply[1] == 1 then
     redis.call('ZADD', permits, micros(now + timeout), id)
     if redis.call('PTTL', permits) < timeout / 1000 then
       redis.call('PEXPIRE', permits, math.floor(timeout / 1000) + 999)
     end
+  end
+  if not reply[2] then
+    -- Expired permits are free, although nobody has removed them yet.
+    local taken = redis.call('ZCOUNT', permits, '(' .. micros(now), '+inf')
+    if op ~= TAKE then
+      taken = taken + needed
+    end
+    reply[2] = math.max(most - taken, 0)
   end
   return reply
 end

@@ -33,30 +33,30 @@ macro_rules! with_permit {
 static WITH_PERMIT: [Text; StateKind::ALL.len()] = [
     Text {
         source: with_permit!("../../algorithms/sliding_window.lua"),
-        sha1: "65b94b4e794f7224ca0fec417390d2f4205e9051",
+        sha1: "b37dc072af0a5b6658f88bc92c3f2eee112f8f45",
     },
     Text {
         source: with_permit!("../../algorithms/sliding_counter.lua"),
-        sha1: "171faee9e49a23f44e05e40268ce23ea445e4480",
+        sha1: "8e2319ea644a43d849e5b3f4c893deae931a9ec5",
     },
     Text {
         source: with_permit!("../../algorithms/fixed_window.lua"),
-        sha1: "b1a8f6bd6995babc8aa52a7335e95a7c901e9a77",
+        sha1: "e0c3056785acc3f4968820b60b2efb69522c530f",
     },
     Text {
         source: with_permit!("../../algorithms/token_bucket.lua"),
-        sha1: "908a3616216d159657fa8f1cbc2ce4d4f5ead096",
+        sha1: "40852c6bdd5c3ef63572412865a4b7642a0601e4",
     },
     Text {
         source: with_permit!("../../algorithms/weighted_window.lua"),
-        sha1: "22f3802d1347dc15f130ff069cffa74f02274c75",
+        sha1: "9b849276d2e070271e6f5887a2641f0cc6abbb6f",
     },
 ];
 
 /// The script of policies of `concurrency` alone.
 static WITHOUT_WINDOW: Text = Text {
     source: with_permit!("without_window.lua"),
-    sha1: "d73c6eb0e36645373367261cf1e7c58f9964cdff",
+    sha1: "adee21f1c77e01c18e388115293fc3b075fe06cc",
 };
 
 static RENEW: Text =
