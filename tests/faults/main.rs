@@ -6,6 +6,7 @@ mod batches;
 mod clock;
 mod cluster;
 mod idle;
+mod in_flight;
 mod network;
 mod overrides;
 mod sentinel;

@@ -1,6 +1,11 @@
 //! Settles that are not awaited reach Redis once, whatever happens on the way.
 
-use std::{thread, time::Duration};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use harness::{Cluster, Lines, Network, Proxy, RedisServer, until, until_decided};
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy};
@@ -243,4 +248,94 @@ async fn no_more_than_ten_thousand_settles_wait() {
     }
     assert!(lines.all()[0].contains("could not be sent"), "{:?}", lines.all());
     assert_eq!(limiter.flush().await.unwrap_err().unsent(), 10_000);
+}
+
+/// A process that is killed while it sends its settles leaves each call with what it reserved, or with what
+/// it was settled at.
+#[tokio::test]
+async fn a_process_killed_between_its_settles_leaves_every_call_charged_once() {
+    const CALLS: u32 = 1_000;
+    let server = RedisServer::start();
+    let limiter = limiter(&server.url()).await;
+    let policies = [
+        Policy::sliding_window("settling", HOUR, 100_000).weighted(),
+        Policy::sliding_counter("settling", HOUR, 100_000),
+        Policy::fixed_window("settling", HOUR, 100_000),
+        Policy::token_bucket("settling", 10 * MONTH, 100_000),
+    ];
+    let taken = async |policy| 100_000 - limiter.peek(policy, 0).cost(0).await.unwrap().remaining();
+    let mut between = 0;
+    while between < 3 {
+        for policy in &policies {
+            limiter.reset(policy, 0).await.unwrap();
+        }
+        let mut process = Command::new(env!("CARGO_BIN_EXE_settling"));
+        process.args([&server.url(), &CALLS.to_string()]).stdout(Stdio::piped());
+        let mut process = process.spawn().expect("the process starts");
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "taken");
+        thread::sleep(Duration::from_micros(fastrand::u64(..10_000)));
+        process.kill().unwrap();
+        process.wait().unwrap();
+        // What has arrived is done by the time of the next reply.
+        let entries: Vec<String> = {
+            let log = server.keys().into_iter().find(|key| key.contains("weighted")).unwrap();
+            server.command(&format!("ZRANGEBYSCORE {log} 1 +inf"))
+        };
+        let units: Vec<u32> =
+            entries.iter().map(|it| it[it.len() - 8..].parse().unwrap()).collect();
+        assert_eq!(units.len() * policies.len(), CALLS as usize);
+        assert!(units.iter().all(|units| (1..=2).contains(units)), "{units:?}");
+        let mut settled = 0;
+        for policy in &policies {
+            let taken = taken(policy).await;
+            let calls = CALLS / 4;
+            assert!((calls..=2 * calls).contains(&taken), "{taken} under {policy:?}");
+            settled += 2 * calls - taken;
+        }
+        assert_eq!(taken(&policies[0]).await, units.iter().sum::<u32>());
+        between += u32::from((1..CALLS).contains(&settled));
+    }
+}
+
+/// Redis stands still for longer than one window, and not for another one.
+#[tokio::test]
+async fn an_outage_longer_than_a_window_loses_its_settles_and_no_others() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limiter = limiter(&proxy.url()).await;
+    let brief = Policy::fixed_window("brief", Duration::from_millis(500), 100);
+    let late = take(&limiter, &brief, 2).await;
+    let mut decisions = Vec::new();
+    for policy in &ALL {
+        decisions.push(take(&limiter, policy, 3).await);
+    }
+    proxy.set(Network::Swallows);
+    late.settle(1);
+    for decision in &decisions {
+        decision.settle(1);
+    }
+    let told = || lines.all().iter().filter(|line| line.contains("could not be sent")).count();
+    let unsent = limiter.flush().await.unwrap_err().unsent();
+    assert_eq!((unsent, told()), (1 + decisions.len(), 0));
+    // The one is given up, and a flush that sees it tells it; the others wait.
+    until("the end of the brief window", async || {
+        let left = limiter.flush().await.unwrap_err().unsent();
+        assert!((decisions.len()..=unsent).contains(&left), "{left}");
+        (left == decisions.len()).then_some(())
+    })
+    .await;
+    proxy.heal();
+    until("the settles", async || limiter.flush().await.ok()).await;
+    until_decided(&limiter).await;
+    for policy in &ALL {
+        assert_eq!(left(&limiter, policy).await, 99, "{policy:?}");
+    }
+    assert_eq!(left(&limiter, &brief).await, 100);
+    let told: Vec<_> =
+        lines.all().into_iter().filter(|line| line.contains("could not be sent")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("unsent=1 policy=\"brief\" command=\"settle\""), "{told:?}");
 }

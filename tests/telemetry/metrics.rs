@@ -137,6 +137,57 @@ async fn settles_that_are_given_up_are_counted() {
     assert_eq!(samples(&page)[series], "2", "{page}");
 }
 
+#[tokio::test]
+async fn permits_that_others_have_taken_are_counted() {
+    const BRIEF: Policy =
+        Policy::concurrency_limit("brief", 2).concurrency_timeout(Duration::from_millis(600));
+    const PERMITS: &str = "ratelimit:sliding_window:{ratelimit:sliding_window:brief/alice}:c";
+    if ran_in_own_process("metrics::permits_that_others_have_taken_are_counted") {
+        return;
+    }
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let server = RedisServer::start();
+    let limiter = server.limiter().await;
+    let calls = [
+        limiter.check(&BRIEF, "alice").await.unwrap(),
+        limiter.check(&BRIEF, "alice").await.unwrap(),
+    ];
+    let lost = || {
+        let page = prometheus.render();
+        samples(&page).remove("ratelimit_permits_lost_total{policy=\"brief\"}")
+    };
+    let until_held = async |held: usize| {
+        until("the permits", async || {
+            (calls.iter().filter(|call| call.is_held()).count() == held).then_some(())
+        })
+        .await;
+    };
+    let lose_to = |others: &[&str]| {
+        let (now, _): (u64, u64) = server.command("TIME");
+        let mut lost = redis::pipe();
+        lost.atomic().cmd("FLUSHALL");
+        for other in others {
+            lost.cmd("ZADD").arg(PERMITS).arg((now + 600) * 1_000_000).arg(other);
+        }
+        lost.exec(&mut server.connection()).unwrap();
+    };
+    let until_lost = async |permits: &str| {
+        until("the metric", async || (lost().as_deref() == Some(permits)).then_some(())).await;
+    };
+    assert_eq!(lost(), None);
+    lose_to(&["one", "two"]);
+    until_held(0).await;
+    until_lost("2").await;
+    // Lost once, however often they ask for a place; and places taken again are no loss.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    lose_to(&[]);
+    until_held(2).await;
+    assert_eq!(lost().as_deref(), Some("2"));
+    lose_to(&["one"]);
+    until_held(1).await;
+    until_lost("3").await;
+}
+
 /// Asserts that the gauge of keys is exact whenever no thread is at work.
 fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
     const POLICY: Policy = Policy::fixed_window("gauge", Duration::from_secs(3_600), 1);
