@@ -7,6 +7,7 @@ use ratelimit_benches::{
     figures::report,
     load::CALLERS,
     on_redis::{call, limiter},
+    rounds::rounds,
     server::{Result, Server},
 };
 use tokio::runtime::Builder;
@@ -35,7 +36,7 @@ fn main() -> Result<()> {
         // Buffers that grow once have grown.
         run(CALLS);
         // The tasks themselves are in both.
-        let rounds: Vec<_> = (0..5)
+        let rounds: Vec<_> = (0..rounds(5))
             .map(|_| {
                 let few = allocation_counter::measure(|| run(CALLS / 5));
                 let many = allocation_counter::measure(|| run(CALLS));

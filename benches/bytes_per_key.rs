@@ -1,17 +1,28 @@
-//! The memory of a caller: bytes per key of each algorithm, filled to its threshold.
+//! `cargo bench -p ratelimit-benches --bench bytes_per_key`
 //!
-//! `cargo bench -p ratelimit-benches --bench bytes_per_key` measures the memory store, by the
-//! growth of the process (Linux only). With `-- redis://127.0.0.1:6379` it measures a Redis as well,
-//! by `MEMORY USAGE`.
+//! The memory of a caller: bytes per key of each algorithm, filled to its threshold, and of calls in
+//! flight. In memory it is the growth of the process (Linux only), with the decisions that hold a permit.
+//! On Redis it is `MEMORY USAGE`.
 
 use std::{error::Error, fs, process::Command, time::Duration};
 
-use ratelimit_runtime::{Limiter, Policy};
+use ratelimit_benches::{figures::report, server::Server};
+use ratelimit_runtime::{Decision, Limiter, Policy};
 
 type New = fn(&'static str, Duration, u32) -> Policy;
 
-const ALGORITHMS: [New; 4] =
-    [Policy::sliding_window, Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket];
+const ALGORITHMS: [(&str, New); 6] = [
+    ("sliding_window", Policy::sliding_window),
+    ("weighted_window", |name, period, threshold| {
+        Policy::sliding_window(name, period, threshold).weighted()
+    }),
+    ("sliding_counter", Policy::sliding_counter),
+    ("fixed_window", Policy::fixed_window),
+    ("token_bucket", Policy::token_bucket),
+    (IN_FLIGHT, |name, _, threshold| Policy::concurrency_limit(name, threshold)),
+];
+
+const IN_FLIGHT: &str = "calls in flight";
 
 /// Thresholds, each with enough callers for a clear figure.
 const THRESHOLDS: [(u32, u32); 3] = [(3, 500_000), (100, 50_000), (1_000, 10_000)];
@@ -43,49 +54,66 @@ async fn main() -> Result<(), Box<dyn Error>> {
             case.args(["in-memory", &algorithm.to_string(), &size.to_string()]).status()?;
         }
     }
-    for url in arguments.iter().filter(|argument| argument.contains("://")) {
-        on_redis(url).await?;
-    }
-    Ok(())
+    on_redis(&Server::start(&[])?).await
 }
 
-async fn in_memory(new: New, (threshold, callers): (u32, u32)) -> Result<(), Box<dyn Error>> {
+async fn in_memory(
+    (name, new): (&str, New),
+    (threshold, callers): (u32, u32),
+) -> Result<(), Box<dyn Error>> {
+    // Decisions are larger than what a store keeps of a call.
+    let callers = if name == IN_FLIGHT { callers / 20 } else { callers };
     let policy = new(NAME, PERIOD, threshold);
     let before = resident()?;
-    let limiter = Limiter::in_memory();
+    let limiter = Limiter::builder().max_bytes(usize::MAX).in_memory();
+    let mut held = Vec::new();
     for number in 0..callers {
-        fill(&limiter, &policy, &caller(number)).await?;
+        held.extend(fill(&limiter, &policy, &caller(number)).await?);
     }
     let bytes = resident()?.saturating_sub(before) / u64::from(callers);
-    let name = policy.algorithm().as_str();
     println!("{name:16} threshold {threshold:5}  in memory {bytes:7} bytes");
+    if threshold == 3 && name != IN_FLIGHT {
+        let bytes = vec![f64::from(u32::try_from(bytes)?)];
+        let bar = if policy.is_weighted() { "-" } else { "at most 93" };
+        report(&format!("bytes of a caller in memory, {name} of 3"), bytes, bar);
+    }
     Ok(())
 }
 
-async fn on_redis(url: &str) -> Result<(), Box<dyn Error>> {
-    let limiter = Limiter::builder().prefix("bench:").deadline(PERIOD).connect(url).await?;
-    let mut connection = redis::Client::open(url)?.get_connection()?;
-    for new in ALGORITHMS {
+async fn on_redis(server: &Server) -> Result<(), Box<dyn Error>> {
+    let limiter =
+        Limiter::builder().prefix("bench:").deadline(PERIOD).connect(&server.url()).await?;
+    for (name, new) in ALGORITHMS {
         for (threshold, _) in THRESHOLDS {
             let policy = new(NAME, PERIOD, threshold);
-            let name = policy.algorithm().as_str();
-            fill(&limiter, &policy, &caller(threshold)).await?;
-            let key = format!("bench:{name}:{NAME}/{}", caller(threshold));
-            let mut usage = redis::cmd("MEMORY");
-            usage.arg("USAGE").arg(key).arg("SAMPLES").arg(0);
-            let bytes: u64 = usage.query(&mut connection)?;
-            limiter.reset(&policy, caller(threshold)).await?;
+            let held = fill(&limiter, &policy, &caller(threshold)).await?;
+            let keys: Vec<String> = server.command(&["KEYS", "bench:*"])?;
+            let [key] = &keys[..] else { return Err(format!("not one key: {keys:?}").into()) };
+            let bytes: u64 = server.command(&["MEMORY", "USAGE", key, "SAMPLES", "0"])?;
             println!("{name:16} threshold {threshold:5}  on Redis  {bytes:7} bytes");
+            drop(held);
+            limiter.flush().await?;
+            limiter.reset(&policy, caller(threshold)).await?;
         }
     }
     Ok(())
 }
 
-async fn fill(limiter: &Limiter, policy: &Policy, caller: &str) -> Result<(), Box<dyn Error>> {
-    for _ in 0..policy.tiers()[0].threshold() {
-        limiter.check(policy, caller).await?;
+/// Makes as many calls as the policy admits. Returns the decisions that hold permits.
+async fn fill(
+    limiter: &Limiter,
+    policy: &Policy,
+    caller: &str,
+) -> Result<Vec<Decision>, Box<dyn Error>> {
+    let most = policy.max_in_flight().or(policy.tiers().first().map(|tier| tier.threshold()));
+    let mut held = Vec::new();
+    for _ in 0..most.unwrap_or_default() {
+        let decision = limiter.check(policy, caller).await?;
+        if decision.is_held() {
+            held.push(decision);
+        }
     }
-    Ok(())
+    Ok(held)
 }
 
 /// Returns the resident bytes of the process.

@@ -7,16 +7,15 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report},
+    figures::{figure, ratios, report_ratio},
     load::{self, Load},
     on_redis::{call, limiter},
-    rounds::spread,
+    rounds::{rounds, spread},
     server::{Result, Server},
 };
 use ratelimit_runtime::Limiter;
 use tokio::runtime::Builder;
 
-const ROUNDS: usize = 7;
 const LENGTH: Duration = Duration::from_millis(700);
 
 /// Servers, and limiters of which each has a connection to each of them.
@@ -48,7 +47,7 @@ fn main() -> Result<()> {
         sets.push(Set { name, nodes: vec![server], limiters, rounds: Vec::new() });
     }
     for tasks in [64, 512] {
-        for round in 0..=ROUNDS {
+        for round in 0..=rounds(7) {
             for set in &mut sets {
                 let limiters = set.limiters;
                 let call = move |user| call(limiters[user as usize % limiters.len()], true, user);
@@ -99,7 +98,7 @@ fn print(tasks: u32, sets: &[Set]) {
         let base = &sets[index / 3 * 3];
         if set.name != base.name {
             let what = format!("{}, {tasks} tasks: decisions/s to one", set.name);
-            report(&what, ratios(&set.per_second(), &base.per_second()), "-");
+            report_ratio(&what, ratios(&set.per_second(), &base.per_second()), "-");
         }
     }
 }

@@ -18,13 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ratelimit_benches::{figures::report, now};
+use ratelimit_benches::{figures::report, now, rounds::rounds};
 use ratelimit_runtime::{Limiter, Policy};
 
 const CALLERS: u64 = 1_000_000;
 const PERIOD: Duration = Duration::from_secs(3);
 const PERIODS: u32 = 6;
-const FILLINGS: usize = 3;
 
 /// Longer than it takes to call all callers twice.
 const FILLING_PERIOD: Duration = Duration::from_secs(6);
@@ -67,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("drawn into benches/collection.svg");
     drop(limiter);
     let mut worst = [Vec::new(), Vec::new()];
-    for _ in 0..FILLINGS {
+    for _ in 0..rounds(3) {
         let [decisions, controls] = in_full_store()?;
         println!("full store, decision: {decisions}");
         println!("full store, control:  {controls}");

@@ -12,12 +12,12 @@ use std::{
 use ratelimit_benches::{
     figures::{figure, report},
     on_redis::refused,
+    rounds::rounds,
     server::{Result, Server},
 };
 use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::runtime::{Builder, Runtime};
 
-const ROUNDS: usize = 9;
 /// A round's figure is the least of so many short turns.
 const TURNS: usize = 20;
 const LENGTH: Duration = Duration::from_millis(20);
@@ -94,7 +94,7 @@ fn of_one_cost(server: &Server) -> Result<()> {
         // The first of them begins the first second.
         let commands = vec![(decisions(server)? - 1.) / COUNTED.as_secs_f64()];
         let (mut remote, mut memory, mut clock) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds(9) {
             let mut least = [f64::MAX; 3];
             for _ in 0..TURNS {
                 least[0] = least[0].min(flood(&runtime, workers, &on_redis, LENGTH));

@@ -7,27 +7,41 @@
 
 use std::{error::Error, hint::black_box, process::Command, sync::LazyLock, time::Duration};
 
-use ratelimit_benches::{annotated, by_hand, call, on_redis, rounds::Contender, server::Server};
+use ratelimit_benches::{
+    annotated, by_hand, call, figures::report, on_redis, rounds::Contender, server::Server,
+    with_arguments::CASES,
+};
 use ratelimit_runtime::{Limiter, limiter};
 use tokio::runtime::{Builder, Runtime};
 
-/// The cases, and the upper bound of the instructions of a call: a tenth over those measured.
-fn cases() -> [(Contender<'static>, u64); 13] {
-    [
-        (("without the attribute", annotated!(plain)), 40),
-        (("sliding_window 3, refused", annotated!(window_3)), 750),
-        (("sliding_window 100, refused", annotated!(window_100)), 745),
-        (("sliding_window of 100 000", annotated!(window)), 710),
-        (("sliding_counter 3, refused", annotated!(counter_3)), 830),
-        (("sliding_counter", annotated!(counter)), 714),
-        (("fixed_window 3, refused", annotated!(fixed_3)), 703),
-        (("fixed_window", annotated!(fixed)), 644),
-        (("token_bucket 3, refused", annotated!(bucket_3)), 745),
-        (("token_bucket", annotated!(bucket)), 691),
-        (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 839),
-        (("token_bucket by hand", by_hand(limiter(), 0)), 1_007),
-        (("on Redis, remembered refusal", remembered()), 990),
-    ]
+/// The bar of an annotated call that is counted only.
+const ADMITTED: &str = "at most 430";
+const REFUSED: &str = "at most 560";
+
+/// A case, the upper bound of the instructions of a call, a tenth over those measured, and the bar.
+type Bounded = (Contender<'static>, u64, &'static str);
+
+fn cases() -> Vec<Bounded> {
+    let mut cases: Vec<Bounded> = vec![
+        (("without the attribute", annotated!(plain)), 40, "-"),
+        (("sliding_window 3, refused", annotated!(window_3)), 750, REFUSED),
+        (("sliding_window 100, refused", annotated!(window_100)), 745, REFUSED),
+        (("sliding_window of 100 000", annotated!(window)), 710, ADMITTED),
+        (("sliding_counter 3, refused", annotated!(counter_3)), 830, REFUSED),
+        (("sliding_counter", annotated!(counter)), 714, ADMITTED),
+        (("fixed_window 3, refused", annotated!(fixed_3)), 703, REFUSED),
+        (("fixed_window", annotated!(fixed)), 644, ADMITTED),
+        (("token_bucket 3, refused", annotated!(bucket_3)), 745, REFUSED),
+        (("token_bucket", annotated!(bucket)), 691, ADMITTED),
+        (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 839, "-"),
+        (("token_bucket by hand", by_hand(limiter(), 0)), 1_007, "-"),
+        (("on Redis, remembered refusal", remembered()), 990, "-"),
+    ];
+    cases.extend(CASES.iter().map(|case| -> Bounded {
+        let call = Box::new(|user| (case.in_memory)(limiter(), user));
+        ((case.name, call), case.instructions, "-")
+    }));
+    cases
 }
 
 /// Returns a call that is refused by the deny cache of a limiter on Redis. The first call starts the server.
@@ -57,18 +71,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     if let [mode, case, times] = &arguments[..]
         && mode == "call"
     {
-        let ((_, call), _) = &cases()[case.parse::<usize>()?];
+        let ((_, call), ..) = &cases()[case.parse::<usize>()?];
         for _ in 0..times.parse()? {
             call(black_box(7));
         }
         return Ok(());
     }
     let mut over = Vec::new();
-    for (case, ((name, _), most)) in cases().into_iter().enumerate() {
+    for (case, ((name, _), most, bar)) in cases().into_iter().enumerate() {
         // The start of the process is in both counts.
         let (few, many) = (10_000, 20_000);
         let each = (instructions(case, many)? - instructions(case, few)?) / (many - few);
         println!("{name:32} {each:5} instructions, at most {most}");
+        let count = f64::from(u32::try_from(each)?);
+        report(&format!("{name}: instructions of a call in memory"), vec![count], bar);
         if each > most {
             over.push(name);
         }

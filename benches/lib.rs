@@ -5,6 +5,7 @@ pub mod load;
 pub mod on_redis;
 pub mod rounds;
 pub mod server;
+pub mod with_arguments;
 
 use std::{
     future::Future,

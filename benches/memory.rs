@@ -14,7 +14,7 @@ use std::{hint::black_box, num::NonZeroU32, time::Instant};
 use governor::{Quota, RateLimiter, clock::DefaultClock, state::keyed::DashMapStateStore};
 use ratelimit_benches::{
     annotated, by_hand,
-    figures::{ratios, report},
+    figures::{ratios, report_ratio},
     rounds::{Contender, compare},
 };
 use ratelimit_runtime::Limiter;
@@ -117,6 +117,6 @@ fn report_ratios(threads: u32, callers: u32, contenders: &[Contender<'_>], round
             _ => continue,
         };
         let what = format!("{name}, {callers} callers, {threads} threads, to governor {peer}");
-        report(&what, ratios(own, &rounds[base]), bar);
+        report_ratio(&what, ratios(own, &rounds[base]), bar);
     }
 }

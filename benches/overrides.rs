@@ -5,18 +5,13 @@
 //!
 //! All run in turn in one process. A figure is the difference to the same round without overrides.
 
-use std::{hint::black_box, time::Instant};
-
 use ratelimit_benches::{
     annotated,
     figures::{figure, report},
+    rounds::{in_turns, turn},
 };
 use ratelimit_runtime::{Enforcement, Limiter, Override, Overrides};
 
-const ROUNDS: usize = 41;
-/// A round's figure is the least of so many turns: those of the states are next to each other.
-const TURNS: usize = 25;
-const CALLS: u32 = 5_000;
 const OWN: &str = "ratelimit_benches::calls::fixed";
 const OTHERS: u32 = 100;
 
@@ -51,33 +46,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = Limiter::in_memory();
     ratelimit_runtime::install(limiter.clone())?;
     let (overrides, call): (_, Box<dyn Fn(u32)>) = (limiter.overrides(), annotated!(fixed));
-    let mut rounds = STATES.map(|_| Vec::new());
-    for _ in 0..ROUNDS {
-        let mut least = STATES.map(|_| f64::MAX);
-        for _ in 0..TURNS {
-            for ((_, _, set), least) in STATES.iter().zip(&mut least) {
-                set(overrides, true);
-                time(&call, CALLS / 10);
-                *least = least.min(time(&call, CALLS));
-                set(overrides, false);
-            }
-        }
-        rounds.iter_mut().zip(least).for_each(|(rounds, least)| rounds.push(least));
-    }
-    let [none, ..] = rounds.clone();
+    let states = STATES.map(|(_, _, set)| {
+        let call = &call;
+        let state: Box<dyn Fn() -> f64> = Box::new(move || {
+            set(overrides, true);
+            let nanos = turn(call);
+            set(overrides, false);
+            nanos
+        });
+        state
+    });
+    let rounds = in_turns(&states);
+    let none = rounds[0].clone();
     for ((name, bar, _), nanos) in STATES.iter().zip(rounds).skip(1) {
         let more: Vec<f64> = nanos.iter().zip(&none).map(|(nanos, none)| nanos - none).collect();
         println!("\n{name}: {} ns, without {}", figure(nanos, 1), figure(none.clone(), 1));
         report(&format!("overrides, {name}: ns more"), more, bar);
     }
     Ok(())
-}
-
-/// Returns the nanoseconds of each call.
-fn time(call: &impl Fn(u32), times: u32) -> f64 {
-    let start = Instant::now();
-    for _ in 0..times {
-        call(black_box(7));
-    }
-    start.elapsed().as_secs_f64() * 1e9 / f64::from(times)
 }

@@ -14,16 +14,15 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report},
+    figures::{figure, ratios, report_ratio},
     load::{self, Load},
     on_redis::{call, limiter},
-    rounds::spread,
+    rounds::{rounds, spread},
     server::{Result, Server},
 };
 use tokio::runtime::Builder;
 use trypema::{BucketSize, RateLimit, RateLimitDecision, RateLimiterBuilder, WindowSize};
 
-const ROUNDS: usize = 7;
 const LENGTH: Duration = Duration::from_millis(500);
 const TASKS: u32 = 64;
 
@@ -46,18 +45,18 @@ fn main() -> Result<()> {
             peers.push(limitador(&url, is_admitted).await?);
             Result::Ok(peers)
         })?;
-        let mut rounds: Vec<Vec<Load>> = vec![Vec::new(); peers.len()];
-        for round in 0..=ROUNDS {
-            for ((_, peer), rounds) in peers.iter().zip(&mut rounds) {
+        let mut loads: Vec<Vec<Load>> = vec![Vec::new(); peers.len()];
+        for round in 0..=rounds(7) {
+            for ((_, peer), loads) in peers.iter().zip(&mut loads) {
                 let peer = Arc::clone(peer);
                 let load = runtime.block_on(load::closed(TASKS, LENGTH, move |user| peer(user)));
                 // The first round fills the server.
                 if round > 0 {
-                    rounds.push(load);
+                    loads.push(load);
                 }
             }
         }
-        print(is_admitted, &peers, &rounds);
+        print(is_admitted, &peers, &loads);
     }
     Ok(())
 }
@@ -80,7 +79,11 @@ fn print(is_admitted: bool, peers: &[Peer], rounds: &[Vec<Load>]) {
     for (own, own_rounds) in peers.iter().zip(rounds).filter(|(peer, _)| is_ours(peer)) {
         for (other, of) in peers.iter().zip(rounds).filter(|(peer, _)| !is_ours(peer)) {
             let ratios = ratios(&per_second(own_rounds), &per_second(of));
-            report(&format!("{what}, {}: decisions/s to {}", own.0, other.0), ratios, "at least 2");
+            report_ratio(
+                &format!("{what}, {}: decisions/s to {}", own.0, other.0),
+                ratios,
+                "at least 2",
+            );
         }
     }
 }

@@ -11,16 +11,15 @@
 use std::{process::Command, time::Duration};
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report},
+    figures::{figure, ratios, report, report_ratio},
     load::{self, Load},
     on_redis::{ADMITTED, REFUSED, call, limiter},
-    rounds::spread,
+    rounds::{rounds, spread},
     server::{Result, Server},
 };
 use ratelimit_runtime::Limiter;
 use tokio::runtime::{Builder, Runtime};
 
-const ROUNDS: usize = 7;
 const LENGTH: Duration = Duration::from_millis(500);
 const TASKS: [u32; 3] = [1, 64, 512];
 const SCRIPT: &str = include_str!("../ratelimit-runtime/src/algorithms/sliding_window.lua");
@@ -44,7 +43,7 @@ fn main() -> Result<()> {
         for tasks in TASKS {
             let mut tool = Vec::new();
             let mut ours = vec![Vec::new(); clients.len()];
-            for round in 0..=ROUNDS {
+            for round in 0..=rounds(7) {
                 // The tool gives up at the first error, such as a repeated id.
                 let by_tool = redis_benchmark(&server, &sha, tasks, is_admitted)
                     .or_else(|_| redis_benchmark(&server, &sha, tasks, is_admitted))?;
@@ -57,7 +56,7 @@ fn main() -> Result<()> {
                 }
             }
             let mut paced = vec![Vec::new(); clients.len()];
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds(7) {
                 for ((client, full), paced) in clients.iter().zip(&ours).zip(&mut paced) {
                     let half = median(full, |load| load.per_second) / 2.;
                     paced.push(client.run(tasks, is_admitted, Some(half)));
@@ -162,9 +161,9 @@ fn print(
         let figures = |of: fn(&Load) -> f64, loads| ratios(&column(loads, of), &column(tool, of));
         let name = format!("{what}, {tasks} tasks, {}", client.name);
         let reached = figures(|it| it.per_second, loads);
-        report(&format!("{name}: decisions/s to redis-benchmark"), reached, "at least 0.9");
+        report_ratio(&format!("{name}: decisions/s to redis-benchmark"), reached, "at least 0.9");
         let p99 = figures(|it| it.p99, half);
-        report(&format!("{name}: p99 at half the load to redis-benchmark"), p99, "at most 2");
+        report_ratio(&format!("{name}: p99 at half the load to redis-benchmark"), p99, "at most 2");
         if tasks == 64 && client.name == "2 workers" {
             let what = format!("client processor time per call, 64 tasks, two workers, {what}");
             report(&what, column(loads, |it| it.cpu), "at most 4.5 us");

@@ -10,13 +10,12 @@
 //! median of the ratios to the baseline in the same round.
 
 use ratelimit_benches::{
-    figures::{figure, ratios, report},
-    rounds::spread,
+    figures::{figure, ratios, report_ratio},
+    rounds::{rounds, spread},
     server::{Result, Server},
 };
 use redis::Connection;
 
-const ROUNDS: usize = 25;
 const CALLS: u64 = 2_000;
 const HOUR: u64 = 3_600_000_000;
 /// The start of simulated time, in microseconds.
@@ -34,18 +33,37 @@ macro_rules! shipped {
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Log,
+    /// With the units of each call.
+    Weighted(u64),
     Windows,
     Counters,
     Buckets,
 }
 
-const SCRIPTS: [(&str, State, &str); 5] = [
+const SCRIPTS: [(&str, State, &str); 7] = [
     ("baseline", State::Log, include_str!("baseline.lua")),
     ("sliding_window", State::Log, shipped!("sliding_window")),
     ("sliding_counter", State::Counters, shipped!("sliding_counter")),
     ("fixed_window", State::Windows, shipped!("fixed_window")),
     ("token_bucket", State::Buckets, shipped!("token_bucket")),
+    ("weighted_window", State::Weighted(1), shipped!("weighted_window")),
+    ("weighted_window, cost 10 000", State::Weighted(10_000), shipped!("weighted_window")),
 ];
+
+impl State {
+    fn is_weighted(self) -> bool {
+        matches!(self, Self::Weighted(_))
+    }
+
+    fn is_log(self) -> bool {
+        self == Self::Log || self.is_weighted()
+    }
+
+    /// The units of each call.
+    fn units(self) -> u64 {
+        if let Self::Weighted(units) = self { units } else { 1 }
+    }
+}
 
 /// A script under a policy; each of its keys is called once in this many steps.
 struct Contender {
@@ -73,7 +91,12 @@ fn main() -> Result<()> {
         let keys = (1_000_000 / threshold).clamp(10, 10_000);
         let mut cases = Vec::new();
         for script in SCRIPTS {
-            let most = if threshold == 100 && script.0 != "baseline" { 5 } else { 1 };
+            let has_tiers = script.0 != "baseline" && !script.1.is_weighted();
+            let most = if threshold == 100 && has_tiers { 5 } else { 1 };
+            // A set of a thousand entries or more is a tree, whatever they carry.
+            if threshold > 1_000 && script.1.units() > 1 {
+                continue;
+            }
             cases.extend((1..=most).map(|tiers| (script, threshold, tiers, keys)));
         }
         println!("\nthreshold {threshold}, {keys} keys");
@@ -111,11 +134,11 @@ fn run(server: &Server, cases: &[Case]) -> Result<Vec<Contender>> {
     for contender in &contenders {
         contender.fill(&mut connection)?;
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds(25) {
         for contender in &mut contenders {
             redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut connection)?;
             contender.call(&mut connection)?;
-            contender.rounds.push(micros_per_call(&mut connection)?);
+            contender.rounds.push(server.micros_per_call("evalsha")?);
         }
     }
     println!("{:26}{:>28}{:>28}", "", "admitted: us, x", "refused: us, x");
@@ -128,14 +151,6 @@ fn run(server: &Server, cases: &[Case]) -> Result<Vec<Contender>> {
         println!();
     }
     Ok(contenders)
-}
-
-fn micros_per_call(connection: &mut Connection) -> Result<f64> {
-    let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
-    let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
-    let figure =
-        line.and_then(|line| line.split(',').find_map(|it| it.strip_prefix("usec_per_call=")));
-    Ok(figure.ok_or("no script was called")?.parse()?)
 }
 
 fn report_ratios(contenders: &[Contender]) {
@@ -151,7 +166,7 @@ fn report_ratios(contenders: &[Contender]) {
     ] {
         let what = if is_admitted { "admitted" } else { "refused" };
         let ratios = ratios(rounds(name, is_admitted), rounds(base, is_admitted));
-        report(&format!("server time of {name}, {what}, to {base}"), ratios, bar);
+        report_ratio(&format!("server time of {name}, {what}, to {base}"), ratios, bar);
     }
 }
 
@@ -162,14 +177,21 @@ impl Contender {
         let step = HOUR / (keys * live);
         // Further tiers are shorter, so that the log is that of the last.
         let period = (keys * live * step / 1_000 + 1) * 1_000;
+        let units = state.units();
         let tiers: Vec<_> =
-            (0..tiers).rev().map(|it| (period >> it, (threshold >> it).max(1))).collect();
+            (0..tiers).rev().map(|it| (period >> it, (threshold >> it).max(1) * units)).collect();
         let name = match tiers.len() {
             1 => name.to_owned(),
             tiers => format!("{name}, {tiers} tiers"),
         };
         let (now, called, rounds) = (START, 0, Vec::new());
         Self { name, state, sha, tiers, is_admitted, keys, step, now, called, rounds }
+    }
+
+    /// The score of the header of a log.
+    fn header(&self) -> i64 {
+        let (period, threshold) = self.tiers[self.tiers.len() - 1];
+        -(period / 1_000 * 131_072 + threshold).cast_signed()
     }
 
     fn key(&self, number: u64) -> String {
@@ -179,14 +201,14 @@ impl Contender {
 
     /// Brings all keys into the state in which they are called.
     fn fill(&self, connection: &mut Connection) -> Result<()> {
-        if self.state != State::Log && self.is_admitted {
+        if !self.state.is_log() && self.is_admitted {
             // It begins with nothing taken.
             return Ok(());
         }
         for first in (0..self.keys).step_by(100) {
             let mut pipe = redis::pipe();
             for number in first..self.keys.min(first + 100) {
-                if self.state == State::Log {
+                if self.state.is_log() {
                     self.add_log(&mut pipe, number);
                 } else {
                     self.add_call(&mut pipe, number, self.tiers[0].1);
@@ -200,18 +222,34 @@ impl Contender {
     /// Adds the log that the first call of this key finds.
     fn add_log(&self, pipe: &mut redis::Pipeline, number: u64) {
         let (period, threshold) = self.tiers[self.tiers.len() - 1];
-        let (units, apart, first) = if self.is_admitted {
-            ((threshold / 2).max(1), self.keys * self.step, START + number * self.step)
+        let calls = threshold / self.state.units();
+        let (calls, apart, first) = if self.is_admitted {
+            ((calls / 2).max(1), self.keys * self.step, START + number * self.step)
         } else {
-            (threshold, 1, START)
+            (calls, 1, START)
         };
         let log = self.key(number);
-        let stamps: Vec<u64> = (1..=units).map(|unit| first - unit * apart).collect();
-        for stamps in stamps.chunks(500) {
-            let add = pipe.cmd("ZADD").arg(&log);
-            for stamp in stamps {
-                add.arg(stamp).arg(fastrand::u64(..1 << 52));
-            }
+        let mut members: Vec<(i64, String)> = (1..=calls)
+            .map(|call| {
+                let stamp = first - call * apart;
+                let member = match self.state {
+                    State::Weighted(units) => format!("{}{units:08}", 4 * call),
+                    _ => fastrand::u64(..1 << 52).to_string(),
+                };
+                (stamp.cast_signed(), member)
+            })
+            .collect();
+        // The header, so that a first call does the same as later ones.
+        if let State::Weighted(units) = self.state {
+            let cut = (first - calls * apart - 1).cast_signed();
+            members.push((-cut, "g".to_owned()));
+            members.push((-cut, format!("@{period}")));
+            members.push((-1 - (calls * units).cast_signed(), format!("#{period}")));
+        } else if self.name != "baseline" {
+            members.push((self.header(), "@".to_owned()));
+        }
+        for members in members.chunks(500) {
+            pipe.zadd_multiple(&log, members);
         }
         pipe.cmd("PEXPIRE").arg(&log).arg(period / 1_000);
     }
@@ -237,20 +275,23 @@ impl Contender {
     fn add_call(&self, pipe: &mut redis::Pipeline, number: u64, cost: u64) {
         let call = pipe.cmd("EVALSHA").arg(&self.sha).arg(3).arg(self.key(number));
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000);
-        let id = if self.state == State::Log { fastrand::u64(..1 << 52) } else { 0 };
+        let id = match self.state {
+            State::Log => fastrand::u64(..1 << 52),
+            State::Weighted(_) => 4 * fastrand::u64(1..20_000_000_000),
+            _ => 0,
+        };
         // Takes; a refused call is not recorded.
         if self.state == State::Log {
             // Straight: the header's score, and the milliseconds after which the log expires.
-            let (period, threshold) = self.tiers[self.tiers.len() - 1];
-            let capacity = (period / 1_000 * 131_072 + threshold).cast_signed();
-            call.arg(1).arg(-capacity).arg(3).arg(id).arg(period / 1_000 + 999);
+            let (period, _) = self.tiers[self.tiers.len() - 1];
+            call.arg(1).arg(self.header()).arg(3).arg(id).arg(period / 1_000 + 999);
         } else {
-            call.arg(1).arg(cost).arg(0).arg(id).arg(0);
+            call.arg(1).arg(cost * self.state.units()).arg(0).arg(id).arg(0);
         }
         call.arg(self.tiers.len());
         for (period, threshold) in &self.tiers {
             match self.state {
-                State::Log | State::Windows => call.arg(period).arg(threshold),
+                State::Log | State::Weighted(_) | State::Windows => call.arg(period).arg(threshold),
                 State::Counters => call.arg(period).arg(threshold).arg(1),
                 // A part of a token for each microsecond of the period.
                 State::Buckets => call.arg(period).arg(threshold).arg(period * threshold),

@@ -124,6 +124,21 @@ impl Server {
         Ok(number.ok_or_else(|| format!("INFO has no {name}"))?.parse()?)
     }
 
+    /// The microseconds of processor time that each call of a command has taken since the statistics were
+    /// reset.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer, or there was no such call.
+    pub fn micros_per_call(&self, command: &str) -> Result<f64> {
+        let info: String = self.command(&["INFO", "commandstats"])?;
+        let prefix = format!("cmdstat_{command}:");
+        let line = info.lines().find(|line| line.starts_with(&prefix));
+        let figure =
+            line.and_then(|line| line.split(',').find_map(|it| it.strip_prefix("usec_per_call=")));
+        Ok(figure.ok_or_else(|| format!("{command} was not called"))?.parse()?)
+    }
+
     /// The seconds of processor time that its main thread has taken.
     ///
     /// # Errors
