@@ -1,6 +1,6 @@
 //! The gateway: accounts, limits, answers and header fields.
 
-use std::{convert::Infallible, time::Duration};
+use std::convert::Infallible;
 
 use axum::{
     Json, Router,
@@ -15,17 +15,28 @@ use axum::{
 };
 use futures_util::{Stream, StreamExt};
 use ratelimit_runtime::{
-    Decision, Policy, RateLimitError, limiter, observe,
-    web::tower::{Identity, IdentityLayer},
+    Decision, RateLimitError, observe, rate_limit,
+    web::{
+        OnMissing,
+        tower::{Identity, IdentityLayer},
+    },
 };
 
 use super::upstream::{self, Completion};
 
 /// `POST /v1/completions`. The most tokens that the request can take are reserved, and settled at what
-/// it took.
+/// it took. An account that changes its plan keeps its counts.
+#[rate_limit(
+    name = "tokens",
+    period = "1m",
+    threshold = account.plan.tokens_a_minute(),
+    key = account.id,
+    cost = request.most_tokens(),
+    concurrency = 5,
+    concurrency_timeout = "10s",
+    decision = quota
+)]
 async fn completions(account: Account, Json(request): Json<Completion>) -> Result<Response> {
-    let check = limiter().check(account.plan.tokens(), account.id);
-    let quota = check.cost(request.most_tokens()).await?;
     if request.stream {
         return Ok(stream(&quota, &request).into_response());
     }
@@ -60,22 +71,11 @@ enum Plan {
     Paid,
 }
 
-/// Both plans have one name, so that an account that changes its plan keeps its counts.
-const fn tokens_a_minute(threshold: u32) -> Policy {
-    Policy::sliding_window("tokens", Duration::from_secs(60), threshold)
-        .weighted()
-        .concurrency(5)
-        .concurrency_timeout(Duration::from_secs(10))
-}
-
-const FREE: Policy = tokens_a_minute(1_000);
-const PAID: Policy = tokens_a_minute(100_000);
-
 impl Plan {
-    fn tokens(self) -> &'static Policy {
+    fn tokens_a_minute(self) -> u32 {
         match self {
-            Self::Free => &FREE,
-            Self::Paid => &PAID,
+            Self::Free => 1_000,
+            Self::Paid => 100_000,
         }
     }
 }
@@ -126,7 +126,9 @@ fn add_tokens(headers: &mut HeaderMap, answer: &Result<Decision, RateLimitError>
 
 /// Returns the gateway's routes and layers.
 pub(super) fn router() -> Router {
-    let account = Identity::from_fn(|request| Some(Account::of(request)?.id.into()));
+    // The extractor refuses what has no account.
+    let account = Identity::from_fn(|request| Some(Account::of(request)?.id.into()))
+        .on_missing(OnMissing::Shared);
     Router::new()
         .route("/v1/completions", post(completions))
         .layer(from_fn(tell_tokens))

@@ -90,6 +90,13 @@ async fn an_account_pays_for_the_tokens_that_its_requests_took() {
     let retry_after: u64 = headers["retry-after"].to_str().unwrap().parse().unwrap();
     advance(Duration::from_secs(retry_after)).await;
     assert_eq!(ask(FREE, refused).await.0, 200);
+
+    assert_eq!(ask("Bearer nobody", completion(1, 1, false)).await.0, 401);
+    // More than the plan ever allows.
+    let (status, headers, body) = ask(FREE, completion(1, 1_000, false)).await;
+    assert_eq!((status.as_u16(), headers.contains_key("retry-after")), (422, false));
+    let detail = "rate limit `tokens` never admits 1001 units at once: at most 1000 per 60s";
+    assert_eq!(json_of(body).await["detail"], detail);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,9 +107,11 @@ async fn an_account_has_five_requests_in_flight() {
         assert_eq!(status, 200);
         streams.push(body.into_data_stream());
     }
-    let (status, headers, _) = ask(PAID, completion(10, 10, true)).await;
+    let (status, headers, body) = ask(PAID, completion(10, 10, true)).await;
     assert_eq!(status, 429);
     assert!(!headers.contains_key("retry-after"), "{headers:?}");
+    assert_eq!(headers["ratelimit-policy"], r#""tokens";q=5;qu="concurrent-requests""#);
+    assert_eq!(json_of(body).await["detail"], "rate limit `tokens` is busy: at most 5 in flight");
     // One ends, and another one comes in.
     let mut ends = streams.pop().unwrap();
     read(&mut ends, 10).await;
