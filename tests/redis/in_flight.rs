@@ -3,11 +3,13 @@
 
 use std::{
     collections::HashSet,
+    thread,
     time::{Duration, Instant},
 };
 
-use harness::{Cluster, RedisServer, until};
+use harness::{Cluster, RedisServer, until, wait_for};
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError};
+use tokio::runtime::{Builder, Runtime};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -171,6 +173,47 @@ async fn a_permit_that_expired_is_free_and_its_holder_is_told() {
     // A holder without a place takes one as soon as it is free.
     drop(taken);
     until("places again", async || calls.iter().all(Decision::is_held).then_some(())).await;
+}
+
+/// Returns a runtime that runs while nothing blocks on it.
+fn running() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+#[test]
+fn permits_are_renewed_after_the_runtime_of_the_first_one_has_ended() {
+    let server = RedisServer::start();
+    let main = running();
+    let limiter = main.block_on(patient(&server));
+    // It ends before the task that renews has run.
+    let brief = Builder::new_current_thread().enable_all().build().unwrap();
+    let first = brief.block_on(limiter.check(&BRIEF, "alice").into_future()).unwrap();
+    drop(brief);
+    let second = main.block_on(limiter.check(&BRIEF, "alice").into_future()).unwrap();
+    let before = server.calls()["evalsha"];
+    wait_for("renewals", || (server.calls()["evalsha"] >= before + 6).then_some(()));
+    assert!(first.is_held() && second.is_held());
+    let held: u32 = server.command(&format!("ZCARD {}", permits(&BRIEF, "alice")));
+    assert_eq!(held, 2);
+}
+
+#[test]
+fn a_drop_waits_for_nothing_also_outside_of_a_runtime() {
+    let server = RedisServer::start();
+    let main = running();
+    let limiter = main.block_on(patient(&server));
+    let wide = UPLOAD.concurrency(100);
+    let calls: Vec<_> = (0..100)
+        .map(|_| main.block_on(limiter.check(&wide, "alice").into_future()).unwrap())
+        .collect();
+    let key = permits(&wide, "alice");
+    assert_eq!(server.command::<u32>(&format!("ZCARD {key}")), 100);
+    // A server that does not answer: a drop that waited for it would not return.
+    server.signal("STOP");
+    thread::scope(|threads| threads.spawn(|| drop(calls)).join().unwrap());
+    server.signal("CONT");
+    main.block_on(limiter.flush()).unwrap();
+    assert_eq!(server.command::<u32>(&format!("ZCARD {key}")), 0);
 }
 
 #[tokio::test]

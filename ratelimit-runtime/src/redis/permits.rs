@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -29,27 +28,27 @@ use super::{
 };
 use crate::{key::Key, policy::Policy, request::DecidedBy, telemetry, time::Micros};
 
-/// Renewals come this part of a timeout later than they are due, so that one command renews several.
+/// A renewal comes this part of a timeout after it is due, so that one command renews several permits.
 const GATHERING: u32 = 30;
 
 /// A renewal that failed is repeated after this part of a timeout.
 const RETRY: u32 = 10;
 
-/// Keys whose renewals are under way at one time.
+/// The most keys whose renewals are under way at one time.
 const MAX_UNDER_WAY: usize = 64;
 
-/// The instants that leases store are counted from here.
+/// The instant from which leases count their microseconds.
 static ORIGIN: Lazy<Instant> = Lazy::new(Instant::now);
 
-/// The permit of one call.
+/// The permit of one call, which is renewed while it is held.
 pub(crate) struct Lease {
     key: Key,
     id: u64,
     timeout: Duration,
     /// The number of permits under the key.
     most: u32,
-    /// The time until which Redis counts the permit at least, in microseconds since [`ORIGIN`]; 0 once it
-    /// is lost.
+    /// The earliest time at which Redis may take the permit for expired, in microseconds since [`ORIGIN`];
+    /// 0 once it is lost.
     until: AtomicU64,
 }
 
@@ -69,6 +68,7 @@ struct LeaseState {
 
 struct RenewedLease {
     lease: Arc<Lease>,
+    /// The time from which it is to be renewed.
     due: Instant,
 }
 
@@ -102,6 +102,7 @@ impl Lease {
         sent + self.timeout / 3
     }
 
+    /// Returns the time at which the task renews a permit that is due at `due`.
     fn wakes(&self, due: Instant) -> Instant {
         due + self.timeout / GATHERING
     }
@@ -144,7 +145,7 @@ impl LeaseRegistry {
         self.changed.notify_one();
     }
 
-    /// Returns those permits that are held no longer.
+    /// Returns those of the permits that are held no longer.
     fn freed(&self, leases: &[Arc<Lease>]) -> Vec<Arc<Lease>> {
         let state = self.state();
         let is_freed = |lease: &&Arc<Lease>| !state.held.contains_key(&lease.id);
@@ -152,12 +153,56 @@ impl LeaseRegistry {
     }
 }
 
-/// Marks that no task renews, also if its runtime ends.
-struct TaskGuard<'a>(&'a LeaseRegistry);
+/// Records which permits are renewed, and which are lost.
+fn record_renewal(leases: &[Arc<Lease>], lost: &[u64], sent: Instant) {
+    let mut newly_lost = 0;
+    for lease in leases {
+        if lost.contains(&lease.id) {
+            newly_lost += u64::from(lease.until.swap(0, Ordering::Relaxed) > 0);
+        } else {
+            lease.extend(sent);
+        }
+    }
+    if newly_lost > 0 {
+        telemetry::permits_lost(leases[0].key.as_key_ref().name.text(), newly_lost);
+    }
+}
 
-impl Drop for TaskGuard<'_> {
+/// The task that renews permits. Dropped before its end, as by a runtime that ends, it leaves the registry
+/// without a task, and the next permit starts another one.
+struct RenewalTask {
+    backend: Arc<RedisBackend>,
+    has_ended: bool,
+}
+
+impl Drop for RenewalTask {
     fn drop(&mut self) {
-        self.0.state().wakes = None;
+        if !self.has_ended {
+            self.backend.permits.state().wakes = None;
+        }
+    }
+}
+
+impl RenewalTask {
+    async fn run(mut self) {
+        let backend = Arc::clone(&self.backend);
+        loop {
+            let (due, next) = backend.permits.due(Instant::now());
+            let Some(next) = next else {
+                self.has_ended = true;
+                return;
+            };
+            let mut under_way = JoinSet::new();
+            for due in due {
+                if under_way.len() >= MAX_UNDER_WAY {
+                    under_way.join_next().await;
+                }
+                under_way.spawn(Arc::clone(&backend).renew(due));
+            }
+            under_way.join_all().await;
+            // Woken earlier if a permit is due before.
+            let _ = timeout_at(next, backend.permits.changed.notified()).await;
+        }
     }
 }
 
@@ -191,7 +236,9 @@ impl RedisBackend {
                 if let Ok(runtime) = Handle::try_current() {
                     state.wakes = Some(wakes);
                     drop(state);
-                    runtime.spawn(Arc::clone(self).renew_while_held());
+                    let task = RenewalTask { backend: Arc::clone(self), has_ended: false };
+                    // A runtime that is shutting down drops it at once.
+                    runtime.spawn(task.run());
                 }
             }
         }
@@ -210,27 +257,6 @@ impl RedisBackend {
         self.post(key, Content::Release { id, timeout });
     }
 
-    async fn renew_while_held(self: Arc<Self>) {
-        let task = TaskGuard(&self.permits);
-        loop {
-            let (due, next) = self.permits.due(Instant::now());
-            let Some(next) = next else {
-                mem::forget(task);
-                return;
-            };
-            let mut under_way = JoinSet::new();
-            for due in due {
-                if under_way.len() >= MAX_UNDER_WAY {
-                    under_way.join_next().await;
-                }
-                under_way.spawn(Arc::clone(&self).renew(due));
-            }
-            under_way.join_all().await;
-            // Woken earlier if a permit is due before.
-            let _ = timeout_at(next, self.permits.changed.notified()).await;
-        }
-    }
-
     /// Renews permits of one key.
     async fn renew(self: Arc<Self>, due: Due) {
         for leases in due.chunks(MAX_RENEWED) {
@@ -239,29 +265,13 @@ impl RedisBackend {
             let renewal = Renewal { key, timeout: Micros::from(*timeout), most: *most, ids: &ids };
             let sent = Instant::now();
             match self.client.renew(&renewal, sent + self.deadline).await {
-                Ok(lost) => self.renewed(leases, &lost, sent),
+                Ok(lost) => record_renewal(leases, &lost, sent),
                 Err(_) => self.permits.retry(leases, Instant::now()),
             }
-        }
-    }
-
-    /// Records which permits are renewed, and which are lost.
-    fn renewed(self: &Arc<Self>, leases: &[Arc<Lease>], lost: &[u64], sent: Instant) {
-        let mut newly_lost = 0;
-        for lease in leases {
-            if lost.contains(&lease.id) {
-                newly_lost += u64::from(lease.until.swap(0, Ordering::Relaxed) > 0);
-            } else {
-                lease.extend(sent);
+            // One that was freed meanwhile may have taken a place again, also by a renewal without a reply.
+            for lease in self.permits.freed(leases) {
+                self.release(lease.key.clone(), lease.id, lease.timeout);
             }
-        }
-        if newly_lost > 0 {
-            telemetry::permits_lost(leases[0].key.as_key_ref().name.text(), newly_lost);
-        }
-        // A permit that was freed meanwhile may have taken its place again.
-        let freed = self.permits.freed(leases);
-        for lease in freed {
-            self.release(lease.key.clone(), lease.id, lease.timeout);
         }
     }
 }
