@@ -186,6 +186,28 @@ fn a_settle_of_an_ended_runtime_is_sent_from_another() {
     assert_eq!(main.block_on(left(&limiter, &BUCKET)), 100);
 }
 
+/// A value of another type loses the settles of its key, and no others.
+#[test]
+fn settles_behind_those_of_a_value_of_another_type_are_sent() {
+    let server = RedisServer::start();
+    let main = runtime();
+    let limiter = main.block_on(limiter(&server.url()));
+    let (decisions, last) = main.block_on(async {
+        let mut decisions = Vec::new();
+        for _ in 0..70 {
+            decisions.push(take(&limiter, &WINDOW, 1).await);
+        }
+        (decisions, take(&limiter, &BUCKET, 3).await)
+    });
+    let key = server.keys().into_iter().find(|key| key.contains("window")).unwrap();
+    let () = server.command(&format!("SET {key} text"));
+    // On no runtime, so that one flush finds all of them, in batches.
+    decisions.iter().for_each(|decision| decision.settle(0));
+    last.settle(1);
+    assert_eq!(main.block_on(limiter.flush()).unwrap_err().unsent(), 70);
+    assert_eq!(main.block_on(left(&limiter, &BUCKET)), 99);
+}
+
 #[test]
 fn a_flush_tells_what_an_ended_connection_cannot_send() {
     let server = RedisServer::start();

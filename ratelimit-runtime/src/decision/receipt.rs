@@ -38,7 +38,7 @@ struct SharedSettlement {
     first: OnceLock<First>,
 }
 
-/// The first settle of a call. A repetition is the same one.
+/// The units and the number of a call's first settle. Each repetition has the same.
 #[derive(Clone, Copy)]
 struct First {
     to: u32,
@@ -83,8 +83,8 @@ impl Receipt {
         Self { caller, state, decided_by, cost, burst, limiter, id, mark, settlement }
     }
 
-    /// Claims the settle of the call at `to` units, unless it is done or under way. After one that
-    /// failed, it is settled at the units of that one.
+    /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one
+    /// that failed has the units of the failed one, which may have been applied.
     pub(crate) fn claim(&self, to: u32) -> Option<SettleGuard<'_>> {
         let SharedSettlement { is_claimed, first } = &**self.settlement.get();
         let is_free = !is_claimed.swap(true, Ordering::Relaxed);

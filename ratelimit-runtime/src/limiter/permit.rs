@@ -71,7 +71,8 @@ struct PendingPermit<'a> {
     limiter: &'a Limiter,
     request: Request<'a>,
     key: Key,
-    since: Instant,
+    /// The time before the first command: the permit's timeout is counted from here.
+    asked: Instant,
     permit: PermitRequest,
 }
 
@@ -84,7 +85,7 @@ impl<'a> PendingPermit<'a> {
         let key = KeyRef::new(request.policy, caller.parts());
         let key = Key::compose(backend.prefix(), key);
         let permit = PermitRequest { id: next_id(), is_sent: false };
-        Some(Self { limiter, request, key, since: Instant::now(), permit })
+        Some(Self { limiter, request, key, asked: Instant::now(), permit })
     }
 
     /// Returns the permit of an admitted call.
@@ -98,9 +99,9 @@ impl<'a> PendingPermit<'a> {
             return None;
         }
         self.permit.is_sent = false;
-        let Self { request, key, since, .. } = &self;
+        let Self { request, key, asked, .. } = &self;
         let lease =
-            redis.hold(key.clone(), self.permit.id, request.policy, *since, outcome.decided_by);
+            redis.hold(key.clone(), self.permit.id, request.policy, *asked, outcome.decided_by);
         Some(Arc::new(OnRedis { limiter: self.limiter.clone(), lease }))
     }
 }

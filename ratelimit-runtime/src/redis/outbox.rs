@@ -25,13 +25,13 @@ use crate::{
     telemetry::{self, Unsent},
 };
 
-/// The most commands that wait. Further ones are lost.
+/// The most commands that wait. A further one is lost.
 const MAX_WAITING: usize = 10_000;
 
 /// The most commands that are sent before the first of them is answered.
 const MAX_BATCH: usize = 64;
 
-/// The pauses while Redis cannot be reached.
+/// The pauses between attempts while Redis cannot be reached.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// The pause between two log lines about lost commands.
@@ -120,6 +120,16 @@ impl Parcel {
         now >= self.ends || self.sent.is_some_and(is_forgotten)
     }
 
+    /// Returns `true` if Redis has answered the present attempt for good: the command has arrived, or
+    /// its key has a value of another type, which stays.
+    fn is_answered(&self) -> bool {
+        match self.result.get() {
+            Some(Ok(())) => true,
+            Some(Err(failed)) => failed.reason == UnavailableReason::WrongType,
+            None => false,
+        }
+    }
+
     /// Ends an attempt. Returns `false` if the command has arrived.
     fn waits_again(&mut self) -> bool {
         let (attempted, result) = (self.attempted.take(), self.result.take());
@@ -151,7 +161,6 @@ impl Drop for Batch<'_> {
             if !parcel.waits_again() {
                 continue;
             }
-            // A value of another type stays one.
             if parcel.failure == Some(UnavailableReason::WrongType) {
                 lost.push(parcel);
             } else {
@@ -178,7 +187,8 @@ impl PostedQueue {
         late
     }
 
-    /// Counts lost commands. Returns their number to be logged, once in a while.
+    /// Counts lost commands. Once a [`PAUSE`], returns the number to be logged: of those since the last
+    /// time.
     fn lose(&mut self, lost: &[Parcel]) -> Option<usize> {
         if lost.is_empty() {
             return None;
@@ -267,7 +277,7 @@ impl RedisBackend {
         }
     }
 
-    /// Sends commands together. Returns `false` if none has arrived.
+    /// Sends commands together. Returns `false` if Redis has answered none.
     async fn send_batch(&self, batch: Batch<'_>) -> bool {
         let mut under_way: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
         for parcel in &batch.parcels {
@@ -279,7 +289,7 @@ impl RedisBackend {
         })
         .await;
         drop(under_way);
-        batch.parcels.iter().any(|parcel| parcel.result.get() == Some(&Ok(())))
+        batch.parcels.iter().any(Parcel::is_answered)
     }
 
     async fn send_parcel(&self, parcel: &Parcel) {

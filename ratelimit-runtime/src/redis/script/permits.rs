@@ -11,13 +11,13 @@ use crate::{
     time::Micros,
 };
 
-/// The name of the permits beside the key of their caller.
+/// The suffix of the permits' key, beside the key of their caller.
 const PERMITS: &str = "c";
 
 /// Permits renewed by one command at most. A thousand take half a millisecond of the server.
 pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
-/// The script in which `decide` is the text of a file.
+/// The source of a script that takes a permit, in which `decide` is the text of a file.
 macro_rules! with_permit {
     ($decide:literal) => {
         concat!(
@@ -73,8 +73,8 @@ pub(super) fn text(policy: &Policy) -> &'static Text {
     if policy.tiers().is_empty() { &WITHOUT_WINDOW } else { &WITH_PERMIT[policy.state() as usize] }
 }
 
-/// Appends the keys, and the arguments before those of the algorithm. A call that does not need a
-/// permit looks at what is left.
+/// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`, the call
+/// only looks at what is left.
 pub(super) fn push<'c>(
     command: &'c mut Cmd,
     key: &Key,
