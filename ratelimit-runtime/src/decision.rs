@@ -63,10 +63,16 @@ pub struct Decision {
     permit: Option<Arc<dyn Permit>>,
 }
 
-/// The permit of a call in flight. It is free once the last clone of the decision is dropped.
+/// The permit of a call in flight. It is free once the last clone of the decision is dropped. A call
+/// that has waited has one without effect around its own, which tells for how long.
 pub(crate) trait Permit: Send + Sync {
     /// Returns `true` while the store counts the call as one in flight.
     fn is_held(&self) -> bool;
+
+    /// Returns the time for which the call has waited.
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Does not show the caller: identities do not belong in logs.
@@ -236,6 +242,13 @@ impl Decision {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.permit.as_ref().is_some_and(|permit| permit.is_held())
+    }
+
+    /// Returns the time for which the call has waited for its turn, or for a permit; zero if it was
+    /// decided at once. See [`Check::max_wait`](crate::Check::max_wait).
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.permit.as_ref().map_or(Duration::ZERO, |permit| permit.waited())
     }
 
     /// Returns `true` if the call would have failed, by a refusal or otherwise, without a dry run.

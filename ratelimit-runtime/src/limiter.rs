@@ -4,18 +4,25 @@
 
 mod admission;
 mod all;
+mod ask;
 mod backend;
 mod builder;
 mod check;
 mod environment;
 mod future;
 mod installed;
+mod line;
+mod lines;
 mod notices;
 mod permit;
+mod permit_queue;
 mod pipeline;
+mod progress;
+mod retry;
 mod settle;
 mod status;
 mod wait;
+mod waiter;
 
 use std::{fmt, sync::Arc};
 
@@ -34,12 +41,12 @@ pub use self::{
     pipeline::Started,
     status::ServerStatus,
 };
-use self::{backend::Backend, notices::Notices};
+use self::{backend::Backend, lines::Lines, notices::Notices};
 use crate::{
     caller::{Caller, IntoCaller},
     decision::{Decision, LimiterId},
     error::{ConnectError, FlushError, RateLimitError, Unavailable},
-    key,
+    key::{self, KeyRef},
     overrides::Overrides,
     policy::Policy,
     request::Op,
@@ -74,6 +81,10 @@ struct Inner {
     backend: Backend,
     overrides: Overrides,
     notices: Notices,
+    /// The calls of this process that wait.
+    lines: Lines,
+    /// The maximum number of turns and of calls ahead of one that waits.
+    max_line: u32,
     /// The secret of the callers' digests in events; without it there are none.
     secret: Option<Box<str>>,
     /// `false` if nothing of this limiter is recorded.
@@ -246,7 +257,10 @@ impl Limiter {
         policy: &Policy,
         caller: impl IntoCaller<'a>,
     ) -> Result<(), RateLimitError> {
-        let reset = self.inner.backend.reset(policy, &caller.into_caller()).await;
+        let caller = caller.into_caller();
+        let reset = self.inner.backend.reset(policy, &caller).await;
+        // Calls that wait lose their turns, also if only the answer is lost.
+        self.follow(self.inner.lines.reset(KeyRef::new(policy, caller.parts())));
         reset.map_err(|reason| Unavailable::new(policy.name(), reason).into())
     }
 
@@ -322,7 +336,9 @@ impl Limiter {
     /// - [`RateLimitError::InvalidPolicy`] if `actual` is above the cost in a sliding window of single
     ///   units.
     pub async fn settle(&self, decision: &Decision, actual: u32) -> Result<(), RateLimitError> {
-        self.inner.backend.settle(decision, actual).await
+        let settled = self.inner.backend.settle(decision, actual).await;
+        self.inner.hurry_after(decision, actual);
+        settled
     }
 
     /// Sends the settles and releases that wait in this process to Redis, and waits for them, as before the

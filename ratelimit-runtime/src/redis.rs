@@ -34,7 +34,7 @@ mod stream;
 mod target;
 mod tls;
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use tokio::time::Instant;
 
@@ -66,9 +66,14 @@ pub(crate) struct RedisBackend {
     /// Decides while Redis cannot, with [`OnStoreError::Local`].
     fallback: MemoryStore,
     permits: permits::LeaseRegistry,
+    /// Called for every posted command that has arrived.
+    on_delivery: OnceLock<OnDelivery>,
     deadline: Duration,
     on_store_error: OnStoreError,
 }
+
+/// A function that receives the key and the content of a command that has arrived.
+pub(crate) type OnDelivery = Box<dyn Fn(KeyRef<'_>, Content) + Send + Sync>;
 
 impl RedisBackend {
     pub(crate) fn new(client: RedisClient, options: RedisOptions) -> Self {
@@ -81,9 +86,15 @@ impl RedisBackend {
             outbox: Outbox::default(),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
             permits: permits::LeaseRegistry::default(),
+            on_delivery: OnceLock::new(),
             deadline,
             on_store_error,
         }
+    }
+
+    /// Sets the function that is called for every posted command that has arrived. The first one is kept.
+    pub(crate) fn on_delivery(&self, call: OnDelivery) {
+        self.on_delivery.get_or_init(|| call);
     }
 
     /// The clock of the deny cache.
@@ -170,6 +181,11 @@ impl RedisBackend {
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.fallback.reset(key.as_key_ref());
         self.invalidating(key, self.client.reset(key, Instant::now() + self.deadline)).await
+    }
+
+    /// Returns the store that decides while Redis cannot.
+    pub(crate) fn fallback(&self) -> &MemoryStore {
+        &self.fallback
     }
 
     /// Changes the units of a call that the fallback decided.

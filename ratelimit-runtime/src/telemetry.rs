@@ -9,6 +9,7 @@
 mod metrics;
 mod per_policy;
 pub mod stats;
+mod waiting;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use once_cell::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Level;
 
+pub(crate) use self::waiting::Waiting;
 use crate::{
     error::{RateLimitError, UnavailableReason},
     policy::Policy,

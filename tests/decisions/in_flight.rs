@@ -7,7 +7,6 @@ use harness::{exceeded, on_each_store, until};
 use ratelimit_runtime::{
     Decision, Limiter, Override, Policy, PolicyFault, RateLimitError, observe,
 };
-
 const MINUTE: Duration = Duration::from_secs(60);
 const TWO: Policy = Policy::concurrency_limit("two", 2);
 const BOTH: Policy = Policy::sliding_window("both", MINUTE, 5).concurrency(2);
@@ -214,21 +213,6 @@ async fn an_override_changes_the_number_and_calls_in_flight_go_on() {
         assert_eq!(refused.to_string(), "rate limit `two` is busy: at most 1 in flight");
         drop(calls);
         held(limiter, &TWO, "alice").await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_busy_call_does_not_wait_and_one_whose_window_is_full_does() {
-    on_each_store(async |limiter| {
-        let policy = Policy::sliding_window("waits", Duration::from_millis(300), 1).concurrency(1);
-        let first = limiter.check(&policy, "alice").await.unwrap();
-        assert!(is_busy(&limiter.check(&policy, "alice").max_wait(MINUTE).await));
-        drop(first);
-        let second = until("a place in the window", async || {
-            limiter.check(&policy, "alice").max_wait(MINUTE).await.ok()
-        });
-        assert!(second.await.is_held());
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Barrier, time::Duration};
 
 use harness::{RedisServer, Running, example, ran_in_own_process, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit, stats};
 
 /// Returns the samples of a page by their series. Panics on an invalid line.
 fn samples(page: &str) -> BTreeMap<String, String> {
@@ -186,6 +186,44 @@ async fn permits_that_others_have_taken_are_counted() {
     lose_to(&["one"]);
     until_held(1).await;
     until_lost("3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_calls_are_counted_while_they_wait_and_their_waits_recorded() {
+    const LINE: Policy = Policy::sliding_window("line", Duration::from_secs(60), 1).weighted();
+    if ran_in_own_process(
+        "metrics::waiting_calls_are_counted_while_they_wait_and_their_waits_recorded",
+    ) {
+        return;
+    }
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    stats::enable();
+    let limiter = Limiter::in_memory();
+    let waiting = || {
+        let gauge =
+            samples(&prometheus.render()).get("ratelimit_waiting{policy=\"line\"}").cloned();
+        let limits = stats::snapshot();
+        let line = limits.iter().find(|limit| limit.name() == "line").unwrap();
+        assert_eq!(gauge, Some(line.waiting().to_string()));
+        line.waiting()
+    };
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let limiter = limiter.clone();
+            let hour = Duration::from_secs(3_600);
+            tokio::spawn(async move { limiter.check(&LINE, "alice").max_wait(hour).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(waiting(), 3);
+    calls[2].abort();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(waiting(), 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(waiting(), 0);
+    let scraped = samples(&prometheus.render());
+    assert_eq!(scraped["ratelimit_wait_seconds_count{policy=\"line\"}"], "2");
+    assert_eq!(scraped["ratelimit_wait_seconds_sum{policy=\"line\"}"], "180");
 }
 
 /// Asserts that the gauge of keys is exact whenever no thread is at work.

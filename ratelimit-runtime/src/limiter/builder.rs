@@ -10,6 +10,7 @@ use super::{
     Inner, Limiter, Notices,
     backend::{Backend, Store},
     environment,
+    lines::Lines,
 };
 use crate::{
     decision::{LimiterId, Settler},
@@ -61,6 +62,7 @@ pub struct LimiterBuilder {
     settings: RedisOptions,
     tls: Tls,
     is_instrumented: bool,
+    max_line: u32,
 }
 
 impl LimiterBuilder {
@@ -78,6 +80,7 @@ impl LimiterBuilder {
             },
             tls: Tls::default(),
             is_instrumented: true,
+            max_line: 500,
         }
     }
 
@@ -188,6 +191,20 @@ impl LimiterBuilder {
     /// caller that has a key is affected as well if its window would grow beyond the bound.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.max_bytes = max_bytes;
+        self
+    }
+
+    /// Sets the maximum number of turns ahead under one key; 500 by default, 0 for none. A call that would
+    /// wait behind more is refused at once, whatever its [`max_wait`](crate::Check::max_wait).
+    ///
+    /// On Redis the line is that of all processes. The calls that wait for a permit of
+    /// [`concurrency`](crate::Policy::concurrency) are a line of this process, with the same maximum.
+    ///
+    /// ```
+    /// let limiter = ratelimit_runtime::Limiter::builder().max_line(2_000).in_memory();
+    /// ```
+    pub fn max_line(mut self, max_line: u32) -> Self {
+        self.max_line = max_line;
         self
     }
 
@@ -351,9 +368,12 @@ impl LimiterBuilder {
             notices: Notices::default(),
             secret: self.secret,
             is_instrumented: self.is_instrumented,
+            lines: Lines::default(),
+            max_line: self.max_line,
         });
         let settler: Weak<dyn Settler> = Arc::<Inner>::downgrade(&inner);
         inner.id.register(settler);
+        inner.follow_deliveries();
         Limiter { inner }
     }
 }

@@ -140,12 +140,21 @@ impl<'a> Check<'a> {
 
     /// Sets how long the call waits for room instead of being refused at once; 0 by default.
     ///
-    /// The call sleeps until the limit would admit it, and is decided again. It is refused at once
-    /// if the wait exceeds what is left of `max_wait`. Dropping the future while it waits costs
-    /// nothing. A peek never waits.
+    /// Calls that wait stand in a line: first come, first served, for each policy and caller. A call is
+    /// promised its turn when it arrives, and takes its units as of then. It is refused at once if the
+    /// turn comes later than `max_wait`, or if the line is [full](crate::LimiterBuilder::max_line). While
+    /// calls wait, a call that does not wait is refused, and told the wait until the end of the line.
     ///
-    /// Under [`count_rejected`](Policy::count_rejected) one refusal is recorded, at the end of the
-    /// wait. [Overrides](crate::Overrides) reach a waiting call at once.
+    /// Dropping the future gives the turn to the next call in this process, and so on; the last turn is
+    /// given back. Nobody is served later than promised. A call with a
+    /// [request id](Self::request_id) keeps its turn for its repetition.
+    ///
+    /// [Overrides](crate::Overrides), resets, refunds and settles by this process reach the calls that wait
+    /// at once. Under [`concurrency`](Policy::concurrency) a call also waits for a permit, and holds it while
+    /// it waits for its turn. A peek and a call of 0 units never wait.
+    ///
+    /// [`Decision::waited`](crate::Decision::waited) tells how long the call has waited. The guide has the
+    /// [wait to expect](crate::guide::capacity#a-line).
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.options.max_wait = max_wait;
         self

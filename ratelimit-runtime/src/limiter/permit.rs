@@ -41,6 +41,7 @@ impl Drop for InMemory {
     fn drop(&mut self) {
         if let Some(store) = self.limiter.inner.backend.memory() {
             store.release(self.key.as_key_ref());
+            self.limiter.inner.lines.permit_is_free(self.key.as_key_ref());
         }
     }
 }

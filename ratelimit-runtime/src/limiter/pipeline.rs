@@ -17,9 +17,10 @@ use crate::{
     caller::Caller,
     decision::{Answer, Decision, Permit},
     error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
+    key::KeyRef,
     observe,
     overrides::Effective,
-    policy::Policy,
+    policy::{Policy, StateKind},
     request::{DecidedBy, Op, Outcome, Request},
     telemetry::{self, Recorder, Verdict},
     time::Micros,
@@ -107,7 +108,17 @@ impl<'a> Call<'a> {
         {
             return Started::Ready(self.finish(&effective, recorder, decided));
         }
+        if self.may_wait(&effective) && self.has_line(&effective) {
+            return Started::Pending(Box::pin(self.to_pending().wait()));
+        }
         Started::Pending(Box::pin(self.to_pending().run()))
+    }
+
+    /// Returns `true` if the store has a line for the calls that wait.
+    fn has_line(self, effective: &Effective<'_>) -> bool {
+        let policy = effective.policy();
+        let is_weighted = policy.state() == StateKind::WeightedWindow;
+        policy.tiers().is_empty() || is_weighted && self.limiter.is_in_memory()
     }
 
     /// Returns the recorder of the straight path.
@@ -131,7 +142,8 @@ impl<'a> Call<'a> {
     /// Returns `true` if a refusal may be followed by a wait. A dry run refuses nothing.
     #[inline]
     pub(super) fn may_wait(self, effective: &Effective<'_>) -> bool {
-        !self.options.max_wait.is_zero() && !self.is_peek() && !effective.is_dry_run()
+        let Options { max_wait, cost, .. } = *self.options;
+        !max_wait.is_zero() && cost > 0 && !self.is_peek() && !effective.is_dry_run()
     }
 
     pub(super) fn is_peek(self) -> bool {
@@ -212,6 +224,10 @@ impl<'a> Call<'a> {
     /// Decides the call without an await, if memory or the deny cache can.
     fn decide_now(self, effective: &Effective<'_>) -> Option<Decided> {
         let request = self.request(effective);
+        if request.takes_permit() && self.limiter.inner.lines.has_queue(self.key(request.policy)) {
+            // The next free permit is that of a call that waits for one.
+            return Some(Ok(Outcome::busy()).into());
+        }
         let outcome = self.limiter.inner.backend.decide_now(request, self.caller, *self.options)?;
         Some(self.in_memory(request, outcome))
     }
@@ -326,6 +342,10 @@ impl<'a> Call<'a> {
             let (policy, is_dry_run) = (effective.policy(), effective.is_dry_run());
             recorder.record(policy, is_dry_run, outcome, || self.caller_digest());
         }
+    }
+
+    fn key(self, policy: &Policy) -> KeyRef<'a> {
+        KeyRef::new(policy, self.caller.parts())
     }
 
     fn observed_caller(self) -> Caller {

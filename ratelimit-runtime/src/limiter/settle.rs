@@ -45,8 +45,23 @@ impl Backend {
 
 impl Settler for Inner {
     fn settle(&self, decision: &Decision, to: u32) {
-        if let Err(error) = self.backend.post(decision, to) {
-            self.notices.invalid_policy(&error);
+        match self.backend.post(decision, to) {
+            // On Redis the calls that wait are told once the settle has arrived there.
+            Ok(()) if self.backend.memory().is_some() => self.hurry_after(decision, to),
+            Ok(()) => {}
+            Err(error) => self.notices.invalid_policy(&error),
+        }
+    }
+}
+
+impl Inner {
+    /// Tells the calls that wait of a call that is settled at fewer units.
+    pub(super) fn hurry_after(&self, decision: &Decision, to: u32) {
+        if !self.lines.is_empty()
+            && let Some((key, receipt)) = decision.charge()
+            && to < receipt.cost
+        {
+            self.lines.hurry(key);
         }
     }
 }

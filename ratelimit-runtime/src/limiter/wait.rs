@@ -1,101 +1,159 @@
-//! The one loop of the pipeline: a check that may wait is decided again.
+//! Calls that may wait: each asks a store for a turn once, and passes when its turn has come.
 
-use std::time::Duration;
+use std::{future::poll_fn, pin::pin, ptr, sync::Arc, task::Poll, time::Duration};
 
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until},
 };
 
-use super::{admission::Admission, check::Call, permit::Decided, pipeline::PendingCall};
-use crate::{
-    decision::Answer,
-    error::UnavailableReason,
-    overrides::Effective,
-    request::{Outcome, Request},
-    telemetry::Recorder,
+use super::{
+    admission::Admission,
+    ask::ask,
+    permit::Decided,
+    pipeline::PendingCall,
+    progress::Look,
+    waiter::{WaitStage, Waiter},
 };
+use crate::{
+    decision::{Answer, Permit},
+    overrides::Effective,
+    telemetry::{Recorder, Waiting},
+};
+
+/// A waiting call, which leaves its line when it is dropped.
+struct InLine(Arc<Waiter>);
+
+impl Drop for InLine {
+    fn drop(&mut self) {
+        let after = self.0.withdraw(WaitStage::Dropped);
+        self.0.call().limiter.follow(after);
+    }
+}
+
+/// The permit of a call that has waited, and for how long.
+struct Waited {
+    permit: Option<Arc<dyn Permit>>,
+    waited: Duration,
+}
+
+impl Permit for Waited {
+    fn is_held(&self) -> bool {
+        self.permit.as_ref().is_some_and(|permit| permit.is_held())
+    }
+
+    fn waited(&self) -> Duration {
+        self.waited
+    }
+}
 
 impl PendingCall {
-    /// Decides the call. One that may wait is decided again after each refusal whose wait fits into
-    /// `max_wait`, and as soon as an override changes its effective policy.
-    pub(super) async fn run<A: Admission>(self) -> Answer<A> {
-        let call = self.as_call();
-        let overrides = call.limiter.overrides();
+    /// Decides a call that may wait. It arrives anew as soon as an override changes its effective policy.
+    pub(super) async fn wait<A: Admission>(self) -> Answer<A> {
+        let in_line = InLine(Waiter::new(self));
+        let (waiter, call) = (&in_line.0, in_line.0.call());
         // Subscribes before the first look-up, so that no change is missed.
-        let mut changes = (!call.options.max_wait.is_zero()).then(|| overrides.changed());
+        let mut changes = call.limiter.overrides().changed();
         let recorder = Recorder::new(call.limiter.inner.is_instrumented, call.counters);
-        let mut start = None;
+        let mut waiting = None;
         loop {
             let effective = call.effective();
             if let Some(answer) = call.answer_without_store(&effective) {
                 return answer;
             }
-            let Some(changes) = changes.as_mut().filter(|_| call.may_wait(&effective)) else {
-                // The deny cache was asked at the start of the call.
+            if !call.may_wait(&effective) {
                 let decided = call.decide(call.request(&effective)).await;
                 return call.finish(&effective, recorder, decided);
-            };
-            let max_wait = call.options.max_wait;
-            let waited = start.as_ref().map_or(Duration::ZERO, Instant::elapsed);
-            let decided = call.attempt(&effective, max_wait.saturating_sub(waited)).await;
-            let waited = start.get_or_insert_with(Instant::now).elapsed();
-            let Some(wait) = wait_of(&decided.outcome).filter(|wait| waited + *wait <= max_wait)
-            else {
-                let decided = call.give_up(&effective, decided).await;
+            }
+            waiter.arrive(&effective);
+            if let Some(decided) = waiter.answer(&effective, &mut changes, &mut waiting).await {
+                let decided = match waiting {
+                    Some(waiting) => waiter.pass(decided, waiting),
+                    None => decided,
+                };
                 return call.finish(&effective, recorder, decided);
-            };
-            call.wait(wait, &effective, changes).await;
+            }
         }
     }
 }
 
-impl Call<'_> {
-    /// Decides the call without recording a refusal. The call may still be admitted; its recorded
-    /// refusals would delay it and other waiting calls.
-    async fn attempt(self, effective: &Effective<'_>, max_wait: Duration) -> Decided {
-        let lenient = effective.policy().without_count_rejected();
-        let request = Request { policy: &lenient, ..self.request(effective) };
-        let backend = &self.limiter.inner.backend;
-        match backend.cached_refusal(request, self.caller, max_wait) {
-            Some(refusal) => Ok(refusal).into(),
-            None => self.decide(request).await,
+impl Waiter {
+    /// Asks for a turn, unless others wait for a permit.
+    fn arrive(self: &Arc<Self>, effective: &Effective<'_>) {
+        let call = self.call();
+        let policy = effective.policy();
+        *self.overridden.lock() = (!ptr::eq(policy, call.policy)).then_some(*policy);
+        if self.begin(call.request(effective).takes_permit()) {
+            ask(vec![Arc::clone(self)]);
         }
     }
 
-    /// Records the refusal that the attempts did not, under `count_rejected`.
-    async fn give_up(self, effective: &Effective<'_>, decided: Decided) -> Decided {
-        match decided.outcome {
-            Ok(refused)
-                if !refused.admitted
-                    && !refused.is_busy
-                    && effective.policy().counts_rejected() =>
-            {
-                self.decide(self.request(effective)).await
-            }
-            _ => decided,
-        }
-    }
-
-    /// Sleeps for `wait`, or until an override changes the effective policy.
-    async fn wait(
-        self,
-        wait: Duration,
+    /// Waits for the answer. Returns nothing if an override has changed the effective policy: the call is
+    /// then to arrive anew.
+    async fn answer(
+        self: &Arc<Self>,
         before: &Effective<'_>,
         changes: &mut watch::Receiver<u64>,
-    ) {
-        let end = Instant::now() + wait;
-        while matches!(timeout_at(end, changes.changed()).await, Ok(Ok(()))) {
-            let now = self.effective();
-            if now.enforcement != before.enforcement || now.policy() != before.policy() {
-                return;
+        waiting: &mut Option<Waiting>,
+    ) -> Option<Decided> {
+        let call = self.call();
+        let mut has_yielded = false;
+        loop {
+            let (look, after) = self.look(has_yielded);
+            call.limiter.follow(after);
+            let until = match look {
+                Look::Answered(decided) => return Some(decided),
+                Look::Yield => {
+                    has_yielded = true;
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Look::Ask => {
+                    ask(vec![Arc::clone(self)]);
+                    continue;
+                }
+                Look::Check(check) => {
+                    call.limiter.check_line(&check, self.key.as_key_ref());
+                    continue;
+                }
+                Look::Await => {
+                    self.changed.notified().await;
+                    continue;
+                }
+                Look::Sleep(until) => until,
+            };
+            let is_instrumented = call.limiter.inner.is_instrumented;
+            waiting.get_or_insert_with(|| Waiting::new(is_instrumented, call.policy));
+            if self.sleep(until, changes).await {
+                let now = call.effective();
+                if now.enforcement != before.enforcement || now.policy() != before.policy() {
+                    call.limiter.follow(self.withdraw(WaitStage::Outside));
+                    return None;
+                }
             }
         }
     }
-}
 
-/// Returns the wait of a refused call; none if it found no permit free.
-fn wait_of(outcome: &Result<Outcome, UnavailableReason>) -> Option<Duration> {
-    let refused = outcome.as_ref().ok().filter(|outcome| !outcome.admitted && !outcome.is_busy)?;
-    Some(Duration::from(refused.wait))
+    /// Adds to the answer how long the call has waited.
+    fn pass(&self, decided: Decided, waiting: Waiting) -> Decided {
+        let Decided { outcome, permit } = decided;
+        let waited = self.arrived.elapsed();
+        waiting.end(waited);
+        Decided { outcome, permit: Some(Arc::new(Waited { permit, waited })) }
+    }
+
+    /// Sleeps until the call is to look again. Returns `true` if overrides have changed.
+    async fn sleep(&self, until: Option<Instant>, changes: &mut watch::Receiver<u64>) -> bool {
+        let (mut woken, mut overridden) = (pin!(self.changed.notified()), pin!(changes.changed()));
+        let mut timer = until.map(|until| Box::pin(sleep_until(until)));
+        poll_fn(|context| {
+            if let Poll::Ready(Ok(())) = overridden.as_mut().poll(context) {
+                return Poll::Ready(true);
+            }
+            let is_over = timer.as_mut().is_some_and(|it| it.as_mut().poll(context).is_ready());
+            let is_woken = woken.as_mut().poll(context).is_ready();
+            if is_over || is_woken { Poll::Ready(false) } else { Poll::Pending }
+        })
+        .await
+    }
 }

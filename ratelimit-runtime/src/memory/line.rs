@@ -8,7 +8,6 @@ use crate::{
 
 impl MemoryStore {
     /// Returns `true` if the key has the charge of a place.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the line of a process calls it"))]
     pub(crate) fn is_promised(&self, key: KeyRef<'_>, place: Place<'_>) -> bool {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).lock();
@@ -17,7 +16,6 @@ impl MemoryStore {
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
     /// Returns the turn, unless the charge is gone.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the line of a process calls it"))]
     pub(crate) fn advance(&self, key: KeyRef<'_>, place: Place<'_>) -> Option<Standing> {
         let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
         let mut table = self.shard(&lookup).lock();

@@ -12,6 +12,7 @@ pub(crate) use self::options::RedisOptions;
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
+    memory::MemoryStore,
     policy::Policy,
     request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
     time::Micros,
@@ -38,7 +39,10 @@ pub(crate) struct Unanswered {
 #[derive(Clone, Copy)]
 pub(crate) enum Content {
     Settle(Settle),
+    Leave(Settle),
 }
+
+pub(crate) type OnDelivery = Box<dyn Fn(KeyRef<'_>, Content) + Send + Sync>;
 
 /// The certificates of a limiter: none.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +63,10 @@ impl RedisClient {
 impl RedisBackend {
     pub(crate) fn new(client: RedisClient, _: RedisOptions) -> Self {
         match client.0 {}
+    }
+
+    pub(crate) fn on_delivery(&self, _: OnDelivery) {
+        match self.0 {}
     }
 
     pub(crate) fn cached_refusal(
@@ -116,6 +124,10 @@ impl RedisBackend {
         match self.0 {}
     }
 
+    pub(crate) fn fallback(&self) -> &MemoryStore {
+        match self.0 {}
+    }
+
     pub(crate) fn settle_in_fallback(&self, _: KeyRef<'_>, _: Settle) {
         match self.0 {}
     }
@@ -125,7 +137,7 @@ impl RedisBackend {
     }
 
     pub(crate) fn post(self: &Arc<Self>, _: Key, content: Content) {
-        let Content::Settle(_) = content;
+        let (Content::Settle(_) | Content::Leave(_)) = content;
         match self.0 {}
     }
 

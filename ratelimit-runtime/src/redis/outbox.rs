@@ -75,6 +75,8 @@ pub(super) struct Parcel {
 #[derive(Clone, Copy)]
 pub(crate) enum Content {
     Settle(Settle),
+    /// The settle at 0 of a turn that no call takes.
+    Leave(Settle),
     /// The release of a permit.
     Release {
         id: u64,
@@ -85,7 +87,7 @@ pub(crate) enum Content {
 impl Content {
     fn kind(self) -> Unsent {
         match self {
-            Self::Settle(_) => Unsent::Settle,
+            Self::Settle(_) | Self::Leave(_) => Unsent::Settle,
             Self::Release { .. } => Unsent::Release,
         }
     }
@@ -93,7 +95,7 @@ impl Content {
     /// Returns the time from now on in which the command is of use.
     fn lasts(self) -> Duration {
         match self {
-            Self::Settle(settle) => settle.lasts().into(),
+            Self::Settle(settle) | Self::Leave(settle) => settle.lasts().into(),
             Self::Release { timeout, .. } => timeout,
         }
     }
@@ -101,7 +103,7 @@ impl Content {
     /// Returns the time from the first attempt in which further ones change nothing more.
     fn is_known_for(self) -> Duration {
         match self {
-            Self::Settle(settle) => SettleCall::is_known_for(settle),
+            Self::Settle(settle) | Self::Leave(settle) => SettleCall::is_known_for(settle),
             Self::Release { timeout, .. } => timeout,
         }
     }
@@ -295,11 +297,16 @@ impl RedisBackend {
     async fn send_parcel(&self, parcel: &Parcel) {
         parcel.attempted.get_or_init(Instant::now);
         let result = match parcel.content {
-            Content::Settle(settle) => self.settle(&parcel.key, settle).await,
+            Content::Settle(settle) | Content::Leave(settle) => {
+                self.settle(&parcel.key, settle).await
+            }
             Content::Release { id, .. } => {
                 self.client.release(&parcel.key, id, Instant::now() + self.deadline).await
             }
         };
+        if let (Ok(()), Some(call)) = (result, self.on_delivery.get()) {
+            call(parcel.key.as_key_ref(), parcel.content);
+        }
         // Set once: the last result was taken when the command waited again.
         let _ = parcel.result.set(result);
     }

@@ -31,7 +31,6 @@ pub(crate) struct Standing {
 
 impl Place<'_> {
     /// Returns the settle by which the call leaves the line.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the line of a process calls it"))]
     pub(crate) fn leave(self) -> Settle {
         let Self { policy, cost, mark, id } = self;
         Settle {

@@ -91,6 +91,26 @@ fn show(sum: &AtomicI64, gauge: &Gauge) {
     }
 }
 
+pub(super) fn waiting(policy: &'static str, count: &AtomicI64) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!("ratelimit_waiting", "Calls of this process that wait in line");
+    });
+    show(count, &metrics::gauge!("ratelimit_waiting", "policy" => policy));
+}
+
+pub(super) fn waited(policy: &'static str, waited: Duration) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_histogram!(
+            "ratelimit_wait_seconds",
+            Unit::Seconds,
+            "Time for which calls have waited in line"
+        );
+    });
+    metrics::histogram!("ratelimit_wait_seconds", "policy" => policy).record(waited);
+}
+
 pub(super) fn bytes_held(more: i64) {
     static HELD: AtomicI64 = AtomicI64::new(0);
     static DESCRIBED: Once = Once::new();

@@ -41,7 +41,7 @@ use once_cell::sync::Lazy;
 use tokio::time::Instant;
 
 pub use super::Verdict;
-use super::per_policy::PerPolicy;
+use super::{per_policy::PerPolicy, waiting};
 pub use crate::request::DecidedBy;
 use crate::{policy::Policy, request::Outcome};
 
@@ -75,6 +75,7 @@ pub struct PolicyStats {
     calls: [[u64; DECIDERS]; VERDICTS],
     policy: Option<Policy>,
     least_share_left: Option<f64>,
+    waiting: u64,
 }
 
 impl PolicyStats {
@@ -108,6 +109,12 @@ impl PolicyStats {
     #[must_use]
     pub fn least_share_left(&self) -> Option<f64> {
         self.least_share_left
+    }
+
+    /// Returns the number of calls of this process that [wait](crate::Check::max_wait) in line.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.waiting
     }
 }
 
@@ -157,7 +164,8 @@ impl Counters {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.advance();
         let least_share_left = least(recent.least_left, recent.least_before);
-        PolicyStats { name, calls, policy: recent.policy, least_share_left }
+        let waiting = waiting::count(name);
+        PolicyStats { name, calls, policy: recent.policy, least_share_left, waiting }
     }
 }
 

@@ -1,0 +1,166 @@
+//! The questions of waiting calls to their stores, and what follows from the answers.
+//!
+//! A store that has to be awaited is asked by a task of its own, so that a turn which is promised to a
+//! dropped call is received, too.
+
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
+
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{
+    Inner, Limiter,
+    check::Call,
+    lines::{Aftermath, FreedTurn, TurnCheck, wake},
+    permit::Decided,
+    waiter::Waiter,
+};
+use crate::{
+    error::UnavailableReason, key::KeyRef, memory::MemoryStore, policy::Policy, redis::Content,
+    request::Request, time::Micros,
+};
+
+/// A question that a task awaits. A task that ends without an answer has lost its runtime.
+struct Question(Option<Arc<Waiter>>);
+
+impl Question {
+    /// Asks Redis for a turn.
+    async fn ask(mut self) {
+        let Some(waiter) = &self.0 else { return };
+        let overridden = waiter.overridden();
+        let request = waiter.request(overridden.as_ref());
+        let decided = waiter.call().decide(request).await;
+        if let Some(waiter) = self.0.take() {
+            waiter.receive_answer(decided);
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.0.take() {
+            waiter.receive_answer(Err(UnavailableReason::Disconnected).into());
+        }
+    }
+}
+
+/// Asks for the turns of calls. Redis receives the questions in this order.
+pub(super) fn ask(waiters: Vec<Arc<Waiter>>) {
+    let mut awaited: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+    for waiter in waiters {
+        match waiter.decide_now() {
+            Some(decided) => waiter.receive_answer(decided),
+            None => awaited.push(Box::pin(Question(Some(waiter)).ask())),
+        }
+    }
+    if !awaited.is_empty() {
+        spawn(poll_fn(move |context| {
+            awaited.retain_mut(|question| question.as_mut().poll(context).is_pending());
+            if awaited.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        }));
+    }
+}
+
+/// Spawns a task. Without a runtime its future is dropped, which answers its questions.
+fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(task);
+    }
+}
+
+impl Waiter {
+    /// Returns what the call asks a store for now.
+    fn request<'a>(&'a self, overridden: Option<&'a Policy>) -> Request<'a> {
+        let Call { policy, options, .. } = self.call();
+        let left = self.ends().saturating_duration_since(Instant::now());
+        let request = Request::new(overridden.unwrap_or(policy), options.op, options.cost);
+        let max_line = self.max_line();
+        Request { written: policy, id: options.id, max_wait: left.into(), max_line, ..request }
+    }
+
+    /// Decides the call if memory or the deny cache can.
+    fn decide_now(&self) -> Option<Decided> {
+        let (call, overridden) = (self.call(), self.overridden());
+        let request = self.request(overridden.as_ref());
+        let backend = &call.limiter.inner.backend;
+        if backend.memory().is_some() {
+            let outcome = backend.decide_now(request, call.caller, *call.options)?;
+            return Some(call.in_memory(request, outcome));
+        }
+        let refusal = backend.cached_refusal(request, call.caller, request.max_wait.into())?;
+        Some(Ok(refusal).into())
+    }
+
+    /// Receives an answer, and follows it.
+    fn receive_answer(self: &Arc<Self>, decided: Decided) {
+        let (claim, outcome) = (self.claim(), decided.outcome);
+        let limiter = &self.call().limiter;
+        limiter.follow(self.receive(decided, &claim));
+        // A reset may have come between the decision and its receipt.
+        if let Ok(outcome) = outcome
+            && outcome.turn() > Micros::ZERO
+            && let Some(store) = limiter.local_store(self.is_remote(outcome.decided_by))
+            && !store.is_promised(self.key.as_key_ref(), claim.place(outcome))
+        {
+            limiter.follow(limiter.inner.lines.reset(self.key.as_key_ref()));
+        }
+    }
+}
+
+impl Inner {
+    /// Lets the calls that wait follow the commands on Redis that nobody awaits.
+    pub(super) fn follow_deliveries(self: &Arc<Self>) {
+        let Some(redis) = self.backend.redis() else { return };
+        let limiter = Arc::downgrade(self);
+        redis.on_delivery(Box::new(move |key, content| {
+            if let Some(limiter) = limiter.upgrade() {
+                limiter.lines.delivered(key, content);
+            }
+        }));
+    }
+}
+
+impl Limiter {
+    /// Makes the changes that follow a move in a line.
+    pub(super) fn follow(&self, after: Aftermath) {
+        let Aftermath { woken, anew, freed, permits } = after;
+        for freed in freed {
+            self.give_back(&freed);
+        }
+        drop(permits);
+        wake(woken);
+        ask(anew);
+    }
+
+    /// Gives back a turn that nobody takes. A charge under a request id is kept for the next call with
+    /// this id.
+    fn give_back(&self, freed: &FreedTurn) {
+        let FreedTurn { waiter, claim, outcome } = freed;
+        if claim.id.is_some() || claim.policy.tiers().is_empty() || !outcome.decided_by.counts() {
+            return;
+        }
+        let key = waiter.key.as_key_ref();
+        let leave = claim.place(*outcome).leave();
+        match self.inner.backend.settle_here(key, leave, outcome.decided_by) {
+            Some((redis, key)) => redis.post(key, Content::Leave(leave)),
+            None => self.inner.lines.hurry(key),
+        }
+    }
+
+    /// Returns the store in memory that promises turns, unless Redis does.
+    fn local_store(&self, is_remote: bool) -> Option<&MemoryStore> {
+        let backend = &self.inner.backend;
+        if is_remote {
+            return None;
+        }
+        backend.memory().or_else(|| Some(backend.redis()?.fallback()))
+    }
+
+    /// Asks for the standing of a line's first turn.
+    pub(super) fn check_line(&self, check: &TurnCheck, key: KeyRef<'_>) {
+        if let Some(store) = self.local_store(check.id.is_remote) {
+            let standing = store.advance(key, check.claim.place(check.outcome));
+            let after = self.inner.lines.checked(check, Ok(standing), Instant::now());
+            self.follow(after);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+use super::*;
+use crate::{
+    request::{Charged, Mark},
+    time::{Micros, Timestamp},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLI: Duration = Duration::from_millis(1);
+const POLICY: Policy = Policy::sliding_window("p", SECOND, 1).weighted();
+
+/// A line whose turns are some seconds after its beginning.
+struct TestLine {
+    start: Instant,
+    line: Line<char>,
+}
+
+impl TestLine {
+    fn new(waiters: &[(char, u64, u32)]) -> Self {
+        let mut seats = Self { start: Instant::now(), line: Line::default() };
+        for (waiter, turn, cost) in waiters {
+            seats.add(*waiter, *turn, *cost, Duration::ZERO);
+        }
+        seats
+    }
+
+    fn at(&self, seconds: u64) -> Instant {
+        self.start + SECOND * u32::try_from(seconds).unwrap()
+    }
+
+    /// Adds a call whose reply came so late.
+    fn add(&mut self, waiter: char, turn: u64, cost: u32, late: Duration) -> Vec<char> {
+        let claim = Claim { policy: POLICY, cost, id: None };
+        self.add_claim(waiter, turn, &claim, late)
+    }
+
+    fn add_claim(&mut self, waiter: char, turn: u64, claim: &Claim, late: Duration) -> Vec<char> {
+        let mark = Mark {
+            at: Timestamp::new(turn * 1_000_000),
+            charged: Charged::Generation(u64::from(u32::from(waiter))),
+        };
+        self.line.insert(Seat {
+            outcome: Outcome::admitted(0, Micros::ZERO, Micros::ZERO, mark),
+            turn: self.at(turn) + late,
+            promised: self.start + late,
+            claim: *claim,
+            waiter,
+        })
+    }
+
+    /// Removes a call. Returns the second whose turn is free, and the calls that look again.
+    fn leave(&mut self, waiter: char) -> (u64, Vec<char>) {
+        let freed = self.line.leave(&waiter).unwrap();
+        (freed.outcome.mark.at.get() / 1_000_000, freed.moved)
+    }
+
+    /// Returns the calls with the seconds of their turns.
+    fn order(&self) -> Vec<(char, u64)> {
+        self.line
+            .seats
+            .iter()
+            .map(|seat| (seat.waiter, (seat.turn - self.start).as_secs()))
+            .collect()
+    }
+
+    fn step(&self, waiter: char, seconds: u64) -> NextStep {
+        self.line.step(&waiter, self.at(seconds), true).unwrap()
+    }
+}
+
+#[test]
+fn a_call_that_leaves_passes_its_turn_on_to_those_behind_it_with_the_same_charge() {
+    let mut seats =
+        TestLine::new(&[('a', 1, 1), ('b', 2, 1), ('c', 3, 5), ('d', 4, 1), ('e', 5, 1)]);
+    assert_eq!(seats.leave('b'), (5, vec!['d', 'e']));
+    assert_eq!(seats.order(), [('a', 1), ('d', 2), ('c', 3), ('e', 4)]);
+    // Nobody behind it takes five units.
+    assert_eq!(seats.leave('c'), (3, vec![]));
+    assert_eq!(seats.leave('a'), (4, vec!['d', 'e']));
+    assert_eq!(seats.order(), [('d', 1), ('e', 2)]);
+    assert!(seats.line.leave(&'a').is_none());
+}
+
+#[test]
+fn a_turn_under_a_request_id_is_passed_on_to_nobody() {
+    let mut seats = TestLine::new(&[('a', 1, 1)]);
+    for (waiter, turn, id) in [('b', 2, Some(7)), ('c', 3, None), ('d', 4, Some(7))] {
+        seats.add_claim(waiter, turn, &Claim { policy: POLICY, cost: 1, id }, Duration::ZERO);
+    }
+    assert_eq!(seats.leave('b'), (2, vec![]));
+    assert_eq!(seats.leave('a'), (3, vec!['c']));
+    assert_eq!(seats.order(), [('c', 1), ('d', 4)]);
+}
+
+#[test]
+fn a_turn_of_another_policy_is_not_passed_on() {
+    let mut seats = TestLine::new(&[('a', 1, 1)]);
+    let stricter = POLICY.tier(SECOND * 60, 2);
+    seats.add_claim('b', 2, &Claim { policy: stricter, cost: 1, id: None }, Duration::ZERO);
+    assert_eq!(seats.leave('a'), (1, vec!['b']));
+    assert_eq!(seats.order(), [('b', 2)]);
+}
+
+#[test]
+fn a_late_reply_makes_nobody_overtake() {
+    let mut seats = TestLine::new(&[]);
+    seats.add('a', 2, 1, SECOND * 3);
+    // Its turn is later, and its reply was faster.
+    assert_eq!(seats.add('b', 3, 1, Duration::ZERO), ['a']);
+    assert_eq!(seats.order(), [('a', 3), ('b', 3)]);
+    // A reply that comes after that of a later turn.
+    assert!(seats.add('c', 1, 1, SECOND * 9).is_empty());
+    assert_eq!(seats.order(), [('c', 3), ('a', 3), ('b', 3)]);
+}
+
+#[test]
+fn calls_of_one_instant_pass_in_the_order_of_their_arrival() {
+    let seats = TestLine::new(&[('a', 1, 1), ('b', 1, 1)]);
+    let now = seats.at(1);
+    assert_eq!(seats.line.step(&'a', now - MILLI, false), Some(NextStep::Sleep(Some(now))));
+    assert_eq!(seats.line.step(&'a', now, false), Some(NextStep::Pass));
+    assert_eq!(seats.line.step(&'b', now, false), Some(NextStep::PassAfterOthers));
+    assert_eq!(seats.line.before(&'b'), ['a']);
+}
+
+#[test]
+fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_not() {
+    let mut seats = TestLine::new(&[('a', 3, 1), ('b', 3, 1), ('c', 4, 1)]);
+    assert_eq!(seats.step('a', 0), NextStep::Sleep(Some(seats.at(1))));
+    assert_eq!(seats.step('b', 0), NextStep::Sleep(Some(seats.at(3))));
+    assert_eq!(seats.step('a', 1), NextStep::Check);
+    assert_eq!(seats.step('b', 1), NextStep::Sleep(Some(seats.at(3))));
+    // Its future is not polled.
+    assert_eq!(seats.step('b', 3), NextStep::Check);
+    let (_, first) = seats.line.begin_check(seats.at(3)).unwrap();
+    assert_eq!([seats.step('a', 3), seats.step('b', 3)], [NextStep::Sleep(None); 2]);
+    let now = seats.at(3);
+    let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
+    seats.line.stands(first, standing, now, now);
+    assert_eq!(seats.line.end_check(now), ['a', 'b']);
+    assert_eq!(
+        [seats.step('a', 3), seats.step('b', 3)],
+        [NextStep::Pass, NextStep::PassAfterOthers]
+    );
+    // Seen with the first one.
+    seats.line.pass(&'a').unwrap();
+    let (_, moved) = seats.line.pass(&'b').unwrap();
+    assert_eq!(moved, ['c']);
+    assert_eq!(
+        seats.line.step(&'c', now + SECOND / 2, true),
+        Some(NextStep::Sleep(Some(seats.at(4))))
+    );
+    assert_eq!(seats.step('c', 4), NextStep::Check);
+}
+
+#[test]
+fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_for_its_own() {
+    let mut seats = TestLine::new(&[('a', 5, 1), ('b', 6, 1), ('c', 7, 1)]);
+    let stands = |seconds: u64| Standing {
+        at: Timestamp::new(2_000_000),
+        turn: Micros::new(seconds * 1_000_000),
+    };
+    let now = seats.at(0);
+    assert_eq!(seats.line.hurry(), Some('a'));
+    assert_eq!(seats.line.step(&'a', now, false), Some(NextStep::Check));
+    for turn in [2, 8] {
+        let (_, first) = seats.line.begin_check(now).unwrap();
+        seats.line.stands(first, stands(turn), now, now);
+        assert_eq!(seats.line.end_check(now), ['a']);
+        assert_eq!(seats.order(), [('a', 2), ('b', 6), ('c', 7)]);
+        if turn == 2 {
+            assert!(seats.line.has_moved);
+        }
+    }
+    assert_eq!(seats.line.step(&'a', now, false), Some(NextStep::Sleep(Some(seats.at(2)))));
+    // The second answer moved nothing.
+    seats.line.pass(&'a').unwrap();
+    assert_eq!(seats.line.step(&'b', now, false), Some(NextStep::Sleep(Some(seats.at(6)))));
+    let (_, first) = seats.line.begin_check(now).unwrap();
+    seats.line.stands(first, stands(2), now, now);
+    seats.line.end_check(now);
+    seats.line.pass(&'b').unwrap();
+    assert_eq!(seats.line.step(&'c', now, false), Some(NextStep::Check));
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_asked_once_a_second() {
+    let mut seats = TestLine::new(&[('a', 9, 1)]);
+    assert_eq!(seats.step('a', 1), NextStep::Check);
+    seats.line.begin_check(seats.at(1)).unwrap();
+    seats.line.end_check(seats.at(1));
+    assert_eq!(seats.step('a', 1), NextStep::Sleep(Some(seats.at(2))));
+    assert_eq!(seats.step('a', 2), NextStep::Check);
+    // Its turn does not wait for it.
+    assert_eq!(seats.step('a', 9), NextStep::Check);
+}
+
+#[test]
+fn a_line_is_dissolved_in_order_in_full_or_as_far_as_it_is_due() {
+    let waiters = [('a', 1, 1), ('b', 2, 1), ('c', 3, 1)];
+    let names = |seats: Vec<Seat<char>>| seats.iter().map(|seat| seat.waiter).collect::<String>();
+    let mut seats = TestLine::new(&waiters);
+    let now = seats.at(2);
+    assert_eq!(names(seats.line.take_due(now)), "ab");
+    assert_eq!(seats.order(), [('c', 3)]);
+    assert_eq!(names(TestLine::new(&waiters).line.take_all()), "abc");
+}
+
+/// Calls come and leave at random: nobody is later than promised, nobody overtakes one of the same charge,
+/// and each turn is taken once or given back.
+#[test]
+fn turns_are_passed_on_and_none_is_lost() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut seats = TestLine::new(&[]);
+        let (mut promised, mut taken, mut freed) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..60_u32 {
+            let waiter = char::from_u32('a' as u32 + number).unwrap();
+            if random.u8(..3) > 0 || seats.order().is_empty() {
+                let (turn, cost) = (u64::from(number / 3), random.u32(1..=2));
+                seats.add(waiter, turn, cost, Duration::ZERO);
+                promised.push((waiter, turn));
+            } else {
+                let order = seats.order();
+                let (leaves, _) = order[random.usize(..order.len())];
+                freed.push(seats.leave(leaves).0);
+            }
+            let order = seats.order();
+            assert!(order.is_sorted_by_key(|(_, turn)| *turn));
+            for cost in [1, 2] {
+                let same = seats.line.seats.iter().filter(|seat| seat.claim.cost == cost);
+                assert!(same.map(|seat| seat.waiter).is_sorted(), "{seed}: overtaken");
+            }
+            for (waiter, turn) in order {
+                assert!(
+                    promised.contains(&(waiter, turn))
+                        || promised.iter().any(|it| it.0 == waiter && it.1 > turn)
+                );
+            }
+        }
+        while let Some((first, turn)) = seats.order().first().copied() {
+            seats.line.pass(&first).unwrap();
+            taken.push(turn);
+        }
+        taken.extend(freed);
+        taken.sort_unstable();
+        let mut all: Vec<u64> = promised.iter().map(|(_, turn)| *turn).collect();
+        all.sort_unstable();
+        assert_eq!(taken, all, "{seed}");
+    }
+}

@@ -1,0 +1,111 @@
+//! A waiting call, as its lines and its future share it.
+
+use std::{ptr, sync::Arc, time::Duration};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    check::Call,
+    line::{Claim, LineId},
+    permit::Decided,
+    pipeline::PendingCall,
+};
+use crate::{
+    decision::Permit,
+    key::{Key, KeyRef},
+    policy::Policy,
+    request::DecidedBy,
+    sync::Mutex,
+};
+
+/// The longest time for which a call waits, some hundred years.
+const LONGEST: Duration = Duration::from_secs(1 << 33);
+
+/// A call that waits.
+pub(super) struct Waiter {
+    call: PendingCall,
+    pub(super) key: Key,
+    /// The text by which its lines are found.
+    pub(super) text: Box<[u8]>,
+    pub(super) arrived: Instant,
+    /// The policy that it waits under, if an override changes it.
+    pub(super) overridden: Mutex<Option<Policy>>,
+    pub(super) stage: Mutex<WaitStage>,
+    /// Notified when the call is to look again.
+    pub(super) changed: Notify,
+}
+
+impl PartialEq for Waiter {
+    fn eq(&self, other: &Self) -> bool {
+        ptr::eq(self, other)
+    }
+}
+
+/// The progress of a waiting call.
+#[derive(Default)]
+pub(super) enum WaitStage {
+    /// It is in no line.
+    #[default]
+    Outside,
+    /// A store is asked for a turn.
+    Asking,
+    /// It has a turn, and maybe a permit.
+    InLine(LineId, Option<Arc<dyn Permit>>),
+    /// It waits for a permit.
+    Queued,
+    Answered(Decided),
+    /// Its future is dropped.
+    Dropped,
+}
+
+impl Waiter {
+    pub(super) fn new(call: PendingCall) -> Arc<Self> {
+        let Call { limiter, policy, caller, .. } = call.as_call();
+        let key = KeyRef::new(policy, caller.parts());
+        let (text, key) = (text_of(key), Key::compose(limiter.inner.backend.prefix(), key));
+        Arc::new(Self {
+            call,
+            key,
+            text,
+            arrived: Instant::now(),
+            overridden: Mutex::default(),
+            stage: Mutex::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(super) fn call(&self) -> Call<'_> {
+        self.call.as_call()
+    }
+
+    /// Returns the time until which the call may wait.
+    pub(super) fn ends(&self) -> Instant {
+        self.arrived + self.call().options.max_wait.min(LONGEST)
+    }
+
+    pub(super) fn max_line(&self) -> u32 {
+        self.call().limiter.inner.max_line
+    }
+
+    /// Returns `true` if other processes change the turns that this decider promises.
+    pub(super) fn is_remote(&self, decided_by: DecidedBy) -> bool {
+        !self.call().limiter.is_in_memory() && decided_by != DecidedBy::Fallback
+    }
+
+    /// Returns the policy that an override makes of the call's own.
+    pub(super) fn overridden(&self) -> Option<Policy> {
+        *self.overridden.lock()
+    }
+
+    /// Returns the charge that the call asks for.
+    pub(super) fn claim(&self) -> Claim {
+        let Call { policy, options, .. } = self.call();
+        let policy = self.overridden().unwrap_or(*policy);
+        Claim { policy, cost: options.cost, id: options.id }
+    }
+}
+
+/// Returns the text by which a limiter finds a key's lines.
+pub(super) fn text_of(key: KeyRef<'_>) -> Box<[u8]> {
+    Key::compose("", key).as_bytes().into()
+}

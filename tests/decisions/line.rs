@@ -1,0 +1,283 @@
+//! Calls that wait are served in the order of their arrival, and nobody is later than promised.
+
+use std::time::Duration;
+
+use harness::exceeded;
+use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// One unit a minute.
+const LINE: Policy = Policy::sliding_window("line", MINUTE, 1).weighted();
+
+type Answer = Result<Decision, RateLimitError>;
+
+/// Starts a call that may wait, and lets it take its turn.
+async fn arrive(limiter: &Limiter, policy: Policy, cost: u32) -> JoinHandle<Answer> {
+    arrive_for(limiter, policy, cost, HOUR).await
+}
+
+async fn arrive_for(
+    limiter: &Limiter,
+    policy: Policy,
+    cost: u32,
+    max_wait: Duration,
+) -> JoinHandle<Answer> {
+    let limiter = limiter.clone();
+    let call =
+        tokio::spawn(
+            async move { limiter.check(&policy, "alice").cost(cost).max_wait(max_wait).await },
+        );
+    tokio::task::yield_now().await;
+    call
+}
+
+/// Returns the seconds that an admitted call has waited.
+async fn waited(call: JoinHandle<Answer>) -> u64 {
+    call.await.unwrap().unwrap().waited().as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_served_in_the_order_of_their_arrival_each_at_its_turn() {
+    let limiter = Limiter::in_memory();
+    let mut calls = Vec::new();
+    for _ in 0..5 {
+        calls.push(arrive(&limiter, LINE, 1).await);
+    }
+    let start = Instant::now();
+    for (minutes, call) in (0..).zip(calls) {
+        let decision = call.await.unwrap().unwrap();
+        assert_eq!(start.elapsed(), MINUTE * minutes);
+        assert_eq!(decision.waited(), MINUTE * minutes);
+        // The numbers are those of the turn.
+        assert_eq!((decision.remaining(), decision.reset_after()), (0, MINUTE));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_call_does_not_overtake_a_large_one() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::sliding_window("line", MINUTE, 4).weighted();
+    limiter.check_n(&policy, "alice", 3).await.unwrap();
+    let large = arrive(&limiter, policy, 4).await;
+    let small = arrive(&limiter, policy, 1).await;
+    assert_eq!(waited(large).await, 60);
+    assert_eq!(waited(small).await, 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_does_not_wait_is_refused_while_others_do_with_the_wait_of_the_last() {
+    let limiter = Limiter::in_memory();
+    limiter.check(&LINE, "alice").await.unwrap();
+    let calls = [arrive(&limiter, LINE, 1).await, arrive(&limiter, LINE, 1).await];
+    sleep(SECOND * 59).await;
+    for at_once in [limiter.check(&LINE, "alice"), limiter.peek(&LINE, "alice")] {
+        assert_eq!(exceeded(at_once.await).retry_after(), MINUTE * 2 + SECOND);
+    }
+    for (call, seconds) in calls.into_iter().zip([60, 120]) {
+        assert_eq!(waited(call).await, seconds);
+    }
+    sleep(MINUTE).await;
+    limiter.check(&LINE, "alice").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_turn_comes_too_late_is_refused_at_once_and_takes_nothing() {
+    let limiter = Limiter::in_memory();
+    limiter.check(&LINE, "alice").await.unwrap();
+    let waits = arrive(&limiter, LINE, 1).await;
+    let start = Instant::now();
+    let late = arrive_for(&limiter, LINE, 1, SECOND * 119).await.await.unwrap();
+    assert_eq!(exceeded(late).retry_after(), MINUTE * 2);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let fits = arrive_for(&limiter, LINE, 1, MINUTE * 2).await;
+    assert_eq!((waited(waits).await, waited(fits).await), (60, 120));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_line_refuses_at_once() {
+    let limiter = Limiter::builder().max_line(2).in_memory();
+    limiter.check(&LINE, "alice").await.unwrap();
+    let calls = [arrive(&limiter, LINE, 1).await, arrive(&limiter, LINE, 1).await];
+    let start = Instant::now();
+    let refused = limiter.check(&LINE, "alice").max_wait(HOUR).await;
+    assert_eq!(exceeded(refused).retry_after(), MINUTE * 3);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    // Another caller has a line of its own.
+    assert!(limiter.check(&LINE, "bob").max_wait(HOUR).await.is_ok());
+    for (call, seconds) in calls.into_iter().zip([60, 120]) {
+        assert_eq!(waited(call).await, seconds);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_leaves_passes_its_turn_on() {
+    let limiter = Limiter::in_memory();
+    limiter.check(&LINE, "alice").await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(arrive(&limiter, LINE, 1).await);
+    }
+    sleep(SECOND).await;
+    calls.remove(1).abort();
+    sleep(SECOND).await;
+    // The last turn is free again.
+    let last = arrive(&limiter, LINE, 1).await;
+    for (call, seconds) in calls.into_iter().zip([60, 120, 180]) {
+        assert_eq!(waited(call).await, seconds);
+    }
+    assert_eq!(last.await.unwrap().unwrap().waited(), SECOND * 238);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_only_a_larger_call_left_brings_the_others_nearer() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::sliding_window("line", MINUTE, 4).weighted();
+    limiter.check_n(&policy, "alice", 4).await.unwrap();
+    let large = arrive(&limiter, policy, 4).await;
+    let small = arrive(&limiter, policy, 1).await;
+    sleep(SECOND).await;
+    large.abort();
+    assert_eq!(waited(small).await, 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_calls_that_leave_give_back_what_they_were_promised() {
+    let limiter = Limiter::in_memory();
+    limiter.check(&LINE, "alice").await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        calls.push(arrive(&limiter, LINE, 1).await);
+    }
+    for call in &calls {
+        call.abort();
+    }
+    sleep(MINUTE).await;
+    limiter.check(&LINE, "alice").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_with_a_request_id_keeps_its_turn_for_its_repetition() {
+    let limiter = Limiter::in_memory();
+    limiter.check(&LINE, "alice").await.unwrap();
+    let job = || limiter.check(&LINE, "alice").request_id(7).max_wait(HOUR);
+    assert!(tokio::time::timeout(SECOND, job().into_future()).await.is_err());
+    let next = arrive(&limiter, LINE, 1).await;
+    assert_eq!(job().await.unwrap().waited(), SECOND * 59);
+    assert_eq!(next.await.unwrap().unwrap().waited(), SECOND * 119);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_reaches_the_line_at_once_and_in_order() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::sliding_window("line", MINUTE, 2).weighted();
+    limiter.check_n(&policy, "alice", 2).await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..5 {
+        calls.push(arrive(&limiter, policy, 1).await);
+    }
+    sleep(SECOND).await;
+    limiter.reset(&policy, "alice").await.unwrap();
+    let seconds = [1, 1, 61, 61, 121];
+    for (call, seconds) in calls.into_iter().zip(seconds) {
+        assert_eq!(call.await.unwrap().unwrap().waited(), SECOND * seconds);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_turn_a_reset_has_moved_is_refused_only_by_what_is_left_of_its_wait() {
+    let limiter = Limiter::in_memory();
+    limiter.check(&LINE, "alice").await.unwrap();
+    let first = arrive_for(&limiter, LINE, 1, MINUTE).await;
+    let second = arrive_for(&limiter, LINE, 1, MINUTE * 2).await;
+    sleep(SECOND * 30).await;
+    limiter.reset(&LINE, "alice").await.unwrap();
+    assert_eq!(waited(first).await, 30);
+    assert_eq!(waited(second).await, 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_and_a_settle_bring_the_line_nearer_at_once() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::sliding_window("line", MINUTE, 3).weighted();
+    let large = limiter.check_n(&policy, "alice", 3).await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(arrive(&limiter, policy, 1).await);
+    }
+    sleep(SECOND).await;
+    large.settle(2);
+    assert_eq!(calls.remove(0).await.unwrap().unwrap().waited(), SECOND);
+    sleep(SECOND).await;
+    assert!(calls.iter().all(|call| !call.is_finished()));
+    limiter.settle(&large, 0).await.unwrap();
+    // The first settle counts.
+    sleep(SECOND).await;
+    assert!(calls.iter().all(|call| !call.is_finished()));
+    for call in calls {
+        assert!(waited(call).await >= 60);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_serves_as_many_calls_as_it_has_room_for() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::sliding_window("line", MINUTE, 3).weighted();
+    let large = limiter.check_n(&policy, "alice", 3).await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(arrive(&limiter, policy, 1).await);
+    }
+    sleep(SECOND).await;
+    limiter.refund(&large).await.unwrap();
+    for seconds in [1, 1, 1, 61] {
+        assert_eq!(calls.remove(0).await.unwrap().unwrap().waited(), SECOND * seconds);
+    }
+}
+
+/// Tasks of several threads that come, leave and are reset, with a window of real milliseconds.
+#[test]
+fn no_turn_is_lost_when_calls_come_and_leave_at_once() {
+    const FAST: Policy = Policy::sliding_window("fast", Duration::from_millis(20), 20).weighted();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    let limiter = Limiter::in_memory();
+    runtime.block_on(async {
+        let calls: Vec<_> = (0..400)
+            .map(|number| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move {
+                    sleep(Duration::from_millis(fastrand::u64(..100))).await;
+                    let call = limiter.check(&FAST, "alice").max_wait(MINUTE);
+                    if number % 3 == 0 {
+                        let leaves = Duration::from_millis(fastrand::u64(..300));
+                        tokio::time::timeout(leaves, call.into_future())
+                            .await
+                            .ok()
+                            .map(Result::unwrap);
+                    } else {
+                        call.await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for number in 0..5 {
+            sleep(Duration::from_millis(30)).await;
+            if number == 3 {
+                limiter.reset(&FAST, "alice").await.unwrap();
+            }
+        }
+        for call in calls {
+            tokio::time::timeout(MINUTE, call).await.expect("nobody waits in vain").unwrap();
+        }
+        // Nothing lies ahead.
+        sleep(Duration::from_millis(20)).await;
+        assert_eq!(limiter.check_n(&FAST, "alice", 20).await.unwrap().remaining(), 0);
+    });
+}
