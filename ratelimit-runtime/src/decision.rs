@@ -92,9 +92,14 @@ impl fmt::Debug for Decision {
 }
 
 impl Decision {
-    /// Builds the decision of an admitted call.
+    /// Builds the decision of an admitted call that no store counted.
     #[inline]
     pub(crate) fn new(policy: &Policy, outcome: Outcome) -> Self {
+        Self::with_receipt(policy, outcome, None)
+    }
+
+    #[inline]
+    fn with_receipt(policy: &Policy, outcome: Outcome, receipt: Option<Receipt>) -> Self {
         let tier = policy.tier_of(outcome.tier);
         Self {
             policy: policy.full_name(),
@@ -104,7 +109,7 @@ impl Decision {
             threshold: tier.threshold(),
             remaining: outcome.remaining,
             is_dry_run: false,
-            receipt: None,
+            receipt,
             permit: None,
         }
     }
@@ -117,8 +122,8 @@ impl Decision {
         request: Request<'_>,
         outcome: Outcome,
     ) -> Self {
-        let receipt = Some(Receipt::new(limiter, caller, request, outcome));
-        Self { receipt, ..Self::new(request.policy, outcome) }
+        let receipt = Receipt::new(limiter, caller, request, outcome);
+        Self::with_receipt(request.policy, outcome, Some(receipt))
     }
 
     /// Builds the decision of a call that is not checked.

@@ -32,7 +32,6 @@ use crate::{
     callsite::Resolved,
     decision::{Answer, Decision},
     error::RateLimitError,
-    key,
     limiter::{Admission, Call, Limiter, Options, OwnedCall},
     overrides::Enforcement,
     policy::Policy,
@@ -58,12 +57,10 @@ impl CallBuilder {
     pub fn new(callsite: &'static Callsite) -> Self {
         let declared =
             if callsite.declaration.dry_run { Enforcement::DryRun } else { Enforcement::On };
-        Self {
-            callsite,
-            caller: Caller::without_parts(),
-            self_type: None,
-            options: Options { declared, is_validated: true, ..Options::default() },
-        }
+        let mut options = Options::default();
+        options.is_validated = true;
+        options.declare(declared);
+        Self { callsite, caller: Caller::without_parts(), self_type: None, options }
     }
 
     /// Sets the type on which a method is called.
@@ -73,7 +70,7 @@ impl CallBuilder {
 
     /// Sets the units that this call takes.
     pub fn cost(&mut self, cost: u32) {
-        self.options.cost = cost;
+        self.options.set_cost(cost);
         self.options.is_validated = false;
     }
 
@@ -84,7 +81,7 @@ impl CallBuilder {
 
     /// Sets the id under which this call is charged once.
     pub fn request_id(&mut self, id: &impl Display) {
-        self.options.id = Some(key::hash_request_id(id));
+        self.options.set_id(id);
     }
 
     /// Returns the caller, to which the parts of the key are added.
@@ -95,7 +92,7 @@ impl CallBuilder {
 
     /// Sets how long the call waits for room.
     pub fn max_wait(&mut self, max_wait: Duration) {
-        self.options.max_wait = max_wait;
+        self.options.set_max_wait(max_wait);
     }
 
     /// Sets the answer for a call that the store cannot decide.

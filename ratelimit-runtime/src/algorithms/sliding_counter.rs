@@ -31,46 +31,77 @@ pub(crate) struct Counter {
     current: u32,
 }
 
+/// The time of the last write in two parts, so that a call in the same window divides nothing: the
+/// start of its window, and the time since then. That has fewer bits than the longest period, which are
+/// 45. Those above the 32nd are in the high bits of `period`.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct PackedCounter {
     period: Word,
-    written: Word,
+    start: Word,
+    since_start: PackedUnits,
     previous: PackedUnits,
     current: PackedUnits,
+}
+
+const LOW_48: u64 = (1 << 48) - 1;
+
+impl PackedCounter {
+    #[inline]
+    fn new(counter: Counter, start: Timestamp, written: Timestamp) -> Self {
+        let (period, since) = (counter.period.get(), (written - start).get());
+        #[expect(clippy::cast_possible_truncation, reason = "the low half")]
+        let since_start = PackedUnits::new(since as u32);
+        Self {
+            period: Word::new(period & LOW_48 | since >> 32 << 48),
+            start: start.into(),
+            since_start,
+            previous: PackedUnits::new(counter.previous),
+            current: PackedUnits::new(counter.current),
+        }
+    }
+
+    #[inline]
+    fn period(&self) -> Micros {
+        Micros::new(self.period.get() & LOW_48)
+    }
+
+    #[inline]
+    fn written(&self) -> Timestamp {
+        let high = self.period.get() >> 48 << 32;
+        self.start.timestamp() + Micros::new(high | u64::from(self.since_start.get()))
+    }
 }
 
 impl OneTier<Counter> {
     /// Takes one unit, or refuses it.
     #[inline]
     pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, tier: &Tier) -> Straight<D> {
-        let written = self.packed.written.timestamp();
-        if self.packed.period.micros() != tier.micros() || written > now {
+        let (period, latest) = (tier.micros(), self.packed.start.timestamp());
+        if self.packed.period() != period || latest > now {
             return Straight::Skipped;
         }
         let (previous, current) = (self.packed.previous.get(), self.packed.current.get());
-        let start = now.window_start(tier.micros());
-        // The window of the last write, without a second division.
-        let (previous, current) = match () {
-            () if start <= written => (previous, current),
-            () if start - tier.micros() <= written => (current, 0),
-            () => (0, 0),
+        let (start, previous, current) = if now < latest + period {
+            (latest, previous, current)
+        } else {
+            let start = now.window_start(period);
+            let previous = if start - period <= latest { current } else { 0 };
+            (start, previous, 0)
         };
-        let counter =
-            Counter { period: tier.micros(), since: Timestamp::default(), previous, current };
-        let position = Position::new(counter, now, *tier);
+        let counter = Counter { period, since: Timestamp::default(), previous, current };
+        let ends = start + period - now;
+        let position = Position::new(counter, ends, *tier);
         if !position.has_room(1) {
-            let (wait, reset) = (position.wait(1), position.wait(tier.threshold()));
+            let (wait, reset) = (position.wait(1), position.reset());
             return Straight::Refused { wait, reset };
         }
-        self.packed.written = now.into();
-        self.packed.previous = PackedUnits::new(previous);
-        self.packed.current = PackedUnits::new(current + 1);
+        let after = Counter { current: current + 1, ..counter };
+        self.packed = PackedCounter::new(after, start, now);
         // The units of this window still weigh in the next one.
-        let lasts = position.ends + tier.micros();
+        let lasts = ends + period;
         let detail = D::new(|| {
-            let after = Counter { current: current + 1, ..counter };
-            let position = Position::new(after, now, *tier);
+            let position = Position::new(after, ends, *tier);
             let left = position.left();
             let mark = Mark { at: now, charged: self.generation.charged() };
             Outcome::admitted(left, position.wait(left.saturating_add(1)), lasts, mark)
@@ -83,23 +114,23 @@ impl Count for Counter {
     type Packed = PackedCounter;
     const EMPTY: PackedCounter = PackedCounter {
         period: Word::ZERO,
-        written: Word::ZERO,
+        start: Word::ZERO,
+        since_start: PackedUnits::ZERO,
         previous: PackedUnits::ZERO,
         current: PackedUnits::ZERO,
     };
 
     #[inline]
     fn unpack(packed: PackedCounter) -> Option<(Timestamp, Self)> {
-        let PackedCounter { period, written, previous, current } = packed;
-        let (period, since) = (period.micros(), Timestamp::default());
-        let counter = Self { period, since, previous: previous.get(), current: current.get() };
-        (period > Micros::ZERO).then_some((written.timestamp(), counter))
+        let (period, since) = (packed.period(), Timestamp::default());
+        let [previous, current] = [packed.previous, packed.current].map(PackedUnits::get);
+        let counter = Self { period, since, previous, current };
+        (period > Micros::ZERO).then_some((packed.written(), counter))
     }
 
     #[inline]
     fn pack(self, written: Timestamp) -> PackedCounter {
-        let [previous, current] = [self.previous, self.current].map(PackedUnits::new);
-        PackedCounter { period: self.period.into(), written: written.into(), previous, current }
+        PackedCounter::new(self, written.window_start(self.period), written)
     }
 
     #[inline]
@@ -142,7 +173,8 @@ impl Count for Counter {
     ) -> (Outcome, bool) {
         let Request { policy, cost, .. } = request;
         let tiers = policy.tiers();
-        let position = |counter: &Self, tier: &Tier| Position::new(*counter, now, *tier);
+        let position =
+            |counter: &Self, tier: &Tier| Position::new(*counter, counter.ends(now), *tier);
         let admitted = own.iter().zip(tiers).all(|(it, tier)| position(it, tier).has_room(cost));
         let counts = admitted || policy.counts_rejected();
         let mut summary = Summary::new(admitted);
@@ -156,7 +188,7 @@ impl Count for Counter {
             let position = position(counter, tier);
             let left = position.left();
             let wanted = if admitted { left.saturating_add(1) } else { cost };
-            summary.add_tier(index, position.wait(tier.threshold()), left, position.wait(wanted));
+            summary.add_tier(index, position.reset(), left, position.wait(wanted));
         }
         let mark = Mark { at: now, charged: header.generation.charged() };
         let mut outcome = summary.outcome(mark, cost, |units| {
@@ -189,16 +221,21 @@ impl Count for Counter {
 
     /// Returns the time until neither window has a unit.
     fn lasts(&self, now: Timestamp) -> Micros {
-        let end = now.window_start(self.period) + self.period - now;
         match (self.previous, self.current) {
             (0, 0) => Micros::ZERO,
-            (_, 0) => end,
-            _ => end + self.period,
+            (_, 0) => self.ends(now),
+            _ => self.ends(now) + self.period,
         }
     }
 }
 
 impl Counter {
+    /// Returns the time until the later window ends.
+    #[inline]
+    fn ends(&self, now: Timestamp) -> Micros {
+        now.window_start(self.period) + self.period - now
+    }
+
     /// Returns the two windows at `now`.
     #[inline]
     fn at(self, written: Timestamp, now: Timestamp) -> Self {
@@ -229,9 +266,8 @@ struct Position {
 
 impl Position {
     #[inline]
-    fn new(counter: Counter, now: Timestamp, tier: Tier) -> Self {
+    fn new(counter: Counter, ends: Micros, tier: Tier) -> Self {
         let (threshold, tick) = (tier.threshold(), tier.tick());
-        let ends = now.window_start(counter.period) + counter.period - now;
         // Mostly a tick is a microsecond, and there is nothing to divide.
         let (ticks, left) = match tick {
             1 => (counter.period.get(), ends.get()),
@@ -267,6 +303,16 @@ impl Position {
     #[inline]
     fn left(self) -> u32 {
         u32::try_from(u64::from(self.threshold).saturating_sub(self.used)).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the time until all units of the threshold are left.
+    #[inline]
+    fn reset(self) -> Micros {
+        match self.counter {
+            _ if self.used == 0 => Micros::ZERO,
+            Counter { current: 0, .. } => self.ends,
+            Counter { period, .. } => self.ends + period,
+        }
     }
 
     /// Returns the time until this many units, at most the threshold, are left.

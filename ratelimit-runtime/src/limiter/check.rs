@@ -76,18 +76,31 @@ pub(crate) struct Options {
     pub(crate) declared: Enforcement,
     /// `true` if the compiler has validated the policy and the cost.
     pub(crate) is_validated: bool,
+    /// `true` if one unit is to be taken at once, without an id, and the declared enforcement refuses.
+    pub(super) is_one_unit: bool,
 }
 
 impl Options {
-    /// Returns `true` if one unit is to be taken at once, and the declared enforcement refuses.
+    /// Sets the declared enforcement.
     #[inline]
-    pub(super) fn is_one_unit(&self) -> bool {
-        let Self { cost, id, op, max_wait, declared, .. } = *self;
-        cost == 1
-            && id.is_none()
-            && op == Op::Take
-            && max_wait.is_zero()
-            && declared == Enforcement::On
+    pub(crate) fn declare(&mut self, declared: Enforcement) {
+        self.declared = declared;
+        self.is_one_unit &= declared == Enforcement::On;
+    }
+
+    pub(crate) fn set_cost(&mut self, cost: u32) {
+        self.cost = cost;
+        self.is_one_unit &= cost == 1;
+    }
+
+    pub(crate) fn set_id(&mut self, id: &impl fmt::Display) {
+        self.id = Some(key::hash_request_id(id));
+        self.is_one_unit = false;
+    }
+
+    pub(crate) fn set_max_wait(&mut self, max_wait: Duration) {
+        self.max_wait = max_wait;
+        self.is_one_unit = false;
     }
 }
 
@@ -101,6 +114,7 @@ impl Default for Options {
             on_store_error: None,
             declared: Enforcement::On,
             is_validated: false,
+            is_one_unit: true,
         }
     }
 }
@@ -120,7 +134,7 @@ impl<'a> Check<'a> {
     /// Sets the units that the call takes, all or none; 1 by default. A call of 0 units is admitted
     /// and takes nothing.
     pub fn cost(mut self, cost: u32) -> Self {
-        self.options.cost = cost;
+        self.options.set_cost(cost);
         self
     }
 
@@ -134,7 +148,7 @@ impl<'a> Check<'a> {
     /// Take ids from the program, never from the client. A client that chooses the id, as in a
     /// header `idempotency-key`, repeats one id and is charged for one call.
     pub fn request_id(mut self, id: impl fmt::Display) -> Self {
-        self.options.id = Some(key::hash_request_id(&id));
+        self.options.set_id(&id);
         self
     }
 
@@ -156,7 +170,7 @@ impl<'a> Check<'a> {
     /// [`Decision::waited`](crate::Decision::waited) tells how long the call has waited. The guide has the
     /// [wait to expect](crate::guide::capacity#a-line).
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.options.max_wait = max_wait;
+        self.options.set_max_wait(max_wait);
         self
     }
 
@@ -175,6 +189,7 @@ impl<'a> Check<'a> {
 
     pub(super) fn op(mut self, op: Op) -> Self {
         self.options.op = op;
+        self.options.is_one_unit &= op == Op::Take;
         self
     }
 }

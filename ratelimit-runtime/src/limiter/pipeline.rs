@@ -69,7 +69,7 @@ impl<'a> Call<'a> {
     #[inline(always)]
     fn is_straight(self) -> bool {
         self.policy.is_simple()
-            && self.options.is_one_unit()
+            && self.options.is_one_unit
             && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
             && !telemetry::is_timed(self.limiter.inner.is_instrumented)
     }
@@ -96,6 +96,7 @@ impl<'a> Call<'a> {
     }
 
     /// Starts a check of any kind.
+    #[cold]
     #[inline(never)]
     fn start_any<A: Admission>(self) -> Started<Answer<A>> {
         let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
