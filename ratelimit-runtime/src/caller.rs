@@ -122,6 +122,7 @@ impl Caller {
     }
 
     /// Adds the part of [`push`](Self::push) for a value that displays as `text`.
+    #[inline]
     pub(crate) fn push_str(&mut self, text: &str) {
         key::push_str(&mut self.parts, text);
     }

@@ -105,7 +105,15 @@ pub(crate) fn push_display(parts: &mut InlineBytes, value: &(impl fmt::Display +
 }
 
 /// Appends the part of [`push_display`] for a value that displays as `text`.
+#[inline]
 pub(crate) fn push_str(parts: &mut InlineBytes, text: &str) {
+    if !parts.append_word(text.as_bytes()) {
+        push_other_str(parts, text);
+    }
+}
+
+#[inline(never)]
+fn push_other_str(parts: &mut InlineBytes, text: &str) {
     if !parts.append_part(text.as_bytes()) {
         push_display(parts, text);
     }

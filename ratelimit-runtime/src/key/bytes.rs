@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::words::{
-    CallerBytes, MAX_DIGITS, MAX_SHORT, digits, halves, is_plain, pack, pack_plain,
+    CallerBytes, MAX_DIGITS, MAX_SHORT, digits, halves, is_plain, pack, pack_plain, pack_surely_plain,
 };
 
 /// Bytes, inline up to 48: most callers are shorter, and so is a UUID or an IPv6 address. All of it is
@@ -40,6 +40,20 @@ impl InlineBytes {
         } else {
             self.append_on_heap(bytes);
         }
+    }
+
+    /// Appends `/` and the bytes, as most parts are: fewer than eight, and from `0` to `z`. Returns
+    /// `false`, and appends nothing, if they are others or do not fit.
+    #[inline]
+    pub(crate) fn append_word(&mut self, bytes: &[u8]) -> bool {
+        if bytes.len() < 8
+            && self.fits_short(bytes.len() + 1)
+            && let Some(word) = pack_surely_plain(bytes)
+        {
+            self.append_short(u128::from(word) << 8 | u128::from(b'/'), bytes.len() + 1);
+            return true;
+        }
+        false
     }
 
     /// Appends `/` and the bytes. Returns `false`, and appends nothing, if they do not fit inline or one

@@ -86,12 +86,18 @@ pub(super) fn pack_plain(bytes: &[u8]) -> Option<u128> {
     let padding = u64::MAX << (8 * (bytes.len() % 8));
     if bytes.len() < 8 {
         let word = pack_word(bytes);
-        let is_plain = is_surely_plain(word | padding & DIGITS) || marks(word | padding) == 0;
-        return is_plain.then(|| word.into());
+        return (marks(word | padding) == 0).then(|| word.into());
     }
     let packed = pack(bytes);
     let [low, high] = halves(packed);
     (marks(low) | marks(high | padding) == 0).then_some(packed)
+}
+
+/// Returns at most 7 bytes as one number, if all are from `0` to `z`, as those of most names are.
+#[inline]
+pub(super) fn pack_surely_plain(bytes: &[u8]) -> Option<u64> {
+    let (word, padding) = (pack_word(bytes), u64::MAX << (8 * bytes.len()));
+    is_surely_plain(word | padding & DIGITS).then_some(word)
 }
 
 /// Returns `true` if no byte needs an escape: the same rule as [`needs_escape`](super::needs_escape).
