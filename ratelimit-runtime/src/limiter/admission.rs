@@ -6,15 +6,16 @@ use crate::decision::{Decision, Permit};
 
 /// The part of an admission that the author of a check receives.
 pub(crate) trait Admission: Sized + Send + 'static {
-    /// The admission if nothing of its decision is read.
-    const UNREAD: Option<Self>;
+    /// The constructor if nothing of the decision is read. A value would be as large as a decision, and
+    /// copied.
+    const UNREAD: Option<fn() -> Self>;
 
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
 }
 
 /// An annotated function without `concurrency` needs only the admission: its body runs.
 impl Admission for () {
-    const UNREAD: Option<Self> = Some(());
+    const UNREAD: Option<fn() -> Self> = Some(|| ());
 
     #[inline]
     fn new(_: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {}
@@ -32,7 +33,7 @@ impl CallInFlight {
 }
 
 impl Admission for CallInFlight {
-    const UNREAD: Option<Self> = Some(Self::UNCHECKED);
+    const UNREAD: Option<fn() -> Self> = Some(|| Self::UNCHECKED);
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {
@@ -42,7 +43,7 @@ impl Admission for CallInFlight {
 
 /// A check by hand returns the decision.
 impl Admission for Decision {
-    const UNREAD: Option<Self> = None;
+    const UNREAD: Option<fn() -> Self> = None;
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {

@@ -44,7 +44,7 @@ impl<'a> Call<'a> {
             return self.start_any();
         }
         match A::UNREAD {
-            Some(admission) if !observe::is_observed() => self.take_known(|()| admission),
+            Some(new) if !observe::is_observed() => self.take_known(|()| new()),
             _ => self.take_known(|outcome| self.admit(&self.declared(), outcome, None)),
         }
     }
