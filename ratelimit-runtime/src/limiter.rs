@@ -21,6 +21,7 @@ mod progress;
 mod retry;
 mod settle;
 mod status;
+mod straight;
 mod wait;
 mod waiter;
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::words::{
-    CallerBytes, MAX_DIGITS, MAX_SHORT, digits, halves, is_plain, pack, pack_plain, pack_surely_plain,
+    CallerBytes, MAX_DIGITS, MAX_SHORT, digits, halves, is_plain, pack, pack_plain,
+    pack_surely_plain,
 };
 
 /// Bytes, inline up to 48: most callers are shorter, and so is a UUID or an IPv6 address. All of it is

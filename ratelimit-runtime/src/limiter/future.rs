@@ -43,22 +43,21 @@ impl Future for CheckFuture<'_> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         assert!(!this.is_ready, "a check was polled after it was ready");
-        loop {
-            match &mut this.stage {
-                Stage::New(check) => {
-                    this.is_ready = true;
-                    match check.as_call().start() {
-                        Started::Ready(answer) => return Poll::Ready(answer),
-                        Started::Pending(future) => this.stage = Stage::Pending(future),
-                    }
-                }
-                Stage::Pending(future) => {
-                    let polled = future.as_mut().poll(context);
-                    this.is_ready = polled.is_ready();
-                    return polled;
-                }
+        if let Stage::New(check) = &this.stage {
+            this.is_ready = true;
+            match check.as_call().start_as() {
+                Poll::Pending => {}
+                ready @ Poll::Ready(_) => return ready,
+            }
+            match check.as_call().start_any() {
+                Started::Ready(answer) => return Poll::Ready(answer),
+                Started::Pending(future) => this.stage = Stage::Pending(future),
             }
         }
+        let Stage::Pending(future) = &mut this.stage else { unreachable!("it was started") };
+        let polled = future.as_mut().poll(context);
+        this.is_ready = polled.is_ready();
+        polled
     }
 }
 

@@ -13,7 +13,6 @@ use super::{
     permit::Decided,
 };
 use crate::{
-    algorithms::{Detail, Straight},
     caller::Caller,
     decision::{Answer, Decision, Permit},
     error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
@@ -22,7 +21,7 @@ use crate::{
     overrides::Effective,
     policy::{Policy, StateKind},
     request::{DecidedBy, Op, Outcome, Request},
-    telemetry::{self, Recorder, Verdict},
+    telemetry::Recorder,
     time::Micros,
 };
 
@@ -40,65 +39,13 @@ impl<'a> Call<'a> {
     /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
     #[inline]
     pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
-        if !self.is_straight() {
-            return self.start_any();
-        }
-        match A::UNREAD {
-            Some(new) if !observe::is_observed() => self.take_known(|()| new()),
-            _ => self.take_known(|outcome| self.admit(&self.declared(), outcome, None)),
-        }
-    }
-
-    /// Takes one unit on the straight path, and calls `admit` with as much of the outcome as it reads.
-    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
-    #[inline(always)]
-    fn take_known<A: Admission, D: Detail>(self, admit: impl FnOnce(D) -> A) -> Started<Answer<A>> {
-        match self.limiter.inner.backend.take_known(self.policy, self.caller) {
-            Straight::Admitted { detail, .. } => {
-                self.untimed().count(self.policy, Verdict::Admitted, DecidedBy::Store);
-                Started::Ready(Ok(admit(detail)))
-            }
-            Straight::Refused { wait, reset } => self.refuse(wait, reset),
-            Straight::Skipped => self.start_any(),
-        }
-    }
-
-    /// Returns `true` if the check takes the straight path, on which most calls are decided: it takes
-    /// one unit, under a valid policy of one tier that no override changes, and is not timed.
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    fn is_straight(self) -> bool {
-        self.policy.is_simple()
-            && self.options.is_one_unit
-            && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
-            && !telemetry::is_timed(self.limiter.inner.is_instrumented)
-    }
-
-    /// Returns `true` if no override changes the call.
-    #[inline(never)]
-    fn is_declared(self) -> bool {
-        self.effective().is_declared()
-    }
-
-    /// Ends a refusal on the straight path.
-    #[inline(never)]
-    fn refuse<A: Admission>(self, wait: Micros, reset: Micros) -> Started<Answer<A>> {
-        let outcome = Outcome::refused(wait, reset);
-        if observe::is_observed() {
-            return Started::Ready(self.finish(
-                &self.declared(),
-                self.untimed(),
-                Ok(outcome).into(),
-            ));
-        }
-        self.untimed().count(self.policy, Verdict::Refused, DecidedBy::Store);
-        Started::Ready(Err(Exceeded::new(self.policy, outcome).into()))
+        self.start_as()
     }
 
     /// Starts a check of any kind.
     #[cold]
     #[inline(never)]
-    fn start_any<A: Admission>(self) -> Started<Answer<A>> {
+    pub(super) fn start_any<A: Admission>(self) -> Started<Answer<A>> {
         let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
         let effective = self.effective();
         if let Some(answer) = self.answer_without_store(&effective) {
@@ -120,18 +67,6 @@ impl<'a> Call<'a> {
         let policy = effective.policy();
         let is_weighted = policy.state() == StateKind::WeightedWindow;
         policy.tiers().is_empty() || is_weighted && self.limiter.is_in_memory()
-    }
-
-    /// Returns the recorder of the straight path.
-    #[inline]
-    fn untimed(self) -> Recorder<'a> {
-        Recorder::untimed(self.limiter.inner.is_instrumented, self.counters)
-    }
-
-    /// Returns the policy and the enforcement as declared.
-    #[inline]
-    fn declared(self) -> Effective<'a> {
-        Effective::declared(self.policy, self.options.declared)
     }
 
     /// Applies overrides before validation, so that an override can repair an invalid policy.
@@ -157,10 +92,18 @@ impl<'a> Call<'a> {
     where
         'a: 'r,
     {
+        self.request_of(effective.policy())
+    }
+
+    #[inline]
+    pub(super) fn request_of<'r>(self, policy: &'r Policy) -> Request<'r>
+    where
+        'a: 'r,
+    {
         let Options { cost, id, op, .. } = *self.options;
         // A call of 0 units takes nothing.
         let op = if cost == 0 { Op::Peek } else { op };
-        let request = Request::new(effective.policy(), op, cost);
+        let request = Request::new(policy, op, cost);
         Request { written: self.policy, id, ..request }
     }
 
@@ -275,7 +218,7 @@ impl<'a> Call<'a> {
     }
 
     #[inline(never)]
-    fn admit_observed<A: Admission>(
+    pub(super) fn admit_observed<A: Admission>(
         self,
         effective: &Effective<'_>,
         outcome: Outcome,
@@ -293,10 +236,15 @@ impl<'a> Call<'a> {
         let request = self.request(effective);
         let has_window = !effective.policy().tiers().is_empty();
         if request.op == Op::Take && outcome.decided_by.counts() && has_window {
-            Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
+            self.counted(request, outcome)
         } else {
             Decision::new(effective.policy(), outcome)
         }
+    }
+
+    #[inline]
+    pub(super) fn counted(self, request: Request<'_>, outcome: Outcome) -> Decision {
+        Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
     }
 
     /// Refuses the call; in a dry run it passes. `is_of_quota` is `true` if the error is about the
