@@ -6,7 +6,13 @@ mod limiters;
 mod meter;
 mod receipt;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::{Future, ready},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 pub use self::meter::Meter;
 pub(crate) use self::{
@@ -68,6 +74,11 @@ pub struct Decision {
 pub(crate) trait Permit: Send + Sync {
     /// Returns `true` while the store counts the call as one in flight.
     fn is_held(&self) -> bool;
+
+    /// Frees the permit already before it is dropped, and waits for the store, at most for its deadline.
+    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(ready(()))
+    }
 
     /// Returns the time for which the call has waited.
     fn waited(&self) -> Duration {
@@ -136,6 +147,13 @@ impl Decision {
     #[inline]
     pub(crate) fn with_permit(self, permit: Arc<dyn Permit>) -> Self {
         Self { permit: Some(permit), ..self }
+    }
+
+    /// Frees the permit of a call that does not run after all. It is dropped next.
+    pub(crate) async fn give_permit_back(&self) {
+        if let Some(permit) = &self.permit {
+            permit.give_back().await;
+        }
     }
 
     /// Marks the decision of a call that passes only because of a dry run.

@@ -275,3 +275,23 @@ async fn in_a_cluster_both_keys_have_one_slot() {
     }
     assert_eq!(nodes.len(), 3);
 }
+
+#[tokio::test]
+async fn a_refusal_of_several_calls_has_given_their_permits_back() {
+    const FULL: Policy = Policy::fixed_window("full", MINUTE, 1);
+    let server = RedisServer::start();
+    let limiter = Limiter::builder().deny_cache(0).deadline(10 * SECOND);
+    let limiter = limiter.connect(&server.url()).await.unwrap();
+    let both = Policy::token_bucket("both", MINUTE, 9).concurrency(1);
+    limiter.check(&FULL, "acme").await.unwrap();
+    for policy in [UPLOAD.concurrency(1), both] {
+        for _ in 0..20 {
+            // The limit that a caller has exceeded, and not the permit of its call before.
+            let calls = [limiter.check(&policy, "alice"), limiter.check(&FULL, "acme")];
+            let refused = limiter.check_all(calls).await;
+            assert!(matches!(refused, Err(RateLimitError::Exceeded(it)) if it.policy() == "full"));
+        }
+        limiter.flush().await.unwrap();
+        assert!(limiter.check(&policy, "alice").await.unwrap().is_held());
+    }
+}

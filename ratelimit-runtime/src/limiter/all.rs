@@ -105,10 +105,11 @@ impl Taken {
         self.decision.take().expect("a charge is kept once")
     }
 
-    /// Gives the charge back. What fails is sent again after the drop.
+    /// Gives the charge and the permit back. What fails is sent again after the drop.
     async fn give_back(self) {
         if let Some(decision) = &self.decision {
             let _ = self.limiter.refund(decision).await;
+            decision.give_permit_back().await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The permit of a call in flight: it is asked for with the decision, and free once it is dropped.
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
 use tokio::time::Instant;
 
@@ -55,6 +55,14 @@ struct OnRedis {
 impl Permit for OnRedis {
     fn is_held(&self) -> bool {
         self.lease.is_held()
+    }
+
+    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            if let Some(redis) = self.limiter.inner.backend.redis() {
+                redis.give_back(&self.lease).await;
+            }
+        })
     }
 }
 

@@ -1,6 +1,13 @@
 //! Calls that may wait: each asks a store for a turn once, and passes when its turn has come.
 
-use std::{future::poll_fn, pin::pin, ptr, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::{poll_fn, ready},
+    pin::{Pin, pin},
+    ptr,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
@@ -40,6 +47,13 @@ struct Waited {
 impl Permit for Waited {
     fn is_held(&self) -> bool {
         self.permit.as_ref().is_some_and(|permit| permit.is_held())
+    }
+
+    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        match &self.permit {
+            Some(permit) => permit.give_back(),
+            None => Box::pin(ready(())),
+        }
     }
 
     fn waited(&self) -> Duration {

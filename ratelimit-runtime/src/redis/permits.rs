@@ -252,6 +252,12 @@ impl RedisBackend {
         self.release(lease.key.clone(), lease.id, lease.timeout);
     }
 
+    /// Releases a permit that is dropped next, and waits until Redis has done it or the deadline. The drop
+    /// releases it once more, in case that this has failed.
+    pub(crate) async fn give_back(&self, lease: &Lease) {
+        let _ = self.client.release(&lease.key, lease.id, Instant::now() + self.deadline).await;
+    }
+
     /// Releases a permit on Redis without waiting. If it cannot be sent, its timeout frees it.
     pub(crate) fn release(self: &Arc<Self>, key: Key, id: u64, timeout: Duration) {
         self.post(key, Content::Release { id, timeout });
