@@ -22,6 +22,7 @@ mod failure;
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
 mod hash;
+mod line;
 mod managed;
 mod multiplexer;
 mod node;

@@ -5,6 +5,7 @@
 
 mod in_turns;
 mod script;
+mod waits;
 
 use std::{collections::HashMap, fmt::Debug, time::Duration};
 

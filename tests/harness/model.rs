@@ -4,6 +4,7 @@
 //! call records; see `states`. The model derives remaining units, waits and resets from the first alone.
 
 mod entries;
+mod line;
 mod log;
 mod permits;
 mod states;
@@ -31,7 +32,8 @@ pub struct Answer {
     pub wait: u64,
     /// Until the full quota is back.
     pub reset: u64,
-    /// Refused: until `remaining + 1` units can be had. Admitted: 0.
+    /// Refused: until `remaining + 1` units can be had. Admitted: until the call's turn, of which the other
+    /// numbers are.
     pub more: u64,
 }
 
@@ -69,7 +71,12 @@ pub struct Call {
     pub id: Option<u64>,
     /// The id of the permit that the call takes, if its policy has any.
     pub permit: u64,
+    /// The time that the call may wait for its turn.
+    pub max_wait: u64,
 }
+
+/// The turns that may lie ahead.
+pub const MAX_LINE: u64 = 20;
 
 /// The charge of an admitted call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +101,11 @@ impl Charge {
     /// The units that were charged.
     pub fn cost(&self) -> u32 {
         self.cost
+    }
+
+    /// The time at which they were charged, or will be.
+    pub fn at(&self) -> u64 {
+        self.at
     }
 
     /// The charge of a call that takes a permit and no units.
@@ -155,6 +167,10 @@ impl Rules {
         self
     }
 
+    fn shortest(&self) -> u64 {
+        self.tiers.iter().map(|tier| tier.period).min().expect("a policy has a tier")
+    }
+
     fn longest(&self) -> u64 {
         self.tiers.iter().map(|tier| tier.period).max().expect("a policy has a tier")
     }
@@ -204,38 +220,42 @@ impl Model {
         caller: usize,
         call: Call,
     ) -> (Answer, Option<Charge>) {
-        let Call { now, cost, record, id, .. } = call;
+        let Call { now: arrival, cost, record, id, .. } = call;
         self.numbers += 1;
-        let generation = if self.by == By::Number { self.numbers } else { now };
+        let generation = if self.by == By::Number { self.numbers } else { arrival };
         let written = self.callers.remove(&caller);
         let mut state = written.clone().unwrap_or_else(|| State::empty(rules, generation, self.by));
-        let mut is_changed = state.see(rules, now, generation);
-        let is_admitted = |state: &State| {
-            cost == 0 || (0..rules.tiers.len()).all(|tier| state.has_room(rules, tier, now, cost))
-        };
-        let mut admitted = is_admitted(&state);
-        if !admitted && state.mend(rules, now) {
+        let mut now = state.line_end(rules, arrival);
+        let mut is_changed = state.see(rules, arrival, now, generation);
+        let mut admitted = state.admits(rules, now, cost);
+        if !admitted && state.mend(rules, arrival, &mut now) {
             is_changed = true;
-            admitted = is_admitted(&state);
+            admitted = state.admits(rules, now, cost);
             // A peek does so as well.
             self.callers.insert(caller, state.clone());
         }
-        let charged = id.and_then(|id| state.charged(id, now, rules.longest(), self.by));
+        let charged = id.and_then(|id| state.charged(id, arrival, rules.longest(), self.by));
+        let (end, place) = (now, state.place(rules, (now, admitted), call, charged));
+        (admitted, now) = (place.is_admitted, place.at);
+        if now != end {
+            state.see(rules, arrival, now, generation);
+        }
         let (number, tier) = (self.numbers, rules.tiers[0]);
         let (life, ends, settled) = (0, 0, false);
         let mut charge = Charge { caller, at: now, cost, id, number, life, tier, ends, settled };
         let recorded = charged.is_none() && (admitted || rules.count_rejected);
         if let Some(before) = charged {
-            (admitted, charge) = (true, Charge { cost, ..before });
+            charge = Charge { cost, ..before };
         }
         if recorded {
-            charge.life = state.record(rules, admitted, charge, self.by);
+            charge.life = state.record(rules, admitted, arrival, charge, self.by);
         }
         let mut answer = answer(&state, rules, admitted, now, cost);
         if recorded && cost > 0 && matches!(state, State::Log(_) | State::Weighted(_)) {
             // Counted from this call, also while a clock has not caught up yet.
             answer.reset = rules.longest();
         }
+        place.finish(&mut answer, arrival, || until_one(&state, rules, now));
         charge.tier = rules.tiers[answer.tier];
         charge.ends = charge.at + answer.reset;
         if rules.algorithm == Algorithm::TokenBucket {
@@ -280,6 +300,12 @@ impl Model {
         let state = self.callers.entry(charge.caller).or_insert_with(empty);
         state.raise(charge.tier, now, generation, to - charge.cost);
     }
+}
+
+/// The time until one unit can be had.
+fn until_one(state: &State, rules: &Rules, now: u64) -> u64 {
+    let until = |index| soonest(|wait| state.has_room(rules, index, now + wait, 1));
+    (0..rules.tiers.len()).map(until).max().unwrap_or(0)
 }
 
 fn answer(state: &State, rules: &Rules, admitted: bool, now: u64, cost: u32) -> Answer {

@@ -1,5 +1,6 @@
 //! Random schedules of calls, with the model's answer to each.
 
+mod line;
 mod policies;
 
 use std::{env, time::Duration};
@@ -52,6 +53,8 @@ pub struct Operation {
     pub id: Option<u64>,
     /// The id of the permit that the call takes, if its policy has any.
     pub permit: u64,
+    /// The time that the call may wait for its turn.
+    pub max_wait: u64,
 }
 
 /// One step of a schedule.
@@ -63,6 +66,10 @@ pub enum Step {
     Reset(usize),
     /// The settle of a charge, by its position among all charges, at so many units.
     Settle(usize, u32),
+    /// The confirmation of a charge, and whether the state has it.
+    Confirm(usize, bool),
+    /// The advance of a charge, and its time after that, unless it is gone.
+    Advance(usize, Option<u64>),
     /// Releases a permit.
     Release(LivePermit),
     /// A process renews permits of one caller and policy, of which others have taken so many.
@@ -99,6 +106,7 @@ pub struct Schedule {
     undoes: bool,
     settles: bool,
     names: bool,
+    waits: bool,
     rng: Rng,
     now: u64,
     /// The latest time of a call.
@@ -147,6 +155,12 @@ impl Schedule {
         Self { names: true, ..self }
     }
 
+    /// Adds calls that wait for their turns, of which some are given back, confirmed or advanced; and resets.
+    #[must_use]
+    pub fn with_waits(self) -> Self {
+        Self { waits: true, undoes: true, ..self }
+    }
+
     /// Returns calls from `start` on with a clock that steps back now and then, and stays within the exact
     /// integers of a script.
     pub fn back_and_forth(case: &Case, start: u64, rng: Rng) -> Self {
@@ -176,6 +190,7 @@ impl Schedule {
             undoes: false,
             settles: false,
             names: false,
+            waits: false,
             rng,
             now: start,
             latest: u64::MAX,
@@ -225,6 +240,7 @@ impl Schedule {
             14..26 if !self.permits.is_empty() => self.release(),
             26..29 if !self.permits.is_empty() && self.by == By::Instant => self.renew(),
             29 if !self.permits.is_empty() => self.crash(),
+            14..40 if self.waits => self.step_of_line(),
             _ => {
                 let (operation, answer) = self.call();
                 Step::Call(operation, answer)
@@ -293,9 +309,9 @@ impl Schedule {
             self.policy = self.rng.usize(..self.rules.len());
         }
         let operation = self.operation();
-        let Operation { caller, now, cost, record, policy, id, permit } = operation;
+        let Operation { caller, now, cost, record, policy, id, permit, max_wait } = operation;
         self.now = now;
-        let call = Call { now, cost, record, id, permit };
+        let call = Call { now, cost, record, id, permit, max_wait };
         let (answer, charge) = self.model.decide(&self.rules[policy], caller, call);
         if charge.is_some() && self.policies[policy].max_in_flight().is_some() {
             let (process, charge) = (self.rng.u32(..PROCESSES), self.charges.len());
@@ -304,7 +320,8 @@ impl Schedule {
         }
         self.charges.extend(charge.map(Some));
         let wanted = if answer.admitted { answer.remaining.saturating_add(1) } else { cost };
-        self.due[caller] = (now + answer.wait, wanted.max(1));
+        let turn = if answer.admitted { answer.more } else { 0 };
+        self.due[caller] = (now + turn + answer.wait, wanted.max(1));
         (operation, answer)
     }
 
@@ -349,8 +366,13 @@ impl Schedule {
         let is_named = self.names && cost > 0 && self.rng.u32(..4) == 0;
         let id = is_named.then(|| self.rng.u64(1..=6));
         let cost = id.map_or(cost, |id| largest_cost.min(u32::try_from(id).expect("a digit")));
+        let max_wait = match self.rng.u32(..4) {
+            0..2 if self.waits && record => self.rng.u64(..4 * period),
+            2 if self.waits && record => self.rng.u64(..4 * self.longest),
+            _ => 0,
+        };
         let permit = self.permit(caller, record);
-        Operation { caller, now, cost, record, policy, id, permit }
+        Operation { caller, now, cost, record, policy, id, permit, max_wait }
     }
 
     /// Returns the id of a new permit, or of one that the caller holds: a call whose reply was lost is

@@ -4,23 +4,28 @@
 -- KEYS[1]        the log, with three kinds of members:
 --                entry   score: the microsecond of its record; member: an id, and 8 digits of units
 --                header  score from -2^53 up to 0: "g" is -birth, the microsecond of the first record;
---                        "#<period>" is -1 - units, and "@<period>" is -cut, for each tier in use
+--                        "#<period>" is -1 - units, and "@<period>" is -cut, for each tier in use;
+--                        while calls wait, ">" is the last of their turns, and "<" when it was promised
 --                name    score below -2^53: -1024 * microsecond; member: "r" and a request id
--- ARGV[1]        op: 0 peeks, 1 takes, 2 settles
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, 3 advances
 -- ARGV[2]        cost: the units to take; 0 only in a peek; settle: the units that were taken
 -- ARGV[3]        1 if refused calls are recorded too; 2 if a call of this id may have been decided
 --                before: if so, it is admitted and not charged again; 4 if the id is a request id, an
 --                integer below 2^51, of which the same holds; settle: 5 if the call has joined an entry
 --                that no id names; otherwise 0
 -- ARGV[4]        id of the call: a multiple of 4 from 4 to 9e10, or a request id; 0 in a peek without
--- ARGV[5]        settle: microsecond at which the units were taken; otherwise 0
+-- ARGV[5]        take: microseconds that the call may wait for its turn, and after a space the number of
+--                turns that may lie ahead then; settle: microsecond at which the units were taken;
+--                advance: the request id, if the call had one; otherwise 0
 -- ARGV[6]        number of tiers that decide; for further ones units are only counted
 -- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
 -- ARGV[9], ..    the same for further tiers
 -- Settle         ARGV[6] is the units to take instead, [7] the birth of the log that took the others,
 --                [8] the microsecond before which that log cannot have expired, [9] the period of one
 --                of its tiers, and [10] the request id, if the call had one
--- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; {} for a settle
+-- Advance        ARGV[2] is the units that were taken, and [4] the id of their entry
+-- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; {} for a settle; for an
+--                advance the microsecond of the call's turn, and the time until then, {} if it is gone
 --   admitted     1 or 0
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -29,13 +34,19 @@
 --                `remaining` units are available; after so many entries as are looked at in one call,
 --                this and `more` may be too short, never too long
 --   reset        microseconds until the full quota is available
---   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
+--   more         microseconds until `remaining` + 1 units are available; if the call was admitted, until
+--                its turn, and 0 if it passes now: its other numbers are those of its turn
 --   at           microsecond at which the call was charged: of a repeated id, the first time
 --   birth        of the log
 --   id           of the call's entry, negative if it has joined one that no id names
 --
 -- Rule: a call is admitted if and only if for every tier the units in (now - period, now] plus its
 -- cost are at most the threshold, and the log has room for an entry. All tiers are charged, or none.
+--
+-- While turns lie ahead, a call is decided as if it came at the last one. One that may wait is charged at
+-- its turn, the microsecond at which it is admitted there. Without a turn it is refused. An advance moves the
+-- first turn that lies ahead to the microsecond at which it has room. A clock that stepped back by more than a
+-- period since the last promise forgets it.
 --
 -- Invariant: of each tier in the header, also one of another policy, the units are those of the
 -- entries after its cut. A tier that has not recorded for its period is dropped, and counted anew if
@@ -46,7 +57,8 @@
 -- on are nobody's.
 
 local call, ARGV = redis.call, ARGV
-local PEEK, SETTLE, COUNT_REJECTED, REPEATED, NAMED, JOINED = '0', '2', '1', '2', '4', '5'
+local PEEK, TAKE, SETTLE, ADVANCE = '0', '1', '2', '3'
+local COUNT_REJECTED, REPEATED, NAMED, JOINED = '1', '2', '4', '5'
 local log, op, mode, cost = KEYS[1], ARGV[1], ARGV[3], tonumber(ARGV[2])
 
 local MOST_UNITS, MOST_ENTRIES, CROWDED, PARTS = 99999999, 100000, 90000, 4096
@@ -54,7 +66,7 @@ local NOBODY, NAMES, HEADER, MAX_OTHERS = 90000000000, 22499999900, '-9007199254
 
 -- Reading this many entries takes less than a millisecond. A refusal that has read some keeps what
 -- they add up to.
-local LOOKED_AT, AT_ONCE, KEPT = 4096, 500, 64
+local LOOKED_AT, AT_ONCE, KEPT, MOST_ROUNDS = 4096, 500, 64, 8
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -88,7 +100,7 @@ local function push(arguments, stamp, entries)
 end
 
 -- The header: the birth, and for each period the cut and the units after it.
-local birth, count, cut = nil, {}, {}
+local birth, last_turn, promised, count, cut = nil, 0, 0, {}, {}
 local header = call('ZRANGEBYSCORE', log, HEADER, '(0', 'WITHSCORES')
 for i = 1, #header, 2 do
   local kind, period = string.sub(header[i], 1, 1), string.sub(header[i], 2)
@@ -98,6 +110,10 @@ for i = 1, #header, 2 do
     count[period] = -header[i + 1] - 1
   elseif kind == '@' then
     cut[period] = -header[i + 1]
+  elseif kind == '>' then
+    last_turn = -header[i + 1]
+  elseif kind == '<' then
+    promised = -header[i + 1]
   end
 end
 
@@ -144,6 +160,28 @@ if op == SETTLE and not birth then
   keep = tonumber(ARGV[9])
 end
 local ttl = math.floor(keep / 1000) + 999
+
+-- Sets the expiry of a log with a record of this microsecond, or with turns after it.
+local arrival = now
+local function expire(at)
+  local ahead = math.max(math.max(at, last_turn) - arrival, 0)
+  call('PEXPIRE', log, ttl + math.floor(ahead / 1000))
+end
+
+-- Ends the line.
+local function forget_turns()
+  dropped[#dropped + 1], dropped[#dropped + 2], last_turn = '>', '<', 0
+end
+
+-- Appends the end of the line after its last turn is given back or has moved: the newest entry.
+local function push_end(arguments)
+  local newest = call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
+  if newest - arrival > 0 then
+    arguments[#arguments + 1], arguments[#arguments + 2] = -newest, '>'
+  else
+    call('ZREM', log, '>', '<')
+  end
+end
 
 -- Writes a header, and other members.
 local function write(arguments)
@@ -193,8 +231,13 @@ if op == SETTLE then
     call('ZREM', log, unpack(before))
     if to > 0 then
       push(arguments, stamp, entries_of(id + 2, math.min(from, to)))
-    elseif mode == NAMED and tonumber(call('ZSCORE', log, 'r' .. ARGV[10]) or nil) == -1024 * at then
-      call('ZREM', log, 'r' .. ARGV[10])
+    else
+      if mode == NAMED and tonumber(call('ZSCORE', log, 'r' .. ARGV[10]) or nil) == -1024 * at then
+        call('ZREM', log, 'r' .. ARGV[10])
+      end
+      if stamp == last_turn and stamp > now then
+        push_end(arguments)
+      end
     end
   end
   for _, period in ipairs(others) do
@@ -205,7 +248,7 @@ if op == SETTLE then
   end
   call('ZADD', log, unpack(arguments))
   if more > 0 then
-    call('PEXPIRE', log, ttl)
+    expire(now)
   end
   return {}
 end
@@ -314,6 +357,87 @@ local function has_room()
   return true
 end
 
+-- The units that a peek would take.
+local virtual = 0
+
+-- Returns the microseconds until the tier has room for so many units.
+local function until_free(tier, units)
+  local excess = count[tier.period] + virtual + units - tier.threshold
+  if excess <= 0 or units > tier.threshold then
+    return 0
+  end
+  local function see(it, seen)
+    excess = excess - it
+    return excess <= 0 or seen >= LOOKED_AT
+  end
+  local seen, last = read(cut[tier.period] + 1, virtual > 0 and now or '+inf', 2, see)
+  local stamp
+  if virtual > 0 and excess > 0 and seen < LOOKED_AT then
+    -- The call's own units leave next, and those of the future after them.
+    excess = excess - virtual
+    stamp = excess <= 0 and now
+    if excess > 0 then
+      last = select(2, read(now + 1, '+inf', 2, see))
+    end
+  end
+  stamp = stamp or last and call('ZSCORE', log, last) or now
+  return math.max(stamp + tier.length - now, 1)
+end
+
+if op == ADVANCE then
+  local entries, last = entries_of(tonumber(ARGV[4]), cost)
+  local stamp = birth and tonumber(call('ZSCORE', log, last) or nil)
+  if not stamp then
+    return {}
+  end
+  local before = '(' .. string.format('%.0f', stamp)
+  if stamp <= now or #call('ZRANGEBYSCORE', log, now + 1, before, 'LIMIT', 0, 1) > 0 then
+    return { stamp, math.max(stamp - now, 0) }
+  end
+  count_tiers()
+  local ahead, earliest = sum(now + 1, '+inf', 0), now
+  for i = 1, deciding do
+    local tier = tiers[i]
+    local excess = count[tier.period] - ahead + cost - tier.threshold
+    if excess > 0 then
+      local _, gone = read(cut[tier.period] + 1, now, 2, function(it, seen)
+        excess = excess - it
+        return excess <= 0 or seen >= LOOKED_AT
+      end)
+      earliest = excess > 0 and stamp or math.max(earliest, call('ZSCORE', log, gone) + tier.length)
+    end
+    if excess > 0 then
+      break
+    end
+  end
+  if earliest >= stamp then
+    return { stamp, stamp - now }
+  end
+  local arguments = {}
+  push(arguments, earliest, entries)
+  call('ZADD', log, unpack(arguments))
+  arguments = { -birth, 'g' }
+  if mode == NAMED then
+    push(arguments, -1024 * earliest, { 'r' .. ARGV[5] })
+  end
+  if stamp == last_turn then
+    push_end(arguments)
+  end
+  for period, since in pairs(cut) do
+    if stamp > since and earliest <= since then
+      count[period] = count[period] - cost
+    end
+    push_tier(arguments, period)
+  end
+  write(arguments)
+  return { earliest, earliest - now }
+end
+
+if last_turn > now and promised - now <= shortest then
+  now = last_turn
+elseif last_turn > 0 then
+  forget_turns()
+end
 count_tiers()
 local admitted, newest = has_room(), nil
 if not admitted then
@@ -321,6 +445,11 @@ if not admitted then
   if newest - now > shortest then
     -- After a clock has stepped back by more than a period, entries lie in the future. They are moved
     -- to now; so many that this would block the server are deleted instead.
+    if now > arrival then
+      forget_turns()
+      now = arrival
+      count_tiers()
+    end
     if call('ZCOUNT', log, now + 1, '+inf') > AT_ONCE then
       call('UNLINK', log)
       birth, card, header, count, cut, others, dropped = nil, 0, {}, {}, {}, {}, {}
@@ -337,7 +466,7 @@ if not admitted then
         push_tier(arguments, tier.period)
       end
       write(arguments)
-      call('PEXPIRE', log, ttl)
+      expire(now)
     end
     count_tiers()
     admitted, newest = has_room(), nil
@@ -345,34 +474,94 @@ if not admitted then
 end
 
 -- A repeated call is admitted, and not charged again.
-local id, at, repeated, name = tonumber(ARGV[4]), now, false, nil
+local id, at, repeated, name = tonumber(ARGV[4]), nil, false, nil
 if mode == NAMED then
   name = 'r' .. ARGV[4]
   local score = card > 0 and call('ZSCORE', log, name)
-  repeated = score and score / -1024 + longest > now
-  at = repeated and score / -1024 or now
-  id = 4 + 4 * ((id % NAMES + at % NAMES) % NAMES)
+  repeated = score and score / -1024 + longest > arrival
+  at = repeated and score / -1024
 elseif mode == REPEATED then
   local _, entry = entries_of(id, cost)
   repeated = card > 0 and call('ZSCORE', log, entry)
-  at = repeated and repeated + 0 or now
+  at = repeated and repeated + 0
 end
-admitted = admitted or repeated
+
+-- Returns the microsecond after which an entry is counted, also if the line gets shorter.
+local function oldest_counted()
+  local oldest_cut = now
+  for period, since in pairs(cut) do
+    oldest_cut = math.min(oldest_cut, since, arrival - period)
+  end
+  return oldest_cut
+end
+
+-- Returns the number of entries that the log keeps.
+local function size_of_log()
+  local size = card - #header / 2
+  return size < CROWDED and size or call('ZCOUNT', log, oldest_counted() + 1, '+inf')
+end
+
+-- Others wait for their turns until `line_end`. The call is decided for its own turn, if it may wait until
+-- then; otherwise it is refused at the end of the line.
+local line_end, has_turn = now, now == arrival
+local function decide_at(microsecond)
+  if microsecond ~= now then
+    now = microsecond
+    count_tiers()
+  end
+end
+local function find_turn(max_wait, max_line)
+  if call('ZCOUNT', log, arrival + 1, '+inf') - max_line >= 0
+    or size_of_log() + #entries_of(id, cost) > MOST_ENTRIES then
+    return false
+  end
+  local latest, rounds = arrival + max_wait, 0
+  while not has_room() do
+    local wait = 0
+    for i = 1, deciding do
+      wait = math.max(wait, until_free(tiers[i], cost))
+    end
+    rounds = rounds + 1
+    if now + wait > latest or rounds > MOST_ROUNDS then
+      return false
+    end
+    decide_at(now + wait)
+  end
+  return now <= latest
+end
+local can_wait, turn = op == TAKE and ARGV[5] ~= '0', 0
+if repeated then
+  if line_end > arrival and at > arrival then
+    turn = at - arrival
+    has_turn = can_wait and turn - string.match(ARGV[5], '%d+') <= 0
+    if has_turn then
+      decide_at(at)
+    end
+  end
+  admitted = has_turn or turn == 0
+elseif can_wait and not (admitted and has_turn) then
+  if find_turn(string.match(ARGV[5], '(%d+) (%d+)')) then
+    admitted, has_turn, turn = true, true, now - arrival
+  else
+    admitted = false
+    decide_at(line_end)
+  end
+else
+  admitted = admitted and (has_turn or cost == 0)
+end
+at = at or now
+if mode == NAMED then
+  id = 4 + 4 * ((id % NAMES + at % NAMES) % NAMES)
+end
 
 -- full: microseconds until an entry can be added, if the log has as many as it may.
 local own, full = not repeated and (admitted or mode == COUNT_REJECTED) and cost or 0, nil
 local entries, is_joined, joined, its_id, units
-local lowest = now
-for _, since in pairs(cut) do
-  lowest = math.min(lowest, since)
-end
+local lowest = oldest_counted()
 if own > 0 then
   entries, units = entries_of(id, own), own
-  local size = card - #header / 2
-  if size >= CROWDED then
-    size = call('ZCOUNT', log, lowest + 1, '+inf')
-  end
-  if size >= CROWDED and mode ~= NAMED then
+  local size = size_of_log()
+  if size >= CROWDED and mode ~= NAMED and now == arrival then
     -- It joins the newest entry, if both are in one part of the shortest period.
     is_joined = true
     local last, part = call('ZRANGE', log, -1, -1, 'WITHSCORES'), math.max(math.floor(shortest / PARTS), 1)
@@ -391,8 +580,7 @@ if own > 0 then
   end
 end
 
--- The units that a peek would take.
-local virtual = op == PEEK and own or 0
+virtual = op == PEEK and own or 0
 if op ~= PEEK and own > 0 then
   local function is_taken()
     for _, it in ipairs(card > 0 and entries or {}) do
@@ -420,6 +608,11 @@ if op ~= PEEK and own > 0 then
   if name then
     push(arguments, -1024 * now, { name })
   end
+  if turn > 0 then
+    last_turn = now
+    arguments[#arguments + 1], arguments[#arguments + 2] = -now, '>'
+    arguments[#arguments + 1], arguments[#arguments + 2] = -arrival, '<'
+  end
   for period, since in pairs(cut) do
     if now > since then
       count[period] = count[period] + own
@@ -439,7 +632,7 @@ if op ~= PEEK and own > 0 then
     end
   end
   write(arguments)
-  call('PEXPIRE', log, ttl)
+  expire(now)
 elseif op ~= PEEK and (is_new or has_moved) and card > 0 then
   -- A new tier counts from its first call on, even if that is refused.
   local arguments = {}
@@ -448,32 +641,8 @@ elseif op ~= PEEK and (is_new or has_moved) and card > 0 then
   end
   write(arguments)
   if is_new then
-    call('PEXPIRE', log, ttl)
+    expire(now)
   end
-end
-
--- Returns the microseconds until the tier has room for so many units.
-local function until_free(tier, units)
-  local excess = count[tier.period] + virtual + units - tier.threshold
-  if excess <= 0 or units > tier.threshold then
-    return 0
-  end
-  local function see(it, seen)
-    excess = excess - it
-    return excess <= 0 or seen >= LOOKED_AT
-  end
-  local seen, last = read(cut[tier.period] + 1, virtual > 0 and now or '+inf', 2, see)
-  local stamp
-  if virtual > 0 and excess > 0 and seen < LOOKED_AT then
-    -- The call's own units leave next, and those of the future after them.
-    excess = excess - virtual
-    stamp = excess <= 0 and now
-    if excess > 0 then
-      last = select(2, read(now + 1, '+inf', 2, see))
-    end
-  end
-  stamp = stamp or last and call('ZSCORE', log, last) or now
-  return math.max(stamp + tier.length - now, 1)
 end
 
 local tier, remaining, wait
@@ -500,7 +669,7 @@ if full then
   remaining, wait = 0, math.max(full, wait)
 end
 
-local more = admitted and 0 or wait
+local more = admitted and turn or wait
 if not admitted and cost > remaining + 1 and not full then
   more = 0
   for i = 1, deciding do
@@ -512,6 +681,23 @@ local reset = longest
 if own == 0 then
   newest = newest or card > 0 and call('ZRANGE', log, -1, -1, 'WITHSCORES')[2] or 0
   reset = math.max(newest + longest - now, 0)
+end
+
+if not has_turn then
+  local ahead, one = now - arrival, 0
+  for i = 1, deciding do
+    one = math.max(one, until_free(tiers[i], 1))
+  end
+  remaining, reset = 0, ahead + reset
+  if admitted then
+    wait = ahead + one
+  else
+    wait = ahead + wait
+    more = full and wait or ahead + one
+  end
+  if repeated and not admitted then
+    wait = turn
+  end
 end
 
 return { admitted and 1 or 0, tier - 1, remaining, wait, reset, more, at, birth or 0, is_joined and -id or id }

@@ -207,7 +207,7 @@ impl WeightedLog {
 
 impl Forecast<'_> {
     fn newest(&self) -> Option<Timestamp> {
-        Some(self.entries?.newest()?.min(self.at))
+        self.entries?.newest()
     }
 
     /// Returns the units that the tier has left.
@@ -228,6 +228,6 @@ impl Forecast<'_> {
         };
         // Once the entries do not suffice, the call's own leave last.
         let stamp = self.entries.and_then(|entries| entries.leaving(period, self.at, excess));
-        stamp.map_or(self.at, |stamp| stamp.min(self.at)) + period - self.at
+        stamp.unwrap_or(self.at) + period - self.at
     }
 }

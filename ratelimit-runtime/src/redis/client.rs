@@ -15,14 +15,14 @@ use super::{
     connector::Connector,
     failure::{Failure, message},
     node::{Lane, Node},
-    script::{Attempt, Renewal, ScriptCall, SettleCall, release},
+    script::{Attempt, Renewal, ScriptCall, SettleCall, Turn, release},
     target::{Kind, Target},
     tls::Tls,
 };
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::Key,
-    request::{Outcome, PermitRequest, Request, Settle},
+    request::{Outcome, PermitRequest, Request, Settle, Standing},
     telemetry,
 };
 
@@ -159,6 +159,28 @@ impl RedisClient {
             Failure::BreakerOpen(_) | Failure::Reason(UnavailableReason::Disconnected)
         );
         Err(Unanswered { may_have_run: may_have_run || !is_unsent, reason: failure.reason() })
+    }
+
+    /// Returns `true` if the state has the charge of a waiting call.
+    pub(super) async fn confirm(
+        &self,
+        turn: &Turn<'_>,
+        deadline: Instant,
+    ) -> Result<bool, UnavailableReason> {
+        let key = turn.key.as_bytes();
+        let reply = self.send(key, deadline, IDEMPOTENT, |_| turn.confirm()).await?;
+        Ok(reply != Value::Nil)
+    }
+
+    /// Advances the charge of a waiting call, if it is the next one and has room.
+    pub(super) async fn advance(
+        &self,
+        turn: &Turn<'_>,
+        deadline: Instant,
+    ) -> Result<Option<Standing>, UnavailableReason> {
+        let command = |attempt| turn.advance(attempt);
+        let reply = self.send(turn.key.as_bytes(), deadline, IDEMPOTENT, command).await?;
+        Turn::decode(&reply)
     }
 
     /// Frees a permit.

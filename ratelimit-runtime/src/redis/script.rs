@@ -1,11 +1,13 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
+mod line;
 mod permits;
 mod settle;
 
 use redis::{Cmd, Value};
 
 pub(super) use self::{
+    line::Turn,
     permits::{MAX_RENEWED, Renewal, release},
     settle::SettleCall,
 };
@@ -71,7 +73,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script {
         text: Text {
             source: include_str!("../algorithms/weighted_window.lua"),
-            sha1: "b049d69ad92849ab43caaeda8e6acb9f8cea34a2",
+            sha1: "7c88e1c918163bc280fdbf732c751c6dee2241fd",
         },
         push_tier: push_window,
     },
@@ -99,6 +101,7 @@ enum ScriptOp {
     Peek = 0,
     Take = 1,
     Settle = 2,
+    Advance = 3,
 }
 
 /// The treatment of refused and of repeated calls: a script's third argument.
@@ -183,6 +186,12 @@ impl<'a> ScriptCall<'a> {
         self.state.names_charges() && self.mode != Mode::CountRejected
     }
 
+    /// Returns `true` if the call may wait for its turn.
+    fn can_wait(&self) -> bool {
+        let has_line = self.state == StateKind::WeightedWindow;
+        has_line && self.op == ScriptOp::Take && self.request.max_wait > Micros::ZERO
+    }
+
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Cmd {
         let Self { script, key, request, permit, op, mode, charged, .. } = *self;
@@ -212,7 +221,12 @@ impl<'a> ScriptCall<'a> {
             command.arg(charged.number()).arg(keep + 999);
         } else {
             command.arg(cost).arg(mode as u8);
-            command.arg(charged.number()).arg(0);
+            command.arg(charged.number());
+            if self.can_wait() {
+                command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
+            } else {
+                command.arg(0);
+            }
         }
         command.arg(count);
         for policy in [policy].into_iter().chain(kept) {

@@ -204,6 +204,7 @@ fn check_script(kind: Kind) {
                 }
                 // Nobody is there to tell.
                 Step::Crash(_) => {}
+                Step::Confirm(..) | Step::Advance(..) => unreachable!("nobody waits"),
             }
         }
     }
@@ -277,6 +278,7 @@ async fn check_embedded(kind: Kind) {
                     }
                 }
                 Step::Renew(..) => unreachable!("permits in memory last as long as their process"),
+                Step::Confirm(..) | Step::Advance(..) => unreachable!("nobody waits"),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use harness::{
     RedisServer,
-    model::{Answer, TIMEOUT},
+    model::{Answer, MAX_LINE, TIMEOUT},
     schedule::{Case, Kind, Operation},
 };
 use ratelimit_runtime::Algorithm;
@@ -28,17 +28,21 @@ pub(crate) struct Mark {
     of: u64,
     /// The birth of a log with ids.
     birth: u64,
-    at: u64,
+    pub(crate) at: u64,
     /// The time before which its state cannot have expired.
     ends: u64,
     /// The tier of the answer.
     tier: usize,
 }
 
+/// The most units of one entry.
+const ENTRY: u32 = 99_999_999;
+
 /// The op, a script's first argument.
 const PEEK: u8 = 0;
 const TAKE: u8 = 1;
 const SETTLE: u8 = 2;
+const ADVANCE: u8 = 3;
 
 /// The third argument of a call that goes straight.
 const STRAIGHT: u8 = 3;
@@ -121,7 +125,7 @@ impl Script {
     ) -> Vec<(Answer, Mark)> {
         let mut pipe = redis::pipe();
         let mut ids = Vec::new();
-        for (Operation { now, cost, record, policy, id, permit, .. }, key) in calls {
+        for (Operation { now, cost, record, policy, id, permit, max_wait, .. }, key) in calls {
             let Tiers { algorithm, count_rejected, permits, deciding, arguments } = &tiers[*policy];
             let script = permits.map_or(&self.sha1, |_| &self.permits.decide);
             pipe.cmd("EVALSHA").arg(script).arg(4).arg(key).arg(permits_of(key));
@@ -152,7 +156,10 @@ impl Script {
                 _ => pipe.arg(0),
             };
             // A key outlives the test.
-            pipe.arg(if header.is_some() { 1_000_000_000_000_u64 } else { 0 });
+            match max_wait {
+                0 => pipe.arg(if header.is_some() { 1_000_000_000_000_u64 } else { 0 }),
+                _ => pipe.arg(format!("{max_wait} {MAX_LINE}")),
+            };
             pipe.arg(*deciding).arg(arguments);
         }
         let replies: Vec<Vec<i64>> = pipe.query(&mut self.connection).expect("replies");
@@ -238,6 +245,31 @@ impl Script {
         for _ in 0..2 {
             call.exec(&mut self.connection).expect("a settle");
         }
+    }
+
+    /// Returns `true` if the log has the entry of a call.
+    pub(crate) fn confirm(&mut self, operation: Operation, mark: Mark, key: &str) -> bool {
+        let (full, rest) = ((operation.cost - 1) / ENTRY, (operation.cost - 1) % ENTRY + 1);
+        let member = format!("{}{rest:08}", mark.of + 4 * u64::from(full));
+        let score = redis::cmd("ZSCORE").arg(key).arg(member).query(&mut self.connection);
+        let score: Option<f64> = score.expect("a score or nothing");
+        score.is_some()
+    }
+
+    /// Advances a call, and returns the time at which it is charged then, and the time until its turn.
+    pub(crate) fn advance(
+        &mut self,
+        tiers: &Tiers,
+        (operation, mark, key): (Operation, Mark, &str),
+        now: u64,
+    ) -> Vec<u64> {
+        let Operation { cost, id, .. } = operation;
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.sha1).arg(4).arg(key).arg("");
+        call.arg(now / 1_000_000).arg(now % 1_000_000).arg(ADVANCE).arg(cost);
+        call.arg(if id.is_some() { NAMED } else { 0 }).arg(mark.of);
+        call.arg(id.map_or(0, |id| id * 10)).arg(tiers.deciding).arg(&tiers.arguments);
+        call.query(&mut self.connection).expect("a turn")
     }
 }
 

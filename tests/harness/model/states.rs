@@ -46,7 +46,7 @@ impl State {
 
     /// Brings the state to `now`, with the policy's tiers first. Returns `true` if the clock had stepped back
     /// behind the state, or a policy is new.
-    pub(super) fn see(&mut self, rules: &Rules, now: u64, generation: u64) -> bool {
+    pub(super) fn see(&mut self, rules: &Rules, arrival: u64, now: u64, generation: u64) -> bool {
         match self {
             Self::Log(log) => {
                 let before = (log.units, log.period);
@@ -57,7 +57,7 @@ impl State {
                 // A step of the clock back is mended only if it matters.
                 !log.charges.is_empty() && before != (log.units, log.period)
             }
-            Self::Weighted(log) => log.see(rules, now),
+            Self::Weighted(log) => log.see(rules, arrival, now),
             Self::Windows(kept) => {
                 let is_ahead = |it: &Window| it.open.is_some_and(|(start, _)| start > now);
                 let is_ahead = kept.entries.iter().any(is_ahead);
@@ -139,7 +139,14 @@ impl State {
     }
 
     /// Records the units of a call in all entries that count them. Returns the generation for a refund.
-    pub(super) fn record(&mut self, rules: &Rules, admitted: bool, charge: Charge, by: By) -> u64 {
+    pub(super) fn record(
+        &mut self,
+        rules: &Rules,
+        admitted: bool,
+        arrival: u64,
+        charge: Charge,
+        by: By,
+    ) -> u64 {
         let (now, units) = (charge.at, u64::from(charge.cost));
         let own = rules.tiers.len();
         match self {
@@ -147,7 +154,7 @@ impl State {
                 log.record(Charge { life: log.generation, ..charge }, by);
                 log.generation
             }
-            Self::Weighted(log) => log.record(charge),
+            Self::Weighted(log) => log.record(arrival, admitted, charge),
             Self::Windows(kept) => {
                 for it in &mut kept.entries {
                     let (start, held) = it.open.unwrap_or((now, 0));
@@ -183,14 +190,13 @@ impl State {
 
     /// Repairs a log that refuses a call because of units more than a period in the future: they move to
     /// now, or, if they are many, the log is cleared.
-    pub(super) fn mend(&mut self, rules: &Rules, now: u64) -> bool {
+    pub(super) fn mend(&mut self, rules: &Rules, now: u64, at: &mut u64) -> bool {
         let log = match self {
             Self::Log(log) => log,
-            Self::Weighted(log) => return log.mend(rules, now),
+            Self::Weighted(log) => return log.mend(rules, now, at),
             _ => return false,
         };
-        let shortest = rules.tiers.iter().map(|tier| tier.period).min().expect("a tier");
-        if log.charges.iter().all(|charge| charge.at <= now + shortest) {
+        if log.charges.iter().all(|charge| charge.at <= now + rules.shortest()) {
             return false;
         }
         let ahead = log.charges.iter().filter(|it| it.at > now).map(|it| u64::from(it.cost));

@@ -1,6 +1,6 @@
 //! The weighted log of a sliding window.
 
-use super::{By, Charge, Rules, log::AT_ONCE};
+use super::{By, Charge, Rules, log::AT_ONCE, soonest};
 
 /// The most units of one entry on Redis.
 const ENTRY: u64 = 99_999_999;
@@ -24,6 +24,8 @@ pub(super) struct Weighted {
     cuts: Vec<(u64, u64)>,
     /// The periods of the policies that decide at present.
     own: Vec<u64>,
+    /// The last turn, and when it was promised; 0 without one.
+    line: (u64, u64),
 }
 
 /// The units of one charge, or what one takes beyond it.
@@ -52,11 +54,12 @@ impl Recorded {
 impl Weighted {
     pub(super) fn new(generation: u64, by: By) -> Self {
         let (charges, names) = (Vec::new(), Vec::new());
-        Self { generation, by, charges, names, cuts: Vec::new(), own: Vec::new() }
+        Self { generation, by, charges, names, cuts: Vec::new(), own: Vec::new(), line: (0, 0) }
     }
 
-    /// Brings the log to `now`. Returns `true` if that is kept although the call is refused.
-    pub(super) fn see(&mut self, rules: &Rules, now: u64) -> bool {
+    /// Brings the log to `at`, for a call that comes now. Returns `true` if that is kept although the call is
+    /// refused.
+    pub(super) fn see(&mut self, rules: &Rules, now: u64, at: u64) -> bool {
         let periods: Vec<_> = rules.tiers.iter().map(|tier| tier.period).collect();
         let written: Vec<_> = rules.written.iter().map(|tier| tier.period).collect();
         self.own = match self.by {
@@ -79,7 +82,7 @@ impl Weighted {
         }
         let mut is_changed = self.by == By::Number;
         for period in self.own.clone() {
-            let to = now.saturating_sub(period);
+            let to = at.saturating_sub(period);
             if let Some((_, cut)) = self.cuts.iter_mut().find(|it| it.0 == period) {
                 let left = self.charges.iter().filter(|it| *cut < it.at && it.at <= to);
                 is_changed |= left.map(Recorded::entries).sum::<u64>() > KEPT;
@@ -90,13 +93,15 @@ impl Weighted {
             }
         }
         if self.by == By::Number {
-            self.drop_old();
+            self.drop_old(now);
         }
         is_changed
     }
 
-    fn drop_old(&mut self) {
-        let mut oldest = self.cuts.iter().map(|(_, cut)| *cut).min().unwrap_or(0);
+    fn drop_old(&mut self, now: u64) {
+        // The line may get shorter.
+        let cuts = self.cuts.iter().map(|(period, cut)| *cut.min(&now.saturating_sub(*period)));
+        let mut oldest = cuts.min().unwrap_or(0);
         if self.by == By::Instant {
             // Many are dropped by and by.
             let mut entries = 0;
@@ -121,9 +126,12 @@ impl Weighted {
         self.names.iter().find(is_it).copied()
     }
 
-    pub(super) fn record(&mut self, charge: Charge) -> u64 {
+    pub(super) fn record(&mut self, now: u64, is_admitted: bool, charge: Charge) -> u64 {
         if self.by == By::Instant {
-            self.drop_old();
+            self.drop_old(now);
+        }
+        if is_admitted && charge.at > now {
+            self.line = (charge.at, now);
         }
         let charge = Charge { life: self.generation, ..charge };
         self.push(Some(charge), charge.at, charge.cost.into(), Role::Charge);
@@ -146,10 +154,14 @@ impl Weighted {
     }
 
     /// Moves charges of the future to now, or, if they are many, clears the log.
-    pub(super) fn mend(&mut self, rules: &Rules, now: u64) -> bool {
-        let shortest = rules.tiers.iter().map(|tier| tier.period).min().expect("a tier");
-        if self.charges.iter().all(|it| it.at <= now + shortest) {
+    pub(super) fn mend(&mut self, rules: &Rules, now: u64, at: &mut u64) -> bool {
+        if self.charges.iter().all(|it| it.at <= *at + rules.shortest()) {
             return false;
+        }
+        if *at > now {
+            self.line = (0, 0);
+            self.see(rules, now, now);
+            *at = now;
         }
         let ahead = self.charges.iter().filter(|it| it.at > now).map(Recorded::entries);
         if ahead.sum::<u64>() > AT_ONCE {
@@ -177,8 +189,10 @@ impl Weighted {
             Some(_) => it.id == charge.id && it.at == charge.at,
             None => it.number == charge.number,
         };
-        let is_open =
-            |it: &Recorded| it.role == Role::Charge && it.charge.as_ref().is_some_and(is_it);
+        let is_open = |it: &Recorded| {
+            let is_there = charge.id.is_none() || it.at == charge.at;
+            is_there && it.role == Role::Charge && it.charge.as_ref().is_some_and(is_it)
+        };
         let open = self.charges.iter().position(is_open).filter(|_| is_own);
         let longest = self.cuts.iter().map(|(period, _)| *period).max().unwrap_or(0);
         if to > from {
@@ -190,19 +204,89 @@ impl Weighted {
             let was_settled =
                 is_own && charge.at + longest > now || self.charges.iter().any(is_excess);
             if open.is_some() || !was_settled {
-                let newest = self.charges.last().map_or(now, |it| it.at);
-                let at = if self.by == By::Number { now.max(newest) } else { now };
                 if let Some(open) = open {
                     self.charges[open].role = Role::Settled;
                 }
-                self.push(Some(charge), at, to - from, Role::Excess);
+                self.push(Some(charge), now, to - from, Role::Excess);
             }
         } else if let Some(open) = open.filter(|_| to < from) {
             (self.charges[open].units, self.charges[open].role) = (to, Role::Settled);
             self.charges.retain(|it| it.units > 0);
             if to == 0 {
                 self.names.retain(|it| !is_it(it));
+                self.end_line(now, charge.at);
             }
         }
+    }
+}
+
+impl Weighted {
+    /// The last turn that lies ahead, or now. A clock that stepped back forgets it.
+    pub(super) fn line_end(&mut self, rules: &Rules, now: u64) -> u64 {
+        let (turn, promised) = self.line;
+        if turn > now && promised <= now + rules.shortest() {
+            return turn;
+        }
+        self.line = (0, 0);
+        now
+    }
+
+    pub(super) fn turns_ahead(&self, now: u64) -> u64 {
+        self.charges.iter().filter(|it| it.at > now).map(Recorded::entries).sum()
+    }
+
+    /// Ends the line at the newest charge, once its last turn is given back or has moved.
+    fn end_line(&mut self, now: u64, turn: u64) {
+        if self.line.0 == turn && turn > now {
+            let newest = self.charges.last().map_or(0, |it| it.at);
+            self.line = if newest > now { (newest, self.line.1) } else { (0, 0) };
+        }
+    }
+
+    /// The position of a charge that is not settled.
+    pub(super) fn position(&self, charge: Charge) -> Option<usize> {
+        let is_it = |it: &Recorded| {
+            it.role == Role::Charge && it.charge.is_some_and(|it| it.number == charge.number)
+        };
+        self.charges.iter().position(is_it)
+    }
+
+    pub(super) fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
+        let Some(position) = self.position(*charge) else { return false };
+        let at = self.charges[position].at;
+        let is_before = |other: usize, it: u64| match self.by {
+            By::Number => other < position,
+            By::Instant => it < at,
+        };
+        let mut ahead = self.charges.iter().enumerate().filter(|(_, it)| it.at > now);
+        let is_first = !ahead.any(|(index, it)| is_before(index, it.at));
+        charge.at = at;
+        if at <= now || !is_first {
+            return true;
+        }
+        self.see(rules, now, now);
+        let cost = u128::from(charge.cost);
+        let has_room = |at: u64| {
+            rules.tiers.iter().all(|tier| {
+                let passed = self.charges.iter().filter(|it| it.at <= now);
+                let live = passed.filter(|it| it.at + tier.period > at);
+                live.map(|it| u128::from(it.units)).sum::<u128>() + cost <= tier.threshold.into()
+            })
+        };
+        let earliest = now + soonest(|wait| now + wait >= at || has_room(now + wait));
+        if earliest < at {
+            charge.at = earliest;
+            let position = self.position(*charge).expect("still open");
+            self.charges[position].at = earliest;
+            if let Some(it) = &mut self.charges[position].charge {
+                it.at = earliest;
+            }
+            for it in self.names.iter_mut().filter(|it| it.number == charge.number) {
+                it.at = earliest;
+            }
+            self.charges.sort_by_key(|it| it.at);
+            self.end_line(now, at);
+        }
+        true
     }
 }

@@ -49,7 +49,7 @@ static WITH_PERMIT: [Text; StateKind::ALL.len()] = [
     },
     Text {
         source: with_permit!("../../algorithms/weighted_window.lua"),
-        sha1: "9b849276d2e070271e6f5887a2641f0cc6abbb6f",
+        sha1: "b118a7d6e91fd81eadbb6221b980e0fbf6543aad",
     },
 ];
 

@@ -1,0 +1,112 @@
+//! The commands of a waiting call: one confirms its charge, the other advances it.
+
+use redis::{Cmd, Value};
+
+use super::{Attempt, Mode, SCRIPTS, ScriptOp};
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    request::{Charged, EntryMark, Place, Standing},
+    time::{Micros, Timestamp},
+};
+
+/// The most units of one entry of a weighted log.
+const MOST_UNITS: u32 = 99_999_999;
+
+/// A charge that lies ahead in a weighted log.
+pub(in super::super) struct Turn<'a> {
+    pub(in super::super) key: &'a Key,
+    place: Place<'a>,
+    entry: EntryMark,
+}
+
+impl<'a> Turn<'a> {
+    /// Returns the turn of a place, if its state has turns.
+    pub(in super::super) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
+        let Charged::Entry(entry) = place.mark.charged else { return None };
+        Some(Self { key, place, entry })
+    }
+
+    /// Builds the command that reads the time of the charge.
+    pub(in super::super) fn confirm(&self) -> Cmd {
+        let last = self.place.cost.saturating_sub(1);
+        let (full, units) = (last / MOST_UNITS, last % MOST_UNITS + 1);
+        let mut command = redis::cmd("ZSCORE");
+        let member = format!("{}{units:08}", self.entry.id() + 4 * u64::from(full));
+        command.arg(self.key.as_bytes()).arg(member);
+        command
+    }
+
+    /// Builds the command of an attempt to advance the charge.
+    pub(in super::super) fn advance(&self, attempt: Attempt) -> Cmd {
+        let Place { policy, cost, id, .. } = self.place;
+        let script = &SCRIPTS[policy.state() as usize];
+        let (name, text) = script.text.command(attempt);
+        let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(1).arg(self.key.as_bytes());
+        command.arg(ScriptOp::Advance as u8).arg(cost).arg(mode as u8);
+        command.arg(self.entry.id()).arg(id.unwrap_or_default()).arg(policy.tiers().len());
+        for tier in policy.tiers() {
+            (script.push_tier)(&mut command, policy, tier);
+        }
+        command
+    }
+
+    /// Reads the reply to an advance.
+    pub(in super::super) fn decode(reply: &Value) -> Result<Option<Standing>, UnavailableReason> {
+        let number = |value: &Value| match value {
+            Value::Int(number) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        match reply.as_sequence() {
+            Some([]) => Ok(None),
+            Some([at, turn]) => match (number(at), number(turn)) {
+                (Some(at), Some(turn)) => {
+                    Ok(Some(Standing { at: Timestamp::new(at), turn: Micros::new(turn) }))
+                }
+                _ => Err(UnavailableReason::StoreError),
+            },
+            _ => Err(UnavailableReason::StoreError),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{key::KeyRef, policy::Policy, request::Mark};
+
+    #[test]
+    fn a_charge_is_named_by_its_last_entry() {
+        let policy = Policy::sliding_window("p", std::time::Duration::from_secs(1), 7).weighted();
+        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+        let charged = Charged::Entry(EntryMark::new(40, 7, false));
+        let mark = Mark { at: Timestamp::new(9), charged };
+        for (cost, member) in
+            [(1, "4000000001"), (99_999_999, "4099999999"), (100_000_000, "4400000001")]
+        {
+            let place = Place { policy: &policy, cost, mark, id: None };
+            let turn = Turn::new(&key, place).expect("an entry");
+            let packed = String::from_utf8(turn.confirm().get_packed_command()).unwrap();
+            assert!(packed.ends_with(&format!("{member}\r\n")), "{packed}");
+        }
+        assert!(
+            Turn::new(&key, Place { policy: &policy, cost: 1, mark: Mark::NONE, id: None })
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn a_reply_that_is_no_turn_is_an_error() {
+        let decode = |numbers: &[i64]| {
+            Turn::decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
+        };
+        let standing = Standing { at: Timestamp::new(9), turn: Micros::new(2) };
+        assert_eq!(decode(&[9, 2]), Ok(Some(standing)));
+        assert_eq!(decode(&[]), Ok(None));
+        for wrong in [&[9][..], &[9, -1], &[9, 2, 3]] {
+            assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
+        }
+    }
+}

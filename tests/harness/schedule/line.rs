@@ -1,0 +1,29 @@
+//! The steps of calls that wait for their turns.
+
+use super::{Schedule, Step};
+use crate::model::Charge;
+
+impl Schedule {
+    /// Returns a step of a charge, mostly of one that lies ahead.
+    pub(super) fn step_of_line(&mut self) -> Step {
+        let is_ahead = |it: &Charge| it.at() > self.now || self.now.is_multiple_of(16);
+        let recent = self.charges.len().saturating_sub(100);
+        let ahead = (recent..self.charges.len())
+            .filter(|index| self.charges[*index].as_ref().is_some_and(is_ahead));
+        let Some(index) = self.rng.choice(ahead.collect::<Vec<_>>()) else { return self.step() };
+        let mut charge = self.charges[index].expect("a charge");
+        match self.rng.u32(..3) {
+            0 => {
+                self.charges[index] = None;
+                self.model.settle(charge, &self.rules[0], self.now, 0);
+                Step::Settle(index, 0)
+            }
+            1 => Step::Confirm(index, self.model.is_promised(charge)),
+            _ => {
+                let is_kept = self.model.advance(&mut charge, &self.rules[0], self.now);
+                self.charges[index] = Some(charge);
+                Step::Advance(index, is_kept.then(|| charge.at()))
+            }
+        }
+    }
+}
