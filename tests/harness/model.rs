@@ -227,6 +227,9 @@ impl Model {
         let mut state = written.clone().unwrap_or_else(|| State::empty(rules, generation, self.by));
         let mut now = state.line_end(rules, arrival);
         let mut is_changed = state.see(rules, arrival, now, generation);
+        if now == arrival {
+            state.forget_line();
+        }
         let mut admitted = state.admits(rules, now, cost);
         if !admitted && state.mend(rules, arrival, &mut now) {
             is_changed = true;

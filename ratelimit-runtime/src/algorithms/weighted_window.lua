@@ -148,7 +148,7 @@ if #others > 0 and op ~= SETTLE then
     return a > b or a == b and one + 0 > other + 0
   end)
   for i = #others, 1, -1 do
-    if i > MAX_OTHERS or cut[others[i]] + 2 * others[i] < now then
+    if i > MAX_OTHERS or math.max(cut[others[i]] + others[i], last_turn) + others[i] < now then
       drop(table.remove(others, i))
     end
   end
@@ -427,10 +427,14 @@ if op == ADVANCE then
     if stamp > since and earliest <= since then
       count[period] = count[period] - cost
     end
+  end
+  now = earliest
+  count_tiers()
+  for period in pairs(cut) do
     push_tier(arguments, period)
   end
   write(arguments)
-  return { earliest, earliest - now }
+  return { earliest, earliest - arrival }
 end
 
 if last_turn > now and promised - now <= shortest then

@@ -73,7 +73,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script {
         text: Text {
             source: include_str!("../algorithms/weighted_window.lua"),
-            sha1: "7c88e1c918163bc280fdbf732c751c6dee2241fd",
+            sha1: "96f9c29be0db9bbd44575665743d2d6e97890635",
         },
         push_tier: push_window,
     },

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use harness::{
     RedisServer,
     model::By,
-    schedule::{Kind, Operation, Schedule, Step, cases, operations, seed},
+    schedule::{Case, Kind, Operation, Schedule, Step, cases, changes, operations, seed},
 };
 
 use super::{
@@ -12,39 +12,69 @@ use super::{
     script::{Mark, Script, Tiers},
 };
 
-/// Drives the shipped script: with a clock that steps back now and then, or with request ids.
+/// The events beside the waits.
+#[derive(Clone, Copy)]
+enum Beside {
+    ClockSteps,
+    RequestIds,
+    /// Policies take turns, all but the first as overrides or none.
+    Changes(bool),
+}
+
+fn schedule(cases: &[Case], beside: Beside, rng: Rng) -> Schedule {
+    let in_turns =
+        |is_overridden, rng| Schedule::in_turns(cases, is_overridden, By::Instant, START, rng);
+    let schedule = match beside {
+        Beside::ClockSteps => Schedule::back_and_forth(&cases[0], START, rng),
+        Beside::RequestIds => in_turns(false, rng).with_names(),
+        Beside::Changes(is_overridden) => in_turns(is_overridden, rng),
+    };
+    schedule.with_waits().with_settles()
+}
+
+fn runs(kind: Kind) -> Vec<(Vec<Case>, Beside)> {
+    let mut runs = Vec::new();
+    for case in cases(kind) {
+        if !case.policy.counts_rejected() {
+            runs.push((vec![case.clone()], Beside::RequestIds));
+        }
+        runs.push((vec![case], Beside::ClockSteps));
+    }
+    for cases in changes(kind) {
+        runs.push((cases.clone(), Beside::Changes(false)));
+        runs.push((cases, Beside::Changes(true)));
+    }
+    runs
+}
+
+/// Drives the shipped script.
 fn check_script(kind: Kind) {
     let (seed, server) = (seed(), RedisServer::start());
     let mut script = Script::load(&server, kind);
     let mut rng = Rng::with_seed(seed);
-    let cases = cases(kind);
+    let runs = runs(kind);
     let (mut waited, mut left, mut moved) = (0, 0, 0);
-    let all = cases.iter().flat_map(|case| [(case, false), (case, true)]);
-    for (case, has_names) in
-        all.filter(|(case, has_names)| !has_names || !case.policy.counts_rejected())
-    {
-        let tiers = [Tiers::of(case)];
-        let schedule = |rng: &mut Rng| {
-            let (cases, rng) = (std::slice::from_ref(case), rng.fork());
-            let schedule = if has_names {
-                Schedule::in_turns(cases, false, By::Instant, START, rng).with_names()
-            } else {
-                Schedule::back_and_forth(case, START, rng)
-            };
-            schedule.with_waits().with_settles()
-        };
+    for (cases, beside) in &runs {
+        let written = Tiers::of(&cases[0]);
+        let tiers: Vec<_> = (0..cases.len())
+            .map(|index| match beside {
+                Beside::Changes(true) if index > 0 => Tiers::of(&cases[index]).instead_of(&written),
+                _ => Tiers::of(&cases[index]),
+            })
+            .collect();
         let () = server.command("FLUSHALL");
-        let (mut steps, mut charges) = (schedule(&mut rng), Vec::<(Operation, Mark)>::new());
-        for _ in 0..operations().div_ceil(2 * cases.len()) {
+        let mut steps = schedule(cases, *beside, rng.fork());
+        let mut charges = Vec::<(Operation, Mark)>::new();
+        for _ in 0..operations().div_ceil(runs.len()) {
             if !(START / 2..LATEST).contains(&steps.now()) {
                 let () = server.command("FLUSHALL");
-                (steps, charges) = (schedule(&mut rng), Vec::new());
+                (steps, charges) = (schedule(cases, *beside, rng.fork()), Vec::new());
             }
             match steps.step() {
                 Step::Call(operation, expected) => {
                     let call = (operation, operation.caller.to_string());
                     let (actual, mark) = script.decide(&tiers, &[call])[0];
-                    assert_agree((actual, expected), operation, case, seed);
+                    assert_agree((actual, expected), operation, cases, seed);
                     if actual.admitted && operation.record {
                         waited += u32::from(actual.more > 0);
                         charges.push((operation, mark));
@@ -57,7 +87,7 @@ fn check_script(kind: Kind) {
                     let (operation, mark) = charges[index];
                     left += u32::from(to == 0 && mark.at > steps.now());
                     let call = (operation, mark, &*operation.caller.to_string());
-                    script.settle(&tiers[0], call, (steps.now(), to));
+                    script.settle(&tiers[operation.policy], call, (steps.now(), to));
                 }
                 Step::Release(_) | Step::Renew(..) | Step::Crash(_) => {
                     unreachable!("the policies have no permits")
@@ -65,7 +95,7 @@ fn check_script(kind: Kind) {
                 Step::Confirm(index, expected) => {
                     let (operation, mark) = charges[index];
                     let actual = script.confirm(operation, mark, &operation.caller.to_string());
-                    assert_agree((actual, expected), operation, case, seed);
+                    assert_agree((actual, expected), operation, cases, seed);
                 }
                 Step::Advance(index, expected) => {
                     let ((operation, mark), now) = (charges[index], steps.now());
@@ -75,7 +105,7 @@ fn check_script(kind: Kind) {
                     assert_agree(
                         (actual.clone(), expected.unwrap_or_default()),
                         operation,
-                        case,
+                        cases,
                         seed,
                     );
                     if let [at, _] = actual[..] {

@@ -80,10 +80,17 @@ impl State {
     }
 
     /// The last turn that lies ahead, or now.
-    pub(super) fn line_end(&mut self, rules: &Rules, now: u64) -> u64 {
+    pub(super) fn line_end(&self, rules: &Rules, now: u64) -> u64 {
         match self {
             Self::Weighted(log) => log.line_end(rules, now),
             _ => now,
+        }
+    }
+
+    /// Forgets a line that is over.
+    pub(super) fn forget_line(&mut self) {
+        if let Self::Weighted(log) = self {
+            log.forget_line();
         }
     }
 

@@ -74,7 +74,9 @@ impl Weighted {
         let is_written = !self.cuts.is_empty();
         let own = &self.own;
         let is_other = |period: &u64| !own.contains(period);
-        self.cuts.retain(|(period, cut)| !is_other(period) || cut + 2 * period >= now);
+        let last = self.line.0;
+        let is_used = |(period, cut): &(u64, u64)| (cut + period).max(last) + period >= now;
+        self.cuts.retain(|it| !is_other(&it.0) || is_used(it));
         while self.cuts.iter().filter(|(period, _)| is_other(period)).count() > OTHERS {
             let others = self.cuts.iter().filter(|(period, _)| is_other(period));
             let oldest = *others.min_by_key(|(period, cut)| (cut + period, *period)).expect("some");
@@ -221,14 +223,17 @@ impl Weighted {
 }
 
 impl Weighted {
-    /// The last turn that lies ahead, or now. A clock that stepped back forgets it.
-    pub(super) fn line_end(&mut self, rules: &Rules, now: u64) -> u64 {
+    /// The last turn that lies ahead, or now, also if the clock has stepped back.
+    pub(super) fn line_end(&self, rules: &Rules, now: u64) -> u64 {
         let (turn, promised) = self.line;
         if turn > now && promised <= now + rules.shortest() {
             return turn;
         }
-        self.line = (0, 0);
         now
+    }
+
+    pub(super) fn forget_line(&mut self) {
+        self.line = (0, 0);
     }
 
     pub(super) fn turns_ahead(&self, now: u64) -> u64 {
@@ -264,7 +269,6 @@ impl Weighted {
         if at <= now || !is_first {
             return true;
         }
-        self.see(rules, now, now);
         let cost = u128::from(charge.cost);
         let has_room = |at: u64| {
             rules.tiers.iter().all(|tier| {
@@ -275,6 +279,7 @@ impl Weighted {
         };
         let earliest = now + soonest(|wait| now + wait >= at || has_room(now + wait));
         if earliest < at {
+            self.see(rules, now, earliest);
             charge.at = earliest;
             let position = self.position(*charge).expect("still open");
             self.charges[position].at = earliest;

@@ -77,8 +77,8 @@ struct KeptPeriod {
 
 impl KeptPeriod {
     /// Returns `true` if the policy counts none of the entries at `now` that it would not find later.
-    fn is_unused(self, now: Timestamp) -> bool {
-        self.used + self.period < now
+    fn is_unused(self, last_turn: Timestamp, now: Timestamp) -> bool {
+        self.used.max(last_turn) + self.period < now
     }
 }
 
@@ -129,7 +129,9 @@ impl CallEntries {
     fn surplus(&self, now: Timestamp, request: Request<'_>) -> usize {
         let own = periods(request);
         let of_others = self.kept.iter().filter(|it| !own.contains(&it.period));
-        let others = of_others.filter(|it| !it.is_unused(now)).map(|it| (it.period, it.used));
+        let others = of_others
+            .filter(|it| !it.is_unused(self.last_turn, now))
+            .map(|it| (it.period, it.used));
         let all = own.map(|period| (period, now)).into_iter().chain(others);
         all.map(|(period, used)| self.expired(period, used)).min().unwrap_or_default()
     }
@@ -163,7 +165,8 @@ impl CallEntries {
             entry.stamp = latest;
         }
         let own = periods(request);
-        self.kept.retain(|it| !it.is_unused(now) || own.contains(&it.period));
+        let last_turn = self.last_turn;
+        self.kept.retain(|it| !it.is_unused(last_turn, now) || own.contains(&it.period));
         for period in own {
             if let Some(kept) = self.kept.iter_mut().find(|it| it.period == period) {
                 kept.used = now;

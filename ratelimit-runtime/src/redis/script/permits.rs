@@ -49,7 +49,7 @@ static WITH_PERMIT: [Text; StateKind::ALL.len()] = [
     },
     Text {
         source: with_permit!("../../algorithms/weighted_window.lua"),
-        sha1: "b118a7d6e91fd81eadbb6221b980e0fbf6543aad",
+        sha1: "b44767dd4fc9b51db7e1f54fc1085733da207281",
     },
 ];
 
