@@ -202,7 +202,9 @@ fn settles_behind_those_of_a_value_of_another_type_are_sent() {
     let key = server.keys().into_iter().find(|key| key.contains("window")).unwrap();
     let () = server.command(&format!("SET {key} text"));
     // On no runtime, so that one flush finds all of them, in batches.
-    decisions.iter().for_each(|decision| decision.settle(0));
+    for decision in &decisions {
+        decision.settle(0);
+    }
     last.settle(1);
     assert_eq!(main.block_on(limiter.flush()).unwrap_err().unsent(), 70);
     assert_eq!(main.block_on(left(&limiter, &BUCKET)), 99);
