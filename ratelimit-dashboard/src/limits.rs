@@ -55,6 +55,8 @@ struct LimitView {
     counts_rejected: bool,
     /// `true` if the log of a caller has one entry for each call, with its units.
     is_weighted: bool,
+    /// The calls of this process that wait in line.
+    waiting: u64,
     written: Option<PolicyView>,
     now: Option<PolicyView>,
     /// The reason why the override does not change the values.
@@ -166,6 +168,7 @@ impl Dashboard {
         let first = functions.first();
         let by_source = overrides.by_source(name);
         let latest = self.samples.latest_policy(name);
+        let counted = stats::snapshot().into_iter().find(|limit| limit.name() == name);
         let written = match first {
             Some(limit) => limit.policy().copied(),
             None => self.samples.written_policy(name),
@@ -191,6 +194,7 @@ impl Dashboard {
             is_in_conflict,
             counts_rejected: policy.is_some_and(|policy| policy.counts_rejected()),
             is_weighted: policy.is_some_and(|policy| policy.is_weighted()),
+            waiting: counted.map_or(0, |limit| limit.waiting()),
             written: written.as_ref().map(PolicyView::new),
             now: now.as_ref().map(PolicyView::new),
             fault,

@@ -1,8 +1,9 @@
 //! The page counts each call once, with its outcome and who decided it.
 
-use harness::RedisServer;
+use harness::{RedisServer, until};
 use ratelimit_runtime::{Enforcement, Limiter, Override, Policy};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::operator::{Events, MINUTE, Operator};
 
@@ -97,6 +98,26 @@ async fn calls_that_find_no_permit_are_refused_ones() {
     let told = operator.told_of("sampled upload").await;
     assert_eq!(told["written"], json!({ "tiers": [], "burst": null, "concurrency": 4 }));
     assert_eq!(told["is_weighted"], false);
+}
+
+#[tokio::test]
+async fn calls_that_wait_in_line_are_told() {
+    const LINE: Policy = Policy::sliding_window("sampled line", MINUTE, 1).weighted();
+    let limiter = Limiter::in_memory();
+    let operator = Operator::of(&limiter).await;
+    let wait = || {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.check(&LINE, "alice").max_wait(60 * MINUTE).await })
+    };
+    wait().await.unwrap().unwrap();
+    let calls = [wait(), wait()];
+    for waiting in [2, 0] {
+        until("the length of the line", async || {
+            (operator.told_of("sampled line").await["waiting"] == waiting).then_some(())
+        })
+        .await;
+        calls.iter().for_each(JoinHandle::abort);
+    }
 }
 
 #[tokio::test]

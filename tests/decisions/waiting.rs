@@ -40,6 +40,7 @@ async fn all_are_admitted(limiter: &Limiter, policy: Policy) {
 async fn calls_that_wait_under_a_penalty_do_not_starve_one_another() {
     for policy in [
         Policy::sliding_window("log", SECOND, 1).count_rejected(),
+        Policy::sliding_window("weighted", SECOND, 1).weighted().count_rejected(),
         Policy::sliding_counter("counter", SECOND, 1).count_rejected(),
         Policy::token_bucket("bucket", SECOND, 1).count_rejected(),
     ] {
@@ -52,7 +53,9 @@ async fn calls_that_wait_for_redis_under_a_penalty_do_not_starve_one_another() {
     let period = Duration::from_millis(600);
     let server = RedisServer::start();
     let limiter = patient(&server).await;
-    all_are_admitted(&limiter, Policy::sliding_window("log", period, 1).count_rejected()).await;
+    let log = Policy::sliding_window("log", period, 1).count_rejected();
+    all_are_admitted(&limiter, log).await;
+    all_are_admitted(&limiter, log.weighted()).await;
 }
 
 /// A limiter whose calls are decided by Redis however busy the machine is.
@@ -63,7 +66,7 @@ async fn patient(server: &RedisServer) -> Limiter {
 
 #[tokio::test]
 async fn a_call_that_gives_up_is_one_refusal() {
-    const POLICY: Policy = Policy::sliding_window("penalty", HOUR, 9).count_rejected();
+    const POLICY: Policy = Policy::sliding_window("penalty", HOUR, 9).weighted().count_rejected();
     on_each_store(async |limiter| {
         limiter.check_n(&POLICY, "alice", 8).await.unwrap();
         let refused = wait_for(limiter, POLICY, 2, SECOND).await.unwrap();
@@ -105,7 +108,7 @@ async fn soon(call: JoinHandle<Answer>) -> Answer {
 
 #[tokio::test]
 async fn a_change_by_operators_reaches_a_waiting_call() {
-    const POLICY: Policy = Policy::sliding_window("reply", HOUR, 4);
+    const POLICY: Policy = Policy::sliding_window("reply", HOUR, 4).weighted();
     let server = RedisServer::start();
     for limiter in [Limiter::in_memory(), patient(&server).await] {
         let overrides = limiter.overrides();
@@ -145,7 +148,7 @@ async fn a_change_by_operators_reaches_a_waiting_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_another_limit_leaves_a_call_waiting() {
-    const POLICY: Policy = Policy::sliding_window("reply", MINUTE, 4);
+    const POLICY: Policy = Policy::sliding_window("reply", MINUTE, 4).weighted();
     let limiter = Limiter::in_memory();
     let start = Instant::now();
     let call = one_waits(&limiter, POLICY, 1).await;

@@ -6,6 +6,7 @@ mod deny_cache;
 mod foreign_state;
 mod in_flight;
 mod keys;
+mod line;
 mod outages;
 mod own_connection;
 mod processes;

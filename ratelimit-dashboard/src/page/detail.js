@@ -59,6 +59,7 @@ function told(said) {
   }
   if (said.is_weighted) facts.push(['entries of a caller', 'one for each call, with its units']);
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
+  if (said.waiting > 0) facts.push(['in line', `${said.waiting} calls of this process wait`]);
   facts.push(['declared', said.places.length === 0
     ? 'not by the attribute: a limit of a gate, or one that the program checks itself'
     : said.places.join(', ')]);

@@ -15,7 +15,7 @@ use super::{
     waiter::Waiter,
 };
 use crate::{
-    error::UnavailableReason, key::KeyRef, memory::MemoryStore, policy::Policy, redis::Content,
+    error::UnavailableReason, key::Key, memory::MemoryStore, policy::Policy, redis::Content,
     request::Request, time::Micros,
 };
 
@@ -39,6 +39,34 @@ impl Drop for Question {
     fn drop(&mut self) {
         if let Some(waiter) = self.0.take() {
             waiter.receive_answer(Err(UnavailableReason::Disconnected).into());
+        }
+    }
+}
+
+/// A check that a task awaits, as a [`Question`].
+struct CheckTask {
+    limiter: Limiter,
+    check: Option<TurnCheck>,
+}
+
+impl CheckTask {
+    /// Asks Redis for the standing of a line's first turn.
+    async fn run(mut self, key: Key) {
+        let Some(TurnCheck { claim, outcome, .. }) = &self.check else { return };
+        let Some(redis) = self.limiter.inner.backend.redis() else { return };
+        let sent = Instant::now();
+        let standing = redis.advance(&key, claim.place(*outcome)).await;
+        if let Some(check) = self.check.take() {
+            self.limiter.follow(self.limiter.inner.lines.checked(&check, standing, sent));
+        }
+    }
+}
+
+impl Drop for CheckTask {
+    fn drop(&mut self) {
+        if let Some(check) = self.check.take() {
+            let unknown = Err(UnavailableReason::Disconnected);
+            self.limiter.follow(self.limiter.inner.lines.checked(&check, unknown, Instant::now()));
         }
     }
 }
@@ -156,11 +184,12 @@ impl Limiter {
     }
 
     /// Asks for the standing of a line's first turn.
-    pub(super) fn check_line(&self, check: &TurnCheck, key: KeyRef<'_>) {
+    pub(super) fn check_line(&self, check: TurnCheck, key: &Key) {
         if let Some(store) = self.local_store(check.id.is_remote) {
-            let standing = store.advance(key, check.claim.place(check.outcome));
-            let after = self.inner.lines.checked(check, Ok(standing), Instant::now());
-            self.follow(after);
+            let standing = store.advance(key.as_key_ref(), check.claim.place(check.outcome));
+            self.follow(self.inner.lines.checked(&check, Ok(standing), Instant::now()));
+        } else {
+            spawn(CheckTask { limiter: self.clone(), check: Some(check) }.run(key.clone()));
         }
     }
 }

@@ -163,8 +163,11 @@ impl<'a> Check<'a> {
     /// given back. Nobody is served later than promised. A call with a
     /// [request id](Self::request_id) keeps its turn for its repetition.
     ///
+    /// On Redis the line is that of all processes. Each call is one script, and each process asks for its
+    /// line once a second. When calls of several processes leave, the order between processes may change.
+    ///
     /// [Overrides](crate::Overrides), resets, refunds and settles by this process reach the calls that wait
-    /// at once. Under [`concurrency`](Policy::concurrency) a call also waits for a permit, and holds it while
+    /// at once, those by other processes within a second. Under [`concurrency`](Policy::concurrency) a call also waits for a permit, and holds it while
     /// it waits for its turn. A peek and a call of 0 units never wait.
     ///
     /// [`Decision::waited`](crate::Decision::waited) tells how long the call has waited. The guide has the

@@ -56,17 +56,10 @@ impl<'a> Call<'a> {
         {
             return Started::Ready(self.finish(&effective, recorder, decided));
         }
-        if self.may_wait(&effective) && self.has_line(&effective) {
+        if self.may_wait(&effective) && has_line(effective.policy()) {
             return Started::Pending(Box::pin(self.to_pending().wait()));
         }
         Started::Pending(Box::pin(self.to_pending().run()))
-    }
-
-    /// Returns `true` if the store has a line for the calls that wait.
-    fn has_line(self, effective: &Effective<'_>) -> bool {
-        let policy = effective.policy();
-        let is_weighted = policy.state() == StateKind::WeightedWindow;
-        policy.tiers().is_empty() || is_weighted && self.limiter.is_in_memory()
     }
 
     /// Applies overrides before validation, so that an override can repair an invalid policy.
@@ -314,6 +307,11 @@ impl<'a> Call<'a> {
             options: *self.options,
         }
     }
+}
+
+/// Returns `true` if the stores have a line for the calls that wait.
+fn has_line(policy: &Policy) -> bool {
+    policy.tiers().is_empty() || policy.state() == StateKind::WeightedWindow
 }
 
 /// A call that outlives the expression which made it.

@@ -127,7 +127,7 @@ impl Waiter {
                     continue;
                 }
                 Look::Check(check) => {
-                    call.limiter.check_line(&check, self.key.as_key_ref());
+                    call.limiter.check_line(*check, &self.key);
                     continue;
                 }
                 Look::Await => {

@@ -161,17 +161,6 @@ impl RedisClient {
         Err(Unanswered { may_have_run: may_have_run || !is_unsent, reason: failure.reason() })
     }
 
-    /// Returns `true` if the state has the charge of a waiting call.
-    pub(super) async fn confirm(
-        &self,
-        turn: &Turn<'_>,
-        deadline: Instant,
-    ) -> Result<bool, UnavailableReason> {
-        let key = turn.key.as_bytes();
-        let reply = self.send(key, deadline, IDEMPOTENT, |_| turn.confirm()).await?;
-        Ok(reply != Value::Nil)
-    }
-
     /// Advances the charge of a waiting call, if it is the next one and has room.
     pub(super) async fn advance(
         &self,

@@ -132,16 +132,6 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    #[expect(dead_code, reason = "the line of a process calls it")]
-    pub(crate) async fn is_promised(
-        &self,
-        _: &Key,
-        _: Place<'_>,
-    ) -> Result<bool, UnavailableReason> {
-        match self.0 {}
-    }
-
-    #[expect(dead_code, reason = "the line of a process calls it")]
     pub(crate) async fn advance(
         &self,
         _: &Key,

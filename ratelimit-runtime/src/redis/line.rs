@@ -10,22 +10,8 @@ use crate::{
 };
 
 impl RedisBackend {
-    /// Returns `true` if Redis has the charge of a place.
-    #[expect(dead_code, reason = "the line of a process calls it")]
-    pub(crate) async fn is_promised(
-        &self,
-        key: &Key,
-        place: Place<'_>,
-    ) -> Result<bool, UnavailableReason> {
-        match Turn::new(key, place) {
-            Some(turn) => self.client.confirm(&turn, Instant::now() + self.deadline).await,
-            None => Ok(false),
-        }
-    }
-
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
     /// Returns the turn, unless the charge is gone.
-    #[expect(dead_code, reason = "the line of a process calls it")]
     pub(crate) async fn advance(
         &self,
         key: &Key,

@@ -1,4 +1,4 @@
-//! The commands of a waiting call: one confirms its charge, the other advances it.
+//! The command of a waiting call, which advances its charge and tells where it stands.
 
 use redis::{Cmd, Value};
 
@@ -9,9 +9,6 @@ use crate::{
     request::{Charged, EntryMark, Place, Standing},
     time::{Micros, Timestamp},
 };
-
-/// The most units of one entry of a weighted log.
-const MOST_UNITS: u32 = 99_999_999;
 
 /// A charge that lies ahead in a weighted log.
 pub(in super::super) struct Turn<'a> {
@@ -25,16 +22,6 @@ impl<'a> Turn<'a> {
     pub(in super::super) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
         let Charged::Entry(entry) = place.mark.charged else { return None };
         Some(Self { key, place, entry })
-    }
-
-    /// Builds the command that reads the time of the charge.
-    pub(in super::super) fn confirm(&self) -> Cmd {
-        let last = self.place.cost.saturating_sub(1);
-        let (full, units) = (last / MOST_UNITS, last % MOST_UNITS + 1);
-        let mut command = redis::cmd("ZSCORE");
-        let member = format!("{}{units:08}", self.entry.id() + 4 * u64::from(full));
-        command.arg(self.key.as_bytes()).arg(member);
-        command
     }
 
     /// Builds the command of an attempt to advance the charge.
@@ -75,27 +62,6 @@ impl<'a> Turn<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{key::KeyRef, policy::Policy, request::Mark};
-
-    #[test]
-    fn a_charge_is_named_by_its_last_entry() {
-        let policy = Policy::sliding_window("p", std::time::Duration::from_secs(1), 7).weighted();
-        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
-        let charged = Charged::Entry(EntryMark::new(40, 7, false));
-        let mark = Mark { at: Timestamp::new(9), charged };
-        for (cost, member) in
-            [(1, "4000000001"), (99_999_999, "4099999999"), (100_000_000, "4400000001")]
-        {
-            let place = Place { policy: &policy, cost, mark, id: None };
-            let turn = Turn::new(&key, place).expect("an entry");
-            let packed = String::from_utf8(turn.confirm().get_packed_command()).unwrap();
-            assert!(packed.ends_with(&format!("{member}\r\n")), "{packed}");
-        }
-        assert!(
-            Turn::new(&key, Place { policy: &policy, cost: 1, mark: Mark::NONE, id: None })
-                .is_none()
-        );
-    }
 
     #[test]
     fn a_reply_that_is_no_turn_is_an_error() {
