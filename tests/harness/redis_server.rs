@@ -209,12 +209,14 @@ impl RedisServer {
 
     /// Starts a stopped server again, on its port and with what it has stored.
     pub fn restart(&mut self) {
-        self.process = spawn(self.port, self.directory.path(), &self.launch);
+        self.begin_restart();
         assert!(self.is_up(), "redis-server starts again");
     }
 
     /// Starts a stopped server again, and does not wait until it answers.
     pub fn begin_restart(&mut self) {
+        let state = self.process.try_wait().expect("the server's state");
+        assert!(state.is_some(), "a running server is stopped first");
         self.process = spawn(self.port, self.directory.path(), &self.launch);
     }
 }

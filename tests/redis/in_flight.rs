@@ -142,6 +142,7 @@ async fn after_a_restart_the_calls_in_flight_are_counted_again() {
         limiter.check(&BRIEF, "alice").await.unwrap(),
         limiter.check(&BRIEF, "alice").await.unwrap(),
     ];
+    server.kill();
     server.restart();
     until_held(&server, &BRIEF, 2).await;
     until("the permits", async || calls.iter().all(Decision::is_held).then_some(())).await;
