@@ -53,6 +53,8 @@ impl Monitor {
 
 fn replay(lines: impl Iterator<Item = String>, key: &str, permits: usize) -> Replayed {
     let (mut held, mut replayed) = (HashMap::<String, u64>::new(), Replayed::default());
+    // The time from which the key is gone, which no command says.
+    let mut expires = u64::MAX;
     for line in lines {
         let Some((before, command)) = line.split_once("] ") else { continue };
         let words = command.split('"').filter(|word| *word != " " && !word.is_empty());
@@ -60,6 +62,12 @@ fn replay(lines: impl Iterator<Item = String>, key: &str, permits: usize) -> Rep
         let time = before.split(' ').next().expect("a time").trim_start_matches('+');
         let now: u64 = time.replace('.', "").parse().expect("microseconds");
         let deadline = |word: &str| word.parse::<u64>().expect("a deadline");
+        if now >= expires {
+            held.clear();
+        }
+        if held.is_empty() {
+            expires = u64::MAX;
+        }
         match &words[..] {
             [name] if name.eq_ignore_ascii_case("FLUSHALL") => held.clear(),
             [_, named, ..] if *named != key => continue,
@@ -79,6 +87,7 @@ fn replay(lines: impl Iterator<Item = String>, key: &str, permits: usize) -> Rep
                 replayed.taken += 1;
                 held.insert((*id).to_owned(), deadline(at));
             }
+            ["PEXPIRE", _, millis] => expires = now + 1_000 * deadline(millis),
             ["ZREM", _, id] => drop(held.remove(*id)),
             ["ZREMRANGEBYSCORE", _, _, until] => held.retain(|_, it| *it > deadline(until)),
             _ => continue,
@@ -99,6 +108,24 @@ mod tests {
     fn replayed(commands: &[&str]) -> Replayed {
         let line = |(at, command): (usize, &&str)| format!("+10.00000{at} [0 lua] {command}");
         replay(commands.iter().enumerate().map(line), "c", 2)
+    }
+
+    #[test]
+    fn the_permits_of_a_key_that_has_expired_are_gone() {
+        let [first, expires, renewed] = [
+            r#""ZADD" "c" "10000009" "a""#,
+            r#""PEXPIRE" "c" "0""#,
+            r#""ZADD" "c" "XX" "10000009" "a""#,
+        ];
+        let others = [r#""ZADD" "c" "10000009" "b""#, r#""ZADD" "c" "10000009" "d""#];
+        let commands = [&[first, expires, renewed], &others[..]].concat();
+        assert_eq!(replayed(&commands).faults, [""; 0]);
+        let commands = [&[first, renewed], &others[..]].concat();
+        assert_eq!(replayed(&commands).faults.len(), 1);
+        // With its last permit a key goes, and a new one does not expire with it.
+        let gone = [first, r#""PEXPIRE" "c" "0""#, r#""ZREM" "c" "a""#];
+        let commands = [&gone[..], &[first], &others].concat();
+        assert_eq!(replayed(&commands).faults.len(), 1);
     }
 
     #[test]
