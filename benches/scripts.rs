@@ -9,6 +9,10 @@
 //! scripts run in turn on one server; figures are medians with the lowest and the highest round, and the
 //! median of the ratios to the baseline in the same round.
 
+#[allow(dead_code, reason = "not all of them are measured")]
+#[path = "../ratelimit-runtime/src/redis/script/sources.rs"]
+mod sources;
+
 use ratelimit_benches::{
     figures::{figure, ratios, report_ratio},
     rounds::{rounds, spread},
@@ -24,12 +28,6 @@ const START: u64 = 1_700_000_000_000_000;
 const TIME: &str = "local time = redis.call('TIME')\n";
 const SIMULATED: &str = "local time = redis.call('TIME')\ntime[1], time[2] = KEYS[2], KEYS[3]\n";
 
-macro_rules! shipped {
-    ($name:literal) => {
-        include_str!(concat!("../ratelimit-runtime/src/algorithms/", $name, ".lua"))
-    };
-}
-
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Log,
@@ -42,12 +40,12 @@ enum State {
 
 const SCRIPTS: [(&str, State, &str); 7] = [
     ("baseline", State::Log, include_str!("baseline.lua")),
-    ("sliding_window", State::Log, shipped!("sliding_window")),
-    ("sliding_counter", State::Counters, shipped!("sliding_counter")),
-    ("fixed_window", State::Windows, shipped!("fixed_window")),
-    ("token_bucket", State::Buckets, shipped!("token_bucket")),
-    ("weighted_window", State::Weighted(1), shipped!("weighted_window")),
-    ("weighted_window, cost 10 000", State::Weighted(10_000), shipped!("weighted_window")),
+    ("sliding_window", State::Log, sources::SLIDING_WINDOW[0]),
+    ("sliding_counter", State::Counters, sources::SLIDING_COUNTER[0]),
+    ("fixed_window", State::Windows, sources::FIXED_WINDOW[0]),
+    ("token_bucket", State::Buckets, sources::TOKEN_BUCKET[0]),
+    ("weighted_window", State::Weighted(1), sources::WEIGHTED_WINDOW[0]),
+    ("weighted_window, cost 10 000", State::Weighted(10_000), sources::WEIGHTED_WINDOW[0]),
 ];
 
 impl State {

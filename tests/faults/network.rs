@@ -113,6 +113,21 @@ async fn a_connection_that_breaks_anywhere_in_a_reply_costs_no_call_and_counts_i
     assert!(lost.is_empty(), "{lost:?}");
 }
 
+#[tokio::test]
+async fn a_connection_that_breaks_in_the_reply_to_its_first_command_costs_no_call() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    for attempt in 0..10 {
+        let builder = Limiter::builder().deadline(Duration::from_secs(10));
+        let builder = builder.on_store_error(OnStoreError::Deny);
+        let limiter = builder.connect(&proxy.url()).await.unwrap();
+        proxy.set(Network::ResetsAfter(2));
+        let decision = limiter.check(&POLICY, &*format!("first-{attempt}")).await.unwrap();
+        assert_eq!(decision.remaining(), 2);
+        proxy.heal();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_break_under_load_count_no_call_twice() {
     const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);

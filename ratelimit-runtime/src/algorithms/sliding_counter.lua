@@ -1,130 +1,52 @@
--- Sliding counter: for each period two adjacent windows, the earlier one weighted, on one string.
+-- Sliding counter: for each period two adjacent windows, the earlier one weighted. `per_tier.lua` and
+-- `quotients.lua` come before.
 --
--- KEYS[1]        the state: "c<birth> <last> <period> <since> <previous> <current> ..": when it was
---                created and last written, in microseconds; and for each period since when it is
---                counted (0: from the beginning), the units of the window that contains `last`, and
---                before them those of the window before
--- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, which has other arguments after the first
--- ARGV[2]        cost: the units to take; 0 only in a peek
--- ARGV[3]        1 if refused calls are recorded too, otherwise 0
--- ARGV[4], [5]   0
--- ARGV[6]        number of tiers that decide; further ones are only counted
--- ARGV[7] .. [9] period of the first tier, in microseconds, its threshold, and its tick, the fewest
---                microseconds with which threshold * (period in ticks) is at most 2^53
--- ARGV[10], ..   the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a settle
---   admitted     1 or 0
---   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
---                an admission the one with the fewest units left
---   remaining    units left in that tier
---   wait         microseconds until the same call is admitted, or, if this one was, until more than
---                `remaining` units are available
---   reset        microseconds until the full quota is available
---   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
---   now          microsecond of the decision
---   birth        microsecond at which the state was created
---
--- To settle:
--- KEYS[2]        the settles of late: their numbers, each with the microsecond until which it is kept
--- ARGV[2], [3]   units that the call took, and units that it takes instead
--- ARGV[4]        birth of the state that they were taken from
--- ARGV[5]        microsecond at which they were taken
--- ARGV[6], [7]   number of the settle, and microseconds for which it is kept
--- ARGV[8]        microsecond before which the state cannot have expired
--- ARGV[9], ..    numbers of a tier, as from ARGV[7] on
---
--- A settle is applied once. Fewer units are those of the call no more; nothing happens after a reset.
--- More units are taken now, whatever room there is, also if the state has expired meanwhile.
+-- Tier           period, in microseconds, threshold, and tick, the fewest microseconds with which
+--                threshold * (period in ticks) is at most 2^53
+-- Count          period; since when it is counted (0: from the beginning); the units of the window
+--                before the one in which the state was last written, and the units of that one
 --
 -- Rule: a call is admitted if and only if for every tier previous * (time left in the current
 -- window) / period + current + cost is at most the threshold. All products are exact.
 --
--- Invariant: for every period in the state, `current` is at least the units recorded in its window,
--- and `previous` + `current` at least those in both windows, as far back as the state goes. Units
--- count for every period in the state, under any policy. So no policy misses units that were taken
--- under another one.
+-- Invariant: `current` is at least the units recorded in its window, and `previous` + `current` at least
+-- those in both windows, as far back as the state goes.
 
-local TAKE, SETTLE = '1', '2'
-local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
-local count_rejected, deciding = ARGV[3] == '1', tonumber(ARGV[6])
-
--- Periods of other policies that are counted too; beyond, the least recently used are dropped.
-local OTHERS = 8
-
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-
--- Whole quotients, exact up to 2^53; a plain division would round.
-local function divide(a, b)
-  return (a - a % b) / b
+local is_whole = #numbers > 2 and #numbers % 4 == 2
+if stored and not (is_whole and string.find(stored, '^c[%d ]+$')) then
+  return redis.error_reply('WRONGTYPE the value is not a sliding counter')
+end
+local saved, by_period = {}, {}
+for i = 3, #numbers, 4 do
+  saved[#saved + 1] = {
+    period = numbers[i],
+    since = numbers[i + 1],
+    previous = numbers[i + 2],
+    current = numbers[i + 3],
+  }
+  by_period[numbers[i]] = saved[#saved]
 end
 
-local function divide_up(a, b)
-  local rest = a % b
-  return (a - rest) / b + (rest > 0 and 1 or 0)
+local function encode(it)
+  return string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.previous, it.current)
 end
 
-local stored, birth, last, saved = redis.call('GET', key), now, now, {}
-if stored then
-  local numbers = {}
-  for number in string.gmatch(stored, '%d+') do
-    numbers[#numbers + 1] = tonumber(number)
-  end
-  if #numbers % 4 ~= 2 or #numbers < 6 or not string.find(stored, '^c[%d ]+$') then
-    return redis.error_reply('WRONGTYPE the value is not a sliding counter')
-  end
-  birth, last = numbers[1], numbers[2]
-  for i = 3, #numbers, 4 do
-    saved[#saved + 1] = {
-      period = numbers[i],
-      since = numbers[i + 1],
-      previous = numbers[i + 2],
-      current = numbers[i + 3],
-    }
-  end
-end
-
-local function encode(at, counters)
-  local words = { string.format('c%.0f %.0f', birth, at) }
-  for i, it in ipairs(counters) do
-    words[i + 1] =
-      string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.previous, it.current)
-  end
-  return table.concat(words, ' ')
-end
-
--- Writes the state, which decides like an absent one after this many microseconds.
-local function save(at, counters, lasts)
-  local ttl = math.floor(lasts / 1000) + 999
-  redis.call('SET', key, encode(at, counters), 'PX', ttl)
-end
-
-local raised
-if op == SETTLE then
-  local is_same, taken_at = stored and birth == tonumber(ARGV[4]), tonumber(ARGV[5])
-  raised = ARGV[3] - cost
-  if not is_same and (raised <= 0 or now < tonumber(ARGV[8])) then
-    return {}
-  end
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-  if redis.call('ZADD', KEYS[2], 'NX', now + ARGV[7], ARGV[6]) == 0 then
-    return {}
-  end
-  local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-  redis.call('PEXPIRE', KEYS[2], math.floor((latest - now) / 1000) + 999)
-  if raised <= 0 then
-    -- Only windows that counted the units.
-    for _, it in ipairs(saved) do
-      local start, counted = last - last % it.period, taken_at - taken_at % it.period
-      if it.since <= taken_at and counted == start then
-        it.current = math.max(it.current + raised, 0)
-      elseif it.since <= taken_at and counted + it.period == start then
-        it.previous = math.max(it.previous + raised, 0)
-      end
+local raised = op == SETTLE and settle_once()
+if raised and raised <= 0 then
+  local taken_at = tonumber(ARGV[5])
+  -- Only windows that counted the units.
+  for _, it in ipairs(saved) do
+    local start, counted = last - last % it.period, taken_at - taken_at % it.period
+    if it.since <= taken_at and counted == start then
+      it.current = math.max(it.current + raised, 0)
+    elseif it.since <= taken_at and counted + it.period == start then
+      it.previous = math.max(it.previous + raised, 0)
     end
-    redis.call('SET', key, encode(last, saved), 'KEEPTTL')
-    return {}
   end
+  if raised < 0 then
+    write('c', encode, last, saved)
+  end
+  return {}
 end
 
 -- The windows as of now.
@@ -161,28 +83,25 @@ end
 -- takes over the units that the stored ones have recorded.
 local counters, is_new = {}, false
 local function add(period)
-  for _, it in ipairs(counters) do
-    if it.period == period then
-      return
-    end
+  local it = by_period[period]
+  if it and it.is_added then
+    return
   end
-  for _, it in ipairs(saved) do
-    if it.period == period then
-      it.is_added = true
-      counters[#counters + 1] = it
-      return
-    end
+  if not it then
+    -- A policy is counted from its first call on, even if that call is refused.
+    is_new = true
+    local start = now - now % period
+    local current = recorded_since(start)
+    it = {
+      period = period,
+      since = #saved > 0 and now or 0,
+      previous = math.max(recorded_since(start - period) - current, 0),
+      current = current,
+    }
+    by_period[period] = it
   end
-  -- A policy is counted from its first call on, even if that call is refused.
-  is_new = true
-  local start = now - now % period
-  local current = recorded_since(start)
-  counters[#counters + 1] = {
-    period = period,
-    since = #saved > 0 and now or 0,
-    previous = math.max(recorded_since(start - period) - current, 0),
-    current = current,
-  }
+  it.is_added = true
+  counters[#counters + 1] = it
 end
 
 if raised then
@@ -195,7 +114,7 @@ if raised then
     it.current = math.min(it.current + raised, 4294967295)
     lasts = math.max(lasts, 2 * it.period - now % it.period)
   end
-  save(now, saved, lasts)
+  write('c', encode, now, saved, lasts)
   return {}
 end
 
@@ -228,7 +147,6 @@ local function until_free(it, weight, units)
   return ends - most * it.tick
 end
 
-local admitted = true
 for index = 1, deciding do
   local it = counters[index]
   it.threshold, it.tick = tonumber(ARGV[3 * index + 5]), tonumber(ARGV[3 * index + 6])
@@ -239,7 +157,6 @@ for index = 1, deciding do
 end
 local taken = admitted or count_rejected
 
-local tier, remaining, wait
 local reset, grown = 0, 0
 for index = 1, deciding do
   local it = counters[index]
@@ -252,10 +169,7 @@ for index = 1, deciding do
   local left = math.max(threshold - weight, 0)
   local wanted = admitted and math.min(left + 1, threshold) or cost
   local leaves = until_free(it, weight, wanted)
-  local closer = admitted and (not tier or left < remaining)
-  if not tier or closer or leaves > wait and (left == remaining or not admitted) then
-    tier, remaining, wait = index - 1, left, leaves
-  end
+  choose(index, left, leaves)
   reset = math.max(reset, until_free(it, weight, threshold))
 end
 
@@ -270,11 +184,7 @@ if not admitted and cost > remaining + 1 then
 end
 
 if op == TAKE and (taken or ahead or is_new) then
-  for _, it in ipairs(saved) do
-    if not it.is_added and #counters < deciding + OTHERS then
-      counters[#counters + 1] = it
-    end
-  end
+  append_others(counters, saved)
   local lasts = reset
   for index = deciding + 1, #counters do
     local it = counters[index]
@@ -282,7 +192,7 @@ if op == TAKE and (taken or ahead or is_new) then
     local windows = it.current > 0 and 2 or it.previous > 0 and 1 or 0
     lasts = math.max(lasts, windows * it.period - now % it.period)
   end
-  save(now, counters, lasts)
+  write('c', encode, now, counters, lasts)
 end
 
 return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }

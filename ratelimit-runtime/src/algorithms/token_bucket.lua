@@ -1,132 +1,49 @@
--- Token bucket: levels that are refilled continuously, on one string.
+-- Token bucket: levels that are refilled continuously. `per_tier.lua` and `quotients.lua` come
+-- before.
 --
--- KEYS[1]        the state: "b<birth> <last> <token> <refill> <full> <since> <level> ..": when it
---                was created and last written, in microseconds; and for each bucket its numbers
---                as below, since when it is taken from (0: from the beginning), its level in parts
--- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, which has other arguments after the first
--- ARGV[2]        cost: the tokens to take; 0 only in a peek
--- ARGV[3]        1 if refused calls are recorded too, otherwise 0
--- ARGV[4], [5]   0
--- ARGV[6]        number of tiers that decide; further ones are only taken from
--- ARGV[7] .. [9] numbers of the first tier, whole and below 2^53: parts of one token, parts that
---                each microsecond refills, parts of a full bucket
--- ARGV[10], ..   the same for further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a settle
---   admitted     1 or 0
---   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
---                an admission the one with the fewest units left
---   remaining    units left in that tier
---   wait         microseconds until the same call is admitted, or, if this one was, until more than
---                `remaining` units are available
---   reset        microseconds until the full quota is available
---   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
---   now          microsecond of the decision
---   birth        microsecond at which the state was created
---
--- To settle:
--- KEYS[2]        the settles of late: their numbers, each with the microsecond until which it is kept
--- ARGV[2], [3]   tokens that the call took, and tokens that it takes instead
--- ARGV[4]        birth of the state that they were taken from
--- ARGV[5]        microsecond at which they were taken
--- ARGV[6], [7]   number of the settle, and microseconds for which it is kept
--- ARGV[8]        microsecond before which the state cannot have expired
--- ARGV[9], ..    numbers of a tier, as from ARGV[7] on
---
--- A settle is applied once. Fewer tokens are those of the call no more; nothing happens after a reset.
--- More tokens are taken now, whatever room there is, also if the state has expired meanwhile.
+-- Tier           whole numbers below 2^53: parts of one token, parts that each microsecond refills,
+--                parts of a full bucket
+-- Count          the numbers of the tier; since when tokens are taken from the bucket (0: from the
+--                beginning); its level in parts
 --
 -- Rule: a call is admitted if and only if every bucket contains at least the tokens that it costs.
 -- A bucket without a level is full. A level below 0 is the debt of calls that were settled above
 -- their cost; it is one full bucket at most, and the rest is forgiven.
 --
--- Invariant: tokens are taken from every bucket in the state, under any policy, and each bucket is
--- refilled at its deciding rate. So no policy finds tokens that were taken under another one.
+-- Invariant: each bucket is refilled at its deciding rate.
 
-local TAKE, SETTLE = '1', '2'
-local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
-local count_rejected, deciding = ARGV[3] == '1', tonumber(ARGV[6])
-
--- Buckets of other policies that are taken from too; beyond, the least recently used are dropped.
-local OTHERS = 8
-
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-
--- Whole quotients, exact up to 2^53; a plain division would round.
-local function divide(a, b)
-  return (a - a % b) / b
+local is_whole = #numbers > 2 and #numbers % 5 == 2
+if stored and not (is_whole and string.find(stored, '^b[%d%- ]+$')) then
+  return redis.error_reply('WRONGTYPE the value is not a token bucket')
+end
+local saved = {}
+for i = 3, #numbers, 5 do
+  saved[#saved + 1] = {
+    token = numbers[i],
+    refill = numbers[i + 1],
+    full = numbers[i + 2],
+    since = numbers[i + 3],
+    level = numbers[i + 4],
+  }
 end
 
-local function divide_up(a, b)
-  local rest = a % b
-  return (a - rest) / b + (rest > 0 and 1 or 0)
+local function encode(it)
+  return string.format('%.0f %.0f %.0f %.0f %.0f', it.token, it.refill, it.full, it.since, it.level)
 end
 
-local stored, birth, last, saved = redis.call('GET', key), now, now, {}
-if stored then
-  local numbers = {}
-  for number in string.gmatch(stored, '%-?%d+') do
-    numbers[#numbers + 1] = tonumber(number)
-  end
-  if #numbers % 5 ~= 2 or #numbers < 7 or not string.find(stored, '^b[%d%- ]+$') then
-    return redis.error_reply('WRONGTYPE the value is not a token bucket')
-  end
-  birth, last = numbers[1], numbers[2]
-  for i = 3, #numbers, 5 do
-    saved[#saved + 1] = {
-      token = numbers[i],
-      refill = numbers[i + 1],
-      full = numbers[i + 2],
-      since = numbers[i + 3],
-      level = numbers[i + 4],
-    }
-  end
-end
-
-local function encode(at, buckets)
-  local words = { string.format('b%.0f %.0f', birth, at) }
-  for i, it in ipairs(buckets) do
-    words[i + 1] = string.format(
-      '%.0f %.0f %.0f %.0f %.0f',
-      it.token,
-      it.refill,
-      it.full,
-      it.since,
-      it.level
-    )
-  end
-  return table.concat(words, ' ')
-end
-
--- Writes the state, which decides like an absent one after this many microseconds.
-local function save(at, buckets, lasts)
-  local ttl = math.floor(lasts / 1000) + 999
-  redis.call('SET', key, encode(at, buckets), 'PX', ttl)
-end
-
-local raised
-if op == SETTLE then
-  local is_same, taken_at = stored and birth == tonumber(ARGV[4]), tonumber(ARGV[5])
-  raised = ARGV[3] - cost
-  if not is_same and (raised <= 0 or now < tonumber(ARGV[8])) then
-    return {}
-  end
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-  if redis.call('ZADD', KEYS[2], 'NX', now + ARGV[7], ARGV[6]) == 0 then
-    return {}
-  end
-  local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
-  redis.call('PEXPIRE', KEYS[2], math.floor((latest - now) / 1000) + 999)
-  if raised <= 0 then
-    -- Only buckets that the tokens were taken from, at most until full.
-    for _, it in ipairs(saved) do
-      if it.since <= taken_at then
-        it.level = math.min(it.level - raised * it.token, it.full)
-      end
+local raised = op == SETTLE and settle_once()
+if raised and raised <= 0 then
+  local taken_at = tonumber(ARGV[5])
+  -- Only buckets that the tokens were taken from, at most until full.
+  for _, it in ipairs(saved) do
+    if it.since <= taken_at then
+      it.level = math.min(it.level - raised * it.token, it.full)
     end
-    redis.call('SET', key, encode(last, saved), 'KEEPTTL')
-    return {}
   end
+  if raised < 0 then
+    write('b', encode, last, saved)
+  end
+  return {}
 end
 
 -- Returns a level that is not above a full bucket and not below its largest debt. Both together are
@@ -199,7 +116,7 @@ if raised then
     it.level = bounded(it.level - raised * it.token, it.full)
     lasts = math.max(lasts, until_level(it, it.full))
   end
-  save(now, saved, lasts)
+  write('b', encode, now, saved, lasts)
   return {}
 end
 
@@ -207,13 +124,11 @@ for i = 7, #ARGV, 3 do
   add(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
 end
 
-local admitted = true
 for index = 1, deciding do
   admitted = admitted and (cost == 0 or buckets[index].level >= cost * buckets[index].token)
 end
 local taken = admitted or count_rejected
 
-local tier, remaining, wait
 local reset, tokens = 0, 0
 for index = 1, deciding do
   local it = buckets[index]
@@ -223,10 +138,7 @@ for index = 1, deciding do
   end
   local left = divide(math.max(it.level, 0), it.token)
   local leaves = until_level(it, (admitted and left + 1 or cost) * it.token)
-  local closer = admitted and (not tier or left < remaining)
-  if not tier or closer or leaves > wait and (left == remaining or not admitted) then
-    tier, remaining, wait = index - 1, left, leaves
-  end
+  choose(index, left, leaves)
   reset = math.max(reset, until_level(it, it.full))
 end
 
@@ -240,18 +152,14 @@ if not admitted and cost > remaining + 1 then
 end
 
 if op == TAKE and (taken or ahead or is_new) then
-  for _, it in ipairs(saved) do
-    if not it.is_added and #buckets < deciding + OTHERS then
-      buckets[#buckets + 1] = it
-    end
-  end
+  append_others(buckets, saved)
   local lasts = reset
   for index = deciding + 1, #buckets do
     local it = buckets[index]
     take(it, tokens)
     lasts = math.max(lasts, until_level(it, it.full))
   end
-  save(now, buckets, lasts)
+  write('b', encode, now, buckets, lasts)
 end
 
 return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }

@@ -3,6 +3,7 @@
 mod line;
 mod permits;
 mod settle;
+mod sources;
 
 use redis::{Cmd, Value};
 
@@ -22,8 +23,23 @@ use crate::{
 /// The script of one algorithm.
 struct Script {
     text: Text,
+    with_permit: Text,
     /// Appends the arguments of one tier.
-    push_tier: fn(&mut Cmd, &Policy, &Tier),
+    push_tier: PushTier,
+}
+
+type PushTier = fn(&mut Cmd, &Policy, &Tier);
+
+impl Script {
+    const fn new(
+        sources: [&'static str; 2],
+        sha1s: [&'static str; 2],
+        push_tier: PushTier,
+    ) -> Self {
+        let text = Text { source: sources[0], sha1: sha1s[0] };
+        let with_permit = Text { source: sources[1], sha1: sha1s[1] };
+        Self { text, with_permit, push_tier }
+    }
 }
 
 /// The text of a script.
@@ -42,41 +58,31 @@ impl Text {
 
 /// The scripts, in the order of [`StateKind::ALL`].
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
-    Script {
-        text: Text {
-            source: include_str!("../algorithms/sliding_window.lua"),
-            sha1: "112d77ad6f4ad9adbb123e82a067d6804406f556",
-        },
-        push_tier: push_window,
-    },
-    Script {
-        text: Text {
-            source: include_str!("../algorithms/sliding_counter.lua"),
-            sha1: "12a25af113e33d1b5cdfaec618a8a85867bca125",
-        },
-        push_tier: push_ticking_window,
-    },
-    Script {
-        text: Text {
-            source: include_str!("../algorithms/fixed_window.lua"),
-            sha1: "6f9e6da27578cefbb6f845a6e51b27ddbea56880",
-        },
-        push_tier: push_window,
-    },
-    Script {
-        text: Text {
-            source: include_str!("../algorithms/token_bucket.lua"),
-            sha1: "cdd1f4769c83f72b26bc15a20dc4bb07fb5639e6",
-        },
-        push_tier: push_bucket,
-    },
-    Script {
-        text: Text {
-            source: include_str!("../algorithms/weighted_window.lua"),
-            sha1: "96f9c29be0db9bbd44575665743d2d6e97890635",
-        },
-        push_tier: push_window,
-    },
+    Script::new(
+        sources::SLIDING_WINDOW,
+        ["112d77ad6f4ad9adbb123e82a067d6804406f556", "b37dc072af0a5b6658f88bc92c3f2eee112f8f45"],
+        push_window,
+    ),
+    Script::new(
+        sources::SLIDING_COUNTER,
+        ["268da5293cc4f1fd53757dd87c7adcec9e7f25c4", "525558a4607381bf95ec6a079565952248aa9fd9"],
+        push_ticking_window,
+    ),
+    Script::new(
+        sources::FIXED_WINDOW,
+        ["6f7bc18ec24497d1004d821650e2aedea0467af4", "9a96a8e531b1e1462df8e74bfc4c52886e278901"],
+        push_window,
+    ),
+    Script::new(
+        sources::TOKEN_BUCKET,
+        ["db11b96198d258a2c657b4532467ee3da54d18b5", "e2315d239c9e9735c8452855561a77eb1c835b07"],
+        push_bucket,
+    ),
+    Script::new(
+        sources::WEIGHTED_WINDOW,
+        ["96f9c29be0db9bbd44575665743d2d6e97890635", "b44767dd4fc9b51db7e1f54fc1085733da207281"],
+        push_window,
+    ),
 ];
 
 fn push_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
@@ -199,7 +205,11 @@ impl<'a> ScriptCall<'a> {
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let is_repeated = may_be_charged && mode != Mode::Named;
         let mode = if is_repeated { Mode::MayBeCharged } else { mode };
-        let text = if permit.is_some() { permits::text(policy) } else { &script.text };
+        let text = match permit {
+            None => &script.text,
+            Some(_) if policy.tiers().is_empty() => &permits::WITHOUT_WINDOW,
+            Some(_) => &script.with_permit,
+        };
         let (name, text) = text.command(attempt);
         // Allocated once: a number has at most 20 digits.
         let kept = (!std::ptr::eq(policy, written)).then_some(written);
@@ -327,7 +337,9 @@ mod tests {
     /// versions load a script of their own.
     #[test]
     fn the_digests_are_those_of_the_scripts() {
-        for Text { source, sha1 } in SCRIPTS.iter().map(|it| &it.text).chain(permits::TEXTS) {
+        let of_algorithms = SCRIPTS.iter().flat_map(|it| [&it.text, &it.with_permit]);
+        let of_permits = [&permits::WITHOUT_WINDOW, &permits::RENEW];
+        for Text { source, sha1 } in of_algorithms.chain(of_permits) {
             let title = source.lines().next().unwrap();
             assert_eq!(redis::Script::new(source).get_hash(), *sha1, "{title}");
         }

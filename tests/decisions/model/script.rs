@@ -1,5 +1,8 @@
 //! A shipped script, called with the arguments that a limiter sends.
 
+#[path = "../../../ratelimit-runtime/src/redis/script/sources.rs"]
+mod sources;
+
 use harness::{
     RedisServer,
     model::{Answer, MAX_LINE, TIMEOUT},
@@ -55,23 +58,13 @@ struct PermitScripts {
     renew: String,
 }
 
-/// Takes the time from the keys in place of the server's.
-fn with_clock(text: &str, at: &str) -> String {
-    let (shipped, tested) = ("local time = redis.call('TIME')\n", format!("local time = {at}\n"));
-    assert_eq!(text.matches(shipped).count(), 1, "{text}");
-    text.replace(shipped, &tested)
-}
-
-const PERMITS: &str = include_str!("../../../ratelimit-runtime/src/redis/script/permits.lua");
 const RENEW: &str = include_str!("../../../ratelimit-runtime/src/redis/script/renew.lua");
 
-/// Returns the script with permits around the text of an algorithm, as it is shipped.
-fn around(text: &str) -> String {
-    let permits = with_clock(PERMITS, "{KEYS[3], KEYS[4]}");
-    format!(
-        "{permits}\nlocal ARGV = {{ unpack(ARGV, 5) }}\nlocal function decide(...)\n{text}end\n\n\
-         return with_permit(decide)\n"
-    )
+/// Takes the time from the keys in place of the server's, as often as the text reads it.
+fn with_clock(text: &str, at: &str, times: usize) -> String {
+    let (shipped, tested) = ("local time = redis.call('TIME')\n", format!("local time = {at}\n"));
+    assert_eq!(text.matches(shipped).count(), times, "{text}");
+    text.replace(shipped, &tested)
 }
 
 fn load(connection: &mut redis::Connection, text: &str) -> String {
@@ -80,40 +73,28 @@ fn load(connection: &mut redis::Connection, text: &str) -> String {
 
 impl Script {
     pub(crate) fn load(server: &RedisServer, kind: Kind) -> Self {
-        let mut text = match kind {
-            Kind::Weighted => {
-                include_str!("../../../ratelimit-runtime/src/algorithms/weighted_window.lua")
-            }
-            Kind::Plain(Algorithm::SlidingWindow) => {
-                include_str!("../../../ratelimit-runtime/src/algorithms/sliding_window.lua")
-            }
-            Kind::Plain(Algorithm::SlidingCounter) => {
-                include_str!("../../../ratelimit-runtime/src/algorithms/sliding_counter.lua")
-            }
-            Kind::Plain(Algorithm::FixedWindow) => {
-                include_str!("../../../ratelimit-runtime/src/algorithms/fixed_window.lua")
-            }
-            Kind::Plain(Algorithm::TokenBucket) => {
-                include_str!("../../../ratelimit-runtime/src/algorithms/token_bucket.lua")
-            }
-            Kind::InFlight => {
-                include_str!("../../../ratelimit-runtime/src/redis/script/without_window.lua")
-            }
+        let [text, with_permit] = match kind {
+            Kind::Weighted => sources::WEIGHTED_WINDOW,
+            Kind::Plain(Algorithm::SlidingWindow) => sources::SLIDING_WINDOW,
+            Kind::Plain(Algorithm::SlidingCounter) => sources::SLIDING_COUNTER,
+            Kind::Plain(Algorithm::FixedWindow) => sources::FIXED_WINDOW,
+            Kind::Plain(Algorithm::TokenBucket) => sources::TOKEN_BUCKET,
+            Kind::InFlight => sources::WITHOUT_WINDOW,
             Kind::Plain(other) => unreachable!("{other:?} is not tested"),
-        }
-        .to_owned();
-        if kind != Kind::InFlight {
+        };
+        let has_window = usize::from(kind != Kind::InFlight);
+        let tested = |text: &str, times| {
             let lasts = if kind.has_names() { "keep" } else { "lasts" };
             let shipped = format!("local ttl = math.floor({lasts} / 1000) + 999\n");
-            assert_eq!(text.matches(&shipped).count(), 1, "{kind:?}");
-            text = with_clock(&text, "{KEYS[3], KEYS[4]}");
-            text = text.replace(&shipped, "local ttl = 1000000000000\n");
-        }
+            assert_eq!(text.matches(&shipped).count(), has_window, "{kind:?}");
+            with_clock(text, "{KEYS[3], KEYS[4]}", times)
+                .replace(&shipped, "local ttl = 1000000000000\n")
+        };
         let mut connection = server.connection();
-        let sha1 = load(&mut connection, &text);
+        let sha1 = load(&mut connection, &tested(text, has_window));
         let permits = PermitScripts {
-            decide: load(&mut connection, &around(&text)),
-            renew: load(&mut connection, &with_clock(RENEW, "{KEYS[2], KEYS[3]}")),
+            decide: load(&mut connection, &tested(with_permit, has_window + 1)),
+            renew: load(&mut connection, &with_clock(RENEW, "{KEYS[2], KEYS[3]}", 1)),
         };
         Self { kind, sha1, permits, connection, calls: 0, goes_straight: true }
     }

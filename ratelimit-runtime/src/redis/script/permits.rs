@@ -2,11 +2,11 @@
 
 use redis::{Cmd, Value};
 
-use super::{Attempt, ScriptCall, Text};
+use super::{Attempt, ScriptCall, Text, sources};
 use crate::{
     error::UnavailableReason,
     key::Key,
-    policy::{Policy, StateKind},
+    policy::Policy,
     request::{Mark, Outcome},
     time::Micros,
 };
@@ -17,61 +17,12 @@ const PERMITS: &str = "c";
 /// Permits renewed by one command at most. A thousand take half a millisecond of the server.
 pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
-/// The source of a script that takes a permit, in which `decide` is the text of a file.
-macro_rules! with_permit {
-    ($decide:literal) => {
-        concat!(
-            include_str!("permits.lua"),
-            "\nlocal ARGV = { unpack(ARGV, 5) }\nlocal function decide(...)\n",
-            include_str!($decide),
-            "end\n\nreturn with_permit(decide)\n",
-        )
-    };
-}
-
-/// The scripts of policies with windows and `concurrency`, in the order of [`StateKind::ALL`].
-static WITH_PERMIT: [Text; StateKind::ALL.len()] = [
-    Text {
-        source: with_permit!("../../algorithms/sliding_window.lua"),
-        sha1: "b37dc072af0a5b6658f88bc92c3f2eee112f8f45",
-    },
-    Text {
-        source: with_permit!("../../algorithms/sliding_counter.lua"),
-        sha1: "8e2319ea644a43d849e5b3f4c893deae931a9ec5",
-    },
-    Text {
-        source: with_permit!("../../algorithms/fixed_window.lua"),
-        sha1: "e0c3056785acc3f4968820b60b2efb69522c530f",
-    },
-    Text {
-        source: with_permit!("../../algorithms/token_bucket.lua"),
-        sha1: "40852c6bdd5c3ef63572412865a4b7642a0601e4",
-    },
-    Text {
-        source: with_permit!("../../algorithms/weighted_window.lua"),
-        sha1: "b44767dd4fc9b51db7e1f54fc1085733da207281",
-    },
-];
-
 /// The script of policies of `concurrency` alone.
-static WITHOUT_WINDOW: Text = Text {
-    source: with_permit!("without_window.lua"),
-    sha1: "adee21f1c77e01c18e388115293fc3b075fe06cc",
-};
+pub(super) static WITHOUT_WINDOW: Text =
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "adee21f1c77e01c18e388115293fc3b075fe06cc" };
 
-static RENEW: Text =
+pub(super) static RENEW: Text =
     Text { source: include_str!("renew.lua"), sha1: "f243e56689abb373e6f0f3effc1fa576fa810da2" };
-
-#[cfg(test)]
-pub(super) static TEXTS: [&Text; 7] = {
-    let [log, counter, window, bucket, weighted] = &WITH_PERMIT;
-    [log, counter, window, bucket, weighted, &WITHOUT_WINDOW, &RENEW]
-};
-
-/// Returns the script of calls under a policy with `concurrency`.
-pub(super) fn text(policy: &Policy) -> &'static Text {
-    if policy.tiers().is_empty() { &WITHOUT_WINDOW } else { &WITH_PERMIT[policy.state() as usize] }
-}
 
 /// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`, the call
 /// only looks at what is left.
