@@ -130,7 +130,7 @@ impl Caller {
     /// Adds the part of [`push`](Self::push) for a number. Returns `false`, and adds nothing, if it has
     /// more than eight digits.
     pub(crate) fn push_number(&mut self, number: u32) -> bool {
-        key::push_number(&mut self.parts, number)
+        self.parts.append_number(number)
     }
 
     pub(crate) fn push_none(&mut self) {

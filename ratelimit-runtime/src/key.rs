@@ -119,13 +119,6 @@ fn push_other_str(parts: &mut InlineBytes, text: &str) {
     }
 }
 
-/// Appends the part of [`push_display`] for a number. Returns `false`, and appends nothing, if it has
-/// more than eight digits.
-#[inline]
-pub(crate) fn push_number(parts: &mut InlineBytes, number: u32) -> bool {
-    parts.append_number(number)
-}
-
 /// Appends the digest of the escaped text of `value`, of any length.
 pub(crate) fn push_digest(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
     let mut part = PartWriter::new(parts);

@@ -286,20 +286,8 @@ impl Outcome {
     /// Returns the admission of a call by the only tier, whose full quota is back after `reset`.
     #[inline]
     pub(crate) fn admitted(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {
-        let (tier, more, lasts, decided_by) = (0, Micros::ZERO, reset, DecidedBy::Store);
-        let is_busy = false;
-        Self {
-            admitted: true,
-            tier,
-            remaining,
-            wait,
-            more,
-            reset,
-            lasts,
-            mark,
-            decided_by,
-            is_busy,
-        }
+        let (admitted, more) = (true, Micros::ZERO);
+        Self { admitted, remaining, more, mark, ..Self::refused(wait, reset) }
     }
 
     /// Returns the refusal of a call that finds no permit free.
@@ -310,20 +298,17 @@ impl Outcome {
     /// Returns the refusal of one unit by the only tier, which has none left.
     #[inline]
     pub(crate) fn refused(wait: Micros, reset: Micros) -> Self {
-        let (tier, remaining, mark) = (0, 0, Mark::NONE);
-        let (more, lasts, decided_by) = (wait, reset, DecidedBy::Store);
-        let is_busy = false;
         Self {
             admitted: false,
-            tier,
-            remaining,
+            tier: 0,
+            remaining: 0,
             wait,
-            more,
+            more: wait,
             reset,
-            lasts,
-            mark,
-            decided_by,
-            is_busy,
+            lasts: reset,
+            mark: Mark::NONE,
+            decided_by: DecidedBy::Store,
+            is_busy: false,
         }
     }
 
@@ -335,22 +320,8 @@ impl Outcome {
         let threshold = request.policy.tier_of(tier).threshold();
         let most = request.policy.explicit_burst().unwrap_or(threshold);
         let remaining = most.saturating_sub(request.cost);
-        let decided_by = DecidedBy::Nobody;
-        let (wait, mark) = (Micros::ZERO, Mark::NONE);
-        let (more, reset, lasts) = (wait, wait, wait);
-        let is_busy = false;
-        Self {
-            admitted: true,
-            tier,
-            remaining,
-            wait,
-            more,
-            reset,
-            lasts,
-            mark,
-            decided_by,
-            is_busy,
-        }
+        let passed = Self::admitted(remaining, Micros::ZERO, Micros::ZERO, Mark::NONE);
+        Self { tier, decided_by: DecidedBy::Nobody, ..passed }
     }
 }
 

@@ -89,7 +89,6 @@ local settle_once = op == SETTLE and function()
   return raised
 end
 
-
 -- Chooses the tier that is reported: of a refusal the one with the longest wait, of an admission the one
 -- with the fewest units left, of several the one with the longest wait.
 local admitted, tier, remaining, wait = true, nil, nil, nil

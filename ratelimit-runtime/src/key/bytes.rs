@@ -81,8 +81,8 @@ impl InlineBytes {
         true
     }
 
-    /// Appends `/` and the number. Returns `false`, and appends nothing, if it has more than eight
-    /// digits.
+    /// Appends `/` and the number: the part that its text would be. Returns `false`, and appends nothing,
+    /// if it has more than eight digits.
     #[inline]
     pub(crate) fn append_number(&mut self, number: u32) -> bool {
         if number >= 10_u32.pow(MAX_DIGITS) {

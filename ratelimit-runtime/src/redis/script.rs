@@ -65,17 +65,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["268da5293cc4f1fd53757dd87c7adcec9e7f25c4", "525558a4607381bf95ec6a079565952248aa9fd9"],
+        ["7d7ac70d3af94c408ced856f49cd52d851dd8bd9", "9a1e32e0d2676650647e76c51b77380e73543c8f"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["6f7bc18ec24497d1004d821650e2aedea0467af4", "9a96a8e531b1e1462df8e74bfc4c52886e278901"],
+        ["1c4e510f9df3f60f343656f19ad5f4dc4c505159", "e2db45d53c3d90bee182a89080e614972f6a1d01"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["db11b96198d258a2c657b4532467ee3da54d18b5", "e2315d239c9e9735c8452855561a77eb1c835b07"],
+        ["8192c0138c9a710f987e0f183fb33cfb42c97bc6", "16e8d35e3455cbd1b492de5d513221905fafa308"],
         push_bucket,
     ),
     Script::new(

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     caller::Caller,
     key::Key,
-    request::{DecidedBy, Mark, Op},
+    request::Op,
     sync::{each, with},
 };
 
@@ -22,21 +22,7 @@ fn key() -> Key {
 
 fn refused(wait: Duration) -> Outcome {
     let wait = Micros::from(wait);
-    let (tier, remaining, decided_by) = (0, 0, DecidedBy::Store);
-    let (more, reset, lasts, mark) = (wait, wait, wait, Mark::NONE);
-    let is_busy = false;
-    Outcome {
-        admitted: false,
-        tier,
-        remaining,
-        wait,
-        more,
-        reset,
-        lasts,
-        mark,
-        decided_by,
-        is_busy,
-    }
+    Outcome::refused(wait, wait)
 }
 
 fn admitted(remaining: u32) -> Outcome {
