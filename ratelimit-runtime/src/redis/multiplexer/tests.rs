@@ -22,9 +22,18 @@ struct Fixture {
 
 impl Fixture {
     fn connect() -> Arc<Self> {
-        let (client, server) = duplex(1 << 16);
+        Self::connect_through(1 << 16)
+    }
+
+    /// Connects by a stream that takes this many bytes before the other side reads.
+    fn connect_through(bytes: usize) -> Arc<Self> {
+        let (client, server) = duplex(bytes);
         let read = Arc::default();
         tokio::spawn(serve(server, Arc::clone(&read)));
+        Self::new(client, read)
+    }
+
+    fn new(client: DuplexStream, read: Arc<Mutex<Vec<String>>>) -> Arc<Self> {
         let traffic = Traffic::default();
         let stream = MeteredStream::new(client, traffic.clone(), usize::MAX);
         let (multiplexer, driver) = Multiplexer::new(stream);
@@ -91,27 +100,40 @@ impl Reply {
     }
 }
 
-/// Replies to each command by its name, a number. `FAIL` is an error, `STALL` has no reply, and `END`
-/// ends the connection.
+/// Replies to each command by its name, a number. `FAIL` is an error, `LONG` a long one, `PUSH` comes
+/// behind a message that nobody asked for, `STALL` has no reply, and `END`, `HALF` and `HTTP` end the
+/// connection: without a reply, in the middle of one, and after bytes of another protocol.
 async fn serve(mut client: DuplexStream, read: Arc<Mutex<Vec<String>>>) {
-    let mut input = vec![0; 1 << 16];
+    let (mut input, mut text) = (vec![0; 1 << 16], String::new());
     while let Ok(length @ 1..) = client.read(&mut input).await {
-        let text = String::from_utf8(input[..length].to_vec()).unwrap();
+        text += std::str::from_utf8(&input[..length]).unwrap();
         let mut replies = String::new();
-        for command in text.split('*').skip(1) {
-            let name = command.split("\r\n").nth(2).unwrap();
+        let mut is_over = false;
+        // Each command is three lines.
+        while let Some((end, _)) = text.match_indices("\r\n").nth(2).filter(|_| !is_over) {
+            let command: String = text.drain(..end + 2).collect();
+            let name = command.lines().nth(2).unwrap();
             read.lock().unwrap().push(name.to_owned());
             match name {
+                "ASKING" => replies += "+OK\r\n",
                 "FAIL" => replies += "-WRONGTYPE other\r\n",
+                "LONG" => replies.extend(["-WRONGTYPE ", &"x".repeat(3 * INPUT), "\r\n"]),
+                "PUSH" => replies += ">2\r\n+invalidate\r\n*0\r\n:0\r\n",
                 "STALL" => {}
-                "END" => {
-                    let _ = client.write_all(replies.as_bytes()).await;
-                    return;
+                "END" | "HALF" | "HTTP" => {
+                    is_over = true;
+                    replies += match name {
+                        "HALF" => ":1",
+                        "HTTP" => "HTTP/1.1 400\r\n",
+                        _ => "",
+                    };
                 }
                 number => replies.extend([":", number, "\r\n"]),
             }
         }
-        client.write_all(replies.as_bytes()).await.unwrap();
+        if client.write_all(replies.as_bytes()).await.is_err() || is_over {
+            return;
+        }
     }
 }
 
@@ -217,4 +239,71 @@ async fn a_connection_ends_when_its_server_does() {
     while !fixture.driver.is_finished() {
         yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_reply_that_breaks_off_or_is_of_another_protocol_ends_the_connection() {
+    for name in ["HALF", "HTTP"] {
+        let fixture = Fixture::connect();
+        let exchanges = ["1", name, "3"].map(|name| fixture.start(name));
+        for (exchange, expected) in
+            exchanges.iter().zip([Reply::Number(1), Reply::Written, Reply::Written])
+        {
+            assert_eq!(Reply::of(reply_to(exchange).await), expected, "{name}");
+        }
+        assert_eq!(Reply::of(fixture.send("4").await), Reply::Unwritten, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn replies_longer_than_the_input_and_messages_nobody_asked_for_shift_no_reply() {
+    let fixture = Fixture::connect();
+    let exchanges = ["1", "LONG", "3", "PUSH", "5"].map(|name| fixture.start(name));
+    let number = Reply::Number;
+    for (exchange, expected) in
+        exchanges.iter().zip([number(1), Reply::Error, number(3), number(0), number(5)])
+    {
+        assert_eq!(Reply::of(reply_to(exchange).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_reply_to_asking_is_nobodys() {
+    let fixture = Fixture::connect();
+    let first = fixture.start("1");
+    let asking = Exchange::new(redis::cmd("2"), true);
+    fixture.multiplexer.send(&asking, false);
+    let last = fixture.start("3");
+    for (exchange, number) in [first, asking, last].iter().zip(1..) {
+        assert_eq!(Reply::of(reply_to(exchange).await), Reply::Number(number));
+    }
+    assert_eq!(fixture.read(), ["1", "ASKING", "2", "3"]);
+}
+
+/// Both sides wait for the other to read now and then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn writes_in_pieces_change_no_reply() {
+    let fixture = Fixture::connect_through(7);
+    let names: Vec<_> = (0..200).map(|number| number.to_string()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let expected: Vec<_> = (0..200).map(Reply::Number).collect();
+    assert_eq!(fixture.send_all(&names).await, expected);
+}
+
+#[tokio::test]
+async fn a_batch_that_is_written_in_part_counts_as_written() {
+    let (client, server) = duplex(16);
+    let fixture = Fixture::new(client, Arc::default());
+    let batch = ["1", "2", "3"].map(|name| fixture.start(name));
+    while fixture.traffic.writes() < 2 {
+        yield_now().await;
+    }
+    // The first one fills the stream, and this one waits behind the batch.
+    let later = fixture.start("4");
+    batch[2].abandon();
+    drop(server);
+    for exchange in &batch[..2] {
+        assert_eq!(Reply::of(reply_to(exchange).await), Reply::Written);
+    }
+    assert_eq!(Reply::of(reply_to(&later).await), Reply::Unwritten);
 }
