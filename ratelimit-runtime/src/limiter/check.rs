@@ -154,10 +154,14 @@ impl<'a> Check<'a> {
 
     /// Sets how long the call waits for room instead of being refused at once; 0 by default.
     ///
-    /// Calls that wait stand in a line: first come, first served, for each policy and caller. A call is
-    /// promised its turn when it arrives, and takes its units as of then. It is refused at once if the
-    /// turn comes later than `max_wait`, or if the line is [full](crate::LimiterBuilder::max_line). While
-    /// calls wait, a call that does not wait is refused, and told the wait until the end of the line.
+    /// Under a [weighted](Policy::weighted) sliding window, calls that wait stand in a line: first come,
+    /// first served, for each policy and caller. A call is promised its turn when it arrives, and takes its
+    /// units as of then. It is refused at once if the turn comes later than `max_wait`, or if the line is
+    /// [full](crate::LimiterBuilder::max_line). While calls wait, a call that does not wait is refused, and
+    /// told the wait until the end of the line.
+    ///
+    /// Other policies have no line. A call sleeps until the limit would admit it, and is decided again; it is
+    /// refused if the wait exceeds what is left of `max_wait`. The order of such calls is not kept.
     ///
     /// Dropping the future gives the turn to the next call in this process, and so on; the last turn is
     /// given back. Nobody is served later than promised. A call with a
@@ -166,9 +170,11 @@ impl<'a> Check<'a> {
     /// On Redis the line is that of all processes. Each call is one script, and each process asks for its
     /// line once a second. When calls of several processes leave, the order between processes may change.
     ///
-    /// [Overrides](crate::Overrides), resets, refunds and settles by this process reach the calls that wait
-    /// at once, those by other processes within a second. Under [`concurrency`](Policy::concurrency) a call also waits for a permit, and holds it while
-    /// it waits for its turn. A peek and a call of 0 units never wait.
+    /// [Overrides](crate::Overrides) reach a waiting call at once. Resets, refunds and settles reach a line
+    /// at once if this process makes them, and within a second if another does.
+    ///
+    /// A call in a line also waits for a permit of [`concurrency`](Policy::concurrency), and holds it while it
+    /// waits for its turn. A peek and a call of 0 units never wait.
     ///
     /// [`Decision::waited`](crate::Decision::waited) tells how long the call has waited. The guide has the
     /// [wait to expect](crate::guide::capacity#a-line).

@@ -1,4 +1,4 @@
-//! The one loop of the pipeline: a check that may wait is decided again.
+//! Calls that may wait under a policy without a line: each is decided again after a refusal.
 
 use std::time::Duration;
 
