@@ -79,7 +79,8 @@ async fn a_call_dropped_at_any_await_is_counted_once_or_not_at_all() {
         .print();
     assert!(dropped > 100, "{dropped}");
     assert!(finished <= units && units <= finished + dropped, "{units}");
-    assert_eq!(alive_tasks(), tasks);
+    // A dropped call may have left its reply to a task.
+    until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
     assert!(server.clients() <= 1);
 }
 

@@ -131,8 +131,10 @@ impl Connection {
     }
 
     fn start(connector: Connector, first: ConnectionState, retired: Arc<RetiredHandles>) -> Self {
+        // Before the task runs, calls may have written to the connection.
+        let lifetime = Lifetime::of(&first);
         let (sender, state) = watch::channel(first);
-        let task = tokio::spawn(keep_connected(connector, sender, Arc::clone(&retired)));
+        let task = tokio::spawn(keep_connected(connector, sender, lifetime, Arc::clone(&retired)));
         Self { state, retired, task }
     }
 
@@ -188,10 +190,10 @@ impl Drop for Connection {
 async fn keep_connected(
     mut connector: Connector,
     state: watch::Sender<ConnectionState>,
+    mut lifetime: Option<Lifetime>,
     retired: Arc<RetiredHandles>,
 ) {
     let mut backoff = BACKOFF;
-    let mut lifetime = Lifetime::of(&state.borrow());
     let mut number = lifetime.as_ref().map_or(0, |lifetime| lifetime.number);
     loop {
         while retired.is_live(number) {
