@@ -38,14 +38,14 @@ pub enum Started<T> {
 impl<'a> Call<'a> {
     /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
     #[inline]
-    pub(crate) fn start<A: Admission>(self) -> Started<Answer<A>> {
+    pub(crate) fn start<A: Admission>(&self) -> Started<Answer<A>> {
         self.start_as()
     }
 
     /// Starts a check of any kind.
     #[cold]
     #[inline(never)]
-    pub(super) fn start_any<A: Admission>(self) -> Started<Answer<A>> {
+    pub(super) fn start_any<A: Admission>(&self) -> Started<Answer<A>> {
         let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
         let effective = self.effective();
         if let Some(answer) = self.answer_without_store(&effective) {

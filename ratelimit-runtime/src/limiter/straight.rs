@@ -22,7 +22,7 @@ pub(super) trait Start<A>: Sized {
     fn answered(answer: Answer<A>) -> Self;
 
     /// Goes on with a call that does not take the straight path.
-    fn any(call: Call<'_>) -> Self;
+    fn any(call: &Call<'_>) -> Self;
 }
 
 impl<A: Admission> Start<A> for Started<Answer<A>> {
@@ -32,7 +32,7 @@ impl<A: Admission> Start<A> for Started<Answer<A>> {
     }
 
     #[inline]
-    fn any(call: Call<'_>) -> Self {
+    fn any(call: &Call<'_>) -> Self {
         call.start_any()
     }
 }
@@ -45,7 +45,7 @@ impl<A: Admission> Start<A> for Poll<Answer<A>> {
     }
 
     #[inline]
-    fn any(_: Call<'_>) -> Self {
+    fn any(_: &Call<'_>) -> Self {
         Self::Pending
     }
 }
@@ -54,7 +54,7 @@ impl<'a> Call<'a> {
     /// Starts the check, in the form that its starter asks for.
     #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
     #[inline(always)]
-    pub(super) fn start_as<A: Admission, S: Start<A>>(self) -> S {
+    pub(super) fn start_as<A: Admission, S: Start<A>>(&self) -> S {
         if !self.is_straight() {
             return S::any(self);
         }
@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
     /// Takes one unit on the straight path, and calls `admit` with as much of the outcome as it reads.
     #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
     #[inline(always)]
-    fn take_known<A: Admission, S: Start<A>, D: Detail>(self, admit: impl FnOnce(D) -> A) -> S {
+    fn take_known<A: Admission, S: Start<A>, D: Detail>(&self, admit: impl FnOnce(D) -> A) -> S {
         match self.limiter.inner.backend.take_known(self.policy, self.caller) {
             Straight::Admitted { detail, .. } => {
                 self.untimed().count(self.policy, Verdict::Admitted, DecidedBy::Store);
@@ -80,7 +80,7 @@ impl<'a> Call<'a> {
 
     /// Admits a call on the straight path.
     #[inline]
-    fn admit_known<A: Admission>(self, outcome: Outcome) -> A {
+    fn admit_known<A: Admission>(&self, outcome: Outcome) -> A {
         if observe::is_observed() {
             return self.admit_observed(&self.declared(), outcome, None);
         }
@@ -91,7 +91,7 @@ impl<'a> Call<'a> {
     /// one unit, under a valid policy of one tier that no override changes, and is not timed.
     #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
     #[inline(always)]
-    fn is_straight(self) -> bool {
+    fn is_straight(&self) -> bool {
         self.policy.is_simple()
             && self.options.is_one_unit
             && (!self.limiter.overrides().may_apply(self.policy) || self.is_declared())
@@ -100,13 +100,13 @@ impl<'a> Call<'a> {
 
     /// Returns `true` if no override changes the call.
     #[inline(never)]
-    fn is_declared(self) -> bool {
+    fn is_declared(&self) -> bool {
         self.effective().is_declared()
     }
 
     /// Ends a refusal on the straight path.
     #[inline(never)]
-    fn refuse<A: Admission, S: Start<A>>(self, wait: Micros, reset: Micros) -> S {
+    fn refuse<A: Admission, S: Start<A>>(&self, wait: Micros, reset: Micros) -> S {
         let outcome = Outcome::refused(wait, reset);
         if observe::is_observed() {
             return S::answered(self.finish(&self.declared(), self.untimed(), Ok(outcome).into()));
@@ -117,13 +117,13 @@ impl<'a> Call<'a> {
 
     /// Returns the recorder of the straight path.
     #[inline]
-    fn untimed(self) -> Recorder<'a> {
+    fn untimed(&self) -> Recorder<'a> {
         Recorder::untimed(self.limiter.inner.is_instrumented, self.counters)
     }
 
     /// Returns the policy and the enforcement as declared.
     #[inline]
-    fn declared(self) -> Effective<'a> {
+    fn declared(&self) -> Effective<'a> {
         Effective::declared(self.policy, self.options.declared)
     }
 }
