@@ -212,11 +212,12 @@ impl Weighted {
                 self.push(Some(charge), now, to - from, Role::Excess);
             }
         } else if let Some(open) = open.filter(|_| to < from) {
+            let at = self.charges[open].at;
             (self.charges[open].units, self.charges[open].role) = (to, Role::Settled);
             self.charges.retain(|it| it.units > 0);
             if to == 0 {
                 self.names.retain(|it| !is_it(it));
-                self.end_line(now, charge.at);
+                self.end_line(now, at);
             }
         }
     }
