@@ -241,7 +241,7 @@ impl Model {
         let (end, place) = (now, state.place(rules, (now, admitted), call, charged));
         (admitted, now) = (place.is_admitted, place.at);
         if now != end {
-            state.see(rules, arrival, now, generation);
+            state.move_to(now);
         }
         let (number, tier) = (self.numbers, rules.tiers[0]);
         let (life, ends, settled) = (0, 0, false);

@@ -87,6 +87,13 @@ impl State {
         }
     }
 
+    /// Counts as of the turn of a call.
+    pub(super) fn move_to(&mut self, at: u64) {
+        if let Self::Weighted(log) = self {
+            log.move_to(at);
+        }
+    }
+
     /// Forgets a line that is over.
     pub(super) fn forget_line(&mut self) {
         if let Self::Weighted(log) = self {

@@ -233,6 +233,13 @@ impl Weighted {
         now
     }
 
+    pub(super) fn move_to(&mut self, at: u64) {
+        let own = &self.own;
+        for (period, cut) in self.cuts.iter_mut().filter(|(period, _)| own.contains(period)) {
+            *cut = at.saturating_sub(*period);
+        }
+    }
+
     pub(super) fn forget_line(&mut self) {
         self.line = (0, 0);
     }
