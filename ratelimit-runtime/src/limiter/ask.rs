@@ -123,13 +123,15 @@ impl Waiter {
         let (claim, outcome) = (self.claim(), decided.outcome);
         let limiter = &self.call().limiter;
         limiter.follow(self.receive(decided, &claim));
-        // A reset may have come between the decision and its receipt.
+        // A reset may have come between the decision and its receipt. The call, or another one that has its
+        // turn now, may also have left meanwhile.
         if let Ok(outcome) = outcome
             && outcome.turn() > Micros::ZERO
             && let Some(store) = limiter.local_store(self.is_remote(outcome.decided_by))
             && !store.is_promised(self.key.as_key_ref(), claim.place(outcome))
         {
-            limiter.follow(limiter.inner.lines.reset(self.key.as_key_ref()));
+            let id = self.line_id(outcome.decided_by);
+            limiter.follow(limiter.inner.lines.lose(&id, outcome));
         }
     }
 }

@@ -162,6 +162,14 @@ impl<W: Clone + PartialEq> Line<W> {
         Some((seat.outcome, moved))
     }
 
+    /// Removes the call that has this turn. Returns its seat, and the call that is first now.
+    pub(super) fn take(&mut self, outcome: Outcome) -> Option<(Seat<W>, Vec<W>)> {
+        let index = self.seats.iter().position(|seat| seat.outcome.mark == outcome.mark)?;
+        let mut moved = Vec::new();
+        let seat = self.remove(index, &mut moved);
+        Some((seat, moved))
+    }
+
     fn remove(&mut self, index: usize, moved: &mut Vec<W>) -> Seat<W> {
         let seat = self.seats.remove(index);
         if index == 0 {

@@ -101,10 +101,24 @@ impl Lines {
                 for is_remote in [false, true] {
                     let id = LineId { key: key.clone(), is_remote };
                     let mut line = state.lines.remove(&id).unwrap_or_default();
-                    after.ask_anew(line.take_all(), false);
+                    after.ask_anew(line.take_all());
                 }
             });
         }
+        after
+    }
+
+    /// Removes a turn that its store has lost, if a call still has it. The call is to ask anew.
+    pub(super) fn lose(&self, id: &LineId, outcome: Outcome) -> Aftermath {
+        let mut after = Aftermath::default();
+        self.change(|state| {
+            let Some(line) = state.lines.get_mut(id) else { return };
+            if let Some((seat, moved)) = line.take(outcome) {
+                after.woken.extend(moved);
+                after.ask_anew(vec![seat]);
+            }
+            state.remove_if_empty(id);
+        });
         after
     }
 
@@ -153,9 +167,9 @@ impl Lines {
             match standing {
                 Ok(Some(standing)) => line.stands(check.outcome, standing, seen, now),
                 // Its call may have left, and its turn with it.
-                Ok(None) if line.has(check.outcome) => after.ask_anew(line.take_all(), false),
+                Ok(None) if line.has(check.outcome) => after.ask_anew(line.take_all()),
                 Ok(None) => {}
-                Err(_) => after.ask_anew(line.take_due(now), true),
+                Err(_) => after.ask_anew(line.take_due(now)),
             }
             after.woken.extend(line.end_check(now));
             state.remove_if_empty(&check.id);
@@ -206,16 +220,14 @@ impl LineState {
 }
 
 impl Aftermath {
-    /// Lets calls ask anew. Turns that a store may still have are given back first.
-    fn ask_anew(&mut self, seats: Vec<Seat<Arc<Waiter>>>, gives_back: bool) {
+    /// Lets calls ask anew. A turn that their store may still have is given back first.
+    fn ask_anew(&mut self, seats: Vec<Seat<Arc<Waiter>>>) {
         for Seat { waiter, claim, outcome, .. } in seats {
             let stage = mem::replace(&mut *waiter.stage.lock(), WaitStage::Asking);
             if let WaitStage::InLine(_, permit) = stage {
                 self.permits.push(permit);
             }
-            if gives_back {
-                self.freed.push(FreedTurn { waiter: Arc::clone(&waiter), claim, outcome });
-            }
+            self.freed.push(FreedTurn { waiter: Arc::clone(&waiter), claim, outcome });
             self.anew.push(waiter);
         }
     }

@@ -211,7 +211,7 @@ impl Waiter {
         after
     }
 
-    fn line_id(&self, decided_by: DecidedBy) -> LineId {
+    pub(super) fn line_id(&self, decided_by: DecidedBy) -> LineId {
         LineId { key: self.text.clone(), is_remote: self.is_remote(decided_by) }
     }
 }

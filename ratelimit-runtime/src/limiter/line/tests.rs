@@ -195,6 +195,17 @@ fn a_store_that_does_not_answer_is_asked_once_a_second() {
 }
 
 #[test]
+fn a_turn_that_is_lost_takes_only_its_call_out_of_the_line() {
+    let mut seats = TestLine::new(&[('a', 1, 1), ('b', 2, 1), ('c', 3, 1)]);
+    let [first, second] = [0, 1].map(|index| seats.line.seats[index].outcome);
+    let (seat, moved) = seats.line.take(second).unwrap();
+    assert_eq!((seat.waiter, moved), ('b', vec![]));
+    assert!(seats.line.take(second).is_none());
+    assert_eq!(seats.line.take(first).unwrap().1, ['c']);
+    assert_eq!(seats.order(), [('c', 3)]);
+}
+
+#[test]
 fn a_line_is_dissolved_in_order_in_full_or_as_far_as_it_is_due() {
     let waiters = [('a', 1, 1), ('b', 2, 1), ('c', 3, 1)];
     let names = |seats: Vec<Seat<char>>| seats.iter().map(|seat| seat.waiter).collect::<String>();
