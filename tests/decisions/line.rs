@@ -202,8 +202,8 @@ async fn a_call_whose_turn_a_reset_has_moved_is_refused_only_by_what_is_left_of_
     assert_eq!(waited(second).await, 90);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refund_and_a_settle_bring_the_line_nearer_at_once() {
+/// Returns a call that has all three units of a minute, and four that have waited for a second.
+async fn four_calls_behind_three_units() -> (Limiter, Decision, Vec<JoinHandle<Answer>>) {
     let limiter = Limiter::in_memory();
     let policy = Policy::sliding_window("line", MINUTE, 3).weighted();
     let large = limiter.check_n(&policy, "alice", 3).await.unwrap();
@@ -212,6 +212,12 @@ async fn a_refund_and_a_settle_bring_the_line_nearer_at_once() {
         calls.push(arrive(&limiter, policy, 1).await);
     }
     sleep(SECOND).await;
+    (limiter, large, calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refund_and_a_settle_bring_the_line_nearer_at_once() {
+    let (limiter, large, mut calls) = four_calls_behind_three_units().await;
     large.settle(2);
     assert_eq!(calls.remove(0).await.unwrap().unwrap().waited(), SECOND);
     sleep(SECOND).await;
@@ -227,14 +233,7 @@ async fn a_refund_and_a_settle_bring_the_line_nearer_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refund_serves_as_many_calls_as_it_has_room_for() {
-    let limiter = Limiter::in_memory();
-    let policy = Policy::sliding_window("line", MINUTE, 3).weighted();
-    let large = limiter.check_n(&policy, "alice", 3).await.unwrap();
-    let mut calls = Vec::new();
-    for _ in 0..4 {
-        calls.push(arrive(&limiter, policy, 1).await);
-    }
-    sleep(SECOND).await;
+    let (limiter, large, mut calls) = four_calls_behind_three_units().await;
     limiter.refund(&large).await.unwrap();
     for seconds in [1, 1, 1, 61] {
         assert_eq!(calls.remove(0).await.unwrap().unwrap().waited(), SECOND * seconds);
