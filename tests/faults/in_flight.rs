@@ -58,6 +58,13 @@ fn micros(duration: Duration) -> u64 {
     duration.as_micros().try_into().unwrap()
 }
 
+/// Returns the wall clock before and after a change of the server.
+fn times_of(change: impl FnOnce()) -> (u64, u64) {
+    let from = wall_clock();
+    change();
+    (from, wall_clock())
+}
+
 /// Returns the promise after losses that holders notice at their next renewal, a third of the timeout after
 /// the one before.
 fn promise(losses: &[(u64, u64)]) -> PermitPromise {
@@ -94,9 +101,7 @@ async fn after_a_flushed_database_as_many_again_hold_permits_until_the_next_rene
     let mut losses = Vec::new();
     until("lost permits", async || {
         until_more(&recorder, Event::Ended, 10).await;
-        let from = wall_clock();
-        let () = server.command("FLUSHALL");
-        losses.push((from, wall_clock()));
+        losses.push(times_of(|| server.command("FLUSHALL")));
         // Until every holder has asked anew.
         tokio::time::sleep(TIMEOUT * 2).await;
         (losses.len() > 2 && count(&recorder, Event::Lost) > 0).then_some(())
@@ -120,16 +125,12 @@ async fn only_a_step_of_the_clock_forward_lets_more_calls_hold_permits() {
     let mut losses = Vec::new();
     until("lost permits", async || {
         until_more(&recorder, Event::Ended, 10).await;
-        let from = wall_clock();
-        clock.step(&server, 600_000);
-        losses.push((from, wall_clock()));
+        losses.push(times_of(|| clock.step(&server, 600_000)));
         tokio::time::sleep(TIMEOUT * 2).await;
         clock.step(&server, -3_600_000);
         until_more(&recorder, Event::Ended, 10).await;
         // Forward again, by an hour.
-        let from = wall_clock();
-        clock.step(&server, 0);
-        losses.push((from, wall_clock()));
+        losses.push(times_of(|| clock.step(&server, 0)));
         tokio::time::sleep(TIMEOUT * 2).await;
         (count(&recorder, Event::Lost) > 0).then_some(())
     })

@@ -64,7 +64,7 @@ pub struct Records {
     pub ended: u64,
 }
 
-/// Where callers record their calls.
+/// The records of calls, shared by their callers.
 #[derive(Clone, Default)]
 pub struct Recorder(Arc<Inner>);
 

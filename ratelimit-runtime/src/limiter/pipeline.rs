@@ -1,8 +1,8 @@
 //! The one path of a call: effective policy, validation, backend, telemetry, answer.
 //!
 //! [`Call::start`] is the only entry. [`Call::finish`] is the exit of every call that a store
-//! decides, except on the straight path where nobody else reads it. [`wait`](super::wait) has the only
-//! loop.
+//! decides, except on the straight path where nobody else reads it. Calls that may wait are decided in
+//! [`wait`](super::wait), or in [`retry`](super::retry) if their policy has no line.
 
 use std::{pin::Pin, sync::Arc};
 

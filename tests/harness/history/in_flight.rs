@@ -35,7 +35,7 @@ pub struct PermitPromise {
     /// The longest time after its end in which a call may still count: its permit expires, if nothing else.
     pub late: u64,
     /// The times from a loss of permits, or a step of the clock forward, until the holders have asked anew.
-    /// As many more may be held by then.
+    /// Each of them allows as many permits again.
     pub losses: Vec<RangeInclusive<u64>>,
 }
 
