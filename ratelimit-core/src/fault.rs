@@ -124,6 +124,8 @@ pub enum PolicyFault {
         /// The units that the call is settled at.
         actual: u64,
     },
+    /// A call may wait under a sliding window that keeps an entry for each unit.
+    WaitInLogOfUnits,
     /// Two of several calls that are decided together may wait.
     SeveralWaits,
 }
@@ -236,6 +238,10 @@ impl fmt::Display for PolicyFault {
                 f,
                 "a call of cost {cost} cannot be settled at {actual}: this `sliding_window` keeps an \
                  entry for each unit; `.weighted()` keeps one for each call"
+            ),
+            Self::WaitInLogOfUnits => f.write_str(
+                "`max_wait` needs `.weighted()` on this `sliding_window`, which keeps an entry for each \
+                 unit: calls wait in line by their entries",
             ),
             Self::SeveralWaits => f.write_str(
                 "one of several calls that are decided together may have a `max_wait`: two would hold \

@@ -332,6 +332,12 @@ pub fn request_id_violation(algorithm: Algorithm, count_rejected: bool) -> Optio
     }
 }
 
+/// Returns the rule that a wait breaks. A log of single units has no line.
+#[must_use]
+pub fn wait_violation(is_log_of_units: bool) -> Option<PolicyFault> {
+    is_log_of_units.then_some(PolicyFault::WaitInLogOfUnits)
+}
+
 /// Returns the rule that a settle breaks. A log of single units takes no more of them later.
 #[must_use]
 pub fn settle_violation(is_log_of_units: bool, cost: u32, actual: u32) -> Option<PolicyFault> {

@@ -84,6 +84,11 @@ pub(crate) trait Permit: Send + Sync {
     fn waited(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// Returns a permit without effect that tells how long the call has waited; none if it has not.
+    fn wait_alone(&self) -> Option<Arc<dyn Permit>> {
+        None
+    }
 }
 
 /// Does not show the caller: identities do not belong in logs.
@@ -268,7 +273,8 @@ impl Decision {
     }
 
     /// Returns the time for which the call has waited for its turn, or for a permit; zero if it was
-    /// decided at once. See [`Check::max_wait`](crate::Check::max_wait).
+    /// decided at once. The copies that [`observe`](crate::observe) returns tell it too. See
+    /// [`Check::max_wait`](crate::Check::max_wait).
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.permit.as_ref().map_or(Duration::ZERO, |permit| permit.waited())

@@ -4,26 +4,20 @@
 
 mod admission;
 mod all;
-mod ask;
 mod backend;
 mod builder;
 mod check;
 mod environment;
 mod future;
 mod installed;
-mod line;
-mod lines;
 mod notices;
 mod permit;
-mod permit_queue;
 mod pipeline;
-mod progress;
 mod retry;
 mod settle;
 mod status;
 mod straight;
 mod wait;
-mod waiter;
 
 use std::{fmt, sync::Arc};
 
@@ -42,7 +36,7 @@ pub use self::{
     pipeline::Started,
     status::ServerStatus,
 };
-use self::{backend::Backend, lines::Lines, notices::Notices};
+use self::{backend::Backend, notices::Notices, wait::Lines};
 use crate::{
     caller::{Caller, IntoCaller},
     decision::{Decision, LimiterId},

@@ -75,7 +75,8 @@ impl<'a> Recorder<'a> {
         let _ = (policy, verdict, decided_by, self.counters);
     }
 
-    /// Records a decision, or that there is none. `caller` is the caller's digest for events.
+    /// Records a decision, or that there is none. Events have the caller's digest and how long the call has
+    /// waited.
     #[inline]
     pub(crate) fn record(
         self,
@@ -83,9 +84,28 @@ impl<'a> Recorder<'a> {
         is_dry_run: bool,
         outcome: Result<Outcome, UnavailableReason>,
         caller: impl FnOnce() -> Option<String>,
+        waited: impl FnOnce() -> Duration,
     ) {
         if self.start.is_some() || (cfg!(feature = "metrics") && self.is_enabled) {
-            self.record_outcome(policy, is_dry_run, outcome, caller);
+            self.record_outcome(policy, is_dry_run, outcome, caller, waited);
+        }
+    }
+
+    /// Records that a call waits: until its turn, which comes after `wait`, or for a permit.
+    pub(crate) fn record_wait(
+        self,
+        policy: &Policy,
+        wait: impl FnOnce() -> Option<Duration>,
+        caller: impl FnOnce() -> Option<String>,
+    ) {
+        if self.start.is_some() && tracing::enabled!(Level::DEBUG) {
+            tracing::debug!(
+                policy = policy.name(),
+                algorithm = policy.algorithm().as_str(),
+                caller = caller(),
+                wait = wait().map(tracing::field::debug),
+                "rate limit call waits"
+            );
         }
     }
 
@@ -138,6 +158,7 @@ impl<'a> Recorder<'a> {
         is_dry_run: bool,
         outcome: Result<Outcome, UnavailableReason>,
         caller: impl FnOnce() -> Option<String>,
+        waited: impl FnOnce() -> Duration,
     ) {
         let (verdict, decided_by) = match outcome {
             Ok(outcome) if outcome.admitted => (Verdict::Admitted, outcome.decided_by),
@@ -153,6 +174,7 @@ impl<'a> Recorder<'a> {
         let (verdict, decided_by) = (verdict.as_str(), decided_by.as_str());
         let algorithm = policy.algorithm().as_str();
         let caller = tracing::enabled!(Level::DEBUG).then(caller).flatten();
+        let waited = Some(waited()).filter(|waited| !waited.is_zero()).map(tracing::field::debug);
         match outcome {
             Ok(decided) => tracing::debug!(
                 policy = policy.name(),
@@ -162,6 +184,7 @@ impl<'a> Recorder<'a> {
                 outcome = verdict,
                 remaining = decided.remaining,
                 wait = ?Duration::from(decided.wait),
+                waited,
                 decided_by,
                 ?elapsed,
                 "rate limit decided"
@@ -172,6 +195,7 @@ impl<'a> Recorder<'a> {
                 caller,
                 outcome = verdict,
                 %reason,
+                waited,
                 decided_by,
                 ?elapsed,
                 "rate limit not decided"

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use harness::{RedisServer, on_each_store};
 use ratelimit_runtime::{
-    Decision, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, rate_limit,
+    Decision, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, observe,
+    rate_limit,
 };
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -39,8 +40,7 @@ async fn all_are_admitted(limiter: &Limiter, policy: Policy) {
 #[tokio::test(start_paused = true)]
 async fn calls_that_wait_under_a_penalty_do_not_starve_one_another() {
     for policy in [
-        Policy::sliding_window("log", SECOND, 1).count_rejected(),
-        Policy::sliding_window("weighted", SECOND, 1).weighted().count_rejected(),
+        Policy::sliding_window("log", SECOND, 1).weighted().count_rejected(),
         Policy::sliding_counter("counter", SECOND, 1).count_rejected(),
         Policy::token_bucket("bucket", SECOND, 1).count_rejected(),
     ] {
@@ -53,9 +53,8 @@ async fn calls_that_wait_for_redis_under_a_penalty_do_not_starve_one_another() {
     let period = Duration::from_millis(600);
     let server = RedisServer::start();
     let limiter = patient(&server).await;
-    let log = Policy::sliding_window("log", period, 1).count_rejected();
+    let log = Policy::sliding_window("log", period, 1).weighted().count_rejected();
     all_are_admitted(&limiter, log).await;
-    all_are_admitted(&limiter, log.weighted()).await;
 }
 
 /// A limiter whose calls are decided by Redis however busy the machine is.
@@ -144,6 +143,45 @@ async fn a_change_by_operators_reaches_a_waiting_call() {
         overrides.remove("reply");
         limiter.reset(&POLICY, "alice").await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_tells_how_long_it_has_waited_whatever_lets_it_pass() {
+    const POLICY: Policy = Policy::sliding_window("told", HOUR, 4).weighted();
+    for change in [Enforcement::Off, Enforcement::DryRun, Enforcement::On] {
+        let limiter = Limiter::in_memory();
+        limiter.check_n(&POLICY, "alice", 4).await.unwrap();
+        let calls = async || limiter.check(&POLICY, "alice").max_wait(HOUR).await;
+        let switched = async {
+            tokio::time::sleep(SECOND).await;
+            limiter.overrides().enforce(Some(change));
+        };
+        let (observed, ()) = tokio::join!(observe(calls()), switched);
+        let (call, copies) = observed;
+        let call = call.unwrap();
+        let waited = if change == Enforcement::On { HOUR } else { SECOND };
+        assert_eq!((call.waited(), call.is_held()), (waited, false), "{change:?}");
+        // In a dry run observers are told of the refusal, and without enforcement of nothing.
+        let told: Vec<_> = copies.iter().flatten().map(Decision::waited).collect();
+        let expected = if change == Enforcement::On { vec![HOUR] } else { vec![] };
+        assert_eq!(told, expected, "{change:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_copy_of_an_observer_tells_the_wait_and_holds_no_permit() {
+    let policy = Policy::sliding_window("copied", MINUTE, 1).weighted().concurrency(1);
+    let limiter = Limiter::in_memory();
+    drop(limiter.check(&policy, "alice").await.unwrap());
+    let wait = limiter.check(&policy, "alice").max_wait(HOUR).into_future();
+    let (call, copies) = observe(wait).await;
+    let (call, copy) = (call.unwrap(), copies.into_iter().next().unwrap().unwrap());
+    assert_eq!((call.waited(), call.is_held()), (MINUTE, true));
+    assert_eq!((copy.waited(), copy.is_held()), (MINUTE, false));
+    drop(call);
+    tokio::time::sleep(MINUTE).await;
+    // The copy is still there, and the permit is free.
+    assert!(limiter.check(&policy, "alice").await.unwrap().is_held());
 }
 
 #[tokio::test(start_paused = true)]

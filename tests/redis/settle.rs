@@ -227,6 +227,26 @@ fn a_flush_tells_what_an_ended_connection_cannot_send() {
     );
 }
 
+/// No call follows that would send it.
+#[tokio::test]
+async fn what_a_flush_leaves_unsent_is_sent_when_redis_is_back() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let (settling, reading) = (limiter(&proxy.url()).await, limiter(&server.url()).await);
+    // The flush is dropped, or fails.
+    for patience in [Duration::from_millis(20), HOUR] {
+        let decision = take(&settling, &WINDOW, 3).await;
+        proxy.set(Network::Swallows);
+        decision.settle(0);
+        // It takes the settle before the task does, which then has nothing to send and ends.
+        let flushed = tokio::time::timeout(patience, settling.flush()).await;
+        assert!(!matches!(flushed, Ok(Ok(()))));
+        proxy.heal();
+        until("the settle", async || (left(&reading, &WINDOW).await == 100).then_some(())).await;
+        until_decided(&settling).await;
+    }
+}
+
 fn runtime() -> tokio::runtime::Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }

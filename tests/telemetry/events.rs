@@ -54,6 +54,48 @@ async fn a_decision_in_memory_is_one_event() {
     assert!(!lines.all().iter().any(|line| line.contains("secret-name")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_is_an_event_and_its_decision_tells_how_long_it_has_waited() {
+    const LINE: Policy = Policy::sliding_window("line", Duration::from_secs(60), 1).weighted();
+    const FLIGHT: Policy = Policy::concurrency_limit("flight", 1);
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let limiter = Limiter::in_memory();
+    let wait = |policy| limiter.check(policy, "alice").max_wait(Duration::from_secs(90));
+    for _ in 0..2 {
+        wait(&LINE).await.unwrap();
+    }
+    let held = wait(&FLIGHT).await.unwrap();
+    let free = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(held);
+    };
+    let (waited, ()) = tokio::join!(wait(&FLIGHT).into_future(), free);
+    waited.unwrap();
+    // It would wait for too long, and does not wait at all.
+    let late = limiter.check(&LINE, "alice").max_wait(Duration::from_secs(58));
+    late.await.unwrap_err();
+    let words = |line: &String| {
+        let words = line.split(' ').filter(|word| {
+            ["policy=", "wait=", "waited=", "outcome="].iter().any(|it| word.starts_with(it))
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        lines.all().iter().map(words).collect::<Vec<_>>(),
+        [
+            r#"policy="line" outcome="admitted" wait=60s"#,
+            r#"policy="line" wait=60s"#,
+            r#"policy="line" outcome="admitted" wait=60s waited=60s"#,
+            r#"policy="flight" outcome="admitted" wait=0ns"#,
+            r#"policy="flight""#,
+            r#"policy="flight" outcome="admitted" wait=0ns waited=1s"#,
+            r#"policy="line" outcome="refused" wait=59s"#,
+        ]
+    );
+    assert!(lines.all()[1].contains("rate limit call waits"));
+}
+
 #[tokio::test]
 async fn the_default_prefix_on_redis_is_a_warning_and_a_prefix_of_ones_own_is_none() {
     let lines = Lines::default();

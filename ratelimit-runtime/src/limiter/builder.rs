@@ -10,7 +10,7 @@ use super::{
     Inner, Limiter, Notices,
     backend::{Backend, Store},
     environment,
-    lines::Lines,
+    wait::Lines,
 };
 use crate::{
     decision::{LimiterId, Settler},

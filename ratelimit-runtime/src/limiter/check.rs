@@ -24,7 +24,8 @@ use crate::{
 /// use std::time::Duration;
 /// use ratelimit_runtime::{Limiter, Policy};
 ///
-/// const EXPORT: Policy = Policy::sliding_window("export", Duration::from_millis(50), 10);
+/// const EXPORT: Policy =
+///     Policy::sliding_window("export", Duration::from_millis(50), 10).weighted();
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
@@ -161,7 +162,9 @@ impl<'a> Check<'a> {
     /// told the wait until the end of the line.
     ///
     /// Other policies have no line. A call sleeps until the limit would admit it, and is decided again; it is
-    /// refused if the wait exceeds what is left of `max_wait`. The order of such calls is not kept.
+    /// refused if the wait exceeds what is left of `max_wait`. The order of such calls is not kept. Under a
+    /// sliding window that is not weighted, the check fails with
+    /// [`InvalidPolicy`](crate::InvalidPolicy).
     ///
     /// Dropping the future gives the turn to the next call in this process, and so on; the last turn is
     /// given back. Nobody is served later than promised. A call with a

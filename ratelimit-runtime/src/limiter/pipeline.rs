@@ -4,7 +4,7 @@
 //! decides, except on the straight path where nobody else reads it. Calls that may wait are decided in
 //! [`wait`](super::wait), or in [`retry`](super::retry) if their policy has no line.
 
-use std::{pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use super::{
     Limiter,
@@ -48,7 +48,7 @@ impl<'a> Call<'a> {
     pub(super) fn start_any<A: Admission>(&self) -> Started<Answer<A>> {
         let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
         let effective = self.effective();
-        if let Some(answer) = self.answer_without_store(&effective) {
+        if let Some(answer) = self.answer_without_store(&effective, || None) {
             return Started::Ready(answer);
         }
         if !self.may_wait(&effective)
@@ -101,21 +101,22 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the answer of a call that no store decides: enforcement is off, a rule is broken, or
-    /// the limit can never admit the call.
+    /// the limit can never admit the call. `waited` returns how long the call has waited, if it has.
     #[inline]
     pub(super) fn answer_without_store<A: Admission>(
         self,
         effective: &Effective<'_>,
+        waited: impl FnOnce() -> Option<Arc<dyn Permit>>,
     ) -> Option<Answer<A>> {
         if effective.is_off() && !self.is_peek() {
-            return Some(Ok(A::new(None, || self.uncounted(effective))));
+            return Some(Ok(A::new(waited(), || self.uncounted(effective))));
         }
         // Overrides are validated when they are set.
         if self.options.is_validated {
             return None;
         }
         let error = self.validate(effective.policy()).err()?;
-        Some(self.reject(effective, error))
+        Some(self.reject(effective, error, waited()))
     }
 
     /// Validates the policy and the call.
@@ -123,18 +124,26 @@ impl<'a> Call<'a> {
         if self.options.id.is_some() {
             policy.validate_request_id()?;
         }
+        if !self.options.max_wait.is_zero() {
+            policy.validate_wait()?;
+        }
         Ok(policy.validate_call(self.options.cost)?)
     }
 
     /// Answers a call that breaks a rule or can never be admitted.
     #[cold]
-    fn reject<A: Admission>(self, effective: &Effective<'_>, error: RateLimitError) -> Answer<A> {
+    fn reject<A: Admission>(
+        self,
+        effective: &Effective<'_>,
+        error: RateLimitError,
+        waited: Option<Arc<dyn Permit>>,
+    ) -> Answer<A> {
         let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
         // A limit of 0 units admits a call of 0 units.
         if self.options.cost == 0 && matches!(error, RateLimitError::TooLarge(_)) {
             let outcome = Outcome::unlimited(self.request(effective));
             let outcome = Outcome { decided_by: DecidedBy::Limiter, ..outcome };
-            self.record(recorder, effective, Ok(outcome));
+            self.record(recorder, effective, Ok(outcome), None);
             let decision = self.uncounted(effective);
             if !self.is_peek() {
                 observe::record(|| (None, Ok(decision.clone())));
@@ -149,7 +158,7 @@ impl<'a> Call<'a> {
         if let RateLimitError::InvalidPolicy(invalid) = &error {
             self.limiter.inner.notices.invalid_policy(invalid);
         }
-        self.enforce(effective, None, error, false)
+        self.enforce(effective, None, error, waited)
     }
 
     /// Returns the wait of a refusal that a store has told before, if it is too long for the call.
@@ -179,7 +188,7 @@ impl<'a> Call<'a> {
         decided: Decided,
     ) -> Answer<A> {
         let Decided { outcome, permit } = decided;
-        self.record(recorder, effective, outcome);
+        self.record(recorder, effective, outcome, permit.as_ref());
         match outcome {
             Ok(outcome) if outcome.admitted => Ok(self.admit(effective, outcome, permit)),
             Ok(outcome) => {
@@ -188,11 +197,11 @@ impl<'a> Call<'a> {
                 } else {
                     Exceeded::new(effective.policy(), outcome).into()
                 };
-                self.enforce(effective, Some(outcome), error, true)
+                self.enforce(effective, Some(outcome), error, permit)
             }
             Err(reason) => {
                 let error = Unavailable::new(effective.policy().name(), reason).into();
-                self.enforce(effective, None, error, false)
+                self.enforce(effective, None, error, permit)
             }
         }
     }
@@ -219,7 +228,14 @@ impl<'a> Call<'a> {
     ) -> A {
         let decision = self.decision(effective, outcome);
         // The observers' copy holds no permit.
-        observe::record(|| (Some(self.observed_caller()), Ok(decision.clone())));
+        observe::record(|| {
+            let copy = decision.clone();
+            let copy = match permit.as_ref().and_then(|permit| permit.wait_alone()) {
+                Some(waited) => copy.with_permit(waited),
+                None => copy,
+            };
+            (Some(self.observed_caller()), Ok(copy))
+        });
         A::new(permit, || decision)
     }
 
@@ -240,25 +256,24 @@ impl<'a> Call<'a> {
         Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
     }
 
-    /// Refuses the call; in a dry run it passes. `is_of_quota` is `true` if the error is about the
-    /// caller's quota.
+    /// Refuses the call; in a dry run it passes. With an outcome the error is about the caller's quota.
     #[cold]
     fn enforce<A: Admission>(
         self,
         effective: &Effective<'_>,
         outcome: Option<Outcome>,
         error: RateLimitError,
-        is_of_quota: bool,
+        waited: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
         if self.is_peek() {
             return Err(error);
         }
-        observe::record(|| (is_of_quota.then(|| self.observed_caller()), Err(error.clone())));
+        observe::record(|| (outcome.map(|_| self.observed_caller()), Err(error.clone())));
         if !effective.is_dry_run() {
             return Err(error);
         }
         self.limiter.inner.notices.would_have_refused(effective.policy().name(), &error);
-        Ok(A::new(None, || {
+        Ok(A::new(waited, || {
             let decision = match outcome {
                 Some(outcome) => Decision::new(effective.policy(), outcome),
                 None => self.uncounted(effective),
@@ -279,10 +294,12 @@ impl<'a> Call<'a> {
         recorder: Recorder<'_>,
         effective: &Effective<'_>,
         outcome: Result<Outcome, UnavailableReason>,
+        permit: Option<&Arc<dyn Permit>>,
     ) {
         if !self.is_peek() {
             let (policy, is_dry_run) = (effective.policy(), effective.is_dry_run());
-            recorder.record(policy, is_dry_run, outcome, || self.caller_digest());
+            let waited = || permit.map_or(Duration::ZERO, |permit| permit.waited());
+            recorder.record(policy, is_dry_run, outcome, || self.caller_digest(), waited);
         }
     }
 
@@ -294,7 +311,7 @@ impl<'a> Call<'a> {
         self.observed_as.unwrap_or(self.caller).clone()
     }
 
-    fn caller_digest(self) -> Option<String> {
+    pub(super) fn caller_digest(self) -> Option<String> {
         self.limiter.caller_digest(self.caller)
     }
 

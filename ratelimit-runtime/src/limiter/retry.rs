@@ -28,7 +28,7 @@ impl PendingCall {
         let mut start = None;
         loop {
             let effective = call.effective();
-            if let Some(answer) = call.answer_without_store(&effective) {
+            if let Some(answer) = call.answer_without_store(&effective, || None) {
                 return answer;
             }
             let Some(changes) = changes.as_mut().filter(|_| call.may_wait(&effective)) else {

@@ -1,4 +1,15 @@
 //! Calls that may wait: each asks a store for a turn once, and passes when its turn has come.
+//!
+//! A call arrives, and asks its store. It is refused, passes, or gets a turn and sleeps in the [`line`] of
+//! its key. If no permit is free, it sleeps in the [queue](permit_queue) for permits and asks again. All
+//! lines and queues of a limiter are its [`Lines`].
+
+mod ask;
+mod line;
+mod lines;
+mod permit_queue;
+mod progress;
+mod waiter;
 
 use std::{
     future::{poll_fn, ready},
@@ -14,14 +25,13 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{
-    admission::Admission,
+pub(super) use self::lines::Lines;
+use self::{
     ask::ask,
-    permit::Decided,
-    pipeline::PendingCall,
     progress::Look,
     waiter::{WaitStage, Waiter},
 };
+use super::{admission::Admission, permit::Decided, pipeline::PendingCall};
 use crate::{
     decision::{Answer, Permit},
     overrides::Effective,
@@ -59,6 +69,10 @@ impl Permit for Waited {
     fn waited(&self) -> Duration {
         self.waited
     }
+
+    fn wait_alone(&self) -> Option<Arc<dyn Permit>> {
+        Some(Arc::new(Self { permit: None, waited: self.waited }))
+    }
 }
 
 impl PendingCall {
@@ -72,21 +86,20 @@ impl PendingCall {
         let mut waiting = None;
         loop {
             let effective = call.effective();
-            if let Some(answer) = call.answer_without_store(&effective) {
+            let permit = || waiter.end_wait(&mut waiting, None);
+            if let Some(answer) = call.answer_without_store(&effective, permit) {
                 return answer;
             }
-            if !call.may_wait(&effective) {
-                let decided = call.decide(call.request(&effective)).await;
-                return call.finish(&effective, recorder, decided);
-            }
-            waiter.arrive(&effective);
-            if let Some(decided) = waiter.answer(&effective, &mut changes, &mut waiting).await {
-                let decided = match waiting {
-                    Some(waiting) => waiter.pass(decided, waiting),
-                    None => decided,
-                };
-                return call.finish(&effective, recorder, decided);
-            }
+            let decided = if call.may_wait(&effective) {
+                waiter.arrive(&effective);
+                let answer = waiter.answer(&effective, recorder, &mut changes, &mut waiting);
+                let Some(decided) = answer.await else { continue };
+                decided
+            } else {
+                call.decide(call.request(&effective)).await
+            };
+            let permit = waiter.end_wait(&mut waiting, decided.permit);
+            return call.finish(&effective, recorder, Decided { permit, ..decided });
         }
     }
 }
@@ -107,6 +120,7 @@ impl Waiter {
     async fn answer(
         self: &Arc<Self>,
         before: &Effective<'_>,
+        recorder: Recorder<'_>,
         changes: &mut watch::Receiver<u64>,
         waiting: &mut Option<Waiting>,
     ) -> Option<Decided> {
@@ -136,8 +150,11 @@ impl Waiter {
                 }
                 Look::Sleep(until) => until,
             };
-            let is_instrumented = call.limiter.inner.is_instrumented;
-            waiting.get_or_insert_with(|| Waiting::new(is_instrumented, call.policy));
+            waiting.get_or_insert_with(|| {
+                let wait = || self.turn().map(|turn| turn.duration_since(Instant::now()));
+                recorder.record_wait(before.policy(), wait, || call.caller_digest());
+                Waiting::new(call.limiter.inner.is_instrumented, call.policy)
+            });
             if self.sleep(until, changes).await {
                 let now = call.effective();
                 if now.enforcement != before.enforcement || now.policy() != before.policy() {
@@ -148,12 +165,17 @@ impl Waiter {
         }
     }
 
-    /// Adds to the answer how long the call has waited.
-    fn pass(&self, decided: Decided, waiting: Waiting) -> Decided {
-        let Decided { outcome, permit } = decided;
+    /// Ends the wait of a call that has its answer, if it has waited. Returns its permit, which tells for how
+    /// long.
+    fn end_wait(
+        &self,
+        waiting: &mut Option<Waiting>,
+        permit: Option<Arc<dyn Permit>>,
+    ) -> Option<Arc<dyn Permit>> {
+        let Some(waiting) = waiting.take() else { return permit };
         let waited = self.arrived.elapsed();
         waiting.end(waited);
-        Decided { outcome, permit: Some(Arc::new(Waited { permit, waited })) }
+        Some(Arc::new(Waited { permit, waited }))
     }
 
     /// Sleeps until the call is to look again. Returns `true` if overrides have changed.

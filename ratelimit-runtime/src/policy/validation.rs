@@ -84,6 +84,15 @@ impl Policy {
             0 => Some(rules::nothing_to_count("request_id")),
             _ => rules::request_id_violation(self.algorithm, self.count_rejected),
         };
+        self.call_fault(fault)
+    }
+
+    /// Validates that calls under the policy can wait.
+    pub(crate) fn validate_wait(&self) -> Result<(), CallFault> {
+        self.call_fault(rules::wait_violation(self.has_window() && self.state.is_log_of_units()))
+    }
+
+    fn call_fault(&self, fault: Option<PolicyFault>) -> Result<(), CallFault> {
         match fault {
             Some(fault) => Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), fault))),
             None => Ok(()),

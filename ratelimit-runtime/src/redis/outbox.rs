@@ -1,8 +1,9 @@
 //! The outbox: commands whose result no call awaits. They are sent at once, together with others of the
 //! moment, and again while Redis cannot be reached.
 //!
-//! A task of the runtime on which a command is posted sends what waits, and ends when nothing does. If
-//! the runtime ends before, what is left waits for the next command on another one, or for a flush.
+//! A task of the runtime on which a command is posted sends what waits, and ends when nothing does. So does
+//! one of a flush that leaves commands unsent. If the runtime ends before, they wait for the next command
+//! on another one, or for a flush.
 
 use std::{
     collections::VecDeque,
@@ -176,6 +177,15 @@ impl Drop for Batch<'_> {
     }
 }
 
+/// The end of a flush, which may be dropped before: a task sends the commands that wait then.
+struct EndOfFlush<'a>(&'a Arc<RedisBackend>);
+
+impl Drop for EndOfFlush<'_> {
+    fn drop(&mut self) {
+        self.0.send_from_task(&mut self.0.outbox.queue.lock());
+    }
+}
+
 impl PostedQueue {
     /// Removes the commands for which it is too late.
     fn take_late(&mut self) -> Vec<Parcel> {
@@ -255,14 +265,20 @@ impl RedisBackend {
         } else {
             queue.waiting.push_back(parcel);
         }
-        if queue.task.as_ref().is_none_or(JoinHandle::is_finished)
+        self.send_from_task(&mut queue);
+        let told = queue.lose(&lost);
+        drop(queue);
+        telemetry_of(&lost, told);
+    }
+
+    /// Sends what waits from a task of the current runtime, unless a task does.
+    fn send_from_task(self: &Arc<Self>, queue: &mut PostedQueue) {
+        if !queue.waiting.is_empty()
+            && queue.task.as_ref().is_none_or(JoinHandle::is_finished)
             && let Ok(runtime) = Handle::try_current()
         {
             queue.task = Some(runtime.spawn(Arc::clone(self).send_posted()));
         }
-        let told = queue.lose(&lost);
-        drop(queue);
-        telemetry_of(&lost, told);
     }
 
     /// Sends what is posted, until nothing waits.
@@ -313,7 +329,9 @@ impl RedisBackend {
 
     /// Sends what is posted, and waits for what others send. Returns the number of commands that
     /// could not be sent.
-    pub(crate) async fn flush(&self) -> usize {
+    pub(crate) async fn flush(self: &Arc<Self>) -> usize {
+        // Declared before the batches, which return to the queue first.
+        let _end = EndOfFlush(self);
         let (_, lost_before) = self.outbox.left();
         loop {
             let ended = self.outbox.ended.notified();

@@ -131,11 +131,11 @@ fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_no
     assert_eq!(seats.step('b', 1), NextStep::Sleep(Some(seats.at(3))));
     // Its future is not polled.
     assert_eq!(seats.step('b', 3), NextStep::Check);
-    let (_, first) = seats.line.begin_check(seats.at(3)).unwrap();
+    let (claim, first) = seats.line.begin_check(seats.at(3)).unwrap();
     assert_eq!([seats.step('a', 3), seats.step('b', 3)], [NextStep::Sleep(None); 2]);
     let now = seats.at(3);
     let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
-    seats.line.stands(first, standing, now, now);
+    seats.line.stands((&claim, first), standing, now, now);
     assert_eq!(seats.line.end_check(now), ['a', 'b']);
     assert_eq!(
         [seats.step('a', 3), seats.step('b', 3)],
@@ -163,8 +163,8 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
     assert_eq!(seats.line.hurry(), Some('a'));
     assert_eq!(seats.line.step(&'a', now, false), Some(NextStep::Check));
     for turn in [2, 8] {
-        let (_, first) = seats.line.begin_check(now).unwrap();
-        seats.line.stands(first, stands(turn), now, now);
+        let (claim, first) = seats.line.begin_check(now).unwrap();
+        seats.line.stands((&claim, first), stands(turn), now, now);
         assert_eq!(seats.line.end_check(now), ['a']);
         assert_eq!(seats.order(), [('a', 2), ('b', 6), ('c', 7)]);
         if turn == 2 {
@@ -175,8 +175,8 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
     // The second answer moved nothing.
     seats.line.pass(&'a').unwrap();
     assert_eq!(seats.line.step(&'b', now, false), Some(NextStep::Sleep(Some(seats.at(6)))));
-    let (_, first) = seats.line.begin_check(now).unwrap();
-    seats.line.stands(first, stands(2), now, now);
+    let (claim, first) = seats.line.begin_check(now).unwrap();
+    seats.line.stands((&claim, first), stands(2), now, now);
     seats.line.end_check(now);
     seats.line.pass(&'b').unwrap();
     assert_eq!(seats.line.step(&'c', now, false), Some(NextStep::Check));
@@ -198,10 +198,11 @@ fn a_store_that_does_not_answer_is_asked_once_a_second() {
 fn a_turn_that_is_lost_takes_only_its_call_out_of_the_line() {
     let mut seats = TestLine::new(&[('a', 1, 1), ('b', 2, 1), ('c', 3, 1)]);
     let [first, second] = [0, 1].map(|index| seats.line.seats[index].outcome);
-    let (seat, moved) = seats.line.take(second).unwrap();
+    let claim = Claim { policy: POLICY, cost: 1, id: None };
+    let (seat, moved) = seats.line.take(&claim, second).unwrap();
     assert_eq!((seat.waiter, moved), ('b', vec![]));
-    assert!(seats.line.take(second).is_none());
-    assert_eq!(seats.line.take(first).unwrap().1, ['c']);
+    assert!(seats.line.take(&claim, second).is_none());
+    assert_eq!(seats.line.take(&claim, first).unwrap().1, ['c']);
     assert_eq!(seats.order(), [('c', 3)]);
 }
 

@@ -111,12 +111,24 @@ impl<W: Clone + PartialEq> Line<W> {
     }
 
     /// Returns `true` if a call of the line has this turn.
-    pub(super) fn has(&self, outcome: Outcome) -> bool {
-        self.seats.iter().any(|seat| seat.outcome.mark == outcome.mark)
+    pub(super) fn has(&self, claim: &Claim, outcome: Outcome) -> bool {
+        self.index_of_turn(claim, outcome).is_some()
+    }
+
+    /// Returns the turn of a call by the clock of this process.
+    pub(super) fn turn(&self, waiter: &W) -> Option<Instant> {
+        Some(self.seats[self.index(waiter)?].turn)
     }
 
     fn index(&self, waiter: &W) -> Option<usize> {
         self.seats.iter().position(|seat| seat.waiter == *waiter)
+    }
+
+    /// Returns the first of the turns with this charge and mark: without entries, several calls of one
+    /// instant have one mark.
+    fn index_of_turn(&self, claim: &Claim, outcome: Outcome) -> Option<usize> {
+        let is_it = |seat: &Seat<W>| seat.outcome.mark == outcome.mark && seat.claim == *claim;
+        self.seats.iter().position(is_it)
     }
 
     /// Adds a call behind those with an earlier or the same turn. Replies may come in another order than
@@ -163,8 +175,8 @@ impl<W: Clone + PartialEq> Line<W> {
     }
 
     /// Removes the call that has this turn. Returns its seat, and the call that is first now.
-    pub(super) fn take(&mut self, outcome: Outcome) -> Option<(Seat<W>, Vec<W>)> {
-        let index = self.seats.iter().position(|seat| seat.outcome.mark == outcome.mark)?;
+    pub(super) fn take(&mut self, claim: &Claim, outcome: Outcome) -> Option<(Seat<W>, Vec<W>)> {
+        let index = self.index_of_turn(claim, outcome)?;
         let mut moved = Vec::new();
         let seat = self.remove(index, &mut moved);
         Some((seat, moved))
@@ -234,16 +246,21 @@ impl<W: Clone + PartialEq> Line<W> {
     /// Receives the standing of a turn, as a store has told it by `now` about a moment after `seen`.
     pub(super) fn stands(
         &mut self,
-        asked: Outcome,
+        (claim, asked): (&Claim, Outcome),
         standing: Standing,
         seen: Instant,
         now: Instant,
     ) {
         self.seen = self.seen.max(Some(seen));
-        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.outcome.mark == asked.mark) {
-            self.has_moved = standing.at < seat.outcome.mark.at;
-            seat.outcome.mark.at = standing.at;
-            seat.turn = seat.turn.min(now + standing.turn.into());
+        let Some(index) = self.index_of_turn(claim, asked) else { return };
+        let seat = &mut self.seats[index];
+        self.has_moved = standing.at < seat.outcome.mark.at;
+        seat.outcome.mark.at = standing.at;
+        seat.turn = seat.turn.min(now + standing.turn.into());
+        // The one that was asked for was the first. It may have passed, and left a turn of the same instant.
+        let first = self.seats.partition_point(|it| it.outcome.mark.at < standing.at);
+        if self.has_moved && first < index {
+            self.seats[first..=index].rotate_right(1);
         }
     }
 

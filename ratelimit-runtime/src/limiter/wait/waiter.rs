@@ -1,18 +1,14 @@
-//! A waiting call, as its lines and its future share it.
+//! A waiting call, as its future and its line share it.
 
 use std::{ptr, sync::Arc, time::Duration};
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{
-    check::Call,
-    line::{Claim, LineId},
-    permit::Decided,
-    pipeline::PendingCall,
-};
+use super::line::{Claim, LineId};
 use crate::{
     decision::Permit,
     key::{Key, KeyRef},
+    limiter::{check::Call, permit::Decided, pipeline::PendingCall},
     policy::Policy,
     request::DecidedBy,
     sync::Mutex,

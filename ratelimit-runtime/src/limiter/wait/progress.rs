@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use super::{
     line::{Claim, LineId, NextStep},
     lines::{Aftermath, FreedTurn, LineState, Lines, TurnCheck},
-    permit::Decided,
     permit_queue::{PermitQueue, PermitStep},
     waiter::{WaitStage, Waiter},
 };
 use crate::{
+    limiter::permit::Decided,
     request::{DecidedBy, Outcome},
     time::Micros,
 };
@@ -209,6 +209,14 @@ impl Waiter {
             }
         });
         after
+    }
+
+    /// Returns the turn of a call in line.
+    pub(super) fn turn(self: &Arc<Self>) -> Option<Instant> {
+        self.lines().change(|state| match &*self.stage.lock() {
+            WaitStage::InLine(id, _) => state.lines.get(id)?.turn(self),
+            _ => None,
+        })
     }
 
     pub(super) fn line_id(&self, decided_by: DecidedBy) -> LineId {

@@ -32,7 +32,7 @@ type Waiters = Vec<Arc<Waiter>>;
 
 /// All lines and queues of a limiter.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(in crate::limiter) struct Lines {
     state: Mutex<LineState>,
     /// The number of lines and queues, readable without the lock.
     count: AtomicUsize,
@@ -54,7 +54,7 @@ pub(super) struct TurnCheck {
 
 /// The changes that follow a move, to be made without the lock.
 #[derive(Default)]
-pub(super) struct Aftermath {
+pub(in crate::limiter) struct Aftermath {
     /// Calls that look again.
     pub(super) woken: Waiters,
     /// Calls that ask for a turn anew, in this order.
@@ -83,17 +83,17 @@ impl Lines {
 
     /// Returns `true` if no call waits.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::limiter) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
 
     /// Returns `true` if calls of this process wait for a permit of the key.
-    pub(super) fn has_queue(&self, key: KeyRef<'_>) -> bool {
+    pub(in crate::limiter) fn has_queue(&self, key: KeyRef<'_>) -> bool {
         !self.is_empty() && self.state.lock().queues.contains_key(&text_of(key))
     }
 
     /// Removes the turns of a key that was reset. Their calls are to ask anew.
-    pub(super) fn reset(&self, key: KeyRef<'_>) -> Aftermath {
+    pub(in crate::limiter) fn reset(&self, key: KeyRef<'_>) -> Aftermath {
         let mut after = Aftermath::default();
         if !self.is_empty() {
             let key = text_of(key);
@@ -109,11 +109,11 @@ impl Lines {
     }
 
     /// Removes a turn that its store has lost, if a call still has it. The call is to ask anew.
-    pub(super) fn lose(&self, id: &LineId, outcome: Outcome) -> Aftermath {
+    pub(super) fn lose(&self, id: &LineId, claim: &Claim, outcome: Outcome) -> Aftermath {
         let mut after = Aftermath::default();
         self.change(|state| {
             let Some(line) = state.lines.get_mut(id) else { return };
-            if let Some((seat, moved)) = line.take(outcome) {
+            if let Some((seat, moved)) = line.take(claim, outcome) {
                 after.woken.extend(moved);
                 after.ask_anew(vec![seat]);
             }
@@ -123,7 +123,7 @@ impl Lines {
     }
 
     /// Lets the first call of the key's lines look whether its turn has come nearer.
-    pub(super) fn hurry(&self, key: KeyRef<'_>) {
+    pub(in crate::limiter) fn hurry(&self, key: KeyRef<'_>) {
         if self.is_empty() {
             return;
         }
@@ -147,7 +147,7 @@ impl Lines {
     }
 
     /// Lets the first call in the key's queue ask for the permit that is free now.
-    pub(super) fn permit_is_free(&self, key: KeyRef<'_>) {
+    pub(in crate::limiter) fn permit_is_free(&self, key: KeyRef<'_>) {
         if !self.is_empty() {
             let key = text_of(key);
             wake(self.change(|state| state.queues.get_mut(&key)?.permit_is_free()));
@@ -165,9 +165,13 @@ impl Lines {
         self.change(|state| {
             let Some(line) = state.lines.get_mut(&check.id) else { return };
             match standing {
-                Ok(Some(standing)) => line.stands(check.outcome, standing, seen, now),
+                Ok(Some(standing)) => {
+                    line.stands((&check.claim, check.outcome), standing, seen, now);
+                }
                 // Its call may have left, and its turn with it.
-                Ok(None) if line.has(check.outcome) => after.ask_anew(line.take_all()),
+                Ok(None) if line.has(&check.claim, check.outcome) => {
+                    after.ask_anew(line.take_all());
+                }
                 Ok(None) => {}
                 Err(_) => after.ask_anew(line.take_due(now)),
             }

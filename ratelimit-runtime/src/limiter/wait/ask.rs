@@ -8,15 +8,18 @@ use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    Inner, Limiter,
-    check::Call,
     lines::{Aftermath, FreedTurn, TurnCheck, wake},
-    permit::Decided,
     waiter::Waiter,
 };
 use crate::{
-    error::UnavailableReason, key::Key, memory::MemoryStore, policy::Policy, redis::Content,
-    request::Request, time::Micros,
+    error::UnavailableReason,
+    key::Key,
+    limiter::{Inner, Limiter, check::Call, permit::Decided},
+    memory::MemoryStore,
+    policy::Policy,
+    redis::Content,
+    request::Request,
+    time::Micros,
 };
 
 /// A question that a task awaits. A task that ends without an answer has lost its runtime.
@@ -131,14 +134,14 @@ impl Waiter {
             && !store.is_promised(self.key.as_key_ref(), claim.place(outcome))
         {
             let id = self.line_id(outcome.decided_by);
-            limiter.follow(limiter.inner.lines.lose(&id, outcome));
+            limiter.follow(limiter.inner.lines.lose(&id, &claim, outcome));
         }
     }
 }
 
 impl Inner {
     /// Lets the calls that wait follow the commands on Redis that nobody awaits.
-    pub(super) fn follow_deliveries(self: &Arc<Self>) {
+    pub(in crate::limiter) fn follow_deliveries(self: &Arc<Self>) {
         let Some(redis) = self.backend.redis() else { return };
         let limiter = Arc::downgrade(self);
         redis.on_delivery(Box::new(move |key, content| {
@@ -151,7 +154,7 @@ impl Inner {
 
 impl Limiter {
     /// Makes the changes that follow a move in a line.
-    pub(super) fn follow(&self, after: Aftermath) {
+    pub(in crate::limiter) fn follow(&self, after: Aftermath) {
         let Aftermath { woken, anew, freed, permits } = after;
         for freed in freed {
             self.give_back(&freed);
