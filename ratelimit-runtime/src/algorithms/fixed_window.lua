@@ -1,4 +1,4 @@
--- Fixed window: for each period a count that ends one period after its first unit. `per_tier.lua`
+-- Fixed window: for each period a count that ends one period after its first unit. `per_tier_rule.lua`
 -- comes before.
 --
 -- Tier           period, in microseconds, and threshold
@@ -30,19 +30,14 @@ local function encode(it)
   return string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.start, it.count)
 end
 
-local raised = op == SETTLE and settle_once()
-if raised and raised <= 0 then
-  local taken_at = tonumber(ARGV[5])
+if op == LOWER then
   -- Only windows that were open then and still are.
   for _, it in ipairs(saved) do
     if it.since <= taken_at and it.start <= taken_at then
-      it.count = math.max(it.count + raised, 0)
+      it.count = math.max(it.count - cost, 0)
     end
   end
-  if raised < 0 then
-    write('w', encode, last, saved)
-  end
-  return {}
+  return nil, text_of('w', encode, last, saved)
 end
 
 -- The windows as of now: a closed one is empty.
@@ -87,27 +82,26 @@ local function add(period)
   windows[#windows + 1] = it
 end
 
-if raised then
+if op == RAISE then
   if #saved == 0 then
-    add(tonumber(ARGV[9]))
+    add(tonumber(ARGV[FIRST]))
     saved = windows
   end
   local lasts = 0
   for _, it in ipairs(saved) do
-    it.count = math.min(it.count + raised, 4294967295)
+    it.count = math.min(it.count + cost, 4294967295)
     lasts = math.max(lasts, it.start + it.period - now)
   end
-  write('w', encode, now, saved, lasts)
-  return {}
+  return nil, text_of('w', encode, now, saved), lasts
 end
 
-for i = 7, #ARGV, 2 do
+for i = FIRST, #ARGV, 2 do
   add(tonumber(ARGV[i]))
 end
 
 for index = 1, deciding do
   local it = windows[index]
-  it.threshold = tonumber(ARGV[2 * index + 6])
+  it.threshold = tonumber(ARGV[FIRST + 2 * index - 1])
   admitted = admitted and (cost == 0 or it.count + cost <= it.threshold)
 end
 
@@ -121,7 +115,7 @@ for index = 1, deciding do
   local left = math.max(it.threshold - it.count, 0)
   it.ends = it.count > 0 and it.start + it.period - now or 0
   local leaves = (admitted or full) and it.ends or 0
-  choose(index, left, leaves)
+  tier, remaining, wait = choose(admitted, index, left, leaves, tier, remaining, wait)
   reset = math.max(reset, it.ends)
 end
 
@@ -136,9 +130,10 @@ if not admitted and cost > remaining + 1 then
   end
 end
 
+local text, lasts
 if op == TAKE and (admitted or ahead or is_new) then
   append_others(windows, saved)
-  local lasts = reset
+  lasts = reset
   for index = deciding + 1, #windows do
     local it = windows[index]
     if admitted then
@@ -146,7 +141,7 @@ if op == TAKE and (admitted or ahead or is_new) then
     end
     lasts = math.max(lasts, it.count > 0 and it.start + it.period - now or 0)
   end
-  write('w', encode, admitted and now or last, windows, lasts)
+  text = text_of('w', encode, admitted and now or last, windows)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts

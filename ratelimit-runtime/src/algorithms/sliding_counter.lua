@@ -1,5 +1,5 @@
--- Sliding counter: for each period two adjacent windows, the earlier one weighted. `per_tier.lua` and
--- `quotients.lua` come before.
+-- Sliding counter: for each period two adjacent windows, the earlier one weighted. `per_tier_rule.lua`
+-- and `quotients.lua` come before.
 --
 -- Tier           period, in microseconds, threshold, and tick, the fewest microseconds with which
 --                threshold * (period in ticks) is at most 2^53
@@ -31,22 +31,17 @@ local function encode(it)
   return string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.previous, it.current)
 end
 
-local raised = op == SETTLE and settle_once()
-if raised and raised <= 0 then
-  local taken_at = tonumber(ARGV[5])
+if op == LOWER then
   -- Only windows that counted the units.
   for _, it in ipairs(saved) do
     local start, counted = last - last % it.period, taken_at - taken_at % it.period
     if it.since <= taken_at and counted == start then
-      it.current = math.max(it.current + raised, 0)
+      it.current = math.max(it.current - cost, 0)
     elseif it.since <= taken_at and counted + it.period == start then
-      it.previous = math.max(it.previous + raised, 0)
+      it.previous = math.max(it.previous - cost, 0)
     end
   end
-  if raised < 0 then
-    write('c', encode, last, saved)
-  end
-  return {}
+  return nil, text_of('c', encode, last, saved)
 end
 
 -- The windows as of now.
@@ -104,21 +99,20 @@ local function add(period)
   counters[#counters + 1] = it
 end
 
-if raised then
+if op == RAISE then
   if #saved == 0 then
-    add(tonumber(ARGV[9]))
+    add(tonumber(ARGV[FIRST]))
     saved = counters
   end
   local lasts = 0
   for _, it in ipairs(saved) do
-    it.current = math.min(it.current + raised, 4294967295)
+    it.current = math.min(it.current + cost, 4294967295)
     lasts = math.max(lasts, 2 * it.period - now % it.period)
   end
-  write('c', encode, now, saved, lasts)
-  return {}
+  return nil, text_of('c', encode, now, saved), lasts
 end
 
-for i = 7, #ARGV, 3 do
+for i = FIRST, #ARGV, 3 do
   add(tonumber(ARGV[i]))
 end
 
@@ -149,7 +143,8 @@ end
 
 for index = 1, deciding do
   local it = counters[index]
-  it.threshold, it.tick = tonumber(ARGV[3 * index + 5]), tonumber(ARGV[3 * index + 6])
+  local first = FIRST + 3 * index - 3
+  it.threshold, it.tick = tonumber(ARGV[first + 1]), tonumber(ARGV[first + 2])
   it.start, it.ticks = now - now % it.period, divide(it.period, it.tick)
   -- Units beyond this number add no weight, so that all products stay exact.
   it.exact = divide(9007199254740992, it.ticks)
@@ -169,7 +164,7 @@ for index = 1, deciding do
   local left = math.max(threshold - weight, 0)
   local wanted = admitted and math.min(left + 1, threshold) or cost
   local leaves = until_free(it, weight, wanted)
-  choose(index, left, leaves)
+  tier, remaining, wait = choose(admitted, index, left, leaves, tier, remaining, wait)
   reset = math.max(reset, until_free(it, weight, threshold))
 end
 
@@ -183,16 +178,17 @@ if not admitted and cost > remaining + 1 then
   end
 end
 
+local text, lasts
 if op == TAKE and (taken or ahead or is_new) then
   append_others(counters, saved)
-  local lasts = reset
+  lasts = reset
   for index = deciding + 1, #counters do
     local it = counters[index]
     it.current = math.min(it.current + grown, 4294967295)
     local windows = it.current > 0 and 2 or it.previous > 0 and 1 or 0
     lasts = math.max(lasts, windows * it.period - now % it.period)
   end
-  write('c', encode, now, counters, lasts)
+  text = text_of('c', encode, now, counters)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts

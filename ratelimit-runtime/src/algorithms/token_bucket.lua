@@ -1,5 +1,5 @@
--- Token bucket: levels that are refilled continuously. `per_tier.lua` and `quotients.lua` come
--- before.
+-- Token bucket: levels that are refilled continuously. `per_tier_rule.lua` and `quotients.lua`
+-- come before.
 --
 -- Tier           whole numbers below 2^53: parts of one token, parts that each microsecond refills,
 --                parts of a full bucket
@@ -31,19 +31,14 @@ local function encode(it)
   return string.format('%.0f %.0f %.0f %.0f %.0f', it.token, it.refill, it.full, it.since, it.level)
 end
 
-local raised = op == SETTLE and settle_once()
-if raised and raised <= 0 then
-  local taken_at = tonumber(ARGV[5])
+if op == LOWER then
   -- Only buckets that the tokens were taken from, at most until full.
   for _, it in ipairs(saved) do
     if it.since <= taken_at then
-      it.level = math.min(it.level - raised * it.token, it.full)
+      it.level = math.min(it.level + cost * it.token, it.full)
     end
   end
-  if raised < 0 then
-    write('b', encode, last, saved)
-  end
-  return {}
+  return nil, text_of('b', encode, last, saved)
 end
 
 -- Returns a level that is not above a full bucket and not below its largest debt. Both together are
@@ -106,21 +101,20 @@ local function until_level(it, wanted)
   return divide_up(math.max(math.min(wanted, it.full) - it.level, 0), it.refill)
 end
 
-if raised then
+if op == RAISE then
   if #saved == 0 then
-    add(tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]))
+    add(tonumber(ARGV[FIRST]), tonumber(ARGV[FIRST + 1]), tonumber(ARGV[FIRST + 2]))
     saved = buckets
   end
   local lasts = 0
   for _, it in ipairs(saved) do
-    it.level = bounded(it.level - raised * it.token, it.full)
+    it.level = bounded(it.level - cost * it.token, it.full)
     lasts = math.max(lasts, until_level(it, it.full))
   end
-  write('b', encode, now, saved, lasts)
-  return {}
+  return nil, text_of('b', encode, now, saved), lasts
 end
 
-for i = 7, #ARGV, 3 do
+for i = FIRST, #ARGV, 3 do
   add(tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]))
 end
 
@@ -138,7 +132,7 @@ for index = 1, deciding do
   end
   local left = divide(math.max(it.level, 0), it.token)
   local leaves = until_level(it, (admitted and left + 1 or cost) * it.token)
-  choose(index, left, leaves)
+  tier, remaining, wait = choose(admitted, index, left, leaves, tier, remaining, wait)
   reset = math.max(reset, until_level(it, it.full))
 end
 
@@ -151,15 +145,16 @@ if not admitted and cost > remaining + 1 then
   end
 end
 
+local text, lasts
 if op == TAKE and (taken or ahead or is_new) then
   append_others(buckets, saved)
-  local lasts = reset
+  lasts = reset
   for index = deciding + 1, #buckets do
     local it = buckets[index]
     take(it, tokens)
     lasts = math.max(lasts, until_level(it, it.full))
   end
-  write('b', encode, now, buckets, lasts)
+  text = text_of('b', encode, now, buckets)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts

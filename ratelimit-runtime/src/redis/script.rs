@@ -65,17 +65,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["7d7ac70d3af94c408ced856f49cd52d851dd8bd9", "9a1e32e0d2676650647e76c51b77380e73543c8f"],
+        ["0f5204495fc92b71a345bedfda94614ed089a994", "9f3fe227d04a4e469368db519cad03b34282cc3a"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["1c4e510f9df3f60f343656f19ad5f4dc4c505159", "e2db45d53c3d90bee182a89080e614972f6a1d01"],
+        ["5220769259d6ee31768abab9df486d8117dbb41d", "6fcae415fe2ef97d87e01993e8fefcbeece80e31"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["8192c0138c9a710f987e0f183fb33cfb42c97bc6", "16e8d35e3455cbd1b492de5d513221905fafa308"],
+        ["4be454693987f0087f1e1d1932a858f74c7a8e71", "e174517834bc96945cc51b7b5dc8f587626c4371"],
         push_bucket,
     ),
     Script::new(
