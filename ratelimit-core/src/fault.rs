@@ -128,6 +128,42 @@ pub enum PolicyFault {
     WaitInLogOfUnits,
     /// Two of several calls that are decided together may wait.
     SeveralWaits,
+    /// A lease is shorter than 1 ms.
+    #[non_exhaustive]
+    LeaseTooShort {
+        /// The lease in microseconds.
+        lease: u64,
+    },
+    /// A lease is longer than a tenth of the shortest period.
+    #[non_exhaustive]
+    LeaseTooLong {
+        /// The lease in microseconds.
+        lease: u64,
+        /// The shortest period in microseconds.
+        period: u64,
+    },
+    /// A bucket has too few tokens for its lease.
+    #[non_exhaustive]
+    BucketTooSmall {
+        /// The size of the bucket, in tokens.
+        burst: u64,
+        /// The smallest size under this lease, in tokens.
+        smallest: u64,
+    },
+    /// A call costs more than a bucket holds under its lease, and can never be admitted.
+    #[non_exhaustive]
+    CostOverLeasedBucket {
+        /// The cost, in units.
+        cost: u64,
+        /// The most that the bucket holds, in tokens.
+        largest: u64,
+    },
+    /// A lease is given together with an argument that needs the store at each call.
+    #[non_exhaustive]
+    LeaseWith {
+        /// The argument that needs the store.
+        argument: &'static str,
+    },
 }
 
 impl PolicyFault {
@@ -143,6 +179,7 @@ impl PolicyFault {
                 | Self::CostOverThreshold { .. }
                 | Self::CostOverBurst { .. }
                 | Self::CostTooLarge { .. }
+                | Self::CostOverLeasedBucket { .. }
                 | Self::ConcurrencyZero
         )
     }
@@ -153,6 +190,7 @@ const OF_ENTRIES: &str = ": `sliding_window` keeps an entry for every admitted c
                           `sliding_counter` counts any number in constant space";
 
 impl fmt::Display for PolicyFault {
+    #[expect(clippy::too_many_lines, reason = "one message for each rule")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::PeriodTooShort { period } => {
@@ -250,6 +288,30 @@ impl fmt::Display for PolicyFault {
             Self::RequestIdWithCountRejected => f.write_str(
                 "a request id does not go with `count_rejected`: an admitted call and a refused \
                  one would have the same name",
+            ),
+            Self::LeaseTooShort { lease } => {
+                write!(f, "`lease` must be at least 1 ms, but is {}", Span(lease))
+            }
+            Self::LeaseTooLong { lease, period } => write!(
+                f,
+                "`lease` must be at most a tenth of the shortest period of {}, but is {}",
+                Span(period),
+                Span(lease)
+            ),
+            Self::BucketTooSmall { burst, smallest } => write!(
+                f,
+                "under this `lease` a bucket needs at least {smallest} tokens, one more than refill \
+                 during the lease, but has {burst}"
+            ),
+            Self::CostOverLeasedBucket { cost, largest } => write!(
+                f,
+                "`cost` is {cost}, which can never pass: under its `lease` the bucket holds at most \
+                 {largest} tokens"
+            ),
+            Self::LeaseWith { argument } => write!(
+                f,
+                "`{argument}` needs the store at each call, and under `lease` a process decides \
+                 without it; remove one of them"
             ),
         }
     }

@@ -1,8 +1,10 @@
 //! The rules: which numbers of a policy break one, and where.
 
+mod lease;
 #[cfg(test)]
 mod tests;
 
+pub use self::lease::{needs_the_store, refilled};
 use crate::{Algorithm, PolicyFault};
 
 /// The maximum number of tiers of one policy.
@@ -60,6 +62,8 @@ pub struct Draft<'a> {
     pub concurrency: Setting,
     /// The time in microseconds after which a call in flight that is not renewed counts no longer.
     pub concurrency_timeout: Setting,
+    /// The time in microseconds for which a process takes units ahead.
+    pub lease: Setting,
 }
 
 /// A number that may be left out.
@@ -122,6 +126,8 @@ pub enum Argument {
     Concurrency,
     /// The timeout of a call in flight.
     ConcurrencyTimeout,
+    /// The lease.
+    Lease,
 }
 
 /// Returns every rule that these numbers break, with the argument at fault.
@@ -141,6 +147,7 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
     if tiers.is_empty() {
         let has_burst = matches!(draft.burst, Burst::Explicit(_));
         for (place, argument, is_written) in [
+            (Argument::Lease, "lease", draft.lease.is_explicit()),
             (Argument::CountRejected, "count_rejected", draft.count_rejected),
             (Argument::Burst, "burst", has_burst),
             (Argument::Weighted, "weighted", draft.weighted),
@@ -172,29 +179,45 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
         }
         found(Argument::Tier(index), tier_fault(draft, index));
     }
+    for fault in lease::faults(draft) {
+        found(Argument::Lease, Some(fault));
+    }
     found(Argument::Cost, cost_fault(draft));
     faults
 }
 
-/// Returns `true` if a policy with this tier alone, which is not weighted, breaks no rule:
-/// [`violations`] finds none then.
+/// Returns `true` if a policy with this tier alone breaks no rule: [`violations`] finds none then.
 #[must_use]
 pub const fn is_valid_alone(
     algorithm: Algorithm,
+    weighted: bool,
     (period, threshold): (u64, u64),
     burst: Option<u32>,
     count_rejected: bool,
+    lease: Option<u64>,
 ) -> bool {
     let is_bucket = matches!(algorithm, Algorithm::TokenBucket);
+    if weighted && !matches!(algorithm, Algorithm::SlidingWindow) {
+        return false;
+    }
     let burst = match burst {
         None => threshold,
         Some(burst) if is_bucket => burst as u64,
         Some(_) => return false,
     };
     period_fault(period).is_none()
-        && threshold_fault(algorithm, false, threshold).is_none()
+        && threshold_fault(algorithm, weighted, threshold).is_none()
         && (!is_bucket || burst > 0 && bucket_fault((period, threshold), burst).is_none())
         && !(count_rejected && matches!(algorithm, Algorithm::FixedWindow))
+        && match lease {
+            None => true,
+            Some(lease) => {
+                !count_rejected
+                    && lease::length_fault(lease, period).is_none()
+                    && (!is_bucket
+                        || lease::bucket_fault(lease, (period, threshold), burst).is_none())
+            }
+        }
 }
 
 const fn period_fault(period: u64) -> Option<PolicyFault> {
@@ -299,16 +322,20 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
     }
     match draft.burst {
         Burst::Explicit(burst) if draft.algorithm == Algorithm::TokenBucket => {
-            let burst = burst.filter(|burst| (1..cost).contains(burst))?;
-            Some(PolicyFault::CostOverBurst { cost, burst })
+            match burst.filter(|burst| (1..cost).contains(burst)) {
+                Some(burst) => Some(PolicyFault::CostOverBurst { cost, burst }),
+                None => lease::cost_fault(draft, cost),
+            }
         }
         _ => {
             let thresholds = draft.tiers.iter().filter_map(|tier| tier.threshold);
             let is_log = draft.algorithm == Algorithm::SlidingWindow && !draft.weighted;
             match thresholds.filter(|it| (1..cost).contains(it)).min() {
                 Some(threshold) => Some(PolicyFault::CostOverThreshold { cost, threshold }),
-                None => (is_log && cost > MAX_LOG_COST)
-                    .then_some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST }),
+                None if is_log && cost > MAX_LOG_COST => {
+                    Some(PolicyFault::CostTooLarge { cost, largest: MAX_LOG_COST })
+                }
+                None => lease::cost_fault(draft, cost),
             }
         }
     }

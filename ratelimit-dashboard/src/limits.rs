@@ -1,6 +1,9 @@
 //! The state of all limits, as the page shows it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ratelimit_runtime::{
     Enforcement, Override, OverrideSource, Overrides, Policy, RegisteredPolicy, ServerStatus, Tier,
@@ -72,6 +75,8 @@ struct PolicyView {
     burst: Option<u32>,
     /// The calls of one caller that may be in flight at one time.
     concurrency: Option<u32>,
+    /// The time for which a process takes units ahead, in milliseconds.
+    lease: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -83,14 +88,14 @@ struct TierView {
 
 impl PolicyView {
     fn new(policy: &Policy) -> Self {
-        let tier = |tier: &Tier| TierView {
-            period: tier.period().as_secs_f64() * 1e3,
-            threshold: tier.threshold(),
-        };
+        let millis = |length: Duration| length.as_secs_f64() * 1e3;
+        let tier =
+            |tier: &Tier| TierView { period: millis(tier.period()), threshold: tier.threshold() };
         Self {
             tiers: policy.tiers().iter().map(tier).collect(),
             burst: policy.explicit_burst(),
             concurrency: policy.max_in_flight(),
+            lease: policy.lease_length().map(millis),
         }
     }
 }

@@ -38,6 +38,7 @@ pub(crate) struct Args {
     pub(crate) concurrency: Option<Arg<Expr>>,
     pub(crate) concurrency_timeout: Option<Arg<Expr>>,
     pub(crate) settle: Option<Arg<Expr>>,
+    pub(crate) lease: Option<Arg<Expr>>,
     pub(crate) krate: Option<Arg<Path>>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct TierArgs {
 }
 
 /// The names of all arguments.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 25] = [
     "period",
     "threshold",
     "tier",
@@ -79,6 +80,7 @@ const NAMES: [&str; 24] = [
     "concurrency",
     "concurrency_timeout",
     "settle",
+    "lease",
     "crate",
 ];
 
@@ -86,7 +88,7 @@ const NAMES: [&str; 24] = [
 const TIER_NAMES: [&str; 2] = ["period", "threshold"];
 
 /// The names that other rate limiters use for these arguments.
-const SYNONYMS: [(&str, &[&str]); 14] = [
+const SYNONYMS: [(&str, &[&str]); 15] = [
     (
         "threshold",
         &[
@@ -112,6 +114,7 @@ const SYNONYMS: [(&str, &[&str]); 14] = [
     ("max_wait", &["timeout", "max_wait_ms", "wait"]),
     ("concurrency", &["max_concurrent", "max_concurrency", "in_flight", "semaphore"]),
     ("settle", &["actual", "actual_cost", "cost_after", "refund", "refund_if"]),
+    ("lease", &["prefetch", "batch", "reserve_ahead", "local_cache"]),
     ("request_id", &["id", "idempotency_key", "dedup", "dedup_key"]),
     ("decision", &["bind", "quota_name", "outcome"]),
     ("otherwise", &["or_else", "fallback", "on_rejected", "on_limit", "or_return"]),
@@ -165,6 +168,7 @@ impl Args {
             "concurrency" => assign(&mut self.concurrency, name, input, errors),
             "concurrency_timeout" => assign(&mut self.concurrency_timeout, name, input, errors),
             "settle" => assign(&mut self.settle, name, input, errors),
+            "lease" => assign(&mut self.lease, name, input, errors),
             "crate" => assign(&mut self.krate, name, input, errors),
             unknown => Err(unknown_name(unknown, name.span(), &NAMES)),
         }

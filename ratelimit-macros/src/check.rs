@@ -158,9 +158,9 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     let LimitSpec { tiers, burst, cost, key, dry_run, at, .. } = spec;
     let here = spanned(private, *at);
     let written = |value: &Value| value.number.is_none().then(|| value.expr.to_token_stream());
-    let LimitSpec { concurrency, concurrency_timeout, .. } = spec;
+    let LimitSpec { concurrency, concurrency_timeout, lease, .. } = spec;
     let values = tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]).chain(burst);
-    let values = values.chain(concurrency).chain(concurrency_timeout);
+    let values = values.chain(concurrency).chain(concurrency_timeout).chain(lease);
     let dynamic: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
     let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
     let key: Vec<_> = key.iter().map(text).collect();
@@ -212,8 +212,9 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let (burst, concurrency) = (setter("burst", burst), setter("concurrency", concurrency));
     let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
     let weighted = spec.is_weighted().then(|| quote!(.weighted()));
+    let lease = setter("lease", &spec.lease);
     quote! {
         #krate::Policy::#constructor(#name, #first)
-            #(.tier(#tiers))* #burst #count_rejected #weighted #concurrency #timeout
+            #(.tier(#tiers))* #burst #count_rejected #weighted #concurrency #timeout #lease
     }
 }

@@ -28,7 +28,7 @@ const NEEDS: [(&str, &str, &str); 2] = [
 ];
 
 /// The arguments of a policy, which one that is named by its path has already.
-const OF_POLICY: [&str; 9] = [
+const OF_POLICY: [&str; 10] = [
     "period",
     "threshold",
     "tier",
@@ -38,11 +38,12 @@ const OF_POLICY: [&str; 9] = [
     "count_rejected",
     "concurrency",
     "concurrency_timeout",
+    "lease",
 ];
 
 /// The arguments that need a window.
-const OF_WINDOWS: [&str; 6] =
-    ["cost", "algorithm", "burst", "count_rejected", "request_id", "settle"];
+const OF_WINDOWS: [&str; 7] =
+    ["cost", "algorithm", "burst", "count_rejected", "request_id", "settle", "lease"];
 
 /// Returns the second of two arguments, if both are written.
 pub(crate) fn second<'a>(written: &'a [Ident], one: &str, other: &str) -> Option<&'a Ident> {

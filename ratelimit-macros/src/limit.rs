@@ -60,6 +60,7 @@ pub(crate) struct LimitSpec {
     pub(crate) concurrency: Option<Value>,
     pub(crate) concurrency_timeout: Option<Value>,
     pub(crate) settle: Option<Settle>,
+    pub(crate) lease: Option<Value>,
     pub(crate) krate: Path,
     /// The place of the attribute.
     pub(crate) at: Span,
@@ -112,12 +113,13 @@ impl LimitSpec {
             concurrency: args.concurrency.map(|calls| parse_units(calls, errors)),
             concurrency_timeout: args.concurrency_timeout.map(|time| parse_time(time, errors)),
             settle: args.settle.and_then(|it| errors.or(Settle::new(&it.value))),
+            lease: args.lease.map(|lease| parse_time(lease, errors)),
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
             at,
         };
-        spec.apply_rules(errors);
+        spec.apply_rules(&args.written, errors);
         spec.apply_rules_of_calls(&args.written, errors);
         spec
     }
@@ -150,20 +152,21 @@ impl LimitSpec {
     }
 
     /// Returns `true` if a log keeps one entry for each call: for calls of several units, that may wait
-    /// or that are settled.
+    /// or that are settled, and for leases.
     pub(crate) fn is_weighted(&self) -> bool {
         self.algorithm == Algorithm::SlidingWindow
             && !self.tiers.is_empty()
             && (differs(self.cost.as_ref(), DEFAULT_COST)
                 || differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
-                || self.settle.is_some())
+                || self.settle.is_some()
+                || self.lease.is_some())
     }
 
     /// Returns `true` if the policy is known at compile time.
     pub(crate) fn is_literal(&self) -> bool {
         let tiers = self.tiers.iter().flat_map(|tier| [&tier.period, &tier.threshold]);
-        let in_flight = self.concurrency.iter().chain(&self.concurrency_timeout);
-        tiers.chain(&self.burst).chain(in_flight).all(|value| value.number.is_some())
+        let others = self.concurrency.iter().chain(&self.concurrency_timeout).chain(&self.lease);
+        tiers.chain(&self.burst).chain(others).all(|value| value.number.is_some())
     }
 
     /// Applies the rules about a policy and the calls under it. A shared policy is checked where it is
@@ -189,6 +192,14 @@ impl LimitSpec {
         {
             errors.at(second, DYNAMIC_COST_OF_REJECTED);
         }
+        let waits = differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT);
+        for argument in ["settle", "request_id", "max_wait"] {
+            if (argument != "max_wait" || waits)
+                && let Some(second) = combinations::second(written, "lease", argument)
+            {
+                errors.at(second, rules::needs_the_store(argument));
+            }
+        }
         if self.request_id.is_some()
             && let Some(fault) =
                 rules::request_id_violation(self.algorithm, self.count_rejected.is_some())
@@ -200,7 +211,7 @@ impl LimitSpec {
     }
 
     /// Applies the rules that the runtime applies to dynamic values.
-    fn apply_rules(&self, errors: &mut Errors) {
+    fn apply_rules(&self, written: &[Ident], errors: &mut Errors) {
         if self.policy.is_some() {
             // The numbers of a shared policy are written elsewhere.
             if let Some(cost) = self.cost.as_ref().filter(|cost| cost.number == Some(0)) {
@@ -226,6 +237,7 @@ impl LimitSpec {
             weighted: self.is_weighted(),
             concurrency: setting(&self.concurrency),
             concurrency_timeout: setting(&self.concurrency_timeout),
+            lease: setting(&self.lease),
         };
         for (argument, fault) in rules::violations(&draft) {
             // Combinations are errors of their own, at the second argument.
@@ -234,6 +246,10 @@ impl LimitSpec {
                 PolicyFault::NothingToCount { .. }
                     | PolicyFault::ConcurrencyTimeoutWithoutConcurrency
             ) {
+                continue;
+            }
+            if let PolicyFault::LeaseWith { argument, .. } = fault {
+                errors.at(combinations::second(written, "lease", argument), fault);
                 continue;
             }
             match argument {
@@ -251,6 +267,7 @@ impl LimitSpec {
                 Argument::ConcurrencyTimeout => {
                     errors.at(self.concurrency_timeout.as_ref().map(|it| &it.expr), fault);
                 }
+                Argument::Lease => errors.at(self.lease.as_ref().map(|it| &it.expr), fault),
             }
         }
     }

@@ -2,8 +2,11 @@
 //!
 //! Floor 1: pure, imports `ratelimit-core`. Every room above may import it.
 
+mod flags;
 mod in_flight;
 mod invalid;
+mod lease;
+mod millis;
 mod name;
 #[cfg(test)]
 mod tests;
@@ -16,7 +19,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Algorithm, MAX_TIERS, rules};
 
-use self::in_flight::PermitTimeout;
+use self::{flags::Flags, millis::Millis};
 pub use self::{invalid::InvalidPolicy, tier::Tier, too_large::TooLarge};
 pub(crate) use self::{
     name::PolicyName, tier::BucketRate, validation::CallFault, weighted::StateKind,
@@ -52,11 +55,10 @@ pub struct Policy {
     /// The number of tiers that were added. Those beyond `MAX_TIERS` are not kept, and `validate` fails.
     count: u8,
     burst: Option<u32>,
-    count_rejected: bool,
     concurrency: Option<u32>,
-    concurrency_timeout: PermitTimeout,
-    /// `true` if there is one tier, no `concurrency` and nothing weighted, and no rule is broken.
-    is_simple: bool,
+    concurrency_timeout: Millis,
+    lease: Millis,
+    flags: Flags,
 }
 
 impl Policy {
@@ -143,10 +145,10 @@ impl Policy {
             largest_threshold: 0,
             count: 0,
             burst: None,
-            count_rejected: false,
             concurrency: None,
-            concurrency_timeout: PermitTimeout::UNSET,
-            is_simple: false,
+            concurrency_timeout: Millis::UNSET,
+            lease: Millis::UNSET,
+            flags: Flags::NONE,
         }
     }
 
@@ -201,29 +203,32 @@ impl Policy {
     /// ```
     #[must_use]
     pub const fn count_rejected(mut self) -> Self {
-        self.count_rejected = true;
+        self.flags = self.flags.with(Flags::COUNT_REJECTED, true);
         self.checked()
     }
 
     /// Returns this policy without recording of refused calls.
     pub(crate) const fn without_count_rejected(mut self) -> Self {
-        self.count_rejected = false;
+        self.flags = self.flags.with(Flags::COUNT_REJECTED, false);
         self.checked()
     }
 
-    /// Returns this policy with `is_simple` as it is for its numbers.
+    /// Returns this policy with the flags of its validity as they are for its numbers.
     const fn checked(mut self) -> Self {
         let Tier { period, threshold, .. } = self.tiers[0];
-        self.is_simple = self.count == 1
-            && !self.is_weighted()
+        let is_valid = self.count == 1
             && self.concurrency.is_none()
             && self.concurrency_timeout.is_unset()
             && rules::is_valid_alone(
                 self.algorithm,
+                self.is_weighted(),
                 (period, threshold as u64),
                 self.burst,
-                self.count_rejected,
+                self.counts_rejected(),
+                self.lease.micros(),
             );
+        let is_simple = is_valid && !self.is_weighted() && self.lease.is_unset();
+        self.flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
         self
     }
 
@@ -231,7 +236,12 @@ impl Policy {
     /// [validation](Self::validate).
     #[inline]
     pub(crate) const fn is_simple(&self) -> bool {
-        self.is_simple
+        self.flags.has(Flags::SIMPLE)
+    }
+
+    /// Returns `true` if there is one tier and no `concurrency`, and no rule is broken.
+    pub(super) const fn is_valid_alone(&self) -> bool {
+        self.flags.has(Flags::VALID_ALONE)
     }
 
     /// Returns this policy under another name.
@@ -306,14 +316,14 @@ impl Policy {
     /// Returns `true` if refused calls are recorded as well.
     #[must_use]
     pub const fn counts_rejected(&self) -> bool {
-        self.count_rejected
+        self.flags.has(Flags::COUNT_REJECTED)
     }
 
     /// Returns `true` if the policies differ in nothing but perhaps their names.
     #[inline]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
-        let numbers = |it: &Self| (it.state, it.count, it.burst, it.count_rejected);
-        let in_flight = |it: &Self| (it.concurrency, it.concurrency_timeout);
+        let numbers = |it: &Self| (it.state, it.count, it.burst, it.counts_rejected());
+        let in_flight = |it: &Self| (it.concurrency, it.concurrency_timeout, it.lease);
         numbers(self) == numbers(other)
             && in_flight(self) == in_flight(other)
             && self.tiers() == other.tiers()
@@ -339,9 +349,9 @@ impl Policy {
         tier.bucket(self.bucket_size(tier))
     }
 
-    /// Returns the tokens of a full bucket of this tier.
+    /// Returns the tokens of a full bucket of this tier, without regard to a lease.
     #[inline]
-    pub(crate) fn bucket_size(&self, tier: Tier) -> u32 {
+    pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {
         self.burst.unwrap_or(tier.threshold())
     }
 }
@@ -353,9 +363,10 @@ impl std::fmt::Debug for Policy {
             .field("algorithm", &self.algorithm)
             .field("tiers", &self.tiers())
             .field("burst", &self.burst)
-            .field("count_rejected", &self.count_rejected)
+            .field("count_rejected", &self.counts_rejected())
             .field("weighted", &self.is_weighted())
             .field("concurrency", &self.concurrency)
+            .field("lease", &self.lease_length())
             .finish_non_exhaustive()
     }
 }

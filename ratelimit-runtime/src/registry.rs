@@ -140,6 +140,9 @@ impl fmt::Display for RegisteredPolicy {
         if self.policy.is_weighted() {
             f.write_str(", weighted")?;
         }
+        if let Some(lease) = self.policy().and_then(Policy::lease_length) {
+            write!(f, ", lease {lease:?}")?;
+        }
         if self.cost() != "1" {
             write!(f, ", cost {}", self.cost())?;
         }

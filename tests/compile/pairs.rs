@@ -22,7 +22,7 @@ macro_rules! arguments {
 }
 
 /// `concurrency` is a limit of its own beside these, or goes with a window.
-const ARGUMENTS: [Argument; 26] = arguments! {
+const ARGUMENTS: [Argument; 28] = arguments! {
     "threshold": r#"period = "1m", threshold = 9"#,
     "tier": r#"tier(period = "1m", threshold = 9), tier(period = "1h", threshold = 99)"#,
     "key": "key = (user, len(&text))",
@@ -48,11 +48,13 @@ const ARGUMENTS: [Argument; 26] = arguments! {
     "concurrency_timeout": r#"concurrency = units, concurrency_timeout = "10s""#,
     "concurrency beside a window": r#"concurrency = 5, period = "1m", threshold = 9"#,
     "settle": "settle = |out| units_of(out)",
+    "lease": r#"lease = "20ms""#,
+    "dynamic lease": "lease = Duration::from_millis(units.into())",
     "crate": "crate = ratelimit_runtime",
 };
 
 /// Those of a whole policy, which `policy` names.
-const OF_POLICY: [&str; 9] = [
+const OF_POLICY: [&str; 11] = [
     "threshold",
     "tier",
     "name",
@@ -62,20 +64,35 @@ const OF_POLICY: [&str; 9] = [
     "concurrency",
     "concurrency_timeout",
     "concurrency beside a window",
+    "lease",
+    "dynamic lease",
 ];
 
 /// Those that need a window.
 const OF_WINDOW: [&str; 7] =
     ["cost", "dynamic cost", "algorithm", "burst", "count_rejected", "request_id", "settle"];
 
+/// Those that need the store at each call, and so have no lease.
+const OF_STORE: [&str; 8] = [
+    "settle",
+    "request_id",
+    "max_wait",
+    "dynamic max_wait",
+    "count_rejected",
+    "concurrency",
+    "concurrency_timeout",
+    "concurrency beside a window",
+];
+
 /// Entries that have an argument in common.
-const SAME: [&[&str]; 6] = [
+const SAME: [&[&str]; 7] = [
     &["algorithm", "burst"],
     &["cost", "dynamic cost"],
     &["max_wait", "dynamic max_wait"],
     &["decision", "soft"],
     &["concurrency", "concurrency_timeout", "concurrency beside a window"],
     &["threshold", "concurrency beside a window"],
+    &["lease", "dynamic lease"],
 ];
 
 /// Other pairs that are an error.
@@ -99,6 +116,8 @@ fn is_wrong(one: &str, other: &str) -> bool {
     is("policy", &OF_POLICY)
         || is("concurrency", &OF_WINDOW)
         || is("concurrency_timeout", &OF_WINDOW)
+        || is("lease", &OF_STORE)
+        || is("dynamic lease", &OF_STORE)
         || WRONG.iter().any(|(a, b)| is(a, &[b]))
 }
 

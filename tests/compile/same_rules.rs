@@ -80,6 +80,7 @@ proptest! {
         burst in prop::option::weighted(0.3, 0..50_u32),
         count_rejected: bool,
         cost in 0..60_u32,
+        lease in prop::option::weighted(0.3, 0..3_000_u64),
     ) {
         type New = fn(&'static str, Duration, u32) -> Policy;
         let (name, new): (_, New) = [
@@ -110,6 +111,11 @@ proptest! {
         }
         if algorithm == 0 && cost != 1 {
             policy = policy.weighted();
+        }
+        if let Some(millis) = lease {
+            let written = format!("{millis}ms");
+            arguments.extend(quote!(lease = #written,));
+            policy = policy.lease(Duration::from_millis(millis));
         }
         let compiler = messages(expand::rate_limit(arguments, &item()));
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -96,7 +96,8 @@ async fn calls_that_find_no_permit_are_refused_ones() {
     assert_eq!(refused, 3);
     assert!(least.abs() < f64::EPSILON, "{least}");
     let told = operator.told_of("sampled upload").await;
-    assert_eq!(told["written"], json!({ "tiers": [], "burst": null, "concurrency": 4 }));
+    let written = json!({ "tiers": [], "burst": null, "concurrency": 4, "lease": null });
+    assert_eq!(told["written"], written);
     assert_eq!(told["is_weighted"], false);
 }
 

@@ -4,6 +4,7 @@ mod algorithms;
 mod changes;
 mod hostile_callers;
 mod in_flight;
+mod lease;
 mod line;
 mod memory_store;
 mod model;

@@ -113,6 +113,30 @@ async fn the_default_prefix_on_redis_is_a_warning_and_a_prefix_of_ones_own_is_no
 }
 
 #[tokio::test]
+async fn a_lease_of_few_units_is_one_warning_for_each_limit_on_redis() {
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let redis = RedisServer::start();
+    let lease = |name, threshold| {
+        let second = Duration::from_secs(1);
+        Policy::sliding_window(name, second, threshold).lease(second / 50)
+    };
+    let warned = |name: &str| {
+        let lines = lines.all();
+        let of_it = lines.iter().filter(|line| line.contains(&format!("policy=\"{name}\"")));
+        of_it.filter(|line| line.contains("lease is for higher thresholds")).count()
+    };
+    let limiter = Limiter::connect(&redis.url()).await.unwrap();
+    let memory = Limiter::in_memory();
+    for _ in 0..3 {
+        limiter.check(&lease("few", 450), "alice").await.unwrap();
+        limiter.check(&lease("enough", 500), "alice").await.unwrap();
+        memory.check(&lease("here", 10), "alice").await.unwrap();
+    }
+    assert_eq!([warned("few"), warned("enough"), warned("here")], [1, 0, 0], "{:?}", lines.all());
+}
+
+#[tokio::test]
 async fn callers_are_distinguished_by_a_digest_on_request() {
     let lines = Lines::default();
     let _listening = tracing::subscriber::set_default(lines.clone());

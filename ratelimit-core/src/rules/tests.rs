@@ -16,6 +16,7 @@ fn draft(algorithm: Algorithm) -> Draft<'static> {
         weighted: false,
         concurrency: Setting::Default,
         concurrency_timeout: Setting::Default,
+        lease: Setting::Default,
     }
 }
 
@@ -76,12 +77,16 @@ fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
     let periods = [0, 999, 1_000, 86_400 * SECOND, 86_401 * SECOND, 366 * 86_400 * SECOND];
     let thresholds = [0, 1, 99_999, 100_000, 100_001, 104_249, 104_250, u64::from(u32::MAX)];
     let bursts = [None, Some(0), Some(1), Some(284), Some(285), Some(u32::MAX)];
+    let leases = [None, Some(0), Some(999), Some(1_000), Some(8_640 * SECOND)];
+    let flags = [false, true].map(|count_rejected| [false, true].map(|it| (count_rejected, it)));
     for &algorithm in Algorithm::ALL {
         for period in periods.into_iter().chain([MAX_PERIOD + 1]) {
             for (threshold, burst) in
                 thresholds.iter().flat_map(|it| bursts.map(|burst| (*it, burst)))
             {
-                for count_rejected in [false, true] {
+                for ((count_rejected, weighted), lease) in
+                    flags.iter().flatten().flat_map(|it| leases.map(|lease| (*it, lease)))
+                {
                     let tier = TierDraft { period: Some(period), threshold: Some(threshold) };
                     let draft = Draft {
                         tiers: &[tier],
@@ -89,15 +94,87 @@ fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
                             .map_or(Burst::Threshold, |it| Burst::Explicit(Some(it.into()))),
                         cost: Some(1),
                         count_rejected,
+                        weighted,
+                        lease: lease
+                            .map_or(Setting::Default, |lease| Setting::Explicit(Some(lease))),
                         ..draft(algorithm)
                     };
+                    let tier = (period, threshold);
                     let is_valid =
-                        is_valid_alone(algorithm, (period, threshold), burst, count_rejected);
+                        is_valid_alone(algorithm, weighted, tier, burst, count_rejected, lease);
                     assert_eq!(is_valid, violations(&draft).is_empty(), "{draft:?}");
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_lease_lasts_a_tenth_of_the_shortest_period_at_most() {
+    let tiers = [(60, 60_000), (1, 2_000)].map(|(seconds, threshold)| TierDraft {
+        period: Some(seconds * SECOND),
+        threshold: Some(threshold),
+    });
+    let leased = |lease| Draft {
+        tiers: &tiers,
+        lease: Setting::Explicit(Some(lease)),
+        ..draft(Algorithm::SlidingCounter)
+    };
+    for lease in [1_000, 20_000, 100_000] {
+        assert_eq!(violations(&leased(lease)), [], "{lease}");
+    }
+    for (lease, fault) in [
+        (999, PolicyFault::LeaseTooShort { lease: 999 }),
+        (100_001, PolicyFault::LeaseTooLong { lease: 100_001, period: SECOND }),
+    ] {
+        assert_eq!(violations(&leased(lease)), [(Argument::Lease, fault)]);
+    }
+    // A value that is known only at run time.
+    let unknown = Draft { lease: Setting::Explicit(None), ..leased(0) };
+    assert_eq!(violations(&unknown), []);
+}
+
+#[test]
+fn what_needs_the_store_at_each_call_excludes_a_lease() {
+    let tier = TierDraft { period: Some(SECOND), threshold: Some(2_000) };
+    let leased = Draft {
+        tiers: &[tier],
+        lease: Setting::Explicit(Some(20_000)),
+        ..draft(Algorithm::SlidingCounter)
+    };
+    let with = |argument| [(Argument::Lease, PolicyFault::LeaseWith { argument })];
+    let rejected = Draft { count_rejected: true, ..leased };
+    assert_eq!(violations(&rejected), with("count_rejected"));
+    let in_flight = Draft { concurrency: Setting::Explicit(Some(5)), ..leased };
+    assert_eq!(violations(&in_flight), with("concurrency"));
+    let alone = Draft { tiers: &[], ..in_flight };
+    let nothing = PolicyFault::NothingToCount { argument: "lease" };
+    assert_eq!(violations(&alone), [(Argument::Lease, nothing)]);
+}
+
+#[test]
+fn a_bucket_under_a_lease_keeps_a_token_beside_those_that_refill() {
+    let tiers = [TierDraft { period: Some(SECOND), threshold: Some(101) }];
+    // 10.1 tokens refill in 100 ms.
+    let leased = |burst, cost| Draft {
+        tiers: &tiers,
+        burst: Burst::Explicit(Some(burst)),
+        cost: Some(cost),
+        lease: Setting::Explicit(Some(100_000)),
+        ..draft(Algorithm::TokenBucket)
+    };
+    assert_eq!(refilled((SECOND, 101), 100_000), 11);
+    assert_eq!(violations(&leased(12, 1)), []);
+    assert_eq!(violations(&leased(20, 9)), []);
+    let small = PolicyFault::BucketTooSmall { burst: 11, smallest: 12 };
+    assert_eq!(violations(&leased(11, 1)), [(Argument::Lease, small)]);
+    let large = PolicyFault::CostOverLeasedBucket { cost: 10, largest: 9 };
+    assert_eq!(violations(&leased(20, 10)), [(Argument::Cost, large)]);
+    let larger = PolicyFault::CostOverBurst { cost: 21, burst: 20 };
+    assert_eq!(violations(&leased(20, 21)), [(Argument::Cost, larger)]);
+    let of_threshold = Draft { burst: Burst::Threshold, ..leased(0, 91) };
+    let large = PolicyFault::CostOverLeasedBucket { cost: 91, largest: 90 };
+    assert_eq!(violations(&of_threshold), [(Argument::Cost, large)]);
 }
 
 #[test]

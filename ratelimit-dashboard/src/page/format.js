@@ -32,10 +32,11 @@ export const share = (part) => (part === null ? '–' : `${Math.floor(part * 100
 
 export const inFlight = (calls) => `${calls} in flight`;
 
-export function numbers({ tiers, burst, concurrency }) {
+export function numbers({ tiers, burst, concurrency, lease }) {
   const words = tiers.map((tier) => `${tier.threshold} per ${period(tier.period)}`);
   if (burst !== null) words.push(`burst ${burst}`);
   if (concurrency !== null) words.push(inFlight(concurrency));
+  if (lease !== null) words.push(`lease ${period(lease)}`);
   return words.join(', ');
 }
 

@@ -110,8 +110,10 @@ impl OneTier<Level> {
         policy: &Policy,
         tier: &Tier,
     ) -> Straight<D> {
-        let bucket = policy.bucket(*tier);
-        let Some((parts, written)) = self.packed.read(bucket, policy.bucket_size(*tier)) else {
+        // A policy on this path has no lease.
+        let burst = policy.written_bucket_size(*tier);
+        let bucket = tier.bucket(burst);
+        let Some((parts, written)) = self.packed.read(bucket, burst) else {
             return Straight::Skipped;
         };
         if written > now {

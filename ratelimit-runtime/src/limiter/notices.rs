@@ -9,10 +9,16 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{error::RateLimitError, policy::InvalidPolicy};
+use crate::{
+    error::RateLimitError,
+    policy::{InvalidPolicy, Policy},
+};
 
 /// The pause between two log lines of one dry run.
 const PAUSE: Duration = Duration::from_secs(60);
+
+/// The fewest units for which a lease saves commands.
+const UNITS_OF_LEASE: u64 = 10;
 
 /// The notices of a limiter's limits, by their names.
 #[derive(Default)]
@@ -22,6 +28,8 @@ pub(super) struct Notices(Mutex<HashMap<&'static str, Notice>>);
 struct Notice {
     /// `true` once it was logged that the policy breaks a rule.
     is_invalid: bool,
+    /// `true` once it was logged that a lease has few units.
+    has_small_lease: bool,
     dry_run: Option<DryRun>,
 }
 
@@ -40,6 +48,21 @@ impl Notices {
                 policy = error.policy(),
                 rule = %error.fault(),
                 "a rate limit's policy breaks a rule, and cannot decide its calls"
+            );
+        }
+    }
+
+    /// Logs that few units come free during a lease of the policy, once for each limit.
+    pub(super) fn lease_of_few_units(&self, policy: &Policy) {
+        let Some(units) = policy.units_of_lease().filter(|units| *units < UNITS_OF_LEASE) else {
+            return;
+        };
+        if self.change(policy.name(), |notice| !mem::replace(&mut notice.has_small_lease, true)) {
+            tracing::warn!(
+                policy = policy.name(),
+                units,
+                "a rate limit's lease is for higher thresholds: so few units come free during one that \
+                 most calls ask Redis; remove `lease`"
             );
         }
     }

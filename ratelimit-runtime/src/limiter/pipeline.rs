@@ -122,9 +122,11 @@ impl<'a> Call<'a> {
     /// Validates the policy and the call.
     pub(super) fn validate(self, policy: &Policy) -> Result<(), RateLimitError> {
         if self.options.id.is_some() {
+            self.policy.validate_store_argument("request_id")?;
             policy.validate_request_id()?;
         }
         if !self.options.max_wait.is_zero() {
+            self.policy.validate_store_argument("max_wait")?;
             policy.validate_wait()?;
         }
         Ok(policy.validate_call(self.options.cost)?)
@@ -316,6 +318,7 @@ impl<'a> Call<'a> {
     }
 
     fn to_pending(self) -> PendingCall {
+        self.limiter.inner.notices.lease_of_few_units(self.policy);
         PendingCall {
             limiter: self.limiter.clone(),
             policy: *self.policy,

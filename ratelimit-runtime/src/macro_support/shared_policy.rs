@@ -5,6 +5,21 @@ use ratelimit_core::Algorithm;
 
 use crate::policy::Policy;
 
+/// Asserts that calls under the policy ask the store, as an argument needs.
+macro_rules! assert_asks_store {
+    ($policy:ident, $argument:literal) => {
+        assert!(
+            $policy.lease_length().is_none(),
+            concat!(
+                "`",
+                $argument,
+                "` needs the store at each call, and under the policy's `lease` a process decides \
+                 without it"
+            )
+        )
+    };
+}
+
 /// Returns the policy that functions share.
 ///
 /// # Panics
@@ -93,6 +108,7 @@ pub const fn takes_waits(policy: &Policy) {
         "`max_wait` needs `.weighted()` on a policy of the algorithm `sliding_window`: a call that waits \
          is one entry of its log, whatever it costs"
     );
+    assert_asks_store!(policy, "max_wait");
 }
 
 /// Asserts that calls under the policy can be settled at any number of units.
@@ -116,6 +132,7 @@ pub const fn takes_settles(policy: &Policy) {
         "`settle` needs `.weighted()` on a policy of the algorithm `sliding_window`, which keeps one \
          entry for each unit otherwise"
     );
+    assert_asks_store!(policy, "settle");
 }
 
 /// Asserts that calls under the policy can have request ids.
@@ -138,4 +155,5 @@ pub const fn takes_request_ids(policy: &Policy) {
         "`request_id` does not go with a policy under `count_rejected`: an admitted call and a \
          refused one would have the same name"
     );
+    assert_asks_store!(policy, "request_id");
 }

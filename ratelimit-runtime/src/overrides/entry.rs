@@ -160,6 +160,8 @@ impl Override {
         if !self.changes_limits() {
             return Ok(*declared);
         }
+        // Calls under other numbers ask the store.
+        let declared = &declared.without_lease();
         let Self { period, threshold, tiers, burst, concurrency, .. } = self;
         let is_single = period.is_some() || threshold.is_some();
         let mut policy = match declared.tiers() {

@@ -4,33 +4,8 @@ use std::time::Duration;
 
 use ratelimit_core::Algorithm;
 
-use super::Policy;
+use super::{Policy, millis::Millis};
 use crate::time::Micros;
-
-/// The timeout of permits in milliseconds, in the room of four bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct PermitTimeout(u32);
-
-impl PermitTimeout {
-    pub(super) const UNSET: Self = Self(u32::MAX);
-
-    /// Saturates: what does not fit is far beyond the maximum.
-    const fn new(timeout: Duration) -> Self {
-        let (millis, largest) = (timeout.as_millis(), u32::MAX - 1);
-        #[expect(clippy::cast_possible_truncation, reason = "compared just before")]
-        let millis = if millis > largest as u128 { largest } else { millis as u32 };
-        Self(millis)
-    }
-
-    pub(super) const fn is_unset(self) -> bool {
-        self.0 == u32::MAX
-    }
-
-    /// Returns the timeout in microseconds, if it is set.
-    pub(super) fn micros(self) -> Option<u64> {
-        (!self.is_unset()).then(|| u64::from(self.0) * 1_000)
-    }
-}
 
 /// The timeout without [`Policy::concurrency_timeout`].
 const DEFAULT_TIMEOUT: Micros = Micros::new(30_000_000);
@@ -87,7 +62,7 @@ impl Policy {
     /// timeout, so that a call may take longer. In memory a permit ends with its process.
     #[must_use]
     pub const fn concurrency_timeout(mut self, timeout: Duration) -> Self {
-        self.concurrency_timeout = PermitTimeout::new(timeout);
+        self.concurrency_timeout = Millis::new(timeout);
         self.checked()
     }
 

@@ -137,6 +137,53 @@ fn a_cost_has_to_fit_every_tier() {
 }
 
 #[test]
+fn a_lease_makes_a_window_weighted_and_a_bucket_smaller() {
+    let lease = Duration::from_millis(20);
+    let window = Policy::sliding_window("p", SECOND, 1_000_000).lease(lease);
+    assert_eq!(window.validate(), Ok(()));
+    assert!(window.is_weighted() && !window.is_simple() && window.is_valid_alone());
+    assert_eq!(window.lease_length(), Some(lease));
+    assert!(!window.limits_as(&window.without_lease()));
+    assert!(window.without_lease().is_weighted());
+    let fixed = Policy::fixed_window("p", SECOND, 1_000).lease(lease);
+    assert!(fixed.is_valid_alone() && !fixed.is_simple() && !fixed.is_weighted());
+    assert_eq!(fixed.units_of_lease(), Some(20));
+
+    // 20.2 tokens refill during a lease.
+    let bucket = Policy::token_bucket("p", SECOND, 1_010);
+    let size = |policy: &Policy| {
+        let tier = policy.tiers()[0];
+        assert_eq!(policy.bucket(tier), tier.bucket(policy.bucket_size(tier)));
+        policy.bucket_size(tier)
+    };
+    assert_eq!([size(&bucket), size(&bucket.burst(30))], [1_010, 30]);
+    assert_eq!([size(&bucket.lease(lease)), size(&bucket.lease(lease).burst(30))], [989, 9]);
+    assert!(message(&bucket.burst(21).lease(lease)).contains("at least 22 tokens"));
+    let Err(CallFault::TooLarge(error)) = bucket.burst(30).lease(lease).validate_call(10) else {
+        panic!("nine tokens are left");
+    };
+    assert_eq!(
+        error.to_string(),
+        "rate limit `p` never admits 10 units at once: its bucket holds 9 under its lease"
+    );
+}
+
+#[test]
+fn a_lease_is_of_whole_milliseconds_and_at_most_a_tenth_of_a_period() {
+    let window = Policy::sliding_counter("p", SECOND, 1_000).tier(MAX, 100_000);
+    let leased = |micros| window.lease(Duration::from_micros(micros));
+    assert_eq!(leased(1_999).lease_length(), Some(Duration::from_millis(1)));
+    assert!(message(&leased(999)).ends_with("`lease` must be at least 1 ms, but is 0"));
+    assert_eq!(leased(100_999).validate(), Ok(()));
+    assert!(message(&leased(101_000)).contains("a tenth of the shortest period of 1 s"));
+    assert!(message(&window.lease(Duration::MAX)).contains("at most a tenth"));
+    let rejected = leased(20_000).count_rejected();
+    assert!(message(&rejected).contains("`count_rejected` needs the store at each call"));
+    let alone = Policy::concurrency_limit("p", 5).lease(SECOND);
+    assert!(message(&alone).contains("`lease` needs a window"));
+}
+
+#[test]
 fn calls_in_flight_have_rules_of_their_own() {
     let upload = Policy::concurrency_limit("upload", 5);
     assert_eq!(upload.validate(), Ok(()));

@@ -99,6 +99,11 @@ impl fmt::Display for TooLarge {
                     "rate limit `{policy}` never admits {cost} units at once: its burst is {burst}"
                 )
             }
+            PolicyFault::CostOverLeasedBucket { largest, .. } => write!(
+                f,
+                "rate limit `{policy}` never admits {cost} units at once: its bucket holds {largest} \
+                 under its lease"
+            ),
             PolicyFault::CostTooLarge { largest, .. } => write!(
                 f,
                 "rate limit `{policy}` never admits {cost} units at once: a sliding window takes at \

@@ -35,7 +35,10 @@ impl Policy {
     /// - refused calls are recorded in an [`Algorithm::FixedWindow`](crate::Algorithm::FixedWindow),
     /// - a tier can never refuse, because another one always refuses first,
     /// - the calls in flight are 0, or their timeout is out of range or without them,
-    /// - a burst is set, or refused calls are recorded, without a window.
+    /// - a burst is set, or refused calls are recorded, without a window,
+    /// - a [lease](Self::lease) is shorter than 1 ms or longer than a tenth of the shortest period, or is
+    ///   without a window, or together with recorded refusals or calls in flight,
+    /// - a bucket holds no token under its lease.
     ///
     /// A check under a threshold, a burst or a `concurrency` of 0 fails with [`TooLarge`] instead: a plan may have no
     /// calls.
@@ -65,7 +68,7 @@ impl Policy {
     ///
     /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
     pub(crate) fn validate_call(&self, cost: u32) -> Result<(), CallFault> {
-        if self.is_simple && cost <= 1 {
+        if self.is_valid_alone() && cost <= 1 {
             return Ok(());
         }
         let faults = self.faults((cost > 0).then_some(cost));
@@ -82,7 +85,7 @@ impl Policy {
     pub(crate) fn validate_request_id(&self) -> Result<(), CallFault> {
         let fault = match self.count {
             0 => Some(rules::nothing_to_count("request_id")),
-            _ => rules::request_id_violation(self.algorithm, self.count_rejected),
+            _ => rules::request_id_violation(self.algorithm, self.counts_rejected()),
         };
         self.call_fault(fault)
     }
@@ -97,6 +100,11 @@ impl Policy {
             Some(fault) => Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), fault))),
             None => Ok(()),
         }
+    }
+
+    /// Validates that a call can have an argument which needs the store at each call.
+    pub(crate) fn validate_store_argument(&self, argument: &'static str) -> Result<(), CallFault> {
+        self.call_fault((!self.lease.is_unset()).then(|| rules::needs_the_store(argument)))
     }
 
     /// Returns the rules that the policy breaks, or calls of this cost.
@@ -114,10 +122,11 @@ impl Policy {
             tiers: &tiers[..usize::from(self.count).min(MAX_TIERS + 1)],
             burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Explicit(Some(burst.into()))),
             cost: cost.map(u64::from),
-            count_rejected: self.count_rejected,
+            count_rejected: self.counts_rejected(),
             weighted: self.is_weighted(),
             concurrency: setting(self.concurrency.map(u64::from)),
             concurrency_timeout: setting(self.concurrency_timeout.micros()),
+            lease: setting(self.lease.micros()),
         };
         rules::violations(&draft).into_iter().map(|(_, fault)| fault).collect()
     }

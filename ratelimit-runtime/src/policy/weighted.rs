@@ -77,7 +77,7 @@ impl Policy {
     ///
     /// It is for costs above 1, such as tokens, rows or bytes: the threshold may be up to
     /// 1 000 000 000, and a call may cost as much. At a cost of 1, an entry for each unit is decided in
-    /// half the time. An attribute sets it where it has [`cost`, `max_wait` or
+    /// half the time. An attribute sets it where it has [`cost`, `lease`, `max_wait` or
     /// `settle`](macro@crate::rate_limit#weighted-windows). Admissions and waits are equally exact, except that on Redis the wait of a refusal
     /// is a lower bound where more than 4 096 calls have to leave the window first.
     ///

@@ -65,6 +65,9 @@ fn validate(policy: &LimitSpec) -> Result<(), ratelimit_runtime::InvalidPolicy> 
     if policy.is_weighted() {
         late = late.weighted();
     }
+    if let Some(lease) = &policy.lease {
+        late = late.lease(time(lease));
+    }
     late.validate()
 }
 

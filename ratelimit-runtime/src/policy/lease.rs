@@ -1,0 +1,102 @@
+//! The part of a policy that lets processes take units ahead.
+
+use std::time::Duration;
+
+use ratelimit_core::{Algorithm, rules};
+
+use super::{Policy, StateKind, Tier, millis::Millis};
+use crate::time::Micros;
+
+impl Policy {
+    /// Lets each process take units of a busy caller ahead from Redis, and decide in memory for at most
+    /// this long.
+    ///
+    /// It is for a few callers with many calls, such as one key for a whole service: see
+    /// [leases](crate::guide::capacity#leases). Without it every call asks Redis, whose one thread
+    /// decides some 80 000 calls a second of one key. In memory a lease changes no count: the store is
+    /// in the process already.
+    ///
+    /// No window admits more than the threshold. A lease makes refusals earlier: units that a process
+    /// has taken are missing in others until they are used or given back. A window loses at most two
+    /// leases of its period, and the units that nobody uses. The wait of a refusal may be too long by as
+    /// much, and never too short.
+    ///
+    /// A `length` is at least 1 ms and at most a tenth of the shortest period, in whole milliseconds. A
+    /// fiftieth is advised. It does not go with
+    /// [`count_rejected`](Self::count_rejected), [`concurrency`](Self::concurrency), and calls with
+    /// [`request_id`](crate::Check::request_id) or [`max_wait`](crate::Check::max_wait): they need the
+    /// store at each call. A [`sliding_window`](Self::sliding_window) with a lease is
+    /// [weighted](Self::weighted). An [override](crate::Overrides) of the limit has no lease.
+    ///
+    /// A [`token_bucket`](Self::token_bucket) under a lease holds fewer tokens, by as many as refill
+    /// during the lease, also in memory. At least one must be left.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::Policy;
+    ///
+    /// const SEARCH: Policy = Policy::sliding_window("search", Duration::from_secs(1), 1_000_000)
+    ///     .lease(Duration::from_millis(20));
+    /// assert!(SEARCH.is_weighted());
+    /// assert!(SEARCH.validate().is_ok());
+    /// ```
+    #[must_use]
+    pub const fn lease(mut self, length: Duration) -> Self {
+        self.lease = Millis::new(length);
+        if matches!(self.algorithm, Algorithm::SlidingWindow) {
+            self.state = StateKind::WeightedWindow;
+        }
+        self.checked()
+    }
+
+    /// Returns the length of a [lease](Self::lease), if the policy has one.
+    #[must_use]
+    pub const fn lease_length(&self) -> Option<Duration> {
+        match self.lease.micros() {
+            Some(micros) => Some(Duration::from_micros(micros)),
+            None => None,
+        }
+    }
+
+    /// Returns the length of a lease, if the policy has one.
+    #[inline]
+    pub(crate) const fn lease_micros(&self) -> Option<Micros> {
+        match self.lease.micros() {
+            Some(micros) => Some(Micros::new(micros)),
+            None => None,
+        }
+    }
+
+    /// Returns this policy without its lease. It keeps its kind of state.
+    pub(crate) const fn without_lease(mut self) -> Self {
+        self.lease = Millis::UNSET;
+        self.checked()
+    }
+
+    /// Returns the units that come free during a lease, of the tier with the fewest; `None` without a
+    /// lease.
+    pub(crate) fn units_of_lease(&self) -> Option<u64> {
+        let lease = self.lease_micros()?;
+        self.tiers().iter().map(|tier| tier.refilled(lease)).min()
+    }
+
+    /// Returns the tokens of a full bucket of this tier, as far as calls under the policy may take
+    /// them.
+    #[inline]
+    pub(crate) fn bucket_size(&self, tier: Tier) -> u32 {
+        let written = self.written_bucket_size(tier);
+        match self.lease_micros() {
+            None => written,
+            Some(lease) => {
+                let refilled = u32::try_from(tier.refilled(lease)).unwrap_or(u32::MAX);
+                written.saturating_sub(refilled)
+            }
+        }
+    }
+}
+
+impl Tier {
+    fn refilled(self, lease: Micros) -> u64 {
+        rules::refilled((self.period, self.threshold.into()), lease.get())
+    }
+}
