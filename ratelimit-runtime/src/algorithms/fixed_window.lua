@@ -144,4 +144,4 @@ if op == TAKE and (admitted or ahead or is_new) then
   text = text_of('w', encode, admitted and now or last, windows)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts, is_new

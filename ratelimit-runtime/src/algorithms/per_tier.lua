@@ -1,7 +1,8 @@
 -- The common part of the algorithms that count for each tier, on one string. It is followed by the text
--- of one of them as a function of a state, which reads and writes no key, and by `per_tier_call.lua`:
+-- of one of them as a function of a state, which reads and writes no key, and by `per_tier_call.lua` and
+-- `per_tier_line.lua`:
 --
--- rule(stored, now, op, cost, count_rejected, taken_at) -> reply, text, lasts
+-- rule(stored, now, op, cost, count_rejected, taken_at) -> reply, text, lasts, is_new
 --   stored           text of the state, false or nil without one
 --   now              microsecond of the decision
 --   op               '0' peeks, '1' takes, 'lower' gives units back, 'raise' takes them whatever room there
@@ -12,16 +13,19 @@
 --   reply            of a peek or a take; an error, if the text is no state of this algorithm
 --   text             of the state after that, nil if it has not changed
 --   lasts            microseconds after which the state decides like an absent one; nil if as before
+--   is_new           of a peek or a take: true if the state has not counted for one of the tiers
 --
 -- KEYS[1]        the state: "<letter><birth> <last> <number> ..": when it was created and last written,
 --                in microseconds, and the numbers of each count
--- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, which has other arguments after the first
+-- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, 3 advances; these have other arguments
 -- ARGV[2]        cost: the units to take; 0 only in a peek
 -- ARGV[3]        1 if refused calls are recorded too, otherwise 0
--- ARGV[4], [5]   0
+-- ARGV[4]        0
+-- ARGV[5]        take: microseconds that the call may wait for its turn, and after a space the number of
+--                turns that may lie ahead then; otherwise 0
 -- ARGV[6]        number of tiers that decide; further ones are only counted
 -- ARGV[7], ..    numbers of the first tier, then of further tiers
--- Returns        {admitted, tier, remaining, wait, reset, more, now, birth}; {} for a settle
+-- Returns        {admitted, tier, remaining, wait, reset, more, at, birth}; {} for a settle
 --   admitted     1 or 0
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -29,8 +33,9 @@
 --   wait         microseconds until the same call is admitted, or, if this one was, until more than
 --                `remaining` units are available
 --   reset        microseconds until the full quota is available
---   more         microseconds until `remaining` + 1 units are available; 0 if the call was admitted
---   now          microsecond of the decision
+--   more         microseconds until `remaining` + 1 units are available; if the call was admitted, until
+--                its turn, and 0 if it passes now: its other numbers are those of its turn
+--   at           microsecond at which the call was charged
 --   birth        microsecond at which the state was created
 --
 -- To settle:
@@ -48,7 +53,7 @@
 -- Invariant: units count for every tier in the state, under any policy. So no policy misses units that
 -- were taken under another one.
 
-local SETTLE = '2'
+local PEEK, TAKE, SETTLE, ADVANCE = '0', '1', '2', '3'
 local key, op, cost = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
 -- The position of the first tier among the arguments.
@@ -56,4 +61,19 @@ local FIRST = op == SETTLE and 9 or 7
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+-- Writes the state, or without a text only its expiry. It decides like an absent one after this many
+-- microseconds; without them, it expires as before.
+local function write(text, lasts)
+  if not lasts then
+    redis.call('SET', key, text, 'KEEPTTL')
+    return
+  end
+  local ttl = math.floor(lasts / 1000) + 999
+  if text then
+    redis.call('SET', key, text, 'PX', ttl)
+  else
+    redis.call('PEXPIRE', key, ttl)
+  end
+end
 

@@ -191,4 +191,4 @@ if op == TAKE and (taken or ahead or is_new) then
   text = text_of('c', encode, now, counters)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts, is_new

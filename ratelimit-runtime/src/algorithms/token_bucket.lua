@@ -157,4 +157,4 @@ if op == TAKE and (taken or ahead or is_new) then
   text = text_of('b', encode, now, buckets)
 end
 
-return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts
+return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts, is_new

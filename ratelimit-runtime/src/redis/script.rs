@@ -65,17 +65,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["0f5204495fc92b71a345bedfda94614ed089a994", "9f3fe227d04a4e469368db519cad03b34282cc3a"],
+        ["94eda42856194d7dc2fa92690a1620872922315f", "447c132ebb94aec44f982f26e903b8713d35fb75"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["5220769259d6ee31768abab9df486d8117dbb41d", "6fcae415fe2ef97d87e01993e8fefcbeece80e31"],
+        ["13ff2ab1bb39aade43dcfa7da11b661855a219f3", "c2e54ea2216dc52e3954e782f3fa6ccb3d0954a0"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["4be454693987f0087f1e1d1932a858f74c7a8e71", "e174517834bc96945cc51b7b5dc8f587626c4371"],
+        ["577730fceb302276dc585a981f79a1f5f560fdf9", "4f9fa43f856a3821e4db4a8a6df641499eb6593f"],
         push_bucket,
     ),
     Script::new(
@@ -194,7 +194,7 @@ impl<'a> ScriptCall<'a> {
 
     /// Returns `true` if the call may wait for its turn.
     fn can_wait(&self) -> bool {
-        let has_line = self.state == StateKind::WeightedWindow;
+        let has_line = self.state != StateKind::SlidingWindow;
         has_line && self.op == ScriptOp::Take && self.request.max_wait > Micros::ZERO
     }
 

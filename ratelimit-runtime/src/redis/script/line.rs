@@ -6,22 +6,27 @@ use super::{Attempt, Mode, SCRIPTS, ScriptOp};
 use crate::{
     error::UnavailableReason,
     key::Key,
-    request::{Charged, EntryMark, Place, Standing},
+    request::{Charged, Place, Standing},
     time::{Micros, Timestamp},
 };
 
-/// A charge that lies ahead in a weighted log.
+/// A charge that lies ahead.
 pub(in super::super) struct Turn<'a> {
     pub(in super::super) key: &'a Key,
     place: Place<'a>,
-    entry: EntryMark,
+    /// The number by which the script finds it: the id of a log's entry, or the time of the charge.
+    number: u64,
 }
 
 impl<'a> Turn<'a> {
     /// Returns the turn of a place, if its state has turns.
     pub(in super::super) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
-        let Charged::Entry(entry) = place.mark.charged else { return None };
-        Some(Self { key, place, entry })
+        let number = match place.mark.charged {
+            Charged::Entry(entry) => entry.id(),
+            Charged::Generation(_) => place.mark.at.get(),
+            Charged::Nothing | Charged::Units { .. } => return None,
+        };
+        Some(Self { key, place, number })
     }
 
     /// Builds the command of an attempt to advance the charge.
@@ -33,7 +38,7 @@ impl<'a> Turn<'a> {
         let mut command = redis::cmd(name);
         command.arg(text).arg(1).arg(self.key.as_bytes());
         command.arg(ScriptOp::Advance as u8).arg(cost).arg(mode as u8);
-        command.arg(self.entry.id()).arg(id.unwrap_or_default()).arg(policy.tiers().len());
+        command.arg(self.number).arg(id.unwrap_or_default()).arg(policy.tiers().len());
         for tier in policy.tiers() {
             (script.push_tier)(&mut command, policy, tier);
         }

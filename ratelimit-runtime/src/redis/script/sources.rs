@@ -25,6 +25,7 @@ macro_rules! per_tier {
             $(include_str!($file)),+,
             "end\n\n",
             include_str!("../../algorithms/per_tier_call.lua"),
+            include_str!("../../algorithms/per_tier_line.lua"),
         )
     };
 }

@@ -1,0 +1,311 @@
+-- The line: calls that wait for their turns, and what changes the units of a call.
+--
+-- While turns lie ahead, and for two seconds after the last one, the key is a sorted set:
+--   header         score -inf; member "<promised> <number>;<base>;<tail>": the microsecond of the last
+--                  promise, the number of the last turn, the state without the turns ahead, and the state
+--                  with them, empty if there is none
+--   turn           score: its microsecond; member "<cost>:<number>", and if it has moved "@" and the
+--                  microsecond that it had before
+--   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds
+--
+-- Advance          ARGV[2] is the units of the call, and [4] the microsecond of its turn
+-- Returns          for an advance the microsecond of the turn, and the time until then, {} if it is gone
+--
+-- Rule: while turns lie ahead, a call is decided as if it came at the last one. One that may wait is charged
+-- at its turn, the microsecond at which it is admitted there. Without a turn it is refused. Once a turn has
+-- come, the base has its units, whatever room there is: the tail had it. An advance moves the first turn that
+-- lies ahead to the microsecond at which the base has room. A clock that stepped back by more than a second
+-- since the last promise forgets the line, and keeps its units.
+--
+-- A turn is found by its microsecond and cost, since equal ones are worth the same. Its call may have been
+-- told a birth that a bucket, once others have left the line, does not get: then its units cannot be given
+-- back.
+
+local KEPT, STEP, MOST_TAKES = 2000000, 1000000, 5
+
+local base, tail, last, header = stored, nil, now, nil
+local promised, number, passed, is_changed = 0, 0, {}, false
+
+local function micros(at)
+  return string.format('%.0f', at)
+end
+
+local function units_of(turn)
+  return tonumber(string.match(turn, '^%d+'))
+end
+
+-- Returns a state with the units of turns, and for how long that counts.
+local function fold(state, turns)
+  local _, text, lasts = nil, state, nil
+  for i = 1, #turns, 2 do
+    _, text, lasts = rule(text, turns[i + 1] + 0, 'raise', units_of(turns[i]))
+  end
+  return text, lasts
+end
+
+if is_line then
+  header, base = redis.pcall('ZRANGE', key, 0, 0)[1], nil
+  if header then
+    promised, number, base, tail = string.match(header, '^(%d+) (%d+);([^;]+);([^;]*)$')
+  end
+  if not base then
+    -- The value of somebody else.
+    return stored
+  end
+  promised, number = promised + 0, number + 0
+  if tail == '' then
+    tail = nil
+  else
+    last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] + 0
+    local is_over = last <= now or promised - now > STEP
+    passed = redis.call('ZRANGEBYSCORE', key, '(0', is_over and '+inf' or now, 'WITHSCORES')
+    is_changed = #passed > 0
+    if is_over then
+      base, tail, last = tail, nil, now
+    else
+      base = fold(base, passed)
+    end
+  end
+end
+
+-- Writes the line, and a turn if there is one. Without `lasts` it expires as before.
+local function write_line(lasts, turn, score)
+  for i = 1, #passed, 2 do
+    redis.call('ZADD', key, -passed[i + 1], passed[i])
+  end
+  redis.call('ZREMRANGEBYSCORE', key, micros(KEPT - now), '(0')
+  local text = string.format('%.0f %.0f;%s;%s', promised, number, base, tail or '')
+  if header and header ~= text then
+    redis.call('ZREM', key, header)
+  end
+  if turn then
+    redis.call('ZADD', key, micros(score), turn, '-inf', text)
+  else
+    redis.call('ZADD', key, '-inf', text)
+  end
+  if lasts then
+    write(nil, last - now + lasts + KEPT)
+  end
+end
+
+-- Folds the turns ahead into the base anew. Returns how long the tail counts, nil without a turn.
+local function refold()
+  local turns = redis.call('ZRANGEBYSCORE', key, '(' .. micros(now), '+inf', 'WITHSCORES')
+  if #turns == 0 then
+    tail, last = nil, now
+    return
+  end
+  local lasts
+  tail, lasts = fold(base, turns)
+  last = turns[#turns] + 0
+  return lasts
+end
+
+-- Returns the turn of a call, and its score.
+local function find(at)
+  for _, score in ipairs({ micros(at), micros(-at) }) do
+    for _, turn in ipairs(redis.call('ZRANGEBYSCORE', key, score, score)) do
+      if units_of(turn) == cost then
+        return turn, score + 0
+      end
+    end
+  end
+  -- An advance whose reply was lost has moved it.
+  local turns, moved = redis.call('ZRANGE', key, 1, -1, 'WITHSCORES'), '@' .. micros(at) .. '$'
+  for i = 1, #turns, 2 do
+    if units_of(turns[i]) == cost and string.find(turns[i], moved) then
+      return turns[i], turns[i + 1] + 0
+    end
+  end
+end
+
+-- Returns the number of turns after a microsecond.
+local function turns_after(at)
+  return is_line and redis.call('ZCOUNT', key, '(' .. micros(at), '+inf') or 0
+end
+
+-- Returns true if turns that lie ahead, or have come of late, are to be found.
+local function turns_kept()
+  local latest = '(' .. micros(KEPT - now)
+  return is_line and (#passed > 0 or redis.call('ZCOUNT', key, '(-inf', latest) > 0)
+end
+
+-- Returns true if a turn that comes earlier or not at all may let later ones come too early: several windows
+-- start with it.
+local function starts_windows()
+  local _, numbers = string.gsub(base, ' ', ' ')
+  return string.sub(base, 1, 1) == 'w' and numbers > 5
+end
+
+-- Finds the first microsecond, from one on up to the latest, at which a state admits the call. Returns it,
+-- the reply, the state after that, and how long that counts.
+local function search(state, from, latest)
+  for _ = 1, MOST_TAKES do
+    if from > latest then
+      return
+    end
+    local reply, text, lasts = rule(state, from, TAKE, cost, false)
+    if reply[1] == 1 then
+      return from, reply, text, lasts
+    end
+    state, from = text or state, from + reply[4]
+  end
+end
+
+if op == SETTLE then
+  local raised, at, turn, score = ARGV[3] - cost, tonumber(ARGV[5]), nil, nil
+  if tail and at > now then
+    turn, score = find(at)
+  end
+  local is_ahead, is_due, changed, lasts = turn and score > now, nil, nil, nil
+  if is_ahead then
+    is_due = raised > 0 or raised < 0 and not (starts_windows() and turns_after(score) > 0)
+  else
+    local reply
+    local change = raised > 0 and 'raise' or 'lower'
+    reply, changed, lasts = rule(base, now, change, math.abs(raised), false, at)
+    if reply then
+      return reply
+    end
+    local is_same = base and tonumber(string.match(base, '%d+')) == tonumber(ARGV[4])
+    is_due = is_same or raised > 0 and now >= tonumber(ARGV[8])
+  end
+  if not is_due then
+    return {}
+  end
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+  if redis.call('ZADD', KEYS[2], 'NX', now + ARGV[7], ARGV[6]) == 0 then
+    return {}
+  end
+  local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+  redis.call('PEXPIRE', KEYS[2], math.floor((latest - now) / 1000) + 999)
+  if raised == 0 then
+    return {}
+  end
+  if not is_line then
+    write(changed, lasts)
+    return {}
+  end
+  if is_ahead then
+    redis.call('ZREM', key, turn)
+    if ARGV[3] ~= '0' then
+      redis.call('ZADD', key, micros(score), (string.gsub(turn, '^%d+', ARGV[3])))
+    end
+  else
+    base = changed
+  end
+  lasts = tail and refold() or lasts
+  write_line(raised > 0 and lasts)
+  return {}
+end
+
+if op == ADVANCE then
+  local turn, score
+  if is_line then
+    turn, score = find(tonumber(ARGV[4]))
+  end
+  if not turn then
+    return {}
+  end
+  local at, earliest = math.abs(score), nil
+  local is_first = tail and score > now and turns_after(now) == turns_after(score - 1)
+  if is_first and not (starts_windows() and turns_after(now) > 1) then
+    earliest = search(base, now, score - 1)
+  end
+  if not earliest then
+    return { at, math.max(at - now, 0) }
+  end
+  redis.call('ZREM', key, turn)
+  turn = string.match(turn, '^%d+:%d+') .. '@' .. micros(score)
+  if earliest > now then
+    redis.call('ZADD', key, micros(earliest), turn)
+  else
+    passed[#passed + 1], passed[#passed + 2] = turn, earliest
+    base = fold(base, { turn, earliest })
+  end
+  refold()
+  write_line()
+  return { earliest, earliest - now }
+end
+
+local can_wait = op == TAKE and ARGV[5] ~= '0'
+local state, first = tail, nil
+if tail then
+  local _, is_new
+  first, _, _, is_new = rule(tail, last, PEEK, cost, false)
+  if is_new then
+    -- The base counts for the call's tiers as well, so that a turn is lost in neither.
+    _, base = rule(base, now, TAKE, 0, false)
+    is_changed, lasts = true, refold()
+    state, first = tail, rule(tail, last, PEEK, cost, false)
+  end
+else
+  if is_line then
+    reply, text, lasts = rule(base, now, op, cost, count_rejected)
+  end
+  can_wait = can_wait and reply[1] == 0
+  if can_wait then
+    local changed = text
+    first = reply
+    if count_rejected then
+      first, changed = rule(base, now, op, cost, false)
+    end
+    state = changed or base
+  end
+end
+
+-- Without a state, the call can never be admitted.
+if can_wait and state then
+  local max_wait, max_line = string.match(ARGV[5], '(%d+) (%d+)')
+  local from = last + (first[1] == 0 and first[4] or 0)
+  if turns_after(now) - max_line < 0 then
+    local turn, its_reply, its_state, its_lasts = search(state, from, now + max_wait)
+    if turn then
+      base = tail and base or state
+      if not is_line then
+        redis.call('DEL', key)
+      end
+      tail, last, promised, number = its_state, turn, now, number + 1
+      write_line(its_lasts, string.format('%.0f:%.0f', cost, number), turn)
+      its_reply[6] = turn - now
+      return its_reply
+    end
+  end
+end
+
+if not tail then
+  if op == TAKE and text then
+    base = text
+    if turns_kept() then
+      write_line(lasts)
+    else
+      write(text, lasts)
+    end
+  elseif op == TAKE and is_changed then
+    write_line()
+  end
+  return reply
+end
+
+-- The call is refused at the end of the line, with the numbers from now on.
+local after, _ = tail, nil
+if count_rejected and cost > 0 then
+  _, after, lasts = rule(tail, last, TAKE, cost, true)
+  first = rule(after, last, PEEK, cost, false)
+end
+local one = rule(after, last, PEEK, 1, false)
+local ahead, until_one = last - now, one[1] == 0 and one[4] or 0
+local reset = ahead + rule(after, last, PEEK, 0, false)[5]
+if op == TAKE and (count_rejected or is_changed) then
+  if count_rejected then
+    _, text = rule(base, now, TAKE, cost, true)
+    base, tail = text, after
+  end
+  write_line(lasts)
+end
+if cost == 0 then
+  return { 1, first[2], 0, ahead + until_one, reset, 0, last, first[8] }
+end
+local has_room = first[1] == 1
+local tier, wait = has_room and 0 or first[2], has_room and 0 or first[4]
+return { 0, tier, 0, ahead + wait, reset, ahead + until_one, last, first[8] }
