@@ -47,6 +47,8 @@ pub mod caller;
 mod callsite;
 mod decision;
 mod error;
+#[cfg(any(feature = "overrides", feature = "web"))]
+mod follow;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod guide;

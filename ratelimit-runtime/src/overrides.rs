@@ -1,6 +1,6 @@
 //! Overrides: the policy and the enforcement that operators set while the program runs.
 //!
-//! Floor 6: imports `registry`, `policy`, `error`, and `redis` in `hash` alone. `limiter`,
+//! Floor 6: imports `registry`, `policy`, `error`, `follow`, and `redis` in `hash` alone. `limiter`,
 //! `macro_support` and `web` import it.
 
 #[cfg(feature = "overrides")]
@@ -11,8 +11,6 @@ mod error;
 #[cfg(feature = "overrides")]
 mod file;
 mod filter;
-#[cfg(feature = "overrides")]
-mod follow;
 #[cfg(all(any(test, fuzzing), feature = "overrides"))]
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]

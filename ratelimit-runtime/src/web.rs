@@ -29,6 +29,7 @@ mod identity;
 #[cfg(any(feature = "actix", feature = "tower"))]
 mod middleware;
 mod refusal;
+mod single_value;
 #[cfg(any(feature = "actix", feature = "tower"))]
 mod status;
 
@@ -41,7 +42,9 @@ pub mod tonic;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use address::{ClientAddress, ForwardingHeader, InvalidNetwork};
+pub use address::{
+    ClientAddress, ForwardingHeader, InvalidNetwork, ProxiesFileError, TrustedProxies,
+};
 pub use headers::HeaderSyntax;
 pub use identity::{Identity, OnMalformed, OnMissing, RequestHead};
 pub use refusal::{PROBLEM_JSON, Refusal};

@@ -47,6 +47,8 @@ fn a_header_is_trusted_as_far_as_trusted_proxies_wrote_it() {
         ("a port", vec!["203.0.113.9:4711"], "203.0.113.9"),
         ("brackets", vec!["[2001:db8::9]"], "2001:db8::"),
         ("brackets and a port", vec!["[2001:db8::9]:4711"], "2001:db8::"),
+        ("a zone", vec!["fe80::1%eth0"], "fe80::"),
+        ("brackets, a zone and a port", vec!["[fe80::1%eth0]:4711"], "fe80::"),
         ("tabs and spaces", vec![" \t203.0.113.9\t "], "203.0.113.9"),
         // An invalid address ends the walk at the last known proxy.
         ("empty", vec![""], PROXY),
@@ -61,7 +63,8 @@ fn a_header_is_trusted_as_far_as_trusted_proxies_wrote_it() {
         ("leading zeros", vec!["203.0.113.09"], PROXY),
         ("too short an address", vec!["203.0.113"], PROXY),
         ("a network", vec!["203.0.113.0/24"], PROXY),
-        ("a zone", vec!["fe80::1%eth0"], PROXY),
+        ("a zone outside of the link", vec!["2001:db8::9%eth0"], PROXY),
+        ("no zone after its sign", vec!["fe80::1%"], PROXY),
         ("quotes", vec!["\"203.0.113.9\""], PROXY),
         // The entry of the proxy is read behind any amount of a client's data.
         ("64 KiB before", vec![&long], "203.0.113.9"),
@@ -95,6 +98,7 @@ fn forwarded_is_read_by_its_grammar() {
         ("not first", vec!["proto=https; by=10.0.0.1; for=203.0.113.9"], "203.0.113.9"),
         ("quoted", vec!["for=\"203.0.113.9:4711\""], "203.0.113.9"),
         ("IPv6", vec!["for=\"[2001:db8::9]:4711\""], "2001:db8::"),
+        ("a zone", vec!["for=\"[fe80::1%eth0]:4711\""], "fe80::"),
         ("a made-up port", vec!["for=\"203.0.113.9:_a.b-c\""], "203.0.113.9"),
         ("two proxies", vec!["for=203.0.113.9, for=10.0.0.2;by=10.0.0.1"], "203.0.113.9"),
         ("two lines", vec!["for=198.51.100.7", "for=203.0.113.9"], "203.0.113.9"),
@@ -185,7 +189,16 @@ fn networks_are_addresses_or_cidr() {
     for right in ["10.0.0.0/8", "10.1.2.3/8", "10.0.0.1", "::1", "2001:db8::/32", "0.0.0.0/0"] {
         assert!(ClientAddress::behind_proxies([right]).is_ok(), "{right}");
     }
-    for wrong in ["", "10.0.0/8", "10.0.0.0/33", "::/129", "localhost", "10.0.0.0/8,::1", "*"] {
+    for wrong in [
+        "",
+        "10.0.0/8",
+        "10.0.0.0/33",
+        "::/129",
+        "localhost",
+        "10.0.0.0/8,::1",
+        "*",
+        "fe80::1%eth0",
+    ] {
         let error = ClientAddress::behind_proxies(["::1", wrong]).unwrap_err().to_string();
         assert!(error.starts_with(&format!("`{wrong}` is neither an address nor a network")));
     }

@@ -2,6 +2,7 @@
 //! responses.
 
 mod address;
+mod forwarding_headers;
 mod gate;
 mod header_fields;
 mod hostile_requests;
@@ -9,4 +10,5 @@ mod on_actix;
 mod on_axum;
 mod on_tonic;
 mod support;
+mod trusted_proxies;
 mod without_a_wait;

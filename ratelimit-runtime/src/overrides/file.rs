@@ -1,23 +1,9 @@
-//! Overrides in a file: reading it, and following its changes.
+//! Overrides in a file that is followed.
 
-use std::{
-    fs::{self, File},
-    io::Read,
-    path::{Path, PathBuf},
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::path::PathBuf;
 
-use super::{
-    Fault, OverrideError, OverrideSource, Overrides, Shared, document,
-    follow::{Logged, POLL_INTERVAL, next_poll},
-};
-
-/// The maximum size of a file, in bytes: some ten thousand limits.
-const LARGEST: u64 = 1 << 20;
-
-/// The pause before a changed file is read again. A file that is half written then is not applied.
-const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
+use super::{Fault, OverrideError, OverrideSource, Overrides, document};
+use crate::follow::{UnreadableFile, follow_file};
 
 impl Overrides {
     /// Applies the overrides in a TOML or JSON file and watches it. A text that starts with a brace is
@@ -57,85 +43,20 @@ impl Overrides {
     ///
     /// Outside a tokio runtime.
     pub fn follow_file(&self, path: impl Into<PathBuf>) -> Result<(), OverrideError> {
-        let mut file = OverridesFile::open(path.into())?;
-        file.apply(self)?;
-        tokio::spawn(file.follow(Arc::downgrade(&self.shared)));
-        Ok(())
+        let path = path.into();
+        let origin = path.display().to_string();
+        let refused = "overrides refused; previous ones stay in effect";
+        follow_file(path, &self.shared, refused, move |shared, text| {
+            let overrides = Self { shared: shared.clone() };
+            let parsed = document::parse(text).map_err(OverrideError::from);
+            let applied = parsed.and_then(|layer| overrides.replace(OverrideSource::File, layer));
+            applied.map_err(|error| error.at(&origin))
+        })
     }
 }
 
-struct OverridesFile {
-    path: PathBuf,
-    /// The text that was read last.
-    text: String,
-    /// The text that is in effect.
-    applied: String,
-}
-
-impl OverridesFile {
-    fn open(path: PathBuf) -> Result<Self, OverrideError> {
-        let mut file = Self { path, text: String::new(), applied: String::new() };
-        file.text = read(&file.path).map_err(|fault| file.at_origin(fault.into()))?;
-        Ok(file)
+impl From<UnreadableFile> for OverrideError {
+    fn from(file: UnreadableFile) -> Self {
+        Self::from(Fault::Unreadable(file.why)).at(file.path.display().to_string())
     }
-
-    /// Polls the file until the overrides are dropped.
-    async fn follow(mut self, overrides: Weak<Shared>) {
-        let (mut pause, mut logged) = (POLL_INTERVAL, Logged::default());
-        while let Some(overrides) = next_poll(&overrides, pause).await {
-            pause = POLL_INTERVAL;
-            let path = self.path.clone();
-            // A disk may be slow.
-            let Ok(found) = tokio::task::spawn_blocking(move || read(&path)).await else { return };
-            let applied = match found {
-                Ok(text) if text != self.text => {
-                    self.text = text;
-                    pause = SETTLE_INTERVAL;
-                    continue;
-                }
-                Ok(_) => self.apply(&overrides),
-                Err(fault) => Err(self.at_origin(fault.into())),
-            };
-            match applied {
-                Err(error) if logged.is_new(&error) => {
-                    tracing::warn!(%error, "overrides refused; previous ones stay in effect");
-                }
-                Err(_) => {}
-                Ok(()) => logged = Logged::default(),
-            }
-        }
-    }
-
-    /// Applies the text that was read last, unless it is in effect.
-    fn apply(&mut self, overrides: &Overrides) -> Result<(), OverrideError> {
-        if self.text != self.applied {
-            let layer =
-                document::parse(&self.text).map_err(|fault| self.at_origin(fault.into()))?;
-            let replaced = overrides.replace(OverrideSource::File, layer);
-            replaced.map_err(|error| self.at_origin(error))?;
-            self.applied.clone_from(&self.text);
-        }
-        Ok(())
-    }
-
-    fn at_origin(&self, error: OverrideError) -> OverrideError {
-        error.at(self.path.display().to_string())
-    }
-}
-
-/// Reads a regular file. Opening another one, such as a pipe, may block for ever, and so may reading.
-fn read(path: &Path) -> Result<String, Fault> {
-    let unreadable = |error: std::io::Error| Fault::Unreadable(error.to_string());
-    let is_regular = |is_file: bool| {
-        is_file.then_some(()).ok_or_else(|| Fault::Unreadable("is no regular file".to_owned()))
-    };
-    is_regular(fs::metadata(path).map_err(unreadable)?.is_file())?;
-    let file = File::open(path).map_err(unreadable)?;
-    is_regular(file.metadata().map_err(unreadable)?.is_file())?;
-    let mut text = String::new();
-    let bytes = file.take(LARGEST + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if bytes as u64 > LARGEST {
-        return Err(Fault::Unreadable("is larger than 1 MiB".to_owned()));
-    }
-    Ok(text)
 }

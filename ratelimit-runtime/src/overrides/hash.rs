@@ -11,12 +11,11 @@ use std::{
 
 use super::{
     Enforcement, Fault, Layer, Override, OverrideError, OverrideSource, Overrides, Shared,
-    document,
-    follow::{Logged, POLL_INTERVAL, next_poll},
-    validate,
+    document, validate,
 };
 use crate::{
     error::UnavailableReason,
+    follow::{Logged, POLL_INTERVAL, next_poll},
     redis::RedisBackend,
     registry::{self, RegisteredPolicy},
 };
@@ -75,7 +74,8 @@ impl Overrides {
         hash.is_followed.store(true, Ordering::Relaxed);
         let overrides = Arc::downgrade(&self.shared);
         tokio::spawn(async move {
-            while let Some(overrides) = next_poll(&overrides, POLL_INTERVAL).await {
+            while let Some(shared) = next_poll(&overrides, POLL_INTERVAL).await {
+                let overrides = Self { shared };
                 let Ok(hash) = overrides.hash() else { return };
                 follower.poll(hash, &overrides).await;
             }

@@ -1,18 +1,17 @@
 //! The client's address: the socket's peer, or the one that trusted proxies have recorded.
 
-use std::{
-    error::Error,
-    fmt,
-    iter::Rev,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
+mod header;
+mod node;
+mod proxies;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use self::header::Entries;
+pub use self::{
+    header::ForwardingHeader,
+    proxies::{InvalidNetwork, ProxiesFileError, TrustedProxies},
 };
-
-use ipnet::{IpNet, Ipv4Net};
-
-/// Bytes of forwarding headers that are parsed, from the right end: enough for long proxy chains, and a
-/// bound on work that clients can cause.
-const MAX_BYTES: usize = 8 * 1024;
+use super::single_value::MalformedHeader;
 
 /// The way to find a client's address.
 ///
@@ -47,36 +46,13 @@ pub struct ClientAddress {
     ipv6_prefix: u8,
 }
 
-/// The trusted proxies.
+/// The proxies in front of the service.
 #[derive(Clone, Debug)]
 enum Proxies {
     /// This many, with any addresses.
     Hops(usize),
-    /// All with an address in these networks.
-    Networks(Arc<[IpNet]>),
-}
-
-/// The header in which proxies record their clients. Only one is read: a proxy that writes one of
-/// them forwards the other as the client sent it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ForwardingHeader {
-    /// `X-Forwarded-For: 203.0.113.9, 10.0.0.2`
-    #[default]
-    XForwardedFor,
-    /// `Forwarded: for="[2001:db8::9]:4711";proto=https` (RFC 7239)
-    Forwarded,
-}
-
-impl ForwardingHeader {
-    /// Returns the name of the header, in lower case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::XForwardedFor => "x-forwarded-for",
-            Self::Forwarded => "forwarded",
-        }
-    }
+    /// All with a trusted address.
+    Trusted(TrustedProxies),
 }
 
 impl ClientAddress {
@@ -86,25 +62,65 @@ impl ClientAddress {
         Self::behind_hops(0)
     }
 
-    /// Finds the client in front of proxies in `networks`: the rightmost address outside of them. A
-    /// peer outside of them is the client itself.
-    ///
-    /// A network is an address, or one in CIDR notation. Every host in it is trusted. List the
-    /// proxies' own addresses or their subnet, and not a private network that other services share.
+    /// Finds the client in front of proxies in `networks`, as [`behind`](Self::behind) does.
     ///
     /// # Errors
     ///
-    /// [`InvalidNetwork`] with the first text that is neither.
+    /// [`InvalidNetwork`] with the first text that is neither an address nor a network.
     pub fn behind_proxies<N: AsRef<str>>(
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, InvalidNetwork> {
-        let networks: Result<_, _> =
-            networks.into_iter().map(|net| network(net.as_ref())).collect();
-        Ok(Self { proxies: Proxies::Networks(networks?), ..Self::peer() })
+        TrustedProxies::new(networks).map(Self::behind)
+    }
+
+    /// Finds the client in front of trusted proxies. A peer that is none of them is the client itself,
+    /// and its headers are not read.
+    ///
+    /// In a list, the client is the rightmost address that is no trusted proxy's. A header with a single
+    /// address names the client.
+    #[must_use]
+    pub fn behind(proxies: TrustedProxies) -> Self {
+        Self { proxies: Proxies::Trusted(proxies), ..Self::peer() }
+    }
+
+    /// Finds the client in front of Cloudflare, from `CF-Connecting-IP`.
+    ///
+    /// The proxies are Cloudflare's networks, which are published and change: see
+    /// [`TrustedProxies::follow_file`]. The service must be the next hop after Cloudflare. A proxy in
+    /// between passes on the `CF-Connecting-IP` of clients that reach it directly. With such a proxy, add
+    /// it to the networks and read `X-Forwarded-For`:
+    ///
+    /// ```
+    /// use ratelimit_runtime::web::{ClientAddress, TrustedProxies};
+    ///
+    /// # fn find(edge: TrustedProxies) -> Result<(), Box<dyn std::error::Error>> {
+    /// let direct = ClientAddress::cloudflare(edge.clone());
+    ///
+    /// let load_balancer = TrustedProxies::new(["10.0.0.7"])?;
+    /// let chained = ClientAddress::behind(load_balancer.and(&edge));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[doc(alias = "cf-connecting-ip")]
+    pub fn cloudflare(proxies: TrustedProxies) -> Self {
+        Self::behind(proxies).header(ForwardingHeader::Single("cf-connecting-ip"))
+    }
+
+    /// Finds the client in front of a `CloudFront` distribution, from `CloudFront-Viewer-Address`. Add this
+    /// header to the distribution's origin request policy.
+    ///
+    /// The proxies are the networks of `CLOUDFRONT_ORIGIN_FACING` in AWS's `ip-ranges.json`. The service
+    /// must be the next hop, as behind [`cloudflare`](Self::cloudflare).
+    #[must_use]
+    #[doc(alias = "cloudfront-viewer-address")]
+    pub fn cloudfront(proxies: TrustedProxies) -> Self {
+        Self::behind(proxies).header(ForwardingHeader::CloudFrontViewerAddress)
     }
 
     /// Finds the client in front of exactly `hops` proxies: the address that many places from the
-    /// right. The peer is the first proxy, also on a unix socket without an address.
+    /// right. The peer is the first proxy, also on a unix socket without an address. A header with a single
+    /// address names the client behind any number of proxies but 0.
     ///
     /// A client that reaches the service past one of the proxies can choose its address. Prefer
     /// [`behind_proxies`](Self::behind_proxies) if the proxies' networks are known.
@@ -114,6 +130,20 @@ impl ClientAddress {
     }
 
     /// Sets the header that the proxies write; `X-Forwarded-For` by default.
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use ratelimit_runtime::web::{ClientAddress, ForwardingHeader};
+    ///
+    /// let address = ClientAddress::behind_proxies(["10.0.0.1"]).unwrap();
+    /// let address = address.header(ForwardingHeader::Single("x-real-ip"));
+    /// let proxy: IpAddr = "10.0.0.1".parse().unwrap();
+    /// let client = address.resolve(Some(proxy), [&b"203.0.113.9"[..]]);
+    /// assert_eq!(client.unwrap().to_string(), "203.0.113.9");
+    ///
+    /// // The proxy has passed on a line of the client: which one is the proxy's is unknown.
+    /// assert_eq!(address.resolve(Some(proxy), [&b"198.51.100.7"[..], b"203.0.113.9"]), None);
+    /// ```
     #[must_use]
     pub fn header(mut self, header: ForwardingHeader) -> Self {
         self.header = header;
@@ -137,55 +167,64 @@ impl ClientAddress {
     /// Returns the client's address, from the socket's peer and the values of all lines of the header
     /// in their order.
     ///
-    /// `None` if the peer has no address and no proxy names one.
+    /// `None` if the peer has no address and no proxy names one, and if a trusted peer's header with a
+    /// [single address](ForwardingHeader#single-addresses) is missing or malformed.
     pub fn resolve<'a, I>(&self, peer: Option<IpAddr>, lines: I) -> Option<IpAddr>
     where
         I: IntoIterator<Item = &'a [u8], IntoIter: DoubleEndedIterator>,
     {
-        let mut client = peer.map(|peer| peer.to_canonical());
-        let mut entries = Entries {
-            lines: lines.into_iter().rev(),
-            rest: None,
-            budget: MAX_BYTES,
-            header: self.header,
-        };
-        let mut hops = 0;
-        while self.is_proxy(client, hops)
-            && let Some(next) = entries.next_address()
-        {
-            client = Some(next);
-            hops += 1;
-        }
-        client.map(|address| network_of(address, self.ipv6_prefix))
+        self.find(peer, lines).ok().flatten()
     }
 
-    /// Returns `true` if a header is read for this peer.
-    pub(super) fn reads_header(&self, peer: Option<IpAddr>) -> bool {
-        self.is_proxy(peer.map(|peer| peer.to_canonical()), 0)
+    /// Returns the client's address; `None` if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`MalformedHeader`] if the header is read, is malformed, and nobody else is known to be the client.
+    pub(super) fn find<'a, I>(
+        &self,
+        peer: Option<IpAddr>,
+        lines: I,
+    ) -> Result<Option<IpAddr>, MalformedHeader>
+    where
+        I: IntoIterator<Item = &'a [u8], IntoIter: DoubleEndedIterator>,
+    {
+        let peer = peer.map(|peer| peer.to_canonical());
+        let client = if !self.is_proxy(peer, 0) {
+            peer
+        } else if self.header.is_list() {
+            self.walk(peer, Entries::new(self.header, lines.into_iter()))?
+        } else {
+            self.header.single_address(lines)?
+        };
+        Ok(client.map(|address| network_of(address, self.ipv6_prefix)))
+    }
+
+    /// Returns the first address from the right that is no proxy's. At an entry that is no address it is the
+    /// proxy that wrote the entry.
+    fn walk<'a, I: DoubleEndedIterator<Item = &'a [u8]>>(
+        &self,
+        peer: Option<IpAddr>,
+        mut entries: Entries<'a, I>,
+    ) -> Result<Option<IpAddr>, MalformedHeader> {
+        let (mut client, mut hops) = (peer, 0);
+        while self.is_proxy(client, hops) {
+            match entries.next_address() {
+                Ok(Some(next)) => client = Some(next),
+                Err(malformed) if client.is_none() => return Err(malformed),
+                Ok(None) | Err(_) => break,
+            }
+            hops += 1;
+        }
+        Ok(client)
     }
 
     fn is_proxy(&self, address: Option<IpAddr>, hops: usize) -> bool {
         match &self.proxies {
             Proxies::Hops(count) => hops < *count,
-            Proxies::Networks(networks) => address
-                .is_some_and(|address| networks.iter().any(|network| network.contains(&address))),
+            Proxies::Trusted(proxies) => address.is_some_and(|address| proxies.contains(address)),
         }
     }
-}
-
-/// Parses an address, or a network in CIDR notation.
-fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
-    let parsed = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    let network: IpNet = parsed.map_err(|_| InvalidNetwork(text.to_owned()))?;
-    // Peers are compared in canonical form, so a mapped network has to have it too.
-    let mapped = match network {
-        IpNet::V6(mapped) if mapped.prefix_len() >= 96 => mapped
-            .addr()
-            .to_ipv4_mapped()
-            .and_then(|address| Ipv4Net::new(address, mapped.prefix_len() - 96).ok()),
-        _ => None,
-    };
-    Ok(mapped.map_or(network, IpNet::V4))
 }
 
 /// Returns the network that counts as one client. Proxies are recognized before this, so that no embedded
@@ -209,119 +248,3 @@ fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
         _ => None,
     }
 }
-
-/// The entries of all lines, right to left.
-struct Entries<'a, I> {
-    lines: Rev<I>,
-    /// The unread left end of the current line.
-    rest: Option<&'a [u8]>,
-    /// The bytes that may still be parsed.
-    budget: usize,
-    header: ForwardingHeader,
-}
-
-impl<'a, I: DoubleEndedIterator<Item = &'a [u8]>> Entries<'a, I> {
-    /// Returns the next address; `None` at the end, at an entry that is no address, and once
-    /// [`MAX_BYTES`] are used up.
-    fn next_address(&mut self) -> Option<IpAddr> {
-        let line = self.rest.take().or_else(|| self.lines.next())?;
-        let start = line.len().saturating_sub(self.budget);
-        let separator = match self.header {
-            ForwardingHeader::XForwardedFor => line[start..].iter().rposition(|&byte| byte == b','),
-            ForwardingHeader::Forwarded => last_unquoted(&line[start..], b','),
-        };
-        let entry = match separator {
-            Some(at) => {
-                self.rest = Some(&line[..start + at]);
-                &line[start + at + 1..]
-            }
-            None if start == 0 => line,
-            None => return None,
-        };
-        self.budget = self.budget.saturating_sub(entry.len() + 1);
-        let entry = str::from_utf8(entry).ok()?;
-        match self.header {
-            ForwardingHeader::XForwardedFor => node(entry.trim()),
-            ForwardingHeader::Forwarded => forwarded_for(entry).and_then(node),
-        }
-    }
-}
-
-/// Returns the position of the last `separator` outside quotes. The search starts at the right: a
-/// client's text further left cannot open a quote around an entry that a proxy appended.
-fn last_unquoted(text: &[u8], separator: u8) -> Option<usize> {
-    let mut quoted = false;
-    for (at, &byte) in text.iter().enumerate().rev() {
-        if byte == b'"' {
-            let backslashes = text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count();
-            quoted ^= backslashes % 2 == 0;
-        } else if byte == separator && !quoted {
-            return Some(at);
-        }
-    }
-    None
-}
-
-/// Returns the node of the only `for` in one element of `Forwarded`.
-fn forwarded_for(element: &str) -> Option<&str> {
-    let mut found = None;
-    let mut rest = Some(element);
-    while let Some(pairs) = rest {
-        let (left, pair) = match last_unquoted(pairs.as_bytes(), b';') {
-            Some(at) => (Some(&pairs[..at]), &pairs[at + 1..]),
-            None => (None, pairs),
-        };
-        rest = left;
-        if let Some((name, value)) = pair.split_once('=')
-            && name.trim().eq_ignore_ascii_case("for")
-            && found.replace(value.trim()).is_some()
-        {
-            return None;
-        }
-    }
-    let value = found?;
-    match value.strip_prefix('"') {
-        Some(quoted) => quoted.strip_suffix('"'),
-        None => Some(value),
-    }
-}
-
-/// Parses an address, with or without a port; IPv6 also in brackets, before a port always.
-fn node(text: &str) -> Option<IpAddr> {
-    let (address, port) = if let Some(bracketed) = text.strip_prefix('[') {
-        let (address, rest) = bracketed.split_once(']')?;
-        let port = if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) };
-        (IpAddr::V6(address.parse().ok()?), port)
-    } else if let Ok(address) = text.parse() {
-        (address, None)
-    } else {
-        let (address, port) = text.split_once(':')?;
-        (IpAddr::V4(address.parse().ok()?), Some(port))
-    };
-    port.is_none_or(is_port).then(|| address.to_canonical())
-}
-
-/// Returns `true` for a port: a number, or a proxy's obfuscated name for it (RFC 7239, section 6.3).
-fn is_port(text: &str) -> bool {
-    let number = text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
-    let is_obfuscated = |name: &str| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
-    number || text.strip_prefix('_').is_some_and(is_obfuscated)
-}
-
-/// A text that is neither an address nor a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidNetwork(String);
-
-impl fmt::Display for InvalidNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is neither an address nor a network in CIDR notation, such as 10.0.0.0/28",
-            self.0
-        )
-    }
-}
-
-impl Error for InvalidNetwork {}

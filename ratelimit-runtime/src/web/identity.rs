@@ -9,7 +9,11 @@ use std::{
     },
 };
 
-use super::{address::ClientAddress, refusal::Refusal};
+use super::{
+    address::ClientAddress,
+    refusal::Refusal,
+    single_value::{MalformedHeader, single_value},
+};
 use crate::caller::Caller;
 
 /// The extraction of the caller from requests of type `R`.
@@ -75,6 +79,12 @@ enum Extracted {
 impl From<Option<Caller>> for Extracted {
     fn from(caller: Option<Caller>) -> Self {
         caller.map_or(Self::Missing, Self::Caller)
+    }
+}
+
+impl From<Result<Option<Caller>, MalformedHeader>> for Extracted {
+    fn from(found: Result<Option<Caller>, MalformedHeader>) -> Self {
+        found.map_or(Self::Malformed, Self::from)
     }
 }
 
@@ -264,29 +274,15 @@ impl<R: RequestHead> Extractor<R> {
     fn extract(&self, request: &R) -> Extracted {
         match self {
             Self::Address(address) => {
-                let lines = || request.header_lines(address.header_name());
-                match address.resolve(request.peer(), lines()) {
-                    Some(client) => Extracted::Caller(client.into()),
-                    None if address.reads_header(request.peer()) && lines().next().is_some() => {
-                        Extracted::Malformed
-                    }
-                    None => Extracted::Missing,
-                }
+                let lines = request.header_lines(address.header_name());
+                address.find(request.peer(), lines).map(|found| found.map(Caller::from)).into()
             }
-            Self::Header { name, is_plain } => header(request.header_lines(name), *is_plain),
+            Self::Header { name, is_plain } => {
+                let caller = if *is_plain { Caller::from } else { Caller::digest };
+                single_value(request.header_lines(name)).map(|value| value.map(caller)).into()
+            }
             Self::Custom(find) => find(request).into(),
         }
-    }
-}
-
-/// Returns the caller that the only line of a header names.
-fn header<'a>(mut lines: impl Iterator<Item = &'a [u8]>, is_plain: bool) -> Extracted {
-    let Some(line) = lines.next() else { return Extracted::Missing };
-    match str::from_utf8(line).map(str::trim) {
-        Ok(text) if !text.is_empty() && lines.next().is_none() => {
-            Extracted::Caller(if is_plain { Caller::from(text) } else { Caller::digest(text) })
-        }
-        _ => Extracted::Malformed,
     }
 }
 
