@@ -16,6 +16,12 @@ pub fn overrides(text: &str) {
     crate::overrides::fuzz::assert_property(text);
 }
 
+/// Asserts that a file of networks trusts exactly the proxies that it lists, or is an error.
+#[cfg(feature = "web")]
+pub fn proxies(text: &str) {
+    crate::web::address::fuzz::assert_property(text);
+}
+
 /// Asserts that a reply of a server is an outcome or an error.
 #[cfg(feature = "redis")]
 pub fn reply(bytes: &[u8]) {
@@ -31,9 +37,13 @@ mod tests {
         corpus::each("key", key);
         #[cfg(feature = "redis")]
         corpus::each("reply", reply);
+        #[cfg(any(feature = "overrides", feature = "web"))]
+        let text = |property: fn(&str)| {
+            move |bytes: &[u8]| property(str::from_utf8(bytes).expect("a corpus of text"))
+        };
         #[cfg(feature = "overrides")]
-        corpus::each("overrides", |bytes| {
-            overrides(str::from_utf8(bytes).expect("a corpus of text"));
-        });
+        corpus::each("overrides", text(overrides));
+        #[cfg(feature = "web")]
+        corpus::each("proxies", text(proxies));
     }
 }

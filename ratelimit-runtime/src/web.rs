@@ -23,7 +23,7 @@
 
 // Floor 9: may import everything but the macro support. Nothing imports it.
 
-mod address;
+pub(crate) mod address;
 mod headers;
 mod identity;
 #[cfg(any(feature = "actix", feature = "tower"))]

@@ -1,5 +1,7 @@
 //! The client's address: the socket's peer, or the one that trusted proxies have recorded.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod header;
 mod node;
 mod proxies;
@@ -16,9 +18,12 @@ use super::single_value::MalformedHeader;
 /// The way to find a client's address.
 ///
 /// By default it is the peer of the socket, which no header can change. Behind proxies the peer is
-/// the last proxy. Name the proxies; only entries that they wrote are then trusted. All lines of
-/// the chosen header are read from right to left, because each proxy appends the address of its
+/// the last proxy. Name the proxies; only what they wrote is then believed. All lines of a list such
+/// as `X-Forwarded-For` are read from right to left, because each proxy appends the address of its
 /// peer. If an entry is no address, the proxy that wrote it counts as the client.
+///
+/// A [header with a single address](ForwardingHeader#single-addresses), such as `CF-Connecting-IP`, is
+/// believed if it is sent once by a trusted peer.
 ///
 /// Addresses are canonical. Only the network of an IPv6 address counts, a /64 by default, because one
 /// client has at least that many addresses. An address that embeds the client's IPv4 address counts as

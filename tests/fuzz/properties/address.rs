@@ -16,11 +16,12 @@ struct Request<'a> {
 }
 
 /// The first line is the configuration, as in `x 64 10.0.0.0/8,::1 10.0.0.1`; the others are lines of the
-/// header. It has `x` or `f` for the header, the prefix of IPv6, the number of proxies or their networks, and
-/// the peer or `-`.
+/// header. It has `x`, `f`, `s` or `c` for the header, the prefix of IPv6, the number of proxies or their
+/// networks, and the peer or `-`.
 pub(crate) fn holds(bytes: &[u8]) {
     let Some(request) = read(bytes) else { return };
-    let Request { address, header, prefix, peer, lines } = &request;
+    let request = &request;
+    let Request { address, header, prefix, peer, lines } = request;
     let found = address.resolve(*peer, lines.iter().copied());
     if let Some(found) = found {
         assert_eq!(found, found.to_canonical());
@@ -31,13 +32,17 @@ pub(crate) fn holds(bytes: &[u8]) {
         }
     }
     // An untrusted peer is the client.
-    let alone = address.resolve(*peer, []);
     let direct = ClientAddress::peer().ipv6_prefix(*prefix);
-    assert_eq!(direct.resolve(*peer, lines.iter().copied()), alone);
-    assert_eq!(peer.is_some(), alone.is_some());
-
-    a_proxy_is_trusted_and_senders_before_it_are_not(*header, lines);
+    let itself = direct.resolve(*peer, lines.iter().copied());
+    assert_eq!(direct.resolve(*peer, []), itself);
+    assert_eq!(peer.is_some(), itself.is_some());
     what_std_reads_is_read_alike(lines);
+    if let ForwardingHeader::Single(_) | ForwardingHeader::CloudFrontViewerAddress = header {
+        a_single_address_is_read_if_it_is_sent_once(request, itself);
+        return;
+    }
+    assert_eq!(address.resolve(*peer, []), itself);
+    a_proxy_is_trusted_and_senders_before_it_are_not(*header, lines);
     if *header == ForwardingHeader::XForwardedFor && bytes.len() < 4_096 {
         let joined = lines.join(&b","[..]);
         let joined = (!lines.is_empty()).then_some(&joined[..]);
@@ -51,6 +56,8 @@ fn read(bytes: &[u8]) -> Option<Request<'_>> {
     let header = match words.next()? {
         "x" => ForwardingHeader::XForwardedFor,
         "f" => ForwardingHeader::Forwarded,
+        "s" => ForwardingHeader::Single("x-real-ip"),
+        "c" => ForwardingHeader::CloudFrontViewerAddress,
         _ => return None,
     };
     let prefix = words.next()?.parse::<u8>().ok()?.min(128);
@@ -65,6 +72,46 @@ fn read(bytes: &[u8]) -> Option<Request<'_>> {
         peer => Some(peer.parse().ok()?),
     };
     Some(Request { address, header, prefix, peer, lines: lines.collect() })
+}
+
+/// The client is the peer, whose address is `itself`, if it is untrusted. It is in the only line of a trusted
+/// peer, and otherwise nowhere.
+fn a_single_address_is_read_if_it_is_sent_once(request: &Request<'_>, itself: Option<IpAddr>) {
+    let Request { address, header, prefix, peer, lines } = request;
+    let resolve = |lines: &[&[u8]]| address.resolve(*peer, lines.iter().copied());
+    let seen = match header {
+        ForwardingHeader::CloudFrontViewerAddress => "203.0.113.9:443",
+        _ => CLIENT,
+    };
+    let sent = resolve(&[seen.as_bytes()]);
+    if sent != CLIENT.parse().ok() {
+        assert_eq!(sent, itself, "an untrusted peer");
+        assert_eq!(resolve(lines), itself, "an untrusted peer");
+        return;
+    }
+    assert_eq!(resolve(&[]), None, "not sent");
+    let [line] = lines[..] else { return assert_eq!(resolve(lines), None, "repeated") };
+    assert_eq!(resolve(&[line, seen.as_bytes()]), None, "a forged line before");
+    assert_eq!(resolve(&[seen.as_bytes(), line]), None, "a forged line behind");
+    let found = resolve(lines);
+    let text = str::from_utf8(line).map(str::trim).unwrap_or_default();
+    if text.is_empty() || text.contains([',', ';', '=', '"', '/', ' ']) {
+        assert_eq!(found, None, "{text}");
+    }
+    if let Ok(written) = text.parse::<SocketAddr>()
+        && !text.contains('%')
+    {
+        let direct = ClientAddress::peer().ipv6_prefix(*prefix);
+        assert_eq!(found, direct.resolve(Some(written.ip()), []), "{text}");
+    }
+    if *header == ForwardingHeader::CloudFrontViewerAddress
+        && let Some((viewer, port)) = text.rsplit_once(':')
+        && let (Ok(viewer), Ok(_)) = (viewer.parse::<IpAddr>(), port.parse::<u16>())
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        let direct = ClientAddress::peer().ipv6_prefix(*prefix);
+        assert_eq!(found, direct.resolve(Some(viewer), []), "{text}");
+    }
 }
 
 /// A proxy appends the address that it saw to any lines of the client.

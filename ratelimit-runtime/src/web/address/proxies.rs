@@ -1,6 +1,12 @@
 //! The trusted proxies: networks that the program names, or that a followed file lists.
 
-use std::{error::Error, fmt, net::IpAddr, path::PathBuf, sync::Arc};
+use std::{
+    error::Error,
+    fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use ipnet::{IpNet, Ipv4Net};
@@ -38,7 +44,7 @@ type FileNetworks = ArcSwap<Networks>;
 
 /// Networks in ascending order, none of which contains another.
 #[derive(Debug, Default)]
-struct Networks(Box<[IpNet]>);
+pub(super) struct Networks(Box<[IpNet]>);
 
 impl TrustedProxies {
     /// Trusts proxies in these networks.
@@ -100,8 +106,8 @@ impl TrustedProxies {
         let refused = "trusted proxies refused; previous ones stay in effect";
         let origin = path.clone();
         follow_file(path, &file, refused, move |file, text| {
-            let networks = Networks::parse(text)
-                .map_err(|fault| ProxiesFileError { path: origin.clone(), fault })?;
+            let networks =
+                Networks::parse(text).map_err(|fault| ProxiesFileError::new(&origin, fault))?;
             let path = OneLine(origin.display());
             tracing::info!(%path, networks = networks.0.len(), "trusted proxies read");
             file.store(Arc::new(networks));
@@ -140,7 +146,7 @@ impl Networks {
     }
 
     /// Parses a file with a network on each line.
-    fn parse(text: &str) -> Result<Self, FileFault> {
+    pub(super) fn parse(text: &str) -> Result<Self, FileFault> {
         let mut networks = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let named = line.split('#').next().unwrap_or_default().trim();
@@ -152,14 +158,14 @@ impl Networks {
         if networks.is_empty() { Err(FileFault::NoNetwork) } else { Ok(Self::new(networks)) }
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
         let after = self.0.partition_point(|network| network.network() <= address);
         self.0[..after].last().is_some_and(|network| network.contains(&address))
     }
 }
 
 /// Parses an address, or a network in CIDR notation.
-fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
+pub(super) fn network(text: &str) -> Result<IpNet, InvalidNetwork> {
     let parsed = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network: IpNet = parsed.map_err(|_| InvalidNetwork(text.to_owned()))?;
     // Peers are compared in canonical form, so a mapped network has to have it too.
@@ -199,15 +205,21 @@ pub struct ProxiesFileError {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum FileFault {
+pub(super) enum FileFault {
     Unreadable(String),
     Line(usize, InvalidNetwork),
     NoNetwork,
 }
 
+impl ProxiesFileError {
+    pub(super) fn new(path: &Path, fault: FileFault) -> Self {
+        Self { path: path.to_owned(), fault }
+    }
+}
+
 impl From<UnreadableFile> for ProxiesFileError {
     fn from(file: UnreadableFile) -> Self {
-        Self { path: file.path, fault: FileFault::Unreadable(file.why) }
+        Self::new(&file.path, FileFault::Unreadable(file.why))
     }
 }
 
