@@ -111,15 +111,15 @@ fn caller(address: SocketAddr) -> Caller {
     address.ip().into()
 }
 
-/// Asserts all rules for one framework, whose identity `identify` makes of an address.
-fn assert_matrix<I>(identify: fn(ClientAddress) -> I, shared: fn(I) -> I, ask: Ask<I>) {
+/// Asserts all rules for one framework, whose identity of an address is `by` of it.
+fn assert_matrix<I>(by: fn(ClientAddress) -> I, shared: fn(I) -> I, ask: Ask<I>) {
     let (proxy, stranger): (SocketAddr, SocketAddr) =
         (PROXY.parse().unwrap(), STRANGER.parse().unwrap());
     let client: IpAddr = CLIENT.parse().unwrap();
     for (header, form, is_list) in HEADERS {
         for (case, lines, in_list, alone) in CASES {
             let lines: Vec<_> = lines.iter().map(|line| written(line, form)).collect();
-            let behind = |address: ClientAddress| identify(address.header(header));
+            let behind = |address: ClientAddress| by(address.header(header));
             let trusted = || ClientAddress::behind_proxies(["10.0.0.1"]).unwrap();
             let expected = match if is_list { in_list } else { alone } {
                 Client => Ok(client.into()),
