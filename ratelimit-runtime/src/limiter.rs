@@ -266,6 +266,9 @@ impl Limiter {
     /// tokens, as far as there is room. A second refund of a decision, or one of a
     /// [peek](Self::peek), does nothing. A refund is a [settle](Self::settle) at 0 units.
     ///
+    /// Units on [lease](Policy::lease) return to their lease while it lasts. After its end they stay
+    /// counted.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use ratelimit_runtime::{Limiter, Policy};
@@ -336,12 +339,13 @@ impl Limiter {
         settled
     }
 
-    /// Sends the settles and releases that wait in this process to Redis, and waits for them, as before the
-    /// process ends. In memory there is nothing to send.
+    /// Sends the settles and releases that wait in this process to Redis, gives units on
+    /// [lease](Policy::lease) back, and waits for all of them, as before the process ends. In memory there is
+    /// nothing to send.
     ///
     /// # Errors
     ///
-    /// [`FlushError`] with the number of settles and releases that could not be sent. Those that may
+    /// [`FlushError`] with the number of settles, releases and leases that could not be sent. Those that may
     /// still be of use are sent when Redis is back, or by the next flush.
     pub async fn flush(&self) -> Result<(), FlushError> {
         match self.inner.backend.redis() {

@@ -1,6 +1,6 @@
 //! Redis as a backend: deny cache, client, fallback.
 //!
-//! A check passes three layers. The deny cache repeats refusals without a command. The client sends
+//! A check passes three layers. Units on lease and the deny cache decide without a command. The client sends
 //! one command to the key's server, through that server's circuit breaker and within the deadline. If
 //! Redis cannot decide, `on_store_error` does.
 //!
@@ -22,6 +22,7 @@ mod failure;
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
 mod hash;
+mod leases;
 mod line;
 mod managed;
 mod multiplexer;
@@ -35,7 +36,10 @@ mod stream;
 mod target;
 mod tls;
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -48,6 +52,7 @@ pub(crate) use self::{
 };
 use self::{
     deny_cache::{DenyCache, RoundTrip},
+    leases::Leases,
     outbox::Outbox,
 };
 use crate::{
@@ -63,6 +68,7 @@ pub(crate) struct RedisBackend {
     #[cfg(feature = "overrides")]
     hashes: hash::Hashes,
     deny_cache: DenyCache,
+    leases: Leases,
     outbox: Outbox,
     /// Decides while Redis cannot, with [`OnStoreError::Local`].
     fallback: MemoryStore,
@@ -84,6 +90,7 @@ impl RedisBackend {
             #[cfg(feature = "overrides")]
             hashes: hash::Hashes::default(),
             deny_cache: DenyCache::new(deny_cache, deny_cache_ttl),
+            leases: Leases::new(deny_cache_ttl),
             outbox: Outbox::default(),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
             permits: permits::LeaseRegistry::default(),
@@ -129,14 +136,24 @@ impl RedisBackend {
 
     /// Decides a request for which the deny cache has no refusal.
     pub(crate) async fn decide(
-        &self,
+        self: &Arc<Self>,
         key: &Key,
         request: Request<'_>,
         on_store_error: Option<OnStoreError>,
         permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
+        let deadline = Instant::now() + self.deadline;
+        if request.policy.lease_micros().is_some() {
+            match self.decide_on_lease(key, request, deadline).await {
+                Some(Ok(outcome)) => return Ok(outcome),
+                Some(Err(reason)) => {
+                    return self.without_redis(key, request, on_store_error, reason);
+                }
+                None => {}
+            }
+        }
         let sent = self.clock().surely_past();
-        match self.client.decide(key, request, permit, Instant::now() + self.deadline).await {
+        match self.client.decide(key, request, permit, deadline).await {
             Ok(outcome) => {
                 // Without a free permit nothing is known of the windows, and a permit is free at any time.
                 if !outcome.is_busy
@@ -181,7 +198,12 @@ impl RedisBackend {
     /// Deletes the caller's counts, here and on Redis.
     pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
         self.fallback.reset(key.as_key_ref());
-        self.invalidating(key, self.client.reset(key, Instant::now() + self.deadline)).await
+        self.leases.invalidate(key.as_key_ref());
+        let reset = self.client.reset(key, Instant::now() + self.deadline);
+        let result = self.invalidating(key, reset).await;
+        // Units that were taken meanwhile may be from before the reset.
+        self.leases.invalidate(key.as_key_ref());
+        result
     }
 
     /// Returns the store that decides while Redis cannot.

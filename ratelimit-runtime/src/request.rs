@@ -243,6 +243,8 @@ pub enum DecidedBy {
     Store,
     /// The deny cache: this process repeated a refusal of Redis.
     DenyCache,
+    /// Units that this process has taken from Redis ahead: [`Policy::lease`].
+    Lease,
     /// The memory store of this process, in place of Redis: [`OnStoreError::Local`].
     Fallback,
     /// No store: Redis failed, or memory was full. The call passed uncounted
@@ -255,7 +257,7 @@ pub enum DecidedBy {
 impl DecidedBy {
     /// All variants.
     pub const ALL: &'static [Self] =
-        &[Self::Store, Self::DenyCache, Self::Fallback, Self::Nobody, Self::Limiter];
+        &[Self::Store, Self::DenyCache, Self::Lease, Self::Fallback, Self::Nobody, Self::Limiter];
 
     /// Returns `true` if a store counted the call.
     pub(crate) fn counts(self) -> bool {
@@ -269,6 +271,7 @@ impl DecidedBy {
         match self {
             Self::Store => "store",
             Self::DenyCache => "deny_cache",
+            Self::Lease => "lease",
             Self::Fallback => "fallback",
             Self::Nobody => "none",
             Self::Limiter => "limiter",

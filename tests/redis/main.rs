@@ -6,6 +6,8 @@ mod deny_cache;
 mod foreign_state;
 mod in_flight;
 mod keys;
+mod lease;
+mod lease_history;
 mod line;
 mod outages;
 mod own_connection;

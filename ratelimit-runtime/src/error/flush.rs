@@ -15,7 +15,7 @@ impl FlushError {
         if unsent == 0 { Ok(()) } else { Err(Self { unsent }) }
     }
 
-    /// Returns the number of settles, and of releases of permits, that were not sent.
+    /// Returns the number of settles, of releases of permits, and of unused leases that were not sent.
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.unsent

@@ -71,8 +71,8 @@ impl Backend {
         }
     }
 
-    /// Decides a call without an await, if calls are counted in memory or the deny cache has its
-    /// refusal. The call must not be one that may wait.
+    /// Decides a call without an await, if calls are counted in memory, units are on lease or the deny
+    /// cache has its refusal. The call must not be one that may wait.
     #[inline]
     pub(super) fn decide_now(
         &self,
@@ -82,7 +82,11 @@ impl Backend {
     ) -> Option<Result<Outcome, UnavailableReason>> {
         match &self.store {
             Store::Memory(store) => Some(self.decide_in(store, request, caller, options)),
-            Store::Redis(_) => self.cached_refusal(request, caller, Duration::ZERO).map(Ok),
+            Store::Redis(redis) => {
+                let key = KeyRef::new(request.policy, caller.parts());
+                let leased = redis.leased(key, request);
+                leased.or_else(|| redis.cached_refusal(key, request, Duration::ZERO)).map(Ok)
+            }
         }
     }
 
@@ -179,6 +183,9 @@ impl Backend {
             Store::Memory(store) => store.settle(key, settle),
             Store::Redis(redis) if decided_by == DecidedBy::Fallback => {
                 redis.settle_in_fallback(key, settle);
+            }
+            Store::Redis(redis) if decided_by == DecidedBy::Lease && settle.raised() == 0 => {
+                redis.give_back_to_lease(key, settle);
             }
             Store::Redis(redis) => return Some((redis, Key::compose(&self.prefix, key))),
         }

@@ -15,7 +15,7 @@ use super::{
     connector::Connector,
     failure::{Failure, message},
     node::{Lane, Node},
-    script::{Attempt, Renewal, ScriptCall, SettleCall, Turn, release},
+    script::{Attempt, Grant, LeaseCall, Renewal, ScriptCall, SettleCall, Turn, release},
     target::{Kind, Target},
     tls::Tls,
 };
@@ -170,6 +170,22 @@ impl RedisClient {
         let command = |attempt| turn.advance(attempt);
         let reply = self.send(turn.key.as_bytes(), deadline, IDEMPOTENT, command).await?;
         Turn::decode(&reply)
+    }
+
+    /// Gives units on lease back, and takes others.
+    pub(super) async fn exchange(
+        &self,
+        call: &LeaseCall<'_>,
+        deadline: Instant,
+    ) -> Result<Option<Grant>, UnavailableReason> {
+        let sent = Instant::now();
+        let options = SendOptions { is_idempotent: false, lane: Lane::Main };
+        let command = |attempt| call.command(attempt);
+        let reply = self.send(call.key.as_bytes(), deadline, options, command).await;
+        if !matches!(reply, Err(Failure::BreakerOpen(_))) {
+            telemetry::store_answered(&reply, sent);
+        }
+        call.decode(&reply?)
     }
 
     /// Frees a permit.

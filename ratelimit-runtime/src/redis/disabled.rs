@@ -87,8 +87,16 @@ impl RedisBackend {
         match self.0 {}
     }
 
+    pub(crate) fn leased(&self, _: KeyRef<'_>, _: Request<'_>) -> Option<Outcome> {
+        match self.0 {}
+    }
+
+    pub(crate) fn give_back_to_lease(&self, _: KeyRef<'_>, _: Settle) {
+        match self.0 {}
+    }
+
     pub(crate) async fn decide(
-        &self,
+        self: &Arc<Self>,
         _: &Key,
         _: Request<'_>,
         _: Option<OnStoreError>,

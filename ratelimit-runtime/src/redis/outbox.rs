@@ -327,11 +327,12 @@ impl RedisBackend {
         let _ = parcel.result.set(result);
     }
 
-    /// Sends what is posted, and waits for what others send. Returns the number of commands that
-    /// could not be sent.
+    /// Gives all leases back, sends what is posted, and waits for what others send. Returns the number of
+    /// commands that could not be sent.
     pub(crate) async fn flush(self: &Arc<Self>) -> usize {
         // Declared before the batches, which return to the queue first.
         let _end = EndOfFlush(self);
+        let leases = self.give_leases_back().await;
         let (_, lost_before) = self.outbox.left();
         loop {
             let ended = self.outbox.ended.notified();
@@ -345,7 +346,7 @@ impl RedisBackend {
             };
             if !goes_on {
                 let (left, lost) = self.outbox.left();
-                return left + lost - lost_before;
+                return leases + left + lost - lost_before;
             }
         }
     }

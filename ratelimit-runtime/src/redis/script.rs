@@ -1,5 +1,6 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
+mod lease;
 mod line;
 mod permits;
 mod settle;
@@ -7,7 +8,9 @@ mod sources;
 
 use redis::{Cmd, Value};
 
+use self::lease::entry_id;
 pub(super) use self::{
+    lease::{EndedLease, Grant, LeaseCall, LeaseMark, LeaseRequest},
     line::Turn,
     permits::{MAX_RENEWED, Renewal, release},
     settle::SettleCall,
@@ -322,12 +325,6 @@ impl<'a> ScriptCall<'a> {
     }
 }
 
-/// Returns an id for an entry of a weighted log: a multiple of 4 that leaves room for those that
-/// belong to it, below those of nobody.
-fn entry_id(id: u64) -> u64 {
-    4 + 4 * (id % 22_499_999_900)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,7 +336,7 @@ mod tests {
     fn the_digests_are_those_of_the_scripts() {
         let of_algorithms = SCRIPTS.iter().flat_map(|it| [&it.text, &it.with_permit]);
         let of_permits = [&permits::WITHOUT_WINDOW, &permits::RENEW];
-        for Text { source, sha1 } in of_algorithms.chain(of_permits) {
+        for Text { source, sha1 } in of_algorithms.chain(of_permits).chain(&lease::TEXTS) {
             let title = source.lines().next().unwrap();
             assert_eq!(redis::Script::new(source).get_hash(), *sha1, "{title}");
         }

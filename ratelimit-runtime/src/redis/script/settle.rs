@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::{Attempt, Mode, SCRIPTS, ScriptOp};
+use super::{Attempt, Mode, SCRIPTS, ScriptOp, entry_id};
 use crate::{
     key::Key,
     request::{Charged, Settle},
@@ -48,7 +48,9 @@ impl<'a> SettleCall<'a> {
             };
             command.arg(1).arg(key.as_bytes());
             command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
-            command.arg(entry.id()).arg(mark.at.get()).arg(to);
+            // What exceeds a unit on lease has a name of its own.
+            let entry_id = if entry.id() == 0 { entry_id(number) } else { entry.id() };
+            command.arg(entry_id).arg(mark.at.get()).arg(to);
             command.arg(entry.birth()).arg(settle.ends().get()).arg(tier.micros().get()).arg(id);
             return command;
         }

@@ -19,13 +19,34 @@ macro_rules! texts {
 macro_rules! per_tier {
     ($($file:literal),+) => {
         texts!(
+            rule!($($file),+),
+            include_str!("../../algorithms/per_tier_call.lua"),
+            include_str!("../../algorithms/per_tier_line.lua"),
+        )
+    };
+}
+
+/// The files of such an algorithm, up to its call.
+macro_rules! rule {
+    ($($file:literal),+) => {
+        concat!(
             include_str!("../../algorithms/per_tier.lua"),
             "local function rule(stored, now, op, cost, count_rejected, taken_at)\n",
             include_str!("../../algorithms/per_tier_rule.lua"),
             $(include_str!($file)),+,
             "end\n\n",
-            include_str!("../../algorithms/per_tier_call.lua"),
-            include_str!("../../algorithms/per_tier_line.lua"),
+        )
+    };
+}
+
+/// The script that exchanges the leases of an algorithm that counts for each tier.
+macro_rules! per_tier_lease {
+    ($($file:literal),+; $($lease:literal),+) => {
+        concat!(
+            include_str!("lease.lua"),
+            rule!($($file),+),
+            $(include_str!($lease)),+,
+            include_str!("../../algorithms/per_tier_lease.lua"),
         )
     };
 }
@@ -41,8 +62,34 @@ pub(super) const FIXED_WINDOW: [&str; 2] = per_tier!("../../algorithms/fixed_win
 pub(super) const TOKEN_BUCKET: [&str; 2] =
     per_tier!("../../algorithms/quotients.lua", "../../algorithms/token_bucket.lua");
 
-pub(super) const WEIGHTED_WINDOW: [&str; 2] =
-    texts!(include_str!("../../algorithms/weighted_window.lua"));
+pub(super) const WEIGHTED_WINDOW: [&str; 2] = texts!(
+    include_str!("../../algorithms/weighted_window.lua"),
+    include_str!("../../algorithms/weighted_window_decide.lua"),
+);
 
 /// The text for policies of `concurrency` alone, which is never sent without the permits.
 pub(super) const WITHOUT_WINDOW: [&str; 2] = texts!(include_str!("without_window.lua"));
+
+pub(super) const LEASE_OF_COUNTER: &str = per_tier_lease!(
+    "../../algorithms/quotients.lua", "../../algorithms/sliding_counter.lua";
+    "../../algorithms/sliding_counter_lease.lua"
+);
+
+pub(super) const LEASE_OF_FIXED_WINDOW: &str = per_tier_lease!(
+    "../../algorithms/fixed_window.lua"; "../../algorithms/fixed_window_lease.lua"
+);
+
+pub(super) const LEASE_OF_BUCKET: &str = per_tier_lease!(
+    "../../algorithms/quotients.lua", "../../algorithms/token_bucket.lua";
+    "../../algorithms/quotients.lua", "../../algorithms/token_bucket_lease.lua"
+);
+
+pub(super) const LEASE_OF_LOG: &str = concat!(
+    include_str!("lease.lua"),
+    "local function decide()\n",
+    include_str!("../../algorithms/weighted_window.lua"),
+    include_str!("../../algorithms/weighted_window_lease.lua"),
+    include_str!("../../algorithms/weighted_window_decide.lua"),
+    "end\n",
+    include_str!("../../algorithms/weighted_window_leased.lua"),
+);

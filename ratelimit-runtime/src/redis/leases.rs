@@ -1,0 +1,399 @@
+//! Units on lease: for a hot key, this process takes units of Redis ahead, and decides in memory until
+//! they are used or the lease ends.
+//!
+//! - Exact: Redis counts units on lease as taken. A lease is used only until its end, counted from before
+//!   the command was sent. What is not used goes back by the command that takes the next lease.
+//! - Adaptive: a key is hot after [`MAX_COLD_CALLS`] calls within the length of a lease. A task then takes
+//!   as many units as the calls are likely to ask for, at most the process's share. The key is cold again
+//!   once calls stop; a cold key's calls are decided by Redis.
+//! - Bounded: a fixed number of sets, and of keys in a set. Further keys stay cold.
+
+mod demand;
+mod stock;
+mod task;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, timeout_at},
+};
+
+use self::stock::{LeaseStep, Sent, Stock, StockAnswer};
+use super::{RedisBackend, script::Grant};
+use crate::{
+    error::UnavailableReason,
+    key::{Key, KeyHasher, KeyRef, Lookup, StoredCaller},
+    policy::Policy,
+    request::{Op, Outcome, Request, Settle, next_id},
+    sync::Mutex,
+    time::{Micros, Timestamp},
+};
+
+/// Calls within the length of a lease, after which a key is hot.
+const MAX_COLD_CALLS: u32 = 3;
+
+/// The time after a failed exchange in which a key stays cold.
+const HOLD_OFF: Micros = Micros::new(250_000);
+
+const SETS: usize = 64;
+
+/// The most hot keys of a set, and the most cold ones.
+const WAYS: usize = 16;
+
+/// The keys of this process under policies with a lease.
+pub(super) struct Leases {
+    /// Allocated by the first call under such a policy.
+    sets: OnceLock<Box<[Mutex<LeaseSet>]>>,
+    hasher: KeyHasher,
+    /// The number of this limiter among those that share a key.
+    id: u64,
+    /// The longest time for which a refusal of Redis is repeated.
+    ttl: Micros,
+    /// The leases that could not be given back.
+    lost: AtomicUsize,
+}
+
+#[derive(Default)]
+struct LeaseSet {
+    hot: Vec<HotKey>,
+    /// The oldest comes first.
+    cold: Vec<ColdKey>,
+}
+
+struct HotKey {
+    hash: u64,
+    caller: StoredCaller,
+    policy: Policy,
+    stock: Stock,
+    /// The units of the calls that wait for the next exchange.
+    pending: Arc<AtomicU64>,
+    signals: Arc<Signals>,
+}
+
+/// The calls of a key that is not hot. A key of the same hash counts as the same.
+struct ColdKey {
+    hash: u64,
+    since: Timestamp,
+    calls: u32,
+}
+
+/// The signals between the calls of a hot key and its task.
+struct Signals {
+    /// Wakes the task.
+    task: Notify,
+    /// Told after each exchange, and when the task ends.
+    exchanged: watch::Sender<()>,
+}
+
+/// The answer to a call.
+enum LeaseAnswer {
+    Decided(Outcome),
+    Wait(WaitingForUnits),
+    /// Redis decides.
+    Direct,
+}
+
+/// A call that waits for an exchange.
+struct WaitingForUnits {
+    exchanged: watch::Receiver<()>,
+    pending: Arc<AtomicU64>,
+    cost: u32,
+    /// The signals of a key that has no task yet.
+    new: Option<Arc<Signals>>,
+}
+
+impl Drop for WaitingForUnits {
+    fn drop(&mut self) {
+        self.pending.fetch_sub(self.cost.into(), Ordering::Relaxed);
+    }
+}
+
+impl Signals {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { task: Notify::new(), exchanged: watch::Sender::new(()) })
+    }
+}
+
+impl HotKey {
+    fn new(lookup: Lookup<'_>, policy: &Policy, stock: Stock) -> Self {
+        let Lookup { key, hash } = lookup;
+        let (caller, policy) = (StoredCaller::new(key.caller), *policy);
+        Self { hash, caller, policy, stock, pending: Arc::default(), signals: Signals::new() }
+    }
+
+    /// Lets a call wait for the next exchange.
+    fn wait(&self, cost: u32, is_new_key: bool) -> WaitingForUnits {
+        self.pending.fetch_add(cost.into(), Ordering::Relaxed);
+        WaitingForUnits {
+            exchanged: self.signals.exchanged.subscribe(),
+            pending: Arc::clone(&self.pending),
+            cost,
+            new: is_new_key.then(|| Arc::clone(&self.signals)),
+        }
+    }
+
+    fn is_of(&self, Lookup { key, hash }: &Lookup<'_>) -> bool {
+        self.hash == *hash
+            && self.caller.is(&key.caller)
+            && self.policy.full_name() == key.name
+            && self.policy.state() == key.state
+    }
+}
+
+impl LeaseSet {
+    #[inline]
+    fn find(&mut self, lookup: &Lookup<'_>, policy: &Policy) -> Option<&mut HotKey> {
+        self.hot.iter_mut().find(|it| it.is_of(lookup) && it.policy.limits_as(policy))
+    }
+
+    fn of_task(&mut self, signals: &Arc<Signals>) -> Option<&mut HotKey> {
+        self.hot.iter_mut().find(|it| Arc::ptr_eq(&it.signals, signals))
+    }
+
+    /// Counts a call of a cold key. Returns `true` if the key is hot now.
+    fn heats(&mut self, hash: u64, length: Micros, now: Timestamp) -> bool {
+        let Some(at) = self.cold.iter().position(|it| it.hash == hash) else {
+            self.push_cold(ColdKey { hash, since: now, calls: 1 });
+            return false;
+        };
+        let key = &mut self.cold[at];
+        if now >= key.since + length {
+            (key.since, key.calls) = (now, 0);
+        }
+        if now >= key.since {
+            key.calls += 1;
+        }
+        if key.calls <= MAX_COLD_CALLS || self.hot.len() >= WAYS {
+            return false;
+        }
+        self.cold.remove(at);
+        true
+    }
+
+    fn push_cold(&mut self, key: ColdKey) {
+        self.cold.retain(|it| it.hash != key.hash);
+        if self.cold.len() >= WAYS {
+            self.cold.remove(0);
+        }
+        self.cold.push(key);
+    }
+
+    /// Ends a hot key, which then stays cold until `since`.
+    fn cool(&mut self, signals: &Arc<Signals>, since: Timestamp) {
+        if let Some(at) = self.hot.iter().position(|it| Arc::ptr_eq(&it.signals, signals)) {
+            let HotKey { hash, .. } = self.hot.remove(at);
+            self.push_cold(ColdKey { hash, since, calls: 0 });
+        }
+    }
+}
+
+impl Leases {
+    pub(super) fn new(ttl: Duration) -> Self {
+        let (sets, hasher, lost) = (OnceLock::new(), KeyHasher::new(), AtomicUsize::new(0));
+        Self { sets, hasher, id: next_id(), ttl: ttl.into(), lost }
+    }
+
+    fn set(&self, hash: u64) -> &Mutex<LeaseSet> {
+        let sets = self.sets.get_or_init(|| (0..SETS).map(|_| Mutex::default()).collect());
+        let index = (hash >> 32) as usize % SETS;
+        &sets[index]
+    }
+
+    /// Decides a call of a hot key, if units or a refusal are at hand.
+    #[inline]
+    fn take(
+        &self,
+        key: KeyRef<'_>,
+        request: Request<'_>,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<Outcome> {
+        let lookup = self.hasher.lookup(key);
+        let mut set = self.set(lookup.hash).lock();
+        let hot = set.find(&lookup, request.policy)?;
+        match hot.stock.take(request.cost, now()) {
+            StockAnswer::Decided(outcome) => Some(outcome),
+            StockAnswer::Wait | StockAnswer::Direct => None,
+        }
+    }
+
+    /// Asks for the units of a call. One that `is_new` is counted.
+    fn ask(
+        &self,
+        key: KeyRef<'_>,
+        request: Request<'_>,
+        is_new: bool,
+        now: Timestamp,
+    ) -> LeaseAnswer {
+        let Request { policy, cost, .. } = request;
+        let lookup = self.hasher.lookup(key);
+        let mut set = self.set(lookup.hash).lock();
+        if let Some(hot) = set.find(&lookup, policy) {
+            return match hot.stock.take(cost, now) {
+                StockAnswer::Decided(outcome) => LeaseAnswer::Decided(outcome),
+                StockAnswer::Direct => LeaseAnswer::Direct,
+                StockAnswer::Wait => {
+                    let waiting = hot.wait(cost, false);
+                    if is_new {
+                        hot.stock.add_demand(cost);
+                    }
+                    hot.signals.task.notify_one();
+                    LeaseAnswer::Wait(waiting)
+                }
+            };
+        }
+        let Some(length) = policy.lease_micros().filter(|_| is_new) else {
+            return LeaseAnswer::Direct;
+        };
+        if !set.heats(lookup.hash, length, now) {
+            return LeaseAnswer::Direct;
+        }
+        let Some(mut stock) = Stock::new(policy, self.ttl, now) else { return LeaseAnswer::Direct };
+        let StockAnswer::Wait = stock.take(cost, now) else { return LeaseAnswer::Direct };
+        stock.add_demand(cost);
+        let hot = HotKey::new(lookup, policy, stock);
+        let waiting = hot.wait(cost, true);
+        set.hot.push(hot);
+        LeaseAnswer::Wait(waiting)
+    }
+
+    /// Returns the next step of a key's task. Its last one makes the key cold.
+    fn step(&self, hash: u64, signals: &Arc<Signals>, now: Timestamp) -> LeaseStep {
+        let mut set = self.set(hash).lock();
+        let Some(hot) = set.of_task(signals) else { return LeaseStep::End };
+        let step = hot.stock.step(hot.pending.load(Ordering::Relaxed), now);
+        if step == LeaseStep::End {
+            set.cool(signals, now);
+        }
+        step
+    }
+
+    /// Receives the reply to an exchange. Returns `false` if the task is to end.
+    fn receive(&self, hash: u64, signals: &Arc<Signals>, grant: Grant, at: Sent) -> bool {
+        let mut set = self.set(hash).lock();
+        set.of_task(signals).is_some_and(|hot| {
+            // Those that wait ask again.
+            hot.pending = Arc::default();
+            hot.stock.receive(grant, at)
+        })
+    }
+
+    /// Makes a key cold until `since`, and wakes its calls.
+    fn cool(&self, hash: u64, signals: &Arc<Signals>, since: Timestamp) {
+        self.set(hash).lock().cool(signals, since);
+        signals.exchanged.send_replace(());
+    }
+
+    /// Changes the stocks of a key, under each of its policies.
+    fn change(&self, key: KeyRef<'_>, mut change: impl FnMut(&mut Stock)) {
+        if self.sets.get().is_none() {
+            return;
+        }
+        let lookup = self.hasher.lookup(key);
+        let mut set = self.set(lookup.hash).lock();
+        set.hot.iter_mut().filter(|it| it.is_of(&lookup)).for_each(|it| change(&mut it.stock));
+    }
+
+    /// Ends the leases of a key: its caller was reset.
+    pub(super) fn invalidate(&self, key: KeyRef<'_>) {
+        self.change(key, Stock::invalidate);
+    }
+
+    /// Lets all leases be given back. Returns what tells that one is.
+    fn close(&self) -> Vec<Arc<Signals>> {
+        let mut closing = Vec::new();
+        for set in self.sets.get().into_iter().flatten() {
+            for hot in &mut set.lock().hot {
+                hot.stock.close();
+                hot.signals.task.notify_one();
+                closing.push(Arc::clone(&hot.signals));
+            }
+        }
+        closing
+    }
+
+    fn is_hot(&self, signals: &Arc<Signals>) -> bool {
+        let mut sets = self.sets.get().into_iter().flatten();
+        sets.any(|set| set.lock().of_task(signals).is_some())
+    }
+}
+
+/// Returns `true` if units on lease may decide the request.
+#[inline]
+fn is_leasable(request: Request<'_>) -> bool {
+    request.policy.lease_micros().is_some()
+        && request.op == Op::Take
+        && request.id.is_none()
+        && request.max_wait == Micros::ZERO
+}
+
+impl RedisBackend {
+    /// Decides a call by units on lease, or by what Redis has told with them, if they are at hand.
+    #[inline]
+    pub(crate) fn leased(&self, key: KeyRef<'_>, request: Request<'_>) -> Option<Outcome> {
+        if !is_leasable(request) {
+            return None;
+        }
+        self.leases.take(key, request, || self.clock().now())
+    }
+
+    /// Decides a call by units on lease, and waits for them until the deadline. Returns nothing if Redis
+    /// is to decide it.
+    pub(super) async fn decide_on_lease(
+        self: &Arc<Self>,
+        key: &Key,
+        request: Request<'_>,
+        deadline: Instant,
+    ) -> Option<Result<Outcome, UnavailableReason>> {
+        if !is_leasable(request) {
+            return None;
+        }
+        let mut is_new = true;
+        loop {
+            let asked = self.leases.ask(key.as_key_ref(), request, is_new, self.clock().now());
+            is_new = false;
+            let mut waiting = match asked {
+                LeaseAnswer::Decided(outcome) => return Some(Ok(outcome)),
+                LeaseAnswer::Direct => return None,
+                LeaseAnswer::Wait(waiting) => waiting,
+            };
+            if let Some(signals) = waiting.new.take() {
+                self.start_leasing(key, *request.policy, signals);
+            }
+            if timeout_at(deadline, waiting.exchanged.changed()).await.is_err() {
+                return Some(Err(UnavailableReason::DeadlineExceeded));
+            }
+        }
+    }
+
+    /// Gives the units of a call back to their lease, if that lasts.
+    pub(crate) fn give_back_to_lease(&self, key: KeyRef<'_>, settle: Settle) {
+        let now = self.clock().now();
+        self.leases.change(key, |stock| stock.give_back(settle.mark, settle.lowered(), now));
+    }
+
+    /// Gives all leases back. Returns the number of those that could not be.
+    pub(super) async fn give_leases_back(&self) -> usize {
+        let lost = self.leases.lost.load(Ordering::Relaxed);
+        let ends = Instant::now() + 2 * self.deadline;
+        let mut left = 0;
+        for signals in self.leases.close() {
+            let mut exchanged = signals.exchanged.subscribe();
+            while self.leases.is_hot(&signals) {
+                if timeout_at(ends, exchanged.changed()).await.is_err() {
+                    left += 1;
+                    break;
+                }
+            }
+        }
+        left + self.leases.lost.load(Ordering::Relaxed) - lost
+    }
+}

@@ -1,0 +1,191 @@
+//! The command that gives units on lease back and takes others.
+
+use redis::{Cmd, Value};
+
+use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, Text, sources};
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    policy::{Policy, StateKind},
+    request::{DecidedBy, Mark, Outcome, next_id},
+    time::{Micros, Timestamp},
+};
+
+/// The suffix of the key of those that ask for leases, beside the key of their caller.
+const LEASES: &str = "l";
+
+/// A lease by which it is found on Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct LeaseMark {
+    /// The time at which it was taken.
+    pub(in super::super) at: Timestamp,
+    /// The birth of the state.
+    pub(in super::super) birth: u64,
+    /// The id of its entry in a weighted log, otherwise 0.
+    pub(in super::super) id: u64,
+}
+
+/// A lease that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct EndedLease {
+    pub(in super::super) mark: LeaseMark,
+    pub(in super::super) units: u32,
+    /// The units that calls took, and the time from the request of the lease until the last of them.
+    pub(in super::super) used: u32,
+    pub(in super::super) age: Micros,
+}
+
+/// The units that a process gives back, and those that it wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct LeaseRequest {
+    /// 0 to give back alone.
+    pub(in super::super) want: u32,
+    /// The units that the calls of the process ask for in the length of a lease.
+    pub(in super::super) demand: u64,
+    pub(in super::super) returned: Option<EndedLease>,
+}
+
+/// The reply to a request for units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Grant {
+    /// The units on lease, at most as many as were wanted.
+    pub(in super::super) units: u32,
+    /// The time from the request for which they may be used.
+    pub(in super::super) allowed: Micros,
+    /// The tier with the fewest units left; without any units on lease, the one with the longest wait.
+    pub(in super::super) tier: u8,
+    /// The units that this tier has left besides.
+    pub(in super::super) remaining: u32,
+    /// The time until there are more of them.
+    pub(in super::super) wait: Micros,
+    /// The time until the full quota is back.
+    pub(in super::super) reset: Micros,
+    pub(in super::super) mark: LeaseMark,
+}
+
+impl Grant {
+    /// Returns the outcome of a call that takes the units, or of one unit that is refused.
+    pub(in super::super) fn outcome(self) -> Outcome {
+        let Self { units, tier, remaining, wait, reset, .. } = self;
+        let refused = Outcome::refused(wait, reset);
+        let numbers = if units > 0 {
+            Outcome::admitted(remaining, wait, reset, Mark::NONE)
+        } else {
+            Outcome { remaining, ..refused }
+        };
+        Outcome { tier, decided_by: DecidedBy::Store, ..numbers }
+    }
+}
+
+/// One exchange of leases. It is not repeated: a second one would take other units.
+pub(in super::super) struct LeaseCall<'a> {
+    pub(in super::super) key: &'a Key,
+    policy: &'a Policy,
+    process: u64,
+    request: LeaseRequest,
+    /// The id of the entry of the new lease.
+    id: u64,
+}
+
+impl<'a> LeaseCall<'a> {
+    /// Returns the exchange of the limiter with this number.
+    pub(in super::super) fn new(
+        key: &'a Key,
+        policy: &'a Policy,
+        process: u64,
+        request: LeaseRequest,
+    ) -> Self {
+        let id = match policy.state() {
+            StateKind::WeightedWindow => entry_id(next_id()),
+            _ => 0,
+        };
+        Self { key, policy, process, request, id }
+    }
+
+    /// Builds the command of an attempt.
+    pub(in super::super) fn command(&self, attempt: Attempt) -> Cmd {
+        let Self { key, policy, process, request, id } = *self;
+        let LeaseRequest { want, demand, returned } = request;
+        let script = &SCRIPTS[policy.state() as usize];
+        let (name, text) = text_of(policy.state()).command(attempt);
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(2).arg(key.as_bytes()).arg(key.companion(LEASES));
+        let length = policy.lease_micros().unwrap_or(Micros::new(MILLISECOND));
+        command.arg(process).arg(want).arg(length.get()).arg(demand);
+        match returned {
+            Some(EndedLease { mark, units, used, age }) => {
+                let LeaseMark { at, birth, id } = mark;
+                command.arg(units).arg(used).arg(age.get()).arg(at.get()).arg(birth).arg(id);
+            }
+            None => (0..6).for_each(|_| {
+                command.arg(0);
+            }),
+        }
+        command.arg(ScriptOp::Take as u8).arg(want).arg(Mode::Plain as u8).arg(id).arg(0);
+        command.arg(policy.tiers().len());
+        for tier in policy.tiers() {
+            (script.push_tier)(&mut command, policy, tier);
+        }
+        command
+    }
+
+    /// Reads the reply: nothing if no units were wanted.
+    pub(in super::super) fn decode(
+        &self,
+        reply: &Value,
+    ) -> Result<Option<Grant>, UnavailableReason> {
+        let grant = || {
+            let number = |value: &Value| match value {
+                Value::Int(number) => u64::try_from(*number).ok(),
+                _ => None,
+            };
+            let numbers: Vec<u64> =
+                reply.as_sequence()?.iter().map(number).collect::<Option<_>>()?;
+            let [allowed, units, tier, remaining, wait, reset, _, at, birth, id @ ..] =
+                numbers.as_slice()
+            else {
+                return numbers.is_empty().then_some(None);
+            };
+            let units = u32::try_from(*units).ok().filter(|it| *it <= self.request.want)?;
+            let tier = u8::try_from(*tier).ok()?;
+            self.policy.tiers().get(usize::from(tier))?;
+            let id = id.first().copied().unwrap_or_default();
+            Some(Some(Grant {
+                units,
+                allowed: Micros::new(*allowed),
+                tier,
+                remaining: u32::try_from(*remaining).ok()?,
+                wait: Micros::new(*wait),
+                reset: Micros::new(*reset),
+                mark: LeaseMark { at: Timestamp::new(*at), birth: *birth, id },
+            }))
+        };
+        grant().ok_or(UnavailableReason::StoreError)
+    }
+}
+
+/// Returns an id for an entry of a weighted log: a multiple of 4 that leaves room for those that
+/// belong to it, below those of nobody.
+pub(super) fn entry_id(id: u64) -> u64 {
+    4 + 4 * (id % 22_499_999_900)
+}
+
+pub(super) static TEXTS: [Text; 4] = [
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "23f3a24218b413c4b83de98478e0cea4f103d584" },
+    Text {
+        source: sources::LEASE_OF_FIXED_WINDOW,
+        sha1: "1c7abf696c014478486d0e6695555c537caea6cf",
+    },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "650c6170304d9ee935236e210c7a531cca3b30ce" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "90badcc857ac04b8917ac67dffac22e05b1a281d" },
+];
+
+/// Returns the script of a kind of state. A log of single units has no lease.
+fn text_of(state: StateKind) -> &'static Text {
+    match state {
+        StateKind::SlidingCounter => &TEXTS[0],
+        StateKind::FixedWindow => &TEXTS[1],
+        StateKind::TokenBucket => &TEXTS[2],
+        StateKind::WeightedWindow | StateKind::SlidingWindow => &TEXTS[3],
+    }
+}
