@@ -7,7 +7,9 @@ mod entries;
 mod line;
 mod log;
 mod permits;
+mod settle;
 mod states;
+mod turns;
 mod weighted;
 
 use std::collections::HashMap;
@@ -15,7 +17,7 @@ use std::collections::HashMap;
 use ratelimit_runtime::{Algorithm, Policy};
 
 pub use self::permits::TIMEOUT;
-use self::{permits::Permits, states::State};
+use self::{permits::Permits, states::State, turns::Turns};
 
 /// The answer of a call. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +128,8 @@ impl Answer {
 #[derive(Debug)]
 pub struct Model {
     callers: HashMap<usize, State>,
+    /// The lines of callers whose states have no room for turns.
+    lines: HashMap<usize, Turns>,
     permits: HashMap<usize, Permits>,
     /// How units and states are distinguished: by their instant, or by a name.
     by: By,
@@ -179,7 +183,8 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        Self { callers: HashMap::new(), permits: HashMap::new(), by, numbers: 0 }
+        let (callers, lines, permits) = Default::default();
+        Self { callers, lines, permits, by, numbers: 0 }
     }
 
     /// Decides a call, and records it unless it is a peek. It takes a permit and its units, or neither.
@@ -215,6 +220,19 @@ impl Model {
     }
 
     fn decide_units(
+        &mut self,
+        rules: &Rules,
+        caller: usize,
+        call: Call,
+    ) -> (Answer, Option<Charge>) {
+        let waits = call.max_wait > 0 || self.lines.contains_key(&caller);
+        if waits && rules.algorithm != Algorithm::SlidingWindow {
+            return self.decide_in_line(rules, caller, call);
+        }
+        self.decide_alone(rules, caller, call)
+    }
+
+    fn decide_alone(
         &mut self,
         rules: &Rules,
         caller: usize,
@@ -277,31 +295,7 @@ impl Model {
     /// Drops all units of a caller.
     pub fn reset(&mut self, caller: usize) {
         self.callers.remove(&caller);
-    }
-
-    /// Settles a charge at `to` units. Fewer are given back if they are still recorded. More are recorded
-    /// now, unless the caller was reset.
-    pub fn settle(&mut self, charge: Charge, rules: &Rules, now: u64, to: u32) {
-        let state = self.callers.get_mut(&charge.caller);
-        if let Some(State::Weighted(log)) = state {
-            return log.settle(charge, to, now);
-        }
-        if to <= charge.cost {
-            if let Some(state) = state.filter(|_| to < charge.cost) {
-                state.lower(charge, to, self.by);
-            }
-            return;
-        }
-        let is_same = state.is_some_and(|state| state.life() == charge.life);
-        if !is_same && now < charge.ends {
-            return;
-        }
-        self.numbers += 1;
-        let by = self.by;
-        let generation = if by == By::Number { self.numbers } else { now };
-        let empty = || State::empty(rules, generation, by);
-        let state = self.callers.entry(charge.caller).or_insert_with(empty);
-        state.raise(charge.tier, now, generation, to - charge.cost);
+        self.lines.remove(&caller);
     }
 }
 

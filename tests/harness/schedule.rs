@@ -298,7 +298,7 @@ impl Schedule {
             3..6 => self.rng.u32(..=cost),
             // A log of units takes no more of them later.
             _ if has_units => cost - 1,
-            6..9 => cost + self.rng.u32(1..=5),
+            6..9 => cost.saturating_add(self.rng.u32(1..=5)),
             _ => cost.saturating_mul(self.rng.u32(2..100)),
         }
     }

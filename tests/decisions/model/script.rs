@@ -249,7 +249,8 @@ impl Script {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha1).arg(4).arg(key).arg("");
         call.arg(now / 1_000_000).arg(now % 1_000_000).arg(ADVANCE).arg(cost);
-        call.arg(if id.is_some() { NAMED } else { 0 }).arg(mark.of);
+        let number = if self.kind == Kind::Weighted { mark.of } else { mark.at };
+        call.arg(if id.is_some() { NAMED } else { 0 }).arg(number);
         call.arg(id.map_or(0, |id| id * 10)).arg(tiers.deciding).arg(&tiers.arguments);
         call.query(&mut self.connection).expect("a turn")
     }

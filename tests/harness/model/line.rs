@@ -114,7 +114,7 @@ impl Model {
     pub fn is_promised(&self, charge: Charge) -> bool {
         match self.callers.get(&charge.caller) {
             Some(State::Weighted(log)) => log.position(charge).is_some(),
-            _ => false,
+            _ => self.is_promised_in_line(charge),
         }
     }
 
@@ -123,7 +123,7 @@ impl Model {
     pub fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
         match self.callers.get_mut(&charge.caller) {
             Some(State::Weighted(log)) => log.advance(charge, rules, now),
-            _ => false,
+            _ => self.advance_in_line(charge, rules, now),
         }
     }
 }

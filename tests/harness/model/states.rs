@@ -263,6 +263,27 @@ impl State {
         }
     }
 
+    /// Records units in all entries, of which there are some.
+    pub(super) fn raise_all(&mut self, now: u64, generation: u64, units: u32) {
+        let unused = Tier { period: 1, threshold: 1, capacity: 1 };
+        self.raise(unused, now, generation, units);
+    }
+
+    /// Returns `true` if the state has an entry for each tier.
+    pub(super) fn counts_for(&self, rules: &Rules) -> bool {
+        rules.tiers.iter().chain(&rules.written).all(|tier| match self {
+            Self::Log(_) | Self::Weighted(_) => true,
+            Self::Windows(kept) => kept.entries.iter().any(|it| it.period == tier.period),
+            Self::Counters(kept) => kept.entries.iter().any(|it| it.period == tier.period),
+            Self::Buckets(kept) => kept.entries.iter().any(|it| is_same_bucket(it.tier, *tier)),
+        })
+    }
+
+    /// Returns `true` if it has several fixed windows.
+    pub(super) fn has_windows(&self) -> bool {
+        matches!(self, Self::Windows(kept) if kept.entries.len() > 1)
+    }
+
     /// Lowers the units of a charge to `to`.
     pub(super) fn lower(&mut self, charge: Charge, to: u32, by: By) {
         let units = u64::from(charge.cost - to);

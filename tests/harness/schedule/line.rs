@@ -12,6 +12,9 @@ impl Schedule {
             .filter(|index| self.charges[*index].as_ref().is_some_and(is_ahead));
         let Some(index) = self.rng.choice(ahead.collect::<Vec<_>>()) else { return self.step() };
         let mut charge = self.charges[index].expect("a charge");
+        if !self.model.knows(charge) {
+            return self.step();
+        }
         match self.rng.u32(..3) {
             0 => {
                 self.charges[index] = None;
