@@ -4,6 +4,7 @@
 //! Floor 3: pure, `now` is an argument. It imports `policy`, `request` and `time`; `memory` imports it.
 
 mod fixed_window;
+mod line;
 mod packed;
 mod per_tier;
 mod sliding_counter;
@@ -15,6 +16,7 @@ mod weighted_window;
 
 use self::{
     fixed_window::Window,
+    line::TurnsAhead,
     per_tier::{ManyTiers, OneTier},
     sliding_counter::Counter,
     sliding_window::Log,
@@ -27,7 +29,7 @@ use crate::{
     time::{Micros, Timestamp},
 };
 
-/// The state of each algorithm. A policy of one tier needs no heap, unless its log grows.
+/// The state of each algorithm. A policy of one tier needs no heap, unless its log grows or calls wait.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
 pub(crate) enum State {
     SlidingWindow(Log),
@@ -38,6 +40,9 @@ pub(crate) enum State {
     FixedWindows(Box<ManyTiers<Window>>),
     TokenBuckets(Box<ManyTiers<Level>>),
     WeightedWindow(WeightedLog),
+    SlidingCounterLine(Box<TurnsAhead>),
+    FixedWindowLine(Box<TurnsAhead>),
+    TokenBucketLine(Box<TurnsAhead>),
 }
 
 /// The result of the straight path, [`State::take_one`]: one unit, one tier, and no override.
@@ -88,9 +93,15 @@ impl State {
     pub(crate) fn kind(&self) -> StateKind {
         match self {
             Self::SlidingWindow(_) => StateKind::SlidingWindow,
-            Self::SlidingCounter(_) | Self::SlidingCounters(_) => StateKind::SlidingCounter,
-            Self::FixedWindow(_) | Self::FixedWindows(_) => StateKind::FixedWindow,
-            Self::TokenBucket(_) | Self::TokenBuckets(_) => StateKind::TokenBucket,
+            Self::SlidingCounter(_) | Self::SlidingCounters(_) | Self::SlidingCounterLine(_) => {
+                StateKind::SlidingCounter
+            }
+            Self::FixedWindow(_) | Self::FixedWindows(_) | Self::FixedWindowLine(_) => {
+                StateKind::FixedWindow
+            }
+            Self::TokenBucket(_) | Self::TokenBuckets(_) | Self::TokenBucketLine(_) => {
+                StateKind::TokenBucket
+            }
             Self::WeightedWindow(_) => StateKind::WeightedWindow,
         }
     }
@@ -108,7 +119,10 @@ impl State {
             Self::SlidingCounters(_)
             | Self::FixedWindows(_)
             | Self::TokenBuckets(_)
-            | Self::WeightedWindow(_) => Straight::Skipped,
+            | Self::WeightedWindow(_)
+            | Self::SlidingCounterLine(_)
+            | Self::FixedWindowLine(_)
+            | Self::TokenBucketLine(_) => Straight::Skipped,
         };
         match taken {
             // The refused call is recorded, which takes the long way.
@@ -122,6 +136,10 @@ impl State {
         let (outcome, successor) = match self {
             Self::SlidingWindow(log) => return log.decide(now, request),
             Self::WeightedWindow(log) => return log.decide(now, request),
+            Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
+                return self.decide_in_line(now, request);
+            }
+            _ if request.max_wait > Micros::ZERO => return self.decide_in_line(now, request),
             Self::SlidingCounters(many) => return many.decide(now, request),
             Self::FixedWindows(many) => return many.decide(now, request),
             Self::TokenBuckets(many) => return many.decide(now, request),
@@ -144,19 +162,34 @@ impl State {
         outcome
     }
 
+    /// Returns `true` if a decision of the call changes the memory on the heap neither way.
+    #[inline]
+    pub(crate) fn keeps_size(&self, now: Timestamp, request: Request<'_>) -> bool {
+        match self {
+            Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
+                false
+            }
+            _ => self.growth(now, request) == 0,
+        }
+    }
+
     /// Returns the bytes by which the heap grows at most if the call is decided now; 0 if the
     /// decision needs no memory.
     #[inline]
     pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
         match self {
             Self::SlidingWindow(log) => log.growth(now, request),
+            Self::WeightedWindow(log) => log.growth(now, request),
+            Self::SlidingCounterLine(line)
+            | Self::FixedWindowLine(line)
+            | Self::TokenBucketLine(line) => line.growth(now, request),
+            _ if request.max_wait > Micros::ZERO => self.growth_of_line(now, request),
             Self::SlidingCounter(one) => one.growth(now, request),
             Self::FixedWindow(one) => one.growth(now, request),
             Self::TokenBucket(one) => one.growth(now, request),
             Self::SlidingCounters(many) => many.growth(now, request),
             Self::FixedWindows(many) => many.growth(now, request),
             Self::TokenBuckets(many) => many.growth(now, request),
-            Self::WeightedWindow(log) => log.growth(now, request),
         }
     }
 
@@ -169,6 +202,9 @@ impl State {
             Self::FixedWindows(many) => many.heap_bytes(),
             Self::TokenBuckets(many) => many.heap_bytes(),
             Self::WeightedWindow(log) => log.heap_bytes(),
+            Self::SlidingCounterLine(line)
+            | Self::FixedWindowLine(line)
+            | Self::TokenBucketLine(line) => line.heap_bytes(),
         }
     }
 
@@ -183,27 +219,35 @@ impl State {
             Self::SlidingCounter(one) => one.settle(now, settle),
             Self::FixedWindow(one) => one.settle(now, settle),
             Self::TokenBucket(one) => one.settle(now, settle),
-            Self::SlidingCounters(many) => many.settle(now, settle),
-            Self::FixedWindows(many) => many.settle(now, settle),
-            Self::TokenBuckets(many) => many.settle(now, settle),
+            Self::SlidingCounters(many) => many.settle(now, settle).unwrap_or_default(),
+            Self::FixedWindows(many) => many.settle(now, settle).unwrap_or_default(),
+            Self::TokenBuckets(many) => many.settle(now, settle).unwrap_or_default(),
             Self::WeightedWindow(log) => log.settle(now, settle),
+            Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
+                self.settle_in_line(now, settle)
+            }
         }
     }
 
-    /// Returns `true` if the state has the charge of a place.
-    pub(crate) fn is_promised(&self, place: Place<'_>) -> bool {
+    /// Returns `true` if the state has the charge of a place, or its turn has come.
+    pub(crate) fn is_promised(&self, now: Timestamp, place: Place<'_>) -> bool {
         match self {
             Self::WeightedWindow(log) => log.is_promised(place),
-            _ => false,
+            _ => self.has_turn(now, place),
         }
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
-    /// Returns the turn, unless the charge is gone.
-    pub(crate) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
+    /// Returns the turn, unless the charge is gone, and the time for which the state then counts, if that
+    /// is longer than before.
+    pub(crate) fn advance(
+        &mut self,
+        now: Timestamp,
+        place: Place<'_>,
+    ) -> Option<(Standing, Micros)> {
         match self {
-            Self::WeightedWindow(log) => log.advance(now, place),
-            _ => None,
+            Self::WeightedWindow(log) => Some((log.advance(now, place)?, Micros::ZERO)),
+            _ => self.advance_turn(now, place),
         }
     }
 }

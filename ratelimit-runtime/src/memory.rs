@@ -17,6 +17,7 @@ mod pauses;
 mod permits;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
+mod settle;
 mod shard;
 #[cfg(test)]
 mod straight;
@@ -36,7 +37,7 @@ use crate::{
     error::UnavailableReason,
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
-    request::{Mark, Op, Outcome, Request, Settle},
+    request::{Mark, Op, Outcome, Request},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -131,7 +132,7 @@ impl MemoryStore {
         let now = self.clock.ordered(counted, &mut table.latest);
         if request.policy.max_in_flight().is_none()
             && let Some(entry) = table.find_mut(&lookup)
-            && entry.state.growth(now, request) == 0
+            && entry.state.keeps_size(now, request)
         {
             return Ok(entry.decide(now, request));
         }
@@ -156,12 +157,12 @@ impl MemoryStore {
             let decided = match table.find_mut(lookup) {
                 Some(entry) => {
                     let decided = self.decide_known_key(entry, now, lookup.key, request);
-                    if let Ok((outcome, _)) = decided {
+                    if let Ok((outcome, ..)) = decided {
                         table.take_permit(lookup, request, outcome);
                     }
                     drop(table);
-                    decided.map(|(outcome, grown)| {
-                        report_keys(grown, Usage::default());
+                    decided.map(|(outcome, before, after)| {
+                        report_keys(after, before);
                         outcome
                     })
                 }
@@ -178,24 +179,25 @@ impl MemoryStore {
         }
     }
 
-    /// Decides a call whose state may grow, and returns its growth. Without room for it nothing is
-    /// decided, and the error is the usage that the call needs.
+    /// Decides a call whose state may grow or shrink, and returns its usage before and after. Without
+    /// room for it nothing is decided, and the error is the usage that the call needs.
     fn decide_known_key(
         &self,
         entry: &mut Entry,
         now: Timestamp,
         key: KeyRef<'_>,
         request: Request<'_>,
-    ) -> Result<(Outcome, Usage), Usage> {
+    ) -> Result<(Outcome, Usage, Usage), Usage> {
         let growth = Usage { keys: 0, bytes: entry.state.growth(now, request) };
         if !self.budget().take(key.name.text(), growth) {
             return Err(growth);
         }
-        let before = entry.bytes();
+        let before = Usage { keys: 0, bytes: entry.bytes() };
         let outcome = entry.decide(now, request);
-        let grown = Usage { keys: 0, bytes: entry.bytes() - before };
-        self.release_unused(key, growth, grown);
-        Ok((outcome, grown))
+        let after = Usage { keys: 0, bytes: entry.bytes() };
+        let granted = Usage { keys: 0, bytes: before.bytes + growth.bytes };
+        self.release_unused(key, granted, after);
+        Ok((outcome, before, after))
     }
 
     /// Decides the first call of a key, and inserts its entry. Without room for it nothing is
@@ -264,49 +266,6 @@ impl MemoryStore {
         let removed = self.shard(&lookup).lock().remove(&lookup, &self.hasher);
         self.budget().release_all(&removed);
         report_keys(Usage::default(), removed.total());
-    }
-
-    /// Changes the units of a call in its key, as far as they still count. Units beyond those that it
-    /// took count from now on.
-    pub(crate) fn settle(&self, key: KeyRef<'_>, mut settle: Settle) {
-        if settle.raised() > 0 && !self.has_state(key, settle) {
-            // The caller's state has expired. The next one starts with what such a call can take.
-            let policy = &settle.policy(key.name);
-            let most = policy.explicit_burst().unwrap_or(settle.tier.threshold());
-            let cost = settle.raised().min(most);
-            let request = Request::new(policy, Op::Take, cost);
-            match self.decide(key, request) {
-                Ok(outcome) if outcome.admitted => {
-                    settle.to -= cost;
-                    settle.mark.charged = outcome.mark.charged;
-                }
-                // Another call was faster, and its state takes the rest too; or memory is full.
-                Ok(_) | Err(_) => {}
-            }
-        }
-        if settle.from != settle.to {
-            let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
-            let mut table = self.shard(&lookup).lock();
-            let now = self.clock.ordered(counted, &mut table.latest);
-            let Some(entry) = table.find_mut(&lookup) else { return };
-            let before = entry.bytes();
-            entry.settle(now, settle);
-            let grown = Usage { keys: 0, bytes: entry.bytes() - before };
-            if grown != Usage::default() {
-                // What a call has taken is kept, also beyond the store's bounds.
-                self.budget().add(key.name.text(), grown);
-                drop(table);
-                report_keys(grown, Usage::default());
-            }
-        }
-    }
-
-    /// Returns `true` if the key has a state, or if the one of the settled charge was reset.
-    fn has_state(&self, key: KeyRef<'_>, settle: Settle) -> bool {
-        let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
-        let mut table = self.shard(&lookup).lock();
-        let now = self.clock.ordered(counted, &mut table.latest);
-        table.find_mut(&lookup).is_some() || now < settle.ends()
     }
 
     /// Adds a call in flight to a key, above any bound: another store has admitted it.

@@ -75,7 +75,8 @@ pub(crate) struct OneTier<C: Count> {
 }
 
 /// A state of several counts.
-#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
+#[derive(Clone)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct ManyTiers<C> {
     generation: Generation,
     written: Timestamp,
@@ -162,7 +163,11 @@ impl<C: Count> OneTier<C> {
             let Header { generation, written } = working.header;
             *self = Self { generation, packed: count.pack(written) };
         }
-        lasts
+        lasts.unwrap_or_default()
+    }
+
+    pub(super) fn to_many(&self) -> ManyTiers<C> {
+        self.working().into_many()
     }
 
     /// Returns the count if it is the one of the call's policy, and no override decides.
@@ -201,10 +206,24 @@ impl<C: Count> ManyTiers<C> {
         if request.op == Op::Peek || is_aligned(&self.counts, now, request) {
             return 0;
         }
+        self.growth_to(self.len_after(now, request))
+    }
+
+    /// Returns the bytes by which the heap grows if the state has this many counts.
+    pub(super) fn growth_to(&self, counts: usize) -> usize {
+        counts.saturating_sub(self.counts.capacity()) * size_of::<C>()
+    }
+
+    /// Returns `true` if the state has the counts of the call's policy.
+    pub(super) fn has_counts(&self, now: Timestamp, request: Request<'_>) -> bool {
+        !self.working().align(now, request)
+    }
+
+    /// Returns the number of counts after a decision of this call.
+    pub(super) fn len_after(&self, now: Timestamp, request: Request<'_>) -> usize {
         let mut working = self.working();
         working.align(now, request);
-        let more = working.counts.len().saturating_sub(self.counts.capacity());
-        more * size_of::<C>()
+        working.counts.len()
     }
 
     /// Returns the memory on the heap.
@@ -212,11 +231,45 @@ impl<C: Count> ManyTiers<C> {
         heap_bytes::<C>(self.counts.capacity())
     }
 
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
+    /// Changes the units of a call. Returns the time for which the state then counts, if that is longer
+    /// than before; nothing if the state has not changed.
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Option<Micros> {
         let mut working = self.working();
-        let lasts = working.settle(now, settle);
+        let lasts = working.settle(now, settle)?;
         self.store(&working);
-        lasts
+        Some(lasts)
+    }
+
+    /// Returns the outcome that the call would have.
+    pub(super) fn peek(&self, now: Timestamp, request: Request<'_>) -> Outcome {
+        self.working().decide(now, request).0
+    }
+
+    /// Adds units at this time, whatever room there is.
+    pub(super) fn raise(&mut self, at: Timestamp, units: u32) {
+        let mut header = Header { generation: self.generation, written: self.written };
+        raise(&mut header, &mut self.counts, at, units);
+        Header { generation: self.generation, written: self.written } = header;
+    }
+
+    /// Returns the time until no count has a unit.
+    pub(super) fn lasts(&self, at: Timestamp) -> Micros {
+        lasts(&self.counts, at)
+    }
+
+    /// Returns the number of counts.
+    pub(super) fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Returns the same state without heap memory, if it has at most one count.
+    pub(super) fn to_one(&self) -> Option<OneTier<C>> {
+        let packed = match self.counts[..] {
+            [] => C::EMPTY,
+            [count] => count.pack(self.written),
+            _ => return None,
+        };
+        Some(OneTier { generation: self.generation, packed })
     }
 
     fn working(&self) -> Working<C> {
@@ -248,26 +301,22 @@ impl<C: Count> Working<C> {
     }
 
     /// Changes the units of a call, unless the state was emptied since. Returns the time for which
-    /// the state then counts, if that is longer than before.
-    fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
+    /// the state then counts, if that is longer than before; nothing if the state has not changed.
+    fn settle(&mut self, now: Timestamp, settle: Settle) -> Option<Micros> {
         let (mark, raised) = (settle.mark, settle.raised());
         let is_same = self.header.generation.charged() == mark.charged;
         if raised == 0 {
             for count in self.counts.iter_mut().filter(|_| is_same) {
                 count.lower(self.header.written, settle.lowered(), mark.at);
             }
-            return Micros::ZERO;
+            return is_same.then_some(Micros::ZERO);
         }
         // What exceeds a charge counts from now on, also in the successor of a state that expired.
         if !is_same && now < settle.ends() {
-            return Micros::ZERO;
+            return None;
         }
-        C::advance(&mut self.header, &mut self.counts, now);
-        self.header.written = now;
-        for count in &mut self.counts {
-            count.raise(raised);
-        }
-        self.counts.iter().map(|count| count.lasts(now)).max().unwrap_or_default()
+        raise(&mut self.header, &mut self.counts, now, raised);
+        Some(lasts(&self.counts, now))
     }
 
     /// Moves the counts of the policy's tiers to the front, in their order. If an override decides,
@@ -308,6 +357,20 @@ impl<C: Count> Working<C> {
         }
         is_new
     }
+}
+
+/// Adds units at this time, whatever room there is.
+fn raise<C: Count>(header: &mut Header, counts: &mut [C], at: Timestamp, units: u32) {
+    C::advance(header, counts, at);
+    header.written = at;
+    for count in counts {
+        count.raise(units);
+    }
+}
+
+/// Returns the time until no count has a unit.
+fn lasts<C: Count>(counts: &[C], now: Timestamp) -> Micros {
+    counts.iter().map(|count| count.lasts(now)).max().unwrap_or_default()
 }
 
 /// Returns `true` if the first counts are those of the policy's tiers, and no override decides.

@@ -7,11 +7,12 @@ use crate::{
 };
 
 impl MemoryStore {
-    /// Returns `true` if the key has the charge of a place.
+    /// Returns `true` if the key has the charge of a place, or its turn has come.
     pub(crate) fn is_promised(&self, key: KeyRef<'_>, place: Place<'_>) -> bool {
-        let lookup = self.hasher.lookup(key);
+        let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
         let mut table = self.shard(&lookup).lock();
-        table.find_mut(&lookup).is_some_and(|entry| entry.state.is_promised(place))
+        let now = self.clock.ordered(counted, &mut table.latest);
+        table.find_mut(&lookup).is_some_and(|entry| entry.state.is_promised(now, place))
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
@@ -20,7 +21,12 @@ impl MemoryStore {
         let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
         let mut table = self.shard(&lookup).lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        table.find_mut(&lookup)?.state.advance(now, place)
+        let entry = table.find_mut(&lookup)?;
+        let before = entry.bytes();
+        let standing = entry.advance(now, place);
+        let after = entry.bytes();
+        self.resize(table, key, before, after);
+        standing
     }
 }
 
@@ -32,13 +38,23 @@ mod tests {
     use crate::{
         Policy,
         caller::Caller,
-        request::{Op, Request},
+        request::{Op, Outcome, Request},
         time::Micros,
     };
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
     #[test]
     fn a_place_is_kept_until_it_is_left_or_its_key_is_reset() {
-        let policy = Policy::sliding_window("p", Duration::from_secs(60), 1).weighted();
+        let counting = [Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket];
+        let mut policies = counting.map(|new| new("p", MINUTE, 1)).to_vec();
+        policies.push(Policy::sliding_window("p", MINUTE, 1).weighted());
+        for policy in policies {
+            hold_places(policy);
+        }
+    }
+
+    fn hold_places(policy: Policy) {
         let caller = Caller::from("alice");
         let key = KeyRef::new(&policy, caller.parts());
         let store = MemoryStore::new(100, usize::MAX);
@@ -57,10 +73,48 @@ mod tests {
         let held = places.iter().map(|place| store.is_promised(key, *place));
         assert_eq!(held.collect::<Vec<_>>(), [true, false, true]);
         let standing = store.advance(key, places[2]).unwrap();
-        assert!(standing.at < places[2].mark.at);
-        assert!(standing.turn <= Duration::from_secs(60).into());
+        assert!(standing.at < places[2].mark.at, "{policy:?}");
         store.reset(key);
         assert!(!store.is_promised(key, places[0]));
         assert_eq!(store.advance(key, places[0]), None);
+    }
+
+    #[test]
+    fn a_line_takes_memory_until_nobody_waits() {
+        let caller = Caller::from("alice");
+        let store = MemoryStore::new(100, usize::MAX);
+        let used = || store.budget().used().bytes;
+        let minute = Policy::token_bucket("p", MINUTE, 1);
+        let moment = Policy::token_bucket("p", Duration::from_millis(1), 1);
+        let keys = [&minute, &moment].map(|policy| KeyRef::new(policy, caller.parts()));
+        let at_once = |policy| Request::new(policy, Op::Take, 1);
+        let waiting = |policy| {
+            let max_wait = Duration::from_secs(3_600).into();
+            Request { max_wait, max_line: 9, ..at_once(policy) }
+        };
+        let place =
+            |outcome: Outcome| Place { policy: &minute, cost: 1, mark: outcome.mark, id: None };
+        let passed = place(store.decide(keys[0], at_once(&minute)).unwrap());
+        let without = used();
+        let line = [(); 6].map(|()| place(store.decide(keys[0], waiting(&minute)).unwrap()));
+        for place in &line[1..] {
+            assert!(used() > without);
+            store.settle(keys[0], place.leave());
+        }
+        assert!(used() > without);
+        store.settle(keys[0], passed.leave());
+        let standing = store.advance(keys[0], line[0]).unwrap();
+        assert_eq!((standing.turn, used()), (Micros::ZERO, without));
+
+        store.reset(keys[0]);
+        while store.decide(keys[1], waiting(&moment)).unwrap().turn() == Micros::ZERO {}
+        assert!(used() > without);
+        // The next call after the last turn ends the line.
+        while used() > without {
+            store.decide(keys[1], at_once(&moment)).unwrap();
+        }
+        store.decide(keys[1], waiting(&moment)).unwrap();
+        store.reset(keys[1]);
+        assert_eq!(used(), 0);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     algorithms::{Detail, State, Straight},
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{Op, Outcome, Request, Settle},
+    request::{Op, Outcome, Place, Request, Settle, Standing},
     time::Timestamp,
 };
 
@@ -109,12 +109,20 @@ impl Entry {
         self.expires = self.expires.max(now + lasts);
     }
 
+    /// Moves the turn of a waiting call forwards: see [`State::advance`].
+    pub(super) fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Standing> {
+        let (standing, lasts) = self.state.advance(now, place)?;
+        self.expires = self.expires.max(now + lasts);
+        Some(standing)
+    }
+
     /// Returns the memory of the key.
     pub(super) fn bytes(&self) -> usize {
         KEY_BYTES + self.caller.heap_bytes() + self.state.heap_bytes()
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
+    #[inline(always)]
     fn is(&self, lookup: &Lookup<'_>) -> bool {
         // Two policies of one name are rarely two texts.
         let (own, name) = (self.name.text(), lookup.key.name.text());

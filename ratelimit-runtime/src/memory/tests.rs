@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{Policy, caller::Caller, time::Micros};
+use crate::{Policy, caller::Caller, request::Settle, time::Micros};
 
 pub(super) const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
 pub(super) const TAKE: Request<'_> = Request::new(&POLICY, Op::Take, 1);

@@ -1,0 +1,379 @@
+//! The line of the algorithms that count: calls that wait for their turns. The same rule as
+//! `per_tier_line.lua`.
+//!
+//! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait takes
+//! its units at the time at which it is admitted there.
+
+mod counts;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::VecDeque, mem, ptr};
+
+use self::counts::Counts;
+use super::{State, summary::behind};
+use crate::{
+    policy::Policy,
+    request::{Charged, Mark, Op, Outcome, Place, Request, Settle, Standing},
+    time::{Micros, Timestamp},
+};
+
+/// A clock that is behind the last promise by more than this has stepped back.
+const STEP: Micros = Micros::new(1_000_000);
+
+/// The room of the first turns.
+const FIRST_TURNS: usize = 4;
+
+/// A state with turns that lie ahead; at least one.
+#[derive(Clone)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(crate) struct TurnsAhead {
+    /// The counts without the turns.
+    base: Counts,
+    /// The counts with all turns, as of the last one.
+    tail: Counts,
+    /// In the order of their instants. Those that have come are part of the base by the next call.
+    turns: VecDeque<PromisedTurn>,
+    /// The time of the last promise.
+    promised: Timestamp,
+}
+
+/// The charge of a waiting call. Those of equal numbers are alike.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+struct PromisedTurn {
+    at: Timestamp,
+    units: u32,
+    /// The generation in its mark. That of the base may be another one by then: a bucket that is full for
+    /// a moment renews it, and calls that leave can make one full. Such a charge is not given back.
+    generation: u64,
+}
+
+impl State {
+    /// Decides a call that may wait, or comes while others do.
+    #[cold]
+    pub(super) fn decide_in_line(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let at_once = Request { max_wait: Micros::ZERO, ..request };
+        if request.op == Op::Peek {
+            return match self.line_mut() {
+                Some(line) if line.is_over(now) => line.tail.peek(now, at_once),
+                Some(line) => line.clone().peek(now, request),
+                None => self.decide(now, at_once),
+            };
+        }
+        self.catch_up(now);
+        if let Some(line) = self.line_mut() {
+            return line.decide(now, request);
+        }
+        if let Some((line, outcome)) = self.begin_line(now, request) {
+            *self = line.into_state();
+            return outcome;
+        }
+        self.decide(now, at_once)
+    }
+
+    /// Returns the bytes by which the heap grows if a call that may wait is decided now, and no other does.
+    #[cold]
+    pub(super) fn growth_of_line(&self, now: Timestamp, request: Request<'_>) -> usize {
+        match self.begin_line(now, request).filter(|_| request.op == Op::Take) {
+            Some((line, _)) => line.heap_bytes().saturating_sub(self.heap_bytes()),
+            None => self.growth(now, Request { max_wait: Micros::ZERO, ..request }),
+        }
+    }
+
+    /// Changes the units of a call while others wait.
+    #[cold]
+    pub(super) fn settle_in_line(&mut self, now: Timestamp, settle: Settle) -> Micros {
+        self.catch_up(now);
+        let Some(line) = self.line_mut() else { return self.settle(now, settle) };
+        line.settle(now, settle);
+        let lasts = line.lasts(now);
+        self.end_line();
+        lasts
+    }
+
+    /// Returns `true` if the turn of this place has come, or is promised.
+    #[cold]
+    pub(super) fn has_turn(&self, now: Timestamp, place: Place<'_>) -> bool {
+        has_come(now, place) || self.line().is_some_and(|line| line.position(place).is_some())
+    }
+
+    /// Moves the turn of this place forwards, if it is the first and has room earlier. Returns the turn,
+    /// unless it lies ahead and is gone, and the time for which the state then counts.
+    #[cold]
+    pub(super) fn advance_turn(
+        &mut self,
+        now: Timestamp,
+        place: Place<'_>,
+    ) -> Option<(Standing, Micros)> {
+        if has_come(now, place) {
+            return Some((Standing { at: place.mark.at, turn: Micros::ZERO }, Micros::ZERO));
+        }
+        let line = self.line_mut()?;
+        let at = line.advance(now, place)?;
+        let lasts = line.lasts(now);
+        self.end_line();
+        Some((Standing { at, turn: at - now }, lasts))
+    }
+
+    fn line(&self) -> Option<&TurnsAhead> {
+        match self {
+            Self::SlidingCounterLine(line)
+            | Self::FixedWindowLine(line)
+            | Self::TokenBucketLine(line) => Some(line),
+            _ => None,
+        }
+    }
+
+    fn line_mut(&mut self) -> Option<&mut TurnsAhead> {
+        match self {
+            Self::SlidingCounterLine(line)
+            | Self::FixedWindowLine(line)
+            | Self::TokenBucketLine(line) => Some(line),
+            _ => None,
+        }
+    }
+
+    /// Returns the state with the turn of a call that cannot pass now, unless it is refused.
+    fn begin_line(&self, now: Timestamp, request: Request<'_>) -> Option<(TurnsAhead, Outcome)> {
+        let mut base = Counts::of(self)?;
+        let policy = request.policy.without_count_rejected();
+        if base.decide(now, unrecorded(request, &policy)).admitted {
+            return None;
+        }
+        let turns = VecDeque::with_capacity(FIRST_TURNS);
+        let mut line = TurnsAhead { tail: base.clone(), base, turns, promised: now };
+        let outcome = line.promise(now, now, request)?;
+        Some((line, outcome))
+    }
+
+    /// Counts the turns that have come.
+    fn catch_up(&mut self, now: Timestamp) {
+        let Some(line) = self.line_mut() else { return };
+        if line.is_over(now) {
+            let counts = line.tail.clone();
+            *self = counts.into_state();
+        } else {
+            line.fold(now);
+        }
+    }
+
+    /// Ends a line without turns.
+    fn end_line(&mut self) {
+        if let Some(line) = self.line_mut().filter(|line| line.turns.is_empty()) {
+            let counts = line.base.clone();
+            *self = counts.into_state();
+        }
+    }
+}
+
+impl TurnsAhead {
+    /// Decides a call while turns lie ahead.
+    fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        self.add_counts(now, request);
+        let end = self.end(now);
+        self.promise(end, now, request).unwrap_or_else(|| self.refuse(now, request))
+    }
+
+    /// Returns the refusal of a call that does not wait.
+    fn peek(mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        self.fold(now);
+        self.add_counts(now, Request { op: Op::Take, ..request });
+        self.refuse(now, request)
+    }
+
+    /// Returns the bytes by which the heap grows at most if the call is decided now.
+    pub(super) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
+        if request.op == Op::Peek {
+            return 0;
+        }
+        let both = [&self.base, &self.tail];
+        let counts = both.iter().map(|counts| counts.len_after(now, request)).max().unwrap_or(0);
+        let waits = request.max_wait > Micros::ZERO;
+        let turns = if waits { self.turns_missing() * size_of::<PromisedTurn>() } else { 0 };
+        turns + both.iter().map(|own| own.growth_to(counts)).sum::<usize>()
+    }
+
+    /// Returns the memory on the heap, with this value itself.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let counts = self.base.heap_bytes() + self.tail.heap_bytes();
+        size_of::<Self>() + counts + self.turns.capacity() * size_of::<PromisedTurn>()
+    }
+
+    /// Returns the turns by which the list grows for one more.
+    fn turns_missing(&self) -> usize {
+        let is_full = self.turns.len() == self.turns.capacity();
+        if is_full { self.turns.len().max(FIRST_TURNS) } else { 0 }
+    }
+
+    fn into_state(self) -> State {
+        let line = Box::new(self);
+        match line.base {
+            Counts::Counters(_) => State::SlidingCounterLine(line),
+            Counts::Windows(_) => State::FixedWindowLine(line),
+            Counts::Buckets(_) => State::TokenBucketLine(line),
+        }
+    }
+
+    /// Returns the last turn, or now.
+    fn end(&self, now: Timestamp) -> Timestamp {
+        self.turns.back().map_or(now, |last| last.at.max(now))
+    }
+
+    /// Returns the time until the state decides like an absent one.
+    fn lasts(&self, now: Timestamp) -> Micros {
+        let end = self.end(now);
+        end - now + self.tail.lasts(end)
+    }
+
+    /// Returns `true` if no turn lies ahead, or the promises are forgotten: the clock has stepped back.
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.end(now) == now || self.promised > now + STEP
+    }
+
+    /// Moves the turns that have come to the base.
+    fn fold(&mut self, now: Timestamp) {
+        let ahead = self.turns.partition_point(|turn| turn.at <= now);
+        for turn in self.turns.drain(..ahead) {
+            self.base.raise(turn.at, turn.units);
+        }
+    }
+
+    /// Counts for the policy of a call from now on, unless it does so already.
+    fn add_counts(&mut self, now: Timestamp, request: Request<'_>) {
+        if !self.tail.has_counts(now, request) {
+            self.base.decide(now, Request { cost: 0, ..request });
+            self.renew_tail();
+        }
+    }
+
+    /// Counts all turns anew.
+    fn renew_tail(&mut self) {
+        self.tail = self.base.clone();
+        for turn in &self.turns {
+            self.tail.raise(turn.at, turn.units);
+        }
+    }
+
+    /// Promises the first turn from `end` on at which the call is admitted. Returns nothing if it cannot
+    /// wait until then, would pass now, or finds the line full.
+    fn promise(&mut self, end: Timestamp, now: Timestamp, request: Request<'_>) -> Option<Outcome> {
+        let policy = request.policy.without_count_rejected();
+        let request = unrecorded(request, &policy);
+        let Request { cost, max_wait, max_line, .. } = request;
+        let first = self.tail.peek(end, Request { op: Op::Peek, ..request });
+        let turn = if first.admitted { end } else { end + first.wait };
+        let ahead = turn - now;
+        if ahead == Micros::ZERO || ahead > max_wait || self.turns.len() >= max_line as usize {
+            return None;
+        }
+        let mut tail = self.tail.clone();
+        let taken = tail.decide(turn, request);
+        if !taken.admitted {
+            return None;
+        }
+        let Charged::Generation(generation) = taken.mark.charged else { return None };
+        self.turns.reserve_exact(self.turns_missing());
+        self.turns.push_back(PromisedTurn { at: turn, units: cost, generation });
+        self.tail = tail;
+        self.promised = now;
+        Some(Outcome { more: ahead, lasts: ahead + taken.lasts, ..taken })
+    }
+
+    /// Refuses a call behind others, and records the refusal if its policy counts it.
+    fn refuse(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        let Request { policy, cost, .. } = request;
+        let (end, mut tail) = (self.end(now), self.tail.clone());
+        if policy.counts_rejected() && cost > 0 {
+            let recorded = Request { op: Op::Take, ..request };
+            tail.decide(end, recorded);
+            self.base.decide(now, recorded);
+            self.tail = tail.clone();
+        }
+        let policy = policy.without_count_rejected();
+        let peek = |cost| {
+            let request = Request { op: Op::Peek, cost, ..request };
+            tail.peek(end, unrecorded(request, &policy))
+        };
+        let (all, one, own) = (peek(0), peek(1), peek(cost));
+        let wait_of = |it: Outcome| if it.admitted { Micros::ZERO } else { it.wait };
+        let (admitted, mark) = (cost == 0, Mark::NONE);
+        let tier = if admitted || !own.admitted { own.tier } else { 0 };
+        let refused = Outcome { admitted, tier, wait: wait_of(own), mark, ..all };
+        let ahead = end - now;
+        Outcome { lasts: ahead + all.lasts, ..behind(refused, ahead, wait_of(one)) }
+    }
+
+    /// Changes the units of a call: those of a turn that lies ahead, or those of the base.
+    fn settle(&mut self, now: Timestamp, settle: Settle) {
+        let Settle { from, to, mark, .. } = settle;
+        let is_changed = match self.index(mark, from) {
+            Some(index) if settle.lowered() > 0 && !self.may_lower(index) => false,
+            Some(index) if to == 0 => self.turns.remove(index).is_some(),
+            Some(index) => mem::replace(&mut self.turns[index].units, to) != to,
+            None => self.base.settle(now, settle),
+        };
+        if is_changed {
+            self.renew_tail();
+        }
+    }
+
+    /// Returns `true` if each turn behind this one keeps its room when the turn has fewer units. With
+    /// windows of several periods, one of them could then start later, and last into such a turn.
+    fn may_lower(&self, index: usize) -> bool {
+        let is_last = self.turns.back().is_some_and(|last| last.at == self.turns[index].at);
+        is_last || !self.base.has_linked_windows()
+    }
+
+    /// Moves the turn of this place to the earliest time at which it has room, if no other lies before it.
+    /// Returns the turn.
+    fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Timestamp> {
+        let index = self.position(place)?;
+        let first = self.turns.partition_point(|turn| turn.at <= now);
+        let at = self.turns[index].at;
+        let is_alone = self.turns.len() == first + 1;
+        if self.turns[first].at < at || (self.base.has_linked_windows() && !is_alone) {
+            return Some(at);
+        }
+        let mut base = self.base.clone();
+        for turn in self.turns.range(..first) {
+            base.raise(turn.at, turn.units);
+        }
+        let policy = place.policy.without_count_rejected();
+        let earliest = base.peek(now, Request::new(&policy, Op::Peek, place.cost));
+        let to = if earliest.admitted { now } else { now + earliest.wait };
+        if to < at {
+            let moved = PromisedTurn { at: to, ..self.turns.remove(index)? };
+            self.turns.insert(first, moved);
+            self.fold(now);
+            self.renew_tail();
+        }
+        Some(at.min(to))
+    }
+
+    fn position(&self, place: Place<'_>) -> Option<usize> {
+        self.index(place.mark, place.cost)
+    }
+
+    /// Returns the position of a turn.
+    fn index(&self, mark: Mark, units: u32) -> Option<usize> {
+        let first = self.turns.partition_point(|turn| turn.at < mark.at);
+        let alike = self.turns.range(first..).take_while(|turn| turn.at == mark.at);
+        let is_it = |turn: &PromisedTurn| {
+            turn.units == units && Charged::Generation(turn.generation) == mark.charged
+        };
+        alike.clone().position(is_it).map(|position| first + position)
+    }
+}
+
+/// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
+fn has_come(now: Timestamp, place: Place<'_>) -> bool {
+    matches!(place.mark.charged, Charged::Generation(_)) && place.mark.at <= now
+}
+
+/// Returns the call under its policy without recorded refusals, decided at once.
+fn unrecorded<'a>(request: Request<'a>, policy: &'a Policy) -> Request<'a> {
+    let is_own = ptr::eq(request.policy, request.written);
+    let written = if is_own { policy } else { request.written };
+    Request { policy, written, ..request }
+}

@@ -1,0 +1,116 @@
+//! The counts of a state as plain data: a copy costs little, and none is a log.
+
+use crate::{
+    algorithms::{
+        State, fixed_window::Window, per_tier::ManyTiers, sliding_counter::Counter,
+        token_bucket::Level,
+    },
+    request::{Outcome, Request, Settle},
+    time::{Micros, Timestamp},
+};
+
+/// The counts of a state of any number of tiers.
+#[derive(Clone)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(super) enum Counts {
+    Counters(ManyTiers<Counter>),
+    Windows(ManyTiers<Window>),
+    Buckets(ManyTiers<Level>),
+}
+
+/// Evaluates an expression for the counts of any algorithm.
+macro_rules! of_any {
+    ($counts:expr, $many:ident => $value:expr) => {
+        match $counts {
+            Counts::Counters($many) => $value,
+            Counts::Windows($many) => $value,
+            Counts::Buckets($many) => $value,
+        }
+    };
+}
+
+impl Counts {
+    /// Returns a copy of the counts in a state, unless it is a log.
+    pub(super) fn of(state: &State) -> Option<Self> {
+        Some(match state {
+            State::SlidingCounter(one) => Self::Counters(one.to_many()),
+            State::FixedWindow(one) => Self::Windows(one.to_many()),
+            State::TokenBucket(one) => Self::Buckets(one.to_many()),
+            State::SlidingCounters(many) => Self::Counters(ManyTiers::clone(many)),
+            State::FixedWindows(many) => Self::Windows(ManyTiers::clone(many)),
+            State::TokenBuckets(many) => Self::Buckets(ManyTiers::clone(many)),
+            State::SlidingCounterLine(line)
+            | State::FixedWindowLine(line)
+            | State::TokenBucketLine(line) => line.tail.clone(),
+            State::SlidingWindow(_) | State::WeightedWindow(_) => return None,
+        })
+    }
+
+    /// Returns the state that has these counts.
+    pub(super) fn into_state(self) -> State {
+        match self {
+            Self::Counters(many) => match many.to_one() {
+                Some(one) => State::SlidingCounter(one),
+                None => State::SlidingCounters(Box::new(many)),
+            },
+            Self::Windows(many) => match many.to_one() {
+                Some(one) => State::FixedWindow(one),
+                None => State::FixedWindows(Box::new(many)),
+            },
+            Self::Buckets(many) => match many.to_one() {
+                Some(one) => State::TokenBucket(one),
+                None => State::TokenBuckets(Box::new(many)),
+            },
+        }
+    }
+
+    /// Returns the outcome that the call would have.
+    pub(super) fn peek(&self, now: Timestamp, request: Request<'_>) -> Outcome {
+        of_any!(self, many => many.peek(now, request))
+    }
+
+    pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        of_any!(self, many => many.decide(now, request))
+    }
+
+    /// Adds units at this time, whatever room there is.
+    pub(super) fn raise(&mut self, at: Timestamp, units: u32) {
+        of_any!(self, many => many.raise(at, units));
+    }
+
+    /// Changes the units of a call. Returns `true` if the counts have changed.
+    pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) -> bool {
+        of_any!(self, many => many.settle(now, settle)).is_some()
+    }
+
+    /// Returns the time until no count has a unit.
+    pub(super) fn lasts(&self, at: Timestamp) -> Micros {
+        of_any!(self, many => many.lasts(at))
+    }
+
+    /// Returns `true` if there are counts for the policy of this call.
+    pub(super) fn has_counts(&self, now: Timestamp, request: Request<'_>) -> bool {
+        of_any!(self, many => many.has_counts(now, request))
+    }
+
+    /// Returns the number of counts after a decision of this call.
+    pub(super) fn len_after(&self, now: Timestamp, request: Request<'_>) -> usize {
+        of_any!(self, many => many.len_after(now, request))
+    }
+
+    /// Returns the bytes by which the heap grows if there are this many counts.
+    pub(super) fn growth_to(&self, counts: usize) -> usize {
+        of_any!(self, many => many.growth_to(counts))
+    }
+
+    /// Returns the memory on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        of_any!(self, many => many.heap_bytes() - size_of_val(many))
+    }
+
+    /// Returns `true` if a charge that is taken out can let a window start later, and so last longer than a
+    /// turn behind it has been promised by.
+    pub(super) fn has_linked_windows(&self) -> bool {
+        matches!(self, Self::Windows(many) if many.len() > 1)
+    }
+}
