@@ -14,7 +14,7 @@ use std::{hint::spin_loop, sync as locks, thread::yield_now};
 use loom::sync as locks;
 
 #[cfg(all(test, ratelimit_loom))]
-pub(crate) use self::schedules::{advance, each, with};
+pub(crate) use self::schedules::{Thread, advance, each, with};
 pub(crate) use locks::{MutexGuard, atomic};
 
 /// A lock that is held for some nanoseconds, and that a panic does not poison: nothing that runs under
@@ -75,49 +75,67 @@ impl<T> Mutex<T> {
 #[cfg(all(test, ratelimit_loom))]
 mod schedules {
     use std::{
-        pin::pin,
         sync::{
             Arc,
             atomic::{AtomicUsize, Ordering},
         },
-        task::{Context, Waker},
         time::Duration,
     };
 
-    /// Runs the model once for each schedule. Only [`advance`] moves the clock.
-    pub(crate) fn each(model: impl Fn() + Send + Sync + 'static) {
-        // All of loom's threads are this one, so this clock is theirs.
-        let runtime = tokio::runtime::Builder::new_current_thread()
+    use loom::thread::JoinHandle;
+    use tokio::runtime::{Builder, Runtime};
+
+    /// The body of a thread.
+    pub(crate) type Thread<T> = Box<dyn FnOnce() -> T + Send>;
+
+    /// The stack of a thread, in words.
+    const STACK: usize = 1 << 16;
+
+    thread_local! {
+        /// The runtime whose clock is used: all of loom's threads are one thread.
+        static CLOCK: Runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .expect("a runtime for its clock");
-        let _clock = runtime.enter();
+    }
+
+    /// Runs the model once for each schedule. Only [`advance`] moves the clock.
+    pub(crate) fn each(model: impl Fn() + Send + Sync + 'static) {
         let schedules = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&schedules);
-        loom::model(move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-            model();
+        CLOCK.with(|clock| {
+            let _clock = clock.enter();
+            let model = Arc::new(model);
+            loom::model(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let model = Arc::clone(&model);
+                spawn(move || model()).join().expect("no panic");
+            });
         });
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         println!("{name}: {} schedules", schedules.load(Ordering::Relaxed));
     }
 
+    /// Spawns a thread whose stack has room for a limiter.
+    fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        loom::thread::Builder::new().stack_size(STACK).spawn(body).expect("a thread")
+    }
+
     /// Runs `others` at the same time as `own`, and returns all results, the last of `own`.
-    pub(crate) fn with<T: 'static>(
-        others: impl IntoIterator<Item = Box<dyn FnOnce() -> T>>,
+    pub(crate) fn with<T: Send + 'static>(
+        others: impl IntoIterator<Item = Thread<T>>,
         own: impl FnOnce() -> T,
     ) -> Vec<T> {
-        let others: Vec<_> = others.into_iter().map(loom::thread::spawn).collect();
+        let others: Vec<_> = others.into_iter().map(spawn).collect();
         let own = own();
         let mut all: Vec<_> = others.into_iter().map(|it| it.join().expect("no panic")).collect();
         all.push(own);
         all
     }
 
-    /// Advances the clock.
+    /// Advances the clock, and fires the timers that are due.
     pub(crate) fn advance(by: Duration) {
-        // The first poll advances it; later ones only let other tasks run.
-        let _ = pin!(tokio::time::advance(by)).poll(&mut Context::from_waker(Waker::noop()));
+        CLOCK.with(|clock| clock.block_on(tokio::time::advance(by)));
     }
 }

@@ -9,6 +9,8 @@ mod line;
 mod lines;
 mod permit_queue;
 mod progress;
+#[cfg(all(test, ratelimit_loom))]
+mod schedules;
 mod waiter;
 
 use std::{

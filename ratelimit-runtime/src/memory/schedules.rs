@@ -6,15 +6,14 @@ use super::*;
 use crate::{
     Policy,
     caller::Caller,
-    sync::{advance, each, with},
+    sync::{Thread, advance, each, with},
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(1), 2);
-const TAKE: Request<'_> =
-    Request { policy: &POLICY, written: &POLICY, op: Op::Take, cost: 1, id: None };
+const TAKE: Request<'_> = Request::new(&POLICY, Op::Take, 1);
 
 type Answer = Result<bool, UnavailableReason>;
-type Other = Box<dyn FnOnce() -> Answer>;
+type Other = Thread<Answer>;
 
 /// Returns a store in which one limit has room for this many keys.
 fn store(keys: usize) -> Arc<MemoryStore> {

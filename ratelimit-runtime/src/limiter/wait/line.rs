@@ -21,13 +21,16 @@ pub(super) const SEEN: Duration = Duration::from_secs(1);
 /// The waiting calls of one key, in the order of their turns.
 pub(super) struct Line<W> {
     seats: Vec<Seat<W>>,
+    /// `true` if other processes change the turns too.
+    is_remote: bool,
     /// The time at which the first turn was last known to be promised.
     seen: Option<Instant>,
     /// The time at which a store was last asked for the first turn.
     asked: Option<Instant>,
     /// `true` while it is asked.
     is_asking: bool,
-    /// `true` if the first turn may have come nearer.
+    /// `true` if the first turn may have come nearer. In memory that is asked for each call that gets
+    /// first: a refund may have come between the store's answer and its receipt.
     hurries: bool,
     /// `true` if the first turn has come nearer: the next one may then, too.
     has_moved: bool,
@@ -94,14 +97,12 @@ impl Claim {
     }
 }
 
-impl<W> Default for Line<W> {
-    fn default() -> Self {
-        let (seen, asked, is_asking, hurries, has_moved) = Default::default();
-        Self { seats: Vec::new(), seen, asked, is_asking, hurries, has_moved }
-    }
-}
-
 impl<W: Clone + PartialEq> Line<W> {
+    pub(super) fn new(is_remote: bool) -> Self {
+        let (seen, asked, is_asking, hurries, has_moved) = Default::default();
+        Self { seats: Vec::new(), is_remote, seen, asked, is_asking, hurries, has_moved }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.seats.is_empty()
     }
@@ -146,6 +147,7 @@ impl<W: Clone + PartialEq> Line<W> {
         }
         let next = self.seats.get(index).map_or(seat.turn, |next| next.turn);
         self.seats.insert(index, Seat { turn: seat.turn.min(next), ..seat });
+        self.hurries |= index == 0 && !self.is_remote;
         moved
     }
 
@@ -185,20 +187,19 @@ impl<W: Clone + PartialEq> Line<W> {
     fn remove(&mut self, index: usize, moved: &mut Vec<W>) -> Seat<W> {
         let seat = self.seats.remove(index);
         if index == 0 {
-            self.hurries |= mem::take(&mut self.has_moved);
+            self.hurries |= mem::take(&mut self.has_moved) || !self.is_remote;
             moved.extend(self.first());
         }
         seat
     }
 
-    /// Returns the next step of a call; none if it is not in the line. The turns of a store that others
-    /// change too are `remote`.
-    pub(super) fn step(&self, waiter: &W, now: Instant, is_remote: bool) -> Option<NextStep> {
+    /// Returns the next step of a call; none if it is not in the line.
+    pub(super) fn step(&self, waiter: &W, now: Instant) -> Option<NextStep> {
         let index = self.index(waiter)?;
         let seat = &self.seats[index];
         let known = self.seen.map_or(seat.promised, |seen| seen.max(seat.promised)) + SEEN;
         if seat.turn <= now {
-            let is_known = !is_remote || now < known;
+            let is_known = !self.is_remote || now < known;
             return Some(match (is_known, index) {
                 (true, 0) => NextStep::Pass,
                 (true, _) => NextStep::PassAfterOthers,
@@ -206,7 +207,7 @@ impl<W: Clone + PartialEq> Line<W> {
                 (false, _) => NextStep::Check,
             });
         }
-        if index > 0 || self.is_asking || !(self.hurries || is_remote) {
+        if index > 0 || self.is_asking || !(self.hurries || self.is_remote) {
             return Some(NextStep::Sleep(Some(seat.turn)));
         }
         let next = self.asked.map_or(known, |asked| known.max(asked + SEEN));

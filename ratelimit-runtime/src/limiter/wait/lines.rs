@@ -3,14 +3,7 @@
 //! One lock guards all lines and the progress of their calls. It is held for moves within a line. Stores
 //! are asked, and permits are dropped, without it.
 
-use std::{
-    collections::HashMap,
-    mem,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{collections::HashMap, mem, sync::Arc};
 
 use tokio::time::Instant;
 
@@ -25,7 +18,10 @@ use crate::{
     key::KeyRef,
     redis::Content,
     request::{Outcome, Standing},
-    sync::{Mutex, MutexGuard},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 type Waiters = Vec<Arc<Waiter>>;
@@ -100,8 +96,9 @@ impl Lines {
             self.change(|state| {
                 for is_remote in [false, true] {
                     let id = LineId { key: key.clone(), is_remote };
-                    let mut line = state.lines.remove(&id).unwrap_or_default();
-                    after.ask_anew(line.take_all());
+                    if let Some(mut line) = state.lines.remove(&id) {
+                        after.ask_anew(line.take_all());
+                    }
                 }
             });
         }
@@ -219,7 +216,8 @@ impl LineState {
         let promised = Instant::now();
         let turn = promised + outcome.turn().into();
         let seat = Seat { outcome, turn, promised, claim: *claim, waiter: Arc::clone(waiter) };
-        self.lines.entry(id.clone()).or_default().insert(seat)
+        let line = self.lines.entry(id.clone()).or_insert_with(|| Line::new(id.is_remote));
+        line.insert(seat)
     }
 }
 

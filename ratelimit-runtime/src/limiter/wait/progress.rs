@@ -166,7 +166,7 @@ impl Waiter {
         after: &mut Aftermath,
     ) -> Result<Outcome, Look> {
         let line = state.lines.get_mut(id).expect("a call in line has a line");
-        match line.step(self, now, id.is_remote).expect("a call in line has a turn") {
+        match line.step(self, now).expect("a call in line has a turn") {
             NextStep::PassAfterOthers if !has_yielded => {
                 after.woken = line.before(self);
                 Err(Look::Yield)

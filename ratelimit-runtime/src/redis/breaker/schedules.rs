@@ -1,7 +1,7 @@
 //! Properties of a breaker under every schedule of threads.
 
 use super::*;
-use crate::sync::{advance, each, with};
+use crate::sync::{Thread, advance, each, with};
 
 const LOST: UnavailableReason = UnavailableReason::Disconnected;
 
@@ -62,7 +62,7 @@ fn one_at_a_time(ends: [End; 3]) {
         let (breaker, probing) = (open(), Arc::new(Mutex::new(0)));
         advance(BACKOFF.first);
         let [first, second, own] = ends;
-        let other = |end: End| -> Box<dyn FnOnce()> {
+        let other = |end: End| -> Thread<()> {
             let (breaker, probing) = (Arc::clone(&breaker), Arc::clone(&probing));
             Box::new(move || probe(&breaker, &probing, end))
         };
@@ -88,10 +88,7 @@ fn a_reply_and_the_failure_that_opens_leave_it_open_or_closed() {
         fail(&breaker, FAILURE_THRESHOLD - 2);
         let [one, other, own] = [(); 3].map(|()| breaker.guard().unwrap());
         with(
-            [
-                Box::new(move || failed(one)) as Box<dyn FnOnce()>,
-                Box::new(move || succeeded(other)),
-            ],
+            [Box::new(move || failed(one)) as Thread<()>, Box::new(move || succeeded(other))],
             || failed(own),
         );
         assert_consistent(&breaker);
@@ -107,7 +104,7 @@ fn a_reply_to_a_call_under_way_and_a_probe_leave_it_open_or_closed() {
         advance(BACKOFF.first);
         let probe = breaker.guard().unwrap();
         assert!(probe.probe.is_some());
-        with([Box::new(move || succeeded(under_way)) as Box<dyn FnOnce()>], || failed(probe));
+        with([Box::new(move || succeeded(under_way)) as Thread<()>], || failed(probe));
         assert_consistent(&breaker);
     });
 }

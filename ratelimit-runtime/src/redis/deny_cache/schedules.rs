@@ -7,7 +7,7 @@ use crate::{
     caller::Caller,
     key::Key,
     request::Op,
-    sync::{each, with},
+    sync::{Thread, each, with},
 };
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
@@ -56,7 +56,7 @@ fn a_refusal_never_refuses_beyond_its_instant() {
                 Box::new(move || {
                     insert(&earlier, start, 3 * SECOND);
                     None
-                }) as Box<dyn FnOnce() -> Option<u64>>,
+                }) as Thread<Option<u64>>,
                 Box::new(move || {
                     insert(&later, start + SECOND, SECOND);
                     None
@@ -77,7 +77,7 @@ fn one_of_concurrent_calls_revalidates() {
         let (cache, sent) = (new(), NOW);
         cache.insert(key().as_key_ref(), REQUEST, refused(60 * SECOND), at(sent));
         let later = sent + 10 * SECOND;
-        let other = || -> Box<dyn FnOnce() -> Option<u64>> {
+        let other = || -> Thread<Option<u64>> {
             let cache = Arc::clone(&cache);
             Box::new(move || wait_at(&cache, later))
         };
@@ -97,7 +97,7 @@ fn an_invalidated_refusal_is_not_found() {
             other.insert(key().as_key_ref(), REQUEST, refused(SECOND), at(now));
             wait_at(&other, now)
         };
-        with([Box::new(late) as Box<dyn FnOnce() -> _>], || {
+        with([Box::new(late) as Thread<_>], || {
             cache.invalidate(key().as_key_ref(), now);
             None
         });
@@ -115,7 +115,7 @@ fn an_admission_removes_earlier_refusals() {
             (refused(60 * SECOND), RoundTrip { sent: start, answered: later }),
             (admitted(4), RoundTrip { sent: later, answered: later }),
         ];
-        let others = others.map(|(outcome, trip)| -> Box<dyn FnOnce() -> Option<u64>> {
+        let others = others.map(|(outcome, trip)| -> Thread<Option<u64>> {
             let cache = Arc::clone(&cache);
             Box::new(move || {
                 cache.insert(key().as_key_ref(), REQUEST, outcome, trip);

@@ -15,8 +15,18 @@ struct TestLine {
 }
 
 impl TestLine {
+    /// A line on Redis.
     fn new(waiters: &[(char, u64, u32)]) -> Self {
-        let mut seats = Self { start: Instant::now(), line: Line::default() };
+        Self::of(true, waiters)
+    }
+
+    /// A line in memory.
+    fn local(waiters: &[(char, u64, u32)]) -> Self {
+        Self::of(false, waiters)
+    }
+
+    fn of(is_remote: bool, waiters: &[(char, u64, u32)]) -> Self {
+        let mut seats = Self { start: Instant::now(), line: Line::new(is_remote) };
         for (waiter, turn, cost) in waiters {
             seats.add(*waiter, *turn, *cost, Duration::ZERO);
         }
@@ -63,7 +73,7 @@ impl TestLine {
     }
 
     fn step(&self, waiter: char, seconds: u64) -> NextStep {
-        self.line.step(&waiter, self.at(seconds), true).unwrap()
+        self.line.step(&waiter, self.at(seconds)).unwrap()
     }
 }
 
@@ -114,11 +124,16 @@ fn a_late_reply_makes_nobody_overtake() {
 
 #[test]
 fn calls_of_one_instant_pass_in_the_order_of_their_arrival() {
-    let seats = TestLine::new(&[('a', 1, 1), ('b', 1, 1)]);
+    let mut seats = TestLine::local(&[('a', 1, 1), ('b', 1, 1)]);
     let now = seats.at(1);
-    assert_eq!(seats.line.step(&'a', now - MILLI, false), Some(NextStep::Sleep(Some(now))));
-    assert_eq!(seats.line.step(&'a', now, false), Some(NextStep::Pass));
-    assert_eq!(seats.line.step(&'b', now, false), Some(NextStep::PassAfterOthers));
+    assert_eq!(seats.line.step(&'a', now - MILLI), Some(NextStep::Check));
+    seats.line.begin_check(now - MILLI).unwrap();
+    seats.line.end_check(now - MILLI);
+    assert_eq!(seats.line.step(&'a', now - MILLI), Some(NextStep::Sleep(Some(now))));
+    assert_eq!(
+        [seats.step('a', 1), seats.step('b', 1)],
+        [NextStep::Pass, NextStep::PassAfterOthers]
+    );
     assert_eq!(seats.line.before(&'b'), ['a']);
 }
 
@@ -145,10 +160,7 @@ fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_no
     seats.line.pass(&'a').unwrap();
     let (_, moved) = seats.line.pass(&'b').unwrap();
     assert_eq!(moved, ['c']);
-    assert_eq!(
-        seats.line.step(&'c', now + SECOND / 2, true),
-        Some(NextStep::Sleep(Some(seats.at(4))))
-    );
+    assert_eq!(seats.line.step(&'c', now + SECOND / 2), Some(NextStep::Sleep(Some(seats.at(4)))));
     assert_eq!(seats.step('c', 4), NextStep::Check);
 }
 
@@ -161,7 +173,7 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
     };
     let now = seats.at(0);
     assert_eq!(seats.line.hurry(), Some('a'));
-    assert_eq!(seats.line.step(&'a', now, false), Some(NextStep::Check));
+    assert_eq!(seats.step('a', 0), NextStep::Check);
     for turn in [2, 8] {
         let (claim, first) = seats.line.begin_check(now).unwrap();
         seats.line.stands((&claim, first), stands(turn), now, now);
@@ -171,15 +183,53 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
             assert!(seats.line.has_moved);
         }
     }
-    assert_eq!(seats.line.step(&'a', now, false), Some(NextStep::Sleep(Some(seats.at(2)))));
+    assert_eq!(seats.step('a', 0), NextStep::Sleep(Some(seats.at(1))));
     // The second answer moved nothing.
     seats.line.pass(&'a').unwrap();
-    assert_eq!(seats.line.step(&'b', now, false), Some(NextStep::Sleep(Some(seats.at(6)))));
+    assert_eq!(seats.step('b', 0), NextStep::Sleep(Some(seats.at(1))));
     let (claim, first) = seats.line.begin_check(now).unwrap();
     seats.line.stands((&claim, first), stands(2), now, now);
     seats.line.end_check(now);
     seats.line.pass(&'b').unwrap();
-    assert_eq!(seats.line.step(&'c', now, false), Some(NextStep::Check));
+    assert_eq!(seats.step('c', 0), NextStep::Check);
+}
+
+/// A refund may have come between the answer of memory and its receipt.
+#[test]
+fn in_memory_each_call_that_gets_first_asks_once_whether_it_may_come_nearer() {
+    let mut seats = TestLine::local(&[('a', 3, 1), ('b', 4, 2), ('c', 5, 1)]);
+    for (first, others) in [('a', "bc"), ('b', "c"), ('c', "")] {
+        assert_eq!(seats.step(first, 0), NextStep::Check);
+        for other in others.chars() {
+            assert!(matches!(seats.step(other, 0), NextStep::Sleep(Some(_))));
+        }
+        seats.line.begin_check(seats.at(0)).unwrap();
+        seats.line.end_check(seats.at(0));
+        assert!(matches!(seats.step(first, 2), NextStep::Sleep(Some(_))));
+        // One leaves the line, the others pass.
+        if first == 'b' { drop(seats.leave(first)) } else { drop(seats.line.pass(&first)) }
+    }
+}
+
+/// Without entries in a log, marks of one instant are equal.
+#[test]
+fn of_turns_with_one_mark_the_one_that_is_asked_for_moves() {
+    let mut seats = TestLine::new(&[]);
+    let claims = [2, 1, 1].map(|cost| Claim { policy: POLICY, cost, id: None });
+    let mark = Mark { at: Timestamp::new(9_000_000), charged: Charged::Generation(7) };
+    let outcome = Outcome::admitted(0, Micros::ZERO, Micros::ZERO, mark);
+    for (waiter, claim) in "abc".chars().zip(claims) {
+        let (turn, promised) = (seats.at(9), seats.start);
+        seats.line.insert(Seat { outcome, turn, promised, claim, waiter });
+    }
+    assert!(seats.line.has(&claims[1], outcome));
+    let (now, at) = (seats.at(0), Timestamp::new(2_000_000));
+    let standing = Standing { at, turn: Micros::new(2_000_000) };
+    seats.line.stands((&claims[1], outcome), standing, now, now);
+    assert_eq!(seats.order(), [('b', 2), ('a', 9), ('c', 9)]);
+    // The other one of its cost has still its mark, and then nobody has.
+    assert_eq!(seats.line.take(&claims[2], outcome).unwrap().0.waiter, 'c');
+    assert!(!seats.line.has(&claims[1], outcome) && seats.line.has(&claims[0], outcome));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::sync::{each, with};
+use crate::sync::{Thread, each, with};
 
-type Other = Box<dyn FnOnce() -> bool>;
+type Other = Thread<bool>;
 
 /// An anchor of equal parts, so that one of mixed parts is found.
 fn anchor(part: u64) -> Anchor {
