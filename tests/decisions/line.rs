@@ -1,12 +1,15 @@
 //! Calls that wait are served in the order of their arrival, and nobody is later than promised.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use harness::exceeded;
 use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError};
 use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
+    task::{JoinHandle, JoinSet},
+    time::{Instant, sleep, timeout},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -57,6 +60,37 @@ async fn calls_are_served_in_the_order_of_their_arrival_each_at_its_turn() {
         assert_eq!(decision.waited(), MINUTE * minutes);
         // The numbers are those of the turn.
         assert_eq!((decision.remaining(), decision.reset_after()), (0, MINUTE));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_one_turn_pass_in_order_and_one_that_is_not_polled_holds_nobody_up() {
+    let policy = Policy::sliding_window("line", MINUTE, 9).weighted();
+    for has_unpolled in [false, true] {
+        let limiter = Limiter::in_memory();
+        limiter.check_n(&policy, "alice", 9).await.unwrap();
+        let mut unpolled = Box::pin(limiter.check(&policy, "alice").max_wait(HOUR).into_future());
+        if has_unpolled {
+            assert!(timeout(SECOND, &mut unpolled).await.is_err());
+        }
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut calls = JoinSet::new();
+        for number in 0..8 {
+            let (limiter, order) = (limiter.clone(), Arc::clone(&order));
+            calls.spawn(async move {
+                limiter.check(&policy, "alice").max_wait(HOUR).await.unwrap();
+                order.lock().unwrap().push(number);
+            });
+            tokio::task::yield_now().await;
+        }
+        let start = Instant::now();
+        calls.join_all().await;
+        let waited = start.elapsed() + SECOND * u32::from(has_unpolled);
+        assert!(waited >= MINUTE && waited < MINUTE + Duration::from_millis(10), "{waited:?}");
+        if !has_unpolled {
+            assert!(order.lock().unwrap().is_sorted());
+        }
+        unpolled.await.unwrap();
     }
 }
 
@@ -167,7 +201,7 @@ async fn a_call_with_a_request_id_keeps_its_turn_for_its_repetition() {
     let limiter = Limiter::in_memory();
     limiter.check(&LINE, "alice").await.unwrap();
     let job = || limiter.check(&LINE, "alice").request_id(7).max_wait(HOUR);
-    assert!(tokio::time::timeout(SECOND, job().into_future()).await.is_err());
+    assert!(timeout(SECOND, job().into_future()).await.is_err());
     let next = arrive(&limiter, LINE, 1).await;
     assert_eq!(job().await.unwrap().waited(), SECOND * 59);
     assert_eq!(next.await.unwrap().unwrap().waited(), SECOND * 119);
@@ -256,10 +290,7 @@ fn no_turn_is_lost_when_calls_come_and_leave_at_once() {
                     let call = limiter.check(&FAST, "alice").max_wait(MINUTE);
                     if number % 3 == 0 {
                         let leaves = Duration::from_millis(fastrand::u64(..300));
-                        tokio::time::timeout(leaves, call.into_future())
-                            .await
-                            .ok()
-                            .map(Result::unwrap);
+                        timeout(leaves, call.into_future()).await.ok().map(Result::unwrap);
                     } else {
                         call.await.unwrap();
                     }
@@ -271,7 +302,7 @@ fn no_turn_is_lost_when_calls_come_and_leave_at_once() {
             limiter.reset(&FAST, "alice").await.unwrap();
         }
         for call in calls {
-            tokio::time::timeout(MINUTE, call).await.expect("nobody waits in vain").unwrap();
+            timeout(MINUTE, call).await.expect("nobody waits in vain").unwrap();
         }
         // Nothing lies ahead.
         sleep(Duration::from_millis(20)).await;

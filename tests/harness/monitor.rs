@@ -44,6 +44,12 @@ impl Monitor {
         Self(receiver)
     }
 
+    /// Returns the stamps of all charges under a key that were not given back, in ascending order. Such a
+    /// charge is a member of a sorted set with a score above 0. It may have moved.
+    pub fn stamps(&self, key: &str) -> Vec<u64> {
+        stamps(self.0.try_iter(), key)
+    }
+
     /// Replays the commands that have arrived on the permits under a key. There may never be more than
     /// `permits` that have not expired by the server's clock.
     pub fn replay(&self, key: &str, permits: usize) -> Replayed {
@@ -51,16 +57,47 @@ impl Monitor {
     }
 }
 
+/// Returns the time of a command in microseconds, and its words.
+fn parse(line: &str) -> Option<(u64, Vec<&str>)> {
+    let (before, command) = line.split_once("] ")?;
+    let words = command.split('"').filter(|word| *word != " " && !word.is_empty());
+    let time = before.split(' ').next()?.trim_start_matches('+');
+    Some((time.replace('.', "").parse().expect("microseconds"), words.collect()))
+}
+
+fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
+    let mut charges = HashMap::new();
+    for line in lines {
+        let Some((_, words)) = parse(&line) else { continue };
+        match &words[..] {
+            ["ZADD", named, pairs @ ..] if *named == key => {
+                for pair in pairs.chunks(2) {
+                    if let Ok(stamp) = pair[0].parse::<u64>()
+                        && stamp > 0
+                    {
+                        charges.insert(pair[1].to_owned(), stamp);
+                    }
+                }
+            }
+            ["ZREM", named, members @ ..] if *named == key => {
+                for member in members {
+                    charges.remove(*member);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut stamps: Vec<_> = charges.into_values().collect();
+    stamps.sort_unstable();
+    stamps
+}
+
 fn replay(lines: impl Iterator<Item = String>, key: &str, permits: usize) -> Replayed {
     let (mut held, mut replayed) = (HashMap::<String, u64>::new(), Replayed::default());
     // The time from which the key is gone, which no command says.
     let mut expires = u64::MAX;
     for line in lines {
-        let Some((before, command)) = line.split_once("] ") else { continue };
-        let words = command.split('"').filter(|word| *word != " " && !word.is_empty());
-        let words: Vec<_> = words.collect();
-        let time = before.split(' ').next().expect("a time").trim_start_matches('+');
-        let now: u64 = time.replace('.', "").parse().expect("microseconds");
+        let Some((now, words)) = parse(&line) else { continue };
         let deadline = |word: &str| word.parse::<u64>().expect("a deadline");
         if now >= expires {
             held.clear();
@@ -108,6 +145,21 @@ mod tests {
     fn replayed(commands: &[&str]) -> Replayed {
         let line = |(at, command): (usize, &&str)| format!("+10.00000{at} [0 lua] {command}");
         replay(commands.iter().enumerate().map(line), "c", 2)
+    }
+
+    #[test]
+    fn the_stamps_are_those_of_charges_that_were_not_given_back_where_they_have_moved_to() {
+        let commands = [
+            r#""ZADD" "c" "30" "a" "20" "b" "-7" "g""#,
+            r#""ZADD" "other" "5" "a""#,
+            r#""ZREM" "c" "b" "x""#,
+            r#""ZADD" "c" "40" "d" "-9" "g""#,
+            r#""ZADD" "c" "35" "d""#,
+            r#""ZREMRANGEBYSCORE" "c" "0" "30""#,
+            r#""evalsha" "f" "1" "c""#,
+        ];
+        let lines = commands.map(|command| format!("+1.000000 [0 lua] {command}"));
+        assert_eq!(stamps(lines.into_iter(), "c"), [30, 35]);
     }
 
     #[test]

@@ -1,12 +1,8 @@
 //! The line of several processes on one Redis: first come, first served, by two commands for each call.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdout, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
-use harness::{RedisServer, limiter_on, unavailable, until, wait_for};
+use harness::{RedisServer, limiter_on, unavailable, until};
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError};
 use tokio::{
     task::JoinHandle,
@@ -172,68 +168,4 @@ async fn a_permit_that_another_process_frees_goes_to_a_call_that_waits() {
     sleep(SECOND / 10).await;
     drop(held);
     assert!(soon(waits).await.unwrap().is_held());
-}
-
-/// A process whose calls wait.
-struct Waiters {
-    process: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Waiters {
-    fn start(server: &RedisServer, calls: u32, leaving: u32) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_waiters"))
-            .args([server.url(), calls.to_string(), leaving.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut String::new()).expect("it is ready");
-        Self { process, output }
-    }
-
-    fn begin(&mut self) {
-        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
-    }
-
-    /// Returns when its calls arrived and passed, and the number of those that left.
-    fn end(mut self) -> (Vec<(u64, u64)>, usize) {
-        let (mut calls, mut left) = (Vec::new(), 0);
-        for line in self.output.lines() {
-            match line.unwrap().split_once(' ') {
-                Some((arrived, passed)) => {
-                    calls.push((arrived.parse().unwrap(), passed.parse().unwrap()));
-                }
-                None => left += 1,
-            }
-        }
-        assert!(self.process.wait().unwrap().success());
-        (calls, left)
-    }
-}
-
-#[test]
-fn a_thousand_calls_of_which_many_leave_and_a_killed_process_leave_the_others_no_later() {
-    let server = RedisServer::start();
-    let mut processes: Vec<_> = (0..4).map(|_| Waiters::start(&server, 250, 30)).collect();
-    processes.iter_mut().for_each(Waiters::begin);
-    std::thread::sleep(SECOND);
-    let mut killed = processes.remove(0);
-    killed.process.kill().unwrap();
-    killed.process.wait().unwrap();
-    let (mut all, mut left) = (Vec::new(), 0);
-    for process in processes {
-        let (calls, leaving) = process.end();
-        all.extend(calls);
-        left += leaving;
-    }
-    assert_eq!(all.len() + left, 750);
-    assert!(left > 50, "{left}");
-    // The last turn of a thousand calls, had nobody left.
-    let begin = all.iter().map(|(arrived, _)| *arrived).min().unwrap();
-    let last = all.iter().map(|(_, passed)| *passed).max().unwrap();
-    let seconds = Duration::from_micros(last - begin).as_secs_f64();
-    assert!(seconds < 5.0 + 2.0, "{seconds} s");
-    wait_for("the end of the line", || server.keys().is_empty().then_some(()));
 }

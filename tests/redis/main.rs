@@ -9,6 +9,7 @@ mod keys;
 mod lease;
 mod lease_history;
 mod line;
+mod line_of_processes;
 mod outages;
 mod own_connection;
 mod processes;

@@ -127,17 +127,12 @@ impl Waiter {
         waiting: &mut Option<Waiting>,
     ) -> Option<Decided> {
         let call = self.call();
-        let mut has_yielded = false;
+        let mut grace = None;
         loop {
-            let (look, after) = self.look(has_yielded);
+            let (look, after) = self.look(&mut grace);
             call.limiter.follow(after);
             let until = match look {
                 Look::Answered(decided) => return Some(decided),
-                Look::Yield => {
-                    has_yielded = true;
-                    tokio::task::yield_now().await;
-                    continue;
-                }
                 Look::Ask => {
                     ask(vec![Arc::clone(self)]);
                     continue;

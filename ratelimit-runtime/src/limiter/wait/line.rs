@@ -25,15 +25,19 @@ pub(super) struct Line<W> {
     is_remote: bool,
     /// The time at which the first turn was last known to be promised.
     seen: Option<Instant>,
-    /// The time at which a store was last asked for the first turn.
-    asked: Option<Instant>,
-    /// `true` while it is asked.
-    is_asking: bool,
+    /// The last question to a store for the first turn.
+    asked: Option<Asked>,
     /// `true` if the first turn may have come nearer. In memory that is asked for each call that gets
     /// first: a refund may have come between the store's answer and its receipt.
     hurries: bool,
     /// `true` if the first turn has come nearer: the next one may then, too.
     has_moved: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Instant,
+    is_answered: bool,
 }
 
 /// The key of a line, and the store that has promised its turns.
@@ -99,12 +103,16 @@ impl Claim {
 
 impl<W: Clone + PartialEq> Line<W> {
     pub(super) fn new(is_remote: bool) -> Self {
-        let (seen, asked, is_asking, hurries, has_moved) = Default::default();
-        Self { seats: Vec::new(), is_remote, seen, asked, is_asking, hurries, has_moved }
+        let (seen, asked, hurries, has_moved) = Default::default();
+        Self { seats: Vec::new(), is_remote, seen, asked, hurries, has_moved }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.seats.is_empty()
+    }
+
+    fn is_asking(&self) -> bool {
+        self.asked.is_some_and(|asked| !asked.is_answered)
     }
 
     fn first(&self) -> Option<W> {
@@ -203,14 +211,14 @@ impl<W: Clone + PartialEq> Line<W> {
             return Some(match (is_known, index) {
                 (true, 0) => NextStep::Pass,
                 (true, _) => NextStep::PassAfterOthers,
-                (false, _) if self.is_asking => NextStep::Sleep(None),
+                (false, _) if self.is_asking() => NextStep::Sleep(None),
                 (false, _) => NextStep::Check,
             });
         }
-        if index > 0 || self.is_asking || !(self.hurries || self.is_remote) {
+        if index > 0 || self.is_asking() || !(self.hurries || self.is_remote) {
             return Some(NextStep::Sleep(Some(seat.turn)));
         }
-        let next = self.asked.map_or(known, |asked| known.max(asked + SEEN));
+        let next = self.asked.map_or(known, |asked| known.max(asked.at + SEEN));
         let is_next = self.hurries || next <= now;
         Some(if is_next { NextStep::Check } else { NextStep::Sleep(Some(seat.turn.min(next))) })
     }
@@ -230,15 +238,14 @@ impl<W: Clone + PartialEq> Line<W> {
     /// Begins to ask for the first turn, and returns it.
     pub(super) fn begin_check(&mut self, now: Instant) -> Option<(Claim, Outcome)> {
         let Seat { claim, outcome, .. } = self.seats.first()?;
-        self.asked = Some(now);
-        self.is_asking = true;
+        self.asked = Some(Asked { at: now, is_answered: false });
         self.hurries = false;
         Some((*claim, *outcome))
     }
 
     /// Ends a check. Returns the calls that are to look again: the first, and those whose turn has come.
     pub(super) fn end_check(&mut self, now: Instant) -> Vec<W> {
-        self.is_asking = false;
+        self.asked = self.asked.map(|asked| Asked { is_answered: true, ..asked });
         let seats = self.seats.iter().enumerate();
         let looks = seats.filter(|(index, seat)| *index == 0 || seat.turn <= now);
         looks.map(|(_, seat)| seat.waiter.clone()).collect()

@@ -1,6 +1,6 @@
 //! The progress of a waiting call, from its arrival to its answer.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -16,11 +16,13 @@ use crate::{
     time::Micros,
 };
 
+/// The longest time for which a call whose turn has come lets those before it pass first, whose turn has come
+/// too. Their futures may not be polled.
+const GRACE: Duration = Duration::from_millis(1);
+
 /// The next step of a waiting call.
 pub(super) enum Look {
     Answered(Decided),
-    /// It lets others go first, once.
-    Yield,
     /// It asks for a permit again.
     Ask,
     /// It asks a store for the first turn of its line.
@@ -112,14 +114,15 @@ impl Waiter {
         is_queued
     }
 
-    /// Returns the call's next step. One that `has_yielded` does not let others go first again.
-    pub(super) fn look(self: &Arc<Self>, has_yielded: bool) -> (Look, Aftermath) {
+    /// Returns the call's next step. Until `grace`, which is set when its turn has come, it lets others pass
+    /// first.
+    pub(super) fn look(self: &Arc<Self>, grace: &mut Option<Instant>) -> (Look, Aftermath) {
         let (now, mut after) = (Instant::now(), Aftermath::default());
         let look = self.lines().change(|state| {
             let mut stage = self.stage.lock();
             match mem::take(&mut *stage) {
                 WaitStage::InLine(id, permit) => {
-                    let look = self.look_in_line(state, &id, now, has_yielded, &mut after);
+                    let look = self.look_in_line(state, &id, now, grace, &mut after);
                     match look {
                         Ok(outcome) => Look::Answered(Decided { outcome: Ok(outcome), permit }),
                         Err(look) => {
@@ -162,14 +165,16 @@ impl Waiter {
         state: &mut LineState,
         id: &LineId,
         now: Instant,
-        has_yielded: bool,
+        grace: &mut Option<Instant>,
         after: &mut Aftermath,
     ) -> Result<Outcome, Look> {
         let line = state.lines.get_mut(id).expect("a call in line has a line");
         match line.step(self, now).expect("a call in line has a turn") {
-            NextStep::PassAfterOthers if !has_yielded => {
-                after.woken = line.before(self);
-                Err(Look::Yield)
+            NextStep::PassAfterOthers if grace.is_none_or(|end| now < end) => {
+                if grace.is_none() {
+                    after.woken = line.before(self);
+                }
+                Err(Look::Sleep(Some(*grace.get_or_insert(now + GRACE))))
             }
             NextStep::Pass | NextStep::PassAfterOthers => {
                 let (outcome, moved) = line.pass(self).expect("a call in line has a turn");

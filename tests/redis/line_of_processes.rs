@@ -1,0 +1,120 @@
+//! The line of four processes: nobody passes later than was promised at arrival, and no window has too many
+//! charges, also if many calls leave and a process is killed.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use harness::{FaultLine, Monitor, RedisServer, wait_for};
+
+const KEY: &str = "ratelimit:weighted_window:line/all";
+/// The limit of the processes.
+const PERIOD: u64 = 100_000;
+const THRESHOLD: usize = 20;
+
+/// A process whose calls wait.
+struct Waiters {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+/// A call that has passed, in microseconds of the machine's clock.
+struct Passed {
+    promised: u64,
+    passed: u64,
+}
+
+/// The calls of a process, in the order of their arrival.
+struct Calls {
+    passed: Vec<Passed>,
+    left: usize,
+    /// How late the process was woken at the worst.
+    late: u64,
+}
+
+impl Waiters {
+    fn start(server: &RedisServer, calls: u32, leaving: u32) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_waiters"))
+            .args([server.url(), calls.to_string(), leaving.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut String::new()).expect("it is ready");
+        Self { process, output }
+    }
+
+    fn begin(&mut self) {
+        self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
+    }
+
+    fn end(mut self) -> Calls {
+        let mut calls = Calls { passed: Vec::new(), left: 0, late: 0 };
+        for line in self.output.lines() {
+            let line = line.unwrap();
+            let number = |word: &str| word.parse().unwrap();
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["left"] => calls.left += 1,
+                ["late", late] => calls.late = number(late),
+                [promised, passed] => {
+                    calls
+                        .passed
+                        .push(Passed { promised: number(promised), passed: number(passed) });
+                }
+                _ => panic!("{line}"),
+            }
+        }
+        assert!(self.process.wait().unwrap().success());
+        calls
+    }
+}
+
+impl Calls {
+    /// Asserts that calls have passed in the order of their arrival, none of them later than promised: but
+    /// for the round trip of a check, and for as long as the process is not woken. Returns the latest.
+    fn validate(&self) -> u64 {
+        let is_sorted = self.passed.is_sorted_by_key(|call| call.passed);
+        assert!(is_sorted, "a call has overtaken one that arrived before it");
+        let late = |call: &Passed| call.passed.saturating_sub(call.promised);
+        let latest = self.passed.iter().map(late).max().unwrap_or(0);
+        let excused = 3 * self.late + 50_000;
+        assert!(latest <= excused, "{latest} us late, and woken at most {} us late", self.late);
+        latest
+    }
+}
+
+#[test]
+fn of_a_thousand_calls_of_which_many_leave_nobody_is_later_than_promised() {
+    let server = RedisServer::start();
+    let monitor = Monitor::start(&server);
+    let mut processes: Vec<_> = (0..4).map(|_| Waiters::start(&server, 250, 30)).collect();
+    processes.iter_mut().for_each(Waiters::begin);
+    std::thread::sleep(Duration::from_secs(1));
+    let mut killed = processes.remove(0);
+    killed.process.kill().unwrap();
+    killed.process.wait().unwrap();
+    let processes: Vec<_> = processes.into_iter().map(Waiters::end).collect();
+    let latest = processes.iter().map(Calls::validate).max().unwrap();
+    let passed: Vec<_> = processes.iter().flat_map(|calls| &calls.passed).collect();
+    let left: usize = processes.iter().map(|calls| calls.left).sum();
+    assert_eq!(passed.len() + left, 750);
+    assert!(left > 50, "{left}");
+    // Those behind the calls that leave move up.
+    let earlier = passed.iter().filter(|call| call.passed + PERIOD < call.promised).count();
+    assert!(earlier > 100, "{earlier}");
+    wait_for("the end of the line", || server.keys().is_empty().then_some(()));
+
+    let stamps = monitor.stamps(KEY);
+    assert!(stamps.len() >= passed.len(), "{}", stamps.len());
+    let windows = stamps.windows(THRESHOLD + 1);
+    let fullest = windows.map(|window| window[THRESHOLD] - window[0]).min().unwrap();
+    assert!(fullest >= PERIOD, "{} charges in {fullest} us", THRESHOLD + 1);
+    FaultLine::of("1 000 calls wait in line, 30 % leave, one of four processes is killed")
+        .with("passed", passed.len())
+        .with("moved up", earlier)
+        .after("latest after its turn", Duration::from_micros(latest))
+        .print();
+}
