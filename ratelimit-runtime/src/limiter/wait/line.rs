@@ -26,7 +26,7 @@ pub(super) struct Line<W> {
     /// The time at which the first turn was last known to be promised.
     seen: Option<Instant>,
     /// The last question to a store for the first turn.
-    asked: Option<Asked>,
+    asked: Option<TurnQuestion>,
     /// `true` if the first turn may have come nearer. In memory that is asked for each call that gets
     /// first: a refund may have come between the store's answer and its receipt.
     hurries: bool,
@@ -35,7 +35,7 @@ pub(super) struct Line<W> {
 }
 
 #[derive(Clone, Copy)]
-struct Asked {
+struct TurnQuestion {
     at: Instant,
     is_answered: bool,
 }
@@ -238,14 +238,14 @@ impl<W: Clone + PartialEq> Line<W> {
     /// Begins to ask for the first turn, and returns it.
     pub(super) fn begin_check(&mut self, now: Instant) -> Option<(Claim, Outcome)> {
         let Seat { claim, outcome, .. } = self.seats.first()?;
-        self.asked = Some(Asked { at: now, is_answered: false });
+        self.asked = Some(TurnQuestion { at: now, is_answered: false });
         self.hurries = false;
         Some((*claim, *outcome))
     }
 
     /// Ends a check. Returns the calls that are to look again: the first, and those whose turn has come.
     pub(super) fn end_check(&mut self, now: Instant) -> Vec<W> {
-        self.asked = self.asked.map(|asked| Asked { is_answered: true, ..asked });
+        self.asked = self.asked.map(|asked| TurnQuestion { is_answered: true, ..asked });
         let seats = self.seats.iter().enumerate();
         let looks = seats.filter(|(index, seat)| *index == 0 || seat.turn <= now);
         looks.map(|(_, seat)| seat.waiter.clone()).collect()
