@@ -42,6 +42,9 @@
 //!
 //! Also `curl -i -H 'x-api-key: key-of-a-paid-plan' -d 'to=baba' http://127.0.0.1:3000/mail`, and
 //! `curl -i -d 'data' http://127.0.0.1:3000/upload`.
+//!
+//! `TRUSTED_PROXIES=networks cargo run ..` also trusts the proxies in this file, such as those of a
+//! content delivery network. It has one network on each line, and may change while the service runs.
 
 use std::{collections::HashMap, env, error::Error, net::SocketAddr, time::Duration};
 
@@ -56,7 +59,7 @@ use axum::{
 use ratelimit_runtime::{
     Limiter, Policy, RateLimitError, caller, install, rate_limit,
     web::{
-        ClientAddress,
+        ClientAddress, TrustedProxies,
         tower::{GateLayer, Identity, IdentityLayer},
     },
 };
@@ -140,7 +143,11 @@ impl<S: Sync> FromRequestParts<S> for Account {
 async fn main() -> std::result::Result<(), Box<dyn Error>> {
     install(Limiter::from_env().await?)?;
     // Only the proxies' own addresses: any host of a trusted network could choose its address.
-    let client = ClientAddress::behind_proxies(["127.0.0.1", "::1"])?;
+    let mut proxies = TrustedProxies::new(["127.0.0.1", "::1"])?;
+    if let Some(file) = env::var_os("TRUSTED_PROXIES") {
+        proxies = proxies.and(&TrustedProxies::follow_file(file)?);
+    }
+    let client = ClientAddress::behind(proxies);
     let account = Identity::from_fn(|request| Some(Account::of(request)?.id.into()));
     let router = Router::new()
         .route("/login", post(login))

@@ -5,7 +5,7 @@
 mod greeter;
 
 use greeter::{HelloRequest, greeter_client::GreeterClient};
-use harness::{RedisServer, Running, example};
+use harness::{RedisServer, Running, example, until};
 use tokio::task::JoinSet;
 
 /// A running example service, and a client for it.
@@ -100,6 +100,27 @@ async fn logins_are_limited_and_nobody_locks_anybody_out() {
         assert_eq!(status(login(account, "guess", &from)).await, expected, "{account}");
     }
     assert_eq!(status(login("f", "guess", "203.0.113.5")).await, 403);
+}
+
+#[tokio::test]
+async fn proxies_in_a_file_are_trusted_while_they_are_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let networks = directory.path().join("networks");
+    std::fs::write(&networks, "192.0.2.0/24 # edge\n").unwrap();
+    let file = ("TRUSTED_PROXIES", networks.to_str().unwrap());
+    let service = Service::start_with("axum_service", None, &[file]);
+    // The edge has appended its client, and a proxy on this machine the edge.
+    let login = async |client: &str| {
+        let request = service.post("/login", "account=ali&password=open+sesame");
+        status(request.header("x-forwarded-for", format!("{client}, 192.0.2.7"))).await
+    };
+    for expected in [200, 200, 200, 429] {
+        assert_eq!(login("203.0.113.9").await, expected);
+    }
+    assert_eq!(login("203.0.113.10").await, 200);
+    // Of the edge alone, which is a client now, no limit is used up.
+    std::fs::write(&networks, "198.51.100.0/24\n").unwrap();
+    until("the change", async || (login("203.0.113.9").await == 200).then_some(())).await;
 }
 
 #[tokio::test]

@@ -205,23 +205,25 @@ impl ClientAddress {
         Ok(client.map(|address| network_of(address, self.ipv6_prefix)))
     }
 
-    /// Returns the first address from the right that is no proxy's. At an entry that is no address it is the
-    /// proxy that wrote the entry.
+    /// Returns the first address from the right, behind a peer that is a proxy, that is no proxy's. At an
+    /// entry that is no address it is the proxy that wrote the entry.
     fn walk<'a, I: DoubleEndedIterator<Item = &'a [u8]>>(
         &self,
         peer: Option<IpAddr>,
         mut entries: Entries<'a, I>,
     ) -> Result<Option<IpAddr>, MalformedHeader> {
         let (mut client, mut hops) = (peer, 0);
-        while self.is_proxy(client, hops) {
+        loop {
             match entries.next_address() {
                 Ok(Some(next)) => client = Some(next),
                 Err(malformed) if client.is_none() => return Err(malformed),
-                Ok(None) | Err(_) => break,
+                Ok(None) | Err(_) => return Ok(client),
             }
             hops += 1;
+            if !self.is_proxy(client, hops) {
+                return Ok(client);
+            }
         }
-        Ok(client)
     }
 
     fn is_proxy(&self, address: Option<IpAddr>, hops: usize) -> bool {

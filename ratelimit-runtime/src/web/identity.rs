@@ -47,8 +47,8 @@ pub enum OnMissing {
     Reject,
 }
 
-/// The treatment of a request whose identity is malformed: its header is repeated, empty, or not
-/// UTF-8.
+/// The treatment of a request whose identity is malformed: its header is repeated, empty, not UTF-8,
+/// or no address where it should be one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnMalformed {

@@ -20,7 +20,7 @@ pub(super) const NO_IDENTITY: &str = "the request does not identify its caller";
 
 /// The detail of [`Refusal::MalformedIdentity`].
 pub(super) const MALFORMED_IDENTITY: &str =
-    "the header that identifies the caller is repeated, empty, or not UTF-8";
+    "the header that identifies the caller is repeated, empty, not UTF-8, or no address";
 
 /// The reason why a request is not served.
 ///
@@ -33,7 +33,8 @@ pub enum Refusal {
     Limit(RateLimitError),
     /// The request has no identity, and one is required.
     NoIdentity,
-    /// The header that identifies the caller is repeated, empty, or not UTF-8.
+    /// The header that identifies the caller is repeated, empty, not UTF-8, or not the address that it
+    /// should be.
     MalformedIdentity,
 }
 
