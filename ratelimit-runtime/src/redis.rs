@@ -12,6 +12,7 @@ mod breaker;
 mod client;
 mod cluster;
 mod command;
+mod connect_options;
 mod connection;
 mod connector;
 mod deny_cache;
@@ -45,10 +46,10 @@ use tokio::time::Instant;
 
 pub(crate) use self::{
     client::{RedisClient, Unanswered},
+    connect_options::ConnectOptions,
     options::RedisOptions,
     outbox::Content,
     permits::Lease,
-    tls::Tls,
 };
 use self::{
     deny_cache::{DenyCache, RoundTrip},

@@ -77,7 +77,7 @@ impl Ways {
     /// The connections of limiters that are open.
     fn connections(&self) -> HashSet<String> {
         let clients: String = self.server.command("CLIENT LIST TYPE normal");
-        let ids = clients.lines().filter(|line| !line.contains("cmd=client"));
+        let ids = clients.lines().filter(|line| line.contains("name=ratelimit"));
         ids.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
     }
 }

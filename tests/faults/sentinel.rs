@@ -142,6 +142,31 @@ async fn one_sentinel_that_answers_is_enough_to_connect() {
 }
 
 #[tokio::test]
+async fn sentinels_have_a_login_of_their_own() {
+    let sentinels = Sentinels::start();
+    let () = sentinels.servers[0].command("ACL SETUSER app on >of-app ~* +@all");
+    for sentinel in &sentinels.sentinels {
+        let () = sentinel.command("ACL SETUSER asker on >of-asker +@all");
+        let () = sentinel.command("ACL SETUSER default resetpass >of-nobody");
+    }
+    let url = sentinels.url().replace("://", "://app:of-app@");
+    let login = |user: &str, password: &str| {
+        format!("{url}?sentinel_username={user}&sentinel_password={password}")
+    };
+    for refused in [url.clone(), login("asker", "of-app"), login("app", "of-app")] {
+        let error = Limiter::connect(&refused).await.unwrap_err().to_string();
+        assert!(error.contains("`mymaster` through Sentinels at 127.0.0.1:"), "{error}");
+        assert!(!error.contains("of-"), "{error}");
+    }
+    for url in [login("asker", "of-asker"), format!("{url}?sentinel_password=of-nobody")] {
+        let limiter = limiter_on(&url, OnStoreError::Deny).await;
+        until_decided(&limiter).await;
+        let users: String = sentinels.servers[0].command("CLIENT LIST TYPE normal");
+        assert!(users.contains("user=app"), "{users}");
+    }
+}
+
+#[tokio::test]
 async fn absent_sentinels_and_an_unknown_primary_are_reported() {
     let nobody = format!("redis+sentinel://127.0.0.1:{}/mymaster", free_port());
     let error = Limiter::connect(&nobody).await.unwrap_err().to_string();

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{RedisServer, free_port, ran_in_own_process};
+use harness::{RedisServer, free_port, ran_in_own_process, until};
 use ratelimit_runtime::{AlreadyInstalled, Limiter, Policy, install};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 1);
@@ -68,6 +68,51 @@ async fn a_wrong_password_is_reported_without_it() {
     let error = refused(&server.url().replace("redis://", "redis://:wrong@")).await;
     assert!(error.contains("cannot connect to Redis at 127.0.0.1:"), "{error}");
     assert!(!error.contains("wrong"), "{error}");
+}
+
+#[tokio::test]
+async fn connections_have_a_name() {
+    let server = RedisServer::start();
+    let names = || -> Vec<String> {
+        let clients: String = server.command("CLIENT LIST TYPE normal");
+        let fields = clients.split_whitespace().filter_map(|field| field.strip_prefix("name="));
+        fields.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    for (url, name, expected) in [
+        (server.url(), None, "ratelimit"),
+        (server.url() + "?protocol=resp2", Some("shop-api"), "shop-api"),
+        (server.unix_url() + "?client_name=shop", Some("shop-api"), "shop"),
+    ] {
+        let mut builder = Limiter::builder().deadline(Duration::from_secs(10));
+        if let Some(name) = name {
+            builder = builder.client_name(name);
+        }
+        let limiter = builder.connect(&url).await.unwrap();
+        assert_eq!(names(), [expected], "{url}");
+        // The name is also that of the connection after one that was killed.
+        let _: i64 = server.command("CLIENT KILL TYPE normal");
+        until("the next connection", async || {
+            let _ = limiter.check(&POLICY, &url).await;
+            (!names().is_empty()).then_some(())
+        })
+        .await;
+        assert_eq!(names(), [expected], "{url}");
+        drop(limiter);
+        until("no connection", async || names().is_empty().then_some(())).await;
+    }
+    Limiter::builder().client_name("").connect(&server.url()).await.unwrap();
+    assert!(names().is_empty());
+    let error = Limiter::builder().client_name("a b").connect(&server.url()).await.unwrap_err();
+    assert!(error.to_string().contains("client name"), "{error}");
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_name_its_connection_connects() {
+    let server = RedisServer::start();
+    let () = server.command("ACL SETUSER limiter on >right ~* +@all -client");
+    let url = server.url().replace("redis://", "redis://limiter:right@");
+    let limiter = Limiter::builder().deadline(Duration::from_secs(10)).connect(&url).await.unwrap();
+    assert!(limiter.check(&POLICY, "alice").await.is_ok());
 }
 
 #[tokio::test]

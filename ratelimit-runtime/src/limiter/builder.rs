@@ -1,5 +1,8 @@
 //! The builder of limiters: settings, and the store that a URL names.
 
+#[cfg(feature = "redis")]
+mod connection;
+
 use std::{
     fmt,
     sync::{Arc, Weak},
@@ -17,7 +20,7 @@ use crate::{
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
     overrides::Overrides,
-    redis::{RedisBackend, RedisClient, RedisOptions, Tls},
+    redis::{ConnectOptions, RedisBackend, RedisClient, RedisOptions},
     request::OnStoreError,
 };
 
@@ -60,7 +63,7 @@ pub struct LimiterBuilder {
     prefix: Option<Box<str>>,
     secret: Option<Box<str>>,
     settings: RedisOptions,
-    tls: Tls,
+    connection: ConnectOptions,
     is_instrumented: bool,
     max_line: u32,
 }
@@ -78,7 +81,7 @@ impl LimiterBuilder {
                 deny_cache: 16_384,
                 deny_cache_ttl: Duration::from_secs(1),
             },
-            tls: Tls::default(),
+            connection: ConnectOptions::default(),
             is_instrumented: true,
             max_line: 500,
         }
@@ -224,25 +227,6 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the certificates, in PEM, of the authorities that sign Redis's certificate; the system's by
-    /// default. Needs a URL with TLS: `rediss://`.
-    #[cfg(feature = "tls")]
-    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.set_root_certificate(pem.into());
-        self
-    }
-
-    /// Sets the client certificate and its key, in PEM. Needs a URL with TLS: `rediss://`.
-    #[cfg(feature = "tls")]
-    pub fn client_certificate(
-        mut self,
-        certificate: impl Into<Vec<u8>>,
-        key: impl Into<Vec<u8>>,
-    ) -> Self {
-        self.tls.set_client_certificate(certificate.into(), key.into());
-        self
-    }
-
     /// Builds a limiter that counts in this process's memory.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
@@ -276,7 +260,7 @@ impl LimiterBuilder {
         let store = match is_memory(url) {
             Ok(true) => Ok(self.memory()),
             Ok(false) => {
-                let opened = RedisClient::open_lazy(url, &self.tls);
+                let opened = RedisClient::open_lazy(url, &self.connection);
                 opened.map(|store| self.remote(store))
             }
             Err(fault) => Err(fault),
@@ -336,7 +320,7 @@ impl LimiterBuilder {
         if is_memory(url)? {
             return Ok(self.memory());
         }
-        Ok(self.remote(RedisClient::open(url, &self.tls).await?))
+        Ok(self.remote(RedisClient::open(url, &self.connection).await?))
     }
 
     fn memory(&self) -> Store {
@@ -384,7 +368,7 @@ impl fmt::Debug for LimiterBuilder {
         f.debug_struct("LimiterBuilder")
             .field("prefix", &self.prefix)
             .field("settings", &self.settings)
-            .field("tls", &self.tls)
+            .field("connection", &self.connection)
             .finish_non_exhaustive()
     }
 }

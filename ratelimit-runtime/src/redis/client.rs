@@ -12,12 +12,12 @@ use super::{
     breaker::Breaker,
     cluster::Cluster,
     command,
+    connect_options::ConnectOptions,
     connector::Connector,
     failure::{Failure, message},
     node::{Lane, Node},
     script::{Attempt, Grant, LeaseCall, Renewal, ScriptCall, SettleCall, Turn, release},
     target::{Kind, Target},
-    tls::Tls,
 };
 use crate::{
     error::{ConnectFault, UnavailableReason},
@@ -62,8 +62,8 @@ pub(super) const IDEMPOTENT: SendOptions = SendOptions { is_idempotent: true, la
 
 impl RedisClient {
     /// Connects.
-    pub(crate) async fn open(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
-        let target = Target::parse(url, tls)?;
+    pub(crate) async fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
+        let target = Target::parse(url, options)?;
         let addresses = target.addresses();
         let opened = match target.kind {
             Kind::Cluster => Cluster::open(target).await.map(Topology::Cluster),
@@ -80,8 +80,8 @@ impl RedisClient {
     }
 
     /// Connects in the background.
-    pub(crate) fn open_lazy(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
-        let target = Target::parse(url, tls)?;
+    pub(crate) fn open_lazy(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
+        let target = Target::parse(url, options)?;
         let topology = if matches!(target.kind, Kind::Cluster) {
             Topology::Cluster(Cluster::lazy(target))
         } else {

@@ -1,6 +1,6 @@
 //! Connecting to a server, or to the primary that Sentinels name.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError,
@@ -11,6 +11,7 @@ use redis::{
 use tokio::sync::Mutex;
 
 use super::{
+    connect_options::ConnectOptions,
     dial::dial,
     failure::message,
     stream::{BoxedStream, MeteredStream, Traffic, lend},
@@ -30,7 +31,7 @@ const SENTINEL_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) struct Connector {
     endpoint: Endpoint,
     protocol: Option<ProtocolVersion>,
-    tls: Tls,
+    options: ConnectOptions,
     /// The longest reply, in bytes.
     max_reply: usize,
 }
@@ -45,9 +46,14 @@ impl Connector {
     pub(super) fn to_server(
         info: ConnectionInfo,
         protocol: Option<ProtocolVersion>,
-        tls: Tls,
+        options: ConnectOptions,
     ) -> Self {
-        Self { endpoint: Endpoint::Server(Box::new(info)), protocol, tls, max_reply: usize::MAX }
+        Self {
+            endpoint: Endpoint::Server(Box::new(info)),
+            protocol,
+            options,
+            max_reply: usize::MAX,
+        }
     }
 
     /// Connects to the target's only server, or to the primary behind its Sentinels.
@@ -63,7 +69,7 @@ impl Connector {
         Ok(Self {
             endpoint,
             protocol: target.protocol,
-            tls: target.tls.clone(),
+            options: target.options.clone(),
             max_reply: usize::MAX,
         })
     }
@@ -107,16 +113,35 @@ impl Connector {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let traffic = Traffic::default();
         let work = async {
-            let stream = dial(info, &self.tls).await?;
+            let stream = dial(info, &self.options.tls).await?;
             let stream = MeteredStream::new(stream, traffic.clone(), self.max_reply);
             let (lender, lent) = lend(stream);
             // The handshake is the client's, and the connection after it our own.
-            drop(MultiplexedConnection::new_with_config(&settings, lent, config).await?);
-            lender.reclaim().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe).into())
+            let (mut handshake, driver) =
+                MultiplexedConnection::new_with_config(&settings, lent, config).await?;
+            first(self.name(&mut handshake), driver).await.unwrap_or_else(|| Err(broken()))?;
+            drop(handshake);
+            lender.reclaim().ok_or_else(broken)
         };
         let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
         let stream = within(SERVER_TIMEOUT, hint, work).await?;
         Ok(NewConnection { stream, traffic })
+    }
+
+    /// Names the connection. A server or a proxy may refuse it.
+    async fn name(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
+        if self.options.client_name.is_empty() {
+            return Ok(());
+        }
+        let mut command = redis::cmd("CLIENT");
+        command.arg("SETNAME").arg(&*self.options.client_name);
+        match command.exec_async(connection).await {
+            Err(error) if error.code().is_some() => {
+                tracing::debug!(error = %message(&error), "connection without a name");
+                Ok(())
+            }
+            result => result,
+        }
     }
 }
 
@@ -125,6 +150,20 @@ fn lacks_resp3(error: &RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
         || message(error).to_ascii_lowercase().starts_with("unknown command")
+}
+
+fn broken() -> RedisError {
+    io::Error::from(io::ErrorKind::BrokenPipe).into()
+}
+
+/// Returns the output of `work`, or `None` if `other`, which runs beside it, ends before.
+async fn first<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
+    let (mut work, mut other) = (pin!(work), pin!(other));
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => other.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }
 
 /// A connection after its handshake.
@@ -171,7 +210,7 @@ fn sentinels(
     }
     if let ConnectionAddr::TcpTls { insecure, .. } = target.servers[0].addr() {
         let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
-        builder = with_tls(builder.set_client_to_redis_tls_mode(mode), &target.tls);
+        builder = with_tls(builder.set_client_to_redis_tls_mode(mode), &target.options.tls);
     }
     builder.build()
 }

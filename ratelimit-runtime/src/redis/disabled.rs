@@ -44,16 +44,16 @@ pub(crate) enum Content {
 
 pub(crate) type OnDelivery = Box<dyn Fn(KeyRef<'_>, Content) + Send + Sync>;
 
-/// The certificates of a limiter: none.
+/// The settings of connections: none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tls {}
+pub(crate) struct ConnectOptions {}
 
 impl RedisClient {
-    pub(crate) async fn open(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
-        Self::open_lazy(url, tls)
+    pub(crate) async fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
+        Self::open_lazy(url, options)
     }
 
-    pub(crate) fn open_lazy(_: &str, _: &Tls) -> Result<Self, ConnectFault> {
+    pub(crate) fn open_lazy(_: &str, _: &ConnectOptions) -> Result<Self, ConnectFault> {
         let why = "only memory:// is supported: this program is built without the feature `redis` of \
                    `ratelimit-runtime`";
         Err(ConnectFault::Refused(why.to_owned()))

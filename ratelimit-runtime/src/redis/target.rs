@@ -12,10 +12,10 @@ use redis::{
 };
 
 use self::{
-    query::Query,
+    query::{CLIENT_NAME, Query},
     scheme::{Deployment, Scheme},
 };
-use super::{failure::message, tls::Tls};
+use super::{connect_options::ConnectOptions, failure::message, tls::Tls};
 use crate::error::ConnectFault;
 
 /// The servers that a URL names, and the settings of connections to them.
@@ -25,7 +25,7 @@ pub(super) struct Target {
     pub(super) servers: Vec<ConnectionInfo>,
     /// The version of the protocol, if the URL names one.
     pub(super) protocol: Option<ProtocolVersion>,
-    pub(super) tls: Tls,
+    pub(super) options: ConnectOptions,
 }
 
 pub(super) enum Kind {
@@ -67,12 +67,16 @@ impl<'a> Parts<'a> {
 }
 
 impl Target {
-    pub(super) fn parse(url: &str, tls: &Tls) -> Result<Self, ConnectFault> {
+    pub(super) fn parse(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
         let (scheme, rest) = Scheme::split(url)?;
-        tls.check(scheme.transport)?;
         let parts = Parts::split(rest, scheme);
         credentials::refuse_cut_login(&parts, scheme)?;
         let query = Query::parse(parts.query, scheme)?;
+        let mut options = options.clone();
+        if let Some(name) = query.value(CLIENT_NAME) {
+            options.client_name = name.into();
+        }
+        options.check(scheme.transport)?;
         let (kind, database) = Kind::parse(scheme.deployment, parts.path, &query)?;
 
         let (login, hosts) = credentials::split(parts.authority);
@@ -90,11 +94,11 @@ impl Target {
             if !scheme.is_unix() {
                 url.extend(["/", database]);
             }
-            server(&format!("{url}?{}{}", query.of_one_server(), parts.fragment), tls)
+            server(&format!("{url}?{}{}", query.of_one_server(), parts.fragment), &options.tls)
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         let protocol = query.value("protocol").map(|_| servers[0].redis_settings().protocol());
-        Ok(Self { kind, servers, protocol, tls: tls.clone() })
+        Ok(Self { kind, servers, protocol, options })
     }
 
     /// Returns the addresses, for messages.

@@ -21,11 +21,11 @@ use crate::{
     error::UnavailableReason,
     redis::{
         breaker::Breaker,
+        connect_options::ConnectOptions,
         connector::Connector,
         failure::{Address, message},
         node::{Lane, Node},
         target::Target,
-        tls::Tls,
     },
 };
 
@@ -41,7 +41,7 @@ pub(super) struct SlotMap {
     /// The addresses in the URL.
     seeds: Vec<ConnectionInfo>,
     protocol: Option<ProtocolVersion>,
-    tls: Tls,
+    options: ConnectOptions,
     /// Notified when the map may be out of date.
     pub(super) stale: Notify,
     /// The number of completed refreshes, also failed ones.
@@ -65,7 +65,7 @@ impl SlotMap {
             unassigned: RwLock::new(breaker()),
             seeds: target.servers,
             protocol: target.protocol,
-            tls: target.tls,
+            options: target.options,
             stale: Notify::new(),
             refreshes: watch::Sender::new(0),
         }
@@ -126,7 +126,7 @@ impl SlotMap {
             _ => ConnectionAddr::Tcp(host, port),
         };
         let info = self.seeds[0].clone().set_addr(addr);
-        Node::lazy(&Connector::to_server(info, self.protocol, self.tls.clone()), name)
+        Node::lazy(&Connector::to_server(info, self.protocol, self.options.clone()), name)
     }
 
     /// Fetches the assignment and applies it. The error is the cause at the last node.
@@ -149,7 +149,7 @@ impl SlotMap {
         }
         for seed in &self.seeds {
             // A seed may be a load balancer, so that its connection is not kept.
-            let connector = Connector::to_server(seed.clone(), self.protocol, self.tls.clone());
+            let connector = Connector::to_server(seed.clone(), self.protocol, self.options.clone());
             let node = match Node::open(&connector, seed.addr().to_string()).await {
                 Ok(node) => node,
                 Err(error) => {

@@ -10,6 +10,9 @@ use super::{
 };
 use crate::error::ConnectFault;
 
+/// The parameter with the name of connections, as in the URLs of redis-py and go-redis.
+pub(super) const CLIENT_NAME: &str = "client_name";
+
 pub(super) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> Query<'a> {
@@ -17,9 +20,11 @@ impl<'a> Query<'a> {
     pub(super) fn parse(text: &'a str, scheme: Scheme<'_>) -> Result<Self, ConnectFault> {
         let parameters: Vec<_> = form_urlencoded::parse(text.as_bytes()).collect();
         let known: &[&str] = match scheme.deployment {
-            _ if scheme.is_unix() => &["protocol", "db", "user", "pass"],
-            Deployment::Sentinel => &["protocol", "sentinel_username", "sentinel_password"],
-            Deployment::Single | Deployment::Cluster => &["protocol"],
+            _ if scheme.is_unix() => &["protocol", CLIENT_NAME, "db", "user", "pass"],
+            Deployment::Sentinel => {
+                &["protocol", CLIENT_NAME, "sentinel_username", "sentinel_password"]
+            }
+            Deployment::Single | Deployment::Cluster => &["protocol", CLIENT_NAME],
         };
         let unknown = parameters.iter().find(|(name, _)| !known.contains(&name.as_ref()));
         let Some((name, _)) = unknown else { return Ok(Self(parameters)) };
@@ -39,7 +44,8 @@ impl<'a> Query<'a> {
 
     /// Returns the parameters of a single server's URL, encoded.
     pub(super) fn of_one_server(&self) -> String {
-        let own = self.0.iter().filter(|(name, _)| !name.starts_with("sentinel_"));
+        let is_own = |name: &str| name != CLIENT_NAME && !name.starts_with("sentinel_");
+        let own = self.0.iter().filter(|(name, _)| is_own(name));
         form_urlencoded::Serializer::new(String::new()).extend_pairs(own).finish()
     }
 }

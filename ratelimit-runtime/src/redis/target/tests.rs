@@ -1,11 +1,11 @@
 use super::*;
 
 fn parse(url: &str) -> Target {
-    Target::parse(url, &Tls::default()).unwrap()
+    Target::parse(url, &ConnectOptions::default()).unwrap()
 }
 
 fn fault(url: &str) -> String {
-    match Target::parse(url, &Tls::default()).err() {
+    match Target::parse(url, &ConnectOptions::default()).err() {
         Some(ConnectFault::Malformed(why)) => why,
         Some(ConnectFault::UnknownScheme(scheme)) => format!("scheme {scheme}"),
         other => panic!("{url}: {other:?}"),
@@ -30,6 +30,26 @@ fn one_server_by_tcp_or_by_its_socket() {
     }
     assert_eq!(addresses(&parse("valkey://[::1]")), ["::1:6379"]);
     assert_eq!(parse("redis://host").protocol, None);
+}
+
+#[test]
+fn connections_are_named_by_the_url_or_the_setting() {
+    assert_eq!(&*parse("redis://host").options.client_name, "ratelimit");
+    for url in [
+        "redis://host/3?client_name=shop-api",
+        "unix:///run/redis.sock?db=2&client_name=shop-api",
+        "redis+cluster://a,b?protocol=resp2&client_name=shop-api",
+        "redis+sentinel://a/mymaster?client_name=shop-api",
+    ] {
+        assert_eq!(&*parse(url).options.client_name, "shop-api", "{url}");
+    }
+    let named = ConnectOptions { client_name: "shop api".into(), ..ConnectOptions::default() };
+    let target = Target::parse("redis://host?client_name=", &named).unwrap();
+    assert_eq!(&*target.options.client_name, "");
+    let Some(ConnectFault::Refused(why)) = Target::parse("redis://host", &named).err() else {
+        panic!("a name with a space");
+    };
+    assert!(why.contains("client_name=shop-api"), "{why}");
 }
 
 #[test]

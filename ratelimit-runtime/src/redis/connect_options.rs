@@ -1,0 +1,31 @@
+//! The settings of the connections that a limiter makes.
+
+use super::tls::Tls;
+use crate::error::ConnectFault;
+
+/// The settings of connections, beside those in the URL.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectOptions {
+    pub(crate) tls: Tls,
+    /// The name of connections, which servers list; empty for none.
+    pub(crate) client_name: Box<str>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self { tls: Tls::default(), client_name: "ratelimit".into() }
+    }
+}
+
+impl ConnectOptions {
+    /// Refuses settings that do not fit each other, or a URL of this transport.
+    pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
+        self.tls.check(transport)?;
+        if !self.client_name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let why = "the client name may only have letters, digits and punctuation of ASCII; \
+                       write for example client_name=shop-api";
+            return Err(ConnectFault::Refused(why.to_owned()));
+        }
+        Ok(())
+    }
+}
