@@ -1,5 +1,5 @@
-//! The gRPC service of the examples, and the sources of `attribute/on_one_line.rs`: functions are compiled
-//! as rustfmt leaves them, and with nothing but spaces between their tokens.
+//! The gRPC service of the examples, one of streams, and the sources of `attribute/on_one_line.rs`:
+//! functions are compiled as rustfmt leaves them, and with nothing but spaces between their tokens.
 
 use std::{
     env, fs,
@@ -7,6 +7,8 @@ use std::{
 };
 
 use proc_macro2::{TokenStream, TokenTree};
+
+use tonic_build::manual::{Builder, Method, Service};
 
 #[path = "../examples/tonic/build.rs"]
 mod greeter;
@@ -29,6 +31,7 @@ const ON_ONE_LINE: [&str; 12] = [
 
 fn main() {
     greeter::main();
+    generate_feed();
     let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a directory"));
     for written in ON_ONE_LINE {
         println!("cargo::rerun-if-changed={written}");
@@ -37,6 +40,20 @@ fn main() {
         let name = Path::new(written).file_name().expect("a file");
         fs::write(directory.join(name), code).expect("the code on one line is written");
     }
+}
+
+/// Generates a service whose responses are streams, over the greeter's messages.
+fn generate_feed() {
+    let follow = Method::builder()
+        .name("follow")
+        .route_name("Follow")
+        .input_type("super::HelloRequest")
+        .output_type("super::HelloReply")
+        .codec_path("tonic_prost::ProstCodec")
+        .server_streaming()
+        .build();
+    let feed = Service::builder().name("Feed").package("feed.v1").method(follow).build();
+    Builder::new().compile(&[feed]);
 }
 
 /// Without those of the file: the module that includes the code has its own.

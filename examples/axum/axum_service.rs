@@ -60,7 +60,7 @@ use ratelimit_runtime::{
     Limiter, Policy, RateLimitError, caller, install, rate_limit,
     web::{
         ClientAddress, TrustedProxies,
-        tower::{GateLayer, Identity, IdentityLayer},
+        tower::{Identity, IdentityLayer, RateLimitLayer},
     },
 };
 use tokio::net::TcpListener;
@@ -153,7 +153,7 @@ async fn main() -> std::result::Result<(), Box<dyn Error>> {
         .route("/login", post(login))
         .route("/mail", post(send_mail))
         .route("/api", get(api))
-        .route("/upload", post(upload).layer(GateLayer::new(UPLOAD)))
+        .route("/upload", post(upload).layer(RateLimitLayer::new(UPLOAD)))
         .layer(IdentityLayer::new(account.or(Identity::address(client))));
 
     let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());

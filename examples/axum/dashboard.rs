@@ -22,7 +22,7 @@ use axum::{
 use ratelimit_dashboard::Access;
 use ratelimit_runtime::{
     Limiter, Policy, RateLimitError, URL_VARIABLE, install, rate_limit,
-    web::tower::{GateLayer, Identity, IdentityLayer},
+    web::tower::{Identity, IdentityLayer, RateLimitLayer},
 };
 use tokio::net::TcpListener;
 
@@ -100,7 +100,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     install(limiter.clone())?;
     let router = Router::new()
         .route("/reply", get(reply))
-        .route("/upload", get(async || StatusCode::NO_CONTENT).layer(GateLayer::new(UPLOAD)))
+        .route("/upload", get(async || StatusCode::NO_CONTENT).layer(RateLimitLayer::new(UPLOAD)))
         .layer(IdentityLayer::new(Identity::plain_header("x-user")))
         .nest_service("/ops/limits", ratelimit_dashboard::router(limiter.clone(), authorize));
     tokio::spawn(call_all_the_time(limiter));

@@ -154,6 +154,12 @@ impl Decision {
         Self { permit: Some(permit), ..self }
     }
 
+    /// Returns the permit that the call holds.
+    #[cfg(any(feature = "actix", feature = "tower"))]
+    pub(crate) fn into_permit(self) -> Option<Arc<dyn Permit>> {
+        self.permit
+    }
+
     /// Frees the permit of a call that does not run after all. It is dropped next.
     pub(crate) async fn give_permit_back(&self) {
         if let Some(permit) = &self.permit {

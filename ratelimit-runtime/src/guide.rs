@@ -14,6 +14,10 @@ pub mod metering {}
 #[doc = include_str!("guide/identity.md")]
 pub mod identity {}
 
+#[cfg(all(feature = "actix", feature = "axum", feature = "tonic"))]
+#[doc = include_str!("guide/layers.md")]
+pub mod layers {}
+
 #[doc = include_str!("guide/security.md")]
 pub mod security {}
 

@@ -219,14 +219,8 @@ impl Limiter {
         &self,
         checks: [Check<'_>; N],
     ) -> Result<[Decision; N], RateLimitError> {
-        let parts = checks.map(|check| {
-            JointCheck::new(OwnedCall { limiter: self.clone(), ..OwnedCall::of(check.as_call()) })
-        });
-        let answers = match all(parts) {
-            Started::Ready(answers) => answers,
-            Started::Pending(answers) => answers.await,
-        };
-        answers.map(|answers| answers.map(admitted)).map_err(|(_, error)| error)
+        let answers = self.ask_all(checks.map(|check| self.join(&check))).await?;
+        Ok(answers.map(admitted))
     }
 
     /// Returns a check that takes nothing: its answer is the one that [`check`](Self::check) would

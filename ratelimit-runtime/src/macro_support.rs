@@ -175,6 +175,7 @@ impl CallBuilder {
             limiter: limiter.clone(),
             policy: *policy,
             caller,
+            observed_as: None,
             counters: Some(&resolved.counters),
             options: self.options,
         })

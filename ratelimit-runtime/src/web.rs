@@ -12,22 +12,28 @@
 //!   if a limit is reached, and 503 if the store could not decide.
 #![cfg_attr(
     feature = "tower",
-    doc = "- [`tower`] has layers that set the caller, and limits in front of a service."
+    doc = "- [`tower`] has layers that set the caller, and limits of requests before they are served."
 )]
 #![cfg_attr(feature = "axum", doc = "- [`axum`] converts a refusal into its response.")]
 #![cfg_attr(
     feature = "actix",
-    doc = "- [`actix`] converts a refusal into its response, and has a middleware that sets the caller."
+    doc = "- [`actix`] converts a refusal into its response, and has middlewares that set the caller and limit requests."
 )]
 #![cfg_attr(feature = "tonic", doc = "- [`tonic`] converts a refusal into its status.")]
 
 // Floor 9: may import everything but the macro support. Nothing imports it.
 
 pub(crate) mod address;
+#[cfg(any(feature = "actix", feature = "tower"))]
+mod gate;
 mod headers;
 mod identity;
 #[cfg(any(feature = "actix", feature = "tower"))]
+mod limit;
+#[cfg(any(feature = "actix", feature = "tower"))]
 mod middleware;
+#[cfg(any(feature = "actix", feature = "tower"))]
+mod permits;
 mod refusal;
 mod single_value;
 #[cfg(any(feature = "actix", feature = "tower"))]
@@ -47,4 +53,6 @@ pub use address::{
 };
 pub use headers::HeaderSyntax;
 pub use identity::{Identity, OnMalformed, OnMissing, RequestHead};
+#[cfg(any(feature = "actix", feature = "tower"))]
+pub use limit::Limit;
 pub use refusal::{PROBLEM_JSON, Refusal};

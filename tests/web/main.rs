@@ -2,10 +2,13 @@
 //! responses.
 
 mod address;
+mod by_request;
+mod by_request_on_actix;
 mod forwarding_headers;
 mod gate;
 mod header_fields;
 mod hostile_requests;
+mod in_flight;
 mod on_actix;
 mod on_axum;
 mod on_tonic;

@@ -81,6 +81,8 @@ impl Server {
             actix_web::rt::System::new().block_on(async move {
                 let app = move || App::new().wrap(identity.clone()).configure(configure.clone());
                 let server = HttpServer::new(app).workers(2).disable_signals();
+                // A client that has gone is noticed at once.
+                let server = server.h1_allow_half_closed(false);
                 let server = server.bind("127.0.0.1:0").unwrap();
                 let address = server.addrs()[0];
                 let server = server.run();

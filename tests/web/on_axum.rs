@@ -16,7 +16,7 @@ use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, rate_limit,
     web::{
         ClientAddress, HeaderSyntax, OnMalformed, OnMissing, Refusal,
-        tower::{GateLayer, Identity, IdentityLayer},
+        tower::{Identity, IdentityLayer, RateLimitLayer},
     },
 };
 
@@ -120,7 +120,7 @@ async fn all_limits_of_a_request_are_listed() {
     }
 
     const GATE: Policy = Policy::sliding_window("gate", MINUTE, 3);
-    let router = Router::new().route("/", get(outer)).layer(GateLayer::new(GATE));
+    let router = Router::new().route("/", get(outer)).layer(RateLimitLayer::new(GATE));
     // Limits with explicit keys are listed on request only.
     let with_identity = router.clone().layer(by_user());
     let response = ask(&with_identity, request("/", "one")).await;
@@ -163,7 +163,7 @@ async fn a_store_that_cannot_decide_is_a_503() {
     redis.kill();
     let router = Router::new()
         .route("/attribute", get(hello))
-        .route("/gate", get(|| async {}).layer(GateLayer::new(DOWN).limiter(limiter.clone())))
+        .route("/gate", get(|| async {}).layer(RateLimitLayer::new(DOWN).limiter(limiter.clone())))
         .with_state(limiter)
         .layer(by_user());
     let address = serve(router).await;
@@ -280,7 +280,7 @@ async fn responses_to_refused_requests_can_be_replaced() {
     let identity = Identity::header("x-user");
     let router = Router::new()
         .route("/attribute", get(hello))
-        .route("/gate", get(|| async { "hello" }).layer(GateLayer::new(ONE).respond(say_so)))
+        .route("/gate", get(|| async { "hello" }).layer(RateLimitLayer::new(ONE).respond(say_so)))
         .layer(IdentityLayer::new(identity).headers(HeaderSyntax::Legacy).respond(say_so));
     for path in ["/attribute", "/gate"] {
         let admitted = ask(&router, request(path, "alice")).await;

@@ -1,7 +1,7 @@
 //! A gRPC service under limits answers real clients on loopback as documented.
 
 #[path = "../../examples/tonic/greeter/mod.rs"]
-mod greeter;
+pub(crate) mod greeter;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, rate_limit,
     web::{
         self,
-        tower::{GateLayer, Identity, IdentityLayer},
+        tower::{Identity, IdentityLayer, RateLimitLayer},
     },
 };
 use tokio::net::TcpListener;
@@ -62,11 +62,15 @@ impl Greeter for SlowGreeter {
 
 /// Serves on a port of its own until the test ends.
 async fn serve(identity: Identity, limiter: Limiter, gate: Policy) -> SocketAddr {
-    let gate = GateLayer::new(gate).limiter(limiter.clone());
+    let gate = RateLimitLayer::new(gate).limiter(limiter.clone());
     serve_greeter(identity, MyGreeter { limiter }, gate).await
 }
 
-async fn serve_greeter(identity: Identity, greeter: impl Greeter, gate: GateLayer) -> SocketAddr {
+async fn serve_greeter(
+    identity: Identity,
+    greeter: impl Greeter,
+    gate: RateLimitLayer,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let layers = ServiceBuilder::new()
@@ -205,7 +209,7 @@ async fn a_call_that_can_never_pass_is_a_failed_precondition() {
     assert_without_a_wait(&refused, Code::FailedPrecondition, message);
 
     let greeter = SlowGreeter(Arc::default());
-    let gate = GateLayer::new(WIDE).limiter(Limiter::in_memory());
+    let gate = RateLimitLayer::new(WIDE).limiter(Limiter::in_memory());
     let mut client = connect(serve_greeter(Identity::peer(), greeter, gate).await).await;
     let refused = greet_by_name(&mut client, None, "all of you").await.unwrap_err();
     let message = "rate limit `letters` never admits 10 units at once: at most 5 per 60s";
@@ -219,7 +223,7 @@ async fn a_call_that_finds_no_permit_is_told_no_wait() {
     for (gate, name) in [(ONE, "gate"), (TWO, "attribute")] {
         let held = Arc::new(Held::default());
         let greeter = SlowGreeter(Arc::clone(&held));
-        let gate = GateLayer::new(gate).limiter(Limiter::in_memory());
+        let gate = RateLimitLayer::new(gate).limiter(Limiter::in_memory());
         let identity = Identity::header("x-api-key");
         let client = connect(serve_greeter(identity, greeter, gate).await).await;
         let greet = async || greet_by_name(&mut client.clone(), Some(name), "a").await;

@@ -17,7 +17,7 @@ use ratelimit_runtime::{
     web::{
         HeaderSyntax, PROBLEM_JSON, Refusal,
         actix::{Identity, IdentityMiddleware},
-        tower::GateLayer,
+        tower::RateLimitLayer,
     },
 };
 use reqwest::header::HeaderMap;
@@ -127,7 +127,7 @@ async fn on_axum() {
     }
 
     let held = Arc::new(Held::default());
-    let gate = |policy| GateLayer::new(policy).limiter(Limiter::in_memory());
+    let gate = |policy| RateLimitLayer::new(policy).limiter(Limiter::in_memory());
     let stay_behind = |Extension(held): Extension<Arc<Held>>| async move { held.stay().await };
     let router = Router::new()
         .route("/attribute", get(stay))
@@ -229,7 +229,7 @@ async fn on_tower() {
         }
     });
     let gate = |policy, path: &'static str| {
-        let gate = GateLayer::new(policy).limiter(Limiter::in_memory());
+        let gate = RateLimitLayer::new(policy).limiter(Limiter::in_memory());
         gate.skip(move |request| request.uri.path() != path)
     };
     let service = ServiceBuilder::new()

@@ -61,7 +61,7 @@ function told(said) {
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
   if (said.waiting > 0) facts.push(['in line', `${said.waiting} calls of this process wait`]);
   facts.push(['declared', said.places.length === 0
-    ? 'not by the attribute: a limit of a gate, or one that the program checks itself'
+    ? 'not by the attribute: a limit of a layer, or one that the program checks itself'
     : said.places.join(', ')]);
   if (said.is_in_conflict) facts.push(['conflict', 'functions of this name have different limits, and disturb each other']);
   return facts;

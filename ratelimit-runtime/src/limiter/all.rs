@@ -7,7 +7,7 @@ use ratelimit_core::PolicyFault;
 
 use super::{
     Limiter,
-    check::{Call, Options},
+    check::{Call, Check, Options},
     pipeline::Started,
 };
 use crate::{
@@ -20,7 +20,35 @@ use crate::{
 
 /// The answers to several calls, none of which is refused unless it is soft; or the refusal of one of
 /// them, by its index.
-pub(super) type Together<const N: usize> = Result<[Answer<Decision>; N], (usize, RateLimitError)>;
+pub(super) type Together<C> = Result<<C as JointChecks>::Answers, (usize, RateLimitError)>;
+
+/// Several calls: an array, or a list whose length is known at run time.
+pub trait JointChecks:
+    AsRef<[JointCheck]> + AsMut<[JointCheck]> + IntoIterator<Item = JointCheck> + Send + 'static
+{
+    /// The answers to the calls.
+    type Answers: Send;
+
+    /// Returns the answers of calls that are answered.
+    fn answers(self) -> Self::Answers;
+}
+
+impl<const N: usize> JointChecks for [JointCheck; N] {
+    type Answers = [Answer<Decision>; N];
+
+    fn answers(self) -> Self::Answers {
+        self.map(JointCheck::answer)
+    }
+}
+
+#[cfg(any(feature = "actix", feature = "tower"))]
+impl JointChecks for Vec<JointCheck> {
+    type Answers = Vec<Answer<Decision>>;
+
+    fn answers(self) -> Self::Answers {
+        self.into_iter().map(JointCheck::answer).collect()
+    }
+}
 
 /// One of several calls.
 pub struct JointCheck {
@@ -40,6 +68,8 @@ pub(crate) struct OwnedCall {
     pub(crate) limiter: Limiter,
     pub(crate) policy: Policy,
     pub(crate) caller: Caller,
+    /// On the heap: only layers set it.
+    pub(crate) observed_as: Option<Box<Caller>>,
     pub(crate) counters: Option<&'static PolicyCounters>,
     pub(crate) options: Options,
 }
@@ -51,7 +81,7 @@ struct Taken {
 }
 
 /// Several calls. Dropping them gives back what they have taken.
-struct AllCalls<const N: usize>([JointCheck; N]);
+struct AllCalls<C>(C);
 
 impl JointCheck {
     pub(crate) fn new(call: OwnedCall) -> Self {
@@ -76,23 +106,33 @@ impl JointCheck {
             Progress::Taken(_) | Progress::Answered(_) => None,
         }
     }
+
+    fn answer(self) -> Answer<Decision> {
+        match self.state {
+            Progress::Taken(taken) => Ok(taken.keep()),
+            Progress::Answered(answer) => answer,
+            Progress::Open(_) => unreachable!("every call is answered"),
+        }
+    }
 }
 
 impl OwnedCall {
     pub(super) fn of(call: Call<'_>) -> Self {
-        let Call { limiter, policy, caller, options, .. } = call;
+        let Call { limiter, policy, caller, observed_as, options, .. } = call;
         Self {
             limiter: limiter.clone(),
             policy: *policy,
             caller: caller.clone(),
+            observed_as: observed_as.cloned().map(Box::new),
             counters: None,
             options: *options,
         }
     }
 
     fn as_call(&self) -> Call<'_> {
-        let Self { limiter, policy, caller, counters, options } = self;
-        Call { limiter, policy, caller, observed_as: None, counters: *counters, options }
+        let Self { limiter, policy, caller, observed_as, counters, options } = self;
+        let observed_as = observed_as.as_deref();
+        Call { limiter, policy, caller, observed_as, counters: *counters, options }
     }
 
     fn waits(&self) -> bool {
@@ -122,10 +162,10 @@ impl Drop for Taken {
     }
 }
 
-impl<const N: usize> AllCalls<N> {
+impl<C: JointChecks> AllCalls<C> {
     /// Returns the calls that are not answered yet, with their indices.
     fn open(&self) -> impl Iterator<Item = (usize, &OwnedCall)> {
-        let parts = self.0.iter().enumerate();
+        let parts = self.0.as_ref().iter().enumerate();
         parts.filter_map(|(index, part)| part.open().map(|call| (index, call)))
     }
 
@@ -138,7 +178,7 @@ impl<const N: usize> AllCalls<N> {
 
     /// Returns the call whose refusal is known without asking, of several the one with the longest wait.
     fn known(&self) -> Option<usize> {
-        let hard = self.open().filter(|(index, _)| !self.0[*index].is_soft);
+        let hard = self.open().filter(|(index, _)| !self.0.as_ref()[*index].is_soft);
         let waits = hard.filter_map(|(index, call)| Some((call.as_call().known_wait()?, index)));
         waits.max_by_key(|(wait, _)| *wait).map(|(_, index)| index)
     }
@@ -149,7 +189,7 @@ impl<const N: usize> AllCalls<N> {
     }
 
     fn ask(&self, index: usize) -> Started<Answer<Decision>> {
-        match &self.0[index].state {
+        match &self.0.as_ref()[index].state {
             Progress::Open(call) => call.as_call().start(),
             Progress::Taken(_) | Progress::Answered(_) => unreachable!("a call is asked once"),
         }
@@ -161,7 +201,7 @@ impl<const N: usize> AllCalls<N> {
         index: usize,
         answer: Answer<Decision>,
     ) -> Result<(), (usize, RateLimitError)> {
-        let part = &mut self.0[index];
+        let part = &mut self.0.as_mut()[index];
         let state = match (answer, &part.state) {
             (Err(error), _) if !part.is_soft => return Err((index, error)),
             // An earlier call of this id may have been charged: its units are not this call's.
@@ -175,7 +215,7 @@ impl<const N: usize> AllCalls<N> {
     }
 
     /// Asks the calls until one has to be awaited.
-    fn start(mut self) -> Started<Together<N>> {
+    fn start(mut self) -> Started<Together<C>> {
         if let Some((index, call)) = self.second_wait() {
             let error = InvalidPolicy::new(call.policy.name(), PolicyFault::SeveralWaits);
             call.limiter.inner.notices.invalid_policy(&error);
@@ -194,7 +234,7 @@ impl<const N: usize> AllCalls<N> {
             }
             next = self.next();
         }
-        Started::Ready(Ok(self.answers()))
+        Started::Ready(Ok(self.0.answers()))
     }
 
     /// Asks the rest of the calls.
@@ -202,7 +242,7 @@ impl<const N: usize> AllCalls<N> {
         mut self,
         mut index: usize,
         mut started: Started<Answer<Decision>>,
-    ) -> Together<N> {
+    ) -> Together<C> {
         loop {
             let answer = match started {
                 Started::Ready(answer) => answer,
@@ -212,15 +252,15 @@ impl<const N: usize> AllCalls<N> {
                 self.give_back().await;
                 return Err(refused);
             }
-            let Some(next) = self.next() else { return Ok(self.answers()) };
+            let Some(next) = self.next() else { return Ok(self.0.answers()) };
             index = next;
             started = self.ask(next);
         }
     }
 
     /// Gives back what was taken. Memory needs no await for it.
-    fn refuse(self, refused: (usize, RateLimitError)) -> Started<Together<N>> {
-        let mut taken = self.0.iter().filter_map(|part| match &part.state {
+    fn refuse(self, refused: (usize, RateLimitError)) -> Started<Together<C>> {
+        let mut taken = self.0.as_ref().iter().filter_map(|part| match &part.state {
             Progress::Taken(taken) => Some(taken),
             Progress::Open(_) | Progress::Answered(_) => None,
         });
@@ -246,13 +286,33 @@ impl<const N: usize> AllCalls<N> {
         })
         .await;
     }
+}
 
-    fn answers(self) -> [Answer<Decision>; N] {
-        self.0.map(|part| match part.state {
-            Progress::Taken(taken) => Ok(taken.keep()),
-            Progress::Answered(answer) => answer,
-            Progress::Open(_) => unreachable!("every call is answered"),
-        })
+impl Limiter {
+    /// Decides checks whose number is known at run time, as [`check_all`](Self::check_all).
+    #[cfg(any(feature = "actix", feature = "tower"))]
+    pub(crate) async fn check_list(
+        &self,
+        checks: impl Iterator<Item = Check<'_>>,
+    ) -> Result<Vec<Decision>, RateLimitError> {
+        let answers =
+            self.ask_all(checks.map(|check| self.join(&check)).collect::<Vec<_>>()).await?;
+        Ok(answers.into_iter().map(admitted).collect())
+    }
+
+    pub(super) fn join(&self, check: &Check<'_>) -> JointCheck {
+        JointCheck::new(OwnedCall { limiter: self.clone(), ..OwnedCall::of(check.as_call()) })
+    }
+
+    pub(super) async fn ask_all<C: JointChecks>(
+        &self,
+        checks: C,
+    ) -> Result<C::Answers, RateLimitError> {
+        let answers = match all(checks) {
+            Started::Ready(answers) => answers,
+            Started::Pending(answers) => answers.await,
+        };
+        answers.map_err(|(_, error)| error)
     }
 }
 
@@ -275,7 +335,7 @@ impl Call<'_> {
 }
 
 /// Starts several calls.
-pub fn all<const N: usize>(parts: [JointCheck; N]) -> Started<Together<N>> {
+pub fn all<C: JointChecks>(parts: C) -> Started<Together<C>> {
     AllCalls(parts).start()
 }
 

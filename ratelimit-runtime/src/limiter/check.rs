@@ -194,7 +194,7 @@ impl<'a> Check<'a> {
     }
 
     /// Sets the caller that is recorded for observers.
-    #[cfg(feature = "tower")]
+    #[cfg(any(feature = "actix", feature = "tower"))]
     pub(crate) fn observed_as(self, caller: &'a Caller) -> Self {
         Self { observed_as: Some(caller), ..self }
     }

@@ -28,11 +28,11 @@ pub(crate) struct Layer {
 pub(super) struct Snapshot {
     layers: [Arc<Layer>; OverrideSource::ALL.len()],
     /// By the hash of the name that every policy carries.
-    limits: HashTable<Limit>,
+    limits: HashTable<LimitEntry>,
 }
 
 /// The merged override of one limit.
-struct Limit {
+struct LimitEntry {
     name: String,
     merged: Override,
     applied: [OnceCell<Box<Applied>>; APPLIED],
@@ -79,9 +79,11 @@ impl Snapshot {
         }
         let mut limits = HashTable::with_capacity(merged.len());
         for (name, merged) in merged {
-            limits.insert_unique(PolicyName::hash_of(name), Limit::new(name, merged), |limit| {
-                PolicyName::hash_of(&limit.name)
-            });
+            limits.insert_unique(
+                PolicyName::hash_of(name),
+                LimitEntry::new(name, merged),
+                |limit| PolicyName::hash_of(&limit.name),
+            );
         }
         Self { layers, limits }
     }
@@ -135,12 +137,12 @@ impl Snapshot {
         Effective { written, enforcement, overridden }
     }
 
-    fn find(&self, hash: u64, name: &str) -> Option<&Limit> {
+    fn find(&self, hash: u64, name: &str) -> Option<&LimitEntry> {
         self.limits.find(hash, |limit| limit.name == name)
     }
 }
 
-impl Limit {
+impl LimitEntry {
     fn new(name: &str, merged: Override) -> Self {
         let (applied, is_warned) = (Default::default(), AtomicBool::new(false));
         Self { name: name.to_owned(), merged, applied, is_warned }

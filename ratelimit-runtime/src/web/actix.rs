@@ -23,9 +23,12 @@
 //! ```
 //!
 //! actix-web extracts a handler's arguments first: the body is read before the limit of an annotated
-//! handler decides.
+//! handler decides. A [`RateLimitMiddleware`] decides before that, by the request's head.
+
+mod rate_limit;
 
 use std::{
+    borrow::Cow,
     fmt,
     future::{Future, Ready, ready},
     net::IpAddr,
@@ -45,17 +48,24 @@ use actix_web::{
     },
 };
 
-pub use super::middleware::paths;
+pub use self::rate_limit::{RateLimitMiddleware, RateLimitMiddlewareService};
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed, SharedFn},
     middleware::{Middleware, header_changes},
     refusal::{PROBLEM_JSON, Refusal},
 };
+pub use super::{middleware::paths, permits::PermitBody};
 use crate::{caller::Caller, decision::Decision, error::RateLimitError, rejection::FromRejection};
 
 /// The extraction of callers from requests of actix-web.
 pub type Identity = super::Identity<ServiceRequest>;
+
+/// A limit of requests of actix-web.
+pub type Limit = super::Limit<ServiceRequest>;
+
+/// The future of a middleware's call.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
 /// [`HeaderSyntax`]; see [`Refusal`].
@@ -86,6 +96,18 @@ fn problem_json(refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
         .insert_header((CONTENT_TYPE, PROBLEM_JSON))
         .body(refusal.problem());
     complete(response, refusal, syntax)
+}
+
+/// Returns the response to a request that is not served.
+fn refusal_response(
+    respond: Option<&SharedFn<Refusal, HttpResponse>>,
+    refusal: &Refusal,
+    syntax: HeaderSyntax,
+) -> HttpResponse {
+    match respond {
+        Some(respond) => complete(respond(refusal), refusal, syntax),
+        None => problem_json(refusal, syntax),
+    }
 }
 
 /// Adds the headers of a refusal that the response has not set itself, and the error to its extensions,
@@ -187,10 +209,7 @@ impl IdentityMiddleware {
     }
 
     fn refusal_response(&self, refusal: &Refusal) -> HttpResponse {
-        match &self.respond {
-            Some(respond) => complete(respond(refusal), refusal, self.middleware.syntax),
-            None => problem_json(refusal, self.middleware.syntax),
-        }
+        refusal_response(self.respond.as_ref(), refusal, self.middleware.syntax)
     }
 }
 
@@ -233,7 +252,7 @@ where
 {
     type Response = ServiceResponse<EitherBody<B>>;
     type Error = actix_web::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>>>>;
+    type Future = LocalFuture<Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.service.poll_ready(cx)
@@ -277,6 +296,10 @@ impl RequestHead for ServiceRequest {
 
     fn path(&self) -> &str {
         ServiceRequest::path(self)
+    }
+
+    fn route(&self) -> Option<Cow<'_, str>> {
+        self.match_pattern().map(Cow::Owned)
     }
 
     fn peer(&self) -> Option<IpAddr> {

@@ -1,6 +1,7 @@
 //! The caller of a request: extractors, and the treatment of missing and malformed identities.
 
 use std::{
+    borrow::Cow,
     fmt,
     net::IpAddr,
     sync::{
@@ -96,6 +97,10 @@ pub trait RequestHead: Sealed {
     /// Returns the path, without the query.
     fn path(&self) -> &str;
 
+    /// Returns the pattern of the route that the router has matched, such as `/users/{id}`: axum's
+    /// `MatchedPath`, actix-web's `match_pattern`. Outside axum's router there is none.
+    fn route(&self) -> Option<Cow<'_, str>>;
+
     /// Returns the address at the other end of the socket.
     fn peer(&self) -> Option<IpAddr>;
 
@@ -109,7 +114,7 @@ pub trait RequestHead: Sealed {
     ) -> Option<Caller>;
 }
 
-/// Keeps [`RequestHead`] to the requests of the frameworks, so that it can grow.
+/// Keeps traits to the types of the frameworks, so that they can grow.
 #[allow(unnameable_types, reason = "that is what seals the trait")]
 pub trait Sealed {}
 

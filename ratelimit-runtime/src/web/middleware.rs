@@ -1,7 +1,8 @@
-//! The decisions of the middlewares, written once for all frameworks.
+//! The decisions of the middlewares that set the caller, and the headers of all, written once for all
+//! frameworks.
 //!
 //! actix-web has the types of `http` 0.2. The frameworks therefore share decisions and no types:
-//! `tower/identity.rs`, `tower/gate.rs` and `actix.rs` apply them to their own requests and responses.
+//! `tower/identity.rs` and `actix.rs` apply them to their own requests and responses.
 
 use std::{future::Future, sync::Arc};
 

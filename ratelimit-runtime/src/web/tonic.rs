@@ -16,7 +16,7 @@
 //! `Identity::from_fn`, or insert a [`PeerAddress`](super::tower::PeerAddress).
 
 use ::tonic::{Code, Status, body::Body};
-use http::Response;
+use http::{Response, request::Parts};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal};
@@ -60,6 +60,32 @@ impl From<Refusal> for Status {
             Refusal::MalformedIdentity => Self::invalid_argument(MALFORMED_IDENTITY),
         }
     }
+}
+
+/// Returns the service and the method that a request calls: for `/helloworld.Greeter/SayHello`
+/// `("helloworld.Greeter", "SayHello")`.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::request::Parts;
+/// use ratelimit_runtime::{Policy, web::{self, tower::{Limit, RateLimitLayer}}};
+///
+/// const GREET: Policy = Policy::sliding_window("greet", Duration::from_secs(60), 100);
+/// const WATCH: Policy = Policy::concurrency_limit("watch", 3);
+///
+/// let limit = Limit::from_fn(|request: &Parts| match web::tonic::service_and_method(request)? {
+///     ("helloworld.Greeter", "Watch") => Some(WATCH),
+///     ("helloworld.Greeter", _) => Some(GREET),
+///     _ => None,
+/// });
+/// let server = tonic::transport::Server::builder()
+///     .layer(RateLimitLayer::new(limit).respond(web::tonic::respond));
+/// ```
+#[must_use]
+pub fn service_and_method(request: &Parts) -> Option<(&str, &str)> {
+    let (service, method) = request.uri.path().strip_prefix('/')?.split_once('/')?;
+    let is_call = !service.is_empty() && !method.is_empty() && !method.contains('/');
+    is_call.then_some((service, method))
 }
 
 /// Returns the response of a gRPC server to a request that is not served, for the layers of

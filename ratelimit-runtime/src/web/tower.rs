@@ -1,19 +1,19 @@
 //! Layers for tower services over the types of `http`: axum, tonic, hyper.
 //!
 //! [`IdentityLayer`] sets the ambient caller, and headers with the remaining quota on the response.
-//! [`GateLayer`] applies a limit to a service as a whole, before it is called.
+//! [`RateLimitLayer`] applies limits to the requests of a service, before it is called.
 //!
-//! # Attribute or gate
+//! # Attribute or layer
 //!
 //! A framework's extractors run before the limit of an annotated handler: by then the request's body
-//! has been read. The key, cost and threshold of such a limit may come from extracted values. A gate
+//! has been read. The key, cost and threshold of such a limit may come from extracted values. A layer
 //! decides by the request's head alone. Put one in front of handlers that read large bodies or have
 //! expensive extractors. Both may be in place.
 //!
 //! # Order
 //!
-//! The last layer that `Router::layer` or `ServerBuilder::layer` adds is the outermost. In a
-//! `tower::ServiceBuilder` it is the first. From the outside in:
+//! The last layer that axum's `Router::layer` adds is the outermost. In a `tower::ServiceBuilder` and in
+//! tonic's `Server` it is the first. From the outside in:
 //!
 //! 1. Cross-origin handling, such as `tower_http::cors::CorsLayer`. It answers preflights itself, so
 //!    that none reaches a limit, and makes refusals readable for scripts. Expose `ratelimit`,
@@ -21,32 +21,34 @@
 //! 2. Authentication, if [`Identity::extension`](super::Identity::extension) reads the authenticated
 //!    principal.
 //! 3. [`IdentityLayer`].
-//! 4. [`GateLayer`]s.
+//! 4. [`RateLimitLayer`]s.
 //!
 //! To leave out health checks, add their routes after the layers, or write
 //! `.skip(tower::paths(["/healthz"]))`. There is no such predicate for preflights: a client could
 //! imitate one and reach handlers of `any` method uncounted.
 
-mod gate;
+mod body;
 mod identity;
 mod peer;
+mod rate_limit;
 mod service;
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
-pub use gate::{GateLayer, GateService};
+pub use body::HoldPermits;
 use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
 pub use identity::{IdentityLayer, IdentityService};
 pub use peer::PeerAddress;
+pub use rate_limit::{RateLimitLayer, RateLimitService};
 pub use service::ResponseFuture;
 
-pub use super::middleware::paths;
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed},
     middleware::header_changes,
     refusal::{PROBLEM_JSON, Refusal},
 };
+pub use super::{middleware::paths, permits::PermitBody};
 use crate::{decision::Decision, error::RateLimitError};
 
 /// The extraction of callers from requests of `http`.
@@ -54,6 +56,9 @@ use crate::{decision::Decision, error::RateLimitError};
 /// The peer's address is a [`PeerAddress`] in the extensions. With their features, it is otherwise
 /// axum's `ConnectInfo<SocketAddr>` or tonic's `TcpConnectInfo`.
 pub type Identity = super::Identity<Parts>;
+
+/// A limit of requests of `http`.
+pub type Limit = super::Limit<Parts>;
 
 /// A builder of refusal responses: [`ProblemJson`], or a function.
 ///
@@ -134,6 +139,13 @@ impl RequestHead for Parts {
 
     fn path(&self) -> &str {
         self.uri.path()
+    }
+
+    fn route(&self) -> Option<Cow<'_, str>> {
+        #[cfg(feature = "axum")]
+        return Some(self.extensions.get::<axum::extract::MatchedPath>()?.as_str().into());
+        #[cfg(not(feature = "axum"))]
+        None
     }
 
     fn peer(&self) -> Option<IpAddr> {

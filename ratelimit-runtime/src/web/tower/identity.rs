@@ -24,7 +24,7 @@ use crate::{
 /// response.
 ///
 /// The headers list the limits of annotated functions, of checks by hand and of
-/// [`GateLayer`](super::GateLayer)s further in, on admitted responses as on refusals. They replace
+/// [`RateLimitLayer`](super::RateLimitLayer)s further in, on admitted responses as on refusals. They replace
 /// rate limit headers that the response has. A limit that counted another caller, by an explicit key,
 /// is not listed: its numbers are not for this client. A refusal always names its own limit.
 ///

@@ -1,0 +1,139 @@
+//! The decision about a request before it is served, written once for all frameworks:
+//! `tower/rate_limit.rs` and `actix/rate_limit.rs` apply it to their own requests and responses.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::{
+    headers::HeaderSyntax,
+    identity::{Identity, RequestHead, SharedFn},
+    limit::{Limit, PlannedCheck},
+    permits::Permits,
+    refusal::Refusal,
+};
+use crate::{
+    caller::{self, Caller},
+    decision::Decision,
+    error::RateLimitError,
+    limiter::{Check, Limiter, limiter},
+    observe::{Audience, observe_for},
+    policy::Policy,
+};
+
+/// The settings of a layer that applies limits.
+pub(super) struct Gate<R> {
+    pub(super) limits: Vec<Limit<R>>,
+    pub(super) limiter: Option<Limiter>,
+    pub(super) identity: Option<Identity<R>>,
+    pub(super) syntax: HeaderSyntax,
+    pub(super) skip: Option<SharedFn<R, bool>>,
+    warned: Arc<AtomicBool>,
+}
+
+/// The checks of one request.
+pub(super) struct PlannedChecks {
+    limiter: Limiter,
+    checks: Vec<PlannedCheck>,
+    /// The ambient caller. It may see the numbers of all checks: their callers are found in its request.
+    client: Caller,
+}
+
+impl<R: RequestHead + 'static> Gate<R> {
+    pub(super) fn new(limit: Limit<R>) -> Self {
+        Self {
+            limits: vec![limit],
+            limiter: None,
+            identity: None,
+            syntax: HeaderSyntax::default(),
+            skip: None,
+            warned: Arc::default(),
+        }
+    }
+
+    /// Returns the checks of a request; `None` for one that no limit counts.
+    pub(super) fn plan(&self, request: &R) -> Result<Option<PlannedChecks>, Refusal> {
+        if self.skip.as_ref().is_some_and(|skip| skip(request)) {
+            return Ok(None);
+        }
+        let ambient = caller::current();
+        let caller = |policy: &Policy| match (&self.identity, &ambient) {
+            (Some(identity), _) => identity.caller(request),
+            (None, Some(caller)) => Ok(caller.clone()),
+            (None, None) => Ok(self.shared(policy)),
+        };
+        let checks = self.limits.iter().filter_map(|limit| limit.plan(request, caller));
+        let checks = checks.collect::<Result<Vec<_>, _>>()?;
+        if checks.is_empty() {
+            return Ok(None);
+        }
+        let limiter = self.limiter.as_ref().unwrap_or_else(|| limiter()).clone();
+        let client = ambient.unwrap_or_else(Caller::shared);
+        Ok(Some(PlannedChecks { limiter, checks, client }))
+    }
+
+    fn shared(&self, policy: &Policy) -> Caller {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                policy = policy.name(),
+                "a limit of requests without an identity, outside a layer that sets the caller: all requests share it"
+            );
+        }
+        Caller::shared()
+    }
+}
+
+impl PlannedChecks {
+    /// Decides the request: all limits admit it, or none counts it.
+    pub(super) async fn check(&self) -> Result<Permits, RateLimitError> {
+        match &self.checks[..] {
+            [one] => Ok(self.check_of(one).await?.into()),
+            all => {
+                let checks = all.iter().map(|planned| self.check_of(planned));
+                Ok(self.limiter.check_list(checks).await?.into())
+            }
+        }
+    }
+
+    fn check_of<'a>(&'a self, planned: &'a PlannedCheck) -> Check<'a> {
+        let PlannedCheck { policy, cost, caller } = planned;
+        self.limiter.check(policy, caller).cost(*cost).observed_as(&self.client)
+    }
+
+    /// Runs `call` and returns, with its output, the answers that its client may see.
+    pub(super) async fn observe<F: Future>(
+        &self,
+        call: F,
+    ) -> (F::Output, Vec<Result<Decision, RateLimitError>>) {
+        let audience = Audience { caller: self.client.clone(), explicit_keys: false };
+        observe_for(audience, call).await
+    }
+}
+
+impl<R> Clone for Gate<R> {
+    fn clone(&self) -> Self {
+        Self {
+            limits: self.limits.clone(),
+            limiter: self.limiter.clone(),
+            identity: self.identity.clone(),
+            syntax: self.syntax,
+            skip: self.skip.clone(),
+            warned: Arc::clone(&self.warned),
+        }
+    }
+}
+
+impl<R> fmt::Debug for Gate<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("limits", &self.limits)
+            .field("limiter", &self.limiter)
+            .field("identity", &self.identity)
+            .field("headers", &self.syntax)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,236 @@
+//! The layer that applies limits before the service is called.
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response, request::Parts};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    HoldPermits, Identity, Limit, ProblemJson, Respond, refusal_response,
+    service::{InnerService, ResponseFuture},
+    set_headers,
+};
+use crate::{
+    limiter::Limiter,
+    web::{HeaderSyntax, Refusal, gate::Gate},
+};
+
+/// Applies limits to the requests of a service, before the service is called. No extractor has run by then,
+/// and nothing of the body has been read.
+///
+/// A request is counted for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
+/// sets, or for the caller that an [`identity`](Self::identity) finds. Without either, all requests share
+/// one limit. An annotated function with the policy's `name` and algorithm shares its counts.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Policy, web::tower::{RateLimitLayer, paths}};
+///
+/// const UPLOAD: Policy = Policy::sliding_window("upload", Duration::from_secs(3600), 20);
+///
+/// let layer = RateLimitLayer::new(UPLOAD).skip(paths(["/healthz"]));
+/// ```
+///
+/// # By request
+///
+/// A [`Limit`] takes the policy, the cost and the caller of each request from its head. Several limits
+/// are decided together: all admit the request, or none counts it.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{HeaderValue, request::Parts};
+/// use ratelimit_runtime::{Policy, web::tower::{Identity, Limit, RateLimitLayer}};
+///
+/// const USER: Policy = Policy::token_bucket("user", Duration::from_secs(60), 1_000);
+/// const SERVICE: Policy = Policy::token_bucket("service", Duration::from_secs(1), 50_000);
+///
+/// /// One unit for each KiB that the client announces.
+/// fn kibibytes(request: &Parts) -> u32 {
+///     let length = request.headers.get("content-length").map(HeaderValue::to_str);
+///     let bytes = length.and_then(Result::ok).and_then(|length| length.parse().ok());
+///     1 + bytes.unwrap_or(0_u32) / 1024
+/// }
+///
+/// let all = Identity::from_fn(|_| Some("all".into()));
+/// let layer = RateLimitLayer::new(Limit::new(USER).cost(kibibytes))
+///     .and(Limit::new(SERVICE).cost(kibibytes).identity(all));
+/// ```
+///
+/// # Requests in flight
+///
+/// Under a policy with [`concurrency`](crate::Policy::concurrency) a request is in flight until the body of
+/// its response has been passed on to the connection or is dropped, as when the client goes away. Streams
+/// and server-sent events are in flight until they end. A WebSocket is not: its response has no body, so the
+/// task that serves it keeps a [`Decision`](crate::Decision) of its own.
+///
+/// The response's body has to be one that [holds permits](HoldPermits), as those of axum and tonic do. Wrap
+/// another one in a [`PermitBody`](super::PermitBody):
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use ratelimit_runtime::{Policy, web::tower::{Identity, PermitBody, RateLimitLayer}};
+/// use tower_layer::Layer;
+/// use tower_service::Service;
+///
+/// const FEED: Policy = Policy::concurrency_limit("feed", 5);
+///
+/// # #[derive(Clone)] struct Feed;
+/// impl Service<Request<()>> for Feed {
+///     type Response = Response<PermitBody<String>>;
+///     # type Error = Infallible;
+///     # type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+///     // ..
+///     # fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+///     #     std::task::Poll::Ready(Ok(()))
+///     # }
+///     # fn call(&mut self, _: Request<()>) -> Self::Future {
+///     #     std::future::ready(Ok(Response::new(PermitBody::new("news".to_owned()))))
+///     # }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let layer = RateLimitLayer::new(FEED).identity(Identity::header("x-user"));
+/// let mut feed = layer.layer(Feed);
+/// let refused = feed.call(Request::new(())).await.unwrap();
+/// assert_eq!(refused.status(), 400);
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer<H = ProblemJson> {
+    gate: Arc<Gate<Parts>>,
+    responder: H,
+}
+
+impl RateLimitLayer {
+    /// Creates a layer that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose name is the
+    /// name of the limit.
+    #[must_use]
+    pub fn new(limit: impl Into<Limit>) -> Self {
+        Self { gate: Arc::new(Gate::new(limit.into())), responder: ProblemJson }
+    }
+}
+
+impl<H> RateLimitLayer<H> {
+    /// Adds a limit, which is decided together with those before it, as by
+    /// [`check_all`](Limiter::check_all). Add the narrowest first.
+    #[must_use]
+    pub fn and(self, limit: impl Into<Limit>) -> Self {
+        self.with(|gate| gate.limits.push(limit.into()))
+    }
+
+    /// Sets the limiter; the installed one by default.
+    #[must_use]
+    pub fn limiter(self, limiter: Limiter) -> Self {
+        self.with(|gate| gate.limiter = Some(limiter))
+    }
+
+    /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change the
+    /// ambient caller of the service.
+    #[must_use]
+    pub fn identity(self, identity: Identity) -> Self {
+        self.with(|gate| gate.identity = Some(identity))
+    }
+
+    /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer) further
+    /// out replaces them by its own.
+    #[must_use]
+    pub fn headers(self, syntax: HeaderSyntax) -> Self {
+        self.with(|gate| gate.syntax = syntax)
+    }
+
+    /// Passes on requests for which `skip` returns `true`, uncounted.
+    ///
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip the
+    /// limit. Paths are safe, because they select the handler; see [`paths`](super::paths).
+    #[must_use]
+    pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|gate| gate.skip = Some(Arc::new(skip)))
+    }
+
+    /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
+    #[must_use]
+    pub fn respond<F, B>(self, respond: F) -> RateLimitLayer<F>
+    where
+        F: Fn(&Refusal) -> Response<B>,
+    {
+        RateLimitLayer { gate: self.gate, responder: respond }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Gate<Parts>)) -> Self {
+        change(Arc::make_mut(&mut self.gate));
+        self
+    }
+}
+
+impl<H> fmt::Debug for RateLimitLayer<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RateLimitLayer").field(&self.gate).finish()
+    }
+}
+
+impl<S, H: Clone> Layer<S> for RateLimitLayer<H> {
+    type Service = RateLimitService<S, H>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimitService { inner: InnerService::new(inner), layer: self.clone() }
+    }
+}
+
+/// The service of a [`RateLimitLayer`].
+#[derive(Clone, Debug)]
+pub struct RateLimitService<S, H = ProblemJson> {
+    inner: InnerService<S>,
+    layer: RateLimitLayer<H>,
+}
+
+impl<S, H, Q, B> Service<Request<Q>> for RateLimitService<S, H>
+where
+    S: Service<Request<Q>, Response = Response<B>, Future: Send> + Clone + Send + 'static,
+    S::Error: Send,
+    H: Respond<B> + Clone + Send + Sync + 'static,
+    Q: Send + 'static,
+    B: HoldPermits + Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = ResponseFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let inner = self.inner.take();
+        let RateLimitLayer { gate, responder } = self.layer.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let planned = gate.plan(&head);
+            let request = Request::from_parts(head, body);
+            let refuse = |refusal| refusal_response(&responder, &refusal, gate.syntax);
+            let checks = match planned {
+                Ok(Some(checks)) => checks,
+                Ok(None) => return inner.call(request).await,
+                Err(refusal) => return Ok(refuse(refusal)),
+            };
+            let checked = checks.observe(async {
+                let permits = checks.check().await?;
+                Ok((inner.call(request).await, permits))
+            });
+            match checked.await {
+                (Err(error), _) => Ok(refuse(Refusal::Limit(error))),
+                (Ok((response, permits)), answers) => {
+                    let mut response = response?.map(|body| body.hold(permits));
+                    set_headers(&mut response, gate.syntax, answers);
+                    Ok(response)
+                }
+            }
+        })
+    }
+}
