@@ -131,12 +131,25 @@ impl Server {
     ///
     /// When the server does not answer, or there was no such call.
     pub fn micros_per_call(&self, command: &str) -> Result<f64> {
+        let figure = self.statistic(command, "usec_per_call=")?;
+        figure.ok_or_else(|| format!("{command} was not called").into())
+    }
+
+    /// The number of calls of a command since the statistics were reset.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not answer.
+    pub fn calls(&self, command: &str) -> Result<f64> {
+        Ok(self.statistic(command, "calls=")?.unwrap_or(0.))
+    }
+
+    fn statistic(&self, command: &str, name: &str) -> Result<Option<f64>> {
         let info: String = self.command(&["INFO", "commandstats"])?;
         let prefix = format!("cmdstat_{command}:");
-        let line = info.lines().find(|line| line.starts_with(&prefix));
-        let figure =
-            line.and_then(|line| line.split(',').find_map(|it| it.strip_prefix("usec_per_call=")));
-        Ok(figure.ok_or_else(|| format!("{command} was not called"))?.parse()?)
+        let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
+        let figure = line.and_then(|line| line.split(',').find_map(|it| it.strip_prefix(name)));
+        Ok(figure.map(str::parse).transpose()?)
     }
 
     /// The seconds of processor time that its main thread has taken.

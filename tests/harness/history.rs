@@ -5,6 +5,7 @@ mod log;
 mod promise;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,6 +16,7 @@ pub use self::{
     in_flight::{FlightFigures, InFlight, PermitPromise},
     log::Log,
     promise::Promise,
+    uses::Uses,
 };
 
 /// One call. Times are microseconds of the machine's wall clock.

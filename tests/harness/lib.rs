@@ -43,7 +43,7 @@ pub use self::{
     commands::{EXAMPLES, ROOT, Running, cargo, example},
     fault_report::{FaultLine, Watch},
     history::{
-        Call, FlightFigures, History, InFlight, Log, Outcome, PermitPromise, Promise, Settled,
+        Call, FlightFigures, History, InFlight, Log, Outcome, PermitPromise, Promise, Settled, Uses,
     },
     lateness::Lateness,
     load::{Load, wall_clock},

@@ -190,6 +190,11 @@ impl Recorder {
         true
     }
 
+    /// Asks for one unit.
+    pub async fn call(&self, limiter: &Limiter, policy: &Policy, caller: u32) {
+        self.admit(limiter, policy, caller, 1).await;
+    }
+
     async fn admit(
         &self,
         limiter: &Limiter,

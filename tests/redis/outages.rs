@@ -9,6 +9,7 @@ use std::{
 
 use harness::{
     DEADLINE, FaultLine, Lateness, NOTICED, Network, Proxy, RedisServer, exceeded, unavailable,
+    until,
 };
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason, rate_limit,
@@ -314,7 +315,7 @@ async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_repor
     let () = server.command(
         "ACL SETUSER limiter on >secret resetchannels ~ratelimit:* -@all \
          +evalsha +eval +time +zrange +zcount +zcard +zadd +zremrangebyrank +zremrangebyscore +pexpire +zscore \
-         +zrangebyscore +zrem +get +set +unlink",
+         +zrangebyscore +zrem +get +set +unlink +hgetall +hset +hdel",
     );
     let url = server.url().replace("redis://", "redis://limiter:secret@");
     let connect = |url: String| async move {
@@ -338,6 +339,12 @@ async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_repor
     let once = || limiter.check(&POLICY, "alice").request_id(1);
     once().await.unwrap();
     once().await.unwrap();
+    let leased = Policy::fixed_window("p", MINUTE, 1_000_000).lease(Duration::from_secs(6));
+    until("units on lease", async || {
+        limiter.check(&leased, "bob").await.unwrap();
+        server.calls().get("hset").is_some_and(|calls| *calls > 0).then_some(())
+    })
+    .await;
 
     let () = server.command("ACL SETUSER limiter -zadd");
     assert_eq!(unavailable(limiter.check(&POLICY, "bob").await), UnavailableReason::NotPermitted);

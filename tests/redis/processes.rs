@@ -1,10 +1,11 @@
 //! All processes that share a Redis share each limit.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     fs::{self, File},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -93,8 +94,10 @@ impl Processes {
 
     fn add(&mut self) {
         let records = self.directory.path().join(self.started.to_string());
-        self.started += 1;
         let mut command = Command::new(self.program);
+        // One that is killed is followed by one of its number.
+        command.env("PROCESS", (self.started % 4 + 1).to_string());
+        self.started += 1;
         command.args(&self.arguments).stdout(File::create(&records).unwrap());
         let process = command.spawn().expect("the process starts");
         self.alive.push(Recording { process, records });
@@ -106,6 +109,12 @@ impl Processes {
         killed.process.kill().unwrap();
         killed.process.wait().unwrap();
         self.ended.push(Records::read(&killed.text(), wall_clock()));
+    }
+
+    /// Returns the records so far.
+    fn records(&self) -> Vec<Records> {
+        let alive = self.alive.iter().map(|it| Records::read(&it.text(), wall_clock()));
+        self.ended.iter().cloned().chain(alive).collect()
     }
 
     fn kill_all(&mut self) {
@@ -127,6 +136,13 @@ impl Drop for Processes {
 impl Recording {
     fn text(&self) -> String {
         fs::read_to_string(&self.records).unwrap()
+    }
+
+    /// Stops the process for so long.
+    fn stop(&self, pause: Duration) {
+        self.signal("STOP");
+        thread::sleep(pause);
+        self.signal("CONT");
     }
 
     fn signal(&self, signal: &str) {
@@ -155,9 +171,7 @@ fn four_processes_never_hold_more_permits_than_there_are() {
     // A process that stands still for longer than the timeout comes back to bodies without a permit.
     wait_for("a lost permit", || {
         let stopped = &processes.alive[0];
-        stopped.signal("STOP");
-        thread::sleep(TIMEOUT + TIMEOUT / 2);
-        stopped.signal("CONT");
+        stopped.stop(TIMEOUT + TIMEOUT / 2);
         thread::sleep(TIMEOUT / 2);
         stopped.text().contains(" lost\n").then_some(())
     });
@@ -215,4 +229,69 @@ fn four_processes_never_take_more_units_of_a_window_than_they_were_told_to() {
     println!("weighted: {}; {lowered} settled lower, {raised} higher", history.answers());
     assert!(lowered > 50 && raised > 20 && admitted > lowered + raised);
     assert!(history.count(|outcome| outcome == Outcome::Refused) > 50);
+}
+
+/// The fullest windows of processes under policies with a lease, and the smallest bucket that would do.
+fn fullest_on_lease(processes: &Processes, starts: &BTreeSet<u64>) -> [u64; 3] {
+    let history = History::recorded(&processes.records());
+    let [sliding, fixed, bucket] = [0, 1, 2].map(|caller| history.uses(caller));
+    let fixed = starts.iter().map(|start| fixed.within(*start, start + LEASED_PERIOD)).max();
+    [
+        sliding.fullest(LEASED_PERIOD),
+        fixed.unwrap_or(0),
+        bucket.smallest_bucket(LEASED_PERIOD, ON_LEASE),
+    ]
+}
+
+const ON_LEASE: u64 = 500;
+const LEASED_PERIOD: u64 = 500_000;
+
+#[test]
+fn four_processes_with_units_on_lease_keep_to_the_rule_of_each_algorithm() {
+    const CYCLE: u64 = 1_800;
+    let server = RedisServer::start();
+    let program = env!("CARGO_BIN_EXE_leased");
+    let arguments = ["500", "500", "50", &CYCLE.to_string(), "1200", "3000"];
+    let mut processes = Processes::start(program, &server, arguments);
+    // The starts of the fixed windows, as their state tells them while the server runs.
+    let starts = Arc::new(Mutex::new(BTreeSet::new()));
+    let (mut connection, seen) = (server.connection(), Arc::clone(&starts));
+    thread::spawn(move || {
+        let mut get = redis::cmd("GET");
+        let get = get.arg("ratelimit:fixed_window:leased/1");
+        while let Ok(state) = get.query::<Option<String>>(&mut connection) {
+            let start = state.and_then(|state| state.split(' ').nth(4)?.parse::<u64>().ok());
+            seen.lock().unwrap().extend(start);
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    for round in 0..4 {
+        // The busiest process stands still while it has units, until others have taken what is left.
+        let into_cycle = wall_clock() / 1_000 % CYCLE;
+        thread::sleep(Duration::from_millis(CYCLE - into_cycle + 40 + 10 * round));
+        let busiest = usize::try_from(round).unwrap().wrapping_neg() % 4;
+        processes.alive[busiest].stop(Duration::from_millis(250));
+        thread::sleep(Duration::from_millis(50));
+        processes.kill();
+        processes.add();
+    }
+    // Full windows show that more units would have been seen.
+    wait_for("full windows", || {
+        thread::sleep(SECOND / 2);
+        let full = fullest_on_lease(&processes, &starts.lock().unwrap());
+        let enough = [ON_LEASE * 9 / 10, ON_LEASE * 9 / 10, ON_LEASE / 2];
+        full.iter().zip(enough).all(|(full, enough)| *full >= enough).then_some(())
+    });
+    let calls = server.calls();
+    let scripts: u64 = ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum();
+    processes.kill_all();
+    let history = History::recorded(&processes.ended);
+    let full = fullest_on_lease(&processes, &starts.lock().unwrap());
+    println!(
+        "leases of eight processes, four killed: {}, {scripts} scripts; fullest real window, fullest fixed \
+         window and smallest bucket of {ON_LEASE}: {full:?}",
+        history.answers(),
+    );
+    assert!(full.iter().all(|most| *most <= ON_LEASE), "{full:?}");
+    assert!(2 * scripts < history.calls().len() as u64, "{scripts}");
 }
