@@ -13,7 +13,6 @@ mod installed;
 mod notices;
 mod permit;
 mod pipeline;
-mod retry;
 mod settle;
 mod status;
 mod straight;

@@ -155,23 +155,23 @@ impl<'a> Check<'a> {
 
     /// Sets how long the call waits for room instead of being refused at once; 0 by default.
     ///
-    /// Under a [weighted](Policy::weighted) sliding window, calls that wait stand in a line: first come,
-    /// first served, for each policy and caller. A call is promised its turn when it arrives, and takes its
-    /// units as of then. It is refused at once if the turn comes later than `max_wait`, or if the line is
-    /// [full](crate::LimiterBuilder::max_line). While calls wait, a call that does not wait is refused, and
-    /// told the wait until the end of the line.
+    /// Calls that wait stand in a line: first come, first served, for each policy and caller. A call is
+    /// promised its turn when it arrives, and takes its units as of then. It is refused at once if the turn
+    /// comes later than `max_wait`, or if the line is [full](crate::LimiterBuilder::max_line). While calls
+    /// wait, a call that does not wait is refused, and told the wait until the end of the line.
     ///
-    /// Other policies have no line. A call sleeps until the limit would admit it, and is decided again; it is
-    /// refused if the wait exceeds what is left of `max_wait`. The order of such calls is not kept. Under a
-    /// sliding window that is not weighted, the check fails with
+    /// A sliding window has a line if it is [weighted](Policy::weighted). Otherwise the check fails with
     /// [`InvalidPolicy`](crate::InvalidPolicy).
     ///
-    /// Dropping the future gives the turn to the next call in this process, and so on; the last turn is
-    /// given back. Nobody is served later than promised. A call with a
+    /// Dropping the future gives the turn to the next call of the same cost in this process, and so on; the
+    /// last turn is given back. Nobody is served later than promised. A fixed window with several tiers keeps
+    /// the units of a turn that is given back, unless no other turn comes after it. A call with a
     /// [request id](Self::request_id) keeps its turn for its repetition.
     ///
     /// On Redis the line is that of all processes. Each call is one script, and each process asks for its
     /// line once a second. When calls of several processes leave, the order between processes may change.
+    /// A call in a weighted window is also refused at once if more than some 32 000 calls have to leave the
+    /// window before it.
     ///
     /// [Overrides](crate::Overrides) reach a waiting call at once. Resets, refunds and settles reach a line
     /// at once if this process makes them, and within a second if another does.

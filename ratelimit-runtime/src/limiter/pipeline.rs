@@ -2,7 +2,7 @@
 //!
 //! [`Call::start`] is the only entry. [`Call::finish`] is the exit of every call that a store
 //! decides, except on the straight path where nobody else reads it. Calls that may wait are decided in
-//! [`wait`](super::wait), or in [`retry`](super::retry) if their policy has no line.
+//! [`wait`](super::wait).
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     key::KeyRef,
     observe,
     overrides::Effective,
-    policy::{Policy, StateKind},
+    policy::Policy,
     request::{DecidedBy, Op, Outcome, Request},
     telemetry::Recorder,
     time::Micros,
@@ -56,10 +56,12 @@ impl<'a> Call<'a> {
         {
             return Started::Ready(self.finish(&effective, recorder, decided));
         }
-        if self.may_wait(&effective) && has_line(effective.policy()) {
-            return Started::Pending(Box::pin(self.to_pending().wait()));
-        }
-        Started::Pending(Box::pin(self.to_pending().run()))
+        let pending = self.to_pending();
+        Started::Pending(if self.options.max_wait.is_zero() {
+            Box::pin(pending.run())
+        } else {
+            Box::pin(pending.wait())
+        })
     }
 
     /// Applies overrides before validation, so that an override can repair an invalid policy.
@@ -329,11 +331,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Returns `true` if the stores have a line for the calls that wait.
-fn has_line(policy: &Policy) -> bool {
-    policy.tiers().is_empty() || policy.state() == StateKind::WeightedWindow
-}
-
 /// A call that outlives the expression which made it.
 pub(super) struct PendingCall {
     limiter: Limiter,
@@ -344,6 +341,18 @@ pub(super) struct PendingCall {
 }
 
 impl PendingCall {
+    /// Decides a call that does not wait. The deny cache was asked at its start.
+    async fn run<A: Admission>(self) -> Answer<A> {
+        let call = self.as_call();
+        let recorder = Recorder::new(call.limiter.inner.is_instrumented, call.counters);
+        let effective = call.effective();
+        if let Some(answer) = call.answer_without_store(&effective, || None) {
+            return answer;
+        }
+        let decided = call.decide(call.request(&effective)).await;
+        call.finish(&effective, recorder, decided)
+    }
+
     pub(super) fn as_call(&self) -> Call<'_> {
         let Self { limiter, policy, caller, observed_as, options } = self;
         let observed_as = observed_as.as_ref();
