@@ -1,9 +1,9 @@
 //! Waits in a line with many calls, of which some leave at a random time. LEAVING is a percentage.
 //!
 //! Prints a line for each call, in the order of their arrival: `left`, or the microseconds of its turn, as it
-//! was promised, and of its pass. The last line is how late this process was woken at the worst.
+//! was promised, and of its pass. The last line is how late this process was woken or answered at the worst.
 //!
-//! waiters URL CALLS LEAVING
+//! waiters URL ALGORITHM CALLS LEAVING
 
 use std::{cell::Cell, env, fmt, io::stdin, time::Duration};
 
@@ -19,7 +19,8 @@ use tracing::{
     span,
 };
 
-const LINE: Policy = Policy::sliding_window("line", Duration::from_millis(100), 20).weighted();
+/// The period in which 20 calls pass.
+const PERIOD: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 tokio::task_local! {
@@ -92,8 +93,12 @@ impl Subscriber for Promises {
 type Times = (u64, u64);
 
 /// Waits in the line, for as long as the call's patience lasts.
-async fn wait(limiter: Limiter, patience: Duration) -> Result<Option<Times>, RateLimitError> {
-    let call = limiter.check(&LINE, "all").max_wait(PATIENCE).into_future();
+async fn wait(
+    limiter: Limiter,
+    policy: Policy,
+    patience: Duration,
+) -> Result<Option<Times>, RateLimitError> {
+    let call = limiter.check(&policy, "all").max_wait(PATIENCE).into_future();
     let Ok(decided) = timeout(patience, call).await else { return Ok(None) };
     let (decided, passed) = (decided?, wall_clock());
     let promised = PROMISED.with(Cell::get);
@@ -101,12 +106,15 @@ async fn wait(limiter: Limiter, patience: Duration) -> Result<Option<Times>, Rat
     Ok(Some((promised.unwrap_or(passed), passed)))
 }
 
-/// Returns how late a sleeping task of this process is woken at the worst, until `calls` have ended.
-async fn lateness(calls: JoinHandle<()>) -> Duration {
-    let (mut worst, nap) = (Duration::ZERO, Duration::from_millis(2));
+/// Returns how late a sleeping task of this process is woken, or answered by Redis, at the worst until `calls`
+/// have ended.
+async fn lateness(limiter: Limiter, calls: JoinHandle<()>) -> Duration {
+    let other = Policy::fixed_window("other", PATIENCE, 1);
+    let (mut worst, nap) = (Duration::ZERO, Duration::from_millis(5));
     while !calls.is_finished() {
         let start = Instant::now();
         sleep(nap).await;
+        limiter.peek(&other, "nobody").await.expect("Redis answers");
         worst = worst.max(start.elapsed().saturating_sub(nap));
     }
     worst
@@ -115,22 +123,28 @@ async fn lateness(calls: JoinHandle<()>) -> Duration {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [url, calls, leaving] = arguments.as_slice() else {
-        return Err("usage: waiters URL CALLS LEAVING".into());
+    let [url, algorithm, calls, leaving] = arguments.as_slice() else {
+        return Err("usage: waiters URL ALGORITHM CALLS LEAVING".into());
+    };
+    let policy = match algorithm.as_str() {
+        "weighted_window" => Policy::sliding_window("line", PERIOD, 20).weighted(),
+        "token_bucket" => Policy::token_bucket("line", PERIOD, 20),
+        other => return Err(format!("no algorithm of this program: {other}").into()),
     };
     let (calls, leaving): (u32, u32) = (calls.parse()?, leaving.parse()?);
     tracing::subscriber::set_global_default(Promises)?;
     let limiter = Limiter::builder().deadline(PATIENCE).max_line(10_000).connect(url).await?;
-    limiter.peek(&LINE, "all").cost(0).await?;
+    limiter.peek(&policy, "all").cost(0).await?;
     println!("ready");
     stdin().read_line(&mut String::new())?;
+    let other = limiter.clone();
     let calls = tokio::spawn(async move {
         let mut waiting = Vec::new();
         for _ in 0..calls {
-            sleep(Duration::from_micros(fastrand::u64(..800))).await;
+            tokio::task::yield_now().await;
             let leaves = fastrand::u32(..100) < leaving;
             let brief = Duration::from_millis(fastrand::u64(..2_000));
-            let call = wait(limiter.clone(), if leaves { brief } else { PATIENCE });
+            let call = wait(limiter.clone(), policy, if leaves { brief } else { PATIENCE });
             waiting.push(tokio::spawn(PROMISED.scope(Cell::new(None), call)));
         }
         for call in waiting {
@@ -141,6 +155,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         limiter.flush().await.expect("Redis is there");
     });
-    println!("late {}", lateness(calls).await.as_micros());
+    println!("late {}", lateness(other, calls).await.as_micros());
     Ok(())
 }

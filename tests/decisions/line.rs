@@ -19,6 +19,15 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// One unit a minute.
 const LINE: Policy = Policy::sliding_window("line", MINUTE, 1).weighted();
 
+/// Returns policies of so many units a minute.
+fn a_minute(units: u32) -> [Policy; 3] {
+    [
+        Policy::sliding_window("line", MINUTE, units).weighted(),
+        Policy::fixed_window("line", MINUTE, units),
+        Policy::token_bucket("line", MINUTE, units),
+    ]
+}
+
 type Answer = Result<Decision, RateLimitError>;
 
 /// Starts a call that may wait, and lets it take its turn.
@@ -48,18 +57,20 @@ async fn waited(call: JoinHandle<Answer>) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn calls_are_served_in_the_order_of_their_arrival_each_at_its_turn() {
-    let limiter = Limiter::in_memory();
-    let mut calls = Vec::new();
-    for _ in 0..5 {
-        calls.push(arrive(&limiter, LINE, 1).await);
-    }
-    let start = Instant::now();
-    for (minutes, call) in (0..).zip(calls) {
-        let decision = call.await.unwrap().unwrap();
-        assert_eq!(start.elapsed(), MINUTE * minutes);
-        assert_eq!(decision.waited(), MINUTE * minutes);
-        // The numbers are those of the turn.
-        assert_eq!((decision.remaining(), decision.reset_after()), (0, MINUTE));
+    for line in a_minute(1) {
+        let limiter = Limiter::in_memory();
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            calls.push(arrive(&limiter, line, 1).await);
+        }
+        let start = Instant::now();
+        for (minutes, call) in (0..).zip(calls) {
+            let decision = call.await.unwrap().unwrap();
+            assert_eq!(start.elapsed(), MINUTE * minutes);
+            assert_eq!(decision.waited(), MINUTE * minutes);
+            // The numbers are those of the turn.
+            assert_eq!((decision.remaining(), decision.reset_after()), (0, MINUTE));
+        }
     }
 }
 
@@ -107,93 +118,104 @@ async fn a_small_call_does_not_overtake_a_large_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_does_not_wait_is_refused_while_others_do_with_the_wait_of_the_last() {
-    let limiter = Limiter::in_memory();
-    limiter.check(&LINE, "alice").await.unwrap();
-    let calls = [arrive(&limiter, LINE, 1).await, arrive(&limiter, LINE, 1).await];
-    sleep(SECOND * 59).await;
-    for at_once in [limiter.check(&LINE, "alice"), limiter.peek(&LINE, "alice")] {
-        assert_eq!(exceeded(at_once.await).retry_after(), MINUTE * 2 + SECOND);
+    for line in a_minute(1) {
+        let limiter = Limiter::in_memory();
+        limiter.check(&line, "alice").await.unwrap();
+        let calls = [arrive(&limiter, line, 1).await, arrive(&limiter, line, 1).await];
+        sleep(SECOND * 59).await;
+        for at_once in [limiter.check(&line, "alice"), limiter.peek(&line, "alice")] {
+            assert_eq!(exceeded(at_once.await).retry_after(), MINUTE * 2 + SECOND);
+        }
+        for (call, seconds) in calls.into_iter().zip([60, 120]) {
+            assert_eq!(waited(call).await, seconds);
+        }
+        sleep(MINUTE).await;
+        limiter.check(&line, "alice").await.unwrap();
     }
-    for (call, seconds) in calls.into_iter().zip([60, 120]) {
-        assert_eq!(waited(call).await, seconds);
-    }
-    sleep(MINUTE).await;
-    limiter.check(&LINE, "alice").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_turn_comes_too_late_is_refused_at_once_and_takes_nothing() {
-    let limiter = Limiter::in_memory();
-    limiter.check(&LINE, "alice").await.unwrap();
-    let waits = arrive(&limiter, LINE, 1).await;
-    let start = Instant::now();
-    let late = arrive_for(&limiter, LINE, 1, SECOND * 119).await.await.unwrap();
-    assert_eq!(exceeded(late).retry_after(), MINUTE * 2);
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    let fits = arrive_for(&limiter, LINE, 1, MINUTE * 2).await;
-    assert_eq!((waited(waits).await, waited(fits).await), (60, 120));
+    for line in a_minute(1) {
+        let limiter = Limiter::in_memory();
+        limiter.check(&line, "alice").await.unwrap();
+        let waits = arrive(&limiter, line, 1).await;
+        let start = Instant::now();
+        let late = arrive_for(&limiter, line, 1, SECOND * 119).await.await.unwrap();
+        assert_eq!(exceeded(late).retry_after(), MINUTE * 2);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let fits = arrive_for(&limiter, line, 1, MINUTE * 2).await;
+        assert_eq!((waited(waits).await, waited(fits).await), (60, 120));
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_line_refuses_at_once() {
-    let limiter = Limiter::builder().max_line(2).in_memory();
-    limiter.check(&LINE, "alice").await.unwrap();
-    let calls = [arrive(&limiter, LINE, 1).await, arrive(&limiter, LINE, 1).await];
-    let start = Instant::now();
-    let refused = limiter.check(&LINE, "alice").max_wait(HOUR).await;
-    assert_eq!(exceeded(refused).retry_after(), MINUTE * 3);
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    // Another caller has a line of its own.
-    assert!(limiter.check(&LINE, "bob").max_wait(HOUR).await.is_ok());
-    for (call, seconds) in calls.into_iter().zip([60, 120]) {
-        assert_eq!(waited(call).await, seconds);
+    for line in a_minute(1) {
+        let limiter = Limiter::builder().max_line(2).in_memory();
+        limiter.check(&line, "alice").await.unwrap();
+        let calls = [arrive(&limiter, line, 1).await, arrive(&limiter, line, 1).await];
+        let start = Instant::now();
+        let refused = limiter.check(&line, "alice").max_wait(HOUR).await;
+        assert_eq!(exceeded(refused).retry_after(), MINUTE * 3);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        // Another caller has a line of its own.
+        assert!(limiter.check(&line, "bob").max_wait(HOUR).await.is_ok());
+        for (call, seconds) in calls.into_iter().zip([60, 120]) {
+            assert_eq!(waited(call).await, seconds);
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_leaves_passes_its_turn_on() {
-    let limiter = Limiter::in_memory();
-    limiter.check(&LINE, "alice").await.unwrap();
-    let mut calls = Vec::new();
-    for _ in 0..4 {
-        calls.push(arrive(&limiter, LINE, 1).await);
+    for line in a_minute(1) {
+        let limiter = Limiter::in_memory();
+        limiter.check(&line, "alice").await.unwrap();
+        let mut calls = Vec::new();
+        for _ in 0..4 {
+            calls.push(arrive(&limiter, line, 1).await);
+        }
+        sleep(SECOND).await;
+        calls.remove(1).abort();
+        sleep(SECOND).await;
+        // The last turn is free again.
+        let last = arrive(&limiter, line, 1).await;
+        for (call, seconds) in calls.into_iter().zip([60, 120, 180]) {
+            assert_eq!(waited(call).await, seconds);
+        }
+        assert_eq!(last.await.unwrap().unwrap().waited(), SECOND * 238);
     }
-    sleep(SECOND).await;
-    calls.remove(1).abort();
-    sleep(SECOND).await;
-    // The last turn is free again.
-    let last = arrive(&limiter, LINE, 1).await;
-    for (call, seconds) in calls.into_iter().zip([60, 120, 180]) {
-        assert_eq!(waited(call).await, seconds);
-    }
-    assert_eq!(last.await.unwrap().unwrap().waited(), SECOND * 238);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_only_a_larger_call_left_brings_the_others_nearer() {
-    let limiter = Limiter::in_memory();
-    let policy = Policy::sliding_window("line", MINUTE, 4).weighted();
-    limiter.check_n(&policy, "alice", 4).await.unwrap();
-    let large = arrive(&limiter, policy, 4).await;
-    let small = arrive(&limiter, policy, 1).await;
-    sleep(SECOND).await;
-    large.abort();
-    assert_eq!(waited(small).await, 60);
+    for (policy, seconds) in a_minute(4).into_iter().zip([60, 60, 15]) {
+        let limiter = Limiter::in_memory();
+        limiter.check_n(&policy, "alice", 4).await.unwrap();
+        let large = arrive(&limiter, policy, 4).await;
+        let small = arrive(&limiter, policy, 1).await;
+        sleep(SECOND).await;
+        large.abort();
+        assert_eq!(waited(small).await, seconds, "{policy:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_calls_that_leave_give_back_what_they_were_promised() {
-    let limiter = Limiter::in_memory();
-    limiter.check(&LINE, "alice").await.unwrap();
-    let mut calls = Vec::new();
-    for _ in 0..20 {
-        calls.push(arrive(&limiter, LINE, 1).await);
+    for line in a_minute(1) {
+        let limiter = Limiter::in_memory();
+        limiter.check(&line, "alice").await.unwrap();
+        let mut calls = Vec::new();
+        for _ in 0..20 {
+            calls.push(arrive(&limiter, line, 1).await);
+        }
+        for call in &calls {
+            call.abort();
+        }
+        sleep(MINUTE).await;
+        limiter.check(&line, "alice").await.unwrap();
     }
-    for call in &calls {
-        call.abort();
-    }
-    sleep(MINUTE).await;
-    limiter.check(&LINE, "alice").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,37 +231,42 @@ async fn a_call_with_a_request_id_keeps_its_turn_for_its_repetition() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_reaches_the_line_at_once_and_in_order() {
-    let limiter = Limiter::in_memory();
-    let policy = Policy::sliding_window("line", MINUTE, 2).weighted();
-    limiter.check_n(&policy, "alice", 2).await.unwrap();
-    let mut calls = Vec::new();
-    for _ in 0..5 {
-        calls.push(arrive(&limiter, policy, 1).await);
-    }
-    sleep(SECOND).await;
-    limiter.reset(&policy, "alice").await.unwrap();
-    let seconds = [1, 1, 61, 61, 121];
-    for (call, seconds) in calls.into_iter().zip(seconds) {
-        assert_eq!(call.await.unwrap().unwrap().waited(), SECOND * seconds);
+    let turns = [[1, 1, 61, 61, 121], [1, 1, 61, 61, 121], [1, 1, 31, 61, 91]];
+    for (policy, turns) in a_minute(2).into_iter().zip(turns) {
+        let limiter = Limiter::in_memory();
+        limiter.check_n(&policy, "alice", 2).await.unwrap();
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            calls.push(arrive(&limiter, policy, 1).await);
+        }
+        sleep(SECOND).await;
+        limiter.reset(&policy, "alice").await.unwrap();
+        for (call, seconds) in calls.into_iter().zip(turns) {
+            let waited = call.await.unwrap().unwrap().waited();
+            assert_eq!(waited, SECOND * seconds, "{policy:?}");
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_turn_a_reset_has_moved_is_refused_only_by_what_is_left_of_its_wait() {
-    let limiter = Limiter::in_memory();
-    limiter.check(&LINE, "alice").await.unwrap();
-    let first = arrive_for(&limiter, LINE, 1, MINUTE).await;
-    let second = arrive_for(&limiter, LINE, 1, MINUTE * 2).await;
-    sleep(SECOND * 30).await;
-    limiter.reset(&LINE, "alice").await.unwrap();
-    assert_eq!(waited(first).await, 30);
-    assert_eq!(waited(second).await, 90);
+    for line in a_minute(1) {
+        let limiter = Limiter::in_memory();
+        limiter.check(&line, "alice").await.unwrap();
+        let first = arrive_for(&limiter, line, 1, MINUTE).await;
+        let second = arrive_for(&limiter, line, 1, MINUTE * 2).await;
+        sleep(SECOND * 30).await;
+        limiter.reset(&line, "alice").await.unwrap();
+        assert_eq!(waited(first).await, 30);
+        assert_eq!(waited(second).await, 90);
+    }
 }
 
 /// Returns a call that has all three units of a minute, and four that have waited for a second.
-async fn four_calls_behind_three_units() -> (Limiter, Decision, Vec<JoinHandle<Answer>>) {
+async fn four_calls_behind_three_units(
+    policy: Policy,
+) -> (Limiter, Decision, Vec<JoinHandle<Answer>>) {
     let limiter = Limiter::in_memory();
-    let policy = Policy::sliding_window("line", MINUTE, 3).weighted();
     let large = limiter.check_n(&policy, "alice", 3).await.unwrap();
     let mut calls = Vec::new();
     for _ in 0..4 {
@@ -251,7 +278,8 @@ async fn four_calls_behind_three_units() -> (Limiter, Decision, Vec<JoinHandle<A
 
 #[tokio::test(start_paused = true)]
 async fn a_refund_and_a_settle_bring_the_line_nearer_at_once() {
-    let (limiter, large, mut calls) = four_calls_behind_three_units().await;
+    let [policy, ..] = a_minute(3);
+    let (limiter, large, mut calls) = four_calls_behind_three_units(policy).await;
     large.settle(2);
     assert_eq!(calls.remove(0).await.unwrap().unwrap().waited(), SECOND);
     sleep(SECOND).await;
@@ -267,45 +295,84 @@ async fn a_refund_and_a_settle_bring_the_line_nearer_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refund_serves_as_many_calls_as_it_has_room_for() {
-    let (limiter, large, mut calls) = four_calls_behind_three_units().await;
-    limiter.refund(&large).await.unwrap();
-    for seconds in [1, 1, 1, 61] {
-        assert_eq!(calls.remove(0).await.unwrap().unwrap().waited(), SECOND * seconds);
+    for (policy, last) in a_minute(3).into_iter().zip([61, 61, 21]) {
+        let (limiter, large, mut calls) = four_calls_behind_three_units(policy).await;
+        limiter.refund(&large).await.unwrap();
+        for seconds in [1, 1, 1, last] {
+            let waited = calls.remove(0).await.unwrap().unwrap().waited();
+            assert_eq!(waited, SECOND * seconds, "{policy:?}");
+        }
+    }
+}
+
+/// The table of `guide::capacity`.
+#[tokio::test(start_paused = true)]
+async fn two_hundred_calls_wait_for_as_long_as_the_guide_says() {
+    let period = SECOND / 2;
+    for (policy, last, mean) in [
+        (Policy::sliding_window("guide", period, 20).weighted(), 4_500, 2_250),
+        (Policy::fixed_window("guide", period, 20), 4_500, 2_250),
+        (Policy::token_bucket("guide", period, 20), 4_500, 2_040),
+        (Policy::sliding_counter("guide", period, 20), 5_210, 2_580),
+    ] {
+        let limiter = Limiter::in_memory();
+        let mut calls = Vec::new();
+        for _ in 0..200 {
+            calls.push(arrive(&limiter, policy, 1).await);
+        }
+        let (mut sum, mut longest) = (Duration::ZERO, Duration::ZERO);
+        for call in calls {
+            let waited = call.await.unwrap().unwrap().waited();
+            sum += waited;
+            longest = longest.max(waited);
+        }
+        let [found_last, found_mean] = [longest, sum / 200].map(|it| it.as_millis());
+        let is_near = |found: u128, told: u128| found.abs_diff(told) <= 30;
+        assert!(is_near(found_last, last), "{found_last} ms under {policy:?}");
+        assert!(is_near(found_mean, mean), "{found_mean} ms under {policy:?}");
     }
 }
 
 /// Tasks of several threads that come, leave and are reset, with a window of real milliseconds.
 #[test]
 fn no_turn_is_lost_when_calls_come_and_leave_at_once() {
-    const FAST: Policy = Policy::sliding_window("fast", Duration::from_millis(20), 20).weighted();
+    const PERIOD: Duration = Duration::from_millis(20);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    let limiter = Limiter::in_memory();
-    runtime.block_on(async {
-        let calls: Vec<_> = (0..400)
-            .map(|number| {
-                let limiter = limiter.clone();
-                tokio::spawn(async move {
-                    sleep(Duration::from_millis(fastrand::u64(..100))).await;
-                    let call = limiter.check(&FAST, "alice").max_wait(MINUTE);
-                    if number % 3 == 0 {
-                        let leaves = Duration::from_millis(fastrand::u64(..300));
-                        timeout(leaves, call.into_future()).await.ok().map(Result::unwrap);
-                    } else {
-                        call.await.unwrap();
-                    }
+    for policy in [
+        Policy::sliding_window("fast", PERIOD, 20).weighted(),
+        Policy::fixed_window("fast", PERIOD, 20),
+        Policy::fixed_window("fast", PERIOD, 20).tier(3 * PERIOD, 50),
+        Policy::sliding_counter("fast", PERIOD, 20),
+        Policy::token_bucket("fast", PERIOD, 20),
+    ] {
+        let limiter = Limiter::in_memory();
+        runtime.block_on(async {
+            let calls: Vec<_> = (0..400)
+                .map(|number| {
+                    let limiter = limiter.clone();
+                    tokio::spawn(async move {
+                        sleep(Duration::from_millis(fastrand::u64(..100))).await;
+                        let call = limiter.check(&policy, "alice").max_wait(MINUTE).into_future();
+                        if number % 3 == 0 {
+                            let leaves = Duration::from_millis(fastrand::u64(..300));
+                            timeout(leaves, call).await.ok().map(Result::unwrap);
+                        } else {
+                            call.await.unwrap();
+                        }
+                    })
                 })
-            })
-            .collect();
-        for _ in 0..20 {
-            sleep(Duration::from_millis(7)).await;
-            limiter.reset(&FAST, "alice").await.unwrap();
-        }
-        for call in calls {
-            timeout(MINUTE, call).await.expect("nobody waits in vain").unwrap();
-        }
-        // Nothing lies ahead.
-        sleep(Duration::from_millis(20)).await;
-        assert_eq!(limiter.check_n(&FAST, "alice", 20).await.unwrap().remaining(), 0);
-    });
+                .collect();
+            for _ in 0..20 {
+                sleep(Duration::from_millis(7)).await;
+                limiter.reset(&policy, "alice").await.unwrap();
+            }
+            for call in calls {
+                timeout(MINUTE, call).await.expect("nobody waits in vain").unwrap();
+            }
+            // Nothing lies ahead, and the last calls have left the window.
+            sleep(policy.tiers().iter().map(|tier| 2 * tier.period()).max().unwrap()).await;
+            assert_eq!(limiter.check_n(&policy, "alice", 20).await.unwrap().remaining(), 0);
+        });
+    }
 }

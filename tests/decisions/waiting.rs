@@ -77,18 +77,16 @@ async fn a_call_that_gives_up_is_one_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_records_its_refusal_when_it_gives_up_and_not_before() {
+async fn a_call_is_recorded_as_refused_only_if_it_does_not_wait() {
     const POLICY: Policy = Policy::token_bucket("bucket", MINUTE, 6).count_rejected();
     let limiter = Limiter::in_memory();
     limiter.check_n(&POLICY, "alice", 4).await.unwrap();
-    // A token comes back every ten seconds, which is when this call would be admitted.
+    // A token comes back every ten seconds, and there are two.
     let waiting = wait_for(&limiter, POLICY, 3, SECOND * 15);
-    tokio::time::sleep(SECOND * 5).await;
-    assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 2);
-    // Overtaken: its wait now exceeds `max_wait`.
-    limiter.check_n(&POLICY, "alice", 2).await.unwrap();
-    assert!(waiting.await.unwrap().is_err());
-    // The token of these ten seconds is gone.
+    assert_eq!(waiting.await.unwrap().unwrap().waited(), SECOND * 10);
+    tokio::time::sleep(SECOND * 10).await;
+    assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 1);
+    assert!(wait_for(&limiter, POLICY, 3, SECOND * 15).await.unwrap().is_err());
     assert_eq!(limiter.peek(&POLICY, "alice").cost(0).await.unwrap().remaining(), 0);
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use harness::{RedisServer, limiter_on, unavailable, until};
-use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError};
+use harness::{Lines, RedisServer, exceeded, limiter_on, unavailable, until};
+use ratelimit_runtime::{Algorithm, Decision, Limiter, OnStoreError, Policy, RateLimitError};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -11,8 +11,15 @@ use tokio::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
-const ONE_AN_HOUR: Policy = Policy::sliding_window("rare", HOUR, 1).weighted();
-const RARE_KEY: &str = "ratelimit:weighted_window:rare/alice";
+
+/// Returns policies of so many calls in a period.
+fn policies(period: Duration, calls: u32) -> [Policy; 3] {
+    [
+        Policy::sliding_window("line", period, calls).weighted(),
+        Policy::fixed_window("line", period, calls),
+        Policy::token_bucket("line", period, calls),
+    ]
+}
 
 type Answer = Result<Decision, RateLimitError>;
 
@@ -27,10 +34,15 @@ fn arrive(limiter: &Limiter, policy: Policy) -> JoinHandle<Answer> {
     tokio::spawn(async move { limiter.check(&policy, "alice").max_wait(HOUR * 99).await })
 }
 
-/// Waits until Redis has this many turns and charges.
-async fn until_charged(server: &RedisServer, charges: usize) {
+/// Waits until Redis has this many turns and charges, of which one passes in an hour.
+async fn until_charged(server: &RedisServer, policy: &Policy, charges: u128) {
+    let builder = Limiter::builder().deadline(10 * SECOND).deny_cache(0);
+    let reader = builder.connect(&server.url()).await.unwrap();
     until("the charges", async || {
-        let found: usize = server.command(&format!("ZCOUNT {RARE_KEY} 0 +inf"));
+        let found = match reader.peek(policy, "alice").await {
+            Ok(_) => 0,
+            refused => exceeded(refused).retry_after().as_nanos().div_ceil(HOUR.as_nanos()),
+        };
         (found == charges).then_some(())
     })
     .await;
@@ -40,12 +52,13 @@ async fn until_charged(server: &RedisServer, charges: usize) {
 async fn waiting<const N: usize>(
     server: &RedisServer,
     limiters: [&Limiter; N],
+    policy: Policy,
 ) -> (Decision, [JoinHandle<Answer>; N]) {
-    let first = limiters[0].check(&ONE_AN_HOUR, "alice").await.unwrap();
+    let first = limiters[0].check(&policy, "alice").await.unwrap();
     let mut calls = Vec::new();
-    for limiter in limiters {
-        calls.push(arrive(limiter, ONE_AN_HOUR));
-        until_charged(server, calls.len() + 1).await;
+    for (charges, limiter) in (2..).zip(limiters) {
+        calls.push(arrive(limiter, policy));
+        until_charged(server, &policy, charges).await;
     }
     (first, calls.try_into().unwrap())
 }
@@ -56,26 +69,32 @@ async fn soon(call: JoinHandle<Answer>) -> Answer {
 
 #[tokio::test]
 async fn calls_of_two_processes_pass_in_the_order_of_their_arrival() {
+    let events = Lines::default();
+    let _listening = tracing::subscriber::set_default(events.clone());
     let server = RedisServer::start();
     let (one, other) = (patient(&server).await, patient(&server).await);
-    let policy = Policy::sliding_window("line", SECOND / 4, 1).weighted();
-    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-    for number in 0..8 {
-        let limiter = if number % 3 == 0 { one.clone() } else { other.clone() };
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            limiter.check(&policy, "alice").max_wait(HOUR).await.unwrap();
-            sender.send(number).unwrap();
-        });
-        until("its turn", async || {
-            let found: i32 = server.command("ZCARD ratelimit:weighted_window:line/alice");
-            (found > 0).then_some(())
-        })
-        .await;
-        sleep(SECOND / 50).await;
-    }
-    for number in 0..8 {
-        assert_eq!(receiver.recv().await, Some(number));
+    let mut waiting = 0;
+    for policy in policies(SECOND / 4, 1) {
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        one.check(&policy, "alice").await.unwrap();
+        for number in 0..7 {
+            let limiter = if number % 3 == 0 { one.clone() } else { other.clone() };
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                limiter.check(&policy, "alice").max_wait(HOUR).await.unwrap();
+                sender.send(number).unwrap();
+            });
+            waiting += 1;
+            until("its turn", async || {
+                let found = events.all();
+                let waits = found.iter().filter(|it| it.contains("call waits")).count();
+                (waits == waiting).then_some(())
+            })
+            .await;
+        }
+        for number in 0..7 {
+            assert_eq!(receiver.recv().await, Some(number), "{policy:?}");
+        }
     }
 }
 
@@ -83,31 +102,35 @@ async fn calls_of_two_processes_pass_in_the_order_of_their_arrival() {
 async fn a_waiting_call_takes_at_most_two_commands() {
     let server = RedisServer::start();
     let limiter = patient(&server).await;
-    let policy = Policy::sliding_window("line", SECOND / 4, 4).weighted();
-    limiter.check(&policy, "alice").await.unwrap();
-    let before = server.calls();
-    let calls: Vec<_> = (0..40).map(|_| arrive(&limiter, policy)).collect();
-    for call in calls {
-        call.await.unwrap().unwrap();
+    let counter = Policy::sliding_counter("line", SECOND / 4, 4);
+    for policy in policies(SECOND / 4, 4).into_iter().chain([counter]) {
+        limiter.check(&policy, "alice").await.unwrap();
+        let before = server.calls();
+        let calls: Vec<_> = (0..40).map(|_| arrive(&limiter, policy)).collect();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        let after = server.calls();
+        let commands = after["evalsha"] - before["evalsha"];
+        assert!((40..=80).contains(&commands), "{commands} under {policy:?}");
     }
-    let after = server.calls();
-    let commands = after["evalsha"] - before["evalsha"];
-    assert!((40..=80).contains(&commands), "{commands}");
 }
 
 #[tokio::test]
 async fn a_reset_by_any_process_reaches_the_line() {
     let server = RedisServer::start();
     let (one, other) = (patient(&server).await, patient(&server).await);
-    for resetting in [&one, &other] {
-        let (_, [first, second]) = waiting(&server, [&one, &one]).await;
-        resetting.reset(&ONE_AN_HOUR, "alice").await.unwrap();
-        assert!(soon(first).await.unwrap().waited() > Duration::ZERO);
-        // It has the turn after the first one now.
-        until_charged(&server, 2).await;
-        second.abort();
-        until_charged(&server, 1).await;
-        one.reset(&ONE_AN_HOUR, "alice").await.unwrap();
+    for policy in policies(HOUR, 1) {
+        for resetting in [&one, &other] {
+            let (_, [first, second]) = waiting(&server, [&one, &one], policy).await;
+            resetting.reset(&policy, "alice").await.unwrap();
+            assert!(soon(first).await.unwrap().waited() > Duration::ZERO);
+            // It has the turn after the first one now.
+            until_charged(&server, &policy, 2).await;
+            second.abort();
+            until_charged(&server, &policy, 1).await;
+            one.reset(&policy, "alice").await.unwrap();
+        }
     }
 }
 
@@ -115,15 +138,24 @@ async fn a_reset_by_any_process_reaches_the_line() {
 async fn a_refund_by_any_process_brings_the_line_nearer() {
     let server = RedisServer::start();
     let (one, other) = (patient(&server).await, patient(&server).await);
-    for waits in [&one, &other] {
-        let (first, [second, third]) = waiting(&server, [&one, waits]).await;
-        one.refund(&first).await.unwrap();
-        let second = soon(second).await.unwrap();
-        // Posted, and so not awaited.
-        second.settle(0);
-        let third = soon(third).await.unwrap();
-        one.refund(&third).await.unwrap();
-        until_charged(&server, 0).await;
+    for policy in policies(HOUR, 1) {
+        for waits in [&one, &other] {
+            let (first, [second, third]) = waiting(&server, [&one, waits], policy).await;
+            one.refund(&first).await.unwrap();
+            let second = soon(second).await.unwrap();
+            if policy.algorithm() == Algorithm::TokenBucket {
+                // The bucket was full meanwhile, and does not know the charge of a turn that has moved.
+                one.reset(&policy, "alice").await.unwrap();
+                soon(third).await.unwrap();
+                one.reset(&policy, "alice").await.unwrap();
+                continue;
+            }
+            // Posted, and so not awaited.
+            second.settle(0);
+            let third = soon(third).await.unwrap();
+            one.refund(&third).await.unwrap();
+            until_charged(&server, &policy, 0).await;
+        }
     }
 }
 
@@ -131,13 +163,15 @@ async fn a_refund_by_any_process_brings_the_line_nearer() {
 async fn calls_that_are_dropped_at_any_time_leave_no_turn_behind() {
     let server = RedisServer::start();
     let limiter = patient(&server).await;
-    limiter.check(&ONE_AN_HOUR, "alice").await.unwrap();
-    for _ in 0..60 {
-        let call = arrive(&limiter, ONE_AN_HOUR);
-        sleep(Duration::from_micros(fastrand::u64(..2_000))).await;
-        call.abort();
+    for policy in policies(HOUR, 1) {
+        limiter.check(&policy, "alice").await.unwrap();
+        for _ in 0..60 {
+            let call = arrive(&limiter, policy);
+            sleep(Duration::from_micros(fastrand::u64(..2_000))).await;
+            call.abort();
+        }
+        until_charged(&server, &policy, 1).await;
     }
-    until_charged(&server, 1).await;
     limiter.flush().await.unwrap();
 }
 

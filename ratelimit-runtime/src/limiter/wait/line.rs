@@ -73,8 +73,8 @@ pub(super) struct Claim {
 pub(super) enum NextStep {
     /// It passes.
     Pass,
-    /// It passes after calls that are before it, whose turn has come too.
-    PassAfterOthers,
+    /// It passes after so many calls that are before it, whose turn has come too.
+    PassAfter(usize),
     /// It asks Redis whether the first turn is still promised.
     Check,
     /// It sleeps, at most until then.
@@ -210,7 +210,7 @@ impl<W: Clone + PartialEq> Line<W> {
             let is_known = !self.is_remote || now < known;
             return Some(match (is_known, index) {
                 (true, 0) => NextStep::Pass,
-                (true, _) => NextStep::PassAfterOthers,
+                (true, others) => NextStep::PassAfter(others),
                 (false, _) if self.is_asking() => NextStep::Sleep(None),
                 (false, _) => NextStep::Check,
             });

@@ -16,9 +16,12 @@ use crate::{
     time::Micros,
 };
 
-/// The longest time for which a call whose turn has come lets those before it pass first, whose turn has come
-/// too. Their futures may not be polled.
+/// The time for which a call whose turn has come lets those before it pass first, whose turn has come too. It
+/// begins anew when one of them passes. Their futures may not be polled.
 const GRACE: Duration = Duration::from_millis(1);
+
+/// The end of a [`GRACE`], and the number of calls before.
+pub(super) type Grace = Option<(Instant, usize)>;
 
 /// The next step of a waiting call.
 pub(super) enum Look {
@@ -62,7 +65,7 @@ impl Waiter {
     pub(super) fn receive(self: &Arc<Self>, decided: Decided, claim: &Claim) -> Aftermath {
         let mut after = Aftermath::default();
         let outcome = decided.outcome.ok();
-        let turn = outcome.filter(|outcome| outcome.turn() > Micros::ZERO);
+        let admitted = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
         let is_busy = outcome.is_some_and(|outcome| outcome.is_busy);
         self.lines().change(|state| {
             let mut stage = self.stage.lock();
@@ -70,8 +73,12 @@ impl Waiter {
             if !is_busy || is_dropped {
                 state.leave_queue(self, &mut after);
             }
-            if let Some(outcome) = turn {
-                let id = self.line_id(outcome.decided_by);
+            // Calls before it may still sleep, by a reply that came later after its turn.
+            let turn = admitted.map(|outcome| (outcome, self.line_id(outcome.decided_by)));
+            let turn = turn.filter(|(outcome, id)| {
+                outcome.turn() > Micros::ZERO || state.lines.contains_key(id)
+            });
+            if let Some((outcome, id)) = turn {
                 after.woken.extend(state.enter_line(self, &id, outcome, claim));
                 if is_dropped {
                     state.leave_line(self, &id, &mut after);
@@ -116,7 +123,7 @@ impl Waiter {
 
     /// Returns the call's next step. Until `grace`, which is set when its turn has come, it lets others pass
     /// first.
-    pub(super) fn look(self: &Arc<Self>, grace: &mut Option<Instant>) -> (Look, Aftermath) {
+    pub(super) fn look(self: &Arc<Self>, grace: &mut Grace) -> (Look, Aftermath) {
         let (now, mut after) = (Instant::now(), Aftermath::default());
         let look = self.lines().change(|state| {
             let mut stage = self.stage.lock();
@@ -165,18 +172,23 @@ impl Waiter {
         state: &mut LineState,
         id: &LineId,
         now: Instant,
-        grace: &mut Option<Instant>,
+        grace: &mut Grace,
         after: &mut Aftermath,
     ) -> Result<Outcome, Look> {
         let line = state.lines.get_mut(id).expect("a call in line has a line");
         match line.step(self, now).expect("a call in line has a turn") {
-            NextStep::PassAfterOthers if grace.is_none_or(|end| now < end) => {
+            NextStep::PassAfter(others)
+                if grace.is_none_or(|(end, before)| now < end || others < before) =>
+            {
                 if grace.is_none() {
                     after.woken = line.before(self);
                 }
-                Err(Look::Sleep(Some(*grace.get_or_insert(now + GRACE))))
+                if grace.is_none_or(|(_, before)| others < before) {
+                    *grace = Some((now + GRACE, others));
+                }
+                Err(Look::Sleep(grace.map(|(end, _)| end)))
             }
-            NextStep::Pass | NextStep::PassAfterOthers => {
+            NextStep::Pass | NextStep::PassAfter(_) => {
                 let (outcome, moved) = line.pass(self).expect("a call in line has a turn");
                 after.woken.extend(moved);
                 state.remove_if_empty(id);

@@ -130,10 +130,7 @@ fn calls_of_one_instant_pass_in_the_order_of_their_arrival() {
     seats.line.begin_check(now - MILLI).unwrap();
     seats.line.end_check(now - MILLI);
     assert_eq!(seats.line.step(&'a', now - MILLI), Some(NextStep::Sleep(Some(now))));
-    assert_eq!(
-        [seats.step('a', 1), seats.step('b', 1)],
-        [NextStep::Pass, NextStep::PassAfterOthers]
-    );
+    assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Pass, NextStep::PassAfter(1)]);
     assert_eq!(seats.line.before(&'b'), ['a']);
 }
 
@@ -152,10 +149,7 @@ fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_no
     let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
     seats.line.stands((&claim, first), standing, now, now);
     assert_eq!(seats.line.end_check(now), ['a', 'b']);
-    assert_eq!(
-        [seats.step('a', 3), seats.step('b', 3)],
-        [NextStep::Pass, NextStep::PassAfterOthers]
-    );
+    assert_eq!([seats.step('a', 3), seats.step('b', 3)], [NextStep::Pass, NextStep::PassAfter(1)]);
     // Seen with the first one.
     seats.line.pass(&'a').unwrap();
     let (_, moved) = seats.line.pass(&'b').unwrap();
