@@ -40,17 +40,32 @@ if op == LOWER then
   return nil, text_of('w', encode, last, saved)
 end
 
--- The windows as of now: a closed one is empty.
-local ahead = false
-for _, it in ipairs(saved) do
-  if it.start > now then
-    -- After a clock has stepped back, a window may start in the future: it is moved to now.
-    ahead, it.start = true, now
-  end
-  if it.count == 0 or now >= it.start + it.period then
-    it.start, it.count = now, 0
+local function raise(windows, units)
+  for _, it in ipairs(windows) do
+    it.count = math.min(it.count + units, 4294967295)
   end
 end
+
+-- The windows as of now: a closed one is empty.
+local ahead, turn = false, 1
+repeat
+  for _, it in ipairs(saved) do
+    if it.start > now then
+      -- After a clock has stepped back, a window may start in the future: it is moved to now.
+      ahead, it.start = true, now
+    end
+    if it.count == 0 or now >= it.start + it.period then
+      it.start, it.count = now, 0
+    end
+  end
+  if turns and turn + 2 < #turns then
+    raise(saved, cost)
+    turn, last = turn + 2, now
+    cost, now = turns[turn], turns[turn + 1]
+  else
+    turns = nil
+  end
+until not turns
 last = math.min(last, now)
 
 -- Adds the window of this period, unless it was added before. Without a stored one, a new window
@@ -88,8 +103,8 @@ if op == RAISE then
     saved = windows
   end
   local lasts = 0
+  raise(saved, cost)
   for _, it in ipairs(saved) do
-    it.count = math.min(it.count + cost, 4294967295)
     lasts = math.max(lasts, it.start + it.period - now)
   end
   return nil, text_of('w', encode, now, saved), lasts

@@ -36,10 +36,14 @@ end
 
 -- Returns a state with the units of turns, and for how long that counts.
 local function fold(state, turns)
-  local _, text, lasts = nil, state, nil
-  for i = 1, #turns, 2 do
-    _, text, lasts = rule(text, turns[i + 1] + 0, 'raise', units_of(turns[i]))
+  if #turns == 0 then
+    return state
   end
+  local all = {}
+  for i = 1, #turns, 2 do
+    all[i], all[i + 1] = units_of(turns[i]), turns[i + 1] + 0
+  end
+  local _, text, lasts = rule(state, all[2], 'raise', all[1], false, nil, all)
   return text, lasts
 end
 
@@ -121,7 +125,7 @@ end
 
 -- Returns the number of turns after a microsecond.
 local function turns_after(at)
-  return is_line and redis.call('ZCOUNT', key, '(' .. micros(at), '+inf') or 0
+  return redis.call('ZCOUNT', key, '(' .. micros(at), '+inf')
 end
 
 -- Returns true if turns that lie ahead, or have come of late, are to be found.
@@ -258,7 +262,7 @@ end
 if can_wait and state then
   local max_wait, max_line = string.match(ARGV[5], '(%d+) (%d+)')
   local from = last + (first[1] == 0 and first[4] or 0)
-  if turns_after(now) - max_line < 0 then
+  if (tail and turns_after(now) or 0) - max_line < 0 then
     local turn, its_reply, its_state, its_lasts = search(state, from, now + max_wait)
     if turn then
       base = tail and base or state

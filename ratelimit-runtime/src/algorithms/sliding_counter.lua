@@ -44,18 +44,33 @@ if op == LOWER then
   return nil, text_of('c', encode, last, saved)
 end
 
--- The windows as of now.
-local ahead = false
-for _, it in ipairs(saved) do
-  local passed = divide(now, it.period) - divide(last, it.period)
-  if passed == 1 then
-    it.previous, it.current = it.current, 0
-  elseif passed > 1 then
-    it.previous, it.current = 0, 0
+local function raise(counters, units)
+  for _, it in ipairs(counters) do
+    it.current = math.min(it.current + units, 4294967295)
   end
-  -- After a clock has stepped back, a window may lie in the future: it is moved to now.
-  ahead = ahead or passed < 0
 end
+
+-- The windows as of now.
+local ahead, turn = false, 1
+repeat
+  for _, it in ipairs(saved) do
+    local passed = divide(now, it.period) - divide(last, it.period)
+    if passed == 1 then
+      it.previous, it.current = it.current, 0
+    elseif passed > 1 then
+      it.previous, it.current = 0, 0
+    end
+    -- After a clock has stepped back, a window may lie in the future: it is moved to now.
+    ahead = ahead or passed < 0
+  end
+  if turns and turn + 2 < #turns then
+    raise(saved, cost)
+    turn, last = turn + 2, now
+    cost, now = turns[turn], turns[turn + 1]
+  else
+    turns = nil
+  end
+until not turns
 
 -- Returns an upper bound of the units recorded from `at` on, as far back as the state goes.
 local function recorded_since(at)
@@ -105,8 +120,8 @@ if op == RAISE then
     saved = counters
   end
   local lasts = 0
+  raise(saved, cost)
   for _, it in ipairs(saved) do
-    it.current = math.min(it.current + cost, 4294967295)
     lasts = math.max(lasts, 2 * it.period - now % it.period)
   end
   return nil, text_of('c', encode, now, saved), lasts

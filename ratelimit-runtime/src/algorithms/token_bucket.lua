@@ -52,22 +52,37 @@ local function take(it, tokens)
   it.level = math.max(it.level - tokens * it.token, math.min(it.level, 0))
 end
 
--- The levels as of now. A clock that stepped back neither fills a bucket nor drains it.
-local elapsed, is_full = math.max(now - last, 0), true
-for _, it in ipairs(saved) do
-  -- The full bucket is recognised by time first, so that the product stays exact.
-  if elapsed >= divide_up(it.full - it.level, it.refill) then
-    it.level = it.full
-  else
-    it.level = it.level + elapsed * it.refill
+local function raise(buckets, tokens)
+  for _, it in ipairs(buckets) do
+    it.level = bounded(it.level - tokens * it.token, it.full)
   end
-  is_full = is_full and it.level == it.full
 end
-local ahead = last > now
-if is_full then
-  -- The same as an absent state, so that nothing taken before can be refunded.
-  birth = now
-end
+
+-- The levels as of now. A clock that stepped back neither fills a bucket nor drains it.
+local ahead, turn = last > now, 1
+repeat
+  local elapsed, is_full = math.max(now - last, 0), true
+  for _, it in ipairs(saved) do
+    -- The full bucket is recognised by time first, so that the product stays exact.
+    if elapsed >= divide_up(it.full - it.level, it.refill) then
+      it.level = it.full
+    else
+      it.level = it.level + elapsed * it.refill
+    end
+    is_full = is_full and it.level == it.full
+  end
+  if is_full then
+    -- The same as an absent state, so that nothing taken before can be refunded.
+    birth = now
+  end
+  if turns and turn + 2 < #turns then
+    raise(saved, cost)
+    turn, last = turn + 2, now
+    cost, now = turns[turn], turns[turn + 1]
+  else
+    turns = nil
+  end
+until not turns
 
 -- Adds the bucket of these numbers, unless it was added before. Without a stored one, a new bucket
 -- has as many whole tokens as the emptiest stored one.
@@ -107,8 +122,8 @@ if op == RAISE then
     saved = buckets
   end
   local lasts = 0
+  raise(saved, cost)
   for _, it in ipairs(saved) do
-    it.level = bounded(it.level - cost * it.token, it.full)
     lasts = math.max(lasts, until_level(it, it.full))
   end
   return nil, text_of('b', encode, now, saved), lasts

@@ -68,17 +68,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["94eda42856194d7dc2fa92690a1620872922315f", "447c132ebb94aec44f982f26e903b8713d35fb75"],
+        ["579ce126ae94bc6d62337300a39d15e3f7a329ec", "1833d6d3ea01c2c6ba298f5bde7af337f8b3843e"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["13ff2ab1bb39aade43dcfa7da11b661855a219f3", "c2e54ea2216dc52e3954e782f3fa6ccb3d0954a0"],
+        ["507347c8e1217e3944e2fb98768210067aff31c3", "446fbbeba15af0a9a16ceee299f7da5ac30a8eb7"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["577730fceb302276dc585a981f79a1f5f560fdf9", "4f9fa43f856a3821e4db4a8a6df641499eb6593f"],
+        ["33d9231b5ef8256eaa7958687d70313da3b0e909", "c7aa22ed0d7907035986dd4592be8622f90db03c"],
         push_bucket,
     ),
     Script::new(
