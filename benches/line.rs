@@ -1,9 +1,9 @@
-//! `cargo bench -p ratelimit-benches --bench line`
+//! `cargo bench -p ratelimit-benches --bench line [-- <algorithm>..]`
 //!
-//! Four processes on one Redis, whose calls wait for one limit of 20 calls in 500 ms. All arrive within
-//! 200 ms. Shows the commands for each waiting call, the pairs out of order by the server's log, the waits
-//! beside the ideal ones, and how long after its turn a call passes. The ideal is a single queue without a
-//! way to it. Medians of five runs.
+//! Four processes on one Redis, whose calls wait for one limit of 20 calls in 500 ms, for each algorithm. All
+//! arrive within 200 ms. Shows the commands for each waiting call, the pairs out of order by the server's log,
+//! the waits beside the ideal ones, and how long after its turn a call passes. The ideal is a single queue
+//! without a way to it. Medians of five runs.
 //!
 //! Fails on more than two commands for a call, or on an inversion: a later call with an earlier turn.
 
@@ -19,13 +19,12 @@ use ratelimit_benches::{
     figures::report,
     server::{Result, Server},
 };
-use ratelimit_runtime::{Limiter, Policy};
+use ratelimit_runtime::{Algorithm, Limiter, Policy};
 
 const PROCESSES: usize = 4;
 const RUNS: usize = 5;
 const THRESHOLD: u32 = 20;
 const PERIOD: Duration = Duration::from_millis(500);
-const LINE: Policy = Policy::sliding_window("line", PERIOD, THRESHOLD).weighted();
 
 /// The time within which all calls arrive.
 const ARRIVALS: Duration = Duration::from_millis(200);
@@ -38,47 +37,69 @@ const WAITER: &str = "--waiter";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().collect();
-    if let [_, flag, url, calls] = arguments.as_slice()
+    if let [_, flag, algorithm, url, calls] = arguments.as_slice()
         && flag == WAITER
     {
-        return wait_in_line(url, calls.parse()?);
+        return wait_in_line(&policy(algorithm)?, url, calls.parse()?);
     }
+    let is_named = |it: &&Algorithm| arguments.iter().any(|name| name == it.as_str());
+    let named: Vec<_> = Algorithm::ALL.iter().filter(is_named).collect();
+    let mut failures = Vec::new();
+    for algorithm in Algorithm::ALL {
+        if named.is_empty() || named.contains(&algorithm) {
+            failures.append(&mut show(algorithm.as_str())?);
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+}
+
+/// Returns the limit.
+fn policy(algorithm: &str) -> Result<Policy> {
+    let algorithm = Algorithm::ALL.iter().find(|it| it.as_str() == algorithm);
+    let algorithm = *algorithm.ok_or("an algorithm of that name")?;
+    let policy = Policy::new("line", algorithm, PERIOD, THRESHOLD);
+    Ok(if algorithm == Algorithm::SlidingWindow { policy.weighted() } else { policy })
+}
+
+/// Shows the figures of an algorithm, and returns what is wrong with them.
+fn show(algorithm: &str) -> Result<Vec<String>> {
     let mut failures = Vec::new();
     for calls in [48, 100, 200, 1_000] {
-        let runs = (0..RUNS).map(|_| Run::of(calls)).collect::<Result<Vec<_>>>()?;
+        let runs = (0..RUNS).map(|_| Run::of(algorithm, calls)).collect::<Result<Vec<_>>>()?;
         let column = |of: fn(&Run) -> f64| runs.iter().map(of).collect::<Vec<_>>();
-        let name = |what: &str| format!("line, {calls} waiting calls: {what}");
+        let name = |what: &str| format!("line, {algorithm}, {calls} waiting calls: {what}");
         report(&name("commands a call"), column(|run| run.commands), "at most 2");
         report(&name("inversions"), column(|run| run.inversions), "0");
         report(&name("p99 wait to ideal"), column(|run| run.to_ideal), "at most 1.05");
         report(&name("ms after the turn, p99"), column(|run| run.late), "");
         let worst = |of: fn(&Run) -> f64| column(of).into_iter().fold(0., f64::max);
         if worst(|run| run.commands) > 2. {
-            failures.push(format!("{calls} calls took more than two commands each"));
+            failures.push(format!("{algorithm}: {calls} calls took more than two commands each"));
         }
         if worst(|run| run.inversions) > 0. {
-            failures.push(format!("{calls} calls were not served in order"));
+            failures.push(format!("{algorithm}: {calls} calls were not served in order"));
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ").into()) }
+    Ok(failures)
 }
 
 /// A process whose calls wait in line. It prints when each arrived and when it passed, in microseconds.
 #[tokio::main(flavor = "current_thread")]
-async fn wait_in_line(url: &str, calls: u32) -> Result<()> {
+async fn wait_in_line(policy: &Policy, url: &str, calls: u32) -> Result<()> {
     let limiter = Limiter::builder().deadline(PATIENCE).max_line(1_000).connect(url).await?;
     // Knows the server's script, and is connected.
-    limiter.peek(&LINE, "all").await?;
+    limiter.peek(policy, "all").await?;
     println!("ready");
     std::io::stdin().read_line(&mut String::new())?;
     let waiting: Vec<_> = (0..calls)
         .map(|_| {
-            let (limiter, pause) = (limiter.clone(), ARRIVALS.mul_f64(fastrand::f64()));
+            let (limiter, policy) = (limiter.clone(), *policy);
+            let pause = ARRIVALS.mul_f64(fastrand::f64());
             tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
                 let arrived = wall_clock();
                 limiter
-                    .check(&LINE, "all")
+                    .check(&policy, "all")
                     .max_wait(PATIENCE)
                     .await
                     .map(|_| (arrived, wall_clock()))
@@ -107,9 +128,10 @@ struct Run {
 }
 
 impl Run {
-    fn of(calls: usize) -> Result<Self> {
+    fn of(algorithm: &str, calls: usize) -> Result<Self> {
         let server = Server::start(&[])?;
-        let processes = (0..PROCESSES).map(|_| Process::start(&server, calls / PROCESSES));
+        let processes =
+            (0..PROCESSES).map(|_| Process::start(&server, algorithm, calls / PROCESSES));
         let mut processes = processes.collect::<Result<Vec<_>>>()?;
         let log = CommandLog::start(&server)?;
         for process in &mut processes {
@@ -124,7 +146,7 @@ impl Run {
             return Err("the server's log lacks turns".into());
         }
         passes.sort_unstable();
-        let ideal = ideal(&passes);
+        let ideal = ideal(algorithm, &passes);
         let waits = passes.iter().map(|(arrived, passed)| passed - arrived).collect();
         let ideal_waits =
             passes.iter().zip(&ideal).map(|((arrived, _), turn)| turn - arrived).collect();
@@ -142,13 +164,50 @@ impl Run {
 }
 
 /// Returns the turns of a queue that knows nothing but the arrivals.
-fn ideal(passes: &[(u64, u64)]) -> Vec<u64> {
-    let mut turns: Vec<u64> = Vec::new();
+fn ideal(algorithm: &str, passes: &[(u64, u64)]) -> Vec<u64> {
     let period = u64::try_from(PERIOD.as_micros()).unwrap_or(u64::MAX);
+    let (most, mut turns) = (u64::from(THRESHOLD), Vec::<u64>::new());
+    // A window's start, its calls, and those of the window before; or when a bucket is full.
+    let (mut start, mut calls, mut before, mut full) = (0, 0, 0, 0);
     for (index, (arrived, _)) in passes.iter().enumerate() {
-        let freed =
-            index.checked_sub(THRESHOLD as usize).map_or(0, |before| turns[before] + period);
-        turns.push(freed.max(*arrived));
+        let last = turns.last().copied().unwrap_or(0);
+        let mut turn = last.max(*arrived);
+        match algorithm {
+            "fixed_window" => {
+                turn = if calls == most { turn.max(start + period) } else { turn };
+                if turn >= start + period {
+                    (start, calls) = (turn, 0);
+                }
+                calls += 1;
+            }
+            "sliding_counter" => loop {
+                let window = turn - turn % period;
+                if window > start {
+                    before = if window == start + period { calls } else { 0 };
+                    (start, calls) = (window, 0);
+                }
+                let Some(free) = most.checked_sub(calls + 1) else {
+                    turn = start + period;
+                    continue;
+                };
+                let left = if before > 0 { free * period / before } else { period };
+                turn = turn.max(start + period - left.min(period));
+                if turn < start + period {
+                    calls += 1;
+                    break;
+                }
+            },
+            "token_bucket" => {
+                turn = turn.max(u64::saturating_sub(full, period - period / most));
+                full = full.max(turn) + period / most;
+            }
+            _ => {
+                let freed =
+                    index.checked_sub(THRESHOLD as usize).map_or(0, |it| turns[it] + period);
+                turn = turn.max(freed);
+            }
+        }
+        turns.push(turn);
     }
     turns
 }
@@ -172,9 +231,9 @@ struct Process {
 
 impl Process {
     /// Starts the process, and waits until it is connected.
-    fn start(server: &Server, calls: usize) -> Result<Self> {
+    fn start(server: &Server, algorithm: &str, calls: usize) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
-        command.args([WAITER, &server.url(), &calls.to_string()]);
+        command.args([WAITER, algorithm, &server.url(), &calls.to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = child.stdout.take().ok_or("a process without output")?;
         let mut output = BufReader::new(output);
@@ -249,16 +308,25 @@ impl CommandLog {
 impl Commands {
     /// Reads a line such as `1700000000.5 [0 lua] "ZADD" "ratelimit:..." "1700000000500000" "4200000001"`.
     fn read(&mut self, line: &str) {
-        let is_of_script = line.contains("[0 lua]");
-        if !is_of_script && line.contains("ratelimit:") {
-            self.commands += 1;
+        let words: Vec<_> = line.split(' ').collect();
+        let [_, _, of, command, key, first, ..] = words[..] else { return };
+        if of != "lua]" {
+            self.commands += usize::from(line.contains("ratelimit:"));
+            return;
         }
-        if is_of_script && line.to_ascii_uppercase().contains("\"ZADD\"") {
-            let number = |word: &str| word.trim_matches('"').parse().ok();
-            // The stamp of the entry comes first; scores of the header are negative.
-            self.turns.extend(
-                line.split(' ').skip(4).find_map(number).filter(|turn: &u64| *turn > 1 << 40),
-            );
-        }
+        let number = |word: &str| word.trim_matches('"').parse().ok();
+        let turn = match command.to_ascii_uppercase().as_str() {
+            // The header of a line in which nobody waits has the state alone, with its last charge.
+            "\"ZADD\"" if first == "\"-inf\"" => {
+                words.get(8).filter(|_| line.ends_with(";\"")).and_then(|word| number(word))
+            }
+            // The stamp of the entry comes first; scores of a log's header are negative.
+            "\"ZADD\"" => number(first),
+            "\"SET\"" => words.get(6).and_then(|word| number(word)),
+            _ => None,
+        };
+        // Settles are kept beside the state.
+        let is_of_state = !key.ends_with(":s\"");
+        self.turns.extend(turn.filter(|turn: &u64| is_of_state && *turn > 1 << 40));
     }
 }
