@@ -171,12 +171,12 @@ pub(super) fn entry_id(id: u64) -> u64 {
 }
 
 pub(super) static TEXTS: [Text; 4] = [
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "23f3a24218b413c4b83de98478e0cea4f103d584" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "bee2c7dc97cfd3e3735ecbc9dd62ee6aff5d5888" },
     Text {
         source: sources::LEASE_OF_FIXED_WINDOW,
-        sha1: "1c7abf696c014478486d0e6695555c537caea6cf",
+        sha1: "806e824d5d608df4e7a00ec77e431c666bb1b180",
     },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "650c6170304d9ee935236e210c7a531cca3b30ce" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "dc0913a3cd77d4e749c00215d28e28dfc47615cd" },
     Text { source: sources::LEASE_OF_LOG, sha1: "90badcc857ac04b8917ac67dffac22e05b1a281d" },
 ];
 
