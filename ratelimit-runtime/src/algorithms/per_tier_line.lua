@@ -6,9 +6,11 @@
 --                  with them, empty if there is none
 --   turn           score: its microsecond; member "<cost>:<number>", and if it has moved "@" and the
 --                  microsecond that it had before
---   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds
+--   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds. Later a
+--                  turn counts as passed if the birth is the same
 --
--- Advance          ARGV[2] is the units of the call, and [4] the microsecond of its turn
+-- Advance          ARGV[2] is the units of the call, [4] the microsecond of its turn, and [5] the birth that
+--                  it was told
 -- Returns          for an advance the microsecond of the turn, and the time until then, {} if it is gone
 --
 -- Rule: while turns lie ahead, a call is decided as if it came at the last one. One that may wait is charged
@@ -128,6 +130,11 @@ local function turns_after(at)
   return redis.call('ZCOUNT', key, '(' .. micros(at), '+inf')
 end
 
+-- Returns true if the state was created at this microsecond.
+local function is_of(birth)
+  return base and tonumber(string.match(base, '%d+')) == tonumber(birth)
+end
+
 -- Returns true if turns that lie ahead, or have come of late, are to be found.
 local function turns_kept()
   local latest = '(' .. micros(KEPT - now)
@@ -171,8 +178,7 @@ if op == SETTLE then
     if reply then
       return reply
     end
-    local is_same = base and tonumber(string.match(base, '%d+')) == tonumber(ARGV[4])
-    is_due = is_same or raised > 0 and now >= tonumber(ARGV[8])
+    is_due = is_of(ARGV[4]) or raised > 0 and now >= tonumber(ARGV[8])
   end
   if not is_due then
     return {}
@@ -209,7 +215,8 @@ if op == ADVANCE then
     turn, score = find(tonumber(ARGV[4]))
   end
   if not turn then
-    return {}
+    local is_passed = tonumber(ARGV[4]) <= now and is_of(ARGV[5])
+    return is_passed and { tonumber(ARGV[4]), 0 } or {}
   end
   local at, earliest = math.abs(score), nil
   local is_first = tail and score > now and turns_after(now) == turns_after(score - 1)

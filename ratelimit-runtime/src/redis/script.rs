@@ -68,17 +68,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["579ce126ae94bc6d62337300a39d15e3f7a329ec", "1833d6d3ea01c2c6ba298f5bde7af337f8b3843e"],
+        ["c5ad071a2e31e16422db9f874102fcc5c7133530", "f6c60c147a39b0180dd74267d829310d4cbebe5c"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["507347c8e1217e3944e2fb98768210067aff31c3", "446fbbeba15af0a9a16ceee299f7da5ac30a8eb7"],
+        ["8d5a4aebe23d9036a3e534cb50d46f58bf1c1567", "57c7267e6e274016540ae1f76a6052d8cf294462"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["33d9231b5ef8256eaa7958687d70313da3b0e909", "c7aa22ed0d7907035986dd4592be8622f90db03c"],
+        ["8923047b1a4fc42c98d6fe3f9b74d28a0f5bafd6", "01ec51a094d8b93bc76dd38762e456edbf6261f5"],
         push_bucket,
     ),
     Script::new(

@@ -249,9 +249,12 @@ impl Script {
         let mut call = redis::cmd("EVALSHA");
         call.arg(&self.sha1).arg(4).arg(key).arg("");
         call.arg(now / 1_000_000).arg(now % 1_000_000).arg(ADVANCE).arg(cost);
-        let number = if self.kind == Kind::Weighted { mark.of } else { mark.at };
-        call.arg(if id.is_some() { NAMED } else { 0 }).arg(number);
-        call.arg(id.map_or(0, |id| id * 10)).arg(tiers.deciding).arg(&tiers.arguments);
+        call.arg(if id.is_some() { NAMED } else { 0 });
+        match self.kind {
+            Kind::Weighted => call.arg(mark.of).arg(id.map_or(0, |id| id * 10)),
+            _ => call.arg(mark.at).arg(mark.of),
+        };
+        call.arg(tiers.deciding).arg(&tiers.arguments);
         call.query(&mut self.connection).expect("a turn")
     }
 }

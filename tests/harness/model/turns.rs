@@ -301,7 +301,9 @@ impl Model {
     pub(super) fn advance_in_line(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
         let caller = charge.caller;
         let Some((turn, _)) = self.lines.get(&caller).and_then(|it| it.find(*charge)) else {
-            return false;
+            // It has come, unless the state is another one.
+            let is_same = |state: State| state.life() == charge.life;
+            return charge.at <= now && self.bring(caller, now).base.is_some_and(is_same);
         };
         charge.at = turn.at;
         let mut line = self.bring(caller, now);

@@ -14,19 +14,20 @@ use crate::{
 pub(in super::super) struct Turn<'a> {
     pub(in super::super) key: &'a Key,
     place: Place<'a>,
-    /// The number by which the script finds it: the id of a log's entry, or the time of the charge.
-    number: u64,
+    /// The numbers by which the script finds it: the id of a log's entry and the request id, or the time of
+    /// the charge and the generation.
+    numbers: [u64; 2],
 }
 
 impl<'a> Turn<'a> {
     /// Returns the turn of a place, if its state has turns.
     pub(in super::super) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
-        let number = match place.mark.charged {
-            Charged::Entry(entry) => entry.id(),
-            Charged::Generation(_) => place.mark.at.get(),
+        let numbers = match place.mark.charged {
+            Charged::Entry(entry) => [entry.id(), place.id.unwrap_or_default()],
+            Charged::Generation(generation) => [place.mark.at.get(), generation],
             Charged::Nothing | Charged::Units { .. } => return None,
         };
-        Some(Self { key, place, number })
+        Some(Self { key, place, numbers })
     }
 
     /// Builds the command of an attempt to advance the charge.
@@ -38,7 +39,7 @@ impl<'a> Turn<'a> {
         let mut command = redis::cmd(name);
         command.arg(text).arg(1).arg(self.key.as_bytes());
         command.arg(ScriptOp::Advance as u8).arg(cost).arg(mode as u8);
-        command.arg(self.number).arg(id.unwrap_or_default()).arg(policy.tiers().len());
+        command.arg(&self.numbers).arg(policy.tiers().len());
         for tier in policy.tiers() {
             (script.push_tier)(&mut command, policy, tier);
         }
