@@ -1,8 +1,8 @@
 //! A shipped script, called with the arguments that a limiter sends.
 
 #[path = "../../../ratelimit-runtime/src/redis/script/sources.rs"]
-#[allow(dead_code, reason = "leases have a model of their own")]
 mod sources;
+mod units_ahead;
 
 use harness::{
     RedisServer,

@@ -1,0 +1,320 @@
+//! Leases in virtual time: processes take units ahead from the shipped scripts, use them at random times, give
+//! the rest back or die, and others call directly. No history of uses breaks the rule of its algorithm.
+
+use fastrand::Rng;
+use harness::RedisServer;
+
+use super::{load, sources, with_clock};
+
+/// All times are in microseconds.
+const PERIOD: u64 = 200_000;
+const LENGTH: u64 = 20_000;
+const THRESHOLD: u64 = 400;
+/// A second tier, which is the narrower one at times.
+const LONG: u64 = 1_000_000;
+const MOST: u64 = 1_500;
+const PROCESSES: usize = 4;
+const EVENTS: usize = 6_000;
+const KEY: &str = "k";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Sliding,
+    Counter,
+    Fixed,
+    /// With a burst of so many tokens.
+    Bucket(u64),
+}
+
+/// A use of units, at its time.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    at: u64,
+    units: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Lease {
+    sent: u64,
+    allowed: u64,
+    units: u64,
+    used: u64,
+    last_use: u64,
+    mark: [u64; 3],
+}
+
+struct Process {
+    id: u64,
+    lease: Option<Lease>,
+}
+
+struct World {
+    kind: Kind,
+    tiers: Vec<[u64; 2]>,
+    connection: redis::Connection,
+    take: String,
+    exchange: String,
+    now: u64,
+    calls: u64,
+    rng: Rng,
+    uses: Vec<Use>,
+    /// The starts of all windows, of each tier.
+    starts: Vec<Vec<u64>>,
+}
+
+impl World {
+    /// A world in which the script of leases is changed.
+    fn new(server: &RedisServer, kind: Kind, seed: u64, change: impl Fn(&str) -> String) -> Self {
+        let (script, lease) = match kind {
+            Kind::Sliding => (sources::WEIGHTED_WINDOW, sources::LEASE_OF_LOG),
+            Kind::Counter => (sources::SLIDING_COUNTER, sources::LEASE_OF_COUNTER),
+            Kind::Fixed => (sources::FIXED_WINDOW, sources::LEASE_OF_FIXED_WINDOW),
+            Kind::Bucket(_) => (sources::TOKEN_BUCKET, sources::LEASE_OF_BUCKET),
+        };
+        let tested = |text: &str| {
+            let what = if kind == Kind::Sliding { "keep" } else { "lasts" };
+            let shipped = format!("local ttl = math.floor({what} / 1000) + 999\n");
+            assert_eq!(text.matches(&shipped).count(), 1);
+            with_clock(text, "{KEYS[3], KEYS[4]}", 1)
+                .replace(&shipped, "local ttl = 1000000000000\n")
+        };
+        let mut connection = server.connection();
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+        let take = load(&mut connection, &tested(script[0]));
+        let exchange = load(&mut connection, &tested(&change(lease)));
+        let mut rng = Rng::with_seed(seed);
+        let mut tiers = vec![[PERIOD, THRESHOLD]];
+        if rng.bool() && !matches!(kind, Kind::Bucket(_)) {
+            tiers.push([LONG, MOST]);
+        }
+        let starts = vec![Vec::new(); tiers.len()];
+        let (now, calls, uses) = (1_700_000_000_000_000, 0, Vec::new());
+        Self { kind, tiers, connection, take, exchange, now, calls, rng, uses, starts }
+    }
+
+    /// Returns the arguments of an algorithm.
+    fn arguments(&mut self, cost: u64) -> Vec<u64> {
+        self.calls += 1;
+        let id = if self.kind == Kind::Sliding { 400 * self.calls } else { 0 };
+        let mut arguments = vec![1, cost, 0, id, 0, self.tiers.len() as u64];
+        for [period, threshold] in &self.tiers {
+            match self.kind {
+                Kind::Sliding | Kind::Fixed => arguments.extend([*period, *threshold]),
+                Kind::Counter => arguments.extend([*period, *threshold, 1]),
+                Kind::Bucket(burst) => {
+                    let refilled = (threshold * LENGTH).div_ceil(*period);
+                    arguments.extend([
+                        period / threshold,
+                        1,
+                        (burst - refilled) * period / threshold,
+                    ]);
+                }
+            }
+        }
+        arguments
+    }
+
+    fn call(&mut self, script: &str, companion: &str, arguments: &[u64]) -> Vec<u64> {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(script).arg(4).arg(KEY).arg(companion);
+        call.arg(self.now / 1_000_000).arg(self.now % 1_000_000).arg(arguments);
+        let reply = call.query(&mut self.connection).expect("a reply");
+        if self.kind == Kind::Fixed {
+            let state: Option<String> =
+                redis::cmd("GET").arg(KEY).query(&mut self.connection).unwrap();
+            let state = state.unwrap_or_default();
+            let numbers: Vec<u64> =
+                state.split(' ').skip(1).map(|number| number.parse().unwrap()).collect();
+            for window in numbers.get(1..).unwrap_or_default().chunks(4) {
+                let tier = self.tiers.iter().position(|tier| tier[0] == window[0]).unwrap();
+                if self.starts[tier].last() != Some(&window[2]) {
+                    self.starts[tier].push(window[2]);
+                }
+            }
+        }
+        reply
+    }
+
+    fn exchange(&mut self, process: &mut Process, want: u64) {
+        let sent = self.now;
+        self.now += self.rng.u64(..2_000);
+        let old = process.lease.take().map_or([0; 6], |lease| {
+            let Lease { sent, units, used, last_use, mark: [at, birth, id], .. } = lease;
+            [units, used, last_use - sent, at, birth, id]
+        });
+        // A greedy process claims most of what is free.
+        let demand =
+            if want < 200 { self.rng.u64(1..100) } else { 8_u64.pow((self.calls % 16) as u32) };
+        let mut arguments = vec![process.id, want, LENGTH, demand];
+        arguments.extend(old);
+        arguments.extend(self.arguments(want));
+        let script = self.exchange.clone();
+        let reply = self.call(&script, "k:l", &arguments);
+        if let [allowed, units, _, _, _, _, _, at, birth, id @ ..] = &reply[..]
+            && *units > 0
+        {
+            assert!(*units <= want && *allowed <= LENGTH, "{reply:?}");
+            let mark = [*at, *birth, id.first().copied().unwrap_or(0)];
+            let (allowed, units) = (*allowed, *units);
+            process.lease = Some(Lease { sent, allowed, units, used: 0, last_use: sent, mark });
+        }
+        self.now += self.rng.u64(..500);
+    }
+
+    fn use_units(&mut self, process: &mut Process, all: bool) {
+        if let Some(lease) = &mut process.lease
+            && self.now < lease.sent + lease.allowed
+        {
+            let most = lease.units - lease.used;
+            let units =
+                if all || self.rng.u32(..4) == 0 { most } else { self.rng.u64(..=most.min(3)) };
+            lease.used += units;
+            if units > 0 {
+                lease.last_use = self.now;
+                self.uses.push(Use { at: self.now, units });
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        let mut processes: Vec<_> =
+            (1..=PROCESSES as u64).map(|id| Process { id, lease: None }).collect();
+        let (mut pace, mut hoards) = (400, false);
+        for event in 0..EVENTS {
+            if event % 100 == 0 && !hoards {
+                pace = [20, 100, 400, 2_000][self.rng.usize(..4)];
+            }
+            if event % 500 == 0 {
+                // For a while units are taken and given back. Then all are used at once.
+                if hoards {
+                    processes.iter_mut().for_each(|process| self.use_units(process, true));
+                }
+                hoards = self.rng.u32(..3) == 0;
+                pace = if hoards { 100 } else { pace };
+            }
+            // Near the end of a window now and then, where leases are cut.
+            let to_end = PERIOD - self.now % PERIOD;
+            let step = self.rng.u64(1..=pace);
+            self.now +=
+                if self.rng.u32(..40) == 0 { to_end.saturating_sub(step).max(1) } else { step };
+            let process = &mut processes[self.rng.usize(..PROCESSES)];
+            match self.rng.u32(..100) {
+                0..70 if hoards => self.exchange(process, 200),
+                _ if hoards => {}
+                0..20 => {
+                    let want = [1, 3, 20, 50, 200][self.rng.usize(..5)];
+                    self.exchange(process, want);
+                }
+                20..22 => self.exchange(process, 0),
+                // The process dies, and another one starts.
+                22 => *process = Process { id: process.id + 10, lease: None },
+                // All others stall.
+                23 => self.now += LENGTH,
+                24..30 => {
+                    let cost = self.rng.u64(1..4);
+                    let (script, arguments) = (self.take.clone(), self.arguments(cost));
+                    let reply = self.call(&script, "k:s", &arguments);
+                    if reply[0] == 1 {
+                        self.uses.push(Use { at: self.now, units: cost });
+                    }
+                }
+                _ => self.use_units(process, false),
+            }
+        }
+        assert!(self.uses.iter().map(|it| it.units).sum::<u64>() > 300, "{:?}", self.kind);
+    }
+
+    fn used(&self, from: u64, to: u64) -> u64 {
+        let start = self.uses.partition_point(|it| it.at < from);
+        self.uses[start..].iter().take_while(|it| it.at < to).map(|it| it.units).sum()
+    }
+
+    /// Returns the first use that the rule would not have admitted.
+    fn fault(&self) -> Option<String> {
+        let is_fault = |used: u64, most: u64, from: u64| {
+            (used > most).then(|| format!("{:?}: {used} of {most} units from {from}", self.kind))
+        };
+        let mut level = i64::MAX;
+        let mut last = 0;
+        for (tier, [period, threshold]) in self.tiers.iter().enumerate() {
+            for start in &self.starts[tier] {
+                let used = self.used(*start, start + period);
+                if let Some(fault) = is_fault(used, *threshold, *start) {
+                    return Some(fault);
+                }
+            }
+            for (index, Use { at, units }) in self.uses.iter().enumerate() {
+                let fault = match self.kind {
+                    Kind::Sliding => is_fault(self.used(at + 1 - period, at + 1), *threshold, *at),
+                    Kind::Counter => {
+                        let start = at - at % period;
+                        let before = self.uses.partition_point(|it| it.at < start);
+                        let current: u64 =
+                            self.uses[before..=index].iter().map(|it| it.units).sum();
+                        let weight = self.used(start - period, start) * (start + period - at);
+                        is_fault(weight + current * period, threshold * period, *at)
+                    }
+                    Kind::Fixed => None,
+                    Kind::Bucket(burst) => {
+                        let (token, full) = (period / threshold, burst * period / threshold);
+                        let full = i64::try_from(full).unwrap();
+                        let refilled = i64::try_from(at - last).unwrap();
+                        level = level.saturating_add(refilled).min(full);
+                        level -= i64::try_from(units * token).unwrap();
+                        last = *at;
+                        (level < 0).then(|| format!("{:?}: {level} at {at}", self.kind))
+                    }
+                };
+                if fault.is_some() {
+                    return fault;
+                }
+            }
+        }
+        None
+    }
+}
+
+fn fault_of(kind: Kind, seeds: u64, change: impl Fn(&str) -> String) -> Option<String> {
+    let server = RedisServer::start();
+    (0..seeds).find_map(|seed| {
+        let mut world = World::new(&server, kind, seed, &change);
+        world.run();
+        world.fault()
+    })
+}
+
+#[test]
+fn no_history_breaks_the_rule_of_its_algorithm() {
+    let buckets = [45, 100, THRESHOLD].map(Kind::Bucket);
+    for kind in [Kind::Sliding, Kind::Counter, Kind::Fixed].into_iter().chain(buckets) {
+        assert_eq!(fault_of(kind, 3, str::to_owned), None);
+    }
+}
+
+/// Returns a change of the script, which must have this text.
+fn replaced(from: &str, to: &str) -> impl Fn(&str) -> String {
+    move |text| {
+        assert!(text.contains(from), "{text}");
+        text.replace(from, to)
+    }
+}
+
+#[test]
+fn units_that_count_from_their_lease_on_overfill_a_sliding_window() {
+    let of_start = replaced("reply[7] + length, entry", "reply[7], entry");
+    assert_ne!(fault_of(Kind::Sliding, 20, of_start), None);
+}
+
+#[test]
+fn leases_beyond_the_end_of_a_window_overfill_it() {
+    for kind in [Kind::Counter, Kind::Fixed] {
+        let uncut = replaced("allowed_in(numbers_of(state))", "length");
+        assert_ne!(fault_of(kind, 20, uncut), None, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_bucket_that_fills_the_room_of_tokens_on_lease_overflows() {
+    let filled = replaced("without_room and on_lease > 0", "false");
+    assert_ne!(fault_of(Kind::Bucket(100), 20, filled), None);
+}
