@@ -36,6 +36,7 @@ fn cases() -> Vec<Bounded> {
         (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 727, "-"),
         (("token_bucket by hand", by_hand(limiter(), 0)), 832, "-"),
         (("on Redis, remembered refusal", remembered()), 990, "-"),
+        (("on Redis, units on lease", leased()), 1_200, "-"),
     ];
     cases.extend(CASES.iter().map(|case| -> Bounded {
         let call = Box::new(|user| (case.in_memory)(limiter(), user));
@@ -62,6 +63,32 @@ fn exhausted() -> Result<(Limiter, Runtime, Server), Box<dyn Error>> {
         let limiter = builder.deadline(Duration::from_secs(10)).connect(&server.url()).await?;
         while on_redis::call(&limiter, false, 7).await {}
         Ok::<_, ratelimit_runtime::ConnectError>(limiter)
+    })?;
+    Ok((limiter, runtime, server))
+}
+
+/// Returns a call that is admitted by units on lease. The first call starts the server.
+fn leased() -> Box<dyn Fn(u32) + Sync> {
+    let started = LazyLock::new(|| on_lease().expect("a server grants a lease"));
+    Box::new(move |user| {
+        let (limiter, ..) = &*started;
+        call!(on_redis::leased(limiter, user));
+    })
+}
+
+/// Returns a limiter with more units on lease than it is asked for, with its runtime and server.
+fn on_lease() -> Result<(Limiter, Runtime, Server), Box<dyn Error>> {
+    let server = Server::start(&[])?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let limiter = runtime.block_on(async {
+        let builder = Limiter::builder().deadline(Duration::from_secs(10));
+        let limiter = builder.connect(&server.url()).await?;
+        for _ in 0..10 {
+            on_redis::leased(&limiter, 7).await?;
+        }
+        // The next lease is for more of its like.
+        limiter.check(&on_redis::LEASED, 7_u32).cost(1_000_000).await?;
+        Ok::<_, Box<dyn Error>>(limiter)
     })?;
     Ok((limiter, runtime, server))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_runtime::{Limiter, OnStoreError, RateLimitError, rate_limit};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
 
 use crate::server::Result;
 
@@ -29,6 +29,20 @@ pub async fn admitted(limiter: &Limiter, user: u32) -> std::result::Result<(), R
 /// The refusal.
 #[rate_limit(period = "366d", threshold = 2, key = user, limiter = limiter)]
 pub async fn refused(limiter: &Limiter, user: u32) -> std::result::Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// The policy of [`leased`]: one lease suffices for all calls.
+pub const LEASED: Policy = Policy::fixed_window("leased", Duration::from_secs(86_400), 800_000_000)
+    .lease(Duration::from_secs(3_600));
+
+/// A limit under which this process takes units ahead.
+///
+/// # Errors
+///
+/// When the store does not decide.
+#[rate_limit(policy = LEASED, key = user, limiter = limiter)]
+pub async fn leased(limiter: &Limiter, user: u32) -> std::result::Result<(), RateLimitError> {
     Ok(())
 }
 
