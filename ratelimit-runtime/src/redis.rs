@@ -49,7 +49,7 @@ pub(crate) use self::{
     connect_options::ConnectOptions,
     options::RedisOptions,
     outbox::Content,
-    permits::Lease,
+    permits::HeldPermit,
 };
 use self::{
     deny_cache::{DenyCache, RoundTrip},
@@ -73,7 +73,7 @@ pub(crate) struct RedisBackend {
     outbox: Outbox,
     /// Decides while Redis cannot, with [`OnStoreError::Local`].
     fallback: MemoryStore,
-    permits: permits::LeaseRegistry,
+    permits: permits::PermitRegistry,
     /// Called for every posted command that has arrived.
     on_delivery: OnceLock<OnDelivery>,
     deadline: Duration,
@@ -94,7 +94,7 @@ impl RedisBackend {
             leases: Leases::new(deny_cache_ttl),
             outbox: Outbox::default(),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
-            permits: permits::LeaseRegistry::default(),
+            permits: permits::PermitRegistry::default(),
             on_delivery: OnceLock::new(),
             deadline,
             on_store_error,

@@ -9,7 +9,7 @@ use crate::{
     decision::Permit,
     error::UnavailableReason,
     key::{Key, KeyRef},
-    redis::Lease,
+    redis::HeldPermit,
     request::{DecidedBy, Outcome, PermitRequest, Request, next_id},
 };
 
@@ -49,18 +49,18 @@ impl Drop for InMemory {
 /// A permit of a limiter on Redis. The fallback may have granted it.
 struct OnRedis {
     limiter: Limiter,
-    lease: Arc<Lease>,
+    permit: Arc<HeldPermit>,
 }
 
 impl Permit for OnRedis {
     fn is_held(&self) -> bool {
-        self.lease.is_held()
+        self.permit.is_held()
     }
 
     fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             if let Some(redis) = self.limiter.inner.backend.redis() {
-                redis.give_back(&self.lease).await;
+                redis.give_back(&self.permit).await;
             }
         })
     }
@@ -69,7 +69,7 @@ impl Permit for OnRedis {
 impl Drop for OnRedis {
     fn drop(&mut self) {
         if let Some(redis) = self.limiter.inner.backend.redis() {
-            redis.free(&self.lease);
+            redis.free(&self.permit);
         }
     }
 }
@@ -109,9 +109,9 @@ impl<'a> PendingPermit<'a> {
         }
         self.permit.is_sent = false;
         let Self { request, key, asked, .. } = &self;
-        let lease =
+        let permit =
             redis.hold(key.clone(), self.permit.id, request.policy, *asked, outcome.decided_by);
-        Some(Arc::new(OnRedis { limiter: self.limiter.clone(), lease }))
+        Some(Arc::new(OnRedis { limiter: self.limiter.clone(), permit }))
     }
 }
 

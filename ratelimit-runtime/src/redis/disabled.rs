@@ -22,9 +22,9 @@ pub(crate) struct RedisBackend(Infallible);
 
 pub(crate) struct RedisClient(Infallible);
 
-pub(crate) struct Lease(Infallible);
+pub(crate) struct HeldPermit(Infallible);
 
-impl Lease {
+impl HeldPermit {
     pub(crate) fn is_held(&self) -> bool {
         match self.0 {}
     }
@@ -112,15 +112,15 @@ impl RedisBackend {
         _: &Policy,
         _: Instant,
         _: DecidedBy,
-    ) -> Arc<Lease> {
+    ) -> Arc<HeldPermit> {
         match self.0 {}
     }
 
-    pub(crate) fn free(self: &Arc<Self>, _: &Arc<Lease>) {
+    pub(crate) fn free(self: &Arc<Self>, _: &Arc<HeldPermit>) {
         match self.0 {}
     }
 
-    pub(crate) async fn give_back(&self, _: &Lease) {
+    pub(crate) async fn give_back(&self, _: &HeldPermit) {
         match self.0 {}
     }
 

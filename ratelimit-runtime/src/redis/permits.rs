@@ -37,11 +37,11 @@ const RETRY: u32 = 10;
 /// The most keys whose renewals are under way at one time.
 const MAX_UNDER_WAY: usize = 64;
 
-/// The instant from which leases count their microseconds.
+/// The instant from which permits count their microseconds.
 static ORIGIN: Lazy<Instant> = Lazy::new(Instant::now);
 
 /// The permit of one call, which is renewed while it is held.
-pub(crate) struct Lease {
+pub(crate) struct HeldPermit {
     key: Key,
     id: u64,
     timeout: Duration,
@@ -54,39 +54,39 @@ pub(crate) struct Lease {
 
 /// The permits that are held.
 #[derive(Default)]
-pub(super) struct LeaseRegistry {
-    state: Mutex<LeaseState>,
+pub(super) struct PermitRegistry {
+    state: Mutex<HeldPermits>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct LeaseState {
-    held: HashMap<u64, RenewedLease>,
+struct HeldPermits {
+    held: HashMap<u64, RenewedPermit>,
     /// The time at which the task looks again; none without a task.
     wakes: Option<Instant>,
 }
 
-struct RenewedLease {
-    lease: Arc<Lease>,
+struct RenewedPermit {
+    permit: Arc<HeldPermit>,
     /// The time from which it is to be renewed.
     due: Instant,
 }
 
 /// The permits of one key that are renewed together.
-type Due = Vec<Arc<Lease>>;
+type Due = Vec<Arc<HeldPermit>>;
 
 fn since_origin(at: Instant) -> u64 {
     let passed = at.saturating_duration_since(*ORIGIN).as_micros();
     u64::try_from(passed).unwrap_or(u64::MAX)
 }
 
-impl Lease {
+impl HeldPermit {
     fn new(key: Key, id: u64, policy: &Policy, asked: Instant) -> Arc<Self> {
         let timeout = Duration::from(policy.permit_timeout());
         let most = policy.max_in_flight().unwrap_or(u32::MAX);
-        let lease = Self { key, id, timeout, most, until: AtomicU64::new(0) };
-        lease.extend(asked);
-        Arc::new(lease)
+        let permit = Self { key, id, timeout, most, until: AtomicU64::new(0) };
+        permit.extend(asked);
+        Arc::new(permit)
     }
 
     /// Returns `true` while Redis counts the permit: it was taken or renewed less than a timeout ago.
@@ -108,8 +108,8 @@ impl Lease {
     }
 }
 
-impl LeaseRegistry {
-    fn state(&self) -> MutexGuard<'_, LeaseState> {
+impl PermitRegistry {
+    fn state(&self) -> MutexGuard<'_, HeldPermits> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,12 +121,12 @@ impl LeaseRegistry {
         let mut next: Option<Instant> = None;
         for held in state.held.values_mut() {
             if held.due <= now {
-                let Lease { key, timeout, most, .. } = &*held.lease;
+                let HeldPermit { key, timeout, most, .. } = &*held.permit;
                 let same = due.entry((key.as_bytes().to_vec(), *timeout, *most)).or_default();
-                same.push(Arc::clone(&held.lease));
-                held.due = held.lease.due(now);
+                same.push(Arc::clone(&held.permit));
+                held.due = held.permit.due(now);
             }
-            let wakes = held.lease.wakes(held.due);
+            let wakes = held.permit.wakes(held.due);
             next = Some(next.map_or(wakes, |next| next.min(wakes)));
         }
         state.wakes = next;
@@ -134,11 +134,11 @@ impl LeaseRegistry {
     }
 
     /// Makes permits due again soon: their renewal failed.
-    fn retry(&self, leases: &[Arc<Lease>], now: Instant) {
+    fn retry(&self, permits: &[Arc<HeldPermit>], now: Instant) {
         let mut state = self.state();
-        for lease in leases {
-            if let Some(held) = state.held.get_mut(&lease.id) {
-                held.due = now + lease.timeout / RETRY;
+        for permit in permits {
+            if let Some(held) = state.held.get_mut(&permit.id) {
+                held.due = now + permit.timeout / RETRY;
             }
         }
         drop(state);
@@ -146,25 +146,25 @@ impl LeaseRegistry {
     }
 
     /// Returns those of the permits that are held no longer.
-    fn freed(&self, leases: &[Arc<Lease>]) -> Vec<Arc<Lease>> {
+    fn freed(&self, permits: &[Arc<HeldPermit>]) -> Vec<Arc<HeldPermit>> {
         let state = self.state();
-        let is_freed = |lease: &&Arc<Lease>| !state.held.contains_key(&lease.id);
-        leases.iter().filter(is_freed).cloned().collect()
+        let is_freed = |permit: &&Arc<HeldPermit>| !state.held.contains_key(&permit.id);
+        permits.iter().filter(is_freed).cloned().collect()
     }
 }
 
 /// Records which permits are renewed, and which are lost.
-fn record_renewal(leases: &[Arc<Lease>], lost: &[u64], sent: Instant) {
+fn record_renewal(permits: &[Arc<HeldPermit>], lost: &[u64], sent: Instant) {
     let mut newly_lost = 0;
-    for lease in leases {
-        if lost.contains(&lease.id) {
-            newly_lost += u64::from(lease.until.swap(0, Ordering::Relaxed) > 0);
+    for permit in permits {
+        if lost.contains(&permit.id) {
+            newly_lost += u64::from(permit.until.swap(0, Ordering::Relaxed) > 0);
         } else {
-            lease.extend(sent);
+            permit.extend(sent);
         }
     }
     if newly_lost > 0 {
-        telemetry::permits_lost(leases[0].key.as_key_ref().name.text(), newly_lost);
+        telemetry::permits_lost(permits[0].key.as_key_ref().name.text(), newly_lost);
     }
 }
 
@@ -215,16 +215,16 @@ impl RedisBackend {
         policy: &Policy,
         asked: Instant,
         decided_by: DecidedBy,
-    ) -> Arc<Lease> {
-        let lease = Lease::new(key, id, policy, asked);
+    ) -> Arc<HeldPermit> {
+        let permit = HeldPermit::new(key, id, policy, asked);
         if decided_by != DecidedBy::Fallback {
             // The fallback starts from the permits that this process holds.
-            self.fallback.hold(lease.key.as_key_ref());
+            self.fallback.hold(permit.key.as_key_ref());
         }
-        let due = lease.due(asked);
-        let wakes = lease.wakes(due);
+        let due = permit.due(asked);
+        let wakes = permit.wakes(due);
         let mut state = self.permits.state();
-        state.held.insert(lease.id, RenewedLease { lease: Arc::clone(&lease), due });
+        state.held.insert(permit.id, RenewedPermit { permit: Arc::clone(&permit), due });
         match state.wakes {
             Some(planned) if planned <= wakes => {}
             Some(_) => {
@@ -242,20 +242,20 @@ impl RedisBackend {
                 }
             }
         }
-        lease
+        permit
     }
 
     /// Frees a permit.
-    pub(crate) fn free(self: &Arc<Self>, lease: &Arc<Lease>) {
-        self.permits.state().held.remove(&lease.id);
-        self.fallback.release(lease.key.as_key_ref());
-        self.release(lease.key.clone(), lease.id, lease.timeout);
+    pub(crate) fn free(self: &Arc<Self>, permit: &Arc<HeldPermit>) {
+        self.permits.state().held.remove(&permit.id);
+        self.fallback.release(permit.key.as_key_ref());
+        self.release(permit.key.clone(), permit.id, permit.timeout);
     }
 
     /// Releases a permit that is dropped next, and waits until Redis has done it or the deadline. The drop
     /// releases it once more, in case that this has failed.
-    pub(crate) async fn give_back(&self, lease: &Lease) {
-        let _ = self.client.release(&lease.key, lease.id, Instant::now() + self.deadline).await;
+    pub(crate) async fn give_back(&self, permit: &HeldPermit) {
+        let _ = self.client.release(&permit.key, permit.id, Instant::now() + self.deadline).await;
     }
 
     /// Releases a permit on Redis without waiting. If it cannot be sent, its timeout frees it.
@@ -265,18 +265,18 @@ impl RedisBackend {
 
     /// Renews permits of one key.
     async fn renew(self: Arc<Self>, due: Due) {
-        for leases in due.chunks(MAX_RENEWED) {
-            let ids: Vec<u64> = leases.iter().map(|lease| lease.id).collect();
-            let Lease { key, timeout, most, .. } = &*leases[0];
+        for permits in due.chunks(MAX_RENEWED) {
+            let ids: Vec<u64> = permits.iter().map(|permit| permit.id).collect();
+            let HeldPermit { key, timeout, most, .. } = &*permits[0];
             let renewal = Renewal { key, timeout: Micros::from(*timeout), most: *most, ids: &ids };
             let sent = Instant::now();
             match self.client.renew(&renewal, sent + self.deadline).await {
-                Ok(lost) => record_renewal(leases, &lost, sent),
-                Err(_) => self.permits.retry(leases, Instant::now()),
+                Ok(lost) => record_renewal(permits, &lost, sent),
+                Err(_) => self.permits.retry(permits, Instant::now()),
             }
             // One that was freed meanwhile may have taken a place again, also by a renewal without a reply.
-            for lease in self.permits.freed(leases) {
-                self.release(lease.key.clone(), lease.id, lease.timeout);
+            for permit in self.permits.freed(permits) {
+                self.release(permit.key.clone(), permit.id, permit.timeout);
             }
         }
     }

@@ -187,7 +187,9 @@ impl World {
             if event % 500 == 0 {
                 // For a while units are taken and given back. Then all are used at once.
                 if hoards {
-                    processes.iter_mut().for_each(|process| self.use_units(process, true));
+                    for process in &mut processes {
+                        self.use_units(process, true);
+                    }
                 }
                 hoards = self.rng.u32(..3) == 0;
                 pace = if hoards { 100 } else { pace };
