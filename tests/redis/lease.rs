@@ -31,7 +31,11 @@ type Answer = Result<Decision, RateLimitError>;
 
 /// A limiter whose calls Redis decides however busy the machine is.
 async fn patient(server: &RedisServer) -> Limiter {
-    let builder = Limiter::builder().deadline(10 * SECOND).on_store_error(OnStoreError::Deny);
+    on(server, 10 * SECOND).await
+}
+
+async fn on(server: &RedisServer, deadline: Duration) -> Limiter {
+    let builder = Limiter::builder().deadline(deadline).on_store_error(OnStoreError::Deny);
     builder.connect(&server.url()).await.unwrap()
 }
 
@@ -193,8 +197,7 @@ async fn an_override_leaves_the_lease_alone() {
 async fn a_lease_outlives_its_server_and_nothing_is_used_after_it() {
     let mut server = RedisServer::start();
     let policy = SLIDING.lease(SECOND);
-    let builder = Limiter::builder().deadline(SECOND).on_store_error(OnStoreError::Deny);
-    let limiter = builder.connect(&server.url()).await.unwrap();
+    let limiter = on(&server, SECOND).await;
     heat(&limiter, &policy).await;
     server.kill();
     let start = Instant::now();
@@ -308,6 +311,28 @@ fn a_runtime_that_ends_makes_its_keys_cold() {
         unavailable(call(&limiter, &SLIDING).await.0);
         limiter.flush().await.unwrap();
     });
+}
+
+#[test]
+fn a_runtime_at_a_standstill_keeps_no_other_from_its_keys() {
+    let server = RedisServer::start();
+    let policy = SLIDING.lease(SECOND / 20);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let limiter = runtime.block_on(on(&server, SECOND));
+    let stalled = Builder::new_current_thread().enable_all().build().unwrap();
+    stalled.block_on(heat(&limiter, &policy));
+    thread::sleep(SECOND / 10);
+    runtime.block_on(async {
+        // The task of the key is not run.
+        let reason = unavailable(call(&limiter, &policy).await.0);
+        assert_eq!(reason, UnavailableReason::DeadlineExceeded);
+        for _ in 0..3 {
+            call(&limiter, &policy).await.0.unwrap();
+        }
+        sleep(SECOND / 2).await;
+        heat(&limiter, &policy).await;
+    });
+    drop(stalled);
 }
 
 #[tokio::test]

@@ -3,12 +3,13 @@
 //!
 //! - Exact: Redis counts units on lease as taken. A lease is used only until its end, counted from before
 //!   the command was sent. What is not used goes back by the command that takes the next lease.
-//! - Adaptive: a key is hot after [`MAX_COLD_CALLS`] calls within the length of a lease. A task then takes
+//! - Adaptive: a key is hot after a few calls within the length of a lease. A task then takes
 //!   as many units as the calls are likely to ask for, at most the process's share. The key is cold again
 //!   once calls stop; a cold key's calls are decided by Redis.
 //! - Bounded: a fixed number of sets, and of keys in a set. Further keys stay cold.
 
 mod demand;
+mod keys;
 mod stock;
 mod task;
 #[cfg(test)]
@@ -17,37 +18,30 @@ mod tests;
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{
-    sync::{Notify, watch},
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
-use self::stock::{LeaseStep, Sent, Stock, StockAnswer};
+use self::{
+    keys::{HotKey, LeaseSet, Signals, WaitingForUnits},
+    stock::{LeaseStep, Sent, Stock, StockAnswer},
+};
 use super::{RedisBackend, script::Grant};
 use crate::{
     error::UnavailableReason,
-    key::{Key, KeyHasher, KeyRef, Lookup, StoredCaller},
-    policy::Policy,
+    key::{Key, KeyHasher, KeyRef},
     request::{Op, Outcome, Request, Settle, next_id},
     sync::Mutex,
     time::{Micros, Timestamp},
 };
 
-/// Calls within the length of a lease, after which a key is hot.
-const MAX_COLD_CALLS: u32 = 3;
-
 /// The time after a failed exchange in which a key stays cold.
 const HOLD_OFF: Micros = Micros::new(250_000);
 
 const SETS: usize = 64;
-
-/// The most hot keys of a set, and the most cold ones.
-const WAYS: usize = 16;
 
 /// The keys of this process under policies with a lease.
 pub(super) struct Leases {
@@ -62,138 +56,12 @@ pub(super) struct Leases {
     lost: AtomicUsize,
 }
 
-#[derive(Default)]
-struct LeaseSet {
-    hot: Vec<HotKey>,
-    /// The oldest comes first.
-    cold: Vec<ColdKey>,
-}
-
-struct HotKey {
-    hash: u64,
-    caller: StoredCaller,
-    policy: Policy,
-    stock: Stock,
-    /// The units of the calls that wait for the next exchange.
-    pending: Arc<AtomicU64>,
-    signals: Arc<Signals>,
-}
-
-/// The calls of a key that is not hot. A key of the same hash counts as the same.
-struct ColdKey {
-    hash: u64,
-    since: Timestamp,
-    calls: u32,
-}
-
-/// The signals between the calls of a hot key and its task.
-struct Signals {
-    /// Wakes the task.
-    task: Notify,
-    /// Told after each exchange, and when the task ends.
-    exchanged: watch::Sender<()>,
-}
-
 /// The answer to a call.
 enum LeaseAnswer {
     Decided(Outcome),
     Wait(WaitingForUnits),
     /// Redis decides.
     Direct,
-}
-
-/// A call that waits for an exchange.
-struct WaitingForUnits {
-    exchanged: watch::Receiver<()>,
-    pending: Arc<AtomicU64>,
-    cost: u32,
-    /// The signals of a key that has no task yet.
-    new: Option<Arc<Signals>>,
-}
-
-impl Drop for WaitingForUnits {
-    fn drop(&mut self) {
-        self.pending.fetch_sub(self.cost.into(), Ordering::Relaxed);
-    }
-}
-
-impl Signals {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { task: Notify::new(), exchanged: watch::Sender::new(()) })
-    }
-}
-
-impl HotKey {
-    fn new(lookup: Lookup<'_>, policy: &Policy, stock: Stock) -> Self {
-        let Lookup { key, hash } = lookup;
-        let (caller, policy) = (StoredCaller::new(key.caller), *policy);
-        Self { hash, caller, policy, stock, pending: Arc::default(), signals: Signals::new() }
-    }
-
-    /// Lets a call wait for the next exchange.
-    fn wait(&self, cost: u32, is_new_key: bool) -> WaitingForUnits {
-        self.pending.fetch_add(cost.into(), Ordering::Relaxed);
-        WaitingForUnits {
-            exchanged: self.signals.exchanged.subscribe(),
-            pending: Arc::clone(&self.pending),
-            cost,
-            new: is_new_key.then(|| Arc::clone(&self.signals)),
-        }
-    }
-
-    fn is_of(&self, Lookup { key, hash }: &Lookup<'_>) -> bool {
-        self.hash == *hash
-            && self.caller.is(&key.caller)
-            && self.policy.full_name() == key.name
-            && self.policy.state() == key.state
-    }
-}
-
-impl LeaseSet {
-    #[inline]
-    fn find(&mut self, lookup: &Lookup<'_>, policy: &Policy) -> Option<&mut HotKey> {
-        self.hot.iter_mut().find(|it| it.is_of(lookup) && it.policy.limits_as(policy))
-    }
-
-    fn of_task(&mut self, signals: &Arc<Signals>) -> Option<&mut HotKey> {
-        self.hot.iter_mut().find(|it| Arc::ptr_eq(&it.signals, signals))
-    }
-
-    /// Counts a call of a cold key. Returns `true` if the key is hot now.
-    fn heats(&mut self, hash: u64, length: Micros, now: Timestamp) -> bool {
-        let Some(at) = self.cold.iter().position(|it| it.hash == hash) else {
-            self.push_cold(ColdKey { hash, since: now, calls: 1 });
-            return false;
-        };
-        let key = &mut self.cold[at];
-        if now >= key.since + length {
-            (key.since, key.calls) = (now, 0);
-        }
-        if now >= key.since {
-            key.calls += 1;
-        }
-        if key.calls <= MAX_COLD_CALLS || self.hot.len() >= WAYS {
-            return false;
-        }
-        self.cold.remove(at);
-        true
-    }
-
-    fn push_cold(&mut self, key: ColdKey) {
-        self.cold.retain(|it| it.hash != key.hash);
-        if self.cold.len() >= WAYS {
-            self.cold.remove(0);
-        }
-        self.cold.push(key);
-    }
-
-    /// Ends a hot key, which then stays cold until `since`.
-    fn cool(&mut self, signals: &Arc<Signals>, since: Timestamp) {
-        if let Some(at) = self.hot.iter().position(|it| Arc::ptr_eq(&it.signals, signals)) {
-            let HotKey { hash, .. } = self.hot.remove(at);
-            self.push_cold(ColdKey { hash, since, calls: 0 });
-        }
-    }
 }
 
 impl Leases {
@@ -365,10 +233,13 @@ impl RedisBackend {
                 LeaseAnswer::Direct => return None,
                 LeaseAnswer::Wait(waiting) => waiting,
             };
-            if let Some(signals) = waiting.new.take() {
-                self.start_leasing(key, *request.policy, signals);
+            if waiting.is_first {
+                self.start_leasing(key, *request.policy, &waiting.signals);
             }
             if timeout_at(deadline, waiting.exchanged.changed()).await.is_err() {
+                // The runtime of the key's task may be at a standstill. Another one takes its place.
+                let hash = self.leases.hasher.lookup(key.as_key_ref()).hash;
+                self.leases.cool(hash, &waiting.signals, self.clock().now() + HOLD_OFF);
                 return Some(Err(UnavailableReason::DeadlineExceeded));
             }
         }

@@ -43,10 +43,11 @@ impl RedisBackend {
         self: &Arc<Self>,
         key: &Key,
         policy: Policy,
-        signals: Arc<Signals>,
+        signals: &Arc<Signals>,
     ) {
         let hash = self.leases.hasher.lookup(key.as_key_ref()).hash;
-        let (backend, hold_off) = (Arc::clone(self), Micros::ZERO);
+        let (backend, signals) = (Arc::clone(self), Arc::clone(signals));
+        let hold_off = Micros::ZERO;
         let task = LeaseTask { backend, key: key.clone(), hash, policy, signals, hold_off };
         // Without a runtime it is dropped, as by one that is shutting down.
         if let Ok(runtime) = Handle::try_current() {

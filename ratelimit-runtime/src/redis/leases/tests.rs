@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::*;
+use super::{keys::WAYS, *};
 use crate::{
+    policy::Policy,
     redis::script::{EndedLease, LeaseMark, LeaseRequest},
     request::{DecidedBy, Mark},
 };
@@ -170,7 +171,8 @@ fn a_key_is_hot_after_some_calls_within_a_lease() {
     let LeaseAnswer::Wait(waiting) = leases.ask(key, request, true, at(23_000)) else {
         panic!("the fourth one within a lease heats the key")
     };
-    let signals = waiting.new.clone().unwrap();
+    assert!(waiting.is_first);
+    let signals = Arc::clone(&waiting.signals);
     assert!(leases.take(key, request, || at(23_000)).is_none());
     // A dropped call is waited for no longer.
     let LeaseAnswer::Wait(other) = leases.ask(key, request, true, at(23_100)) else {
