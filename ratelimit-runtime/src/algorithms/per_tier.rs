@@ -103,6 +103,7 @@ impl<C: Count> OneTier<C> {
     }
 
     /// Decides a call. The state is replaced if the call's policy needs more counts.
+    #[inline]
     pub(crate) fn decide(
         &mut self,
         now: Timestamp,
@@ -156,6 +157,7 @@ impl<C: Count> OneTier<C> {
         }
     }
 
+    #[inline]
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         let mut working = self.working();
         let lasts = working.settle(now, settle);
@@ -171,7 +173,8 @@ impl<C: Count> OneTier<C> {
     }
 
     /// Returns the count if it is the one of the call's policy, and no override decides.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the count stays in registers")]
+    #[inline(always)]
     fn count_of(&self, now: Timestamp, request: Request<'_>) -> Option<(Header, C)> {
         let Request { policy, written: in_source, .. } = request;
         let (written, count) = C::unpack(self.packed)?;

@@ -25,7 +25,9 @@ impl MemoryStore {
         let before = entry.bytes();
         let standing = entry.advance(now, place);
         let after = entry.bytes();
-        self.resize(table, key, before, after);
+        if before != after {
+            self.resize(table, key, before, after);
+        }
         standing
     }
 }

@@ -34,12 +34,15 @@ impl MemoryStore {
             let before = entry.bytes();
             entry.settle(now, settle);
             let after = entry.bytes();
-            self.resize(table, key, before, after);
+            if before != after {
+                self.resize(table, key, before, after);
+            }
         }
     }
 
     /// Follows the memory of a key that has changed. What a call has taken is kept, also beyond the
     /// store's bounds.
+    #[cold]
     pub(super) fn resize(
         &self,
         table: MutexGuard<'_, ShardTable>,
@@ -49,14 +52,12 @@ impl MemoryStore {
     ) {
         let [taken, released] = [(after, before), (before, after)]
             .map(|(more, less)| Usage { keys: 0, bytes: more.saturating_sub(less) });
-        if taken != released {
-            let mut budget = self.budget();
-            budget.add(key.name.text(), taken);
-            budget.release(key.name.text(), released);
-            drop(budget);
-            drop(table);
-            report_keys(taken, released);
-        }
+        let mut budget = self.budget();
+        budget.add(key.name.text(), taken);
+        budget.release(key.name.text(), released);
+        drop(budget);
+        drop(table);
+        report_keys(taken, released);
     }
 
     /// Returns `true` if the key has a state, or if the one of the settled charge was reset.
