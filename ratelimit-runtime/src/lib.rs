@@ -73,6 +73,8 @@ mod time;
 #[cfg(feature = "web")]
 pub mod web;
 
+#[cfg(feature = "redis")]
+pub use self::redis::Credentials;
 pub use caller::{Caller, IntoCaller};
 pub use decision::{Decision, Meter};
 pub use error::{

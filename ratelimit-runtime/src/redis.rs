@@ -15,6 +15,7 @@ mod command;
 mod connect_options;
 mod connection;
 mod connector;
+mod credentials;
 mod deny_cache;
 mod dial;
 mod exchange;
@@ -44,9 +45,11 @@ use std::{
 
 use tokio::time::Instant;
 
+pub use self::credentials::Credentials;
 pub(crate) use self::{
     client::{RedisClient, Unanswered},
     connect_options::ConnectOptions,
+    credentials::CredentialsProvider,
     options::RedisOptions,
     outbox::Content,
     permits::HeldPermit,

@@ -5,6 +5,7 @@
 mod batches;
 mod clock;
 mod cluster;
+mod credentials;
 mod idle;
 mod in_flight;
 mod network;

@@ -1,6 +1,6 @@
 //! The settings of the connections that a limiter makes.
 
-use super::tls::Tls;
+use super::{credentials::CredentialsProvider, tls::Tls};
 use crate::error::ConnectFault;
 
 /// The settings of connections, beside those in the URL.
@@ -9,11 +9,13 @@ pub(crate) struct ConnectOptions {
     pub(crate) tls: Tls,
     /// The name of connections, which servers list; empty for none.
     pub(crate) client_name: Box<str>,
+    /// The provider of logins, instead of one in the URL.
+    pub(crate) credentials: Option<CredentialsProvider>,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { tls: Tls::default(), client_name: "ratelimit".into() }
+        Self { tls: Tls::default(), client_name: "ratelimit".into(), credentials: None }
     }
 }
 

@@ -5,6 +5,8 @@
 //! again.
 
 use std::{
+    future::{pending, poll_fn},
+    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -21,8 +23,9 @@ use tokio::{
 
 use super::{
     backoff::Backoff,
-    connector::{Connector, NewConnection},
-    exchange::Exchange,
+    connector::{Connector, NewConnection, broken, first},
+    credentials::{Credentials, CredentialsProvider},
+    exchange::{Exchange, Reply},
     failure::{Failure, message},
     multiplexer::Multiplexer,
     stream::Traffic,
@@ -34,6 +37,12 @@ const FIRST: u64 = 1;
 
 /// The pauses between failed attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+
+/// The pauses between logins that fail, of a connection that is open.
+const RENEWAL_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+
+/// The timeout of the reply to a login.
+const AUTH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection that ends unused after less than this counts as a failed attempt.
 const MIN_LIFETIME: Duration = Duration::from_millis(100);
@@ -62,6 +71,8 @@ pub(super) struct Handle {
     multiplexer: Multiplexer,
     number: u64,
     traffic: Traffic,
+    /// The time of the next login, if the first one ends.
+    renewal: Option<Instant>,
     _driver: Driver,
 }
 
@@ -78,14 +89,14 @@ impl Handle {
     /// Starts the driver of a connection. The handle is retired as soon as the connection ends, even
     /// if no call uses it then.
     fn new(connection: NewConnection, number: u64, retired: &Arc<RetiredHandles>) -> Self {
-        let NewConnection { stream, traffic } = connection;
+        let NewConnection { stream, traffic, renewal } = connection;
         let (multiplexer, driver) = Multiplexer::new(stream);
         let retired = Arc::clone(retired);
         let driver = tokio::spawn(async move {
             driver.await;
             retired.retire(number);
         });
-        Self { multiplexer, number, traffic, _driver: Driver(driver) }
+        Self { multiplexer, number, traffic, renewal, _driver: Driver(driver) }
     }
 
     /// Sends the command of an exchange.
@@ -109,6 +120,13 @@ struct RetiredHandles {
 impl RetiredHandles {
     fn is_live(&self, number: u64) -> bool {
         number > self.number.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a handle must not be used any more.
+    async fn retired(&self, number: u64) {
+        while self.is_live(number) {
+            self.notify.notified().await;
+        }
     }
 
     fn retire(&self, number: u64) {
@@ -196,9 +214,9 @@ async fn keep_connected(
     let mut backoff = BACKOFF;
     let mut number = lifetime.as_ref().map_or(0, |lifetime| lifetime.number);
     loop {
-        while retired.is_live(number) {
-            retired.notify.notified().await;
-        }
+        let renewal = lifetime.as_ref().and_then(|lifetime| lifetime.renewal);
+        let logins = keep_logged_in(&connector, &state, renewal);
+        let _ = first(retired.retired(number), logins).await;
         let reason = if lifetime.take().is_some_and(|lifetime| lifetime.was_rejected()) {
             UnavailableReason::Disconnected
         } else {
@@ -225,10 +243,59 @@ async fn keep_connected(
     }
 }
 
+/// Logs the current connection in again before each end of its login.
+async fn keep_logged_in(
+    connector: &Connector,
+    state: &watch::Sender<ConnectionState>,
+    mut renewal: Option<Instant>,
+) {
+    if let Some(provider) = connector.credentials() {
+        while let Some(at) = renewal {
+            tokio::time::sleep_until(at).await;
+            let mut backoff = RENEWAL_BACKOFF;
+            renewal = loop {
+                match log_in(provider, state).await {
+                    Ok(credentials) => break credentials.renewal(),
+                    Err(error) => {
+                        tracing::debug!(error = %message(&error), "new login at the rate limit store failed");
+                        tokio::time::sleep(backoff.next()).await;
+                    }
+                }
+            };
+        }
+    }
+    // Without an end there is nothing to renew.
+    pending::<()>().await;
+}
+
+/// Logs the current connection in, between the commands of calls. If that fails, it keeps its login.
+async fn log_in(
+    provider: &CredentialsProvider,
+    state: &watch::Sender<ConnectionState>,
+) -> RedisResult<Credentials> {
+    let credentials = provider.renewed().await?;
+    let handle = match &*state.borrow() {
+        ConnectionState::Ready(handle) => Arc::clone(handle),
+        _ => return Err(broken()),
+    };
+    let exchange = Exchange::new(credentials.auth(), false);
+    handle.send(&exchange);
+    let reply = poll_fn(|context| exchange.poll_reply(context));
+    match tokio::time::timeout(AUTH_TIMEOUT, reply).await {
+        Ok(Reply::Received(reply)) => reply.map(|_| credentials),
+        Ok(Reply::Unsent) => Err(broken()),
+        Err(_) => {
+            exchange.abandon();
+            Err(io::Error::from(io::ErrorKind::TimedOut).into())
+        }
+    }
+}
+
 /// The use that a connection was of.
 struct Lifetime {
     number: u64,
     traffic: Traffic,
+    renewal: Option<Instant>,
     /// The number of writes of the handshake.
     handshake_writes: u64,
     since: Instant,
@@ -238,7 +305,8 @@ impl Lifetime {
     fn of(state: &ConnectionState) -> Option<Self> {
         let ConnectionState::Ready(handle) = state else { return None };
         let (number, traffic) = (handle.number, handle.traffic.clone());
-        Some(Self { number, handshake_writes: traffic.writes(), traffic, since: Instant::now() })
+        let (renewal, handshake_writes) = (handle.renewal, traffic.writes());
+        Some(Self { number, traffic, renewal, handshake_writes, since: Instant::now() })
     }
 
     /// Returns `true` if the server ended the connection right after the handshake.

@@ -8,10 +8,11 @@ use redis::{
     aio::MultiplexedConnection,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{
     connect_options::ConnectOptions,
+    credentials::{Credentials, CredentialsProvider},
     dial::dial,
     failure::message,
     stream::{BoxedStream, MeteredStream, Traffic, lend},
@@ -39,7 +40,7 @@ pub(super) struct Connector {
 #[derive(Clone)]
 enum Endpoint {
     Server(Box<ConnectionInfo>),
-    Sentinels(Arc<Mutex<SentinelClient>>),
+    Sentinels { target: Arc<Target>, client: Arc<Mutex<SentinelClient>> },
 }
 
 impl Connector {
@@ -59,10 +60,13 @@ impl Connector {
     /// Connects to the target's only server, or to the primary behind its Sentinels.
     pub(super) fn to_target(target: &Target) -> Result<Self, ConnectFault> {
         let endpoint = match &target.kind {
-            Kind::Sentinel { primary, username, password } => {
-                let client = sentinels(target, primary, username.as_deref(), password.as_deref());
+            Kind::Sentinel { .. } => {
+                let client = sentinels(target, None);
                 let client = client.map_err(|error| ConnectFault::malformed(message(&error)))?;
-                Endpoint::Sentinels(Arc::new(Mutex::new(client)))
+                Endpoint::Sentinels {
+                    target: Arc::new(target.clone()),
+                    client: Arc::new(Mutex::new(client)),
+                }
             }
             Kind::Single | Kind::Cluster => Endpoint::Server(Box::new(target.servers[0].clone())),
         };
@@ -82,24 +86,46 @@ impl Connector {
 
     /// Connects, with RESP3 if the server has it and the URL names no version.
     pub(super) async fn connect(&mut self) -> RedisResult<NewConnection> {
-        let info = match &mut self.endpoint {
+        let login = match &self.options.credentials {
+            Some(provider) => Some(provider.for_connect().await?),
+            None => None,
+        };
+        let mut info = match &mut self.endpoint {
             Endpoint::Server(info) => (**info).clone(),
-            Endpoint::Sentinels(client) => {
-                let ask = async { client.lock().await.async_get_client().await };
+            Endpoint::Sentinels { target, client } => {
+                let ask = async {
+                    let mut client = client.lock().await;
+                    if login.is_some() {
+                        // It asks the primary for its role, with the login that it was made with.
+                        *client = sentinels(target, login.as_ref())?;
+                    }
+                    client.async_get_client().await
+                };
                 let client = within(SENTINEL_TIMEOUT, "", ask).await?;
                 client.get_connection_info().clone()
             }
         };
-        if let Some(protocol) = self.protocol {
-            return self.open(&info, protocol).await;
+        if let Some(login) = &login {
+            let settings = info.redis_settings().clone().set_username(login.username());
+            info = info.set_redis_settings(settings.set_password(login.password()));
         }
-        match self.open(&info, ProtocolVersion::RESP3).await {
-            Err(error) if lacks_resp3(&error) => {
-                self.protocol = Some(ProtocolVersion::RESP2);
-                self.open(&info, ProtocolVersion::RESP2).await
-            }
-            result => result,
-        }
+        let mut connection = match self.protocol {
+            Some(protocol) => self.open(&info, protocol).await?,
+            None => match self.open(&info, ProtocolVersion::RESP3).await {
+                Err(error) if lacks_resp3(&error) => {
+                    self.protocol = Some(ProtocolVersion::RESP2);
+                    self.open(&info, ProtocolVersion::RESP2).await?
+                }
+                result => result?,
+            },
+        };
+        connection.renewal = login.and_then(|login| login.renewal());
+        Ok(connection)
+    }
+
+    /// Returns the provider of logins.
+    pub(super) fn credentials(&self) -> Option<&CredentialsProvider> {
+        self.options.credentials.as_ref()
     }
 
     async fn open(
@@ -125,7 +151,7 @@ impl Connector {
         };
         let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
         let stream = within(SERVER_TIMEOUT, hint, work).await?;
-        Ok(NewConnection { stream, traffic })
+        Ok(NewConnection { stream, traffic, renewal: None })
     }
 
     /// Names the connection. A server or a proxy may refuse it.
@@ -152,12 +178,15 @@ fn lacks_resp3(error: &RedisError) -> bool {
         || message(error).to_ascii_lowercase().starts_with("unknown command")
 }
 
-fn broken() -> RedisError {
+pub(super) fn broken() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
 /// Returns the output of `work`, or `None` if `other`, which runs beside it, ends before.
-async fn first<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
+pub(super) async fn first<T>(
+    work: impl Future<Output = T>,
+    other: impl Future<Output = ()>,
+) -> Option<T> {
     let (mut work, mut other) = (pin!(work), pin!(other));
     poll_fn(|context| match work.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -170,6 +199,8 @@ async fn first<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>
 pub(super) struct NewConnection {
     pub(super) stream: MeteredStream<BoxedStream>,
     pub(super) traffic: Traffic,
+    /// The time of the next login, if this one ends.
+    pub(super) renewal: Option<Instant>,
 }
 
 async fn within<T>(
@@ -183,12 +214,11 @@ async fn within<T>(
     })
 }
 
-fn sentinels(
-    target: &Target,
-    primary: &str,
-    username: Option<&str>,
-    password: Option<&str>,
-) -> RedisResult<SentinelClient> {
+/// Returns the client of a target behind Sentinels. The login, if there is one, is the primary's.
+fn sentinels(target: &Target, login: Option<&Credentials>) -> RedisResult<SentinelClient> {
+    let Kind::Sentinel { primary, username, password } = &target.kind else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+    };
     let addresses = target.servers.iter().map(|server| server.addr().clone());
     let mut builder = SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)?
         .set_client_to_redis_tcp_settings(tcp_settings())
@@ -196,10 +226,10 @@ fn sentinels(
     // The login in the URL is the primary's. Sentinels have one of their own, or none.
     let settings = target.servers[0].redis_settings();
     builder = builder.set_client_to_redis_db(settings.db());
-    if let Some(username) = settings.username() {
+    if let Some(username) = login.map(Credentials::username).or(settings.username()) {
         builder = builder.set_client_to_redis_username(username);
     }
-    if let Some(password) = settings.password() {
+    if let Some(password) = login.map(Credentials::password).or(settings.password()) {
         builder = builder.set_client_to_redis_password(password);
     }
     if let Some(username) = username {

@@ -7,7 +7,7 @@ mod scheme;
 mod tests;
 
 use redis::{
-    ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
@@ -19,6 +19,7 @@ use super::{connect_options::ConnectOptions, failure::message, tls::Tls};
 use crate::error::ConnectFault;
 
 /// The servers that a URL names, and the settings of connections to them.
+#[derive(Clone)]
 pub(super) struct Target {
     pub(super) kind: Kind,
     /// The addresses in the URL: one of a single server, at least one of a cluster or of Sentinels.
@@ -28,6 +29,7 @@ pub(super) struct Target {
     pub(super) options: ConnectOptions,
 }
 
+#[derive(Clone)]
 pub(super) enum Kind {
     Single,
     Cluster,
@@ -97,6 +99,13 @@ impl Target {
             server(&format!("{url}?{}{}", query.of_one_server(), parts.fragment), &options.tls)
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
+        let has_login = |settings: &RedisConnectionInfo| {
+            settings.username().is_some() || settings.password().is_some()
+        };
+        if options.credentials.is_some() && has_login(servers[0].redis_settings()) {
+            let why = "`credentials` are set, and the URL has a login as well; remove one of them";
+            return Err(ConnectFault::Refused(why.to_owned()));
+        }
         let protocol = query.value("protocol").map(|_| servers[0].redis_settings().protocol());
         Ok(Self { kind, servers, protocol, options })
     }

@@ -1,6 +1,9 @@
 //! The settings of the connections to Redis.
 
+use std::error::Error;
+
 use super::LimiterBuilder;
+use crate::redis::{Credentials, CredentialsProvider};
 
 impl LimiterBuilder {
     /// Sets the name of connections to Redis, which `CLIENT LIST` shows; `ratelimit` by default, `""`
@@ -23,6 +26,50 @@ impl LimiterBuilder {
     /// ```
     pub fn client_name(mut self, name: impl Into<Box<str>>) -> Self {
         self.connection.client_name = name.into();
+        self
+    }
+
+    /// Sets the function that returns the login at Redis, instead of one in the URL. It is for tokens
+    /// that end, such as those of IAM for `ElastiCache` and of Microsoft Entra ID for Azure, and for
+    /// passwords that are rotated.
+    ///
+    /// The function is called at each connect. If the login has an end, it is called again after 70
+    /// to 80 % of the time until then, and at least one second after the last login. The open
+    /// connection logs in again by `AUTH`: no call waits, and nothing reconnects. This applies to each
+    /// connection of a limiter, on one server, behind Sentinels and in a cluster. The login of Sentinels
+    /// themselves stays in the URL.
+    ///
+    /// # Errors
+    ///
+    /// A function that fails, panics or takes more than 10 s is called again after a pause: 100 ms at
+    /// first, then up to 10 s. The first failure of a series is logged at `warn`. Meanwhile an open
+    /// connection keeps its login, and a new connection uses the last one until its end. Without any,
+    /// connecting fails with [`ConnectError`](crate::ConnectError), as it does if the URL has a login,
+    /// too.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Credentials, Limiter};
+    ///
+    /// # async fn iam_token() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # async fn connect() -> Result<(), ratelimit_runtime::ConnectError> {
+    /// let limiter = Limiter::builder()
+    ///     .credentials(|| async {
+    ///         let token = iam_token().await?;
+    ///         let valid = Duration::from_secs(15 * 60);
+    ///         Ok::<_, std::io::Error>(Credentials::new("app", token).valid_for(valid))
+    ///     })
+    ///     .connect("rediss://cache.example:6379")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials<F, E>(mut self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.connection.credentials = Some(CredentialsProvider::new(provider));
         self
     }
 
