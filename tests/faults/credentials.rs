@@ -53,7 +53,8 @@ impl Tokens {
             let asked = tokens.asked.fetch_add(1, Ordering::Relaxed);
             let current = tokens.current.lock().unwrap().clone();
             async move {
-                let (user, end) = current.filter(|_| asked % 2 == 0).ok_or("no token now")?;
+                let (user, end) =
+                    current.filter(|_| asked.is_multiple_of(2)).ok_or("no token now")?;
                 let password = format!("of-{user}");
                 Ok::<_, &str>(Credentials::new(user, password).valid_until(end))
             }
