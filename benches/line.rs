@@ -190,7 +190,7 @@ fn ideal(algorithm: &str, passes: &[(u64, u64)]) -> Vec<u64> {
                     turn = start + period;
                     continue;
                 };
-                let left = if before > 0 { free * period / before } else { period };
+                let left = (free * period).checked_div(before).unwrap_or(period);
                 turn = turn.max(start + period - left.min(period));
                 if turn < start + period {
                     calls += 1;
