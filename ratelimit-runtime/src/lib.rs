@@ -73,6 +73,17 @@ mod time;
 #[cfg(feature = "web")]
 pub mod web;
 
+// The model and its schedules, by which the memory store is tested. They name this crate.
+#[cfg(test)]
+extern crate self as ratelimit_runtime;
+#[cfg(test)]
+#[path = "../../tests/harness"]
+#[expect(dead_code, unreachable_pub, unused_imports, reason = "parts that other tests need")]
+mod harness {
+    pub(crate) mod model;
+    pub(crate) mod schedule;
+}
+
 #[cfg(feature = "redis")]
 pub use self::redis::Credentials;
 pub use caller::{Caller, IntoCaller};

@@ -11,6 +11,8 @@ mod budget;
 mod clock;
 mod eviction;
 mod line;
+#[cfg(test)]
+mod model;
 mod names;
 #[cfg(test)]
 mod pauses;

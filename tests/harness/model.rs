@@ -244,7 +244,7 @@ impl Model {
         let written = self.callers.remove(&caller);
         let mut state = written.clone().unwrap_or_else(|| State::empty(rules, generation, self.by));
         let mut now = state.line_end(rules, arrival);
-        let mut is_changed = state.see(rules, arrival, now, generation);
+        let mut is_changed = state.see(rules, arrival, now);
         if now == arrival {
             state.forget_line();
         }

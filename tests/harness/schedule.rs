@@ -9,10 +9,10 @@ use fastrand::Rng;
 use ratelimit_runtime::{Algorithm, Policy};
 
 pub use self::policies::{Case, Kind, cases, changes, in_flight};
-use crate::model::{Answer, By, Call, Charge, Model, Rules, TIMEOUT};
+use super::model::{Answer, By, Call, Charge, Model, Rules, TIMEOUT};
 
 /// Different callers of one policy.
-const CALLERS: usize = 3;
+pub const CALLERS: usize = 3;
 
 /// Processes that hold permits.
 const PROCESSES: u32 = 3;

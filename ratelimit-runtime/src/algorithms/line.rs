@@ -340,15 +340,17 @@ impl TurnsAhead {
             base.raise(turn.at, turn.units);
         }
         let policy = place.policy.without_count_rejected();
-        let earliest = base.peek(now, Request::new(&policy, Op::Peek, place.cost));
-        let to = if earliest.admitted { now } else { now + earliest.wait };
-        if to < at {
-            let moved = PromisedTurn { at: to, ..self.turns.remove(index)? };
-            self.turns.insert(first, moved);
-            self.fold(now);
-            self.renew_tail();
+        let request = Request::new(&policy, Op::Take, place.cost);
+        let taken = base.decide(now, request);
+        let to = if taken.admitted { now } else { now + taken.wait };
+        if to >= at || !(taken.admitted || base.peek(to, request).admitted) {
+            return Some(at);
         }
-        Some(at.min(to))
+        let moved = PromisedTurn { at: to, ..self.turns.remove(index)? };
+        self.turns.insert(first, moved);
+        self.fold(now);
+        self.renew_tail();
+        Some(to)
     }
 
     fn position(&self, place: Place<'_>) -> Option<usize> {

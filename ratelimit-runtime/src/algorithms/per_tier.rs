@@ -173,8 +173,7 @@ impl<C: Count> OneTier<C> {
     }
 
     /// Returns the count if it is the one of the call's policy, and no override decides.
-    #[expect(clippy::inline_always, reason = "so that the count stays in registers")]
-    #[inline(always)]
+    #[inline]
     fn count_of(&self, now: Timestamp, request: Request<'_>) -> Option<(Header, C)> {
         let Request { policy, written: in_source, .. } = request;
         let (written, count) = C::unpack(self.packed)?;

@@ -39,6 +39,14 @@ pub(crate) struct Mark {
     tier: usize,
 }
 
+impl Mark {
+    /// Follows an advance.
+    pub(crate) fn move_to(&mut self, at: u64) {
+        self.ends -= self.at.saturating_sub(at);
+        self.at = at;
+    }
+}
+
 /// The most units of one entry.
 const ENTRY: u32 = 99_999_999;
 

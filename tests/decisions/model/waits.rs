@@ -117,7 +117,7 @@ fn check_script(kind: Kind) {
                     );
                     if let [at, _] = actual[..] {
                         moved += u32::from(at < mark.at);
-                        charges[index].1.at = at;
+                        charges[index].1.move_to(at);
                     }
                 }
             }

@@ -121,9 +121,12 @@ impl Model {
     /// Moves the first turn that lies ahead forwards, if it is the one of this charge and has room. Returns
     /// `false` if the charge is gone.
     pub fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
-        match self.callers.get_mut(&charge.caller) {
+        let before = charge.at;
+        let is_kept = match self.callers.get_mut(&charge.caller) {
             Some(State::Weighted(log)) => log.advance(charge, rules, now),
             _ => self.advance_in_line(charge, rules, now),
-        }
+        };
+        charge.ends -= before.saturating_sub(charge.at);
+        is_kept
     }
 }

@@ -42,7 +42,7 @@ impl Model {
         let generation = if by == By::Number { self.numbers } else { now };
         let empty = || State::empty(rules, generation, by);
         let state = self.callers.entry(charge.caller).or_insert_with(empty);
-        state.raise(charge.tier, now, generation, to - charge.cost);
+        state.raise(charge.tier, now, to - charge.cost);
         true
     }
 }

@@ -26,6 +26,7 @@ pub(super) enum State {
 #[derive(Clone, Debug)]
 pub(super) struct Kept<E> {
     generation: u64,
+    by: By,
     last: u64,
     entries: Vec<E>,
 }
@@ -37,16 +38,16 @@ impl State {
                 Self::Weighted(Weighted::new(generation, by))
             }
             Algorithm::SlidingWindow => Self::Log(Log { generation, ..Log::default() }),
-            Algorithm::FixedWindow => Self::Windows(Kept::new(generation)),
-            Algorithm::SlidingCounter => Self::Counters(Kept::new(generation)),
-            Algorithm::TokenBucket => Self::Buckets(Kept::new(generation)),
+            Algorithm::FixedWindow => Self::Windows(Kept::new(generation, by)),
+            Algorithm::SlidingCounter => Self::Counters(Kept::new(generation, by)),
+            Algorithm::TokenBucket => Self::Buckets(Kept::new(generation, by)),
             other => unreachable!("{other:?} has no model"),
         }
     }
 
     /// Brings the state to `now`, with the policy's tiers first. Returns `true` if the clock had stepped back
     /// behind the state, or a policy is new.
-    pub(super) fn see(&mut self, rules: &Rules, arrival: u64, now: u64, generation: u64) -> bool {
+    pub(super) fn see(&mut self, rules: &Rules, arrival: u64, now: u64) -> bool {
         match self {
             Self::Log(log) => {
                 let before = (log.units, log.period);
@@ -84,7 +85,7 @@ impl State {
                 kept.entries.iter_mut().for_each(|it| it.see(now));
                 if kept.entries.iter().all(|it| it.level == full(it.tier)) {
                     // As without any call; there is nothing to refund either.
-                    kept.generation = generation;
+                    kept.renew(now);
                 }
                 let carried = |tier: Tier, held: &[_], _| Bucket::carried(tier, held, now);
                 let same = |it: &Bucket, tier: &Tier| is_same_bucket(it.tier, *tier);
@@ -221,7 +222,7 @@ impl State {
     }
 
     /// Records units beyond those of an admitted call in all entries, in one of this tier if there is none.
-    pub(super) fn raise(&mut self, tier: Tier, now: u64, generation: u64, units: u32) {
+    pub(super) fn raise(&mut self, tier: Tier, now: u64, units: u32) {
         let (units, most) = (u64::from(units), u64::from(u32::MAX));
         match self {
             Self::Log(_) => unreachable!("a log of units is not raised"),
@@ -250,7 +251,7 @@ impl State {
             Self::Buckets(kept) => {
                 kept.entries.iter_mut().for_each(|it| it.see(now));
                 if kept.entries.iter().all(|it| it.level == full(it.tier)) {
-                    kept.generation = generation;
+                    kept.renew(now);
                 }
                 if kept.entries.is_empty() {
                     kept.entries.push(Bucket::carried(tier, &[], now));
@@ -264,9 +265,9 @@ impl State {
     }
 
     /// Records units in all entries, of which there are some.
-    pub(super) fn raise_all(&mut self, now: u64, generation: u64, units: u32) {
+    pub(super) fn raise_all(&mut self, now: u64, units: u32) {
         let unused = Tier { period: 1, threshold: 1, capacity: 1 };
-        self.raise(unused, now, generation, units);
+        self.raise(unused, now, units);
     }
 
     /// Returns `true` if the state has an entry for each tier.
@@ -320,8 +321,18 @@ impl State {
 }
 
 impl<E: Copy> Kept<E> {
-    fn new(generation: u64) -> Self {
-        Self { generation, last: 0, entries: Vec::new() }
+    fn new(generation: u64, by: By) -> Self {
+        Self { generation, by, last: 0, entries: Vec::new() }
+    }
+
+    /// Starts another life. Two copies of a state that do so at the same time have the same one.
+    fn renew(&mut self, now: u64) {
+        self.generation = match self.by {
+            By::Instant => now,
+            By::Number => {
+                (self.generation ^ now).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32)
+            }
+        };
     }
 
     fn write(&mut self, now: u64) -> u64 {

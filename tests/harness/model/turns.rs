@@ -22,6 +22,8 @@ pub(super) struct Turns {
 struct Turn {
     at: u64,
     cost: u32,
+    /// The generation in its mark, if its call finds it by that, too.
+    life: Option<u64>,
     /// The time before it moved. A repeated advance finds it by that.
     before: Option<u64>,
 }
@@ -48,8 +50,10 @@ impl Turns {
 
     /// Returns the turn of a charge, and `true` if it has passed.
     fn find(&self, charge: Charge) -> Option<(Turn, bool)> {
-        let is_it = |it: &&Turn| it.at == charge.at && it.cost == charge.cost;
-        let was_it = |it: &&Turn| it.before == Some(charge.at) && it.cost == charge.cost;
+        let is_alike =
+            |it: &Turn| it.cost == charge.cost && it.life.is_none_or(|life| life == charge.life);
+        let is_it = |it: &&Turn| it.at == charge.at && is_alike(it);
+        let was_it = |it: &&Turn| it.before == Some(charge.at) && is_alike(it);
         let of = |turns: &[Turn], is: &dyn Fn(&&Turn) -> bool| turns.iter().find(is).copied();
         let [ahead, passed] = [&self.ahead[..], &self.passed[..]];
         let exact = of(ahead, &is_it).map(|it| (it, false));
@@ -68,6 +72,14 @@ impl InLine {
     /// Returns the last turn that lies ahead.
     fn end(&self) -> Option<u64> {
         self.turns.as_ref()?.last()
+    }
+
+    /// Makes the tail anew.
+    fn refold(&mut self) {
+        if let (Some(base), Some(turns)) = (&self.base, &mut self.turns) {
+            turns.tail = base.clone();
+            fold(&mut turns.tail, &turns.ahead);
+        }
     }
 
     /// Returns `true` if several windows start with a turn. One that comes earlier or not at all may let later
@@ -112,7 +124,7 @@ impl Model {
         if !tail(&line).is_some_and(|tail| tail.counts_for(rules)) {
             let take = Call { cost: 0, record: true, ..alone };
             line.base = self.try_on(rules, caller, line.base, take).after;
-            self.refold(&mut line);
+            line.refold();
         }
         let peek = |cost| Call { now: end, cost, record: false, ..alone };
         let first = self.try_on(unpunished, caller, tail(&line), peek(cost)).answer;
@@ -165,7 +177,9 @@ impl Model {
         let tail = after.expect("a state after a charge");
         let (ahead, passed) = line.turns.map_or_else(Default::default, |it| (it.ahead, it.passed));
         let mut turns = Turns { tail, ahead, passed, promised: call.now };
-        turns.ahead.push(Turn { at, cost: call.cost, before: None });
+        let told = charge.filter(|_| self.by == By::Number);
+        let turn = Turn { at, cost: call.cost, life: told.map(|it| it.life), before: None };
+        turns.ahead.push(turn);
         line.turns = Some(turns);
         self.keep(caller, line);
         (Answer { more: at - call.now, ..answer }, charge)
@@ -223,7 +237,7 @@ impl Model {
         let (come, ahead): (Vec<_>, Vec<_>) = turns.ahead.iter().partition(|it| it.at <= now);
         turns.ahead = ahead;
         if let Some(base) = base {
-            self.fold(base, &come);
+            fold(base, &come);
         }
         turns.passed.extend(come);
         line
@@ -234,25 +248,6 @@ impl Model {
         self.put(caller, base);
         self.lines.remove(&caller);
         self.lines.extend(turns.map(|turns| (caller, turns)));
-    }
-
-    /// Counts turns in a state, whatever room there is.
-    fn fold(&mut self, state: &mut State, turns: &[Turn]) {
-        let mut turns = turns.to_vec();
-        turns.sort_by_key(|it| it.at);
-        for Turn { at, cost, .. } in turns {
-            self.numbers += 1;
-            let generation = if self.by == By::Number { self.numbers } else { at };
-            state.raise_all(at, generation, cost);
-        }
-    }
-
-    /// Makes the tail anew.
-    fn refold(&mut self, line: &mut InLine) {
-        if let (Some(base), Some(turns)) = (&line.base, &mut line.turns) {
-            turns.tail = base.clone();
-            self.fold(&mut turns.tail, &turns.ahead);
-        }
     }
 
     /// Settles a charge beside a line.
@@ -283,7 +278,7 @@ impl Model {
                 return;
             }
         }
-        self.refold(&mut line);
+        line.refold();
         self.keep(charge.caller, line);
     }
 
@@ -326,7 +321,7 @@ impl Model {
         let Some(found) = self.search(unpunished, caller, (line.base.clone(), now), call) else {
             return true;
         };
-        let moved = Turn { at: found.at, cost: turn.cost, before: Some(turn.at) };
+        let moved = Turn { at: found.at, before: Some(turn.at), ..turn };
         charge.at = moved.at;
         let turns = line.turns.as_mut().expect("a line");
         turns.remove(turn);
@@ -335,11 +330,20 @@ impl Model {
         } else {
             turns.passed.push(moved);
             if let Some(base) = &mut line.base {
-                self.fold(base, &[moved]);
+                fold(base, &[moved]);
             }
         }
-        self.refold(&mut line);
+        line.refold();
         self.keep(caller, line);
         true
+    }
+}
+
+/// Counts turns in a state, whatever room there is.
+fn fold(state: &mut State, turns: &[Turn]) {
+    let mut turns = turns.to_vec();
+    turns.sort_by_key(|it| it.at);
+    for Turn { at, cost, .. } in turns {
+        state.raise_all(at, cost);
     }
 }

@@ -1,7 +1,7 @@
 //! The steps of calls that wait for their turns.
 
+use super::super::model::Charge;
 use super::{Schedule, Step};
-use crate::model::Charge;
 
 impl Schedule {
     /// Returns a step of a charge, mostly of one that lies ahead.

@@ -1,0 +1,189 @@
+//! The store follows the model while calls wait, leave, are confirmed and advance.
+//!
+//! Schedules are random: `MODEL_SEED` repeats one. `MODEL_OPS` is the number of steps for each algorithm.
+
+use std::{env, time::Duration};
+
+use fastrand::Rng;
+
+use super::MemoryStore;
+use crate::{
+    Algorithm, Policy,
+    caller::Caller,
+    harness::{
+        model::{Answer, By, MAX_LINE},
+        schedule::{CALLERS, Case, Kind, Operation, Schedule, Step, cases, changes, seed},
+    },
+    key::KeyRef,
+    request::{Op, Outcome, Place, Request, Settle},
+    time::Micros,
+};
+
+/// The time of a new store.
+const EPOCH: u64 = 70 * 365 * 24 * 3_600 * 1_000_000;
+
+/// Later than this a schedule starts anew, with another store.
+const LATEST: u64 = 4_000_000_000_000_000;
+
+fn steps() -> usize {
+    env::var("MODEL_OPS").map_or(20_000, |it| it.parse().expect("a number of steps"))
+}
+
+/// A store under a schedule of policies that take turns; all but the first are overrides or none.
+struct Run<'a> {
+    cases: &'a [Case],
+    is_overridden: bool,
+    /// One for each caller: no state is evicted, with which its policies would be forgotten.
+    stores: [MemoryStore; CALLERS],
+    schedule: Schedule,
+    charges: Vec<(Operation, Outcome)>,
+}
+
+/// The number of calls that have waited, left and moved.
+#[derive(Debug, Default)]
+struct Figures {
+    waited: u32,
+    left: u32,
+    moved: u32,
+}
+
+impl<'a> Run<'a> {
+    fn new(cases: &'a [Case], is_overridden: bool, rng: Rng) -> Self {
+        let schedule = Schedule::in_turns(cases, is_overridden, By::Number, EPOCH, rng);
+        let schedule = schedule.with_waits().with_settles();
+        let stores = [(); CALLERS].map(|()| MemoryStore::new(100, usize::MAX));
+        Self { cases, is_overridden, stores, schedule, charges: Vec::new() }
+    }
+
+    fn policy(&self, operation: Operation) -> &'a Policy {
+        &self.cases[operation.policy].policy
+    }
+
+    fn settle(&self, index: usize, to: u32) {
+        let (operation, outcome) = self.charges[index];
+        let policy = self.policy(operation);
+        let place = Place { policy, cost: operation.cost, mark: outcome.mark, id: None };
+        let (tier, reset_after) = (policy.tier_of(outcome.tier), outcome.reset);
+        let settle = Settle { to, tier, reset_after, ..place.leave() };
+        let caller = Caller::from(operation.caller);
+        self.stores[operation.caller].settle(KeyRef::new(policy, caller.parts()), settle);
+    }
+
+    async fn step(&mut self, seed: u64, figures: &mut Figures) {
+        let before = self.schedule.now();
+        let first = &self.cases[0].policy;
+        match self.schedule.step() {
+            Step::Call(operation, expected) => {
+                let Operation { caller, now, cost, record, max_wait, .. } = operation;
+                tokio::time::advance(Duration::from_micros(now - before)).await;
+                let op = if record { Op::Take } else { Op::Peek };
+                let request = Request::new(self.policy(operation), op, cost);
+                let written = if self.is_overridden { first } else { request.written };
+                let max_line = MAX_LINE.try_into().expect("a small number");
+                let max_wait = Micros::new(max_wait);
+                let request = Request { written, max_wait, max_line, ..request };
+                let (store, caller) = (&self.stores[caller], Caller::from(caller));
+                let outcome = store.decide(KeyRef::new(first, caller.parts()), request);
+                let outcome = outcome.expect("there is room");
+                let case = &self.cases;
+                assert_eq!(
+                    answer(outcome),
+                    expected,
+                    "MODEL_SEED={seed}: {operation:?} of {case:?}"
+                );
+                if outcome.admitted && record {
+                    figures.waited += u32::from(expected.more > 0);
+                    self.charges.push((operation, outcome));
+                }
+            }
+            Step::Reset(caller) => {
+                let (store, caller) = (&self.stores[caller], Caller::from(caller));
+                store.reset(KeyRef::new(first, caller.parts()));
+            }
+            Step::Settle(index, to) => {
+                let is_ahead = self.charges[index].1.mark.at.get() > before;
+                figures.left += u32::from(to == 0 && is_ahead);
+                self.settle(index, to);
+            }
+            Step::Confirm(index, expected) => {
+                let (operation, outcome) = self.charges[index];
+                let place =
+                    Place { policy: first, cost: operation.cost, mark: outcome.mark, id: None };
+                let caller = Caller::from(operation.caller);
+                let is_promised = self.stores[operation.caller]
+                    .is_promised(KeyRef::new(first, caller.parts()), place);
+                // The turn of a call that has passed needs no promise.
+                if outcome.mark.at.get() > before {
+                    assert_eq!(is_promised, expected, "MODEL_SEED={seed}: {operation:?}");
+                }
+            }
+            Step::Advance(index, expected) => {
+                let (operation, outcome) = self.charges[index];
+                let place =
+                    Place { policy: first, cost: operation.cost, mark: outcome.mark, id: None };
+                let caller = Caller::from(operation.caller);
+                let standing = self.stores[operation.caller]
+                    .advance(KeyRef::new(first, caller.parts()), place);
+                if outcome.mark.at.get() > before {
+                    let at = standing.map(|it| it.at.get());
+                    assert_eq!(at, expected, "MODEL_SEED={seed}: {operation:?}");
+                }
+                if let Some(standing) = standing {
+                    figures.moved += u32::from(standing.at < outcome.mark.at);
+                    self.charges[index].1.mark.at = standing.at;
+                }
+            }
+            Step::Release(_) | Step::Renew(..) | Step::Crash(_) => {
+                unreachable!("the policies have no permits")
+            }
+        }
+    }
+}
+
+fn answer(outcome: Outcome) -> Answer {
+    Answer {
+        admitted: outcome.admitted,
+        is_busy: outcome.is_busy,
+        tier: outcome.tier.into(),
+        remaining: outcome.remaining,
+        wait: outcome.wait.get(),
+        reset: outcome.reset.get(),
+        more: outcome.more.get(),
+    }
+}
+
+async fn check(kind: Kind) {
+    let seed = seed();
+    let mut rng = Rng::with_seed(seed);
+    let mut runs: Vec<_> = cases(kind).into_iter().map(|case| (vec![case], false)).collect();
+    for cases in changes(kind) {
+        runs.extend([(cases.clone(), false), (cases, true)]);
+    }
+    let mut figures = Figures::default();
+    for (cases, is_overridden) in &runs {
+        let mut run = Run::new(cases, *is_overridden, rng.fork());
+        for _ in 0..steps().div_ceil(runs.len()) {
+            if run.schedule.now() > LATEST {
+                run = Run::new(cases, *is_overridden, rng.fork());
+            }
+            run.step(seed, &mut figures).await;
+        }
+    }
+    let Figures { waited, left, moved } = figures;
+    assert!(waited > 500 && left > 50 && moved > 5, "{figures:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fixed_window_follows_the_model_of_waiting_calls() {
+    check(Kind::Plain(Algorithm::FixedWindow)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sliding_counter_follows_the_model_of_waiting_calls() {
+    check(Kind::Plain(Algorithm::SlidingCounter)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_bucket_follows_the_model_of_waiting_calls() {
+    check(Kind::Plain(Algorithm::TokenBucket)).await;
+}
