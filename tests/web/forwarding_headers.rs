@@ -219,7 +219,11 @@ fn the_address_of_a_single_header_has_a_port_or_a_zone_or_neither() {
         ("[fe80::9%eth0]:443", Some("fe80::9"), Some("fe80::9")),
         ("fe80::9%3", Some("fe80::9"), None),
         ("fe80::9%", None, None),
+        ("fe80::9%eth0.100", Some("fe80::9"), None),
         ("fe80::9%a b", None, None),
+        ("fe80::9%a,fe80::8", None, None),
+        ("[fe80::9%a,fe80::8]:443", None, None),
+        ("fe80::9%eth0:443", None, Some("fe80::9")),
         // Only a link-local address is in a zone.
         ("2001:db8::9%eth0", None, None),
         ("203.0.113.9%eth0", None, None),

@@ -30,21 +30,23 @@ fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| zoned(text).map(IpAddr::V6))
 }
 
-/// Parses an IPv6 address. The zone of a link-local one is dropped: it is a name of the proxy's
-/// interface, such as `fe80::1%eth0`.
+/// Parses an IPv6 address. The zone of a link-local one (RFC 6874) is dropped: it is the name of an
+/// interface of the proxy, such as `fe80::1%eth0`.
 fn zoned(text: &str) -> Option<Ipv6Addr> {
     let Some((address, zone)) = text.split_once('%') else { return text.parse().ok() };
-    let is_zone = !zone.is_empty() && zone.bytes().all(|byte| byte.is_ascii_graphic());
     let address: Ipv6Addr = address.parse().ok()?;
-    (is_zone && address.is_unicast_link_local()).then_some(address)
+    (is_word(zone, b"._~-") && address.is_unicast_link_local()).then_some(address)
 }
 
 /// Returns `true` for a port: a number, or a proxy's obfuscated name for it (RFC 7239, section 6.3).
 fn is_port(text: &str) -> bool {
-    let is_obfuscated = |name: &str| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
-    is_number(text) || text.strip_prefix('_').is_some_and(is_obfuscated)
+    is_number(text) || text.strip_prefix('_').is_some_and(|name| is_word(name, b"._-"))
+}
+
+/// Returns `true` for one or more letters, digits and `others`.
+fn is_word(text: &str, others: &[u8]) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || others.contains(&byte);
+    !text.is_empty() && text.bytes().all(is_part)
 }
 
 fn is_number(text: &str) -> bool {
