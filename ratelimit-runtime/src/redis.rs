@@ -48,7 +48,7 @@ use tokio::time::Instant;
 pub use self::credentials::Credentials;
 pub(crate) use self::{
     client::{RedisClient, Unanswered},
-    connect_options::ConnectOptions,
+    connect_options::{AddressMap, ConnectOptions},
     credentials::CredentialsProvider,
     options::RedisOptions,
     outbox::Content,

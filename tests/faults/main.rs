@@ -1,6 +1,7 @@
 //! For every fault between a limiter and its Redis: calls end in time, none is counted twice, and the limiter
 //! recovers. One file for each failing part.
 
+mod announced;
 #[cfg(target_os = "linux")]
 mod batches;
 mod clock;

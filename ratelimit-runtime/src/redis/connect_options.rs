@@ -1,5 +1,7 @@
 //! The settings of the connections that a limiter makes.
 
+use std::{fmt, sync::Arc};
+
 use super::{credentials::CredentialsProvider, tls::Tls};
 use crate::error::ConnectFault;
 
@@ -11,15 +13,37 @@ pub(crate) struct ConnectOptions {
     pub(crate) client_name: Box<str>,
     /// The provider of logins, instead of one in the URL.
     pub(crate) credentials: Option<CredentialsProvider>,
+    /// The addresses of a cluster's nodes.
+    pub(crate) address_map: Option<AddressMap>,
+}
+
+/// The address of a node, from the one that a cluster announces.
+#[derive(Clone)]
+pub(crate) struct AddressMap(pub(crate) Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>);
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AddressMap(..)")
+    }
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { tls: Tls::default(), client_name: "ratelimit".into(), credentials: None }
+        Self {
+            tls: Tls::default(),
+            client_name: "ratelimit".into(),
+            credentials: None,
+            address_map: None,
+        }
     }
 }
 
 impl ConnectOptions {
+    /// Returns `true` if a node is reached or verified by other than what it announces.
+    pub(super) fn has_addresses_of_nodes(&self) -> bool {
+        self.address_map.is_some() || self.tls.has_server_name()
+    }
+
     /// Refuses settings that do not fit each other, or a URL of this transport.
     pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
         self.tls.check(transport)?;

@@ -106,6 +106,11 @@ impl Target {
             let why = "`credentials` are set, and the URL has a login as well; remove one of them";
             return Err(ConnectFault::Refused(why.to_owned()));
         }
+        if matches!(kind, Kind::Sentinel { .. }) && options.has_addresses_of_nodes() {
+            let why = "`address_map` and `tls_server_name` do not apply behind Sentinels; let them announce \
+                       host names by `sentinel announce-hostnames yes`";
+            return Err(ConnectFault::Refused(why.to_owned()));
+        }
         let protocol = query.value("protocol").map(|_| servers[0].redis_settings().protocol());
         Ok(Self { kind, servers, protocol, options })
     }

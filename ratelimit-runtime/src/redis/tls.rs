@@ -30,6 +30,9 @@ pub(crate) struct Tls {
     root_certificate: Option<redacted::Pem>,
     #[cfg(feature = "tls")]
     client_certificate: Option<(redacted::Pem, redacted::Pem)>,
+    /// The name that is sent and verified, instead of the address's host.
+    #[cfg(feature = "tls")]
+    server_name: Option<Box<str>>,
 }
 
 /// The transports with TLS.
@@ -48,6 +51,17 @@ impl Tls {
             let why = "certificates are set, but the URL has no TLS; write rediss://";
             return Err(ConnectFault::malformed(why));
         }
+        let Some(name) = &self.server_name else { return Ok(()) };
+        if !ENCRYPTED.contains(&transport) {
+            let why = "`tls_server_name` is set, but the URL has no TLS; write rediss://";
+            return Err(ConnectFault::malformed(why));
+        }
+        if ServerName::try_from(&**name).is_err() {
+            let why = format!(
+                "tls_server_name {name:?} is no host name; write for example redis.example"
+            );
+            return Err(ConnectFault::Refused(why));
+        }
         Ok(())
     }
 
@@ -59,6 +73,12 @@ impl Tls {
             return Err(ConnectFault::Refused(why.to_owned()));
         }
         Ok(())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unused_self, reason = "as with TLS")]
+    pub(super) fn has_server_name(&self) -> bool {
+        false
     }
 
     #[cfg(not(feature = "tls"))]
@@ -76,6 +96,14 @@ impl Tls {
 
     pub(crate) fn set_client_certificate(&mut self, certificate: Vec<u8>, key: Vec<u8>) {
         self.client_certificate = Some((redacted::Pem(certificate), redacted::Pem(key)));
+    }
+
+    pub(crate) fn set_server_name(&mut self, name: Box<str>) {
+        self.server_name = Some(name);
+    }
+
+    pub(super) fn has_server_name(&self) -> bool {
+        self.server_name.is_some()
     }
 
     /// Returns the certificates in the client's form.
@@ -118,6 +146,7 @@ impl Tls {
                        to trust one of your own";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
+        let host = self.server_name.as_deref().unwrap_or(host);
         let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(Arc::new(self.config()?));
         Ok(Encryption { connector, host })

@@ -1,9 +1,9 @@
 //! The settings of the connections to Redis.
 
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 use super::LimiterBuilder;
-use crate::redis::{Credentials, CredentialsProvider};
+use crate::redis::{AddressMap, Credentials, CredentialsProvider};
 
 impl LimiterBuilder {
     /// Sets the name of connections to Redis, which `CLIENT LIST` shows; `ratelimit` by default, `""`
@@ -70,6 +70,65 @@ impl LimiterBuilder {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         self.connection.credentials = Some(CredentialsProvider::new(provider));
+        self
+    }
+
+    /// Sets the address of each node of a cluster from the host and port that the cluster announces, if
+    /// the program cannot reach those: behind NAT, in containers, or through a tunnel.
+    ///
+    /// The function receives what `CLUSTER SLOTS` and redirects report, and returns where to connect. The
+    /// addresses in the URL are used as they are. With TLS the returned host is the name that the
+    /// certificate must have, unless there is a `tls_server_name`. A single server announces no address.
+    ///
+    /// # Errors
+    ///
+    /// Connecting fails with [`ConnectError`](crate::ConnectError) if the URL is one of Sentinels.
+    ///
+    /// ```no_run
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// # async fn connect() -> Result<(), ratelimit_runtime::ConnectError> {
+    /// let limiter = Limiter::builder()
+    ///     .address_map(|host, port| match host {
+    ///         "10.0.0.1" => ("node1.example".into(), 7_001),
+    ///         "10.0.0.2" => ("node2.example".into(), 7_002),
+    ///         other => (other.into(), port),
+    ///     })
+    ///     .connect("redis+cluster://node1.example:7001,node2.example:7002")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn address_map(
+        mut self,
+        map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        self.connection.address_map = Some(AddressMap(Arc::new(map)));
+        self
+    }
+
+    /// Sets the name that TLS sends (SNI) and that each server's certificate must have; the host of the
+    /// address by default. It is for clusters that announce IP addresses, with a certificate for a name.
+    ///
+    /// # Errors
+    ///
+    /// Connecting fails with [`ConnectError`](crate::ConnectError) if it is no host name, if the URL has
+    /// no TLS, or if it is one of Sentinels.
+    ///
+    /// ```no_run
+    /// use ratelimit_runtime::Limiter;
+    ///
+    /// # async fn connect() -> Result<(), ratelimit_runtime::ConnectError> {
+    /// let limiter = Limiter::builder()
+    ///     .tls_server_name("redis.example")
+    ///     .connect("rediss+cluster://10.0.0.1:6379,10.0.0.2:6379")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls_server_name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.connection.tls.set_server_name(name.into());
         self
     }
 

@@ -21,7 +21,7 @@ use crate::{
     error::UnavailableReason,
     redis::{
         breaker::Breaker,
-        connect_options::ConnectOptions,
+        connect_options::{AddressMap, ConnectOptions},
         connector::Connector,
         failure::{Address, message},
         node::{Lane, Node},
@@ -118,6 +118,10 @@ impl SlotMap {
     fn connect(&self, address: &Address) -> Node {
         let Address { host, port } = address.clone();
         let name = format!("{host}:{port}");
+        let (host, port) = match &self.options.address_map {
+            Some(AddressMap(map)) => map(&host, port),
+            None => (host, port),
+        };
         // The transport is that of the seeds.
         let addr = match self.seeds[0].addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
