@@ -19,7 +19,10 @@ pub(crate) struct ConnectOptions {
 
 /// The address of a node, from the one that a cluster announces.
 #[derive(Clone)]
-pub(crate) struct AddressMap(pub(crate) Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>);
+pub(crate) struct AddressMap(pub(crate) Arc<MapAddress>);
+
+/// Maps a host and a port.
+type MapAddress = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
 
 impl fmt::Debug for AddressMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
