@@ -79,7 +79,7 @@ pub const CASES: [Case; 19] = [
     case!(window, "sliding_window, limiter", "sliding_window, limiter", 688, 1),
     case!(request_id, "request_id", "sliding_window, limiter", 7_500, 1),
     case!(weighted, "weighted", "sliding_window, limiter", 3_500, 1),
-    case!(weighted_cost, "cost = 10", "sliding_window, limiter", 3_450, 1),
+    case!(weighted_cost, "cost = 10", "sliding_window, limiter", 3_830, 1),
     case!(weighted_settle, "cost = 10, settle", "sliding_window, limiter", 5_190, 2),
 ];
 

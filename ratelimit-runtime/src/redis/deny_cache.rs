@@ -165,7 +165,13 @@ impl DenyCache {
 impl Set {
     #[inline]
     fn position(&self, key: &Lookup<'_>, policy: &Policy) -> Option<usize> {
-        self.entries.iter().position(|it| it.is_of(key) && it.steps.is_comparable(policy))
+        // Without a closure, which would be called for each entry.
+        for (at, entry) in self.entries.iter().enumerate() {
+            if entry.is_of(key) && entry.steps.is_comparable(policy) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Removes and returns the entry of the key, or a new one for which the oldest is evicted.
@@ -189,9 +195,7 @@ impl Set {
 impl CacheEntry {
     #[inline]
     fn is_of(&self, Lookup { key, hash }: &Lookup<'_>) -> bool {
-        self.hash == *hash
-            && self.caller.bytes() == key.caller
-            && self.steps.is_of(key.state, key.name)
+        self.hash == *hash && self.caller.is(&key.caller) && self.steps.is_of(key.state, key.name)
     }
 }
 

@@ -72,10 +72,10 @@ impl RefusalSteps {
                 && it.tiers().len() == 1
                 && !it.counts_rejected()
         };
-        self.policy.limits_as(policy)
-            || is_window(&self.policy)
-                && is_window(policy)
-                && self.policy.longest_period() == policy.longest_period()
+        is_window(&self.policy)
+            && is_window(policy)
+            && self.policy.longest_period() == policy.longest_period()
+            || self.policy.limits_as(policy)
     }
 
     /// Returns the refusal that Redis would return; `None` if no step refuses, or if this call is
