@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     Policy,
     caller::Caller,
+    request::Settle,
     sync::{Thread, advance, each, with},
 };
 
