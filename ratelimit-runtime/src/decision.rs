@@ -33,7 +33,8 @@ pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
 
 /// An admitted call, and what is left after it.
 ///
-/// With several tiers its numbers are those of the tier with the fewest units left.
+/// With several tiers its numbers are those of the tier with the fewest units left, except
+/// [`reset_after`](Self::reset_after).
 ///
 /// The units that the call really took may be known only when it is over. [`settle`](Self::settle)
 /// tells them without waiting, and so does a [`meter`](Self::meter).
@@ -63,6 +64,7 @@ pub struct Decision {
     replenish_after: Micros,
     reset_after: Micros,
     threshold: u32,
+    quota: u32,
     remaining: u32,
     is_dry_run: bool,
     receipt: Option<Receipt>,
@@ -123,6 +125,7 @@ impl Decision {
             replenish_after: outcome.wait,
             reset_after: outcome.reset,
             threshold: tier.threshold(),
+            quota: policy.quota_of(tier),
             remaining: outcome.remaining,
             is_dry_run: false,
             receipt,
@@ -304,7 +307,29 @@ impl Decision {
         self.period.into()
     }
 
-    /// Returns the units that are available at once after this call.
+    /// Returns the units of that tier's full quota, which are available at once after a pause: its
+    /// threshold, or the burst of a token bucket.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const PAGES: Policy = Policy::token_bucket("pages", Duration::from_secs(60), 5).burst(10);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// let decision = Limiter::in_memory().check(&PAGES, "alice").await?;
+    /// assert_eq!((decision.quota(), decision.remaining()), (10, 9));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn quota(&self) -> u32 {
+        self.quota
+    }
+
+    /// Returns the units that are available at once after this call, at most the
+    /// [`quota`](Self::quota).
     #[must_use]
     pub fn remaining(&self) -> u32 {
         self.remaining
@@ -317,7 +342,7 @@ impl Decision {
         self.replenish_after.into()
     }
 
-    /// Returns the time until the full quota is back, if no other call comes.
+    /// Returns the time until the full quota of every tier is back, if no other call comes.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after.into()

@@ -129,6 +129,8 @@ pub struct Exceeded {
     reset_after: Micros,
     threshold: u32,
     remaining: u32,
+    /// The size of a token bucket.
+    burst: Option<u32>,
 }
 
 impl Exceeded {
@@ -143,6 +145,7 @@ impl Exceeded {
             reset_after: outcome.reset,
             threshold: tier.threshold(),
             remaining: outcome.remaining,
+            burst: policy.burst_of(tier),
         }
     }
 
@@ -164,6 +167,12 @@ impl Exceeded {
         self.period.into()
     }
 
+    /// Returns the units of that tier's full quota: its threshold, or the burst of a token bucket.
+    #[must_use]
+    pub fn quota(&self) -> u32 {
+        self.burst.unwrap_or(self.threshold)
+    }
+
     /// Returns the remaining units of the tier that refused: fewer than the call's cost.
     #[must_use]
     pub fn remaining(&self) -> u32 {
@@ -180,7 +189,7 @@ impl Exceeded {
         self.retry_after.into()
     }
 
-    /// Returns the time until the full quota is back, if no other call comes.
+    /// Returns the time until the full quota of every tier is back, if no other call comes.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after.into()
@@ -215,8 +224,8 @@ mod tests {
 
     #[test]
     fn an_error_is_small() {
-        // One word more than a refusal: calls move their results.
-        assert_eq!((size_of::<Exceeded>(), size_of::<Result<(), RateLimitError>>()), (48, 56));
+        // No word more than a refusal: calls move their results.
+        assert_eq!((size_of::<Exceeded>(), size_of::<Result<(), RateLimitError>>()), (56, 56));
     }
 
     #[test]
@@ -229,6 +238,7 @@ mod tests {
             reset_after: Micros::new(60_000_000),
             threshold: 5,
             remaining: 0,
+            burst: None,
         };
         assert_eq!(
             exceeded.to_string(),

@@ -349,6 +349,18 @@ impl Policy {
         tier.bucket(self.bucket_size(tier))
     }
 
+    /// Returns the units of this tier's full quota: the tokens of a full bucket, or the threshold.
+    #[inline]
+    pub(crate) fn quota_of(&self, tier: Tier) -> u32 {
+        self.burst_of(tier).unwrap_or(tier.threshold())
+    }
+
+    /// Returns the tokens of a full bucket of this tier, if the policy has buckets.
+    #[inline]
+    pub(crate) fn burst_of(&self, tier: Tier) -> Option<u32> {
+        matches!(self.algorithm, Algorithm::TokenBucket).then(|| self.bucket_size(tier))
+    }
+
     /// Returns the tokens of a full bucket of this tier, without regard to a lease.
     #[inline]
     pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {

@@ -320,9 +320,8 @@ impl Outcome {
         let tiers = (0..).zip(request.policy.tiers());
         let least = tiers.min_by_key(|(_, tier)| tier.threshold()).map(|(index, _)| index);
         let tier = least.unwrap_or_default();
-        let threshold = request.policy.tier_of(tier).threshold();
-        let most = request.policy.explicit_burst().unwrap_or(threshold);
-        let remaining = most.saturating_sub(request.cost);
+        let quota = request.policy.quota_of(request.policy.tier_of(tier));
+        let remaining = quota.saturating_sub(request.cost);
         let passed = Self::admitted(remaining, Micros::ZERO, Micros::ZERO, Mark::NONE);
         Self { tier, decided_by: DecidedBy::Nobody, ..passed }
     }

@@ -115,6 +115,9 @@ fn answer(policy: &Policy, answer: Result<ratelimit_runtime::Decision, RateLimit
             .or(tiers.is_empty().then_some(0))
             .expect("a tier of the policy")
     };
+    if let Ok((remaining, quota)) = answer.as_ref().map(|it| (it.remaining(), it.quota())) {
+        assert!(remaining <= quota, "{remaining} of {quota} under {policy:?}");
+    }
     match answer {
         Ok(decision) => Answer {
             admitted: true,

@@ -39,6 +39,14 @@ fn field(fields: &[(&'static str, String)], name: &str) -> String {
     found.unwrap_or_else(|| panic!("{name} in {fields:?}")).1.clone()
 }
 
+/// Returns the legacy fields without their prefix.
+fn legacy(answers: &[Answer]) -> Vec<(&'static str, i64)> {
+    let fields = HeaderSyntax::Legacy.headers(answers).into_iter();
+    fields
+        .map(|(name, value)| (name.strip_prefix("x-ratelimit-").unwrap(), value.parse().unwrap()))
+        .collect()
+}
+
 async fn answers(limiter: &Limiter, policy: &Policy, calls: usize) -> Vec<Answer> {
     let mut answers = Vec::new();
     for _ in 0..calls {
@@ -99,10 +107,63 @@ async fn every_policy_is_listed_once_with_its_last_answer() {
         parsed(&field(&fields, "ratelimit")),
         [item("by ip", &[("r", 3), ("t", 60)]), item("by user", &[("r", 1), ("t", 10)])]
     );
-    // The limit with the fewest units left.
-    assert_eq!(field(&fields, "x-ratelimit-limit"), "3");
-    assert_eq!(field(&fields, "x-ratelimit-remaining"), "1");
-    assert_eq!(field(&fields, "x-ratelimit-reset"), "60");
+    // The limit with the fewest units left, and of its tiers the one of 10 s.
+    assert_eq!(legacy(&seen), [("limit", 3), ("remaining", 1), ("reset", 10)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_quota_of_a_bucket_is_its_burst_and_its_window_the_time_to_fill_it() {
+    let minute = Policy::token_bucket("bucket", 60 * SECOND, 5);
+    // At 5 a minute, 10 tokens take 2 minutes, and one takes 12 s.
+    for (policy, q, w) in [
+        (minute.burst(10), 10, 120),
+        (minute, 5, 60),
+        (minute.burst(2), 2, 24),
+        (minute.burst(1), 1, 12),
+    ] {
+        let seen = answers(&Limiter::in_memory(), &policy, usize::try_from(q).unwrap() + 1).await;
+        for (left, answer) in (0..q).rev().chain([0]).zip(seen.chunks(1)) {
+            let fields = HeaderSyntax::Both.headers(answer);
+            let policies = parsed(&field(&fields, "ratelimit-policy"));
+            assert_eq!(policies, [item("bucket", &[("q", q), ("w", w)])]);
+            let limits = parsed(&field(&fields, "ratelimit"));
+            assert_eq!(limits, [item("bucket", &[("r", left), ("t", 12)])]);
+            assert_eq!(legacy(answer), [("limit", q), ("remaining", left), ("reset", 12)]);
+        }
+        assert!(seen.last().unwrap().is_err());
+    }
+    // Under a lease, calls may take fewer: 200 tokens come back during its 20 ms.
+    let leased = Policy::token_bucket("leased", SECOND, 10_000).lease(Duration::from_millis(20));
+    let seen = answers(&Limiter::in_memory(), &leased, 1).await;
+    assert_eq!(legacy(&seen)[..2], [("limit", 9_800), ("remaining", 9_799)]);
+    // A bucket that fills within a second has no window.
+    let paced = Policy::token_bucket("paced", SECOND, 10).burst(1);
+    let seen = answers(&Limiter::in_memory(), &paced, 1).await;
+    let fields = HeaderSyntax::Draft11.headers(&seen);
+    assert_eq!(parsed(&field(&fields, "ratelimit-policy")), [item("paced", &[("q", 1)])]);
+    // 4 tokens a microsecond.
+    let fast = Policy::token_bucket("fast", Duration::from_millis(1), 4_000).burst(1);
+    let seen = answers(&Limiter::in_memory(), &fast, 1).await;
+    let fields = HeaderSyntax::Draft11.headers(&seen);
+    assert_eq!(parsed(&field(&fields, "ratelimit-policy")), [item("fast", &[("q", 1)])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn legacy_fields_describe_the_tier_with_the_fewest_units_left_or_the_one_that_refused() {
+    let policy = Policy::sliding_window("tiers", SECOND, 2).tier(3_600 * SECOND, 3);
+    let limiter = Limiter::in_memory();
+    let first = answers(&limiter, &policy, 3).await;
+    assert_eq!(legacy(&first[..1]), [("limit", 2), ("remaining", 1), ("reset", 1)]);
+    assert_eq!(legacy(&first[2..]), [("limit", 2), ("remaining", 0), ("reset", 1)]);
+    tokio::time::advance(SECOND).await;
+    let second = answers(&limiter, &policy, 2).await;
+    for answer in second.chunks(1) {
+        assert_eq!(legacy(answer), [("limit", 3), ("remaining", 0), ("reset", 3_599)]);
+    }
+    // Of several limits, the one that refused, although another one has as few left.
+    let other = Policy::sliding_window("other", 60 * SECOND, 1);
+    let both = [answers(&limiter, &other, 1).await, second].concat();
+    assert_eq!(legacy(&both), [("limit", 3), ("remaining", 0), ("reset", 3_599)]);
 }
 
 #[tokio::test]

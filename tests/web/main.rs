@@ -4,6 +4,7 @@
 mod address;
 mod by_request;
 mod by_request_on_actix;
+mod dry_run;
 mod forwarding_headers;
 mod gate;
 mod header_fields;

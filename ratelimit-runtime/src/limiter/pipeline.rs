@@ -238,7 +238,7 @@ impl<'a> Call<'a> {
                 Some(waited) => copy.with_permit(waited),
                 None => copy,
             };
-            (Some(self.observed_caller()), Ok(copy))
+            (self.observed_caller(effective), Ok(copy))
         });
         A::new(permit, || decision)
     }
@@ -272,7 +272,9 @@ impl<'a> Call<'a> {
         if self.is_peek() {
             return Err(error);
         }
-        observe::record(|| (outcome.map(|_| self.observed_caller()), Err(error.clone())));
+        observe::record(|| {
+            (outcome.and_then(|_| self.observed_caller(effective)), Err(error.clone()))
+        });
         if !effective.is_dry_run() {
             return Err(error);
         }
@@ -311,8 +313,10 @@ impl<'a> Call<'a> {
         KeyRef::new(policy, self.caller.parts())
     }
 
-    fn observed_caller(self) -> Caller {
-        self.observed_as.unwrap_or(self.caller).clone()
+    /// Returns the caller to whom the numbers of the call are shown. A dry run shows them to none: a
+    /// client that heeds them would hold calls back.
+    fn observed_caller(self, effective: &Effective<'_>) -> Option<Caller> {
+        (!effective.is_dry_run()).then(|| self.observed_as.unwrap_or(self.caller).clone())
     }
 
     pub(super) fn caller_digest(self) -> Option<String> {

@@ -187,8 +187,7 @@ pub(super) fn record(
     let counters = COUNTERS.of(policy);
     counters.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
     let left = outcome.map(|outcome| {
-        let tier = policy.tier_of(outcome.tier);
-        let quota = policy.explicit_burst().unwrap_or(tier.threshold());
+        let quota = policy.quota_of(policy.tier_of(outcome.tier));
         f64::from(outcome.remaining) / f64::from(quota.max(1))
     });
     let mut recent = counters.recent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,15 +12,22 @@ use crate::{decision::Decision, error::RateLimitError};
 pub enum HeaderSyntax {
     /// `RateLimit-Policy` and `RateLimit` as in `draft-ietf-httpapi-ratelimit-headers-11`.
     ///
-    /// Lists, with an item for each policy that answered. `q` is the threshold and `w` the period
-    /// in seconds, left out below one second. `r` is the remaining quota, and `t` the seconds until
-    /// there is more. `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`.
+    /// Lists, with an item for each policy that answered:
+    ///
+    /// - `q` is the quota: the threshold, or the burst of a token bucket,
+    /// - `w` is its window in seconds, left out below one second: the period, or the time in which an
+    ///   empty bucket fills,
+    /// - `r` is the remaining quota, and `t` the seconds until there is more,
+    /// - `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`.
+    ///
     /// With several tiers, an item describes the tier of the answer's numbers.
     #[default]
     Draft11,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, the last in seconds
-    /// from now until the full quota is back; calls in flight have none. Of several policies, the one
-    /// with the least left is reported.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: the `q`, `r` and `t` of one
+    /// policy. Of several, it is the one that refused, or else the one with the least left.
+    ///
+    /// Some clients read `RateLimit` by an older draft only. The npm package `ratelimit-header-parser`
+    /// makes `NaN` of the current one, also under [`Both`](Self::Both), and reads these headers.
     Legacy,
     /// The headers of both.
     Both,
@@ -44,6 +51,9 @@ impl HeaderSyntax {
     /// Policies have the order of their first answers; the last answer of each counts. Seconds to wait
     /// are rounded up. A policy name that is not ASCII is percent-encoded. Answers without a quota,
     /// such as [`Unavailable`](crate::Unavailable), make no headers.
+    ///
+    /// The layers pass no answers of a [dry run](crate::Enforcement::DryRun): a client that heeds them
+    /// would hold back calls that the limit lets pass.
     ///
     /// ```
     /// use std::time::Duration;
@@ -74,12 +84,12 @@ impl HeaderSyntax {
             headers.push((QUOTA, list(&quotas, Quota::write_remaining)));
         }
         if matches!(self, Self::Legacy | Self::Both)
-            && let Some(least) = quotas.iter().min_by_key(|quota| quota.remaining)
+            && let Some(one) = quotas.iter().min_by_key(|it| (!it.is_refused, it.remaining))
         {
-            headers.push((LEGACY_LIMIT, least.threshold.to_string()));
-            headers.push((LEGACY_REMAINING, least.remaining.to_string()));
-            if !least.is_in_flight() {
-                headers.push((LEGACY_RESET, seconds(least.reset_after).to_string()));
+            headers.push((LEGACY_LIMIT, one.units.to_string()));
+            headers.push((LEGACY_REMAINING, one.remaining.to_string()));
+            if one.window.is_some() {
+                headers.push((LEGACY_RESET, seconds(one.wait).to_string()));
             }
         }
         headers
@@ -89,13 +99,13 @@ impl HeaderSyntax {
 /// The quota of one policy after an admitted or refused call.
 struct Quota {
     policy: &'static str,
-    threshold: u32,
-    /// Zero for calls in flight.
-    period: Duration,
+    is_refused: bool,
+    units: u32,
+    /// The time in which the units are allotted. Calls in flight have none: a permit is free at any time.
+    window: Option<Duration>,
     remaining: u32,
     /// The time until more than `remaining` units are available.
-    window: Duration,
-    reset_after: Duration,
+    wait: Duration,
 }
 
 impl Quota {
@@ -103,54 +113,60 @@ impl Quota {
         match answer {
             Ok(decision) => Some(Self {
                 policy: decision.policy(),
-                threshold: decision.threshold(),
-                period: decision.period(),
+                is_refused: false,
+                units: decision.quota(),
+                window: window(decision.quota(), decision.threshold(), decision.period()),
                 remaining: decision.remaining(),
-                window: decision.replenish_after(),
-                reset_after: decision.reset_after(),
+                wait: decision.replenish_after(),
             }),
             Err(RateLimitError::Exceeded(exceeded)) => Some(Self {
                 policy: exceeded.policy(),
-                threshold: exceeded.threshold(),
-                period: exceeded.period(),
+                is_refused: true,
+                units: exceeded.quota(),
+                window: window(exceeded.quota(), exceeded.threshold(), exceeded.period()),
                 remaining: exceeded.remaining(),
-                window: exceeded.retry_after(),
-                reset_after: exceeded.reset_after(),
+                wait: exceeded.retry_after(),
             }),
             Err(RateLimitError::Busy(busy)) => Some(Self {
                 policy: busy.policy(),
-                threshold: busy.max_in_flight(),
-                period: Duration::ZERO,
+                is_refused: true,
+                units: busy.max_in_flight(),
+                window: None,
                 remaining: 0,
-                window: Duration::ZERO,
-                reset_after: Duration::ZERO,
+                wait: Duration::ZERO,
             }),
             Err(_) => None,
         }
     }
 
-    /// Returns `true` for calls in flight, which have no window: a permit is free at any time.
-    fn is_in_flight(&self) -> bool {
-        self.period.is_zero()
-    }
-
     fn write_policy(&self, list: &mut String) {
-        let _ = write!(list, ";q={}", self.threshold);
-        if self.is_in_flight() {
-            list.push_str(";qu=\"concurrent-requests\"");
-        }
-        // `w` has whole seconds: a shorter period would be rounded up far too much.
-        if self.period >= Duration::from_secs(1) {
-            let _ = write!(list, ";w={}", seconds(self.period));
+        let _ = write!(list, ";q={}", self.units);
+        match self.window {
+            None => list.push_str(";qu=\"concurrent-requests\""),
+            // `w` has whole seconds: a shorter window would be rounded up far too much.
+            Some(window) if window < Duration::from_secs(1) => {}
+            Some(window) => {
+                let _ = write!(list, ";w={}", seconds(window));
+            }
         }
     }
 
     fn write_remaining(&self, list: &mut String) {
         let _ = write!(list, ";r={}", self.remaining);
-        if !self.window.is_zero() {
-            let _ = write!(list, ";t={}", seconds(self.window));
+        if !self.wait.is_zero() {
+            let _ = write!(list, ";t={}", seconds(self.wait));
         }
     }
+}
+
+/// Returns the time in which `quota` units are allotted, at a rate of `threshold` for each `period`; `None`
+/// without a period. It is another one than the period for a token bucket with a burst.
+fn window(quota: u32, threshold: u32, period: Duration) -> Option<Duration> {
+    if period.is_zero() {
+        return None;
+    }
+    let micros = period.as_micros() * u128::from(quota) / u128::from(threshold.max(1));
+    Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
 }
 
 /// Returns one quota for each policy, in the order of their first answers.
