@@ -35,8 +35,8 @@ fn cases() -> Vec<Bounded> {
         (("token_bucket", annotated!(bucket)), 650, ADMITTED),
         (("token_bucket 3 by hand, refused", by_hand(limiter(), 1)), 727, "-"),
         (("token_bucket by hand", by_hand(limiter(), 0)), 832, "-"),
-        (("on Redis, remembered refusal", remembered()), 1_170, "-"),
-        (("on Redis, units on lease", leased()), 1_200, "-"),
+        (("on Redis, remembered refusal", remembered()), 672, "-"),
+        (("on Redis, units on lease", leased()), 702, "-"),
     ];
     cases.extend(CASES.iter().map(|case| -> Bounded {
         let call = Box::new(|user| (case.in_memory)(limiter(), user));

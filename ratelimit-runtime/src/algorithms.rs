@@ -56,6 +56,19 @@ pub(crate) enum Straight<D> {
     Skipped,
 }
 
+/// The result of one unit under one tier, as any other part of the limiter decides it.
+impl<D: Detail> From<Outcome> for Straight<D> {
+    #[inline]
+    fn from(outcome: Outcome) -> Self {
+        let Outcome { admitted, lasts, wait, reset, .. } = outcome;
+        if admitted {
+            Self::Admitted { lasts, detail: D::new(|| outcome) }
+        } else {
+            Self::Refused { wait, reset }
+        }
+    }
+}
+
 /// The outcome of an admitted call, as far as it is read.
 pub(crate) trait Detail {
     fn new(outcome: impl FnOnce() -> Outcome) -> Self;

@@ -227,7 +227,8 @@ impl Policy {
                 self.counts_rejected(),
                 self.lease.micros(),
             );
-        let is_simple = is_valid && !self.is_weighted() && self.lease.is_unset();
+        // Memory takes no straight path for a weighted log; units on lease are in no log.
+        let is_simple = is_valid && (!self.is_weighted() || !self.lease.is_unset());
         self.flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
         self
     }
@@ -320,7 +321,9 @@ impl Policy {
     }
 
     /// Returns `true` if the policies differ in nothing but perhaps their names.
-    #[inline]
+    ///
+    /// Inlined into a loop, it would copy all tiers of a policy ahead of the first comparison.
+    #[inline(never)]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
         let numbers = |it: &Self| (it.state, it.count, it.burst, it.counts_rejected());
         let in_flight = |it: &Self| (it.concurrency, it.concurrency_timeout, it.lease);

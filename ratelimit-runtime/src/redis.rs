@@ -60,10 +60,12 @@ use self::{
     outbox::Outbox,
 };
 use crate::{
+    algorithms::{Detail, Straight},
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::{Clock, MemoryStore},
-    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
+    policy::Policy,
+    request::{DecidedBy, OnStoreError, Op, Outcome, PermitRequest, Request, Settle},
     time::Micros,
 };
 
@@ -115,6 +117,22 @@ impl RedisBackend {
         self.fallback.clock()
     }
 
+    /// Takes one of the units on lease, or refuses it as Redis would, under a valid policy of one tier
+    /// that no override changes. Returns also the part that decides. Skipped, nothing is done.
+    #[inline(never)]
+    pub(crate) fn take_ahead<D: Detail>(
+        &self,
+        key: KeyRef<'_>,
+        policy: &Policy,
+    ) -> (Straight<D>, DecidedBy) {
+        let (request, clock) = (Request::new(policy, Op::Take, 1), || self.clock().now());
+        if let Some(outcome) = self.leased(key, request) {
+            return (outcome.into(), outcome.decided_by);
+        }
+        let refusal = self.deny_cache.look(key, request, Duration::ZERO, clock);
+        (refusal.map_or(Straight::Skipped, Straight::from), DecidedBy::DenyCache)
+    }
+
     /// Returns the refusal in the deny cache that Redis would return, if its wait is longer than
     /// `max_wait`. A call without one is to be [decided](Self::decide): it may be the call that
     /// revalidates, and a second look-up would find a refusal for it.
@@ -135,7 +153,8 @@ impl RedisBackend {
         request: Request<'_>,
         max_wait: Duration,
     ) -> Option<Micros> {
-        self.deny_cache.look(key, request, max_wait, || self.clock().now())
+        let refusal = self.deny_cache.look(key, request, max_wait, || self.clock().now());
+        refusal.map(|refusal| refusal.wait)
     }
 
     /// Decides a request for which the deny cache has no refusal.

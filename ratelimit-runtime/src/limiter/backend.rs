@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::check::Options;
 use crate::{
     algorithms::{Detail, Straight},
     caller::Caller,
@@ -61,13 +60,27 @@ impl Backend {
         }
     }
 
-    /// Takes one unit by the straight path, if calls are counted in memory.
+    /// Takes one unit by the straight path, or refuses it, if calls are counted in memory.
     #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
     #[inline(always)]
     pub(super) fn take_known<D: Detail>(&self, policy: &Policy, caller: &Caller) -> Straight<D> {
         match &self.store {
             Store::Memory(store) => store.take_known(KeyRef::new(policy, caller.parts()), policy),
             Store::Redis(_) => Straight::Skipped,
+        }
+    }
+
+    /// Takes one unit by the straight path, or refuses it, if calls are counted on Redis. Returns also
+    /// the part that decides: units on lease, or the deny cache.
+    #[inline]
+    pub(super) fn take_ahead<D: Detail>(
+        &self,
+        policy: &Policy,
+        caller: &Caller,
+    ) -> (Straight<D>, DecidedBy) {
+        match self.redis() {
+            None => (Straight::Skipped, DecidedBy::Store),
+            Some(redis) => redis.take_ahead(KeyRef::new(policy, caller.parts()), policy),
         }
     }
 
@@ -78,14 +91,16 @@ impl Backend {
         &self,
         request: Request<'_>,
         caller: &Caller,
-        options: Options,
+        on_store_error: Option<OnStoreError>,
     ) -> Option<Result<Outcome, UnavailableReason>> {
         match &self.store {
-            Store::Memory(store) => Some(self.decide_in(store, request, caller, options)),
+            Store::Memory(store) => Some(self.decide_in(store, request, caller, on_store_error)),
             Store::Redis(redis) => {
                 let key = KeyRef::new(request.policy, caller.parts());
-                let leased = redis.leased(key, request);
-                leased.or_else(|| redis.cached_refusal(key, request, Duration::ZERO)).map(Ok)
+                if let Some(leased) = redis.leased(key, request) {
+                    return Some(Ok(leased));
+                }
+                redis.cached_refusal(key, request, Duration::ZERO).map(Ok)
             }
         }
     }
@@ -119,14 +134,14 @@ impl Backend {
         &self,
         request: Request<'_>,
         caller: &Caller,
-        options: Options,
+        on_store_error: Option<OnStoreError>,
         permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
         match &self.store {
-            Store::Memory(store) => self.decide_in(store, request, caller, options),
+            Store::Memory(store) => self.decide_in(store, request, caller, on_store_error),
             Store::Redis(redis) => {
                 let key = self.key(request.policy, caller);
-                redis.decide(&key, request, options.on_store_error, permit).await
+                redis.decide(&key, request, on_store_error, permit).await
             }
         }
     }
@@ -136,10 +151,10 @@ impl Backend {
         store: &MemoryStore,
         request: Request<'_>,
         caller: &Caller,
-        options: Options,
+        on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
         let decided = store.decide(KeyRef::new(request.policy, caller.parts()), request);
-        decided.or_else(|reason| self.without_room(request, options, reason))
+        decided.or_else(|reason| self.without_room(request, on_store_error, reason))
     }
 
     /// Returns the answer to a call for which memory has no room. No other store could count it.
@@ -147,10 +162,10 @@ impl Backend {
     fn without_room(
         &self,
         request: Request<'_>,
-        options: Options,
+        on_store_error: Option<OnStoreError>,
         reason: UnavailableReason,
     ) -> Result<Outcome, UnavailableReason> {
-        match options.on_store_error.unwrap_or(self.on_store_error) {
+        match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
             OnStoreError::Local | OnStoreError::Deny => Err(reason),
         }

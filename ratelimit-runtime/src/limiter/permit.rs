@@ -134,8 +134,8 @@ impl<'a> Call<'a> {
         request: Request<'_>,
         outcome: Result<Outcome, UnavailableReason>,
     ) -> Decided {
-        let is_counted = |it: Outcome| it.admitted && it.decided_by.counts();
-        if !request.takes_permit() || !outcome.is_ok_and(is_counted) {
+        let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
+        if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
             return outcome.into();
         }
         // Without a prefix: it is never a text.
@@ -149,7 +149,8 @@ impl<'a> Call<'a> {
         let backend = &self.limiter.inner.backend;
         let mut pending = PendingPermit::new(self, request);
         let permit = pending.as_mut().map(|pending| &mut pending.permit);
-        let outcome = backend.decide(request, self.caller, *self.options, permit).await;
+        let outcome =
+            backend.decide(request, self.caller, self.options.on_store_error, permit).await;
         match pending {
             Some(pending) => Decided { outcome, permit: pending.answered(outcome) },
             None => self.in_memory(request, outcome),

@@ -178,7 +178,11 @@ impl<'a> Call<'a> {
             // The next free permit is that of a call that waits for one.
             return Some(Ok(Outcome::busy()).into());
         }
-        let outcome = self.limiter.inner.backend.decide_now(request, self.caller, *self.options)?;
+        let outcome = self.limiter.inner.backend.decide_now(
+            request,
+            self.caller,
+            self.options.on_store_error,
+        )?;
         Some(self.in_memory(request, outcome))
     }
 

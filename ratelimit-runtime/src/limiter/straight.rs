@@ -1,5 +1,5 @@
 //! The straight path, on which most calls are decided: one unit, under a policy of one tier that no
-//! override changes, in memory. Any other call has done nothing here, and is [started](Call::start_any)
+//! override changes, decided in this process. Any other call has done nothing here, and is [started](Call::start_any)
 //! as a call of any kind.
 
 use std::task::Poll;
@@ -69,13 +69,33 @@ impl<'a> Call<'a> {
     #[inline(always)]
     fn take_known<A: Admission, S: Start<A>, D: Detail>(&self, admit: impl FnOnce(D) -> A) -> S {
         match self.limiter.inner.backend.take_known(self.policy, self.caller) {
-            Straight::Admitted { detail, .. } => {
-                self.untimed().count(self.policy, Verdict::Admitted, DecidedBy::Store);
-                S::answered(Ok(admit(detail)))
-            }
-            Straight::Refused { wait, reset } => self.refuse(wait, reset),
+            Straight::Admitted { detail, .. } => self.admitted(DecidedBy::Store, || admit(detail)),
+            Straight::Refused { wait, reset } => self.refuse(wait, reset, DecidedBy::Store),
+            Straight::Skipped => self.take_ahead(admit),
+        }
+    }
+
+    /// Decides a call of Redis by units on lease or by the deny cache, if they can.
+    #[inline(never)]
+    fn take_ahead<A: Admission, S: Start<A>, D: Detail>(&self, admit: impl FnOnce(D) -> A) -> S {
+        let (taken, decided_by) = self.limiter.inner.backend.take_ahead(self.policy, self.caller);
+        match taken {
+            Straight::Admitted { detail, .. } => self.admitted(decided_by, || admit(detail)),
+            Straight::Refused { wait, reset } => self.refuse(wait, reset, decided_by),
             Straight::Skipped => S::any(self),
         }
+    }
+
+    /// Ends an admission on the straight path.
+    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
+    #[inline(always)]
+    fn admitted<A: Admission, S: Start<A>>(
+        &self,
+        decided_by: DecidedBy,
+        admit: impl FnOnce() -> A,
+    ) -> S {
+        self.untimed().count(self.policy, Verdict::Admitted, decided_by);
+        S::answered(Ok(admit()))
     }
 
     /// Admits a call on the straight path.
@@ -106,12 +126,17 @@ impl<'a> Call<'a> {
 
     /// Ends a refusal on the straight path.
     #[inline(never)]
-    fn refuse<A: Admission, S: Start<A>>(&self, wait: Micros, reset: Micros) -> S {
-        let outcome = Outcome::refused(wait, reset);
+    fn refuse<A: Admission, S: Start<A>>(
+        &self,
+        wait: Micros,
+        reset: Micros,
+        decided_by: DecidedBy,
+    ) -> S {
+        let outcome = Outcome { decided_by, ..Outcome::refused(wait, reset) };
         if observe::is_observed() {
             return S::answered(self.finish(&self.declared(), self.untimed(), Ok(outcome).into()));
         }
-        self.untimed().count(self.policy, Verdict::Refused, DecidedBy::Store);
+        self.untimed().count(self.policy, Verdict::Refused, decided_by);
         S::answered(Err(Exceeded::new(self.policy, outcome).into()))
     }
 

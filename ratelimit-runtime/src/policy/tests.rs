@@ -141,12 +141,12 @@ fn a_lease_makes_a_window_weighted_and_a_bucket_smaller() {
     let lease = Duration::from_millis(20);
     let window = Policy::sliding_window("p", SECOND, 1_000_000).lease(lease);
     assert_eq!(window.validate(), Ok(()));
-    assert!(window.is_weighted() && !window.is_simple() && window.is_valid_alone());
+    assert!(window.is_weighted() && window.is_simple() && window.is_valid_alone());
     assert_eq!(window.lease_length(), Some(lease));
     assert!(!window.limits_as(&window.without_lease()));
     assert!(window.without_lease().is_weighted());
     let fixed = Policy::fixed_window("p", SECOND, 1_000).lease(lease);
-    assert!(fixed.is_valid_alone() && !fixed.is_simple() && !fixed.is_weighted());
+    assert!(fixed.is_valid_alone() && fixed.is_simple() && !fixed.is_weighted());
     assert_eq!(fixed.units_of_lease(), Some(20));
 
     // 20.2 tokens refill during a lease.

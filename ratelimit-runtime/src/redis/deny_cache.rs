@@ -73,7 +73,7 @@ impl DenyCache {
     /// Returns the refusal that Redis would return, if its wait is longer than `max_wait`: a call
     /// that waits needs the exact one from Redis.
     ///
-    /// `now` is called once if it is needed.
+    /// `now` is called once if it is needed, and not under the lock.
     #[inline]
     pub(super) fn get(
         &self,
@@ -85,11 +85,11 @@ impl DenyCache {
         if !is_cacheable(request) {
             return None;
         }
-        let key = self.hasher.lookup(key);
+        let (key, now) = (self.hasher.lookup(key), now());
         let mut set = self.set(key.hash)?;
         let at = set.position(&key, request.policy)?;
         let steps = &mut set.entries[at].steps;
-        let Some(outcome) = steps.get(request, self.ttl, now()) else {
+        let Some(outcome) = steps.get(request, self.ttl, now) else {
             if steps.is_empty() {
                 set.entries.remove(at);
             }
@@ -98,22 +98,23 @@ impl DenyCache {
         (outcome.wait > Micros::from(max_wait)).then_some(outcome)
     }
 
-    /// Returns the wait of such a refusal. The call is not sent: it revalidates nothing.
+    /// Returns such a refusal, and changes nothing: this call does not revalidate.
+    #[inline]
     pub(super) fn look(
         &self,
         key: KeyRef<'_>,
         request: Request<'_>,
         max_wait: Duration,
         now: impl FnOnce() -> Timestamp,
-    ) -> Option<Micros> {
+    ) -> Option<Outcome> {
         if !is_cacheable(request) {
             return None;
         }
-        let key = self.hasher.lookup(key);
+        let (key, now) = (self.hasher.lookup(key), now());
         let set = self.set(key.hash)?;
         let at = set.position(&key, request.policy)?;
-        let wait = set.entries[at].steps.wait(request, now())?;
-        (wait > Micros::from(max_wait)).then_some(wait)
+        let outcome = set.entries[at].steps.look(request, now)?;
+        (outcome.wait > Micros::from(max_wait)).then_some(outcome)
     }
 
     /// Inserts a refusal of Redis. Removes what an outcome contradicts.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::options::RedisOptions;
 use crate::{
+    algorithms::Straight,
     error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
     memory::MemoryStore,
@@ -66,6 +67,10 @@ impl RedisBackend {
     }
 
     pub(crate) fn on_delivery(&self, _: OnDelivery) {
+        match self.0 {}
+    }
+
+    pub(crate) fn take_ahead<D>(&self, _: KeyRef<'_>, _: &Policy) -> (Straight<D>, DecidedBy) {
         match self.0 {}
     }
 

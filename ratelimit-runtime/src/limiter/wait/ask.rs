@@ -114,7 +114,7 @@ impl Waiter {
         let request = self.request(overridden.as_ref());
         let backend = &call.limiter.inner.backend;
         if backend.memory().is_some() {
-            let outcome = backend.decide_now(request, call.caller, *call.options)?;
+            let outcome = backend.decide_now(request, call.caller, call.options.on_store_error)?;
             return Some(call.in_memory(request, outcome));
         }
         let refusal = backend.cached_refusal(request, call.caller, request.max_wait.into())?;

@@ -87,14 +87,21 @@ impl RefusalSteps {
         ttl: Duration,
         now: Timestamp,
     ) -> Option<Outcome> {
-        let spare = spare(request.policy, request.cost);
-        let Some(step) = self.longest(spare, now) else {
+        let refusal = self.look(request, now);
+        if refusal.is_none() {
+            let spare = spare(request.policy, request.cost);
             self.steps.retain(|it| now < it.end);
             if self.steps.iter().any(|it| spare <= it.spare) {
                 self.revalidating_until = now + ttl;
             }
-            return None;
-        };
+        }
+        refusal
+    }
+
+    /// Returns the refusal that Redis would return, if no revalidation is due.
+    #[inline]
+    pub(super) fn look(&self, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
+        let step = self.longest(spare(request.policy, request.cost), now)?;
         let left = threshold(request.policy) - step.used;
         Some(Outcome {
             admitted: false,
@@ -108,12 +115,6 @@ impl RefusalSteps {
             decided_by: DecidedBy::DenyCache,
             is_busy: false,
         })
-    }
-
-    /// Returns the wait of the refusal that Redis would return, if no revalidation is due.
-    pub(super) fn wait(&self, request: Request<'_>, now: Timestamp) -> Option<Micros> {
-        let step = self.longest(spare(request.policy, request.cost), now)?;
-        Some(step.end - now)
     }
 
     /// Returns the step that refuses a call the longest.
