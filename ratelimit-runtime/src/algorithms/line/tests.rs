@@ -17,7 +17,7 @@ const EPISODE: u32 = 250;
 
 /// The steps of each run, of which an algorithm has some dozen.
 fn steps() -> u32 {
-    std::env::var("RATELIMIT_LINE_STEPS").map_or(2_000, |it| it.parse().unwrap())
+    std::env::var("RATELIMIT_LINE_STEPS").map_or(1_000, |it| it.parse().unwrap())
 }
 
 type New = fn(&'static str, Duration, u32) -> Policy;
@@ -307,7 +307,7 @@ fn turns_follow_the_order_of_arrival_and_the_rule_of_their_algorithm() {
             assert!(!leaves || left > 20, "{figures:?} of {policy:?}");
             all_moved += moved;
         }
-        assert!(all_moved > 20, "{all_moved}");
+        assert!(all_moved > 10, "{all_moved}");
     }
 }
 
