@@ -67,6 +67,20 @@ pub enum RateLimitError {
     InvalidPolicy(InvalidPolicy),
 }
 
+impl RateLimitError {
+    /// Returns the name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        match self {
+            Self::Exceeded(error) => error.policy(),
+            Self::Busy(error) => error.policy(),
+            Self::TooLarge(error) => error.policy(),
+            Self::Unavailable(error) => error.policy(),
+            Self::InvalidPolicy(error) => error.policy(),
+        }
+    }
+}
+
 impl fmt::Display for RateLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

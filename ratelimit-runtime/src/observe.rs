@@ -4,6 +4,7 @@
 
 use std::{
     cell::RefCell,
+    marker::PhantomData,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -24,17 +25,47 @@ tokio::task_local! {
 /// The answers that an observer has received.
 struct Answers {
     list: Vec<Observed>,
+    /// The index of the latest answer.
+    latest: usize,
     /// On the heap: in place it would enlarge every observed future.
     audience: Option<Box<Audience>>,
     /// `true` without an audience, and inside an observer without one: no answer replaces another.
     keeps_all: bool,
 }
 
-/// An answer, and the caller whose quota it is about, if it is about a quota.
+/// An answer as the pipeline records it.
 #[derive(Clone)]
-struct Observed {
-    caller: Option<Caller>,
-    answer: Answer,
+pub(crate) struct Observed {
+    /// The caller whose quota the answer is about, if it is about a quota.
+    pub(crate) caller: Option<Caller>,
+    pub(crate) answer: Answer,
+    /// `true` if the call passed although the answer is an error.
+    pub(crate) is_dry_run: bool,
+}
+
+impl Observed {
+    pub(crate) fn admitted(caller: Option<Caller>, decision: Decision) -> Self {
+        Self { caller, answer: Ok(decision), is_dry_run: false }
+    }
+}
+
+/// The result of an observation.
+#[derive(Default)]
+pub(crate) struct Observation {
+    /// The answers that are for this observer.
+    pub(crate) answers: Vec<Answer>,
+    /// The error of the latest call, if that call was refused. It may be about any caller.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "actix")),
+        allow(dead_code, reason = "for layers")
+    )]
+    pub(crate) refused: Option<RateLimitError>,
+}
+
+impl From<Observation> for Vec<Answer> {
+    fn from(observation: Observation) -> Self {
+        observation.answers
+    }
 }
 
 /// The reader to whom a layer shows answers.
@@ -84,69 +115,82 @@ pub fn observe<F: Future>(
 pub(crate) fn observe_for<F: Future>(
     audience: Audience,
     future: F,
-) -> impl Future<Output = (F::Output, Vec<Result<Decision, RateLimitError>>)> {
+) -> impl Future<Output = (F::Output, Observation)> {
     Observe::new(future, Some(Box::new(audience)))
 }
 
 pin_project! {
     /// A type of its own: an `async` block would contain the future twice.
-    struct Observe<F> {
+    struct Observe<F, T> {
         #[pin]
         future: TaskLocalFuture<RefCell<Answers>, F>,
+        result: PhantomData<fn() -> T>,
     }
 }
 
-impl<F: Future> Observe<F> {
+impl<F: Future, T> Observe<F, T> {
     fn new(future: F, audience: Option<Box<Audience>>) -> Self {
         let outer_keeps_all = || ANSWERS.try_with(|outer| outer.borrow().keeps_all);
         let keeps_all = audience.is_none() || outer_keeps_all().unwrap_or(false);
-        let answers = Answers { list: Vec::new(), audience, keeps_all };
-        Self { future: ANSWERS.scope(RefCell::new(answers), future) }
+        let answers = Answers { list: Vec::new(), latest: 0, audience, keeps_all };
+        Self { future: ANSWERS.scope(RefCell::new(answers), future), result: PhantomData }
     }
 }
 
-impl<F: Future> Future for Observe<F> {
-    type Output = (F::Output, Vec<Answer>);
+impl<F: Future, T: From<Observation>> Future for Observe<F, T> {
+    type Output = (F::Output, T);
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut future = self.project().future;
         let output = ready!(future.as_mut().poll(context));
-        let answers =
-            future.take_value().map_or_else(Vec::new, |answers| answers.into_inner().end());
-        Poll::Ready((output, answers))
+        let observation = future.take_value().map(|answers| answers.into_inner().end());
+        Poll::Ready((output, observation.unwrap_or_default().into()))
     }
 }
 
 impl Answers {
-    /// Adds an answer. For an audience, a later answer of one subject replaces the earlier one.
-    fn add(&mut self, observed: Observed) {
+    /// Adds an answer, and returns its index. For an audience, a later answer of one subject replaces the
+    /// earlier one.
+    fn add(&mut self, observed: Observed) -> usize {
         let is_known = |audience: &Audience, it: &Observed| {
             subject(&it.answer) == subject(&observed.answer)
                 && audience.reads(it) == audience.reads(&observed)
         };
         let known = match &self.audience {
             Some(audience) if !self.keeps_all => {
-                self.list.iter_mut().find(|it| is_known(audience, it))
+                self.list.iter().position(|it| is_known(audience, it))
             }
             _ => None,
         };
+        self.latest = known.unwrap_or(self.list.len());
         match known {
-            Some(known) => *known = observed,
+            Some(index) => self.list[index] = observed,
             None => self.list.push(observed),
         }
+        self.latest
     }
 
-    /// Returns the answers for this observer, and adds all of them to the observer around it.
-    fn end(self) -> Vec<Answer> {
-        let Self { list, audience, .. } = self;
-        let _ = ANSWERS.try_with(|outer| {
-            let mut outer = outer.borrow_mut();
-            for it in &list {
-                outer.add(it.clone());
+    /// Adds the answers of an observer inside this one.
+    fn add_all(&mut self, inner: &Self) {
+        let mut latest = self.latest;
+        for (index, it) in inner.list.iter().enumerate() {
+            let place = self.add(it.clone());
+            if index == inner.latest {
+                latest = place;
             }
-        });
+        }
+        self.latest = latest;
+    }
+
+    /// Returns the result for this observer, and adds all answers to the observer around it.
+    fn end(self) -> Observation {
+        let _ = ANSWERS.try_with(|outer| outer.borrow_mut().add_all(&self));
+        let Self { list, latest, audience, .. } = self;
+        let latest = list.get(latest).filter(|it| !it.is_dry_run);
+        let refused = latest.and_then(|it| it.answer.as_ref().err().cloned());
         let is_read = |it: &Observed| audience.as_ref().is_none_or(|audience| audience.reads(it));
-        list.into_iter().filter(is_read).map(|it| it.answer).collect()
+        let answers = list.into_iter().filter(is_read).map(|it| it.answer).collect();
+        Observation { answers, refused }
     }
 }
 
@@ -161,11 +205,11 @@ impl Audience {
 fn subject(answer: &Answer) -> (&'static str, bool) {
     match answer {
         Ok(decision) => (decision.policy(), true),
-        Err(RateLimitError::Exceeded(error)) => (error.policy(), true),
-        Err(RateLimitError::Busy(error)) => (error.policy(), true),
-        Err(RateLimitError::TooLarge(error)) => (error.policy(), false),
-        Err(RateLimitError::Unavailable(error)) => (error.policy(), false),
-        Err(RateLimitError::InvalidPolicy(error)) => (error.policy(), false),
+        Err(error) => {
+            let is_of_quota =
+                matches!(error, RateLimitError::Exceeded(_) | RateLimitError::Busy(_));
+            (error.policy(), is_of_quota)
+        }
     }
 }
 
@@ -174,11 +218,11 @@ pub(crate) fn is_observed() -> bool {
     ANSWERS.try_with(|_| ()).is_ok()
 }
 
-/// Records an answer, and the caller whose quota it is about, for the observer of the current task.
-pub(crate) fn record(observed: impl FnOnce() -> (Option<Caller>, Answer)) {
+/// Records an answer for the observer of the current task.
+pub(crate) fn record(observed: impl FnOnce() -> Observed) {
     let _ = ANSWERS.try_with(|answers| {
-        let (caller, answer) = observed();
-        answers.borrow_mut().add(Observed { caller, answer });
+        let observed = observed();
+        answers.borrow_mut().add(observed);
     });
 }
 
@@ -200,7 +244,11 @@ mod tests {
             for policy in [&A, &B] {
                 let _ = limiter.check(policy, "alice").await;
             }
-            record(|| (None, Err(lost.clone().into())));
+            record(|| Observed {
+                caller: None,
+                answer: Err(lost.clone().into()),
+                is_dry_run: false,
+            });
         }
     }
 
@@ -215,10 +263,10 @@ mod tests {
 
     #[tokio::test]
     async fn of_many_answers_the_latest_of_each_policy_are_kept_in_the_order_of_the_first() {
-        let ((), answers) = observe_for(to("alice"), messages(1_000)).await;
+        let ((), Observation { answers, .. }) = observe_for(to("alice"), messages(1_000)).await;
         assert_eq!(policies(&answers), ["a", "b"]);
         assert!(answers.iter().all(Result::is_err));
-        let ((), answers) = observe_for(to("alice"), messages(4)).await;
+        let ((), Observation { answers, .. }) = observe_for(to("alice"), messages(4)).await;
         assert!(answers[0].is_err());
         assert_eq!(answers[1].as_ref().unwrap().remaining(), 6);
     }
@@ -230,13 +278,13 @@ mod tests {
             let _ = limiter.check(&A, "alice").await;
             let _ = limiter.check_n(&A, "bob", 3).await;
         };
-        let ((), answers) = observe_for(to("alice"), work()).await;
+        let ((), Observation { answers, .. }) = observe_for(to("alice"), work()).await;
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].as_ref().unwrap().remaining(), 2);
-        let ((), answers) = observe_for(to("carol"), work()).await;
+        let ((), Observation { answers, .. }) = observe_for(to("carol"), work()).await;
         assert!(answers.is_empty());
         let all = Audience { explicit_keys: true, ..to("carol") };
-        let ((), answers) = observe_for(all, work()).await;
+        let ((), Observation { answers, .. }) = observe_for(all, work()).await;
         assert_eq!(policies(&answers), ["a"]);
         assert!(answers[0].is_err());
     }
@@ -245,9 +293,32 @@ mod tests {
     async fn an_observer_of_all_answers_gets_all_through_one_for_an_audience() {
         let (((), inner), outer) =
             observe(async { observe_for(to("alice"), messages(5)).await }).await;
-        assert_eq!((inner.len(), outer.len()), (10, 15));
+        assert_eq!((inner.answers.len(), outer.len()), (10, 15));
         let (((), inner), outer) = observe_for(to("alice"), observe(messages(5))).await;
-        assert_eq!((inner.len(), outer.len()), (15, 2));
-        assert_eq!(policies(&outer), ["a", "b"]);
+        assert_eq!((inner.len(), outer.answers.len()), (15, 2));
+        assert_eq!(policies(&outer.answers), ["a", "b"]);
+    }
+
+    #[tokio::test]
+    async fn a_future_is_refused_if_its_latest_call_is() {
+        const NEVER: Policy = Policy::sliding_window("never", Duration::from_secs(60), 0);
+        let limiter = Limiter::in_memory();
+        let calls = async |policies: &[&Policy]| {
+            for policy in policies {
+                let _ = limiter.check(policy, "bob").await;
+            }
+        };
+        for (policies, expected) in [
+            (&[][..], None),
+            (&[&B, &NEVER], Some("never")),
+            (&[&NEVER, &B], None),
+            (&[&NEVER, &B, &NEVER], Some("never")),
+        ] {
+            let ((), observed) = observe_for(to("alice"), calls(policies)).await;
+            assert_eq!(observed.refused.map(|error| error.policy()), expected);
+            let inner = async { observe_for(to("bob"), calls(policies)).await };
+            let (_, outer) = observe_for(to("alice"), inner).await;
+            assert_eq!(outer.refused.map(|error| error.policy()), expected);
+        }
     }
 }

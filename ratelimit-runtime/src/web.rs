@@ -38,6 +38,8 @@ mod refusal;
 mod single_value;
 #[cfg(any(feature = "actix", feature = "tower"))]
 mod status;
+#[cfg(any(feature = "actix", feature = "tower"))]
+mod treatment;
 
 #[cfg(feature = "actix")]
 pub mod actix;

@@ -10,6 +10,7 @@ mod gate;
 mod header_fields;
 mod hostile_requests;
 mod in_flight;
+mod lost_refusals;
 mod on_actix;
 mod on_axum;
 mod on_tonic;

@@ -17,7 +17,7 @@ use crate::{
     decision::{Answer, Decision, Permit},
     error::{Busy, Exceeded, RateLimitError, Unavailable, UnavailableReason},
     key::KeyRef,
-    observe,
+    observe::{self, Observed},
     overrides::Effective,
     policy::Policy,
     request::{DecidedBy, Op, Outcome, Request},
@@ -150,7 +150,7 @@ impl<'a> Call<'a> {
             self.record(recorder, effective, Ok(outcome), None);
             let decision = self.uncounted(effective);
             if !self.is_peek() {
-                observe::record(|| (None, Ok(decision.clone())));
+                observe::record(|| Observed::admitted(None, decision.clone()));
             }
             return Ok(A::new(None, || decision));
         }
@@ -242,7 +242,7 @@ impl<'a> Call<'a> {
                 Some(waited) => copy.with_permit(waited),
                 None => copy,
             };
-            (self.observed_caller(effective), Ok(copy))
+            Observed::admitted(self.observed_caller(effective), copy)
         });
         A::new(permit, || decision)
     }
@@ -276,10 +276,12 @@ impl<'a> Call<'a> {
         if self.is_peek() {
             return Err(error);
         }
+        let is_dry_run = effective.is_dry_run();
         observe::record(|| {
-            (outcome.and_then(|_| self.observed_caller(effective)), Err(error.clone()))
+            let caller = outcome.and_then(|_| self.observed_caller(effective));
+            Observed { caller, answer: Err(error.clone()), is_dry_run }
         });
-        if !effective.is_dry_run() {
+        if !is_dry_run {
             return Err(error);
         }
         self.limiter.inner.notices.would_have_refused(effective.policy().name(), &error);

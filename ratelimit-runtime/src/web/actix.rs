@@ -52,11 +52,15 @@ pub use self::rate_limit::{RateLimitMiddleware, RateLimitMiddlewareService};
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed, SharedFn},
-    middleware::{Middleware, header_changes},
+    middleware::{Middleware, header_changes, missing_headers},
     refusal::{PROBLEM_JSON, Refusal},
+    treatment::{Replaced, ResponseHead, Treatment},
 };
 pub use super::{middleware::paths, permits::PermitBody};
-use crate::{caller::Caller, decision::Decision, error::RateLimitError, rejection::FromRejection};
+use crate::{
+    caller::Caller, decision::Decision, error::RateLimitError, observe::Observation,
+    rejection::FromRejection,
+};
 
 /// The extraction of callers from requests of actix-web.
 pub type Identity = super::Identity<ServiceRequest>;
@@ -95,7 +99,7 @@ fn problem_json(refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
     let response = HttpResponse::build(status(refusal))
         .insert_header((CONTENT_TYPE, PROBLEM_JSON))
         .body(refusal.problem());
-    complete(response, refusal, syntax)
+    made_of(response, refusal, syntax)
 }
 
 /// Returns the response to a request that is not served.
@@ -105,26 +109,44 @@ fn refusal_response(
     syntax: HeaderSyntax,
 ) -> HttpResponse {
     match respond {
-        Some(respond) => complete(respond(refusal), refusal, syntax),
+        Some(respond) => made_of(respond(refusal), refusal, syntax),
         None => problem_json(refusal, syntax),
     }
 }
 
-/// Adds the headers of a refusal that the response has not set itself, and the error to its extensions,
-/// for middlewares further out.
-fn complete(mut response: HttpResponse, refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
-    for (name, value) in refusal.headers(syntax) {
-        let name = HeaderName::from_static(name);
-        if let Ok(value) = HeaderValue::try_from(value)
-            && !response.headers().contains_key(&name)
-        {
-            response.headers_mut().insert(name, value);
+/// Adds the headers of a refusal that the response lacks.
+fn complete<B>(response: &mut HttpResponse<B>, refusal: &Refusal, syntax: HeaderSyntax) {
+    let missing = missing_headers(refusal, syntax, |name| response.headers().contains_key(name));
+    for (name, value) in missing {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
         }
     }
+}
+
+/// Adds the headers of a refusal that the response lacks, and the error to its extensions, for middlewares
+/// further out.
+fn made_of(mut response: HttpResponse, refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
+    complete(&mut response, refusal, syntax);
     if let Refusal::Limit(error) = refusal {
         response.extensions_mut().insert(error.clone());
     }
     response
+}
+
+/// Decides the treatment of a response to a request whose calls were observed.
+fn treatment<B>(
+    replaced: Replaced,
+    response: &HttpResponse<B>,
+    observed: &mut Observation,
+) -> Treatment {
+    let extensions = response.extensions();
+    let head = ResponseHead {
+        status: response.status().as_u16(),
+        has_content_type: response.headers().contains_key(CONTENT_TYPE),
+        made_of: extensions.get(),
+    };
+    replaced.treatment(&head, observed)
 }
 
 /// Replaces the rate limit headers by those of the answers, and of the refusal that made the response.
@@ -149,6 +171,10 @@ fn set_headers<B>(
 /// on refusals. They replace rate limit headers that the response has. A limit that counted another
 /// caller, by an explicit key, is not listed: its numbers are not for this client. A refusal always
 /// names its own limit.
+///
+/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
+/// 5xx of another status than the refusal's own is logged at `warn`, once for each limit: the handler's error
+/// type has lost the refusal. See [`answer_refusals`](Self::answer_refusals).
 ///
 /// Checks after the response has been returned are not covered: while its body streams, or in a
 /// spawned task. The ambient caller is not set there either.
@@ -204,7 +230,26 @@ impl IdentityMiddleware {
         mut self,
         respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,
     ) -> Self {
+        self.middleware.replaced.made = true;
         self.respond = Some(Arc::new(respond));
+        self
+    }
+
+    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,
+    /// its headers and problem details, or by [`respond`](Self::respond). Off by default.
+    ///
+    /// The handler's response is dropped, with its body and headers, if the latest call of the request was
+    /// refused and the response is
+    ///
+    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type without a
+    ///   `status_code` of its own, which is 500,
+    /// - or the refusal's own status without a `Content-Type`, as of a bare `StatusCode`.
+    ///
+    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the refused one that is
+    /// admitted shows that the handler went on. A refusal in a dry run is none.
+    #[must_use]
+    pub fn answer_refusals(mut self) -> Self {
+        self.middleware.replaced.lost = true;
         self
     }
 
@@ -271,17 +316,22 @@ where
                 }
             };
             let call = async { service.call(request).await };
-            let (response, answers) = layer.middleware.observe(caller, call).await;
-            let response = response?;
-            let refused = response.response().extensions().get::<RateLimitError>().cloned();
-            let mut response = match refused {
-                Some(error) if layer.respond.is_some() => {
-                    let refusal = layer.refusal_response(&error.into());
+            let (response, mut observed) = layer.middleware.observe(caller, call).await;
+            let mut response = response?;
+            let syntax = layer.middleware.syntax;
+            let treatment =
+                treatment(layer.middleware.replaced, response.response(), &mut observed);
+            if let Treatment::Complete(refusal) = &treatment {
+                complete(response.response_mut(), refusal, syntax);
+            }
+            let mut response = match treatment {
+                Treatment::Replace(refusal) => {
+                    let refusal = layer.refusal_response(&refusal);
                     response.into_response(refusal).map_into_right_body()
                 }
                 _ => response.map_into_left_body(),
             };
-            set_headers(response.response_mut(), layer.middleware.syntax, answers);
+            set_headers(response.response_mut(), syntax, observed.answers);
             Ok(response)
         })
     }

@@ -110,7 +110,8 @@ impl PlannedChecks {
         call: F,
     ) -> (F::Output, Vec<Result<Decision, RateLimitError>>) {
         let audience = Audience { caller: self.client.clone(), explicit_keys: false };
-        observe_for(audience, call).await
+        let (output, observed) = observe_for(audience, call).await;
+        (output, observed.answers)
     }
 }
 

@@ -10,12 +10,13 @@ use super::{
     headers::HeaderSyntax,
     identity::{Identity, RequestHead, SharedFn},
     refusal::Refusal,
+    treatment::Replaced,
 };
 use crate::{
     caller::{self, Caller},
     decision::Decision,
     error::RateLimitError,
-    observe::{Audience, observe_for},
+    observe::{Audience, Observation, observe_for},
 };
 
 /// A header to set, or with `None` to remove.
@@ -37,11 +38,18 @@ pub(super) struct Middleware<R> {
     pub(super) syntax: HeaderSyntax,
     pub(super) explicit_keys: bool,
     pub(super) skip: Option<SharedFn<R, bool>>,
+    pub(super) replaced: Replaced,
 }
 
 impl<R: RequestHead + 'static> Middleware<R> {
     pub(super) fn new(identity: Identity<R>) -> Self {
-        Self { identity, syntax: HeaderSyntax::default(), explicit_keys: false, skip: None }
+        Self {
+            identity,
+            syntax: HeaderSyntax::default(),
+            explicit_keys: false,
+            skip: None,
+            replaced: Replaced::default(),
+        }
     }
 
     /// Returns the caller of a request; `None` for a request to skip.
@@ -52,13 +60,13 @@ impl<R: RequestHead + 'static> Middleware<R> {
         self.identity.caller(request).map(Some)
     }
 
-    /// Runs `call` for `caller`. Returns its output, and the answers that may be shown to this
-    /// caller.
+    /// Runs `call` for `caller`. Returns its output, the answers that may be shown to this caller, and the
+    /// refusal of the request.
     pub(super) async fn observe<F: Future>(
         &self,
         caller: Caller,
         call: F,
-    ) -> (F::Output, Vec<Result<Decision, RateLimitError>>) {
+    ) -> (F::Output, Observation) {
         let audience = Audience { caller: caller.clone(), explicit_keys: self.explicit_keys };
         observe_for(audience, caller::scope(caller, call)).await
     }
@@ -71,6 +79,7 @@ impl<R> Clone for Middleware<R> {
             syntax: self.syntax,
             explicit_keys: self.explicit_keys,
             skip: self.skip.as_ref().map(Arc::clone),
+            replaced: self.replaced,
         }
     }
 }
@@ -96,4 +105,16 @@ pub(super) fn header_changes(
             .map(|header| std::mem::take(&mut header.1))
     };
     HeaderSyntax::ALL.into_iter().zip(HeaderSyntax::ALL.map(value)).collect()
+}
+
+/// Returns those of a refusal's headers that a response lacks; nothing of the remaining quota if the response
+/// has some of it.
+pub(super) fn missing_headers(
+    refusal: &Refusal,
+    syntax: HeaderSyntax,
+    has: impl Fn(&str) -> bool,
+) -> Vec<(&'static str, String)> {
+    let syntax =
+        if HeaderSyntax::ALL.iter().any(|name| has(name)) { HeaderSyntax::Off } else { syntax };
+    refusal.headers(syntax).into_iter().filter(|(name, _)| !has(name)).collect()
 }

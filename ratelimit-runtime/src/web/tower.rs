@@ -36,7 +36,7 @@ mod service;
 use std::{borrow::Cow, net::IpAddr};
 
 pub use body::HoldPermits;
-use http::{HeaderName, HeaderValue, Response, StatusCode, request::Parts};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 pub use identity::{IdentityLayer, IdentityService};
 pub use peer::PeerAddress;
 pub use rate_limit::{RateLimitLayer, RateLimitService};
@@ -45,11 +45,12 @@ pub use service::ResponseFuture;
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed},
-    middleware::header_changes,
+    middleware::{header_changes, missing_headers},
     refusal::{PROBLEM_JSON, Refusal},
+    treatment::{Replaced, ResponseHead, Treatment},
 };
 pub use super::{middleware::paths, permits::PermitBody};
-use crate::{decision::Decision, error::RateLimitError};
+use crate::{decision::Decision, error::RateLimitError, observe::Observation};
 
 /// The extraction of callers from requests of `http`.
 ///
@@ -87,7 +88,7 @@ impl<B: From<String>> Respond<B> for ProblemJson {
         let mut response = Response::new(refusal.problem().into());
         *response.status_mut() = status(refusal);
         let content_type = HeaderValue::from_static(PROBLEM_JSON);
-        response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
         response
     }
 }
@@ -104,15 +105,54 @@ pub(super) fn refusal_response<B>(
     syntax: HeaderSyntax,
 ) -> Response<B> {
     let mut response = responder.respond(refusal);
-    for (name, value) in refusal.headers(syntax) {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            response.headers_mut().entry(HeaderName::from_static(name)).or_insert(value);
-        }
-    }
+    complete(&mut response, refusal, syntax);
     if let Refusal::Limit(error) = refusal {
         response.extensions_mut().insert(error.clone());
     }
     response
+}
+
+/// Adds the headers of a refusal that the response lacks.
+fn complete<B>(response: &mut Response<B>, refusal: &Refusal, syntax: HeaderSyntax) {
+    let missing = missing_headers(refusal, syntax, |name| response.headers().contains_key(name));
+    for (name, value) in missing {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+    }
+}
+
+/// Decides the treatment of a response to a request whose calls were observed. A gRPC response without
+/// messages has its code among the headers, and the HTTP status 200.
+fn treatment<B>(
+    replaced: Replaced,
+    response: &Response<B>,
+    observed: &mut Observation,
+) -> Treatment {
+    let status = match response.headers().get("grpc-status") {
+        Some(code) => status_of_grpc(code.as_bytes()),
+        None => response.status().as_u16(),
+    };
+    let head = ResponseHead {
+        status,
+        has_content_type: response.headers().contains_key(CONTENT_TYPE),
+        made_of: response.extensions().get(),
+    };
+    replaced.treatment(&head, observed)
+}
+
+/// Returns the HTTP status that a gRPC code stands for, as `google/rpc/code.proto` lists them; of the client's
+/// faults 400.
+fn status_of_grpc(code: &[u8]) -> u16 {
+    match code {
+        b"0" => 200,
+        b"2" | b"13" | b"15" => 500,
+        b"4" => 504,
+        b"8" => 429,
+        b"12" => 501,
+        b"14" => 503,
+        _ => 400,
+    }
 }
 
 /// Replaces the rate limit headers by those of the answers, and of the refusal that made the response.

@@ -11,14 +11,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Identity, ProblemJson, Respond, refusal_response,
+    Identity, ProblemJson, Respond, complete, refusal_response,
     service::{InnerService, ResponseFuture},
-    set_headers,
+    set_headers, treatment,
 };
-use crate::{
-    error::RateLimitError,
-    web::{HeaderSyntax, Refusal, middleware::Middleware},
-};
+use crate::web::{HeaderSyntax, Refusal, middleware::Middleware, treatment::Treatment};
 
 /// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
 /// response.
@@ -27,6 +24,10 @@ use crate::{
 /// [`RateLimitLayer`](super::RateLimitLayer)s further in, on admitted responses as on refusals. They replace
 /// rate limit headers that the response has. A limit that counted another caller, by an explicit key,
 /// is not listed: its numbers are not for this client. A refusal always names its own limit.
+///
+/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
+/// 5xx of another status than the refusal's own is logged at `warn`, once for each limit: the handler's error
+/// type has lost the refusal. See [`answer_refusals`](Self::answer_refusals).
 ///
 /// Checks after the response has been returned are not covered: while its body streams, or in a
 /// spawned task. The ambient caller is not set there either.
@@ -41,16 +42,13 @@ use crate::{
 pub struct IdentityLayer<H = ProblemJson> {
     middleware: Middleware<Parts>,
     responder: H,
-    /// `true` if the responder also replaces the refusals of handlers.
-    rewrites_refusals: bool,
 }
 
 impl IdentityLayer {
     /// Creates a layer that finds callers by `identity`.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
-        let middleware = Middleware::new(identity);
-        Self { middleware, responder: ProblemJson, rewrites_refusals: false }
+        Self { middleware: Middleware::new(identity), responder: ProblemJson }
     }
 }
 
@@ -91,8 +89,33 @@ impl<H> IdentityLayer<H> {
     where
         F: Fn(&Refusal) -> Response<B>,
     {
-        let Self { middleware, .. } = self;
-        IdentityLayer { middleware, responder: respond, rewrites_refusals: true }
+        let Self { mut middleware, .. } = self;
+        middleware.replaced.made = true;
+        IdentityLayer { middleware, responder: respond }
+    }
+
+    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,
+    /// its headers and problem details, or by [`respond`](Self::respond). Off by default.
+    ///
+    /// The handler's response is dropped, with its body and headers, if the latest call of the request was
+    /// refused and the response is
+    ///
+    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type that converts
+    ///   every error into 500,
+    /// - or the refusal's own status without a `Content-Type`, as of a bare `StatusCode`.
+    ///
+    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the refused one that is
+    /// admitted shows that the handler went on. A refusal in a dry run is none.
+    ///
+    /// ```
+    /// use ratelimit_runtime::web::tower::{Identity, IdentityLayer};
+    ///
+    /// let layer = IdentityLayer::new(Identity::peer()).answer_refusals();
+    /// ```
+    #[must_use]
+    pub fn answer_refusals(mut self) -> Self {
+        self.middleware.replaced.lost = true;
+        self
     }
 }
 
@@ -149,15 +172,17 @@ where
                 Ok(None) => return inner.call(request).await,
                 Err(refusal) => return Ok(refusal_response(&layer.responder, &refusal, syntax)),
             };
-            let (response, answers) = layer.middleware.observe(caller, inner.call(request)).await;
+            let call = inner.call(request);
+            let (response, mut observed) = layer.middleware.observe(caller, call).await;
             let mut response = response?;
-            if layer.rewrites_refusals
-                && let Some(error) = response.extensions().get::<RateLimitError>()
-            {
-                let refusal = Refusal::Limit(error.clone());
-                response = refusal_response(&layer.responder, &refusal, syntax);
+            match treatment(layer.middleware.replaced, &response, &mut observed) {
+                Treatment::Keep => {}
+                Treatment::Complete(refusal) => complete(&mut response, &refusal, syntax),
+                Treatment::Replace(refusal) => {
+                    response = refusal_response(&layer.responder, &refusal, syntax);
+                }
             }
-            set_headers(&mut response, syntax, answers);
+            set_headers(&mut response, syntax, observed.answers);
             Ok(response)
         })
     }

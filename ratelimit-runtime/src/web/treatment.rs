@@ -1,0 +1,89 @@
+//! The treatment of responses to requests with a refused call, decided once for all frameworks.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+use super::refusal::Refusal;
+use crate::{error::RateLimitError, observe::Observation};
+
+/// A response, as far as its treatment depends on it.
+pub(super) struct ResponseHead<'a> {
+    /// The HTTP status, or the one that a gRPC code stands for.
+    pub(super) status: u16,
+    pub(super) has_content_type: bool,
+    /// The error of which this crate has made the response.
+    pub(super) made_of: Option<&'a RateLimitError>,
+}
+
+/// The treatment of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Treatment {
+    /// The response stays.
+    Keep,
+    /// The response gets those of the refusal's headers that it lacks.
+    Complete(Refusal),
+    /// The layer responds to the refusal itself.
+    Replace(Refusal),
+}
+
+/// The responses that a layer replaces by its own.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Replaced {
+    /// `true` for responses that this crate has made of a refusal.
+    pub(super) made: bool,
+    /// `true` for responses that have lost the refusal.
+    pub(super) lost: bool,
+}
+
+impl Replaced {
+    /// Decides the treatment of the response to a request whose calls were observed. The headers of a
+    /// response to complete list the refusal too.
+    pub(super) fn treatment(
+        self,
+        response: &ResponseHead<'_>,
+        observed: &mut Observation,
+    ) -> Treatment {
+        if let Some(error) = response.made_of {
+            return if self.made {
+                Treatment::Replace(error.clone().into())
+            } else {
+                Treatment::Keep
+            };
+        }
+        let Some(error) = observed.refused.take() else { return Treatment::Keep };
+        let ResponseHead { status, has_content_type, .. } = *response;
+        let refusal = Refusal::from(error.clone());
+        let is_own = refusal.status() == status;
+        let is_lost = if is_own { !has_content_type } else { status >= 500 };
+        if is_lost && self.lost {
+            return Treatment::Replace(refusal);
+        }
+        if is_lost && !is_own {
+            warn_once(error.policy(), status);
+        }
+        if !matches!(status, 429 | 503) {
+            return Treatment::Keep;
+        }
+        if !observed.answers.is_empty() {
+            observed.answers.push(Err(error));
+        }
+        Treatment::Complete(refusal)
+    }
+}
+
+/// Logs that the refusals of a limit are lost, once for each limit.
+fn warn_once(policy: &'static str, status: u16) {
+    static WARNED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let is_first = WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(policy);
+    if is_first {
+        tracing::warn!(
+            policy,
+            status,
+            "a call that the limit `{policy}` refused ended with status {status}: implement \
+             `From<RateLimitError>` or `FromRejection` for what the handler returns, or add \
+             `.answer_refusals()` to the identity layer"
+        );
+    }
+}
