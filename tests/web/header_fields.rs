@@ -217,6 +217,10 @@ async fn the_fields_of_a_limit_are_those_of_its_window_or_of_its_calls_in_flight
             ("x-ratelimit-remaining", "0".to_owned()),
         ]
     );
+    let policies: List = Parser::new(&fields[0].1).parse().unwrap();
+    let [ListEntry::Item(policy)] = &policies[..] else { panic!("{policies:?}") };
+    let unit = policy.params.get("qu").and_then(BareItem::as_string);
+    assert_eq!(unit.map(sfv::StringRef::as_str), Some("concurrent-requests"));
 }
 
 #[tokio::test]

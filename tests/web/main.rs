@@ -14,6 +14,7 @@ mod lost_refusals;
 mod on_actix;
 mod on_axum;
 mod on_tonic;
+mod retrying_clients;
 mod support;
 mod trusted_proxies;
 mod without_a_wait;

@@ -126,6 +126,7 @@ async fn a_refusal_is_a_status_with_details() {
     assert!(refused.message().starts_with("rate limit `greet` exceeded: at most 2 per 30s"));
     let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap();
     assert!(wait > Duration::from_secs(1) && wait <= Duration::from_secs(30), "{wait:?}");
+    assert_eq!(pushback(&refused), Some(millis(wait)));
     let violations = refused.get_details_quota_failure().unwrap().violations;
     assert_eq!((violations.len(), violations[0].subject.as_str()), (1, "greet"));
     assert_eq!(field(refused.metadata(), "ratelimit-policy"), policies);
@@ -190,7 +191,44 @@ async fn a_store_that_cannot_decide_is_unavailable() {
     let refused = greet(&mut client, None).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains("`wide` could not be decided"), "{}", refused.message());
-    assert!(refused.get_details_retry_info().is_none());
+    let wait = refused.get_details_retry_info().unwrap().retry_delay;
+    assert_eq!((wait, pushback(&refused)), (Some(Duration::from_secs(1)), Some(1_000)));
+}
+
+#[tokio::test]
+async fn a_policy_that_breaks_a_rule_is_internal_and_asks_for_no_retry() {
+    const INVALID: Policy = Policy::sliding_window("invalid", Duration::ZERO, 1);
+    let mut client = connect(serve(Identity::peer(), Limiter::in_memory(), INVALID).await).await;
+    let refused = greet(&mut client, None).await.unwrap_err();
+    assert_eq!((refused.code(), pushback(&refused)), (Code::Internal, Some(-1)));
+}
+
+#[tokio::test]
+async fn a_call_after_the_pushback_is_admitted() {
+    const FIFTH: Duration = Duration::from_millis(200);
+    const SHORT: Policy = Policy::sliding_window("short", FIFTH, 1);
+    let identity = Identity::header("x-api-key");
+    let mut client = connect(serve(identity, Limiter::in_memory(), SHORT).await).await;
+    // A machine that is too slow for the second call of a key tries another key.
+    for key in ["a", "b", "c", "d", "e"] {
+        greet(&mut client, Some(key)).await.unwrap();
+        let Err(refused) = greet(&mut client, Some(key)).await else { continue };
+        let wait = u64::try_from(pushback(&refused).unwrap()).unwrap();
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        greet(&mut client, Some(key)).await.unwrap();
+        return;
+    }
+    panic!("no second call came within {FIFTH:?}");
+}
+
+/// Returns the wait that a service config's retry policy reads.
+fn pushback(refused: &Status) -> Option<i128> {
+    let value = refused.metadata().get("grpc-retry-pushback-ms")?;
+    Some(value.to_str().unwrap().parse().unwrap())
+}
+
+fn millis(wait: Duration) -> i128 {
+    wait.as_micros().div_ceil(1_000).cast_signed()
 }
 
 /// Expects a status that tells no wait.
@@ -198,6 +236,7 @@ fn assert_without_a_wait(refused: &Status, code: Code, message: &str) {
     assert_eq!((refused.code(), refused.message()), (code, message));
     assert!(refused.get_details_retry_info().is_none());
     assert!(refused.metadata().get("retry-after").is_none());
+    assert_eq!(pushback(refused), None);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The refusal of a request: status, headers and problem details. Pure.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
 use super::headers::{HeaderSyntax, seconds, wire_name};
 use crate::error::RateLimitError;
@@ -14,6 +14,9 @@ const BUSY: &str = "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/s
 /// The problem type of a request that its limit can never admit.
 const TOO_LARGE: &str =
     "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html";
+
+/// The wait of a request that the store could not decide. A failing server is tested at least this often.
+const UNDECIDED: Duration = Duration::from_secs(1);
 
 /// The detail of [`Refusal::NoIdentity`].
 pub(super) const NO_IDENTITY: &str = "the request does not identify its caller";
@@ -65,16 +68,16 @@ impl Refusal {
         }
     }
 
-    /// Returns the value of `Retry-After`: the wait in whole seconds, rounded up and at least 1;
-    /// `None` unless a limit is reached. A permit is free at any time: such a refusal has none.
+    /// Returns the value of `Retry-After` in seconds:
+    ///
+    /// - the wait for a limit that is reached, rounded up and at least 1,
+    /// - 1 if the store could not decide, because a [circuit breaker](crate::guide::failures) tests a
+    ///   failing server at least once a second,
+    /// - `None` for anything else. A permit of calls in flight is free at any time.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
-        match self {
-            Self::Limit(RateLimitError::Exceeded(exceeded)) => {
-                Some(seconds(exceeded.retry_after()).max(1))
-            }
-            _ => None,
-        }
+        let Self::Limit(error) = self else { return None };
+        wait(error).map(|wait| seconds(wait).max(1))
     }
 
     /// Returns the headers of the response except its content type: `Cache-Control`, `Retry-After`, and
@@ -139,6 +142,17 @@ impl Refusal {
         }
         body.push('}');
         body
+    }
+}
+
+/// Returns the time after which a client may repeat its request, if there is one to be told.
+pub(super) fn wait(error: &RateLimitError) -> Option<Duration> {
+    match error {
+        RateLimitError::Exceeded(exceeded) => Some(exceeded.retry_after()),
+        RateLimitError::Unavailable(_) => Some(UNDECIDED),
+        RateLimitError::Busy(_)
+        | RateLimitError::TooLarge(_)
+        | RateLimitError::InvalidPolicy(_) => None,
     }
 }
 

@@ -15,40 +15,65 @@
 //! The peer's address is known for TCP; under TLS take it from the extension `TlsConnectInfo` with
 //! `Identity::from_fn`, or insert a [`PeerAddress`](super::tower::PeerAddress).
 
-use ::tonic::{Code, Status, body::Body};
+use std::time::Duration;
+
+use ::tonic::{Code, Status, body::Body, metadata::MetadataMap};
 use http::{Response, request::Parts};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal};
+use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal, wait};
 use crate::error::RateLimitError;
+
+/// The metadata key by which a server tells the retry policy of a client when to retry (gRFC A6).
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// The value that tells a client not to retry.
+const NO_RETRY: i32 = -1;
 
 /// The status of each error:
 ///
-/// - `RESOURCE_EXHAUSTED` for a limit that is reached, with `RetryInfo` and a `QuotaFailure` whose
-///   subject is the policy's name,
-/// - the same without `RetryInfo` if all permits are held,
-/// - `FAILED_PRECONDITION` for a call that its limit can never admit,
-/// - `UNAVAILABLE` if the store could not decide,
-/// - `INTERNAL` for a policy that breaks a rule.
+/// | error | status | `RetryInfo` | `grpc-retry-pushback-ms` |
+/// |---|---|---|---|
+/// | [`Exceeded`](crate::Exceeded) | `RESOURCE_EXHAUSTED` | the wait | the wait, rounded up and at least 1 |
+/// | [`Busy`](crate::Busy) | `RESOURCE_EXHAUSTED` | none | none: the client's own backoff applies |
+/// | [`Unavailable`](crate::Unavailable) | `UNAVAILABLE` | 1 s | 1000 |
+/// | [`TooLarge`](crate::TooLarge) | `FAILED_PRECONDITION` | none | none |
+/// | [`InvalidPolicy`](crate::InvalidPolicy) | `INTERNAL` | none | -1: no retry |
+///
+/// The first two have a `QuotaFailure`, whose subject is the policy's name.
+///
+/// The metadata is for retry policies in a client's service config, which ignore `RetryInfo`. It makes a
+/// client that retries `RESOURCE_EXHAUSTED` wait as long as it must. A wait of more than 24 days does
+/// not fit: it is -1. `TooLarge` has none, because clients count a -1 as a failure of the server, and
+/// then retry their other calls less.
 impl From<RateLimitError> for Status {
     fn from(error: RateLimitError) -> Self {
-        let message = error.to_string();
-        match error {
-            RateLimitError::Exceeded(exceeded) => {
-                let mut details = ErrorDetails::with_retry_info(Some(exceeded.retry_after()));
-                details.add_quota_failure_violation(exceeded.policy(), &message);
-                Self::with_error_details(Code::ResourceExhausted, message, details)
-            }
-            RateLimitError::Busy(busy) => {
-                let mut details = ErrorDetails::new();
-                details.add_quota_failure_violation(busy.policy(), &message);
-                Self::with_error_details(Code::ResourceExhausted, message, details)
-            }
-            RateLimitError::TooLarge(_) => Self::failed_precondition(message),
-            RateLimitError::Unavailable(_) => Self::unavailable(message),
-            RateLimitError::InvalidPolicy(_) => Self::internal(message),
+        let (message, wait) = (error.to_string(), wait(&error));
+        let (code, failed_quota) = match &error {
+            RateLimitError::Exceeded(error) => (Code::ResourceExhausted, Some(error.policy())),
+            RateLimitError::Busy(error) => (Code::ResourceExhausted, Some(error.policy())),
+            RateLimitError::TooLarge(_) => (Code::FailedPrecondition, None),
+            RateLimitError::Unavailable(_) => (Code::Unavailable, None),
+            RateLimitError::InvalidPolicy(_) => (Code::Internal, None),
+        };
+        let (mut details, mut metadata) = (ErrorDetails::new(), MetadataMap::new());
+        if let Some(policy) = failed_quota {
+            details.add_quota_failure_violation(policy, &message);
         }
+        if let Some(wait) = wait {
+            details.set_retry_info(Some(wait));
+            metadata.insert(PUSHBACK, pushback(wait).into());
+        } else if code == Code::Internal {
+            metadata.insert(PUSHBACK, NO_RETRY.into());
+        }
+        Self::with_error_details_and_metadata(code, message, details, metadata)
     }
+}
+
+/// Returns a wait in milliseconds, rounded up and at least 1, if it fits.
+fn pushback(wait: Duration) -> i32 {
+    let millis = wait.as_micros().div_ceil(1_000).max(1);
+    i32::try_from(millis).unwrap_or(NO_RETRY)
 }
 
 /// `INVALID_ARGUMENT` for a request without a well-formed identity.
