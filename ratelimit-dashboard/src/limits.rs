@@ -60,6 +60,8 @@ struct LimitView {
     is_weighted: bool,
     /// The calls of this process that wait in line.
     waiting: u64,
+    /// `true` once a call of this process came without a caller.
+    shares_one_bucket: bool,
     written: Option<PolicyView>,
     now: Option<PolicyView>,
     /// The reason why the override does not change the values.
@@ -199,7 +201,9 @@ impl Dashboard {
             is_in_conflict,
             counts_rejected: policy.is_some_and(|policy| policy.counts_rejected()),
             is_weighted: policy.is_some_and(|policy| policy.is_weighted()),
-            waiting: counted.map_or(0, |limit| limit.waiting()),
+            waiting: counted.as_ref().map_or(0, PolicyStats::waiting),
+            shares_one_bucket: first.is_some_and(RegisteredPolicy::shares_one_bucket)
+                || counted.is_some_and(|limit| limit.shares_one_bucket()),
             written: written.as_ref().map(PolicyView::new),
             now: now.as_ref().map(PolicyView::new),
             fault,

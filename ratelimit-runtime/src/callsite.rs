@@ -4,11 +4,7 @@
 
 mod name;
 
-use std::{
-    any::type_name,
-    borrow::Cow,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{any::type_name, borrow::Cow};
 
 use once_cell::sync::OnceCell;
 
@@ -23,7 +19,6 @@ pub struct Callsite {
     policy: Policy,
     pub(crate) declaration: Declaration,
     resolved: OnceCell<Resolved>,
-    warned: AtomicBool,
 }
 
 /// The declaration of a function beside its policy.
@@ -67,13 +62,7 @@ impl Callsite {
     /// Creates the callsite of the function whose body declares the function `_here`.
     #[must_use]
     pub const fn new<Here: Copy>(_here: Here, policy: Policy, declaration: Declaration) -> Self {
-        Self {
-            inner_path: type_name::<Here>,
-            policy,
-            declaration,
-            resolved: OnceCell::new(),
-            warned: AtomicBool::new(false),
-        }
+        Self { inner_path: type_name::<Here>, policy, declaration, resolved: OnceCell::new() }
     }
 
     /// Returns all annotated functions of the program, without the copies that axum's `debug_handler`
@@ -112,15 +101,6 @@ impl Callsite {
     /// Returns the path of the function, with the functions and types in which it is declared.
     fn path(&self) -> Cow<'static, str> {
         name::enclosing_function((self.inner_path)())
-    }
-
-    pub(crate) fn warn_once_without_caller(&self, policy: &Policy) {
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                policy = policy.name(),
-                "called without a `key` and outside `caller::scope`: all such calls share one limit"
-            );
-        }
     }
 }
 

@@ -167,7 +167,7 @@ impl CallBuilder {
 
     fn part(&self, limiter: &Limiter, resolved: &'static Resolved, policy: &Policy) -> JointCheck {
         let caller = if self.caller.is_empty() || resolved.is_default_method {
-            self.ambient_or_shared(resolved, policy)
+            self.ambient_or_shared(limiter, resolved, policy)
         } else {
             self.caller.clone()
         };
@@ -218,7 +218,7 @@ impl CallBuilder {
         resolved: &Resolved,
         policy: &Policy,
     ) -> Started<Answer<A>> {
-        let caller = self.ambient_or_shared(resolved, policy);
+        let caller = self.ambient_or_shared(limiter, resolved, policy);
         self.start_for(&caller, limiter, resolved, policy)
     }
 
@@ -237,7 +237,7 @@ impl CallBuilder {
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
     /// share. A trait's default method counts each type for itself.
-    fn ambient_or_shared(&self, resolved: &Resolved, policy: &Policy) -> Caller {
+    fn ambient_or_shared(&self, limiter: &Limiter, resolved: &Resolved, policy: &Policy) -> Caller {
         let mut caller = Caller::without_parts();
         if let Some(self_type) = self.self_type.filter(|_| resolved.is_default_method) {
             caller.push(self_type);
@@ -247,7 +247,7 @@ impl CallBuilder {
         } else if let Some(ambient) = caller::current() {
             caller.append(&ambient);
         } else {
-            self.callsite.warn_once_without_caller(policy);
+            limiter.record_without_caller(policy, Some(&resolved.counters));
             caller.append(&Caller::shared());
         }
         caller

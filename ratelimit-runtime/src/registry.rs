@@ -1,10 +1,10 @@
 //! The registry: all annotated functions of this program, called or not.
 //!
-//! Floor 6: imports `callsite` and `policy`. `overrides`, `limiter` and `web` import it.
+//! Floor 6: imports `callsite`, `policy` and `telemetry`. `overrides`, `limiter` and `web` import it.
 
 use std::{fmt, sync::Once};
 
-use crate::{callsite::Callsite, policy::Policy};
+use crate::{callsite::Callsite, policy::Policy, telemetry};
 
 /// Returns the policies of all annotated functions of the program, of all its crates, sorted by name.
 ///
@@ -105,6 +105,30 @@ impl RegisteredPolicy {
     #[must_use]
     pub fn declared(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Returns `true` once a call of this process came without a caller: without a `key`, and outside
+    /// [`caller::scope`](crate::caller::scope) and identity layers. All such calls share one bucket, and
+    /// each client can use up the quota of the others.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{RateLimitError, policies, rate_limit};
+    ///
+    /// #[rate_limit(name = "greet", period = 60, threshold = 5)]
+    /// async fn greet() -> Result<(), RateLimitError> {
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// assert!(!policies()[0].shares_one_bucket());
+    /// greet().await.unwrap();
+    /// assert!(policies()[0].shares_one_bucket());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn shares_one_bucket(&self) -> bool {
+        telemetry::shares_one_bucket(self.name())
     }
 
     /// Returns `true` if calls of both are counted together under different limits.

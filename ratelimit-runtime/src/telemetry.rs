@@ -10,15 +10,18 @@ mod metrics;
 mod per_policy;
 pub mod stats;
 mod waiting;
+mod without_caller;
 
 use std::time::Duration;
 
-#[cfg(feature = "metrics")]
 use once_cell::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Level;
 
-pub(crate) use self::waiting::Waiting;
+pub(crate) use self::{
+    waiting::Waiting,
+    without_caller::{shares_one_bucket, without_caller},
+};
 use crate::{
     error::{RateLimitError, UnavailableReason},
     policy::Policy,
@@ -49,6 +52,7 @@ pub(crate) struct Recorder<'a> {
 pub(crate) struct PolicyCounters {
     #[cfg(feature = "metrics")]
     decisions: OnceCell<&'static metrics::Decisions>,
+    without_caller: OnceCell<&'static without_caller::WithoutCaller>,
 }
 
 impl<'a> Recorder<'a> {

@@ -8,8 +8,9 @@ use ratelimit_runtime::{Enforcement, Override};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::page::{
-    FAINT, Service, click, fill, is_clean, open, painted, several, until_said, upload,
+use crate::{
+    page::{FAINT, Service, click, fill, is_clean, open, painted, several, until_said, upload},
+    strangers::different,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,6 +238,19 @@ async fn calls_in_flight_are_told_and_their_number_is_changed() {
     first.await.unwrap().unwrap();
     click(&browser, ".caller [type=submit]").await;
     until_said(&browser, "[data-is=left]", "2").await;
+    is_clean(&browser, &service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_share_one_bucket_are_shown() {
+    let service = Service::start(|| Access::View).await;
+    different(&service.limiter, 3).await.unwrap();
+    let browser = open(&service).await;
+    until_said(&browser, "[data-limit=different] .said", "callers share one bucket").await;
+    let other = "document.querySelector('[data-limit=hello] .said').textContent";
+    assert_eq!(browser.value(other).await, "sliding window · 2 per 1m");
+    click(&browser, "[data-limit=different] .row").await;
+    until_said(&browser, ".more .facts", "outside an identity layer, and share one bucket").await;
     is_clean(&browser, &service).await;
 }
 

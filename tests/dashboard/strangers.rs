@@ -195,7 +195,7 @@ async fn alike_again(limiter: &Limiter) -> Result<(), RateLimitError> {
 }
 
 #[rate_limit(name = "different", threshold = most, period = 60, limiter = limiter)]
-async fn different(limiter: &Limiter, most: u32) -> Result<(), RateLimitError> {
+pub(crate) async fn different(limiter: &Limiter, most: u32) -> Result<(), RateLimitError> {
     Ok(())
 }
 
@@ -225,5 +225,7 @@ async fn the_page_shows_the_conflicts_that_the_program_reports() {
     for limit in view["limits"].as_array().unwrap() {
         let name = limit["name"].as_str().unwrap();
         assert_eq!(limit["is_in_conflict"], reported.contains(&name), "{name}");
+        // The only one without a key.
+        assert_eq!(limit["shares_one_bucket"], name == "different", "{name}");
     }
 }

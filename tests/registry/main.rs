@@ -152,4 +152,9 @@ async fn the_listed_name_is_the_one_that_calls_are_counted_under() {
     for answer in answers {
         assert!(listed.contains(&answer.unwrap().policy()));
     }
+    // The only one without a key.
+    let shared: Vec<_> =
+        policies().into_iter().filter(RegisteredPolicy::shares_one_bucket).collect();
+    let [shared] = &shared[..] else { panic!("{shared:?}") };
+    assert_eq!(shared.name(), "registry::mail::Report::report");
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Barrier, time::Duration};
 
 use harness::{RedisServer, Running, example, ran_in_own_process, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit, stats};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, caller, rate_limit, stats};
 
 /// Returns the samples of a page by their series. Panics on an invalid line.
 fn samples(page: &str) -> BTreeMap<String, String> {
@@ -224,6 +224,32 @@ async fn waiting_calls_are_counted_while_they_wait_and_their_waits_recorded() {
     let scraped = samples(&prometheus.render());
     assert_eq!(scraped["ratelimit_wait_seconds_count{policy=\"line\"}"], "2");
     assert_eq!(scraped["ratelimit_wait_seconds_sum{policy=\"line\"}"], "180");
+}
+
+#[rate_limit(name = "keyless", threshold = 9, limiter = limiter)]
+async fn keyless(limiter: &Limiter) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_without_a_caller_are_counted() {
+    if ran_in_own_process("metrics::calls_without_a_caller_are_counted") {
+        return;
+    }
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let limiter = Limiter::in_memory();
+    let silent = Limiter::builder().instrument(false).in_memory();
+    let count = || {
+        let samples = samples(&prometheus.render());
+        samples.get("ratelimit_without_caller_total{policy=\"keyless\"}").cloned()
+    };
+    caller::scope("alice", keyless(&limiter)).await.unwrap();
+    keyless(&silent).await.unwrap();
+    assert_eq!(count(), None);
+    for _ in 0..3 {
+        keyless(&limiter).await.unwrap();
+    }
+    assert_eq!(count().as_deref(), Some("3"));
 }
 
 /// Asserts that the gauge of keys is exact whenever no thread is at work.

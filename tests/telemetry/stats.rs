@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use harness::RedisServer;
+use axum::{Router, body::Body, http::Request, routing::get};
+use harness::{Lines, RedisServer};
 use ratelimit_runtime::{
-    Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, rate_limit,
+    Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, caller, rate_limit,
     stats::{self, DecidedBy, PolicyStats, Verdict},
+    web::tower::{Identity, Limit, RateLimitLayer},
 };
+use tower::ServiceExt;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -143,4 +146,42 @@ async fn calls_of_a_limiter_that_is_not_instrumented_are_not_counted() {
         let _ = limiter.check(&policy, "alice").await;
     }
     assert!(stats::snapshot().iter().all(|limit| limit.name() != "stats: silent"));
+}
+
+#[tokio::test]
+async fn a_limit_without_callers_shares_one_bucket_and_is_logged_once() {
+    const SHARED: Policy = Policy::sliding_window("stats: shared", MINUTE, 9);
+    const BY_USER: Policy = Policy::sliding_window("stats: by user", MINUTE, 9);
+
+    #[rate_limit(name = "stats: keyless", threshold = 9)]
+    async fn keyless() -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    #[rate_limit(name = "stats: keyless", threshold = 9)]
+    async fn keyless_too() -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    let lines = Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    stats::enable();
+    caller::scope("alice", keyless()).await.unwrap();
+    assert!(!of("stats: keyless").shares_one_bucket());
+    let layer = RateLimitLayer::new(Limit::new(BY_USER).identity(Identity::header("x-user")));
+    let router = Router::new().route("/", get(async || keyless().await.is_ok().to_string()));
+    let router = router.layer(layer.and(SHARED));
+    for _ in 0..2 {
+        let request = Request::get("/").header("x-user", "alice").body(Body::empty()).unwrap();
+        assert_eq!(router.clone().oneshot(request).await.unwrap().status(), 200);
+        keyless_too().await.unwrap();
+    }
+    for (name, is_shared) in
+        [("stats: shared", true), ("stats: by user", false), ("stats: keyless", true)]
+    {
+        assert_eq!(of(name).shares_one_bucket(), is_shared, "{name}");
+        let policy = format!("policy=\"{name}\"");
+        let is_it = |line: &&String| line.contains(&policy) && line.contains("share one bucket");
+        assert_eq!(lines.all().iter().filter(is_it).count(), usize::from(is_shared), "{name}");
+    }
 }

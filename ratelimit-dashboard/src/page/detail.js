@@ -57,6 +57,9 @@ function told(said) {
   if (said.key !== null) {
     facts.push(['key', said.key.length === 0 ? 'the ambient caller' : said.key.join(', ')]);
   }
+  if (said.shares_one_bucket) {
+    facts.push(['callers', 'calls came without a key and outside an identity layer, and share one bucket']);
+  }
   if (said.is_weighted) facts.push(['entries of a caller', 'one for each call, with its units']);
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
   if (said.waiting > 0) facts.push(['in line', `${said.waiting} calls of this process wait`]);

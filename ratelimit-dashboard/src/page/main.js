@@ -103,8 +103,9 @@ function describe(limit) {
   const words = [said.algorithm.replace('_', ' ')];
   if (said.now) words.push(numbers(said.now));
   else if (said.dynamic.length > 0) words.push(`by ${said.dynamic.join(', ')}`);
-  const changed = said.overrides.length > 0;
-  say(parts.said, words.join(' · ') + (changed ? ' · overridden' : ''));
+  if (said.overrides.length > 0) words.push('overridden');
+  if (said.shares_one_bucket) words.push('callers share one bucket');
+  say(parts.said, words.join(' · '));
   say(parts.chip, ENFORCEMENT[said.enforcement]);
   parts.chip.className = `chip ${said.enforcement}`;
   limit.detail?.describe(said, view);

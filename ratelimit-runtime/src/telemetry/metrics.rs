@@ -99,6 +99,17 @@ pub(super) fn waiting(policy: &'static str, count: &AtomicI64) {
     show(count, &metrics::gauge!("ratelimit_waiting", "policy" => policy));
 }
 
+pub(super) fn without_caller(policy: &'static str, calls: &OnceCell<Counter>) {
+    let calls = calls.get_or_init(|| {
+        metrics::describe_counter!(
+            "ratelimit_without_caller_total",
+            "Calls without a key and outside caller scopes and identity layers, which share one bucket"
+        );
+        metrics::counter!("ratelimit_without_caller_total", "policy" => policy)
+    });
+    calls.increment(1);
+}
+
 pub(super) fn waited(policy: &'static str, waited: Duration) {
     static DESCRIBED: Once = Once::new();
     DESCRIBED.call_once(|| {

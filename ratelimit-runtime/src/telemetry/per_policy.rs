@@ -33,7 +33,8 @@ impl<T: Default> PerPolicy<T> {
         self.values.load().iter().map(|(name, value)| (name.text(), *value)).collect()
     }
 
-    fn find(&self, name: PolicyName) -> Option<&'static T> {
+    /// Returns the value of a name, if there is one.
+    pub(super) fn find(&self, name: PolicyName) -> Option<&'static T> {
         let values = self.values.load();
         values.find(name.hash(), |(known, _)| *known == name).map(|(_, value)| *value)
     }

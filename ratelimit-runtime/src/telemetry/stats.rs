@@ -41,7 +41,7 @@ use once_cell::sync::Lazy;
 use tokio::time::Instant;
 
 pub use super::Verdict;
-use super::{per_policy::PerPolicy, waiting};
+use super::{per_policy::PerPolicy, waiting, without_caller};
 pub use crate::request::DecidedBy;
 use crate::{policy::Policy, request::Outcome};
 
@@ -76,6 +76,7 @@ pub struct PolicyStats {
     policy: Option<Policy>,
     least_share_left: Option<f64>,
     waiting: u64,
+    shares_one_bucket: bool,
 }
 
 impl PolicyStats {
@@ -115,6 +116,13 @@ impl PolicyStats {
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.waiting
+    }
+
+    /// Returns `true` once a call of this process came without a caller: without a `key`, and outside
+    /// [`caller::scope`](crate::caller::scope) and identity layers. All such calls share one bucket.
+    #[must_use]
+    pub fn shares_one_bucket(&self) -> bool {
+        self.shares_one_bucket
     }
 }
 
@@ -165,7 +173,9 @@ impl Counters {
         recent.advance();
         let least_share_left = least(recent.least_left, recent.least_before);
         let waiting = waiting::count(name);
-        PolicyStats { name, calls, policy: recent.policy, least_share_left, waiting }
+        let shares_one_bucket = without_caller::shares_one_bucket(name);
+        let policy = recent.policy;
+        PolicyStats { name, calls, policy, least_share_left, waiting, shares_one_bucket }
     }
 }
 

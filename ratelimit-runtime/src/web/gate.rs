@@ -1,13 +1,7 @@
 //! The decision about a request before it is served, written once for all frameworks:
 //! `tower/rate_limit.rs` and `actix/rate_limit.rs` apply it to their own requests and responses.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::fmt;
 
 use super::{
     headers::HeaderSyntax,
@@ -32,7 +26,6 @@ pub(super) struct Gate<R> {
     pub(super) identity: Option<Identity<R>>,
     pub(super) syntax: HeaderSyntax,
     pub(super) skip: Option<SharedFn<R, bool>>,
-    warned: Arc<AtomicBool>,
 }
 
 /// The checks of one request.
@@ -51,7 +44,6 @@ impl<R: RequestHead + 'static> Gate<R> {
             identity: None,
             syntax: HeaderSyntax::default(),
             skip: None,
-            warned: Arc::default(),
         }
     }
 
@@ -71,18 +63,16 @@ impl<R: RequestHead + 'static> Gate<R> {
         if checks.is_empty() {
             return Ok(None);
         }
-        let limiter = self.limiter.as_ref().unwrap_or_else(|| limiter()).clone();
         let client = ambient.unwrap_or_else(Caller::shared);
-        Ok(Some(PlannedChecks { limiter, checks, client }))
+        Ok(Some(PlannedChecks { limiter: self.limiter().clone(), checks, client }))
+    }
+
+    fn limiter(&self) -> &Limiter {
+        self.limiter.as_ref().unwrap_or_else(|| limiter())
     }
 
     fn shared(&self, policy: &Policy) -> Caller {
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                policy = policy.name(),
-                "a limit of requests without an identity, outside a layer that sets the caller: all requests share it"
-            );
-        }
+        self.limiter().record_without_caller(policy, None);
         Caller::shared()
     }
 }
@@ -123,7 +113,6 @@ impl<R> Clone for Gate<R> {
             identity: self.identity.clone(),
             syntax: self.syntax,
             skip: self.skip.clone(),
-            warned: Arc::clone(&self.warned),
         }
     }
 }
