@@ -44,6 +44,7 @@ struct Attributed<T> {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each a field of the JSON")]
 struct LimitView {
     name: &'static str,
     algorithm: &'static str,
