@@ -1,4 +1,4 @@
-//! The gRPC service of the examples, one of streams, and the sources of `attribute/on_one_line.rs`:
+//! The gRPC service of the examples, two with streams, and the sources of `attribute/on_one_line.rs`:
 //! functions are compiled as rustfmt leaves them, and with nothing but spaces between their tokens.
 
 use std::{
@@ -31,7 +31,7 @@ const ON_ONE_LINE: [&str; 12] = [
 
 fn main() {
     greeter::main();
-    generate_feed();
+    generate_streams();
     let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a directory"));
     for written in ON_ONE_LINE {
         println!("cargo::rerun-if-changed={written}");
@@ -42,18 +42,31 @@ fn main() {
     }
 }
 
-/// Generates a service whose responses are streams, over the greeter's messages.
-fn generate_feed() {
-    let follow = Method::builder()
-        .name("follow")
-        .route_name("Follow")
-        .input_type("super::HelloRequest")
-        .output_type("super::HelloReply")
-        .codec_path("tonic_prost::ProstCodec")
-        .server_streaming()
+/// Generates a service whose responses are streams, and one with methods of all four kinds, over the
+/// greeter's messages.
+fn generate_streams() {
+    let method = |name: &str, route: &str| {
+        Method::builder()
+            .name(name)
+            .route_name(route)
+            .input_type("super::HelloRequest")
+            .output_type("super::HelloReply")
+            .codec_path("tonic_prost::ProstCodec")
+    };
+    let feed = Service::builder()
+        .name("Feed")
+        .package("feed.v1")
+        .method(method("follow", "Follow").server_streaming().build())
         .build();
-    let feed = Service::builder().name("Feed").package("feed.v1").method(follow).build();
-    Builder::new().compile(&[feed]);
+    let route_guide = Service::builder()
+        .name("RouteGuide")
+        .package("routeguide")
+        .method(method("get_feature", "GetFeature").build())
+        .method(method("list_features", "ListFeatures").server_streaming().build())
+        .method(method("record_route", "RecordRoute").client_streaming().build())
+        .method(method("route_chat", "RouteChat").client_streaming().server_streaming().build())
+        .build();
+    Builder::new().compile(&[feed, route_guide]);
 }
 
 /// Without those of the file: the module that includes the code has its own.

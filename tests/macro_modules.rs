@@ -23,6 +23,8 @@ mod function;
 mod limit;
 #[path = "../ratelimit-macros/src/prologue.rs"]
 mod prologue;
+#[path = "../ratelimit-macros/src/return_type.rs"]
+mod return_type;
 #[path = "../ratelimit-macros/src/settle.rs"]
 mod settle;
 #[path = "../ratelimit-macros/src/shared.rs"]

@@ -8,7 +8,7 @@ use syn::{
     spanned::Spanned,
 };
 
-use crate::function::spanned;
+use crate::{function::spanned, return_type};
 
 /// The argument `fallible` of a function, and the return type that was written.
 pub(crate) struct Fallible {
@@ -38,7 +38,7 @@ impl Fallible {
         let Self { output, flag, private } = self;
         let (at_flag, at_output) = (flag.span(), output.span());
         let output = without_impl(output.clone());
-        let never = if matches!(output, Type::Infer(_)) {
+        let never = if depends_on_impl(&output) {
             quote!(#private::never::<#output>())
         } else {
             let private = spanned(private, at_flag);
@@ -75,6 +75,23 @@ pub(crate) fn output_as(body: &TokenStream, output: Type, private: &TokenStream)
     let at = output.span();
     let output = without_impl(output);
     output_of(body, &quote!(#private::never::<#output>()), at)
+}
+
+/// Returns `true` if an `impl Trait`, which is `_` here, may decide that the type carries refusals. In a
+/// `Result` the error decides, unless there is none.
+fn depends_on_impl(ty: &Type) -> bool {
+    match ty {
+        Type::Infer(_) => true,
+        Type::Tuple(ty) => ty.elems.iter().any(depends_on_impl),
+        Type::Path(ty) => ty.path.segments.last().is_some_and(|last| {
+            let PathArguments::AngleBracketed(list) = &last.arguments else { return false };
+            let in_arguments = list.args.iter().any(
+                |argument| matches!(argument, GenericArgument::Type(ty) if depends_on_impl(ty)),
+            );
+            in_arguments && (last.ident != "Result" || return_type::is_infallible(last))
+        }),
+        _ => false,
+    }
 }
 
 /// Returns the type with `_` for every `impl Trait`, which cannot be named in a body.

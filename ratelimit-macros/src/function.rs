@@ -15,6 +15,7 @@ use crate::{
     errors::Errors,
     fallible::{self, Fallible},
     prologue::Prologue,
+    return_type,
 };
 
 /// A function, with its body as raw tokens.
@@ -145,7 +146,18 @@ impl Function {
         }
         let (first, last) = self.output_spans();
         let krate = spanned(krate, first);
-        let refused = quote_spanned!(last=> FromRejection::from_rejection(#refusal));
+        let refusal_as = match self.body {
+            Some((_, Body::Boxed(_))) => Some("RefusalInBox"),
+            _ => return_type::refusal_as(&self.output()),
+        };
+        let refusal_as = refusal_as.map_or_else(
+            || quote_spanned!(last=> FromRejection),
+            |name| {
+                let name = Ident::new(name, last);
+                quote_spanned!(last=> __private::#name)
+            },
+        );
+        let refused = quote_spanned!(last=> #refusal_as::from_rejection(#refusal));
         quote!(#krate::#refused)
     }
 

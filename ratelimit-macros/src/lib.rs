@@ -18,6 +18,7 @@ mod fallible;
 mod function;
 mod limit;
 mod prologue;
+mod return_type;
 mod settle;
 mod shared;
 mod stacked;

@@ -6,6 +6,7 @@
 mod charge;
 mod key_part;
 mod output;
+mod return_type;
 mod shared_policy;
 mod units;
 
@@ -21,6 +22,10 @@ pub use self::{
     charge::{Charge, MayCharge},
     key_part::{KeyPart, part},
     output::{Output, never},
+    return_type::{
+        RefusalAsForeign, RefusalAsForeignError, RefusalAsImplTrait, RefusalAsIntoResponse,
+        RefusalAsOption, RefusalAsResponder, RefusalAsUnit, RefusalInBox,
+    },
     shared_policy::{
         names_apart, shared_policy, takes_cost_of_one, takes_costs, takes_dynamic_costs,
         takes_request_ids, takes_settles, takes_waits,
@@ -40,6 +45,7 @@ use crate::{
 pub use crate::{
     callsite::{Callsite, Declaration},
     limiter::{CallInFlight, JointCheck, Started, admitted, all, limiter},
+    rejection::ErrorFromRejection,
 };
 
 /// One call of an annotated function, as its prologue builds it.

@@ -2,16 +2,28 @@
 //!
 //! Floor 3: imports `error`. Macro support and web may import it.
 
+use std::convert::Infallible;
+
 use crate::error::RateLimitError;
 
 /// A return type that can carry a refusal.
 ///
-/// Every `Result<T, E>` with `E: From<RateLimitError>` implements it. Such errors are
-/// `anyhow::Error`, `Box<dyn Error + Send + Sync>`, and your own types with that impl. The
-/// frameworks' features add `StatusCode` and `(StatusCode, String)`.
+/// | the function returns | to write |
+/// |---|---|
+/// | `Result<T, E>` with `E: From<RateLimitError>`: `anyhow::Error`, `Box<dyn Error + Send + Sync>`, errors of your own | nothing |
+/// | axum (feature `axum`): `Response`, `axum::response::Result<T>`, `StatusCode`, `(StatusCode, String)`, `(StatusCode, &'static str)`; `Result<T, E>` whose error is one of these; `impl IntoResponse` for one of these | nothing |
+/// | actix-web (feature `actix`): `HttpResponse`, `actix_web::Result<T>`, `impl Responder` for an `HttpResponse` | nothing |
+/// | tonic (feature `tonic`): `Result<Response<T>, Status>`, also of streams | nothing |
+/// | hyper and tower (feature `tower`): `http::Response<B>` with `B: From<String>`, alone or with the error `Infallible` | nothing |
+/// | `Result<T, E>` with an error of your own | `impl From<RateLimitError> for E` |
+/// | `()`, `String`, `&str`, `Json<T>`, `Html<T>`, `Sse<S>`, `Redirect`, `NamedFile`, other tuples and foreign errors, `impl IntoResponse` and `impl Responder` for one of these | [`fallible`](macro@crate::rate_limit#fallible) |
+/// | `Option<T>` | [`otherwise = None`](macro@crate::rate_limit#otherwise), or `fallible` |
+/// | any other type of your own | an implementation of this trait, or `fallible` |
 ///
-/// For any other return type write [`fallible`](macro@crate::rate_limit#fallible), or implement this
-/// trait for a type of your own:
+/// For any other type the compile error names these ways out. A limit in front of a handler needs no change of the
+/// handler: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`.
+///
+/// A bare `StatusCode` has no headers, and a pair with a text has no `Retry-After`.
 ///
 /// ```
 /// use ratelimit_runtime::{FromRejection, RateLimitError, rate_limit};
@@ -35,19 +47,61 @@ use crate::error::RateLimitError;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot carry a rate limit's refusal",
     label = "a refused call has to return this type",
-    note = "add `fallible` to the attribute: the function then returns `Result<_, RateLimitError>`, with this value in `Ok`",
+    note = "add `fallible` to the attribute: the body stays as it is, and the function returns `Result<{Self}, RateLimitError>`",
     note = "or add `otherwise = value`: a refused call then returns this value",
-    note = "or return a type that can: `axum::response::Result<T>` or `Response`, `actix_web::Result<T>` or `HttpResponse`, any `Result<T, E>` with `impl From<ratelimit_runtime::RateLimitError> for E {{ .. }}`",
-    note = "or, for a type of your own, implement `ratelimit_runtime::FromRejection`"
+    note = "or, if your crate declares `{Self}`, implement `ratelimit_runtime::FromRejection` for it"
+)]
+#[cfg_attr(
+    feature = "web",
+    diagnostic::on_unimplemented(
+        note = "or leave the function as it is, and limit requests in front of it: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`"
+    )
+)]
+#[cfg_attr(
+    not(feature = "web"),
+    diagnostic::on_unimplemented(
+        note = "handlers of axum, actix-web and tonic need the feature `axum`, `actix` or `tonic` of `ratelimit-runtime`"
+    )
 )]
 pub trait FromRejection {
     /// Returns the value that a call refused with `error` returns.
     fn from_rejection(error: RateLimitError) -> Self;
 }
 
-#[diagnostic::do_not_recommend]
-impl<T, E: From<RateLimitError>> FromRejection for Result<T, E> {
+impl<T, E: ErrorFromRejection> FromRejection for Result<T, E> {
     fn from_rejection(error: RateLimitError) -> Self {
         Err(error.into())
     }
 }
+
+/// A service's result that has no error: the value itself carries the refusal.
+#[diagnostic::do_not_recommend]
+impl<T: FromRejection> FromRejection for Result<T, Infallible> {
+    fn from_rejection(error: RateLimitError) -> Self {
+        Ok(T::from_rejection(error))
+    }
+}
+
+/// An error type that can carry a refusal: each with `From<RateLimitError>`.
+#[diagnostic::on_unimplemented(
+    message = "the error `{Self}` cannot carry a rate limit's refusal",
+    label = "a refused call has to return this error",
+    note = "if your crate declares `{Self}`, write `impl From<RateLimitError> for {Self} {{ fn from(error: RateLimitError) -> Self {{ .. }} }}`",
+    note = "otherwise add `fallible` to the attribute: the body stays as it is, and the function returns `Result<_, RateLimitError>`"
+)]
+#[cfg_attr(
+    feature = "web",
+    diagnostic::on_unimplemented(
+        note = "or leave the function as it is, and limit requests in front of it: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`"
+    )
+)]
+#[cfg_attr(
+    not(feature = "web"),
+    diagnostic::on_unimplemented(
+        note = "handlers of axum, actix-web and tonic need the feature `axum`, `actix` or `tonic` of `ratelimit-runtime`"
+    )
+)]
+pub trait ErrorFromRejection: From<RateLimitError> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<RateLimitError>> ErrorFromRejection for E {}

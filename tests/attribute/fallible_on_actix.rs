@@ -137,8 +137,15 @@ async fn status() -> StatusCode {
     StatusCode::ACCEPTED
 }
 
+#[rate_limit(threshold = 1)]
+async fn response_as_error() -> Result<(), HttpResponse> {
+    Ok(())
+}
+
 #[actix_web::test]
-async fn a_bare_status_carries_a_refusal_without_the_flag() {
+async fn statuses_and_responses_carry_a_refusal_without_the_flag() {
+    assert!(response_as_error().await.is_ok());
+    assert_eq!(response_as_error().await.unwrap_err().status(), 429);
     assert_eq!((status().await.as_u16(), status().await.as_u16()), (202, 429));
     assert_eq!(status_as_error().await, Ok(()));
     let (status, text) = status_as_error().await.unwrap_err();

@@ -158,8 +158,29 @@ async fn status_and_text_as_error() -> Result<Json<u32>, (StatusCode, String)> {
 }
 
 #[rate_limit(threshold = 1)]
+async fn status_and_reason() -> (StatusCode, &'static str) {
+    (StatusCode::OK, "fine")
+}
+
+#[rate_limit(threshold = 1)]
+async fn status_and_reason_as_error() -> Result<Json<u32>, (StatusCode, &'static str)> {
+    Ok(Json(1))
+}
+
+#[rate_limit(threshold = 1)]
 async fn response() -> Response {
     "response".into_response()
+}
+
+#[rate_limit(threshold = 1)]
+async fn response_as_error() -> Result<(), Response> {
+    Ok(())
+}
+
+/// As services of hyper and tower are written.
+#[rate_limit(threshold = 1)]
+async fn response_without_error() -> Result<axum::http::Response<String>, Infallible> {
+    Ok(axum::http::Response::new(String::from("response")))
 }
 
 #[rate_limit(threshold = 1)]
@@ -225,9 +246,13 @@ async fn every_shape_is_served_once_and_then_refused_as_a_problem() {
 }
 
 #[tokio::test]
-async fn a_bare_status_carries_a_refusal_without_the_flag() {
-    let shapes: [(MethodRouter<String>, u16, &str); 5] = [
+async fn statuses_and_responses_carry_a_refusal_without_the_flag() {
+    let shapes: [(MethodRouter<String>, u16, &str); 9] = [
         (get(response), 200, "limit"),
+        (get(response_as_error), 200, "limit"),
+        (get(response_without_error), 200, "limit"),
+        (get(status_and_reason), 200, "Too Many Requests"),
+        (get(status_and_reason_as_error), 200, "Too Many Requests"),
         (get(status), 202, ""),
         (get(status_as_error), 200, ""),
         (get(status_and_text_as_error), 200, "limit"),

@@ -17,7 +17,7 @@ use harness::{ROOT, cargo};
 use proc_macro2::TokenStream;
 
 /// The crates that the programs name.
-const CRATES: [&str; 4] = ["async_trait", "axum", "ratelimit_runtime", "tonic"];
+const CRATES: [&str; 5] = ["actix_web", "async_trait", "axum", "ratelimit_runtime", "tonic"];
 
 #[test]
 fn valid_handlers_compile_and_mistakes_are_errors_at_their_token() {

@@ -83,11 +83,18 @@ impl ResponseError for RateLimitError {
     }
 }
 
+/// The same response, for functions that return one as their error.
+impl From<RateLimitError> for HttpResponse {
+    fn from(error: RateLimitError) -> Self {
+        problem_json(&error.into(), HeaderSyntax::default())
+    }
+}
+
 // The compiler's advice on a wrong return type is the same with every feature.
 #[diagnostic::do_not_recommend]
 impl FromRejection for HttpResponse {
     fn from_rejection(error: RateLimitError) -> Self {
-        problem_json(&error.into(), HeaderSyntax::default())
+        error.into()
     }
 }
 

@@ -33,7 +33,7 @@ use super::{
     refusal::Refusal,
     tower::{ProblemJson, refusal_response},
 };
-use crate::{error::RateLimitError, rejection::FromRejection};
+use crate::error::RateLimitError;
 
 /// 429, 422, 503 or 500 with problem details, `Retry-After`, `Cache-Control: no-store` and the default
 /// [`HeaderSyntax`]; see [`Refusal`].
@@ -46,13 +46,5 @@ impl IntoResponse for RateLimitError {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         refusal_response(&ProblemJson, &self, HeaderSyntax::default())
-    }
-}
-
-// The compiler's advice on a wrong return type is the same with every feature.
-#[diagnostic::do_not_recommend]
-impl FromRejection for Response {
-    fn from_rejection(error: RateLimitError) -> Self {
-        error.into_response()
     }
 }

@@ -3,6 +3,18 @@
 use super::Refusal;
 use crate::{error::RateLimitError, rejection::FromRejection};
 
+macro_rules! carries_refusal {
+    ($($output:ty),+) => {$(
+        // The compiler's advice on a wrong return type is the same with every feature.
+        #[diagnostic::do_not_recommend]
+        impl FromRejection for $output {
+            fn from_rejection(error: RateLimitError) -> Self {
+                error.into()
+            }
+        }
+    )+};
+}
+
 macro_rules! status {
     ($status:ty) => {
         /// The bare status: that of [`Refusal::status`].
@@ -20,13 +32,15 @@ macro_rules! status {
             }
         }
 
-        // The compiler's advice on a wrong return type is the same with every feature.
-        #[diagnostic::do_not_recommend]
-        impl FromRejection for $status {
-            fn from_rejection(error: RateLimitError) -> Self {
-                error.into()
+        /// The status and its reason phrase.
+        impl From<RateLimitError> for ($status, &'static str) {
+            fn from(error: RateLimitError) -> Self {
+                let status = <$status>::from(error);
+                (status, status.canonical_reason().unwrap_or_default())
             }
         }
+
+        carries_refusal!($status, ($status, String), ($status, &'static str));
     };
 }
 

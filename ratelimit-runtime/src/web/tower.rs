@@ -50,7 +50,9 @@ use super::{
     treatment::{Replaced, ResponseHead, Treatment},
 };
 pub use super::{middleware::paths, permits::PermitBody};
-use crate::{decision::Decision, error::RateLimitError, observe::Observation};
+use crate::{
+    decision::Decision, error::RateLimitError, observe::Observation, rejection::FromRejection,
+};
 
 /// The extraction of callers from requests of `http`.
 ///
@@ -110,6 +112,21 @@ pub(super) fn refusal_response<B>(
         response.extensions_mut().insert(error.clone());
     }
     response
+}
+
+/// The response of [`ProblemJson`] with the default [`HeaderSyntax`], as of axum and hyper.
+impl<B: From<String>> From<RateLimitError> for Response<B> {
+    fn from(error: RateLimitError) -> Self {
+        refusal_response(&ProblemJson, &error.into(), HeaderSyntax::default())
+    }
+}
+
+// The compiler's advice on a wrong return type is the same with every feature.
+#[diagnostic::do_not_recommend]
+impl<B: From<String>> FromRejection for Response<B> {
+    fn from_rejection(error: RateLimitError) -> Self {
+        error.into()
+    }
 }
 
 /// Adds the headers of a refusal that the response lacks.

@@ -121,7 +121,7 @@ impl Service {
                     ::ratelimit_runtime::__private::Started::Ready(
                         ::ratelimit_runtime::__private::Err(__ratelimit),
                     ) => {
-                        return ::ratelimit_runtime::FromRejection::from_rejection(
+                        return ::ratelimit_runtime::__private::RefusalInBox::from_rejection(
                             __ratelimit,
                         );
                     }
@@ -129,7 +129,7 @@ impl Service {
                         if let ::ratelimit_runtime::__private::Err(__ratelimit) = __ratelimit
                             .await
                         {
-                            return ::ratelimit_runtime::FromRejection::from_rejection(
+                            return ::ratelimit_runtime::__private::RefusalInBox::from_rejection(
                                 __ratelimit,
                             );
                         }

@@ -43,7 +43,9 @@ async fn report(user: &str) -> Vec<Row> {
         match __ratelimit {
             ::ratelimit_runtime::__private::Ok(__ratelimit) => __ratelimit,
             ::ratelimit_runtime::__private::Err(__ratelimit) => {
-                return ::ratelimit_runtime::FromRejection::from_rejection(__ratelimit);
+                return ::ratelimit_runtime::__private::RefusalAsForeign::from_rejection(
+                    __ratelimit,
+                );
             }
         }
     };

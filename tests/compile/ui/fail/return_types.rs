@@ -1,15 +1,21 @@
-//! Return types that cannot carry a refusal: one error each, at the type.
+//! Return types that cannot carry a refusal: one error each, at the type, with the ways out for it.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, io};
 
+use actix_web::Responder;
 use axum::{
     Json,
+    http::StatusCode,
     response::{Html, IntoResponse, Sse, sse::Event},
 };
 use ratelimit_runtime::rate_limit;
 use tonic::codegen::tokio_stream::{self as stream, Stream};
 
 struct AppError;
+
+type AppResult<T> = Result<T, AppError>;
+
+struct Reply;
 
 #[rate_limit(period = 30, threshold = 2)]
 async fn no_result() -> String {
@@ -20,7 +26,40 @@ async fn no_result() -> String {
 async fn nothing() {}
 
 #[rate_limit(period = 30, threshold = 2)]
+async fn unit() -> () {}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn text() -> &'static str {
+    "text"
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn own_type() -> Reply {
+    Reply
+}
+
+#[rate_limit(period = 30, threshold = 2)]
 async fn error_without_from() -> Result<String, AppError> {
+    Ok(String::new())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn alias() -> AppResult<String> {
+    Ok(String::new())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn error_of_another_crate() -> Result<Json<u32>, (StatusCode, Json<u32>)> {
+    Ok(Json(1))
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn error_behind_an_alias() -> io::Result<String> {
+    Ok(String::new())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn no_error() -> Result<String, Infallible> {
     Ok(String::new())
 }
 
@@ -35,8 +74,23 @@ async fn any_response() -> impl IntoResponse {
 }
 
 #[rate_limit(period = 30, threshold = 2)]
+async fn any_responder() -> impl Responder {
+    "text"
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn any_iterator() -> impl Iterator<Item = u32> {
+    [1].into_iter()
+}
+
+#[rate_limit(period = 30, threshold = 2)]
 async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     Sse::new(stream::once(Ok(Event::default())))
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn status_and_value() -> (StatusCode, Json<u32>) {
+    (StatusCode::CREATED, Json(1))
 }
 
 #[rustfmt::skip]
