@@ -23,7 +23,8 @@ use crate::error::RateLimitError;
 /// For any other type the compile error names these ways out. A limit in front of a handler needs no change of the
 /// handler: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`.
 ///
-/// A bare `StatusCode` has no headers, and a pair with a text has no `Retry-After`.
+/// A bare `StatusCode` has no headers, and a pair with a text has no `Retry-After`. Under the identity layer the
+/// response gets both.
 ///
 /// ```
 /// use ratelimit_runtime::{FromRejection, RateLimitError, rate_limit};

@@ -137,6 +137,11 @@ async fn own_error_beside_any() -> Result<impl IntoResponse, AppError> {
 }
 
 #[rate_limit(threshold = 1, fallible)]
+async fn no_error_beside_any() -> Result<impl IntoResponse, Infallible> {
+    Ok("any")
+}
+
+#[rate_limit(threshold = 1, fallible)]
 async fn status_and_json_error() -> Result<String, (StatusCode, Json<u32>)> {
     Err((StatusCode::IM_A_TEAPOT, Json(1)))
 }
@@ -179,8 +184,8 @@ async fn response_as_error() -> Result<(), Response> {
 
 /// As services of hyper and tower are written.
 #[rate_limit(threshold = 1)]
-async fn response_without_error() -> Result<axum::http::Response<String>, Infallible> {
-    Ok(axum::http::Response::new(String::from("response")))
+async fn response_without_error() -> Result<Response<String>, Infallible> {
+    Ok(Response::new(String::from("response")))
 }
 
 #[rate_limit(threshold = 1)]
@@ -213,7 +218,7 @@ mod checked {
 
 #[tokio::test]
 async fn every_shape_is_served_once_and_then_refused_as_a_problem() {
-    let shapes: [(MethodRouter<String>, u16); 21] = [
+    let shapes: [(MethodRouter<String>, u16); 22] = [
         (get(nothing), 200),
         (get(text), 200),
         (get(string), 200),
@@ -232,6 +237,7 @@ async fn every_shape_is_served_once_and_then_refused_as_a_problem() {
         (get(any_json), 200),
         (get(own_error), 500),
         (get(own_error_beside_any), 200),
+        (get(no_error_beside_any), 200),
         (get(status_and_json_error), 418),
         (get(above_the_check), 200),
         (get(checked::below_the_check), 200),

@@ -4,8 +4,6 @@
 mod as_written;
 mod with_one_change;
 
-use std::net::SocketAddr;
-
 use axum::{
     Router,
     middleware::from_fn,
@@ -13,12 +11,13 @@ use axum::{
 };
 use ratelimit_runtime::web::tower::IdentityLayer;
 use reqwest::{
-    RequestBuilder, Response,
+    Client, Method, RequestBuilder,
     header::{self, RETRY_AFTER},
+    redirect::Policy,
 };
 
 use self::{as_written as written, with_one_change as changed};
-use crate::support::{by_user, client, serve};
+use crate::support::{by_user, serve};
 
 /// The state of the examples: a database, a template engine, a client.
 type Db = axum::extract::State<&'static str>;
@@ -76,25 +75,21 @@ async fn are_refused_once_served<const N: usize>(
         requests.push((path, sent, status));
     }
     let address = serve(app.layer(layer).with_state("state")).await;
+    let client = Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
     for (path, sent, status) in requests {
-        let ask = || ask(address, &path, sent);
-        let served = ask().await;
+        let ask = || {
+            let method = if matches!(sent, Sent::Upgrade) { Method::GET } else { Method::POST };
+            let request = client.request(method, format!("http://{address}{path}alice"));
+            sent.with(request.header("x-user", "alice")).send()
+        };
+        let served = ask().await.unwrap();
         assert_eq!(served.status(), status, "{path}: {}", served.text().await.unwrap());
-        let refused = ask().await;
+        let refused = ask().await.unwrap();
         assert_eq!(refused.status(), 429, "{path}");
         let wait = refused.headers().get(RETRY_AFTER).unwrap_or_else(|| panic!("{path}"));
         let wait: u32 = wait.to_str().unwrap().parse().unwrap();
         assert!((1..=60).contains(&wait), "{path}: {wait}");
     }
-}
-
-async fn ask(address: SocketAddr, path: &str, sent: Sent) -> Response {
-    let url = format!("http://{address}{path}alice");
-    let request = match sent {
-        Sent::Upgrade => client().get(url),
-        _ => client().post(url),
-    };
-    sent.with(request.header("x-user", "alice")).send().await.unwrap()
 }
 
 #[tokio::test]

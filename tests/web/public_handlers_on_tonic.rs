@@ -11,6 +11,7 @@ mod route_guide {
 
 use std::pin::Pin;
 
+use futures_util::StreamExt;
 use ratelimit_runtime::{rate_limit, web};
 use route_guide::{
     route_guide_client::RouteGuideClient,
@@ -19,7 +20,7 @@ use route_guide::{
 use tokio::net::TcpListener;
 use tonic::{
     Code, Request, Response, Status, Streaming,
-    codegen::tokio_stream::{self as stream, Stream, StreamExt},
+    codegen::tokio_stream::{self as stream, Stream},
     transport::{Server, server::TcpIncoming},
 };
 use tonic_types::StatusExt;

@@ -135,7 +135,7 @@ pub(super) async fn ws_handler_with_address(
     upgrade: WebSocketUpgrade,
     ConnectInfo(address): ConnectInfo<SocketAddr>,
 ) -> impl IntoResponse {
-    upgrade.on_upgrade(async move |_| drop(address))
+    upgrade.on_upgrade(async move |_| assert!(address.ip().is_loopback()))
 }
 
 #[rate_limit(threshold = 1)]
