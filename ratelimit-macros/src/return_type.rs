@@ -60,8 +60,8 @@ fn error(result: &PathSegment) -> Option<&Type> {
 
 /// Returns `true` for a `Result<T, Infallible>`.
 pub(crate) fn is_infallible(result: &PathSegment) -> bool {
-    let error = error(result);
-    matches!(error, Some(Type::Path(it)) if it.path.segments.last().is_some_and(|it| it.ident == "Infallible"))
+    let Some(Type::Path(error)) = error(result) else { return false };
+    error.path.segments.last().is_some_and(|last| last.ident == "Infallible")
 }
 
 /// Returns `true` for a type of another crate, for which users can implement no trait of the runtime.

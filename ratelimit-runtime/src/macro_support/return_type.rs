@@ -1,25 +1,24 @@
 //! The conversion of refusals by the return type as it is written. Only the compile errors differ.
 
-use crate::{error::RateLimitError, rejection::FromRejection};
+use crate::{
+    error::RateLimitError,
+    rejection::{FromRejection, carries_refusal},
+};
 
 /// Declares a trait for each row: the types that it is for, and the ways out for them.
 macro_rules! return_types {
     ($($(#[doc = $doc:literal])+ $name:ident: $($way_out:literal)+;)+) => {$(
-        $(#[doc = $doc])+
-        #[diagnostic::on_unimplemented(
-            message = "`{Self}` cannot carry a rate limit's refusal",
-            label = "a refused call has to return this type",
-            $(note = $way_out,)+
-        )]
-        #[cfg_attr(feature = "web", diagnostic::on_unimplemented(
-            note = "or leave the function as it is, and limit requests in front of it: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`"
-        ))]
-        #[cfg_attr(not(feature = "web"), diagnostic::on_unimplemented(
-            note = "handlers of axum, actix-web and tonic need the feature `axum`, `actix` or `tonic` of `ratelimit-runtime`"
-        ))]
-        pub trait $name {
-            /// Returns the value that a call refused with `error` returns.
-            fn from_rejection(error: RateLimitError) -> Self;
+        carries_refusal! {
+            $(#[doc = $doc])+
+            #[diagnostic::on_unimplemented(
+                message = "`{Self}` cannot carry a rate limit's refusal",
+                label = "a refused call has to return this type",
+                $(note = $way_out,)+
+            )]
+            pub trait $name {
+                /// Returns the value that a call refused with `error` returns.
+                fn from_rejection(error: RateLimitError) -> Self;
+            }
         }
 
         #[diagnostic::do_not_recommend]

@@ -3,7 +3,7 @@
 use super::Refusal;
 use crate::{error::RateLimitError, rejection::FromRejection};
 
-macro_rules! carries_refusal {
+macro_rules! are_outputs {
     ($($output:ty),+) => {$(
         // The compiler's advice on a wrong return type is the same with every feature.
         #[diagnostic::do_not_recommend]
@@ -40,7 +40,7 @@ macro_rules! status {
             }
         }
 
-        carries_refusal!($status, ($status, String), ($status, &'static str));
+        are_outputs!($status, ($status, String), ($status, &'static str));
     };
 }
 

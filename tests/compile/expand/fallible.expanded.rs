@@ -52,8 +52,7 @@ async fn list(
     ::ratelimit_runtime::__private::Ok(
         async move {
             if false {
-                return ::ratelimit_runtime::__private::Output::<(StatusCode, _)>::NEVER
-                    .not_yet_fallible();
+                return ::ratelimit_runtime::__private::never::<(StatusCode, _)>();
             }
             { (StatusCode::OK, Json(todos.all())) }
         }
