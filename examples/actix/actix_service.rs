@@ -34,6 +34,9 @@
 //!
 //! sent
 //! ```
+//!
+//! `TRUSTED_PROXIES=networks cargo run ..` counts clients by their address behind the proxies in this file,
+//! one network on each line.
 
 use std::{collections::HashMap, env, error::Error};
 
@@ -46,7 +49,10 @@ use actix_web::{
 };
 use ratelimit_runtime::{
     Caller, Limiter, install, rate_limit,
-    web::actix::{Identity, IdentityMiddleware, paths},
+    web::{
+        ClientAddress, TrustedProxies,
+        actix::{Identity, IdentityMiddleware, paths},
+    },
 };
 
 type Fields = HashMap<String, String>;
@@ -86,7 +92,11 @@ fn key_owner(request: &ServiceRequest) -> Option<Caller> {
 #[actix_web::main]
 async fn main() -> std::result::Result<(), Box<dyn Error>> {
     install(Limiter::from_env().await?)?;
-    let identity = Identity::from_fn(key_owner).or(Identity::peer());
+    let client = match env::var_os("TRUSTED_PROXIES") {
+        Some(file) => Identity::address(ClientAddress::behind(TrustedProxies::follow_file(file)?)),
+        None => Identity::peer(),
+    };
+    let identity = Identity::from_fn(key_owner).or(client);
     let identity = IdentityMiddleware::new(identity).skip(paths(["/healthz"]));
     let app = move || App::new().wrap(identity.clone()).service((search, send_mail, health));
 

@@ -11,6 +11,9 @@
 //! Some(RetryInfo { retry_delay: Some(29.998106s) })
 //! Some(QuotaFailure { violations: [QuotaViolation { subject: "greet", description: "rate limit `greet` exceeded: at most 2 per 30s, retry after 29.999s", api_service: "", quota_metric: "", quota_id: "", quota_dimensions: {}, quota_value: 0, futura_quota_value: None }] })
 //! ```
+//!
+//! `TRUSTED_PROXIES=networks cargo run ..` counts clients by their address behind the proxies in this file,
+//! one network on each line.
 
 mod greeter;
 
@@ -24,7 +27,7 @@ use greeter::{
 use ratelimit_runtime::{
     Caller, Limiter, install, rate_limit,
     web::{
-        self,
+        self, ClientAddress, TrustedProxies,
         tower::{Identity, IdentityLayer},
     },
 };
@@ -60,13 +63,17 @@ fn key_owner(request: &Parts) -> Option<Caller> {
 
 async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     install(Limiter::from_env().await?)?;
-    let identity = Identity::from_fn(key_owner).or(Identity::peer());
+    let client = match env::var_os("TRUSTED_PROXIES") {
+        Some(file) => Identity::address(ClientAddress::behind(TrustedProxies::follow_file(file)?)),
+        None => Identity::peer(),
+    };
+    let identity = Identity::from_fn(key_owner).or(client);
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
     Server::builder()
         .layer(IdentityLayer::new(identity).respond(web::tonic::respond))
         .add_service(GreeterServer::new(MyGreeter))
-        .serve_with_incoming(TcpIncoming::from(listener))
+        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
         .await?;
     Ok(())
 }

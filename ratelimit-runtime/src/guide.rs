@@ -18,6 +18,10 @@ pub mod identity {}
 #[doc = include_str!("guide/layers.md")]
 pub mod layers {}
 
+#[cfg(feature = "web")]
+#[doc = include_str!("guide/clients.md")]
+pub mod clients {}
+
 #[doc = include_str!("guide/security.md")]
 pub mod security {}
 

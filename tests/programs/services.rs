@@ -170,6 +170,31 @@ async fn the_actix_service_counts_by_key_or_address() {
 }
 
 #[tokio::test]
+async fn actix_and_tonic_count_clients_behind_proxies_in_a_file() {
+    let networks = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(networks.path(), "127.0.0.1 # a proxy on this machine").unwrap();
+    let file = [("TRUSTED_PROXIES", networks.path().to_str().unwrap())];
+    let service = Service::start_with("actix_service", None, &file);
+    for (client, expected) in
+        [("203.0.113.9", 3), ("192.0.2.66, 203.0.113.9", 0), ("203.0.113.10", 3)]
+    {
+        let search = service.get("/search?q=x").header("x-forwarded-for", client);
+        assert_eq!(served(5, &search).await, expected, "{client}");
+    }
+    let service = Service::start_with("tonic_service", None, &file);
+    let mut rpc = GreeterClient::connect(service.url("")).await.unwrap();
+    let mut is_served = async |client: &'static str| {
+        let mut request = tonic::Request::new(HelloRequest { name: "you".to_owned() });
+        request.metadata_mut().insert("x-forwarded-for", client.parse().unwrap());
+        rpc.say_hello(request).await.is_ok()
+    };
+    assert!(is_served("203.0.113.9").await);
+    assert!(is_served("192.0.2.66, 203.0.113.9").await);
+    assert!(!is_served("203.0.113.9").await);
+    assert!(is_served("203.0.113.10").await);
+}
+
+#[tokio::test]
 async fn the_grpc_service_counts_by_key_or_address_and_its_client_prints_it() {
     let service = Service::start("tonic_service", None);
     let client = GreeterClient::connect(service.url("")).await.unwrap();

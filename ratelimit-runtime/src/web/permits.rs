@@ -12,6 +12,7 @@ use crate::decision::{Decision, Permit};
 pub struct Permits(Vec<Arc<dyn Permit>>);
 
 impl Permits {
+    #[cfg(feature = "tower")]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -21,6 +22,7 @@ impl Permits {
         self.0 = Vec::new();
     }
 
+    #[cfg(feature = "tower")]
     pub(super) fn append(&mut self, other: Self) {
         self.0.extend(other.0);
     }
