@@ -6,15 +6,16 @@ use std::convert::Infallible;
 
 use crate::error::RateLimitError;
 
-/// Declares a trait whose compile error also names the limits that need no change of a function.
+/// Declares a trait whose compile error also names the limits that need no change of a function, or the missing
+/// feature before all else.
 macro_rules! carries_refusal {
     ($(#[$attribute:meta])+ pub trait $($declaration:tt)+) => {
+        #[cfg_attr(not(feature = "web"), diagnostic::on_unimplemented(
+            note = "for handlers of axum, actix-web or tonic, enable the feature `axum`, `actix` or `tonic` of `ratelimit-runtime` first"
+        ))]
         $(#[$attribute])+
         #[cfg_attr(feature = "web", diagnostic::on_unimplemented(
             note = "or leave the function as it is, and limit requests in front of it: `web::tower::RateLimitLayer`, `web::actix::RateLimitMiddleware`"
-        ))]
-        #[cfg_attr(not(feature = "web"), diagnostic::on_unimplemented(
-            note = "handlers of axum, actix-web and tonic need the feature `axum`, `actix` or `tonic` of `ratelimit-runtime`"
         ))]
         pub trait $($declaration)+
     };

@@ -178,6 +178,11 @@ async fn response() -> Response {
 }
 
 #[rate_limit(threshold = 1)]
+async fn any_of_response() -> impl IntoResponse {
+    "any".into_response()
+}
+
+#[rate_limit(threshold = 1)]
 async fn response_as_error() -> Result<(), Response> {
     Ok(())
 }
@@ -253,8 +258,9 @@ async fn every_shape_is_served_once_and_then_refused_as_a_problem() {
 
 #[tokio::test]
 async fn statuses_and_responses_carry_a_refusal_without_the_flag() {
-    let shapes: [(MethodRouter<String>, u16, &str); 9] = [
+    let shapes: [(MethodRouter<String>, u16, &str); 10] = [
         (get(response), 200, "limit"),
+        (get(any_of_response), 200, "limit"),
         (get(response_as_error), 200, "limit"),
         (get(response_without_error), 200, "limit"),
         (get(status_and_reason), 200, "Too Many Requests"),

@@ -1,13 +1,12 @@
 //! Refusals that an error type loses: the layer adds the headers that a response lacks, logs the loss, and
 //! responds itself with `answer_refusals`.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use actix_web::{HttpResponse, ResponseError, get as actix_get, web::Query};
 use axum::{
     Router,
     extract::{Path, State},
-    http::{HeaderMap, StatusCode},
+    http::StatusCode,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -15,8 +14,7 @@ use harness::{Lines, RedisServer};
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, limiter, rate_limit,
     web::{
-        self, PROBLEM_JSON, Refusal,
-        actix::{Identity, IdentityMiddleware},
+        self, PROBLEM_JSON,
         tower::{self, IdentityLayer, RateLimitLayer},
     },
 };
@@ -26,13 +24,13 @@ use tonic::{Code, Status, transport::server::TcpIncoming};
 use tonic_types::StatusExt;
 
 use crate::{
-    on_actix::Server,
     on_tonic::greeter::{
         HelloReply, HelloRequest,
         greeter_client::GreeterClient,
         greeter_server::{Greeter, GreeterServer},
     },
-    support::{by_user, client, serve},
+    support::{by_user, serve},
+    without_a_wait::{ask, field},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -54,20 +52,12 @@ impl<E: Into<anyhow::Error>> From<E> for AppError {
     }
 }
 
-async fn ask(url: &str) -> reqwest::Response {
-    client().get(url).header("x-user", "alice").send().await.unwrap()
-}
-
 async fn url_of(router: Router, layer: IdentityLayer) -> String {
     format!("http://{}", serve(router.layer(layer)).await)
 }
 
-fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).map(|value| value.to_str().unwrap())
-}
-
 /// Expects the answer that a handler gives which returns the refusal itself.
-async fn assert_answered(response: reqwest::Response, policy: &str) {
+pub(crate) async fn assert_answered(response: reqwest::Response, policy: &str) {
     assert_eq!(response.status(), 429);
     let headers = response.headers().clone();
     assert_eq!(field(&headers, "content-type"), Some(PROBLEM_JSON));
@@ -258,84 +248,6 @@ async fn a_response_that_is_replaced_frees_its_permits() {
         let problem: Value = refused.json().await.unwrap();
         assert_eq!(problem["violated-policies"], serde_json::json!(["never"]));
     }
-}
-
-/// An error of an actix-web application that has not said how it is answered: 500.
-#[derive(Debug)]
-struct ActixError(String);
-
-impl fmt::Display for ActixError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl ResponseError for ActixError {}
-
-impl From<RateLimitError> for ActixError {
-    fn from(error: RateLimitError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-mod handlers {
-    use super::*;
-
-    #[actix_get("/lost")]
-    #[rate_limit(name = "actix lost", period = 30, threshold = 1)]
-    pub(super) async fn lost() -> Result<&'static str, ActixError> {
-        Ok("hello")
-    }
-
-    #[actix_get("/bare")]
-    #[rate_limit(name = "actix bare", period = 30, threshold = 1, key = "all", otherwise = |_| bare())]
-    pub(super) async fn bare_429() -> HttpResponse {
-        HttpResponse::Ok().finish()
-    }
-
-    fn bare() -> HttpResponse {
-        HttpResponse::TooManyRequests().finish()
-    }
-}
-
-#[tokio::test]
-async fn on_actix() {
-    let serve = |identity: IdentityMiddleware| {
-        Server::serve(identity, |config| {
-            config.service((handlers::lost, handlers::bare_429));
-        })
-    };
-    let by_user = || IdentityMiddleware::new(Identity::header("x-user"));
-    let (plain, answering) = (serve(by_user()), serve(by_user().answer_refusals()));
-    for path in ["/lost", "/bare"] {
-        assert_eq!(ask(&plain.url(path)).await.status(), 200);
-    }
-    let lost = ask(&plain.url("/lost")).await;
-    assert_eq!((lost.status().as_u16(), field(lost.headers(), "retry-after")), (500, None));
-    assert_answered(ask(&answering.url("/lost")).await, "actix lost").await;
-
-    let bare = ask(&plain.url("/bare")).await;
-    assert_eq!(bare.status(), 429);
-    let wait = field(bare.headers(), "retry-after").unwrap();
-    assert_eq!(field(bare.headers(), "ratelimit"), Some(&*format!(r#""actix bare";r=0;t={wait}"#)));
-    assert_eq!(bare.text().await.unwrap(), "");
-    assert_answered(ask(&answering.url("/bare")).await, "actix bare").await;
-}
-
-#[tokio::test]
-async fn on_actix_as_the_layer_responds() {
-    let teapot = |_: &Refusal| HttpResponse::ImATeapot().finish();
-    let identity = IdentityMiddleware::new(Identity::header("x-user")).respond(teapot);
-    let server = Server::serve(identity.answer_refusals(), |config| {
-        config.service(actix_web::web::resource("/never").to(async |_: Query<()>| {
-            limiter()
-                .check(&NEVER, "someone")
-                .await
-                .map_err(|error| ActixError(error.to_string()))?;
-            Ok::<_, ActixError>("never")
-        }));
-    });
-    assert_eq!(ask(&server.url("/never")).await.status(), 418);
 }
 
 /// A service whose errors lose refusals.

@@ -11,6 +11,7 @@ mod header_fields;
 mod hostile_requests;
 mod in_flight;
 mod lost_refusals;
+mod lost_refusals_on_actix;
 mod on_actix;
 mod on_axum;
 mod on_tonic;

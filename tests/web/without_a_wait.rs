@@ -58,11 +58,11 @@ impl Held {
     }
 }
 
-async fn ask(url: &str) -> reqwest::Response {
+pub(crate) async fn ask(url: &str) -> reqwest::Response {
     client().get(url).header("x-user", "alice").send().await.unwrap()
 }
 
-fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     assert!(headers.get_all(name).iter().count() <= 1, "{name}: {headers:?}");
     headers.get(name).map(|value| value.to_str().unwrap())
 }

@@ -2,7 +2,7 @@
 //!
 //! With this feature [`RateLimitError`] is a `ResponseError`. An annotated handler may return
 //! `actix_web::Result<T>`, `Result<T, RateLimitError>`, an error of its own with
-//! `From<RateLimitError>`, or an `HttpResponse`.
+//! `From<RateLimitError>`, or an `HttpResponse`; [`FromRejection`] lists all.
 //!
 //! ```no_run
 //! use actix_web::{App, HttpServer, web};
@@ -25,34 +25,28 @@
 //! actix-web extracts a handler's arguments first: the body is read before the limit of an annotated
 //! handler decides. A [`RateLimitMiddleware`] decides before that, by the request's head.
 
+mod identity;
 mod rate_limit;
 
-use std::{
-    borrow::Cow,
-    fmt,
-    future::{Future, Ready, ready},
-    net::IpAddr,
-    pin::Pin,
-    rc::Rc,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{borrow::Cow, future::Future, net::IpAddr, pin::Pin};
 
 use actix_web::{
     HttpMessage, HttpResponse, ResponseError,
-    body::{EitherBody, MessageBody},
-    dev::{Service, ServiceRequest, ServiceResponse, Transform},
+    dev::ServiceRequest,
     http::{
         StatusCode,
         header::{CONTENT_TYPE, HeaderName, HeaderValue},
     },
 };
 
-pub use self::rate_limit::{RateLimitMiddleware, RateLimitMiddlewareService};
+pub use self::{
+    identity::{IdentityMiddleware, IdentityMiddlewareService},
+    rate_limit::{RateLimitMiddleware, RateLimitMiddlewareService},
+};
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed, SharedFn},
-    middleware::{Middleware, header_changes, missing_headers},
+    middleware::{header_changes, missing_headers},
     refusal::{PROBLEM_JSON, Refusal},
     treatment::{Replaced, ResponseHead, Treatment},
 };
@@ -168,179 +162,6 @@ fn set_headers<B>(
         if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
             response.headers_mut().insert(HeaderName::from_static(name), value);
         }
-    }
-}
-
-/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
-/// response.
-///
-/// The headers list the limits of annotated functions and of checks by hand, on admitted responses as
-/// on refusals. They replace rate limit headers that the response has. A limit that counted another
-/// caller, by an explicit key, is not listed: its numbers are not for this client. A refusal always
-/// names its own limit.
-///
-/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
-/// 5xx of another status than the refusal's own is logged at `warn`, once for each limit: the handler's error
-/// type has lost the refusal. See [`answer_refusals`](Self::answer_refusals).
-///
-/// Checks after the response has been returned are not covered: while its body streams, or in a
-/// spawned task. The ambient caller is not set there either.
-///
-/// The last middleware that `App::wrap` adds is the outermost: wrap with CORS and authentication
-/// after this one. CORS then answers preflights, and none reaches a limit.
-#[derive(Clone)]
-pub struct IdentityMiddleware {
-    middleware: Middleware<ServiceRequest>,
-    respond: Option<SharedFn<Refusal, HttpResponse>>,
-}
-
-impl IdentityMiddleware {
-    /// Creates a middleware that finds callers by `identity`.
-    #[must_use]
-    pub fn new(identity: Identity) -> Self {
-        Self { middleware: Middleware::new(identity), respond: None }
-    }
-
-    /// Sets the syntax of the rate limit headers.
-    #[must_use]
-    pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
-        self.middleware.syntax = syntax;
-        self
-    }
-
-    /// Also lists limits that counted other callers, by an explicit key. Off by default.
-    ///
-    /// Use it only where no client can name another's key: the headers of a login would show everyone
-    /// how often an account was tried.
-    #[must_use]
-    pub fn explicit_keys(mut self, are_listed: bool) -> Self {
-        self.middleware.explicit_keys = are_listed;
-        self
-    }
-
-    /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
-    ///
-    /// Do not decide by what the client writes, such as a header or a method: clients could skip their
-    /// limits. Paths are safe, because they select the handler; see [`paths`].
-    #[must_use]
-    pub fn skip(mut self, skip: impl Fn(&ServiceRequest) -> bool + Send + Sync + 'static) -> Self {
-        self.middleware.skip = Some(Arc::new(skip));
-        self
-    }
-
-    /// Sets the function that builds refusal responses.
-    ///
-    /// It is called for requests without an identity. It also replaces the responses that this crate
-    /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
-    #[must_use]
-    pub fn respond(
-        mut self,
-        respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,
-    ) -> Self {
-        self.middleware.replaced.made = true;
-        self.respond = Some(Arc::new(respond));
-        self
-    }
-
-    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,
-    /// its headers and problem details, or by [`respond`](Self::respond). Off by default.
-    ///
-    /// The handler's response is dropped, with its body and headers, if the latest call of the request was
-    /// refused and the response is
-    ///
-    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type without a
-    ///   `status_code` of its own, which is 500,
-    /// - or the refusal's own status without a `Content-Type`, as of a bare `StatusCode`.
-    ///
-    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the refused one that is
-    /// admitted shows that the handler went on. A refusal in a dry run is none.
-    #[must_use]
-    pub fn answer_refusals(mut self) -> Self {
-        self.middleware.replaced.lost = true;
-        self
-    }
-
-    fn refusal_response(&self, refusal: &Refusal) -> HttpResponse {
-        refusal_response(self.respond.as_ref(), refusal, self.middleware.syntax)
-    }
-}
-
-impl fmt::Debug for IdentityMiddleware {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdentityMiddleware")
-            .field("identity", &self.middleware.identity)
-            .field("headers", &self.middleware.syntax)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<S, B> Transform<S, ServiceRequest> for IdentityMiddleware
-where
-    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
-    B: MessageBody + 'static,
-{
-    type Response = ServiceResponse<EitherBody<B>>;
-    type Error = actix_web::Error;
-    type Transform = IdentityMiddlewareService<S>;
-    type InitError = ();
-    type Future = Ready<Result<Self::Transform, Self::InitError>>;
-
-    fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(IdentityMiddlewareService { service: Rc::new(service), layer: self.clone() }))
-    }
-}
-
-/// The service of an [`IdentityMiddleware`].
-#[derive(Debug)]
-pub struct IdentityMiddlewareService<S> {
-    service: Rc<S>,
-    layer: IdentityMiddleware,
-}
-
-impl<S, B> Service<ServiceRequest> for IdentityMiddlewareService<S>
-where
-    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
-    B: MessageBody + 'static,
-{
-    type Response = ServiceResponse<EitherBody<B>>;
-    type Error = actix_web::Error;
-    type Future = LocalFuture<Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.service.poll_ready(cx)
-    }
-
-    fn call(&self, request: ServiceRequest) -> Self::Future {
-        let service = Rc::clone(&self.service);
-        let layer = self.layer.clone();
-        Box::pin(async move {
-            let caller = match layer.middleware.caller(&request) {
-                Ok(Some(caller)) => caller,
-                Ok(None) => return Ok(service.call(request).await?.map_into_left_body()),
-                Err(refusal) => {
-                    let response = layer.refusal_response(&refusal);
-                    return Ok(request.into_response(response).map_into_right_body());
-                }
-            };
-            let call = async { service.call(request).await };
-            let (response, mut observed) = layer.middleware.observe(caller, call).await;
-            let mut response = response?;
-            let syntax = layer.middleware.syntax;
-            let treatment =
-                treatment(layer.middleware.replaced, response.response(), &mut observed);
-            if let Treatment::Complete(refusal) = &treatment {
-                complete(response.response_mut(), refusal, syntax);
-            }
-            let mut response = match treatment {
-                Treatment::Replace(refusal) => {
-                    let refusal = layer.refusal_response(&refusal);
-                    response.into_response(refusal).map_into_right_body()
-                }
-                _ => response.map_into_left_body(),
-            };
-            set_headers(response.response_mut(), syntax, observed.answers);
-            Ok(response)
-        })
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! With this feature [`RateLimitError`] is an `IntoResponse`. An annotated handler may return
 //! `axum::response::Result<T>`, `Result<T, RateLimitError>`, an error of its own with
-//! `From<RateLimitError>`, or a `Response`. [`tower::IdentityLayer`](super::tower::IdentityLayer) sets
-//! the caller:
+//! `From<RateLimitError>`, or a `Response`; [`FromRejection`](crate::FromRejection) lists all.
+//! [`tower::IdentityLayer`](super::tower::IdentityLayer) sets the caller:
 //!
 //! ```no_run
 //! use std::net::SocketAddr;

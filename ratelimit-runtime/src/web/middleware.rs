@@ -2,7 +2,7 @@
 //! frameworks.
 //!
 //! actix-web has the types of `http` 0.2. The frameworks therefore share decisions and no types:
-//! `tower/identity.rs` and `actix.rs` apply them to their own requests and responses.
+//! `tower/identity.rs` and `actix/identity.rs` apply them to their own requests and responses.
 
 use std::{future::Future, sync::Arc};
 

@@ -1,0 +1,211 @@
+//! The middleware that sets the ambient caller, and the headers with the remaining quota.
+
+use std::{
+    fmt,
+    future::{Ready, ready},
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use actix_web::{
+    HttpResponse,
+    body::{EitherBody, MessageBody},
+    dev::{Service, ServiceRequest, ServiceResponse, Transform},
+    error::InternalError,
+};
+
+use super::{Identity, LocalFuture, complete, refusal_response, set_headers, treatment};
+use crate::{
+    observe::Observation,
+    web::{
+        HeaderSyntax, Refusal, identity::SharedFn, middleware::Middleware, treatment::Treatment,
+    },
+};
+
+/// Sets the ambient caller from the request, and the headers with the caller's remaining quota on the
+/// response.
+///
+/// The headers list the limits of annotated functions and of checks by hand, on admitted responses as
+/// on refusals. They replace rate limit headers that the response has. A limit that counted another
+/// caller, by an explicit key, is not listed: its numbers are not for this client. A refusal always
+/// names its own limit.
+///
+/// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
+/// 5xx of another status than the refusal's own is logged at `warn`, once for each limit: the handler's error
+/// type has lost the refusal. See [`answer_refusals`](Self::answer_refusals).
+///
+/// Checks after the response has been returned are not covered: while its body streams, or in a
+/// spawned task. The ambient caller is not set there either.
+///
+/// The last middleware that `App::wrap` adds is the outermost: wrap with CORS and authentication
+/// after this one. CORS then answers preflights, and none reaches a limit.
+#[derive(Clone)]
+pub struct IdentityMiddleware {
+    middleware: Middleware<ServiceRequest>,
+    respond: Option<SharedFn<Refusal, HttpResponse>>,
+}
+
+impl IdentityMiddleware {
+    /// Creates a middleware that finds callers by `identity`.
+    #[must_use]
+    pub fn new(identity: Identity) -> Self {
+        Self { middleware: Middleware::new(identity), respond: None }
+    }
+
+    /// Sets the syntax of the rate limit headers.
+    #[must_use]
+    pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
+        self.middleware.syntax = syntax;
+        self
+    }
+
+    /// Also lists limits that counted other callers, by an explicit key. Off by default.
+    ///
+    /// Use it only where no client can name another's key: the headers of a login would show everyone
+    /// how often an account was tried.
+    #[must_use]
+    pub fn explicit_keys(mut self, are_listed: bool) -> Self {
+        self.middleware.explicit_keys = are_listed;
+        self
+    }
+
+    /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
+    ///
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip their
+    /// limits. Paths are safe, because they select the handler; see [`paths`](super::paths).
+    #[must_use]
+    pub fn skip(mut self, skip: impl Fn(&ServiceRequest) -> bool + Send + Sync + 'static) -> Self {
+        self.middleware.skip = Some(Arc::new(skip));
+        self
+    }
+
+    /// Sets the function that builds refusal responses.
+    ///
+    /// It is called for requests without an identity. It also replaces the responses that this crate
+    /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
+    #[must_use]
+    pub fn respond(
+        mut self,
+        respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,
+    ) -> Self {
+        self.middleware.replaced.made = true;
+        self.respond = Some(Arc::new(respond));
+        self
+    }
+
+    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,
+    /// its headers and problem details, or by [`respond`](Self::respond). Off by default.
+    ///
+    /// The handler's response is dropped, with its body and headers, if the latest call of the request was
+    /// refused and the response is
+    ///
+    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type without a
+    ///   `status_code` of its own, which is 500,
+    /// - or the refusal's own status without a `Content-Type`, as of a bare `StatusCode`.
+    ///
+    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the refused one that is
+    /// admitted shows that the handler went on. A refusal in a dry run is none.
+    #[must_use]
+    pub fn answer_refusals(mut self) -> Self {
+        self.middleware.replaced.lost = true;
+        self
+    }
+
+    fn refusal_response(&self, refusal: &Refusal) -> HttpResponse {
+        refusal_response(self.respond.as_ref(), refusal, self.middleware.syntax)
+    }
+
+    /// Returns the response to a request whose calls were observed: with their headers, or the layer's own.
+    fn finish<B>(
+        &self,
+        mut response: HttpResponse<B>,
+        mut observed: Observation,
+    ) -> HttpResponse<EitherBody<B>> {
+        let Middleware { syntax, replaced, .. } = self.middleware;
+        let mut response = match treatment(replaced, &response, &mut observed) {
+            Treatment::Keep => response.map_into_left_body(),
+            Treatment::Complete(refusal) => {
+                complete(&mut response, &refusal, syntax);
+                response.map_into_left_body()
+            }
+            Treatment::Replace(refusal) => self.refusal_response(&refusal).map_into_right_body(),
+        };
+        set_headers(&mut response, syntax, observed.answers);
+        response
+    }
+}
+
+impl fmt::Debug for IdentityMiddleware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdentityMiddleware")
+            .field("identity", &self.middleware.identity)
+            .field("headers", &self.middleware.syntax)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S, B> Transform<S, ServiceRequest> for IdentityMiddleware
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
+    B: MessageBody + 'static,
+{
+    type Response = ServiceResponse<EitherBody<B>>;
+    type Error = actix_web::Error;
+    type Transform = IdentityMiddlewareService<S>;
+    type InitError = ();
+    type Future = Ready<Result<Self::Transform, Self::InitError>>;
+
+    fn new_transform(&self, service: S) -> Self::Future {
+        ready(Ok(IdentityMiddlewareService { service: Rc::new(service), layer: self.clone() }))
+    }
+}
+
+/// The service of an [`IdentityMiddleware`].
+#[derive(Debug)]
+pub struct IdentityMiddlewareService<S> {
+    service: Rc<S>,
+    layer: IdentityMiddleware,
+}
+
+impl<S, B> Service<ServiceRequest> for IdentityMiddlewareService<S>
+where
+    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = actix_web::Error> + 'static,
+    B: MessageBody + 'static,
+{
+    type Response = ServiceResponse<EitherBody<B>>;
+    type Error = actix_web::Error;
+    type Future = LocalFuture<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&self, request: ServiceRequest) -> Self::Future {
+        let service = Rc::clone(&self.service);
+        let layer = self.layer.clone();
+        Box::pin(async move {
+            let caller = match layer.middleware.caller(&request) {
+                Ok(Some(caller)) => caller,
+                Ok(None) => return Ok(service.call(request).await?.map_into_left_body()),
+                Err(refusal) => {
+                    let response = layer.refusal_response(&refusal);
+                    return Ok(request.into_response(response).map_into_right_body());
+                }
+            };
+            let call = async { service.call(request).await };
+            match layer.middleware.observe(caller, call).await {
+                (Ok(response), observed) => {
+                    let (request, response) = response.into_parts();
+                    Ok(ServiceResponse::new(request, layer.finish(response, observed)))
+                }
+                // A middleware further in was refused, and actix-web makes the response outside of this one.
+                (Err(error), observed) if observed.refused.is_some() => {
+                    let response = layer.finish(error.error_response(), observed);
+                    Err(InternalError::from_response(error, response.map_into_boxed_body()).into())
+                }
+                (Err(error), _) => Err(error),
+            }
+        })
+    }
+}
