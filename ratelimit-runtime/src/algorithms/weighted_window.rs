@@ -190,7 +190,7 @@ impl WeightedLog {
             return Charged::Nothing;
         }
         let entries = self.0.get_or_insert_with(|| Box::new(CallEntries::new(Generation::next())));
-        entries.keep_for(now, request);
+        entries.keep_for(at, now, request);
         if own == 0 {
             return Charged::Nothing;
         }

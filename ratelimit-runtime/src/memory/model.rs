@@ -187,3 +187,8 @@ async fn the_sliding_counter_follows_the_model_of_waiting_calls() {
 async fn the_token_bucket_follows_the_model_of_waiting_calls() {
     check(Kind::Plain(Algorithm::TokenBucket)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_weighted_window_follows_the_model_of_waiting_calls() {
+    check(Kind::Weighted).await;
+}

@@ -245,7 +245,8 @@ impl Weighted {
     }
 
     pub(super) fn turns_ahead(&self, now: u64) -> u64 {
-        self.charges.iter().filter(|it| it.at > now).map(Recorded::entries).sum()
+        let entries = |it: &Recorded| if self.by == By::Number { 1 } else { it.entries() };
+        self.charges.iter().filter(|it| it.at > now).map(entries).sum()
     }
 
     /// Ends the line at the newest charge, once its last turn is given back or has moved.

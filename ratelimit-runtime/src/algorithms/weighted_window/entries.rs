@@ -67,7 +67,7 @@ pub(super) struct NamedCharge {
     pub(super) entry: u32,
 }
 
-/// A period of a policy, and the time of its last take.
+/// A period of a policy, and the time that its last take was decided for.
 #[derive(Clone, Copy)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 struct KeptPeriod {
@@ -131,7 +131,7 @@ impl CallEntries {
         let of_others = self.kept.iter().filter(|it| !own.contains(&it.period));
         let others = of_others
             .filter(|it| !it.is_unused(self.last_turn, now))
-            .map(|it| (it.period, it.used));
+            .map(|it| (it.period, it.used.min(now)));
         let all = own.map(|period| (period, now)).into_iter().chain(others);
         all.map(|(period, used)| self.expired(period, used)).min().unwrap_or_default()
     }
@@ -157,8 +157,9 @@ impl CallEntries {
         newest.units.checked_add(request.cost).filter(|_| is_near)
     }
 
-    /// Keeps what the policies of this call count, and drops what no policy counts any more.
-    pub(super) fn keep_for(&mut self, now: Timestamp, request: Request<'_>) {
+    /// Keeps what the policies of a call that is decided for `at` count, and drops what no policy counts
+    /// any more.
+    pub(super) fn keep_for(&mut self, at: Timestamp, now: Timestamp, request: Request<'_>) {
         // A clock that stepped back leaves entries in the future. They count from now on instead.
         let latest = now.max(self.last_turn);
         for entry in self.entries.iter_mut().rev().take_while(|entry| entry.stamp > latest) {
@@ -169,10 +170,10 @@ impl CallEntries {
         self.kept.retain(|it| !it.is_unused(last_turn, now) || own.contains(&it.period));
         for period in own {
             if let Some(kept) = self.kept.iter_mut().find(|it| it.period == period) {
-                kept.used = now;
+                kept.used = at;
             } else {
                 self.kept.reserve_exact(1);
-                self.kept.push(KeptPeriod { period, used: now });
+                self.kept.push(KeptPeriod { period, used: at });
             }
         }
         let is_other = |it: &KeptPeriod| !own.contains(&it.period);
@@ -183,6 +184,7 @@ impl CallEntries {
         }
         let surplus = self.surplus(now, request);
         self.entries.drain(..surplus);
+        self.forget_line(now);
     }
 
     /// Adds the units of a call that is decided for `at`, and returns their mark.

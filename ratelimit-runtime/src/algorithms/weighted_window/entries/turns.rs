@@ -3,7 +3,7 @@
 use super::CallEntries;
 use crate::{
     policy::Tier,
-    request::{EntryMark, Place, Standing},
+    request::{EntryMark, Op, Place, Request, Standing},
     time::Timestamp,
 };
 
@@ -24,10 +24,18 @@ impl CallEntries {
         self.last_turn = self.last_turn.max(turn);
     }
 
+    /// Forgets the last turn once it has come.
+    pub(super) fn forget_line(&mut self, now: Timestamp) {
+        if self.last_turn <= now {
+            self.last_turn = Timestamp::default();
+        }
+    }
+
     /// Ends the line at the newest entry, once the last turn at `left` is given back.
     pub(in super::super) fn end_line(&mut self, now: Timestamp, left: Timestamp) {
         if left == self.last_turn && left > now {
             self.last_turn = self.newest().unwrap_or_default();
+            self.forget_line(now);
         }
     }
 
@@ -57,6 +65,7 @@ impl CallEntries {
             if let Some(named) = named {
                 named.stamp = to;
             }
+            self.keep_for(to, now, Request::new(place.policy, Op::Take, place.cost));
             self.end_line(now, at);
         }
         Some(Standing { at: to, turn: to - now })
