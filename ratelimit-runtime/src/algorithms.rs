@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     policy::{Policy, StateKind},
-    request::{Outcome, Place, Request, Settle, Standing},
+    request::{Charged, Outcome, Place, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -232,9 +232,9 @@ impl State {
             Self::SlidingCounter(one) => one.settle(now, settle),
             Self::FixedWindow(one) => one.settle(now, settle),
             Self::TokenBucket(one) => one.settle(now, settle),
-            Self::SlidingCounters(many) => many.settle(now, settle).unwrap_or_default(),
-            Self::FixedWindows(many) => many.settle(now, settle).unwrap_or_default(),
-            Self::TokenBuckets(many) => many.settle(now, settle).unwrap_or_default(),
+            Self::SlidingCounters(many) => many.settle(now, settle, 0).unwrap_or_default(),
+            Self::FixedWindows(many) => many.settle(now, settle, 0).unwrap_or_default(),
+            Self::TokenBuckets(many) => many.settle(now, settle, 0).unwrap_or_default(),
             Self::WeightedWindow(log) => log.settle(now, settle),
             Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
                 self.settle_in_line(now, settle)
@@ -244,10 +244,11 @@ impl State {
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.
     pub(crate) fn is_promised(&self, now: Timestamp, place: Place<'_>) -> bool {
-        match self {
-            Self::WeightedWindow(log) => log.is_promised(place),
-            _ => self.has_turn(now, place),
-        }
+        has_come(now, place)
+            || match self {
+                Self::WeightedWindow(log) => log.is_promised(place),
+                _ => self.has_turn(place),
+            }
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
@@ -258,11 +259,19 @@ impl State {
         now: Timestamp,
         place: Place<'_>,
     ) -> Option<(Standing, Micros)> {
+        if has_come(now, place) {
+            return Some((Standing { at: place.mark.at, turn: Micros::ZERO }, Micros::ZERO));
+        }
         match self {
             Self::WeightedWindow(log) => Some((log.advance(now, place)?, Micros::ZERO)),
             _ => self.advance_turn(now, place),
         }
     }
+}
+
+/// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
+fn has_come(now: Timestamp, place: Place<'_>) -> bool {
+    place.mark.charged != Charged::Nothing && place.mark.at <= now
 }
 
 #[cfg(test)]

@@ -129,6 +129,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policy = match algorithm.as_str() {
         "weighted_window" => Policy::sliding_window("line", PERIOD, 20).weighted(),
         "token_bucket" => Policy::token_bucket("line", PERIOD, 20),
+        "fixed_window" => Policy::fixed_window("line", PERIOD, 20),
+        "sliding_counter" => Policy::sliding_counter("line", PERIOD, 20),
         other => return Err(format!("no algorithm of this program: {other}").into()),
     };
     let (calls, leaving): (u32, u32) = (calls.parse()?, leaving.parse()?);

@@ -45,7 +45,8 @@ impl Monitor {
     }
 
     /// Returns the stamps of all charges under a key that were not given back, in ascending order. Such a
-    /// charge is a member of a sorted set with a score above 0. It may have moved.
+    /// charge is a member of a sorted set with a score above 0. It may have moved. The turn of a state that
+    /// counts, which has a colon, gets a score below 0 when it has passed.
     pub fn stamps(&self, key: &str) -> Vec<u64> {
         stamps(self.0.try_iter(), key)
     }
@@ -72,7 +73,9 @@ fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
         match &words[..] {
             ["ZADD", named, pairs @ ..] if *named == key => {
                 for pair in pairs.chunks(2) {
-                    if let Ok(stamp) = pair[0].parse::<u64>()
+                    let is_turn = pair[1].contains(':');
+                    let score = if is_turn { pair[0].trim_start_matches('-') } else { pair[0] };
+                    if let Ok(stamp) = score.parse::<u64>()
                         && stamp > 0
                     {
                         charges.insert(pair[1].to_owned(), stamp);

@@ -90,7 +90,7 @@ impl Calls {
 }
 
 /// Lets a thousand calls of four processes wait, of which 30 % leave and one process is killed. Returns the
-/// stamps of all turns.
+/// stamps of all turns. Calls that do not wait have one only in a weighted window.
 fn a_thousand_calls(algorithm: &str) -> Vec<u64> {
     let server = RedisServer::start();
     let monitor = Monitor::start(&server);
@@ -130,7 +130,6 @@ fn nobody_is_later_than_promised_and_no_window_has_more_charges_than_the_thresho
 
 #[test]
 fn nobody_is_later_than_promised_and_no_turn_comes_before_the_bucket_has_its_token() {
-    // Calls that do not wait are not among them.
     let stamps = a_thousand_calls("token_bucket");
     assert!(stamps.len() > 500, "{}", stamps.len());
     for (index, first) in stamps.iter().enumerate() {
@@ -139,5 +138,33 @@ fn nobody_is_later_than_promised_and_no_turn_comes_before_the_bucket_has_its_tok
             let tokens = THRESHOLD as u64 * (PERIOD + last - first) / PERIOD;
             assert!(more < tokens, "{} turns in {} us", more + 1, last - first);
         }
+    }
+}
+
+#[test]
+fn nobody_is_later_than_promised_and_no_fixed_window_has_more_turns_than_the_threshold() {
+    let stamps = a_thousand_calls("fixed_window");
+    assert!(stamps.len() > 500, "{}", stamps.len());
+    // The window of the first turn starts with it: the one before is full.
+    let mut rest = &stamps[..];
+    while let Some(first) = rest.first() {
+        let turns = rest.partition_point(|it| *it < first + PERIOD);
+        assert!(turns <= THRESHOLD, "{turns} turns in the window from {first}");
+        rest = &rest[turns..];
+    }
+}
+
+#[test]
+fn nobody_is_later_than_promised_and_no_turn_exceeds_what_a_counter_estimates() {
+    let stamps = a_thousand_calls("sliding_counter");
+    assert!(stamps.len() > 500, "{}", stamps.len());
+    for (index, stamp) in stamps.iter().enumerate() {
+        let start = stamp - stamp % PERIOD;
+        let turns_from = |at: u64| index + 1 - stamps.partition_point(|it| *it < at);
+        let (current, both) = (turns_from(start), turns_from(start - PERIOD));
+        // The weight of the window before is the part of it that is less than a period ago.
+        let weighted = (both - current) as u64 * (start + PERIOD - stamp);
+        let estimate = weighted + current as u64 * PERIOD;
+        assert!(estimate <= THRESHOLD as u64 * PERIOD, "{current} and {both} turns at {stamp}");
     }
 }

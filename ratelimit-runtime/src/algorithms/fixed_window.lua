@@ -34,7 +34,7 @@ if op == LOWER then
   -- Only windows that were open then and still are.
   for _, it in ipairs(saved) do
     if it.since <= taken_at and it.start <= taken_at then
-      it.count = math.max(it.count - cost, 0)
+      it.count = math.max(it.count - cost, math.min(it.count, least or 0))
     end
   end
   return nil, text_of('w', encode, last, saved)
@@ -58,9 +58,9 @@ repeat
       it.start, it.count = now, 0
     end
   end
-  if turns and turn + 2 < #turns then
+  if turns and turn + 3 < #turns then
     raise(saved, cost)
-    turn, last = turn + 2, now
+    turn, last = turn + 3, now
     cost, now = turns[turn], turns[turn + 1]
   else
     turns = nil

@@ -156,9 +156,9 @@ impl Count for Window {
         (outcome, admitted)
     }
 
-    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp) {
+    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, least: u32) {
         if self.since <= at && self.start <= at {
-            self.units = self.units.saturating_sub(units);
+            self.units = self.units.saturating_sub(units).max(self.units.min(least));
         }
     }
 

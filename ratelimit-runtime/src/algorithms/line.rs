@@ -11,10 +11,10 @@ mod tests;
 use std::{collections::VecDeque, mem, ptr};
 
 use self::counts::Counts;
-use super::{State, summary::behind};
+use super::{State, packed::Generation, summary::behind};
 use crate::{
     policy::Policy,
-    request::{Charged, Mark, Op, Outcome, Place, Request, Settle, Standing},
+    request::{Mark, Op, Outcome, Place, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -44,9 +44,9 @@ pub(crate) struct TurnsAhead {
 struct PromisedTurn {
     at: Timestamp,
     units: u32,
-    /// The generation in its mark. That of the base may be another one by then: a bucket that is full for
-    /// a moment renews it, and calls that leave can make one full. Such a charge is not given back.
-    generation: u64,
+    /// The generation in its mark. A bucket that is full when the turn comes gets it. One that was to be
+    /// full by then and is not keeps its own, and such a charge is not given back.
+    generation: Generation,
 }
 
 impl State {
@@ -92,10 +92,10 @@ impl State {
         lasts
     }
 
-    /// Returns `true` if the turn of this place has come, or is promised.
+    /// Returns `true` if the turn of this place is promised.
     #[cold]
-    pub(super) fn has_turn(&self, now: Timestamp, place: Place<'_>) -> bool {
-        has_come(now, place) || self.line().is_some_and(|line| line.position(place).is_some())
+    pub(super) fn has_turn(&self, place: Place<'_>) -> bool {
+        self.line().is_some_and(|line| line.position(place).is_some())
     }
 
     /// Moves the turn of this place forwards, if it is the first and has room earlier. Returns the turn,
@@ -106,9 +106,6 @@ impl State {
         now: Timestamp,
         place: Place<'_>,
     ) -> Option<(Standing, Micros)> {
-        if has_come(now, place) {
-            return Some((Standing { at: place.mark.at, turn: Micros::ZERO }, Micros::ZERO));
-        }
         let line = self.line_mut()?;
         let at = line.advance(now, place)?;
         let lasts = line.lasts(now);
@@ -235,7 +232,7 @@ impl TurnsAhead {
     fn fold(&mut self, now: Timestamp) {
         let ahead = self.turns.partition_point(|turn| turn.at <= now);
         for turn in self.turns.drain(..ahead) {
-            self.base.raise(turn.at, turn.units);
+            self.base.add_turn(turn);
         }
     }
 
@@ -251,7 +248,7 @@ impl TurnsAhead {
     fn renew_tail(&mut self) {
         self.tail = self.base.clone();
         for turn in &self.turns {
-            self.tail.raise(turn.at, turn.units);
+            self.tail.add_turn(*turn);
         }
     }
 
@@ -272,7 +269,7 @@ impl TurnsAhead {
         if !taken.admitted {
             return None;
         }
-        let Charged::Generation(generation) = taken.mark.charged else { return None };
+        let generation = tail.generation();
         self.turns.reserve_exact(self.turns_missing());
         self.turns.push_back(PromisedTurn { at: turn, units: cost, generation });
         self.tail = tail;
@@ -337,7 +334,7 @@ impl TurnsAhead {
         }
         let mut base = self.base.clone();
         for turn in self.turns.range(..first) {
-            base.raise(turn.at, turn.units);
+            base.add_turn(*turn);
         }
         let policy = place.policy.without_count_rejected();
         let request = Request::new(&policy, Op::Take, place.cost);
@@ -361,16 +358,10 @@ impl TurnsAhead {
     fn index(&self, mark: Mark, units: u32) -> Option<usize> {
         let first = self.turns.partition_point(|turn| turn.at < mark.at);
         let alike = self.turns.range(first..).take_while(|turn| turn.at == mark.at);
-        let is_it = |turn: &PromisedTurn| {
-            turn.units == units && Charged::Generation(turn.generation) == mark.charged
-        };
+        let is_it =
+            |turn: &PromisedTurn| turn.units == units && turn.generation.charged() == mark.charged;
         alike.clone().position(is_it).map(|position| first + position)
     }
-}
-
-/// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
-fn has_come(now: Timestamp, place: Place<'_>) -> bool {
-    matches!(place.mark.charged, Charged::Generation(_)) && place.mark.at <= now
 }
 
 /// Returns the call under its policy without recorded refusals, decided at once.

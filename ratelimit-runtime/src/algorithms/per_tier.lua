@@ -2,7 +2,7 @@
 -- of one of them as a function of a state, which reads and writes no key, and by `per_tier_call.lua` and
 -- `per_tier_line.lua`:
 --
--- rule(stored, now, op, cost, count_rejected, taken_at, turns) -> reply, text, lasts, is_new
+-- rule(stored, now, op, cost, count_rejected, taken_at, least, turns) -> reply, text, lasts, is_new
 --   stored           text of the state, false or nil without one
 --   now              microsecond of the decision
 --   op               '0' peeks, '1' takes, 'lower' gives units back, 'raise' takes them whatever room there
@@ -10,8 +10,9 @@
 --   cost             number of these units
 --   count_rejected   of a peek or a take: true if refused calls are recorded too
 --   taken_at         of 'lower': microsecond at which the units were taken
+--   least            of 'lower': the units that each window keeps at least, of those that it has
 --   turns            of a 'raise' that is followed by others: the cost and the microsecond of each, also of the
---                    first
+--                    first, and the birth that its call was told
 --   reply            of a peek or a take; an error, if the text is no state of this algorithm
 --   text             of the state after that, nil if it has not changed
 --   lasts            microseconds after which the state decides like an absent one; nil if as before

@@ -49,8 +49,8 @@ pub(crate) trait Count: Copy {
     ) -> (Outcome, bool);
 
     /// Removes this many units that were taken at `at`, if this count, last written at `written`,
-    /// still contains them.
-    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp);
+    /// still contains them. A window keeps at least so many of those that it has.
+    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp, least: u32);
 
     /// Adds units beyond what a call was admitted with, whatever room there is.
     fn raise(&mut self, units: u32);
@@ -160,7 +160,7 @@ impl<C: Count> OneTier<C> {
     #[inline]
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         let mut working = self.working();
-        let lasts = working.settle(now, settle);
+        let lasts = working.settle(now, settle, 0);
         if let [count] = working.counts[..] {
             let Header { generation, written } = working.header;
             *self = Self { generation, packed: count.pack(written) };
@@ -234,10 +234,10 @@ impl<C: Count> ManyTiers<C> {
     }
 
     /// Changes the units of a call. Returns the time for which the state then counts, if that is longer
-    /// than before; nothing if the state has not changed.
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Option<Micros> {
+    /// than before; nothing if the state has not changed. A window keeps at least so many of its units.
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle, least: u32) -> Option<Micros> {
         let mut working = self.working();
-        let lasts = working.settle(now, settle)?;
+        let lasts = working.settle(now, settle, least)?;
         self.store(&working);
         Some(lasts)
     }
@@ -247,11 +247,19 @@ impl<C: Count> ManyTiers<C> {
         self.working().decide(now, request).0
     }
 
-    /// Adds units at this time, whatever room there is.
-    pub(super) fn raise(&mut self, at: Timestamp, units: u32) {
+    /// Adds the units of a turn at this time, whatever room there is. If that renews the state, its
+    /// generation is the one that the call was told.
+    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, told: Generation) {
         let mut header = Header { generation: self.generation, written: self.written };
         raise(&mut header, &mut self.counts, at, units);
-        Header { generation: self.generation, written: self.written } = header;
+        self.written = header.written;
+        if header.generation != self.generation {
+            self.generation = told;
+        }
+    }
+
+    pub(super) fn generation(&self) -> Generation {
+        self.generation
     }
 
     /// Returns the time until no count has a unit.
@@ -304,12 +312,12 @@ impl<C: Count> Working<C> {
 
     /// Changes the units of a call, unless the state was emptied since. Returns the time for which
     /// the state then counts, if that is longer than before; nothing if the state has not changed.
-    fn settle(&mut self, now: Timestamp, settle: Settle) -> Option<Micros> {
+    fn settle(&mut self, now: Timestamp, settle: Settle, least: u32) -> Option<Micros> {
         let (mark, raised) = (settle.mark, settle.raised());
         let is_same = self.header.generation.charged() == mark.charged;
         if raised == 0 {
             for count in self.counts.iter_mut().filter(|_| is_same) {
-                count.lower(self.header.written, settle.lowered(), mark.at);
+                count.lower(self.header.written, settle.lowered(), mark.at, least);
             }
             return is_same.then_some(Micros::ZERO);
         }

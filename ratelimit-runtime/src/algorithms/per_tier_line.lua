@@ -4,8 +4,8 @@
 --   header         score -inf; member "<promised> <number>;<base>;<tail>": the microsecond of the last
 --                  promise, the number of the last turn, the state without the turns ahead, and the state
 --                  with them, empty if there is none
---   turn           score: its microsecond; member "<cost>:<number>", and if it has moved "@" and the
---                  microsecond that it had before
+--   turn           score: its microsecond; member "<cost>:<number>:<birth>", the birth is the one that its
+--                  call was told; and if it has moved "@" and the microsecond that it had before
 --   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds. Later a
 --                  turn counts as passed if the birth is the same
 --
@@ -19,9 +19,9 @@
 -- lies ahead to the microsecond at which the base has room. A clock that stepped back by more than a second
 -- since the last promise forgets the line, and keeps its units.
 --
--- A turn is found by its microsecond and cost, since equal ones are worth the same. Its call may have been
--- told a birth that a bucket, once others have left the line, does not get: then its units cannot be given
--- back.
+-- A turn is found by its microsecond and cost, since equal ones are worth the same. A bucket that is full when
+-- a turn comes gets the birth that its call was told. One that was to be full by then and is not keeps its own:
+-- then the units of the turn cannot be given back.
 
 local KEPT, STEP, MOST_TAKES = 2000000, 1000000, 5
 
@@ -43,9 +43,11 @@ local function fold(state, turns)
   end
   local all = {}
   for i = 1, #turns, 2 do
-    all[i], all[i + 1] = units_of(turns[i]), turns[i + 1] + 0
+    all[#all + 1] = units_of(turns[i])
+    all[#all + 1] = turns[i + 1] + 0
+    all[#all + 1] = tonumber(string.match(turns[i], '^%d+:%d+:(%d+)'))
   end
-  local _, text, lasts = rule(state, all[2], 'raise', all[1], false, nil, all)
+  local _, text, lasts = rule(state, all[2], 'raise', all[1], false, nil, nil, all)
   return text, lasts
 end
 
@@ -174,7 +176,9 @@ if op == SETTLE then
   else
     local reply
     local change = raised > 0 and 'raise' or 'lower'
-    reply, changed, lasts = rule(base, now, change, math.abs(raised), false, at)
+    -- A window without a unit would start later, and last into a turn that was promised after its end.
+    local least = tail and starts_windows() and 1 or 0
+    reply, changed, lasts = rule(base, now, change, math.abs(raised), false, at, least)
     if reply then
       return reply
     end
@@ -227,7 +231,7 @@ if op == ADVANCE then
     return { at, math.max(at - now, 0) }
   end
   redis.call('ZREM', key, turn)
-  turn = string.match(turn, '^%d+:%d+') .. '@' .. micros(score)
+  turn = string.match(turn, '^[%d:]+') .. '@' .. micros(score)
   if earliest > now then
     redis.call('ZADD', key, micros(earliest), turn)
   else
@@ -277,7 +281,7 @@ if can_wait and state then
         redis.call('DEL', key)
       end
       tail, last, promised, number = its_state, turn, now, number + 1
-      write_line(its_lasts, string.format('%.0f:%.0f', cost, number), turn)
+      write_line(its_lasts, string.format('%.0f:%.0f:%.0f', cost, number, its_reply[8]), turn)
       its_reply[6] = turn - now
       return its_reply
     end

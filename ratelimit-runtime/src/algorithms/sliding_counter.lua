@@ -63,9 +63,9 @@ repeat
     -- After a clock has stepped back, a window may lie in the future: it is moved to now.
     ahead = ahead or passed < 0
   end
-  if turns and turn + 2 < #turns then
+  if turns and turn + 3 < #turns then
     raise(saved, cost)
-    turn, last = turn + 2, now
+    turn, last = turn + 3, now
     cost, now = turns[turn], turns[turn + 1]
   else
     turns = nil

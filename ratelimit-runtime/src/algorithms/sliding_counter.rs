@@ -203,7 +203,7 @@ impl Count for Counter {
         (outcome, counts)
     }
 
-    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp) {
+    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp, _: u32) {
         if self.since > at {
             return;
         }

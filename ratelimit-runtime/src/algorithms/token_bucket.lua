@@ -73,11 +73,11 @@ repeat
   end
   if is_full then
     -- The same as an absent state, so that nothing taken before can be refunded.
-    birth = now
+    birth = turns and turns[turn + 2] or now
   end
-  if turns and turn + 2 < #turns then
+  if turns and turn + 3 < #turns then
     raise(saved, cost)
-    turn, last = turn + 2, now
+    turn, last = turn + 3, now
     cost, now = turns[turn], turns[turn + 1]
   else
     turns = nil

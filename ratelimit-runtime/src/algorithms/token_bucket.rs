@@ -239,7 +239,7 @@ impl Count for Level {
         (outcome, takes)
     }
 
-    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp) {
+    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, _: u32) {
         if self.since <= at {
             self.parts = self.bounded(self.parts.saturating_add(self.of(units.into())));
         }

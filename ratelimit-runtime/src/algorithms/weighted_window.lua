@@ -16,7 +16,8 @@
 -- ARGV[4]        id of the call: a multiple of 4 from 4 to 9e10, or a request id; 0 in a peek without
 -- ARGV[5]        take: microseconds that the call may wait for its turn, and after a space the number of
 --                turns that may lie ahead then; settle: microsecond at which the units were taken;
---                advance: the request id, if the call had one; otherwise 0
+--                advance: the request id, 0 if the call had none, the microsecond of the turn, and the birth of
+--                the log that promised it, with spaces between
 -- ARGV[6]        number of tiers that decide; for further ones units are only counted
 -- ARGV[7], [8]   period of the first tier, in microseconds, and its threshold
 -- ARGV[9], ..    the same for further tiers
@@ -386,9 +387,12 @@ end
 
 if op == ADVANCE then
   local entries, last = entries_of(tonumber(ARGV[4]), cost)
+  local request_id, at, told = string.match(ARGV[5], '(%d+) (%d+) (%d+)')
   local stamp = birth and tonumber(call('ZSCORE', log, last) or nil)
   if not stamp then
-    return {}
+    -- The entry of a turn that came long ago has left the log.
+    local has_come = birth == tonumber(told) and at - now <= 0
+    return has_come and { tonumber(at), 0 } or {}
   end
   local before = '(' .. string.format('%.0f', stamp)
   if stamp <= now or #call('ZRANGEBYSCORE', log, now + 1, before, 'LIMIT', 0, 1) > 0 then
@@ -418,7 +422,7 @@ if op == ADVANCE then
   call('ZADD', log, unpack(arguments))
   arguments = { -birth, 'g' }
   if mode == NAMED then
-    push(arguments, -1024 * earliest, { 'r' .. ARGV[5] })
+    push(arguments, -1024 * earliest, { 'r' .. request_id })
   end
   if stamp == last_turn then
     push_end(arguments)

@@ -165,13 +165,15 @@ impl<'a> Check<'a> {
     ///
     /// Dropping the future gives the turn to the next call of the same cost in this process, and so on; the
     /// last turn is given back. Nobody is served later than promised. A fixed window with several tiers keeps
-    /// the units of a turn that is given back, unless no other turn comes after it. A call with a
-    /// [request id](Self::request_id) keeps its turn for its repetition.
+    /// the units of a turn that is given back, unless no other turn comes after it; and while calls wait, a
+    /// refund leaves one unit in each of its windows. A call with a [request id](Self::request_id) keeps its
+    /// turn for its repetition.
     ///
     /// On Redis the line is that of all processes. Each call is one script, and each process asks for its
     /// line once a second. When calls of several processes leave, the order between processes may change.
     /// A call in a weighted window is also refused at once if more than some 32 000 calls have to leave the
-    /// window before it.
+    /// window before it. While calls wait under a key, and for two seconds after, no process gets units of it
+    /// on [lease](Policy::lease): Redis decides each call.
     ///
     /// [Overrides](crate::Overrides) reach a waiting call at once. Resets, refunds and settles reach a line
     /// at once if this process makes them, and within a second if another does.

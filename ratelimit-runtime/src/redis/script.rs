@@ -68,22 +68,22 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["c5ad071a2e31e16422db9f874102fcc5c7133530", "f6c60c147a39b0180dd74267d829310d4cbebe5c"],
+        ["4f03cebb4215a073761b2fc01662591e16ec611e", "e872bb4848e4e38beee0a4d5021a92883444e101"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["8d5a4aebe23d9036a3e534cb50d46f58bf1c1567", "57c7267e6e274016540ae1f76a6052d8cf294462"],
+        ["677d92400d10d14aa719e13159c3ae867918d15d", "19f46757586e41031ddb9e781216198f2a4e8266"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["8923047b1a4fc42c98d6fe3f9b74d28a0f5bafd6", "01ec51a094d8b93bc76dd38762e456edbf6261f5"],
+        ["aadbbbcfc6e9f254cd65371ea607d7fd587a46fb", "6b6ee3087414aaf86faf3ddd10303e285f1c5fd1"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["96f9c29be0db9bbd44575665743d2d6e97890635", "b44767dd4fc9b51db7e1f54fc1085733da207281"],
+        ["9edb11f43b9b9a521098bf5a0d7402198e0be697", "4007c9020fa6670f2201f3778c6241b1de81e98c"],
         push_window,
     ),
 ];

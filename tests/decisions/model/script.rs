@@ -259,7 +259,10 @@ impl Script {
         call.arg(now / 1_000_000).arg(now % 1_000_000).arg(ADVANCE).arg(cost);
         call.arg(if id.is_some() { NAMED } else { 0 });
         match self.kind {
-            Kind::Weighted => call.arg(mark.of).arg(id.map_or(0, |id| id * 10)),
+            Kind::Weighted => {
+                let name = id.map_or(0, |id| id * 10);
+                call.arg(mark.of).arg(format!("{name} {} {}", mark.at, mark.birth))
+            }
             _ => call.arg(mark.at).arg(mark.of),
         };
         call.arg(tiers.deciding).arg(&tiers.arguments);

@@ -264,10 +264,31 @@ impl State {
         }
     }
 
-    /// Records units in all entries, of which there are some.
-    pub(super) fn raise_all(&mut self, now: u64, units: u32) {
+    /// Records the units of a turn in all entries, of which there are some. A bucket that is full then gets
+    /// the generation that the call was told.
+    pub(super) fn add_turn(&mut self, now: u64, units: u32, told: u64) {
         let unused = Tier { period: 1, threshold: 1, capacity: 1 };
+        let is_full = |mut it: Bucket| {
+            it.see(now);
+            it.level == full(it.tier)
+        };
+        let is_renewed =
+            matches!(self, Self::Buckets(kept) if kept.entries.iter().copied().all(is_full));
         self.raise(unused, now, units);
+        if let (Self::Buckets(kept), true) = (self, is_renewed) {
+            kept.generation = told;
+        }
+    }
+
+    /// Leaves a unit in each of several windows that were open: otherwise one starts with a later turn, and
+    /// lasts into the next.
+    pub(super) fn keep_open(&mut self, before: &Self) {
+        if let (Self::Windows(kept), Self::Windows(before)) = (self, before) {
+            let both = kept.entries.iter_mut().zip(&before.entries);
+            for (it, before) in both.filter(|_| before.entries.len() > 1) {
+                it.open = it.open.or(before.open.map(|(start, _)| (start, 1)));
+            }
+        }
     }
 
     /// Returns `true` if the state has an entry for each tier.

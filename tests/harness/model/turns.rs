@@ -22,8 +22,8 @@ pub(super) struct Turns {
 struct Turn {
     at: u64,
     cost: u32,
-    /// The generation in its mark, if its call finds it by that, too.
-    life: Option<u64>,
+    /// The generation in its mark. A bucket that is full when the turn comes gets it.
+    life: u64,
     /// The time before it moved. A repeated advance finds it by that.
     before: Option<u64>,
 }
@@ -48,10 +48,10 @@ impl Turns {
         self.ahead.iter().map(|it| it.at).max()
     }
 
-    /// Returns the turn of a charge, and `true` if it has passed.
-    fn find(&self, charge: Charge) -> Option<(Turn, bool)> {
+    /// Returns the turn of a charge, and `true` if it has passed. Redis does not find it by its generation.
+    fn find(&self, charge: Charge, by: By) -> Option<(Turn, bool)> {
         let is_alike =
-            |it: &Turn| it.cost == charge.cost && it.life.is_none_or(|life| life == charge.life);
+            |it: &Turn| it.cost == charge.cost && (by == By::Instant || it.life == charge.life);
         let is_it = |it: &&Turn| it.at == charge.at && is_alike(it);
         let was_it = |it: &&Turn| it.before == Some(charge.at) && is_alike(it);
         let of = |turns: &[Turn], is: &dyn Fn(&&Turn) -> bool| turns.iter().find(is).copied();
@@ -177,8 +177,8 @@ impl Model {
         let tail = after.expect("a state after a charge");
         let (ahead, passed) = line.turns.map_or_else(Default::default, |it| (it.ahead, it.passed));
         let mut turns = Turns { tail, ahead, passed, promised: call.now };
-        let told = charge.filter(|_| self.by == By::Number);
-        let turn = Turn { at, cost: call.cost, life: told.map(|it| it.life), before: None };
+        let told = charge.expect("a charge of the turn").life;
+        let turn = Turn { at, cost: call.cost, life: told, before: None };
         turns.ahead.push(turn);
         line.turns = Some(turns);
         self.keep(caller, line);
@@ -253,12 +253,13 @@ impl Model {
     /// Settles a charge beside a line.
     pub(super) fn settle_in_line(&mut self, charge: Charge, rules: &Rules, now: u64, to: u32) {
         let mut line = self.bring(charge.caller, now);
-        let turn = line.turns.as_ref().filter(|_| charge.at > now).and_then(|it| it.find(charge));
-        let is_ahead = |it: &(Turn, bool)| !it.1 && it.0.at > now;
+        let turn =
+            line.turns.as_ref().filter(|_| charge.at > now).and_then(|it| it.find(charge, self.by));
+        let lies_ahead = |it: &(Turn, bool)| !it.1 && it.0.at > now;
         if to == charge.cost {
             return;
         }
-        if let Some((turn, _)) = turn.filter(is_ahead) {
+        if let Some((turn, _)) = turn.filter(lies_ahead) {
             let is_kept = to < charge.cost && line.starts_windows();
             let Some(turns) =
                 line.turns.as_mut().filter(|it| !is_kept || it.last() == Some(turn.at))
@@ -270,10 +271,14 @@ impl Model {
                 turns.ahead.push(Turn { cost: to, ..turn });
             }
         } else {
-            let own = line.base.take();
-            let before = self.put(charge.caller, own);
+            let own = line.base.clone();
+            let before = self.put(charge.caller, line.base.take());
             let is_applied = self.settle_alone(charge, rules, now, to);
             line.base = self.put(charge.caller, before);
+            let has_turns = line.end().is_some();
+            if let (Some(base), Some(own), true) = (&mut line.base, own, has_turns) {
+                base.keep_open(&own);
+            }
             if !is_applied {
                 return;
             }
@@ -284,18 +289,19 @@ impl Model {
 
     /// Returns `true` if it is known whether a turn is still promised, which it is for a while once it has come.
     pub fn knows(&self, charge: Charge) -> bool {
-        let found = self.lines.get(&charge.caller).and_then(|it| it.find(charge));
+        let found = self.lines.get(&charge.caller).and_then(|it| it.find(charge, self.by));
         !found.is_some_and(|(_, has_passed)| has_passed)
     }
 
     pub(super) fn is_promised_in_line(&self, charge: Charge) -> bool {
-        self.lines.get(&charge.caller).is_some_and(|it| it.find(charge).is_some())
+        self.lines.get(&charge.caller).is_some_and(|it| it.find(charge, self.by).is_some())
     }
 
     /// Moves the first turn that lies ahead forwards. Returns `false` if the turn is gone.
     pub(super) fn advance_in_line(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
         let caller = charge.caller;
-        let Some((turn, _)) = self.lines.get(&caller).and_then(|it| it.find(*charge)) else {
+        let Some((turn, _)) = self.lines.get(&caller).and_then(|it| it.find(*charge, self.by))
+        else {
             // It has come, unless the state is another one.
             let is_same = |state: State| state.life() == charge.life;
             return charge.at <= now && self.bring(caller, now).base.is_some_and(is_same);
@@ -343,7 +349,7 @@ impl Model {
 fn fold(state: &mut State, turns: &[Turn]) {
     let mut turns = turns.to_vec();
     turns.sort_by_key(|it| it.at);
-    for Turn { at, cost, .. } in turns {
-        state.raise_all(at, cost);
+    for Turn { at, cost, life, .. } in turns {
+        state.add_turn(at, cost, life);
     }
 }

@@ -266,7 +266,10 @@ impl Weighted {
     }
 
     pub(super) fn advance(&mut self, charge: &mut Charge, rules: &Rules, now: u64) -> bool {
-        let Some(position) = self.position(*charge) else { return false };
+        let Some(position) = self.position(*charge) else {
+            // It has left the log long after its turn.
+            return charge.at <= now && charge.life == self.generation;
+        };
         let at = self.charges[position].at;
         let is_before = |other: usize, it: u64| match self.by {
             By::Number => other < position,

@@ -1,9 +1,10 @@
 //! The counts of a state as plain data: a copy costs little, and none is a log.
 
+use super::PromisedTurn;
 use crate::{
     algorithms::{
-        State, fixed_window::Window, per_tier::ManyTiers, sliding_counter::Counter,
-        token_bucket::Level,
+        State, fixed_window::Window, packed::Generation, per_tier::ManyTiers,
+        sliding_counter::Counter, token_bucket::Level,
     },
     request::{Outcome, Request, Settle},
     time::{Micros, Timestamp},
@@ -73,14 +74,22 @@ impl Counts {
         of_any!(self, many => many.decide(now, request))
     }
 
-    /// Adds units at this time, whatever room there is.
-    pub(super) fn raise(&mut self, at: Timestamp, units: u32) {
-        of_any!(self, many => many.raise(at, units));
+    /// Adds the units of a turn, whatever room there is.
+    pub(super) fn add_turn(&mut self, PromisedTurn { at, units, generation }: PromisedTurn) {
+        of_any!(self, many => many.add_turn(at, units, generation));
     }
 
-    /// Changes the units of a call. Returns `true` if the counts have changed.
+    /// Returns the generation of which a charge is that was made last.
+    pub(super) fn generation(&self) -> Generation {
+        of_any!(self, many => many.generation())
+    }
+
+    /// Changes the units of a call that has passed before the turns. Returns `true` if the counts have
+    /// changed. Of several windows each stays open: one without a unit would start later, and last into
+    /// a turn that was promised after its end.
     pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) -> bool {
-        of_any!(self, many => many.settle(now, settle)).is_some()
+        let least = self.has_linked_windows().into();
+        of_any!(self, many => many.settle(now, settle, least)).is_some()
     }
 
     /// Returns the time until no count has a unit.

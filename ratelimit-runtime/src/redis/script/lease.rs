@@ -171,13 +171,13 @@ pub(super) fn entry_id(id: u64) -> u64 {
 }
 
 pub(super) static TEXTS: [Text; 4] = [
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "bee2c7dc97cfd3e3735ecbc9dd62ee6aff5d5888" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "41227e9dcc4646228680f1324829c307812da43e" },
     Text {
         source: sources::LEASE_OF_FIXED_WINDOW,
-        sha1: "806e824d5d608df4e7a00ec77e431c666bb1b180",
+        sha1: "603917ebad070183eea551ee680d01bccfd41d77",
     },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "dc0913a3cd77d4e749c00215d28e28dfc47615cd" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "90badcc857ac04b8917ac67dffac22e05b1a281d" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "c70ca3f07523ac328ec845b3739e634cdc20bbf6" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "b1970afdea8cdda7eeb7406bb778b0858f6723f8" },
 ];
 
 /// Returns the script of a kind of state. A log of single units has no lease.

@@ -14,17 +14,21 @@ use crate::{
 pub(in super::super) struct Turn<'a> {
     pub(in super::super) key: &'a Key,
     place: Place<'a>,
-    /// The numbers by which the script finds it: the id of a log's entry and the request id, or the time of
-    /// the charge and the generation.
-    numbers: [u64; 2],
+    /// The numbers by which the script finds it: the id of a log's entry, and the request id, the time of the
+    /// charge and the log's birth; or the time of the charge, and the generation.
+    numbers: (u64, String),
 }
 
 impl<'a> Turn<'a> {
     /// Returns the turn of a place, if its state has turns.
     pub(in super::super) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
+        let at = place.mark.at.get();
         let numbers = match place.mark.charged {
-            Charged::Entry(entry) => [entry.id(), place.id.unwrap_or_default()],
-            Charged::Generation(generation) => [place.mark.at.get(), generation],
+            Charged::Entry(entry) => {
+                let name = place.id.unwrap_or_default();
+                (entry.id(), format!("{name} {at} {}", entry.birth()))
+            }
+            Charged::Generation(generation) => (at, generation.to_string()),
             Charged::Nothing | Charged::Units { .. } => return None,
         };
         Some(Self { key, place, numbers })
@@ -39,7 +43,7 @@ impl<'a> Turn<'a> {
         let mut command = redis::cmd(name);
         command.arg(text).arg(1).arg(self.key.as_bytes());
         command.arg(ScriptOp::Advance as u8).arg(cost).arg(mode as u8);
-        command.arg(&self.numbers).arg(policy.tiers().len());
+        command.arg(self.numbers.0).arg(&self.numbers.1).arg(policy.tiers().len());
         for tier in policy.tiers() {
             (script.push_tier)(&mut command, policy, tier);
         }

@@ -31,7 +31,7 @@ macro_rules! rule {
     ($($file:literal),+) => {
         concat!(
             include_str!("../../algorithms/per_tier.lua"),
-            "local function rule(stored, now, op, cost, count_rejected, taken_at, turns)\n",
+            "local function rule(stored, now, op, cost, count_rejected, taken_at, least, turns)\n",
             include_str!("../../algorithms/per_tier_rule.lua"),
             $(include_str!($file)),+,
             "end\n\n",

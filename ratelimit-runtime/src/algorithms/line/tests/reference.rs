@@ -15,13 +15,21 @@ pub(super) struct Reference {
 pub(super) struct Promised {
     pub(super) at: u64,
     pub(super) cost: u32,
+    generation: Generation,
 }
 
-/// Adds units at this time, whatever room there is: the settle of a charge that has expired.
-fn raise(state: &mut State, at: u64, units: u32) {
-    let policy = Policy::fixed_window("p", Duration::from_millis(1), 1);
-    let settle = Settle::of_one_tier(&policy, 0, units, Mark::NONE);
-    state.settle(Timestamp::new(at), settle);
+/// Counts a turn.
+fn add_turn(state: &mut State, Promised { at, cost, generation }: Promised) {
+    let mut counts = Counts::of(state).expect("counts");
+    counts.add_turn(PromisedTurn { at: Timestamp::new(at), units: cost, generation });
+    *state = counts.into_state();
+}
+
+/// Settles a charge that has passed, and keeps windows open if several of them count.
+fn settle_before_turns(state: &mut State, now: u64, settle: Settle) {
+    let mut counts = Counts::of(state).expect("counts");
+    counts.settle(Timestamp::new(now), settle);
+    *state = counts.into_state();
 }
 
 /// Returns `true` if the state has the generation of a charge: then it can be raised before it expires.
@@ -82,7 +90,7 @@ impl Reference {
         }
         self.turns.retain(|turn| {
             if turn.at <= now {
-                raise(&mut self.base, turn.at, turn.cost);
+                add_turn(&mut self.base, *turn);
             }
             turn.at > now
         });
@@ -91,7 +99,7 @@ impl Reference {
     fn renew_tail(&mut self) {
         self.tail = self.base.clone();
         for turn in &self.turns {
-            raise(&mut self.tail, turn.at, turn.cost);
+            add_turn(&mut self.tail, *turn);
         }
     }
 
@@ -151,7 +159,8 @@ impl Reference {
         let policy = request.policy.without_count_rejected();
         let taken = take(&mut self.tail, turn, Request { policy: &policy, ..request });
         assert!(taken.admitted, "{turn} for {cost}");
-        self.turns.push(Promised { at: turn, cost });
+        let generation = Counts::of(&self.tail).expect("counts").generation();
+        self.turns.push(Promised { at: turn, cost, generation });
         self.promised = now;
         let ahead = Micros::new(turn - now);
         Some(Outcome { more: ahead, lasts: ahead + taken.lasts, ..taken })
@@ -193,7 +202,11 @@ impl Reference {
             self.turns.retain(|turn| turn.cost > 0);
         } else {
             let before = self.base.clone();
-            self.base.settle(Timestamp::new(now), settle);
+            if self.turns.is_empty() {
+                self.base.settle(Timestamp::new(now), settle);
+            } else {
+                settle_before_turns(&mut self.base, now, settle);
+            }
             if before == self.base && !is_of(&before, now, settle) {
                 return;
             }
@@ -218,19 +231,19 @@ impl Reference {
         }
         let mut base = self.base.clone();
         for turn in self.turns.iter().filter(|turn| turn.at <= now) {
-            raise(&mut base, turn.at, turn.cost);
+            add_turn(&mut base, *turn);
         }
         let to = first_time(&base, now, request);
         if to < at {
             let is_it = |turn: &Promised| (turn.at, turn.cost) == (at, request.cost);
             let index = self.turns.iter().position(is_it).expect("a turn");
-            self.turns.remove(index);
+            let moved = Promised { at: to, ..self.turns.remove(index) };
             self.turns.retain(|turn| turn.at > now);
             self.base = base;
             if to == now {
-                raise(&mut self.base, now, request.cost);
+                add_turn(&mut self.base, moved);
             } else {
-                self.turns.insert(0, Promised { at: to, cost: request.cost });
+                self.turns.insert(0, moved);
             }
             self.renew_tail();
         }
