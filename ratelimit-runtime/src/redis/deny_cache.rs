@@ -135,7 +135,7 @@ impl DenyCache {
             // The units left under other policies, or for other costs, are unknown.
             set.invalidate(&key, trip.answered);
         } else if let Some(at) = set.position(&key, request.policy) {
-            set.entries[at].steps.end_revalidation();
+            set.entries[at].steps.receive(request, outcome);
         }
         if !outcome.admitted && !is_older && !request.policy.counts_rejected() {
             let mut entry = set.take(&key, request.policy, self.ways);

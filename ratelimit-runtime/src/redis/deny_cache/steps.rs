@@ -162,8 +162,18 @@ impl RefusalSteps {
             || contradicts(cost, wait)
     }
 
+    /// Receives an answer that contradicts no step. It ends a revalidation, and no step tells more units than
+    /// it has left.
+    pub(super) fn receive(&mut self, request: Request<'_>, outcome: Outcome) {
+        self.end_revalidation();
+        if request.op == Op::Take {
+            let used = threshold(request.policy) - i64::from(outcome.remaining);
+            self.steps.iter_mut().for_each(|step| step.used = step.used.max(used));
+        }
+    }
+
     /// Ends a revalidation: from now on, steps older than the TTL do not refuse.
-    pub(super) fn end_revalidation(&mut self) {
+    fn end_revalidation(&mut self) {
         self.revalidating_until = Timestamp::default();
     }
 

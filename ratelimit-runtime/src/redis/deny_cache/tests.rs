@@ -301,3 +301,17 @@ fn penalties_and_admissions_are_not_cached_and_nothing_without_entries() {
     insert(&off, "alice", REQUEST, REFUSED, now);
     assert_eq!(get(&off, "alice", REQUEST, now), None);
 }
+
+#[test]
+fn no_refusal_tells_more_units_than_the_last_answer() {
+    let cache = DenyCache::new(16, 10 * SECOND);
+    let left = || get(&cache, "alice", REQUEST, NOW + MICRO).map(|outcome| outcome.remaining);
+    insert(&cache, "alice", REQUEST, refused(1, 3 * SECOND, 2 * SECOND), NOW);
+    assert_eq!(left(), Some(1));
+    // A peek takes nothing.
+    let one = Request { cost: 1, ..REQUEST };
+    insert(&cache, "alice", Request { op: Op::Peek, ..one }, admitted(0), NOW + MICRO);
+    assert_eq!(left(), Some(1));
+    insert(&cache, "alice", one, admitted(0), NOW + MICRO);
+    assert_eq!(left(), Some(0));
+}
