@@ -1,0 +1,136 @@
+//! Calls that wait in line while a clock steps, a server is replaced, or keys are lost: all of them pass, none
+//! of them long before its turn, and no more calls than that pass beside one threshold more.
+
+use std::time::{Duration, Instant};
+
+use harness::{Clock, FaultLine, Proxy, RedisServer, until, wait_for};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy};
+use tokio::task::JoinSet;
+
+const PERIOD: Duration = Duration::from_millis(800);
+const MINUTE: Duration = Duration::from_secs(60);
+const THRESHOLD: u32 = 4;
+/// The calls that wait: those of three periods.
+const WAITING: u32 = 3 * THRESHOLD;
+/// The most turns that come within the second in which a process notices that they are lost.
+const UNNOTICED: u32 = 2 * THRESHOLD;
+
+fn policies() -> [Policy; 4] {
+    [
+        Policy::sliding_window("p", PERIOD, THRESHOLD).weighted(),
+        Policy::sliding_counter("p", PERIOD, THRESHOLD),
+        Policy::fixed_window("p", PERIOD, THRESHOLD),
+        Policy::token_bucket("p", PERIOD, THRESHOLD),
+    ]
+}
+
+async fn limiter(url: &str) -> Limiter {
+    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
+    builder.on_store_error(OnStoreError::Deny).connect(url).await.unwrap()
+}
+
+/// Admits a threshold, lets three more wait, and hurts them. Then all pass, and so does a newcomer. Beside
+/// those whom the policy admits pass at most one threshold, and so many of those that wait.
+async fn survives(
+    (fault, beside): (&str, u32),
+    limiter: &Limiter,
+    policy: Policy,
+    hurt: impl FnOnce(),
+) {
+    let start = Instant::now();
+    let mut admitted = 0;
+    while limiter.check(&policy, "alice").await.is_ok() {
+        admitted += 1;
+    }
+    let mut waiting = JoinSet::new();
+    for _ in 0..WAITING {
+        let call = limiter.clone();
+        waiting.spawn(async move { call.check(&policy, "alice").max_wait(MINUTE).await });
+    }
+    until("the line", async || {
+        let refused = harness::exceeded(limiter.peek(&policy, "alice").await);
+        (refused.retry_after() > PERIOD).then_some(())
+    })
+    .await;
+    hurt();
+    let (mut newcomers, hurt) = (0, Instant::now());
+    while !waiting.is_empty() {
+        newcomers += u32::from(limiter.check(&policy, "alice").await.is_ok());
+        while let Some(answer) = waiting.try_join_next() {
+            answer.unwrap().unwrap();
+            admitted += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(hurt.elapsed() < MINUTE / 3, "{} calls still wait", waiting.len());
+    }
+    let (took, periods) = (hurt.elapsed(), start.elapsed().as_secs_f64() / PERIOD.as_secs_f64());
+    until("a newcomer", async || limiter.check(&policy, "alice").await.ok()).await;
+    FaultLine::of(&format!("{fault} while calls wait, {:?}", policy.algorithm()))
+        .after("the last one passed after", took)
+        .after("a newcomer passed after", hurt.elapsed())
+        .with("admitted to those who wait and to newcomers", format!("{admitted} and {newcomers}"))
+        .with("periods", format!("{periods:.1}"))
+        .print();
+    assert!(took > PERIOD, "a line of three periods has passed after {took:?}");
+    let most = f64::from(THRESHOLD) * (periods + 1.0) + f64::from(THRESHOLD + beside);
+    assert!(f64::from(admitted + newcomers) <= most, "{admitted} and {newcomers}, not {most}");
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_holds_up_nobody_in_line() {
+    for (name, step) in
+        [("clock set back an hour", -3_600_000), ("clock set forward an hour", 3_600_000)]
+    {
+        for policy in policies() {
+            let clock = Clock::new();
+            let server = clock.server(&[]);
+            let limiter = limiter(&server.url()).await;
+            survives((name, WAITING), &limiter, policy, || clock.step(&server, step)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failover_holds_up_nobody_in_line() {
+    for (name, ahead, beside) in [
+        ("failover to a replica whose clock is 30 s behind", -30_000, WAITING),
+        ("failover to a replica whose clock is 30 s ahead", 30_000, WAITING),
+        ("failover to a server without the last writes", 0, UNNOTICED),
+    ] {
+        for policy in policies() {
+            let clock = Clock::new();
+            clock.set_ahead(ahead);
+            let primary = RedisServer::start();
+            let other = clock.server(&["--repl-diskless-sync-delay", "0"]);
+            let is_replica = ahead != 0;
+            if is_replica {
+                let () = primary.command("CONFIG SET repl-diskless-sync-delay 0");
+                let () = other.command(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+                wait_for("the replica", || {
+                    let info: String = other.command("INFO replication");
+                    info.contains("master_link_status:up").then_some(())
+                });
+            }
+            let proxy = Proxy::start(primary.port());
+            let limiter = limiter(&proxy.url()).await;
+            survives((name, beside), &limiter, policy, || {
+                if is_replica {
+                    let _: i64 = primary.command("WAIT 1 1000");
+                    let () = other.command("REPLICAOF NO ONE");
+                }
+                proxy.lead_to(other.port());
+                let _: i64 = primary.command("CLIENT KILL TYPE normal");
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_that_are_lost_hold_up_nobody_in_line() {
+    for policy in policies() {
+        let server = RedisServer::start();
+        let limiter = limiter(&server.url()).await;
+        survives(("FLUSHALL", UNNOTICED), &limiter, policy, || server.command("FLUSHALL")).await;
+    }
+}
