@@ -15,7 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use ratelimit_runtime::{Limiter, RateLimitError, install, rate_limit};
+use ratelimit_runtime::{Limiter, RateLimitError, install, rate_limit, web::Refusal};
 use tokio::net::TcpListener;
 
 #[rate_limit(period = 30, threshold = 2, key = user(&headers))]
@@ -40,18 +40,9 @@ impl IntoResponse for AppError {
     fn into_response(self) -> Response {
         let Self(error) = self;
         let body = format!("{error}\n");
-        match error {
-            RateLimitError::Exceeded(exceeded) => {
-                // Whole seconds, rounded up, so that no client retries too early.
-                let wait = exceeded.retry_after().as_micros().div_ceil(1_000_000);
-                let wait = HeaderValue::from(u64::try_from(wait).unwrap_or(u64::MAX));
-                (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, wait)], body).into_response()
-            }
-            RateLimitError::Unavailable(_) => {
-                (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
-            }
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, body).into_response(),
-        }
+        let refusal = Refusal::from(error.clone());
+        let wait = refusal.retry_after().map(|seconds| [(RETRY_AFTER, HeaderValue::from(seconds))]);
+        (StatusCode::from(error), wait, body).into_response()
     }
 }
 

@@ -24,6 +24,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn an_admitted_and_a_refused_request_over_http_1_and_2() {
+    // The error of axum's result has no `Display`.
+    #[tracing::instrument(err(Debug))]
     #[rate_limit(name = "versions", period = 30, threshold = 1)]
     async fn hello() -> axum::response::Result<&'static str> {
         Ok("hello")
