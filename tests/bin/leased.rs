@@ -1,6 +1,6 @@
 //! Calls under policies with a lease until it is killed, and prints a record of each call: caller 0 of a
-//! sliding window, caller 1 of a fixed one, caller 2 of a token bucket. All processes call at one time, for
-//! the first part of each cycle of the machine's clock.
+//! sliding window, caller 1 of a fixed one, caller 2 of a token bucket, caller 3 of a sliding counter. All
+//! processes call at one time, for the first part of each cycle of the machine's clock.
 //!
 //! `leased` takes the URL, the threshold, the period and the lease, the length of a cycle and that of its
 //! first part, all in milliseconds, and the calls a second of four processes under each policy. The
@@ -25,7 +25,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let millis = |text: &String| text.parse().map(Duration::from_millis);
     let (threshold, period, lease) = (threshold.parse()?, millis(period)?, millis(lease)?);
     let (cycle, busy) = (cycle.parse::<u64>()?, busy.parse::<u64>()?);
-    let policies = [Policy::sliding_window, Policy::fixed_window, Policy::token_bucket];
+    let policies = [
+        Policy::sliding_window,
+        Policy::fixed_window,
+        Policy::token_bucket,
+        Policy::sliding_counter,
+    ];
     let shares: f64 = (1..=4).map(|number| 1. / f64::from(number)).sum();
     let share = 1. / env::var("PROCESS")?.parse::<f64>()? / shares;
     let pause = Duration::from_secs_f64(f64::from(TASKS) / (calls.parse::<f64>()? * share));

@@ -9,6 +9,7 @@ mod cluster;
 mod credentials;
 mod idle;
 mod in_flight;
+mod leases;
 mod line;
 mod network;
 mod overrides;

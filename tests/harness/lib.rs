@@ -16,6 +16,7 @@ mod lateness;
 mod load;
 pub mod model;
 mod monitor;
+mod on_lease;
 mod outage;
 mod own_process;
 mod proxy;
@@ -48,6 +49,7 @@ pub use self::{
     lateness::Lateness,
     load::{Load, wall_clock},
     monitor::{Monitor, Replayed},
+    on_lease::{call_at_once, heat},
     outage::outage,
     own_process::ran_in_own_process,
     proxy::{Network, Proxy},

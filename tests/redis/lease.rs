@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use harness::{RedisServer, exceeded, unavailable, until};
+use harness::{RedisServer, call_at_once, exceeded, heat, unavailable, until};
 use ratelimit_runtime::{
-    Algorithm, Decision, Limiter, OnStoreError, Override, Policy, RateLimitError,
-    UnavailableReason,
+    Algorithm, Limiter, OnStoreError, Override, Policy, UnavailableReason,
     stats::{self, DecidedBy, Verdict},
 };
 use tokio::{
@@ -26,8 +25,6 @@ const THRESHOLD: u32 = 8_000;
 const LEASE: Duration = Duration::from_secs(5);
 const SLIDING: Policy = Policy::sliding_window("hot", MINUTE, THRESHOLD).lease(LEASE);
 const KEY: &str = "ratelimit:weighted_window:hot/alice";
-
-type Answer = Result<Decision, RateLimitError>;
 
 /// A limiter whose calls Redis decides however busy the machine is.
 async fn patient(server: &RedisServer) -> Limiter {
@@ -46,30 +43,6 @@ fn policies() -> [Policy; 4] {
         Policy::sliding_counter("hot", MINUTE, THRESHOLD).lease(LEASE),
         Policy::token_bucket("hot", MINUTE, THRESHOLD).lease(LEASE),
     ]
-}
-
-/// Returns the answer, and `true` if nothing was awaited for it.
-async fn call(limiter: &Limiter, policy: &Policy) -> (Answer, bool) {
-    let mut check = pin!(limiter.check(policy, "alice").into_future());
-    let first = poll_fn(|context| Poll::Ready(check.as_mut().poll(context))).await;
-    match first {
-        Poll::Ready(answer) => (answer, true),
-        Poll::Pending => (check.await, false),
-    }
-}
-
-/// Calls until the key is hot. Returns the number of admitted calls.
-async fn heat(limiter: &Limiter, policy: &Policy) -> u32 {
-    let mut admitted = 0;
-    loop {
-        let (answer, is_leased) = call(limiter, policy).await;
-        answer.unwrap();
-        admitted += 1;
-        if is_leased {
-            return admitted;
-        }
-        assert!(admitted < 100, "the key stays cold");
-    }
 }
 
 /// Returns the units left, of which none are on lease.
@@ -93,7 +66,7 @@ async fn a_hot_key_is_decided_in_memory_and_what_is_unused_comes_back() {
         // The units of the first lease are few, those of the next ones more.
         let mut leased = 0;
         for _ in 0..500 {
-            let (answer, is_leased) = call(&limiter, &policy).await;
+            let (answer, is_leased) = call_at_once(&limiter, &policy).await;
             answer.unwrap();
             (used, leased) = (used + 1, leased + u32::from(is_leased));
         }
@@ -124,7 +97,7 @@ async fn a_key_is_cold_again_once_calls_stop() {
     let before = scripts(&server);
     sleep(SECOND / 5).await;
     assert_eq!(scripts(&server), before, "nobody calls");
-    assert!(!call(&limiter, &policy).await.1, "Redis decides");
+    assert!(!call_at_once(&limiter, &policy).await.1, "Redis decides");
 }
 
 #[tokio::test]
@@ -134,12 +107,12 @@ async fn a_lease_is_not_used_after_its_end() {
     let limiter = patient(&server).await;
     let mut hot = heat(&limiter, &policy).await;
     while hot < 50 {
-        call(&limiter, &policy).await.0.unwrap();
+        call_at_once(&limiter, &policy).await.0.unwrap();
         hot += 1;
     }
     // The process stops, with all its tasks, for longer than the lease.
     thread::sleep(SECOND / 10);
-    let (answer, is_leased) = call(&limiter, &policy).await;
+    let (answer, is_leased) = call_at_once(&limiter, &policy).await;
     answer.unwrap();
     assert!(!is_leased);
 }
@@ -151,7 +124,7 @@ async fn a_reset_ends_the_lease_at_once() {
         let limiter = patient(&server).await;
         heat(&limiter, &policy).await;
         limiter.reset(&policy, "alice").await.unwrap();
-        let (answer, is_leased) = call(&limiter, &policy).await;
+        let (answer, is_leased) = call_at_once(&limiter, &policy).await;
         answer.unwrap();
         assert!(!is_leased, "{policy:?}");
         limiter.flush().await.unwrap();
@@ -169,7 +142,7 @@ async fn a_lost_state_is_counted_anew_by_the_next_lease() {
     heat(&limiter, &policy).await;
     let () = server.command("FLUSHALL");
     until("units of the new state", async || {
-        call(&limiter, &policy).await.0.unwrap();
+        call_at_once(&limiter, &policy).await.0.unwrap();
         let found: i32 = server.command(&format!("EXISTS {KEY}"));
         (found == 1).then_some(())
     })
@@ -185,7 +158,7 @@ async fn an_override_leaves_the_lease_alone() {
     let limiter = patient(&server).await;
     let used = heat(&limiter, &policy).await;
     limiter.overrides().set(policy.name(), Override::new().threshold(THRESHOLD - 1)).unwrap();
-    let (answer, is_leased) = call(&limiter, &policy).await;
+    let (answer, is_leased) = call_at_once(&limiter, &policy).await;
     assert_eq!((answer.unwrap().threshold(), is_leased), (THRESHOLD - 1, false));
     until("the units that are not used", async || {
         (left(&limiter, &policy).await == THRESHOLD - 2 - used).then_some(())
@@ -202,7 +175,7 @@ async fn a_lease_outlives_its_server_and_nothing_is_used_after_it() {
     server.kill();
     let start = Instant::now();
     let reason = loop {
-        match call(&limiter, &policy).await.0 {
+        match call_at_once(&limiter, &policy).await.0 {
             Ok(_) => assert!(start.elapsed() < 3 * SECOND, "the lease never ends"),
             answer => break unavailable(answer),
         }
@@ -213,7 +186,7 @@ async fn a_lease_outlives_its_server_and_nothing_is_used_after_it() {
     check.await.unwrap();
     server.restart();
     until("a lease of the new server", async || {
-        let (answer, is_leased) = call(&limiter, &policy).await;
+        let (answer, is_leased) = call_at_once(&limiter, &policy).await;
         (answer.is_ok() && is_leased).then_some(())
     })
     .await;
@@ -224,17 +197,17 @@ async fn a_refund_goes_back_to_the_lease_while_it_lasts() {
     let server = RedisServer::start();
     let limiter = patient(&server).await;
     let mut used = heat(&limiter, &SLIDING).await;
-    let (first, is_leased) = call(&limiter, &SLIDING).await;
+    let (first, is_leased) = call_at_once(&limiter, &SLIDING).await;
     let first = first.unwrap();
     let before = scripts(&server);
     limiter.refund(&first).await.unwrap();
     limiter.refund(&first).await.unwrap();
     assert_eq!((scripts(&server), is_leased), (before, true));
-    let (again, _) = call(&limiter, &SLIDING).await;
+    let (again, _) = call_at_once(&limiter, &SLIDING).await;
     assert_eq!(again.unwrap().remaining(), first.remaining());
     used += 1;
     // More units than the call has taken are counted by Redis.
-    let (more, is_leased) = call(&limiter, &SLIDING).await;
+    let (more, is_leased) = call_at_once(&limiter, &SLIDING).await;
     let more = more.unwrap();
     assert!(is_leased);
     limiter.settle(&more, 11).await.unwrap();
@@ -253,7 +226,7 @@ async fn a_refusal_is_remembered_for_a_lease_and_its_wait_suffices() {
     let policy = Policy::sliding_window("hot", SECOND, 40).lease(SECOND / 20);
     let limiter = patient(&server).await;
     let refused = loop {
-        match call(&limiter, &policy).await {
+        match call_at_once(&limiter, &policy).await {
             (Ok(_), _) => {}
             (answer, _) => break exceeded(answer),
         }
@@ -262,12 +235,12 @@ async fn a_refusal_is_remembered_for_a_lease_and_its_wait_suffices() {
     let before = scripts(&server);
     let mut calls = 0;
     while start.elapsed() < SECOND / 5 && start.elapsed() < refused.retry_after() {
-        calls += u64::from(call(&limiter, &policy).await.0.is_err());
+        calls += u64::from(call_at_once(&limiter, &policy).await.0.is_err());
         sleep(SECOND / 1_000).await;
     }
     assert!(scripts(&server) - before < calls / 2 + 8, "{calls}");
     sleep(refused.retry_after().saturating_sub(start.elapsed())).await;
-    call(&limiter, &policy).await.0.unwrap();
+    call_at_once(&limiter, &policy).await.0.unwrap();
 }
 
 #[tokio::test]
@@ -308,7 +281,7 @@ fn a_runtime_that_ends_makes_its_keys_cold() {
     drop(first);
     runtime().block_on(async {
         // The lease lasts, and nobody can give it back. The connection has ended with its runtime.
-        unavailable(call(&limiter, &SLIDING).await.0);
+        unavailable(call_at_once(&limiter, &SLIDING).await.0);
         limiter.flush().await.unwrap();
     });
 }
@@ -324,10 +297,10 @@ fn a_runtime_at_a_standstill_keeps_no_other_from_its_keys() {
     thread::sleep(SECOND / 10);
     runtime.block_on(async {
         // The task of the key is not run.
-        let reason = unavailable(call(&limiter, &policy).await.0);
+        let reason = unavailable(call_at_once(&limiter, &policy).await.0);
         assert_eq!(reason, UnavailableReason::DeadlineExceeded);
         for _ in 0..3 {
-            call(&limiter, &policy).await.0.unwrap();
+            call_at_once(&limiter, &policy).await.0.unwrap();
         }
         sleep(SECOND / 2).await;
         heat(&limiter, &policy).await;
@@ -342,7 +315,7 @@ async fn decisions_by_units_on_lease_are_told_as_such() {
     let policy = SLIDING.named("lease: told");
     let limiter = patient(&server).await;
     heat(&limiter, &policy).await;
-    let (answer, _) = call(&limiter, &policy).await;
+    let (answer, _) = call_at_once(&limiter, &policy).await;
     let decision = answer.unwrap();
     assert_eq!((decision.threshold(), decision.period()), (THRESHOLD, MINUTE));
     assert!(decision.remaining() < THRESHOLD && decision.remaining() > THRESHOLD / 2);

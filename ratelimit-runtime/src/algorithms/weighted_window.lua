@@ -101,7 +101,7 @@ local function push(arguments, stamp, entries)
 end
 
 -- The header: the birth, and for each period the cut and the units after it.
-local birth, last_turn, promised, count, cut = nil, 0, 0, {}, {}
+local birth, last_turn, promised, lease_end, count, cut = nil, 0, 0, 0, {}, {}
 local header = call('ZRANGEBYSCORE', log, HEADER, '(0', 'WITHSCORES')
 for i = 1, #header, 2 do
   local kind, period = string.sub(header[i], 1, 1), string.sub(header[i], 2)
@@ -115,6 +115,8 @@ for i = 1, #header, 2 do
     last_turn = -header[i + 1]
   elseif kind == '<' then
     promised = -header[i + 1]
+  elseif kind == 'l' then
+    lease_end = -header[i + 1]
   end
 end
 
@@ -149,7 +151,8 @@ if #others > 0 and op ~= SETTLE then
     return a > b or a == b and one + 0 > other + 0
   end)
   for i = #others, 1, -1 do
-    if i > MAX_OTHERS or math.max(cut[others[i]] + others[i], last_turn) + others[i] < now then
+    local latest = math.max(cut[others[i]] + others[i], last_turn, lease_end)
+    if i > MAX_OTHERS or latest + others[i] < now then
       drop(table.remove(others, i))
     end
   end
@@ -162,10 +165,15 @@ if op == SETTLE and not birth then
 end
 local ttl = math.floor(keep / 1000) + 999
 
--- Sets the expiry of a log with a record of this microsecond, or with turns after it.
+-- A lease is shorter than any period. After a clock has stepped back, its end may lie in the future.
 local arrival = now
+if lease_end - arrival > keep then
+  dropped[#dropped + 1], lease_end = 'l', 0
+end
+
+-- Sets the expiry of a log with a record of this microsecond, or with turns or a lease's end after it.
 local function expire(at)
-  local ahead = math.max(math.max(at, last_turn) - arrival, 0)
+  local ahead = math.max(math.max(at, last_turn, lease_end) - arrival, 0)
   call('PEXPIRE', log, ttl + math.floor(ahead / 1000))
 end
 

@@ -34,6 +34,7 @@ for i = 1, deciding do
 end
 units = share_of(free, read_demands(arrival))
 op, cost = units > 0 and TAKE or PEEK, math.max(units, 1)
+lease_end = units > 0 and math.max(lease_end, arrival + length) or lease_end
 -- The entry is the lease's own.
 CROWDED = math.huge
 

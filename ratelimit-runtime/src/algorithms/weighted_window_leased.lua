@@ -12,7 +12,7 @@ if units > 0 then
   local entry = string.format('%.0f%08d', reply[9], units)
   allowed = length
   redis.call('ZADD', KEYS[1], 'XX', reply[7] + length, entry)
-  redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]) + math.ceil(length / 1000))
+  redis.call('ZADD', KEYS[1], 'LT', -reply[7] - length, 'l')
   reply[5] = reply[5] + length
 end
 record(reply[7], units, reply[7] + allowed)

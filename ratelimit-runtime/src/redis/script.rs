@@ -83,7 +83,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["9edb11f43b9b9a521098bf5a0d7402198e0be697", "4007c9020fa6670f2201f3778c6241b1de81e98c"],
+        ["51d3c6de87f7ab4cffdefa0eafa2b78c263a96aa", "88daf649856f80ae6761835d1cdb77bea2bc9e0e"],
         push_window,
     ),
 ];

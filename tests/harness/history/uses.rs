@@ -30,6 +30,17 @@ impl Uses {
         self.asked.iter().map(|first| self.within(first.at, first.at + period)).max().unwrap_or(0)
     }
 
+    /// Returns the most units that a sliding counter had to count when one was used: those of the aligned
+    /// window, and those of the window before by the part of it that is left, at least.
+    pub fn heaviest(&self, period: u64) -> u64 {
+        let weight = |end: &Units| {
+            let start = end.at - end.at % period;
+            let before = self.within(start.saturating_sub(period), start);
+            before * (start + period - end.at) / period + self.within(start, end.at + 1)
+        };
+        self.answered.iter().map(weight).max().unwrap_or(0)
+    }
+
     /// Returns the size of the smallest bucket, refilled by `threshold` tokens a period, that would have
     /// had all of these units.
     pub fn smallest_bucket(&self, period: u64, threshold: u64) -> u64 {
@@ -114,6 +125,23 @@ mod tests {
         // One that may have been used before or after them.
         calls.push((4_290, 5_310, 1));
         assert!(uses(&calls).fullest(1_000) <= 11);
+    }
+
+    #[test]
+    fn a_counter_weighs_the_window_before_by_what_is_left_of_its_own() {
+        // Ten in the first window of 1 000. At 1 250 three quarters of them count.
+        let first = (0..10).map(|n| (n * 10, n * 10 + 1, 1));
+        let with = |calls: &[(u64, u64, usize)]| {
+            uses(&first.clone().chain(calls.iter().copied()).collect::<Vec<_>>()).heaviest(1_000)
+        };
+        assert_eq!(
+            [with(&[]), with(&[(1_240, 1_250, 2)]), with(&[(1_240, 1_250, 4)])],
+            [10, 10, 11]
+        );
+        assert_eq!(with(&[(1_240, 1_250, 3), (1_490, 1_500, 4)]), 12);
+        // One that may have been used in the window before, and one in the window after the next.
+        assert_eq!([with(&[(990, 1_250, 9)]), with(&[(2_010, 2_020, 9)])], [10, 10]);
+        assert_eq!(uses(&[]).heaviest(1_000), 0);
     }
 
     #[test]
