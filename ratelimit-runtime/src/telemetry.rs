@@ -156,6 +156,7 @@ impl<'a> Recorder<'a> {
         stats::record(policy, verdict, decided_by, outcome);
     }
 
+    #[inline(never)]
     fn record_outcome(
         self,
         policy: &Policy,
