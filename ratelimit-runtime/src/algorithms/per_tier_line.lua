@@ -3,7 +3,7 @@
 -- While turns lie ahead, and for two seconds after the last one, the key is a sorted set:
 --   header         score -inf; member "<promised> <number>;<base>;<tail>": the microsecond of the last
 --                  promise, the number of the last turn, the state without the turns ahead, and the state
---                  with them, empty if there is none
+--                  with them, empty if there is none, "?" if the next decision is to fold it
 --   turn           score: its microsecond; member "<cost>:<number>:<birth>", the birth is the one that its
 --                  call was told; and if it has moved "@" and the microsecond that it had before
 --   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds. Later a
@@ -23,7 +23,7 @@
 -- a turn comes gets the birth that its call was told. One that was to be full by then and is not keeps its own:
 -- then the units of the turn cannot be given back.
 
-local KEPT, STEP, MOST_TAKES = 2000000, 1000000, 5
+local KEPT, STEP, MOST_TAKES, UNKNOWN = 2000000, 1000000, 5, '?'
 
 local base, tail, last, header = stored, nil, now, nil
 local promised, number, passed, is_changed = 0, 0, {}, false
@@ -43,9 +43,9 @@ local function fold(state, turns)
   end
   local all = {}
   for i = 1, #turns, 2 do
-    all[#all + 1] = units_of(turns[i])
-    all[#all + 1] = turns[i + 1] + 0
-    all[#all + 1] = tonumber(string.match(turns[i], '^%d+:%d+:(%d+)'))
+    local units, birth = string.match(turns[i], '^(%d+):%d+:(%d+)')
+    local count = #all
+    all[count + 1], all[count + 2], all[count + 3] = units + 0, turns[i + 1] + 0, birth + 0
   end
   local _, text, lasts = rule(state, all[2], 'raise', all[1], false, nil, nil, all)
   return text, lasts
@@ -68,10 +68,9 @@ if is_line then
     local is_over = last <= now or promised - now > STEP
     passed = redis.call('ZRANGEBYSCORE', key, '(0', is_over and '+inf' or now, 'WITHSCORES')
     is_changed = #passed > 0
+    base = is_over and tail ~= UNKNOWN and tail or fold(base, passed)
     if is_over then
-      base, tail, last = tail, nil, now
-    else
-      base = fold(base, passed)
+      tail, last = nil, now
     end
   end
 end
@@ -130,6 +129,11 @@ end
 -- Returns the number of turns after a microsecond.
 local function turns_after(at)
   return redis.call('ZCOUNT', key, '(' .. micros(at), '+inf')
+end
+
+-- Leaves the tail to the next decision: of many calls that leave, each would fold all turns.
+local function outdate()
+  tail = turns_after(now) > 0 and UNKNOWN or nil
 end
 
 -- Returns true if the state was created at this microsecond.
@@ -208,7 +212,11 @@ if op == SETTLE then
   else
     base = changed
   end
-  lasts = tail and refold() or lasts
+  if tail and raised > 0 then
+    lasts = refold() or lasts
+  elseif tail then
+    outdate()
+  end
   write_line(raised > 0 and lasts)
   return {}
 end
@@ -238,11 +246,15 @@ if op == ADVANCE then
     passed[#passed + 1], passed[#passed + 2] = turn, earliest
     base = fold(base, { turn, earliest })
   end
-  refold()
+  outdate()
   write_line()
   return { earliest, earliest - now }
 end
 
+if tail == UNKNOWN then
+  refold()
+  is_changed = true
+end
 local can_wait = op == TAKE and ARGV[5] ~= '0'
 local state, first = tail, nil
 if tail then

@@ -68,17 +68,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["4f03cebb4215a073761b2fc01662591e16ec611e", "e872bb4848e4e38beee0a4d5021a92883444e101"],
+        ["91ca8174275d3e502d33bfab5e5895afdfae0c8f", "56e047bda8cf8da15a45b0607c4303586a517ae6"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["677d92400d10d14aa719e13159c3ae867918d15d", "19f46757586e41031ddb9e781216198f2a4e8266"],
+        ["03d4accc49c8229c03768b1a4d377d5d9e0ae285", "e40087e64b66f7035e7e55a4aa2e571d920ce2fa"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["aadbbbcfc6e9f254cd65371ea607d7fd587a46fb", "6b6ee3087414aaf86faf3ddd10303e285f1c5fd1"],
+        ["b74cf266b3e1252d5b7553b76f19b7a69224f53a", "d4aaa25a89badd9da7644b65bdc8806275ddd768"],
         push_bucket,
     ),
     Script::new(
