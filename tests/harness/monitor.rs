@@ -67,32 +67,56 @@ fn parse(line: &str) -> Option<(u64, Vec<&str>)> {
 }
 
 fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
-    let mut charges = HashMap::new();
+    let (mut charges, mut removed, mut left) = (HashMap::new(), HashMap::new(), HashMap::new());
     for line in lines {
         let Some((_, words)) = parse(&line) else { continue };
         match &words[..] {
             ["ZADD", named, pairs @ ..] if *named == key => {
                 for pair in pairs.chunks(2) {
-                    let is_turn = pair[1].contains(':');
+                    let name = name_of(pair[1]);
+                    let is_turn = name != pair[1];
                     let score = if is_turn { pair[0].trim_start_matches('-') } else { pair[0] };
                     if let Ok(stamp) = score.parse::<u64>()
                         && stamp > 0
                     {
-                        charges.insert(pair[1].to_owned(), stamp);
+                        removed.remove(name);
+                        charges.insert(name.to_owned(), stamp);
                     }
                 }
             }
             ["ZREM", named, members @ ..] if *named == key => {
-                for member in members {
-                    charges.remove(*member);
+                for name in members.iter().map(|it| name_of(it)) {
+                    removed.extend(charges.remove(name).map(|stamp| (name.to_owned(), stamp)));
                 }
+            }
+            // A settle at 0 units of a state that counts.
+            ["EVALSHA", _, "2", named, _, "2", _, "0", _, at, number, ..] if *named == key => {
+                left.insert((*number).to_owned(), at.parse::<u64>().expect("microseconds"));
             }
             _ => {}
         }
     }
-    let mut stamps: Vec<_> = charges.into_values().collect();
-    stamps.sort_unstable();
+    let sorted = |stamps: HashMap<String, u64>| {
+        let mut stamps: Vec<_> = stamps.into_values().collect();
+        stamps.sort_unstable();
+        stamps
+    };
+    let (mut stamps, mut removed) = (sorted(charges), sorted(removed));
+    for at in left.into_values() {
+        // A turn that had come is given back in the counts, and not removed.
+        let of = [&mut removed, &mut stamps];
+        let found = of.into_iter().find_map(|all| Some((all.binary_search(&at).ok()?, all)));
+        if let Some((index, all)) = found {
+            all.remove(index);
+        }
+    }
     stamps
+}
+
+/// Returns the name of a charge: of the turn of a state that counts, the cost and the number.
+fn name_of(member: &str) -> &str {
+    let ends = member.match_indices(':').nth(1).map(|(at, _)| at);
+    ends.map_or(member, |at| &member[..at])
 }
 
 fn replay(lines: impl Iterator<Item = String>, key: &str, permits: usize) -> Replayed {
@@ -160,9 +184,17 @@ mod tests {
             r#""ZADD" "c" "35" "d""#,
             r#""ZREMRANGEBYSCORE" "c" "0" "30""#,
             r#""evalsha" "f" "1" "c""#,
+            // Three turns of a state that counts: one moves and passes, and two are given back.
+            r#""ZADD" "c" "60" "1:1:9" "60" "1:2:9" "60" "1:3:9""#,
+            r#""ZREM" "c" "1:1:9""#,
+            r#""ZADD" "c" "-50" "1:1:9@60""#,
+            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "60" "4" "1" "1""#,
+            r#""ZREM" "c" "1:2:9""#,
+            r#""ZADD" "c" "-60" "1:3:9""#,
+            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "60" "5" "1" "1""#,
         ];
         let lines = commands.map(|command| format!("+1.000000 [0 lua] {command}"));
-        assert_eq!(stamps(lines.into_iter(), "c"), [30, 35]);
+        assert_eq!(stamps(lines.into_iter(), "c"), [30, 35, 50]);
     }
 
     #[test]
