@@ -225,7 +225,9 @@ async fn the_page_shows_the_conflicts_that_the_program_reports() {
     for limit in view["limits"].as_array().unwrap() {
         let name = limit["name"].as_str().unwrap();
         assert_eq!(limit["is_in_conflict"], reported.contains(&name), "{name}");
-        // The only one without a key.
-        assert_eq!(limit["shares_one_bucket"], name == "different", "{name}");
+        // Of these two, one has no key. Other tests of this program call limits too.
+        if ["alike", "different"].contains(&name) {
+            assert_eq!(limit["shares_one_bucket"], name == "different", "{name}");
+        }
     }
 }
