@@ -28,11 +28,11 @@ pub fn seed() -> u64 {
     }
 }
 
-/// The calls of each algorithm's test: `MODEL_OPS`, or 100 000.
+/// The calls of each algorithm's test: `MODEL_OPS`, or 50 000.
 pub fn operations() -> usize {
     match env::var("MODEL_OPS") {
         Ok(operations) => operations.parse().expect("MODEL_OPS is a number"),
-        Err(_) => 100_000,
+        Err(_) => 50_000,
     }
 }
 
