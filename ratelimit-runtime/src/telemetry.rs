@@ -156,6 +156,7 @@ impl<'a> Recorder<'a> {
         stats::record(policy, verdict, decided_by, outcome);
     }
 
+    /// Inlined, it would lengthen the path of calls that are not recorded.
     #[inline(never)]
     fn record_outcome(
         self,
