@@ -205,7 +205,9 @@ impl<W: Clone + PartialEq> Line<W> {
     pub(super) fn step(&self, waiter: &W, now: Instant) -> Option<NextStep> {
         let index = self.index(waiter)?;
         let seat = &self.seats[index];
-        let known = self.seen.map_or(seat.promised, |seen| seen.max(seat.promised)) + SEEN;
+        // A call waits for the check of a turn before its own, which may be the older promise.
+        let promised = seat.promised.min(self.seats[0].promised);
+        let known = self.seen.map_or(promised, |seen| seen.max(promised)) + SEEN;
         if seat.turn <= now {
             let is_known = !self.is_remote || now < known;
             return Some(match (is_known, index) {

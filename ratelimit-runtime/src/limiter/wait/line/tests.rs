@@ -158,6 +158,21 @@ fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_no
     assert_eq!(seats.step('c', 4), NextStep::Check);
 }
 
+/// The answer to a later call tells nothing of the turns before it.
+#[test]
+fn a_call_waits_for_the_check_of_the_turns_before_its_own() {
+    let mut seats = TestLine::new(&[('a', 0, 1)]);
+    seats.add('b', 0, 1, SECOND / 2);
+    let now = seats.at(1);
+    assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Check; 2]);
+    let (claim, first) = seats.line.begin_check(now).unwrap();
+    assert_eq!(seats.step('b', 1), NextStep::Sleep(None));
+    let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
+    seats.line.stands((&claim, first), standing, now, now);
+    assert_eq!(seats.line.end_check(now), ['a', 'b']);
+    assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Pass, NextStep::PassAfter(1)]);
+}
+
 #[test]
 fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_for_its_own() {
     let mut seats = TestLine::new(&[('a', 5, 1), ('b', 6, 1), ('c', 7, 1)]);
