@@ -1,7 +1,7 @@
 //! The future of a check.
 
 use std::{
-    fmt,
+    fmt, mem,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -18,7 +18,7 @@ impl<'a> IntoFuture for Check<'a> {
 
     #[inline]
     fn into_future(self) -> CheckFuture<'a> {
-        CheckFuture { stage: Stage::New(self), is_ready: false }
+        CheckFuture { check: self, stage: Stage::New }
     }
 }
 
@@ -27,37 +27,51 @@ impl<'a> IntoFuture for Check<'a> {
 /// It panics if it is polled after it was ready.
 #[must_use = "a check does nothing until it is awaited"]
 pub struct CheckFuture<'a> {
-    stage: Stage<'a>,
-    /// Beside the stage, so that the answer of a new check is moved once.
-    is_ready: bool,
+    check: Check<'a>,
+    stage: Stage,
 }
 
-enum Stage<'a> {
-    New(Check<'a>),
+/// The stage of a check.
+enum Stage {
+    New,
     Pending(Pin<Box<dyn Future<Output = Answer<Decision>> + Send>>),
+    Ready,
+}
+
+impl Stage {
+    /// Polls a check that has started.
+    fn poll(
+        &mut self,
+        started: Started<Answer<Decision>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Answer<Decision>> {
+        let mut future = match started {
+            Started::Ready(answer) => return Poll::Ready(answer),
+            Started::Pending(future) => future,
+        };
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            *self = Self::Pending(future);
+        }
+        polled
+    }
 }
 
 impl Future for CheckFuture<'_> {
     type Output = Result<Decision, RateLimitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        assert!(!this.is_ready, "a check was polled after it was ready");
-        if let Stage::New(check) = &this.stage {
-            this.is_ready = true;
-            match check.as_call().start_as() {
-                Poll::Pending => {}
-                ready @ Poll::Ready(_) => return ready,
+        let Self { check, stage } = self.get_mut();
+        match mem::replace(stage, Stage::Ready) {
+            Stage::New => {
+                let call = check.as_call();
+                call.start_as(Poll::Ready, |is_straight| {
+                    stage.poll(call.start_further(is_straight), context)
+                })
             }
-            match check.as_call().start_any() {
-                Started::Ready(answer) => return Poll::Ready(answer),
-                Started::Pending(future) => this.stage = Stage::Pending(future),
-            }
+            Stage::Pending(future) => stage.poll(Started::Pending(future), context),
+            Stage::Ready => panic!("a check was polled after it was ready"),
         }
-        let Stage::Pending(future) = &mut this.stage else { unreachable!("it was started") };
-        let polled = future.as_mut().poll(context);
-        this.is_ready = polled.is_ready();
-        polled
     }
 }
 

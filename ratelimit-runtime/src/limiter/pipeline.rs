@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
     /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
     #[inline]
     pub(crate) fn start<A: Admission>(&self) -> Started<Answer<A>> {
-        self.start_as()
+        self.start_as(Started::Ready, |is_straight| self.start_further(is_straight))
     }
 
     /// Starts a check of any kind.

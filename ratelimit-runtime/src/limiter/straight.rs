@@ -2,8 +2,6 @@
 //! override changes, decided in this process. Any other call has done nothing here, and is [started](Call::start_any)
 //! as a call of any kind.
 
-use std::task::Poll;
-
 use super::{admission::Admission, check::Call, pipeline::Started};
 use crate::{
     algorithms::{Detail, Straight},
@@ -16,86 +14,65 @@ use crate::{
     time::Micros,
 };
 
-/// The form in which the starter of a check receives what becomes of it. A decision is large: it is
-/// written where it is returned, and not moved.
-pub(super) trait Start<A>: Sized {
-    fn answered(answer: Answer<A>) -> Self;
-
-    /// Goes on with a call that does not take the straight path.
-    fn any(call: &Call<'_>) -> Self;
-}
-
-impl<A: Admission> Start<A> for Started<Answer<A>> {
-    #[inline]
-    fn answered(answer: Answer<A>) -> Self {
-        Self::Ready(answer)
-    }
-
-    #[inline]
-    fn any(call: &Call<'_>) -> Self {
-        call.start_any()
-    }
-}
-
-/// The straight path alone: any other call is pending, and nothing is done.
-impl<A: Admission> Start<A> for Poll<Answer<A>> {
-    #[inline]
-    fn answered(answer: Answer<A>) -> Self {
-        Self::Ready(answer)
-    }
-
-    #[inline]
-    fn any(_: &Call<'_>) -> Self {
-        Self::Pending
-    }
-}
-
 impl<'a> Call<'a> {
-    /// Starts the check, in the form that its starter asks for.
+    /// Starts the check. `answered` makes of its answer what the starter returns: a decision is large, and
+    /// is written there at once. A call that memory does not decide on the straight path has done nothing
+    /// yet. It goes on with `further`, which receives `true` if Redis may decide it on that path.
     #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
     #[inline(always)]
-    pub(super) fn start_as<A: Admission, S: Start<A>>(&self) -> S {
-        if !self.is_straight() {
-            return S::any(self);
-        }
-        match A::UNREAD {
-            Some(new) if !observe::is_observed() => self.take_known(|()| new()),
-            _ => self.take_known(|outcome| self.admit_known(outcome)),
-        }
-    }
-
-    /// Takes one unit on the straight path, and calls `admit` with as much of the outcome as it reads.
-    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
-    #[inline(always)]
-    fn take_known<A: Admission, S: Start<A>, D: Detail>(&self, admit: impl FnOnce(D) -> A) -> S {
-        match self.limiter.inner.backend.take_known(self.policy, self.caller) {
-            Straight::Admitted { detail, .. } => self.admitted(DecidedBy::Store, || admit(detail)),
-            Straight::Refused { wait, reset } => self.refuse(wait, reset, DecidedBy::Store),
-            Straight::Skipped => self.take_ahead(admit),
-        }
-    }
-
-    /// Decides a call of Redis by units on lease or by the deny cache, if they can.
-    #[inline(never)]
-    fn take_ahead<A: Admission, S: Start<A>, D: Detail>(&self, admit: impl FnOnce(D) -> A) -> S {
-        let (taken, decided_by) = self.limiter.inner.backend.take_ahead(self.policy, self.caller);
-        match taken {
-            Straight::Admitted { detail, .. } => self.admitted(decided_by, || admit(detail)),
-            Straight::Refused { wait, reset } => self.refuse(wait, reset, decided_by),
-            Straight::Skipped => S::any(self),
-        }
-    }
-
-    /// Ends an admission on the straight path.
-    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
-    #[inline(always)]
-    fn admitted<A: Admission, S: Start<A>>(
+    pub(super) fn start_as<A: Admission, S>(
         &self,
-        decided_by: DecidedBy,
-        admit: impl FnOnce() -> A,
+        answered: impl FnOnce(Answer<A>) -> S,
+        further: impl FnOnce(bool) -> S,
     ) -> S {
-        self.untimed().count(self.policy, Verdict::Admitted, decided_by);
-        S::answered(Ok(admit()))
+        if !self.is_straight() {
+            return further(false);
+        }
+        let (backend, by) = (&self.limiter.inner.backend, DecidedBy::Store);
+        let skip = || further(true);
+        match A::UNREAD {
+            Some(new) if !observe::is_observed() => {
+                let taken = backend.take_known(self.policy, self.caller);
+                self.end(taken, by, |()| new(), answered, skip)
+            }
+            _ => {
+                let taken = backend.take_known(self.policy, self.caller);
+                self.end(taken, by, |outcome| self.admit_known(outcome), answered, skip)
+            }
+        }
+    }
+
+    /// Starts a check that memory has not decided: by units on lease or by the deny cache if it is straight
+    /// and they can, otherwise as a call of any kind.
+    #[inline(never)]
+    pub(super) fn start_further<A: Admission>(&self, is_straight: bool) -> Started<Answer<A>> {
+        if !is_straight {
+            return self.start_any();
+        }
+        let (taken, by) = self.limiter.inner.backend.take_ahead(self.policy, self.caller);
+        let admit = |outcome| self.admit_known(outcome);
+        self.end(taken, by, admit, Started::Ready, || self.start_any())
+    }
+
+    /// Ends a call on the straight path, admitted by `admit` with as much of the outcome as it reads.
+    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
+    #[inline(always)]
+    fn end<A: Admission, S, D: Detail>(
+        &self,
+        taken: Straight<D>,
+        decided_by: DecidedBy,
+        admit: impl FnOnce(D) -> A,
+        answered: impl FnOnce(Answer<A>) -> S,
+        skip: impl FnOnce() -> S,
+    ) -> S {
+        match taken {
+            Straight::Admitted { detail, .. } => {
+                self.untimed().count(self.policy, Verdict::Admitted, decided_by);
+                answered(Ok(admit(detail)))
+            }
+            Straight::Refused { wait, reset } => answered(self.refuse(wait, reset, decided_by)),
+            Straight::Skipped => skip(),
+        }
     }
 
     /// Admits a call on the straight path.
@@ -126,18 +103,18 @@ impl<'a> Call<'a> {
 
     /// Ends a refusal on the straight path.
     #[inline(never)]
-    fn refuse<A: Admission, S: Start<A>>(
+    fn refuse<A: Admission>(
         &self,
         wait: Micros,
         reset: Micros,
         decided_by: DecidedBy,
-    ) -> S {
+    ) -> Answer<A> {
         let outcome = Outcome { decided_by, ..Outcome::refused(wait, reset) };
         if observe::is_observed() {
-            return S::answered(self.finish(&self.declared(), self.untimed(), Ok(outcome).into()));
+            return self.finish(&self.declared(), self.untimed(), Ok(outcome).into());
         }
         self.untimed().count(self.policy, Verdict::Refused, decided_by);
-        S::answered(Err(Exceeded::new(self.policy, outcome).into()))
+        Err(Exceeded::new(self.policy, outcome).into())
     }
 
     /// Returns the recorder of the straight path.
