@@ -9,6 +9,8 @@ use ratelimit_runtime::{Limiter, LimiterBuilder, OnStoreError, Policy};
 use tokio::{runtime::Handle, task::block_in_place};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 3);
+/// A name that no resolver knows.
+const NOWHERE: &str = "node.invalid";
 
 fn builder() -> LimiterBuilder {
     let builder = Limiter::builder().deadline(Duration::from_secs(2)).deny_cache(0);
@@ -56,17 +58,52 @@ fn announced(node: &RedisServer) -> Vec<u16> {
     nodes.lines().filter_map(port).collect()
 }
 
+/// Lets all nodes announce a name that nobody resolves.
+fn announce_names(cluster: &Cluster) {
+    for node in &cluster.nodes {
+        let () = node.command(&format!("CONFIG SET cluster-announce-hostname {NOWHERE}"));
+        let () = node.command("CONFIG SET cluster-preferred-endpoint-type hostname");
+    }
+    wait_for("nodes that announce names", || {
+        let knows_all = |node: &RedisServer| {
+            let nodes: String = node.command("CLUSTER NODES");
+            nodes.lines().all(|line| line.contains(NOWHERE))
+        };
+        cluster.nodes.iter().all(knows_all).then_some(())
+    });
+}
+
+/// Asserts that the nodes are found with a map of addresses only.
+async fn assert_replaced(
+    what: &str,
+    cluster: &Cluster,
+    map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+) {
+    let lost = builder().deadline(Duration::from_millis(200)).connect(&cluster.url()).await;
+    let reason = unavailable(lost.unwrap().check(&POLICY, "alice").await);
+    let limiter = builder().address_map(map).connect(&cluster.url()).await.unwrap();
+    assert_decides(&limiter, cluster).await;
+    FaultLine::of(&format!("cluster: announced {what} lead nowhere"))
+        .with("without a map", reason)
+        .print();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn announced_addresses_are_replaced() {
+async fn announced_ports_are_replaced() {
     let cluster = Cluster::without_replicas();
     let ports = announce_other_ports(&cluster);
-    let lost =
-        builder().deadline(Duration::from_millis(200)).connect(&cluster.url()).await.unwrap();
-    let reason = unavailable(lost.check(&POLICY, "alice").await);
-    let limiter = builder().address_map(move |host, port| (host.to_owned(), ports[&port]));
-    let limiter = limiter.connect(&cluster.url()).await.unwrap();
-    assert_decides(&limiter, &cluster).await;
-    FaultLine::of("cluster: announced ports are closed").with("without a map", reason).print();
+    assert_replaced("ports", &cluster, move |host, port| (host.to_owned(), ports[&port])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn announced_names_are_replaced() {
+    let cluster = Cluster::without_replicas();
+    announce_names(&cluster);
+    assert_replaced("names", &cluster, |host, port| {
+        let is_announced = host == NOWHERE;
+        (if is_announced { "127.0.0.1" } else { host }.to_owned(), port)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
