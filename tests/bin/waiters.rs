@@ -1,7 +1,8 @@
 //! Waits in a line with many calls, of which some leave at a random time. LEAVING is a percentage.
 //!
 //! Prints a line for each call, in the order of their arrival: `left`, or the microseconds of its turn, as it
-//! was promised, and of its pass. The last line is how late this process was woken or answered at the worst.
+//! was promised, and of its pass. Two lines follow: the number of commands that were given up, and how late this
+//! process was woken or answered at the worst.
 //!
 //! waiters URL ALGORITHM CALLS LEAVING
 
@@ -155,7 +156,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 None => println!("left"),
             }
         }
-        limiter.flush().await.expect("Redis is there");
+        let unsent = limiter.flush().await.err().map_or(0, |error| error.unsent());
+        println!("unsent {unsent}");
     });
     println!("late {}", lateness(other, calls).await.as_micros());
     Ok(())

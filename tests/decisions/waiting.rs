@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use harness::{RedisServer, on_each_store};
+use harness::{RedisServer, on_each_store, patient};
 use ratelimit_runtime::{
-    Decision, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, observe,
-    rate_limit,
+    Decision, Enforcement, Limiter, Override, Policy, RateLimitError, observe, rate_limit,
 };
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -52,15 +51,9 @@ async fn calls_that_wait_under_a_penalty_do_not_starve_one_another() {
 async fn calls_that_wait_for_redis_under_a_penalty_do_not_starve_one_another() {
     let period = Duration::from_millis(600);
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let log = Policy::sliding_window("log", period, 1).weighted().count_rejected();
     all_are_admitted(&limiter, log).await;
-}
-
-/// A limiter whose calls are decided by Redis however busy the machine is.
-async fn patient(server: &RedisServer) -> Limiter {
-    let builder = Limiter::builder().deadline(MINUTE).on_store_error(OnStoreError::Deny);
-    builder.connect(&server.url()).await.unwrap()
 }
 
 #[tokio::test]
@@ -107,7 +100,7 @@ async fn soon(call: JoinHandle<Answer>) -> Answer {
 async fn a_change_by_operators_reaches_a_waiting_call() {
     const POLICY: Policy = Policy::sliding_window("reply", HOUR, 4).weighted();
     let server = RedisServer::start();
-    for limiter in [Limiter::in_memory(), patient(&server).await] {
+    for limiter in [Limiter::in_memory(), patient(&server.url()).await] {
         let overrides = limiter.overrides();
         // The kill switch, of all limits and of one.
         let call = one_waits(&limiter, POLICY, 1).await;

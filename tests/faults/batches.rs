@@ -2,19 +2,14 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use harness::{Cluster, FaultLine, Network, Proxy, RedisServer, unavailable, until_decided};
-use ratelimit_runtime::{
-    Decision, Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason,
+use harness::{
+    Cluster, FaultLine, Network, Proxy, RedisServer, unavailable, uncached, until_decided,
 };
+use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError, UnavailableReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CALLS: u32 = 64;
 const ROUNDS: u32 = 30;
-
-async fn patient(url: &str) -> Limiter {
-    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-    builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the store answers")
-}
 
 /// Makes one call of each caller, all at once.
 async fn at_once(
@@ -38,7 +33,7 @@ async fn at_once(
 async fn a_call_that_redis_answers_with_an_error_fails_alone() {
     const POLICY: Policy = Policy::sliding_counter("p", MINUTE, ROUNDS);
     let server = RedisServer::start();
-    let limiter = patient(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     for caller in (0..CALLS).step_by(7) {
         let _: u32 = server.command(&format!("RPUSH ratelimit:sliding_counter:p/{caller} foreign"));
     }
@@ -61,7 +56,7 @@ async fn broken(server: &RedisServer, policy: Policy) -> (Vec<Decision>, u32) {
     println!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let proxy = Proxy::start(server.port());
-    let limiter = patient(&proxy.url()).await;
+    let limiter = uncached(&proxy.url()).await;
     // The script is known from here on.
     let mut decisions = vec![limiter.check(&policy, 0_u32).await.unwrap()];
     let mut lost = 0;
@@ -92,7 +87,7 @@ async fn a_connection_that_breaks_among_many_calls_counts_none_twice() {
     ] {
         let server = RedisServer::start();
         let (decisions, lost) = broken(&server, policy).await;
-        let limiter = patient(&server.url()).await;
+        let limiter = uncached(&server.url()).await;
         let units = WIDE - limiter.peek(&policy, 0_u32).cost(0).await.unwrap().remaining();
         let decided = u32::try_from(decisions.len()).unwrap();
         FaultLine::of("30 resets among 64 calls at once, each counted at most once")
@@ -124,7 +119,7 @@ async fn a_connection_that_breaks_among_many_calls_of_a_log_loses_none() {
 async fn calls_at_once_on_a_cluster_go_to_their_own_nodes() {
     const POLICY: Policy = Policy::fixed_window("p", Duration::from_secs(86_400), ROUNDS);
     let cluster = Cluster::without_replicas();
-    let limiter = patient(&cluster.url()).await;
+    let limiter = uncached(&cluster.url()).await;
     for round in 1..=ROUNDS {
         for answer in at_once(&limiter, POLICY, 0..3 * CALLS).await {
             assert_eq!(answer.unwrap().remaining(), ROUNDS - round);

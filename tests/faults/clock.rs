@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 use harness::{
-    Clock, FaultLine, Load, Promise, Proxy, RedisServer, until, until_decided, wait_for,
+    Clock, FaultLine, Load, Promise, Proxy, RedisServer, uncached, until, until_decided, wait_for,
 };
-use ratelimit_runtime::{Limiter, OnStoreError, Policy};
+use ratelimit_runtime::{Limiter, Policy};
 
 const PERIOD: Duration = Duration::from_millis(800);
 const ALGORITHMS: [Policy; 4] = [
@@ -20,11 +20,6 @@ const ALGORITHMS: [Policy; 4] = [
 
 /// Beside the window, for the answer to come in.
 const SLACK: Duration = Duration::from_millis(200);
-
-async fn limiter(url: &str) -> Limiter {
-    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-    builder.on_store_error(OnStoreError::Deny).connect(url).await.unwrap()
-}
 
 /// Consumes the whole quota. Returns the consumed units.
 async fn exhaust(limiter: &Limiter, policy: &Policy) -> u32 {
@@ -52,7 +47,7 @@ async fn a_clock_set_back_refuses_for_one_period_at_the_most() {
     for policy in ALGORITHMS {
         let clock = Clock::new();
         let server = clock.server(&[]);
-        let limiter = limiter(&server.url()).await;
+        let limiter = uncached(&server.url()).await;
         assert!(exhaust(&limiter, &policy).await >= 4);
         clock.step(&server, -3_600_000);
         let jumped = Instant::now();
@@ -84,7 +79,7 @@ async fn a_clock_set_forward_admits_one_threshold_more_at_the_most() {
     for policy in ALGORITHMS {
         let clock = Clock::new();
         let server = clock.server(&[]);
-        let limiter = limiter(&server.url()).await;
+        let limiter = uncached(&server.url()).await;
         // Units that a slow machine earns meanwhile are not due to the clock.
         let start = Instant::now();
         let before = exhaust(&limiter, &policy).await;
@@ -108,7 +103,7 @@ async fn a_clock_set_forward_admits_one_threshold_more_at_the_most() {
 async fn a_clock_that_shakes_by_50_ms_moves_a_window_by_no_more() {
     let clock = Clock::new();
     let server = clock.server(&[]);
-    let limiter = limiter(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     let load =
         Load::start(&limiter, Policy::sliding_window("shaken", PERIOD, 20), 8, 2, PERIOD / 100);
     let end = Instant::now() + PERIOD * 4;
@@ -143,7 +138,7 @@ async fn a_replica_with_another_clock_takes_over_within_one_period() {
             info.contains("master_link_status:up").then_some(())
         });
         let proxy = Proxy::start(primary.port());
-        let limiter = limiter(&proxy.url()).await;
+        let limiter = uncached(&proxy.url()).await;
         let policy = ALGORITHMS[0];
         let before = exhaust(&limiter, &policy).await;
         let _: i64 = primary.command("WAIT 1 1000");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use harness::{
     Cluster, DEADLINE, FaultLine, History, Load, NOTICED, Outcome, Watch, free_port, limiter_on,
-    unavailable, until,
+    unavailable, uncached, until,
 };
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, ServerStatus, UnavailableReason};
 
@@ -28,12 +28,6 @@ fn log_key(caller: u32) -> String {
 fn caller_of(cluster: &Cluster, shard: usize) -> u32 {
     let mut callers = 0..CALLERS;
     callers.find(|caller| cluster.home(&key(*caller)) == shard).expect("every shard has some")
-}
-
-/// Returns a limiter with a deadline that only a failing store exceeds.
-async fn patient(url: &str) -> Limiter {
-    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-    builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the cluster answers")
 }
 
 /// Returns `true` if no circuit breaker is open.
@@ -207,7 +201,7 @@ async fn a_slot_that_no_node_has_touches_no_others() {
 async fn slots_that_move_under_load_cost_no_call_and_no_count() {
     const MOVING: u32 = 8;
     let cluster = Cluster::without_replicas();
-    let limiter = patient(&cluster.url()).await;
+    let limiter = uncached(&cluster.url()).await;
     let load = Load::start(&limiter, LOG, 16, MOVING, Duration::from_millis(3));
     until("load", async || (load.admitted() > 200).then_some(())).await;
     let mut moves = 0;
@@ -242,7 +236,7 @@ async fn slots_that_move_under_load_cost_no_call_and_no_count() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_redirect_a_call_in_a_circle_have_time_to_agree() {
     let cluster = Cluster::without_replicas();
-    let patient = patient(&cluster.url()).await;
+    let patient = uncached(&cluster.url()).await;
     let hasty = limiter_on(&cluster.url(), OnStoreError::Deny).await;
     let (slot, home) = (cluster.slot(&log_key(0)), cluster.home(&log_key(0)));
     let other = (home + 1) % 3;
@@ -316,7 +310,7 @@ async fn a_node_that_redirects_is_not_blamed_for_the_one_that_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_costs_no_call_and_no_count() {
     let cluster = Cluster::start();
-    let limiter = patient(&cluster.url()).await;
+    let limiter = uncached(&cluster.url()).await;
     let load = Load::start(&limiter, LOG, 16, CALLERS.min(16), Duration::from_millis(3));
     until("load", async || (load.admitted() > 200).then_some(())).await;
     for replica in 3..6 {

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use harness::{Clock, FaultLine, Proxy, RedisServer, until, wait_for};
-use ratelimit_runtime::{Limiter, OnStoreError, Policy};
+use harness::{Clock, FaultLine, Proxy, RedisServer, uncached, until, wait_for};
+use ratelimit_runtime::{Limiter, Policy};
 use tokio::task::JoinSet;
 
 const PERIOD: Duration = Duration::from_millis(800);
@@ -22,11 +22,6 @@ fn policies() -> [Policy; 4] {
         Policy::fixed_window("p", PERIOD, THRESHOLD),
         Policy::token_bucket("p", PERIOD, THRESHOLD),
     ]
-}
-
-async fn limiter(url: &str) -> Limiter {
-    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-    builder.on_store_error(OnStoreError::Deny).connect(url).await.unwrap()
 }
 
 /// Admits a threshold, lets three more wait, and hurts them. Then all pass, and so does a newcomer. Beside
@@ -84,7 +79,7 @@ async fn a_clock_that_steps_holds_up_nobody_in_line() {
         for policy in policies() {
             let clock = Clock::new();
             let server = clock.server(&[]);
-            let limiter = limiter(&server.url()).await;
+            let limiter = uncached(&server.url()).await;
             survives((name, WAITING), &limiter, policy, || clock.step(&server, step)).await;
         }
     }
@@ -112,7 +107,7 @@ async fn a_failover_holds_up_nobody_in_line() {
                 });
             }
             let proxy = Proxy::start(primary.port());
-            let limiter = limiter(&proxy.url()).await;
+            let limiter = uncached(&proxy.url()).await;
             survives((name, beside), &limiter, policy, || {
                 if is_replica {
                     let _: i64 = primary.command("WAIT 1 1000");
@@ -130,7 +125,7 @@ async fn a_failover_holds_up_nobody_in_line() {
 async fn keys_that_are_lost_hold_up_nobody_in_line() {
     for policy in policies() {
         let server = RedisServer::start();
-        let limiter = limiter(&server.url()).await;
+        let limiter = uncached(&server.url()).await;
         survives(("FLUSHALL", UNNOTICED), &limiter, policy, || server.command("FLUSHALL")).await;
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use harness::{
     DEADLINE, FaultLine, Load, NOTICED, Network, Outcome, Proxy, RedisServer, limiter_on, outage,
-    unavailable, until, until_decided,
+    unavailable, uncached, until, until_decided,
 };
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason};
 
@@ -161,8 +161,7 @@ async fn connections_that_break_under_load_count_no_call_twice() {
 async fn a_slow_and_chopped_link_changes_no_answer() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
-    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-    let limiter = builder.connect(&proxy.url()).await.unwrap();
+    let limiter = uncached(&proxy.url()).await;
     let slow = |millis, jitter| Network::Slow {
         latency: Duration::from_millis(millis),
         jitter: Duration::from_millis(jitter),

@@ -8,9 +8,9 @@ use std::{
 
 use harness::{
     DEADLINE, FaultLine, Load, NOTICED, Outcome, RedisServer, limiter_on, outage, unavailable,
-    until, until_decided, wait_for,
+    uncached, until, until_decided, wait_for,
 };
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason};
+use ratelimit_runtime::{OnStoreError, Policy, RateLimitError, UnavailableReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const POLICY: Policy = Policy::sliding_window("p", MINUTE, 3);
@@ -18,12 +18,6 @@ const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
 
 /// The time in which callers recover from an outage.
 const BACK: Duration = Duration::from_secs(2);
-
-/// Returns a limiter with a deadline that only a failing store exceeds.
-async fn patient(url: &str) -> Limiter {
-    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-    builder.on_store_error(OnStoreError::Deny).connect(url).await.expect("the server answers")
-}
 
 /// Makes a server fail under tasks until it is healed.
 async fn server_outage(
@@ -109,7 +103,7 @@ async fn calls_that_a_stalled_server_gets_to_later_are_counted_once_each_at_the_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flushed_scripts_cost_no_call_and_no_count() {
     let server = RedisServer::start();
-    let limiter = patient(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     let load = Load::start(&limiter, LOG, 16, 1, Duration::from_millis(2));
     let mut flushes = 0;
     let end = Instant::now() + Duration::from_secs(2);
@@ -133,7 +127,7 @@ async fn flushed_scripts_cost_no_call_and_no_count() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flushed_database_restarts_counts_and_fails_no_call() {
     let server = RedisServer::start();
-    let limiter = patient(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     let load = Load::start(&limiter, POLICY, 8, 4, Duration::from_millis(5));
     for flushes in 0..10 {
         // Three for each of the four callers, and as many again after each flush.
@@ -154,7 +148,7 @@ async fn a_flushed_database_restarts_counts_and_fails_no_call() {
 #[tokio::test]
 async fn eviction_makes_room_and_drops_callers() {
     let server = RedisServer::start();
-    let limiter = patient(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     limiter.check(&POLICY, "warm").await.unwrap();
     let bytes = server.figure("used_memory") + 300_000;
     let () = server.command("CONFIG SET maxmemory-policy allkeys-lru");

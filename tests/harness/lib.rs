@@ -32,7 +32,7 @@ use std::{
 };
 
 use ratelimit_runtime::{
-    Exceeded, Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason,
+    Exceeded, Limiter, LimiterBuilder, OnStoreError, Policy, RateLimitError, UnavailableReason,
 };
 
 pub use self::{
@@ -64,6 +64,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The deadline of a limiter whose store is made to fail.
 pub const DEADLINE: Duration = Duration::from_millis(100);
 
+/// A deadline that only a failing store exceeds, however busy the machine is.
+const LONG_DEADLINE: Duration = Duration::from_secs(10);
+
 /// The delay after which a busy machine notices a passed deadline: 400 ms.
 pub const NOTICED: Duration = Duration::from_millis(400);
 
@@ -93,8 +96,29 @@ pub async fn until<T>(what: &str, mut ready: impl AsyncFnMut() -> Option<T>) -> 
 
 /// Returns a limiter with [`DEADLINE`] on the running store at `url`.
 pub async fn limiter_on(url: &str, on_store_error: OnStoreError) -> Limiter {
-    let builder = Limiter::builder().deadline(DEADLINE).on_store_error(on_store_error);
-    builder.connect(url).await.expect("the store answers")
+    connected(Limiter::builder().deadline(DEADLINE).on_store_error(on_store_error), url).await
+}
+
+/// Returns a limiter whose calls are decided by the running store at `url`, or not at all.
+pub async fn patient(url: &str) -> Limiter {
+    connected(patient_builder(), url).await
+}
+
+/// Returns a limiter like [`patient`] without a deny cache: the store decides each call.
+pub async fn uncached(url: &str) -> Limiter {
+    connected(patient_builder().deny_cache(0), url).await
+}
+
+fn patient_builder() -> LimiterBuilder {
+    Limiter::builder().deadline(LONG_DEADLINE).on_store_error(OnStoreError::Deny)
+}
+
+/// Returns a limiter on the running store at `url`. A busy machine may need several attempts to connect.
+pub async fn connected(builder: LimiterBuilder, url: &str) -> Limiter {
+    until("a connection", async || {
+        builder.clone().connect(url).await.inspect_err(|error| eprintln!("{error}")).ok()
+    })
+    .await
 }
 
 /// Waits until the limiter's store decides calls again.

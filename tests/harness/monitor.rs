@@ -67,7 +67,9 @@ fn parse(line: &str) -> Option<(u64, Vec<&str>)> {
 }
 
 fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
-    let (mut charges, mut removed, mut left) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let (mut charges, mut removed) = (HashMap::new(), HashMap::new());
+    // The charges that have ever had a stamp, and the stamps of those that were given back by it.
+    let (mut stamped, mut left) = (HashMap::<u64, Vec<String>>::new(), HashMap::new());
     for line in lines {
         let Some((_, words)) = parse(&line) else { continue };
         match &words[..] {
@@ -81,6 +83,7 @@ fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
                     {
                         removed.remove(name);
                         charges.insert(name.to_owned(), stamp);
+                        stamped.entry(stamp).or_default().push(name.to_owned());
                     }
                 }
             }
@@ -96,20 +99,20 @@ fn stamps(lines: impl Iterator<Item = String>, key: &str) -> Vec<u64> {
             _ => {}
         }
     }
-    let sorted = |stamps: HashMap<String, u64>| {
-        let mut stamps: Vec<_> = stamps.into_values().collect();
-        stamps.sort_unstable();
-        stamps
-    };
-    let (mut stamps, mut removed) = (sorted(charges), sorted(removed));
     for at in left.into_values() {
-        // A turn that had come is given back in the counts, and not removed.
-        let of = [&mut removed, &mut stamps];
-        let found = of.into_iter().find_map(|all| Some((all.binary_search(&at).ok()?, all)));
-        if let Some((index, all)) = found {
-            all.remove(index);
+        // A turn that had come is given back in the counts, and not removed. It may have moved meanwhile.
+        let names = stamped.get(&at).map_or(&[][..], |names| names);
+        if names.iter().any(|name| removed.remove(name).is_some()) {
+            continue;
+        }
+        let unmoved = names.iter().find(|name| charges.get(*name) == Some(&at));
+        let moved = || names.iter().find(|name| charges.contains_key(*name));
+        if let Some(name) = unmoved.or_else(moved) {
+            charges.remove(name);
         }
     }
+    let mut stamps: Vec<_> = charges.into_values().collect();
+    stamps.sort_unstable();
     stamps
 }
 
@@ -192,6 +195,11 @@ mod tests {
             r#""ZREM" "c" "1:2:9""#,
             r#""ZADD" "c" "-60" "1:3:9""#,
             r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "60" "5" "1" "1""#,
+            // One that is given back by the stamp that it had before it moved and passed.
+            r#""ZADD" "c" "80" "1:4:9""#,
+            r#""ZREM" "c" "1:4:9""#,
+            r#""ZADD" "c" "-70" "1:4:9@80""#,
+            r#""EVALSHA" "f" "2" "c" "c:s" "2" "1" "0" "9" "80" "6" "1" "1""#,
         ];
         let lines = commands.map(|command| format!("+1.000000 [0 lua] {command}"));
         assert_eq!(stamps(lines.into_iter(), "c"), [30, 35, 50]);

@@ -4,13 +4,12 @@ use std::{
     collections::HashMap,
     path::Path,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use ratelimit_runtime::Limiter;
 use tempfile::TempDir;
 
-use super::{free_port, wait_for};
+use super::{LONG_DEADLINE, connected, free_port, wait_for};
 
 /// A `redis-server` process.
 #[derive(Debug)]
@@ -132,8 +131,7 @@ impl RedisServer {
 
     /// A limiter on this server, with patience for a busy machine.
     pub async fn limiter(&self) -> Limiter {
-        let builder = Limiter::builder().deadline(Duration::from_secs(10));
-        builder.connect(&self.url()).await.expect("the server answers")
+        connected(Limiter::builder().deadline(LONG_DEADLINE), &self.url()).await
     }
 
     /// A connection of the test's own.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use harness::{RedisServer, exceeded, until};
+use harness::{RedisServer, exceeded, uncached, until};
 use ratelimit_runtime::{Decision, Limiter, Override, Policy};
 
 const KEY: &str = "ratelimit:weighted_window:crowded/alice";
@@ -47,11 +47,6 @@ fn units(server: &RedisServer) -> u64 {
     members.iter().map(|it| it[it.len() - 8..].parse::<u64>().unwrap()).sum()
 }
 
-async fn patient(server: &RedisServer) -> Limiter {
-    let builder = Limiter::builder().deadline(10 * SECOND).deny_cache(0);
-    builder.connect(&server.url()).await.unwrap()
-}
-
 async fn take(limiter: &Limiter, units: u32) -> Decision {
     limiter.check_n(&CROWDED, "alice", units).await.unwrap()
 }
@@ -63,7 +58,7 @@ async fn left(limiter: &Limiter) -> u32 {
 #[tokio::test]
 async fn calls_join_the_newest_entry_and_their_units_count() {
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = uncached(&server.url()).await;
     let first = take(&limiter, 3).await;
     fill(&server, &CROWDED, 89_998, SECOND);
     assert_eq!((entries(&server), left(&limiter).await), (89_999, 200_000 - 90_001));
@@ -97,7 +92,7 @@ async fn calls_join_the_newest_entry_and_their_units_count() {
 #[tokio::test]
 async fn joined_calls_admit_no_more_than_the_threshold() {
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = uncached(&server.url()).await;
     take(&limiter, 1).await;
     fill(&server, &CROWDED, 94_999, SECOND);
     let smaller = Override::new().threshold(95_100);
@@ -126,7 +121,7 @@ async fn joined_calls_admit_no_more_than_the_threshold() {
 async fn a_full_log_refuses_until_its_oldest_entry_leaves() {
     let policy = Policy::sliding_window("crowded", DAY, 1_000_000).weighted();
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = uncached(&server.url()).await;
     // Named calls never join.
     let job = |id: u32| limiter.check(&policy, "alice").cost(5).request_id(id);
     job(1).await.unwrap();

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Cluster, RedisServer, until, wait_for};
+use harness::{Cluster, RedisServer, patient, uncached, until, wait_for};
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError};
 use tokio::runtime::{Builder, Runtime};
 
@@ -26,11 +26,6 @@ fn is_busy(answer: &Result<Decision, RateLimitError>) -> bool {
     matches!(answer, Err(RateLimitError::Busy(_)))
 }
 
-async fn patient(server: &RedisServer) -> Limiter {
-    let builder = Limiter::builder().deadline(10 * SECOND).on_store_error(OnStoreError::Deny);
-    builder.connect(&server.url()).await.unwrap()
-}
-
 async fn until_held(server: &RedisServer, policy: &Policy, held: u32) {
     let key = permits(policy, "alice");
     until("the permits", async || {
@@ -42,7 +37,7 @@ async fn until_held(server: &RedisServer, policy: &Policy, held: u32) {
 #[tokio::test]
 async fn a_call_is_two_commands_and_a_call_without_concurrency_one() {
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let both = Policy::fixed_window("both", MINUTE, 1_000).concurrency(2);
     for policy in [&UPLOAD, &both] {
         drop(limiter.check(policy, "alice").await.unwrap());
@@ -68,7 +63,7 @@ async fn a_call_is_two_commands_and_a_call_without_concurrency_one() {
 #[tokio::test]
 async fn the_permits_are_one_sorted_set_with_a_ttl_and_gone_with_the_last_call() {
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let key = permits(&UPLOAD, "alice");
     let call = limiter.check(&UPLOAD, "alice").await.unwrap();
     assert_eq!(server.keys(), [&*key]);
@@ -85,7 +80,7 @@ async fn the_permits_are_one_sorted_set_with_a_ttl_and_gone_with_the_last_call()
 #[tokio::test]
 async fn a_body_longer_than_the_timeout_keeps_its_permit_by_few_renewals() {
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let calls = [
         limiter.check(&BRIEF, "alice").await.unwrap(),
         limiter.check(&BRIEF, "alice").await.unwrap(),
@@ -112,7 +107,7 @@ async fn a_body_longer_than_the_timeout_keeps_its_permit_by_few_renewals() {
 #[tokio::test]
 async fn after_a_loss_of_all_state_holders_take_their_places_again_as_far_as_there_are_any() {
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let calls = [
         limiter.check(&BRIEF, "alice").await.unwrap(),
         limiter.check(&BRIEF, "alice").await.unwrap(),
@@ -137,7 +132,7 @@ async fn after_a_loss_of_all_state_holders_take_their_places_again_as_far_as_the
 #[tokio::test]
 async fn after_a_restart_the_calls_in_flight_are_counted_again() {
     let mut server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let calls = [
         limiter.check(&BRIEF, "alice").await.unwrap(),
         limiter.check(&BRIEF, "alice").await.unwrap(),
@@ -154,7 +149,7 @@ async fn after_a_restart_the_calls_in_flight_are_counted_again() {
 #[tokio::test]
 async fn a_permit_that_expired_is_free_and_its_holder_is_told() {
     let server = RedisServer::start();
-    let (limiter, other) = (patient(&server).await, patient(&server).await);
+    let (limiter, other) = (patient(&server.url()).await, patient(&server.url()).await);
     let calls = [
         limiter.check(&BRIEF, "alice").await.unwrap(),
         limiter.check(&BRIEF, "alice").await.unwrap(),
@@ -185,7 +180,7 @@ fn running() -> Runtime {
 fn permits_are_renewed_after_the_runtime_of_the_first_one_has_ended() {
     let server = RedisServer::start();
     let main = running();
-    let limiter = main.block_on(patient(&server));
+    let limiter = main.block_on(patient(&server.url()));
     // It ends before the task that renews has run.
     let brief = Builder::new_current_thread().enable_all().build().unwrap();
     let first = brief.block_on(limiter.check(&BRIEF, "alice").into_future()).unwrap();
@@ -202,7 +197,7 @@ fn permits_are_renewed_after_the_runtime_of_the_first_one_has_ended() {
 fn a_drop_waits_for_nothing_also_outside_of_a_runtime() {
     let server = RedisServer::start();
     let main = running();
-    let limiter = main.block_on(patient(&server));
+    let limiter = main.block_on(patient(&server.url()));
     let wide = UPLOAD.concurrency(100);
     let calls: Vec<_> = (0..100)
         .map(|_| main.block_on(limiter.check(&wide, "alice").into_future()).unwrap())
@@ -281,8 +276,7 @@ async fn in_a_cluster_both_keys_have_one_slot() {
 async fn a_refusal_of_several_calls_has_given_their_permits_back() {
     const FULL: Policy = Policy::fixed_window("full", MINUTE, 1);
     let server = RedisServer::start();
-    let limiter = Limiter::builder().deny_cache(0).deadline(10 * SECOND);
-    let limiter = limiter.connect(&server.url()).await.unwrap();
+    let limiter = uncached(&server.url()).await;
     let both = Policy::token_bucket("both", MINUTE, 9).concurrency(1);
     limiter.check(&FULL, "acme").await.unwrap();
     for policy in [UPLOAD.concurrency(1), both] {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use harness::{RedisServer, exceeded};
+use harness::{RedisServer, exceeded, uncached};
 use ratelimit_runtime::{Limiter, Policy, RateLimitError, UnavailableReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -40,8 +40,7 @@ async fn a_caller_is_one_key_with_a_ttl_whatever_was_decided() {
     for policy in &POLICIES {
         let server = RedisServer::start();
         // Each answer is the server's own, as of then.
-        let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-        let limiter = builder.connect(&server.url()).await.unwrap();
+        let limiter = uncached(&server.url()).await;
         for _ in 0..3 {
             let decision = limiter.check(policy, "alice").await.unwrap();
             assert_ttl(&server, policy, decision.reset_after());

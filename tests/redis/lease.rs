@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{RedisServer, call_at_once, exceeded, heat, unavailable, until};
+use harness::{RedisServer, call_at_once, exceeded, heat, patient, unavailable, until};
 use ratelimit_runtime::{
     Algorithm, Limiter, OnStoreError, Override, Policy, UnavailableReason,
     stats::{self, DecidedBy, Verdict},
@@ -25,11 +25,6 @@ const THRESHOLD: u32 = 8_000;
 const LEASE: Duration = Duration::from_secs(5);
 const SLIDING: Policy = Policy::sliding_window("hot", MINUTE, THRESHOLD).lease(LEASE);
 const KEY: &str = "ratelimit:weighted_window:hot/alice";
-
-/// A limiter whose calls Redis decides however busy the machine is.
-async fn patient(server: &RedisServer) -> Limiter {
-    on(server, 10 * SECOND).await
-}
 
 async fn on(server: &RedisServer, deadline: Duration) -> Limiter {
     let builder = Limiter::builder().deadline(deadline).on_store_error(OnStoreError::Deny);
@@ -59,7 +54,7 @@ fn scripts(server: &RedisServer) -> u64 {
 async fn a_hot_key_is_decided_in_memory_and_what_is_unused_comes_back() {
     let server = RedisServer::start();
     for policy in policies() {
-        let limiter = patient(&server).await;
+        let limiter = patient(&server.url()).await;
         let mut used = heat(&limiter, &policy).await;
         assert!((4..10).contains(&used), "{used}");
         let before = scripts(&server);
@@ -88,7 +83,7 @@ async fn a_hot_key_is_decided_in_memory_and_what_is_unused_comes_back() {
 async fn a_key_is_cold_again_once_calls_stop() {
     let server = RedisServer::start();
     let policy = SLIDING.lease(SECOND / 20);
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let used = heat(&limiter, &policy).await;
     until("the units that are not used", async || {
         (left(&limiter, &policy).await == THRESHOLD - used).then_some(())
@@ -104,7 +99,7 @@ async fn a_key_is_cold_again_once_calls_stop() {
 async fn a_lease_is_not_used_after_its_end() {
     let server = RedisServer::start();
     let policy = SLIDING.lease(SECOND / 20);
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let mut hot = heat(&limiter, &policy).await;
     while hot < 50 {
         call_at_once(&limiter, &policy).await.0.unwrap();
@@ -121,7 +116,7 @@ async fn a_lease_is_not_used_after_its_end() {
 async fn a_reset_ends_the_lease_at_once() {
     let server = RedisServer::start();
     for policy in policies() {
-        let limiter = patient(&server).await;
+        let limiter = patient(&server.url()).await;
         heat(&limiter, &policy).await;
         limiter.reset(&policy, "alice").await.unwrap();
         let (answer, is_leased) = call_at_once(&limiter, &policy).await;
@@ -138,7 +133,7 @@ async fn a_reset_ends_the_lease_at_once() {
 async fn a_lost_state_is_counted_anew_by_the_next_lease() {
     let server = RedisServer::start();
     let policy = SLIDING.lease(SECOND / 20);
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     heat(&limiter, &policy).await;
     let () = server.command("FLUSHALL");
     until("units of the new state", async || {
@@ -155,7 +150,7 @@ async fn a_lost_state_is_counted_anew_by_the_next_lease() {
 async fn an_override_leaves_the_lease_alone() {
     let server = RedisServer::start();
     let policy = SLIDING.named("lease: overridden").lease(SECOND / 20);
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let used = heat(&limiter, &policy).await;
     limiter.overrides().set(policy.name(), Override::new().threshold(THRESHOLD - 1)).unwrap();
     let (answer, is_leased) = call_at_once(&limiter, &policy).await;
@@ -195,7 +190,7 @@ async fn a_lease_outlives_its_server_and_nothing_is_used_after_it() {
 #[tokio::test]
 async fn a_refund_goes_back_to_the_lease_while_it_lasts() {
     let server = RedisServer::start();
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let mut used = heat(&limiter, &SLIDING).await;
     let (first, is_leased) = call_at_once(&limiter, &SLIDING).await;
     let first = first.unwrap();
@@ -224,7 +219,7 @@ async fn a_refund_goes_back_to_the_lease_while_it_lasts() {
 async fn a_refusal_is_remembered_for_a_lease_and_its_wait_suffices() {
     let server = RedisServer::start();
     let policy = Policy::sliding_window("hot", SECOND, 40).lease(SECOND / 20);
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     let refused = loop {
         match call_at_once(&limiter, &policy).await {
             (Ok(_), _) => {}
@@ -247,7 +242,7 @@ async fn a_refusal_is_remembered_for_a_lease_and_its_wait_suffices() {
 async fn calls_that_are_dropped_while_they_wait_leave_nothing_behind() {
     let server = RedisServer::start();
     let policy = SLIDING.lease(SECOND / 20);
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     for _ in 0..200 {
         let mut check = pin!(limiter.check(&policy, "alice").into_future());
         let polls = fastrand::usize(..4);
@@ -274,7 +269,7 @@ fn a_runtime_that_ends_makes_its_keys_cold() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let limiter = first.block_on(async {
-        let limiter = patient(&server).await;
+        let limiter = patient(&server.url()).await;
         heat(&limiter, &SLIDING).await;
         limiter
     });
@@ -313,7 +308,7 @@ async fn decisions_by_units_on_lease_are_told_as_such() {
     stats::enable();
     let server = RedisServer::start();
     let policy = SLIDING.named("lease: told");
-    let limiter = patient(&server).await;
+    let limiter = patient(&server.url()).await;
     heat(&limiter, &policy).await;
     let (answer, _) = call_at_once(&limiter, &policy).await;
     let decision = answer.unwrap();

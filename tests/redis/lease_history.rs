@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-use harness::{Call, History, Outcome, Promise, RedisServer, wall_clock};
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError};
+use harness::{Call, History, Outcome, Promise, RedisServer, patient, wall_clock};
+use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,12 +19,6 @@ const PERIOD: Duration = Duration::from_millis(200);
 const MICROS: u64 = 200_000;
 const LEASE: Duration = Duration::from_millis(20);
 const THRESHOLD: usize = 400;
-
-/// A limiter whose calls Redis decides however busy the machine is.
-async fn patient(url: &str) -> Limiter {
-    let builder = Limiter::builder().deadline(10 * SECOND).on_store_error(OnStoreError::Deny);
-    builder.connect(url).await.unwrap()
-}
 
 /// Calls at random times until the end, and records the answers. The demand changes, and some units are
 /// given back.

@@ -29,6 +29,8 @@ struct Passed {
 struct Calls {
     passed: Vec<Passed>,
     left: usize,
+    /// The number of turns that were given back too late.
+    unsent: usize,
     /// How late the process was woken or answered by Redis at the worst.
     late: u64,
 }
@@ -51,12 +53,13 @@ impl Waiters {
     }
 
     fn end(mut self) -> Calls {
-        let mut calls = Calls { passed: Vec::new(), left: 0, late: 0 };
+        let mut calls = Calls { passed: Vec::new(), left: 0, unsent: 0, late: 0 };
         for line in self.output.lines() {
             let line = line.unwrap();
-            let number = |word: &str| word.parse().unwrap();
+            let number = |word: &str| word.parse::<u64>().unwrap();
             match line.split(' ').collect::<Vec<_>>()[..] {
                 ["left"] => calls.left += 1,
+                ["unsent", unsent] => calls.unsent = number(unsent).try_into().unwrap(),
                 ["late", late] => calls.late = number(late),
                 [promised, passed] => {
                     calls
@@ -73,10 +76,12 @@ impl Waiters {
 
 impl Calls {
     /// Asserts that calls have passed in the order of their arrival, none of them later than promised, but for
-    /// the time in which the process was not woken, or a check not answered. Returns the latest.
+    /// the time in which the process was not woken, or a check not answered, and that those which left have given
+    /// back their turns. Returns the latest.
     fn validate(&self) -> u64 {
         let is_sorted = self.passed.is_sorted_by_key(|call| call.passed);
         assert!(is_sorted, "a call has overtaken one that arrived before it");
+        assert!(self.unsent == 0 || self.late > PERIOD, "{} unsent", self.unsent);
         let late = |call: &Passed| call.passed.saturating_sub(call.promised);
         let latest = self.passed.iter().map(late).max().unwrap_or(0);
         let excused = 3 * self.late + 50_000;

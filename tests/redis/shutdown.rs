@@ -10,18 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{DEADLINE, FaultLine, Network, Proxy, RedisServer, limiter_on, until, until_decided};
+use harness::{
+    DEADLINE, FaultLine, Network, Proxy, RedisServer, limiter_on, uncached, until, until_decided,
+};
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError};
 use tokio::runtime::{Builder, Handle};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const LOG: Policy = Policy::sliding_window("log", MINUTE, 100_000);
 const KEY: &str = "ratelimit:sliding_window:log/alice";
-
-async fn patient(url: &str) -> Limiter {
-    let builder = Limiter::builder().deadline(Duration::from_secs(30)).deny_cache(0);
-    builder.on_store_error(OnStoreError::Deny).connect(url).await.unwrap()
-}
 
 fn alive_tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
@@ -49,7 +46,7 @@ async fn a_call_dropped_at_any_await_is_counted_once_or_not_at_all() {
     let mut random = fastrand::Rng::with_seed(seed);
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
-    let limiter = patient(&proxy.url()).await;
+    let limiter = uncached(&proxy.url()).await;
     limiter.check(&LOG, "alice").await.unwrap();
     let (tasks, mut finished, mut dropped) = (alive_tasks(), 1_u32, 0_u32);
     for round in 0..600 {
@@ -87,7 +84,7 @@ async fn a_call_dropped_at_any_await_is_counted_once_or_not_at_all() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn aborted_tasks_leave_nothing_behind() {
     let server = RedisServer::start();
-    let limiter = patient(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     limiter.check(&LOG, "warm").await.unwrap();
     let tasks = alive_tasks();
     for _ in 0..10 {
@@ -113,7 +110,7 @@ async fn aborted_tasks_leave_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_calls_at_once_are_all_decided_on_one_connection() {
     let server = RedisServer::start();
-    let limiter = patient(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     limiter.check(&LOG, "alice").await.unwrap();
     let tasks = alive_tasks();
     let start = Instant::now();
@@ -186,7 +183,7 @@ async fn ten_thousand_calls_to_a_stalled_server_are_all_answered_in_time() {
 async fn a_limiter_that_is_dropped_closes_its_connection_and_ends_its_task() {
     let server = RedisServer::start();
     let tasks = alive_tasks();
-    let limiter = patient(&server.url()).await;
+    let limiter = uncached(&server.url()).await;
     let clone = limiter.clone();
     limiter.check(&LOG, "alice").await.unwrap();
     drop(limiter);
@@ -211,7 +208,7 @@ fn a_runtime_ends_with_calls_under_way() {
         let ended = thread::spawn(move || {
             let runtime =
                 Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-            let limiter = runtime.block_on(patient(&url));
+            let limiter = runtime.block_on(uncached(&url));
             for caller in 0..100 {
                 let limiter = limiter.clone();
                 runtime.spawn(async move { while limiter.check(&LOG, caller).await.is_ok() {} });

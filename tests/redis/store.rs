@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use harness::RedisServer;
+use harness::{RedisServer, uncached};
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 3);
@@ -43,8 +43,7 @@ async fn scores_are_the_servers_clock_to_the_microsecond() {
 #[tokio::test]
 async fn a_decision_is_one_command_also_when_the_script_is_gone() {
     let server = RedisServer::start();
-    let builder = Limiter::builder().deadline(Duration::from_secs(10)).deny_cache(0);
-    let limiter = builder.connect(&server.url()).await.unwrap();
+    let limiter = uncached(&server.url()).await;
     for _ in 0..5 {
         let _ = limiter.check(&POLICY, "alice").await;
     }
