@@ -17,9 +17,9 @@ use ratelimit_runtime::{Credentials, Limiter, LimiterBuilder, OnStoreError, Poli
 const WIDE: Policy = Policy::sliding_counter("wide", Duration::from_secs(60), 1_000_000);
 
 /// The time of a user: then the servers delete it, and end the connections that use it.
-const VALIDITY: Duration = Duration::from_secs(8);
+const VALIDITY: Duration = Duration::from_secs(4);
 /// The time from one user to the next.
-const STEP: Duration = Duration::from_secs(2);
+const STEP: Duration = Duration::from_secs(1);
 
 /// The users of some servers, each for a while only.
 #[derive(Clone, Default)]
@@ -107,7 +107,7 @@ async fn rotated(deployment: &str, url: &str, servers: &[&RedisServer]) -> (Limi
     until("load", async || (load.admitted() > admitted + 500).then_some(())).await;
     let after = connections(servers);
     let history = load.stop().await;
-    FaultLine::of(&format!("{deployment}: users that end every 2 s, 64 tasks"))
+    FaultLine::of(&format!("{deployment}: users that end every {STEP:?}, 64 tasks"))
         .with("users deleted", deleted)
         .with("callers get", history.answers())
         .with("connections kept", format!("{} of {}", after.len(), before.len()))

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use harness::{Clock, FaultLine, Proxy, RedisServer, uncached, until, wait_for};
+use harness::{Clock, FaultLine, Proxy, RedisServer, at_once, uncached, until, wait_for};
 use ratelimit_runtime::{Limiter, Policy};
 use tokio::task::JoinSet;
 
@@ -71,61 +71,63 @@ async fn survives(
     assert!(f64::from(admitted + newcomers) <= most, "{admitted} and {newcomers}, not {most}");
 }
 
-#[tokio::test]
-async fn a_clock_that_steps_holds_up_nobody_in_line() {
-    for (name, step) in
-        [("clock set back an hour", -3_600_000), ("clock set forward an hour", 3_600_000)]
-    {
-        for policy in policies() {
-            let clock = Clock::new();
-            let server = clock.server(&[]);
-            let limiter = uncached(&server.url()).await;
-            survives((name, WAITING), &limiter, policy, || clock.step(&server, step)).await;
-        }
-    }
+/// Returns these cases under each policy.
+fn under_each_policy<T: Copy>(cases: impl IntoIterator<Item = T>) -> Vec<(T, Policy)> {
+    let of = |case| policies().map(move |policy| (case, policy));
+    cases.into_iter().flat_map(of).collect()
 }
 
-#[tokio::test]
-async fn a_failover_holds_up_nobody_in_line() {
-    for (name, ahead, beside) in [
+#[test]
+fn a_clock_that_steps_holds_up_nobody_in_line() {
+    let cases = [("clock set back an hour", -3_600_000), ("clock set forward an hour", 3_600_000)];
+    at_once(under_each_policy(cases), async |((name, step), policy)| {
+        let clock = Clock::new();
+        let server = clock.server(&[]);
+        let limiter = uncached(&server.url()).await;
+        survives((name, WAITING), &limiter, policy, || clock.step(&server, step)).await;
+    });
+}
+
+#[test]
+fn a_failover_holds_up_nobody_in_line() {
+    let cases = [
         ("failover to a replica whose clock is 30 s behind", -30_000, WAITING),
         ("failover to a replica whose clock is 30 s ahead", 30_000, WAITING),
         ("failover to a server without the last writes", 0, UNNOTICED),
-    ] {
-        for policy in policies() {
-            let clock = Clock::new();
-            clock.set_ahead(ahead);
-            let primary = RedisServer::start();
-            let other = clock.server(&["--repl-diskless-sync-delay", "0"]);
-            let is_replica = ahead != 0;
-            if is_replica {
-                let () = primary.command("CONFIG SET repl-diskless-sync-delay 0");
-                let () = other.command(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
-                wait_for("the replica", || {
-                    let info: String = other.command("INFO replication");
-                    info.contains("master_link_status:up").then_some(())
-                });
-            }
-            let proxy = Proxy::start(primary.port());
-            let limiter = uncached(&proxy.url()).await;
-            survives((name, beside), &limiter, policy, || {
-                if is_replica {
-                    let _: i64 = primary.command("WAIT 1 1000");
-                    let () = other.command("REPLICAOF NO ONE");
-                }
-                proxy.lead_to(other.port());
-                let _: i64 = primary.command("CLIENT KILL TYPE normal");
-            })
-            .await;
+    ];
+    at_once(under_each_policy(cases), async |((name, ahead, beside), policy)| {
+        let clock = Clock::new();
+        clock.set_ahead(ahead);
+        let primary = RedisServer::start();
+        let other = clock.server(&["--repl-diskless-sync-delay", "0"]);
+        let is_replica = ahead != 0;
+        if is_replica {
+            let () = primary.command("CONFIG SET repl-diskless-sync-delay 0");
+            let () = other.command(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+            wait_for("the replica", || {
+                let info: String = other.command("INFO replication");
+                info.contains("master_link_status:up").then_some(())
+            });
         }
-    }
+        let proxy = Proxy::start(primary.port());
+        let limiter = uncached(&proxy.url()).await;
+        survives((name, beside), &limiter, policy, || {
+            if is_replica {
+                let _: i64 = primary.command("WAIT 1 1000");
+                let () = other.command("REPLICAOF NO ONE");
+            }
+            proxy.lead_to(other.port());
+            let _: i64 = primary.command("CLIENT KILL TYPE normal");
+        })
+        .await;
+    });
 }
 
-#[tokio::test]
-async fn keys_that_are_lost_hold_up_nobody_in_line() {
-    for policy in policies() {
+#[test]
+fn keys_that_are_lost_hold_up_nobody_in_line() {
+    at_once(policies(), async |policy| {
         let server = RedisServer::start();
         let limiter = uncached(&server.url()).await;
         survives(("FLUSHALL", UNNOTICED), &limiter, policy, || server.command("FLUSHALL")).await;
-    }
+    });
 }

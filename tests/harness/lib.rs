@@ -35,6 +35,8 @@ use ratelimit_runtime::{
     Exceeded, Limiter, LimiterBuilder, OnStoreError, Policy, RateLimitError, UnavailableReason,
 };
 
+use tokio::runtime::Builder;
+
 pub use self::{
     browser::Browser,
     captured_events::Lines,
@@ -129,6 +131,21 @@ pub async fn until_decided(limiter: &Limiter) {
         check.await.ok().map(drop)
     })
     .await;
+}
+
+/// Runs the test of all cases at once, each in a thread and a runtime of its own.
+pub fn at_once<T: Send>(
+    cases: impl IntoIterator<Item = T>,
+    test: impl AsyncFn(T) + Send + Sync + Copy,
+) {
+    thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || {
+                let runtime = Builder::new_current_thread().enable_all().build();
+                runtime.expect("a runtime").block_on(test(case));
+            });
+        }
+    });
 }
 
 /// Returns the number of admitted calls out of ten.
