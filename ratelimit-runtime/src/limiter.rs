@@ -44,6 +44,7 @@ use crate::{
     overrides::Overrides,
     policy::Policy,
     request::Op,
+    telemetry::{self, PolicyCounters},
 };
 
 /// A handle to a backend, in memory or on Redis, that counts calls and decides them.
@@ -372,6 +373,11 @@ impl Limiter {
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.inner.overrides
+    }
+
+    /// Records a call without a caller: it is counted for [`Caller::shared`].
+    pub(crate) fn record_without_caller(&self, policy: &Policy, counters: Option<&PolicyCounters>) {
+        telemetry::without_caller(policy, counters, self.inner.is_instrumented);
     }
 
     /// Returns the digest of a caller for events.

@@ -9,11 +9,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::Limiter;
 use crate::{
     error::RateLimitError,
     policy::{InvalidPolicy, Policy},
-    telemetry::{self, PolicyCounters},
 };
 
 /// The pause between two log lines of one dry run.
@@ -40,13 +38,6 @@ struct DryRun {
     logged: Instant,
     /// The number of calls since then.
     calls: u64,
-}
-
-impl Limiter {
-    /// Records a call without a caller: it is counted for [`Caller::shared`](crate::Caller::shared).
-    pub(crate) fn record_without_caller(&self, policy: &Policy, counters: Option<&PolicyCounters>) {
-        telemetry::without_caller(policy, counters, self.inner.is_instrumented);
-    }
 }
 
 impl Notices {
