@@ -15,9 +15,9 @@ use crate::{
 };
 
 impl<'a> Call<'a> {
-    /// Starts the check. `answered` makes of its answer what the starter returns: a decision is large, and
+    /// Starts the check. `answered` turns its answer into what the starter returns: a decision is large, and
     /// is written there at once. A call that memory does not decide on the straight path has done nothing
-    /// yet. It goes on with `further`, which receives `true` if Redis may decide it on that path.
+    /// yet. It goes on with `further`, which receives `true` if the call is a straight one.
     #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
     #[inline(always)]
     pub(super) fn start_as<A: Admission, S>(
@@ -42,8 +42,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Starts a check that memory has not decided: by units on lease or by the deny cache if it is straight
-    /// and they can, otherwise as a call of any kind.
+    /// Starts a check that memory has not decided. A straight one is decided by units on lease or by the deny
+    /// cache, if they can.
     #[inline(never)]
     pub(super) fn start_further<A: Admission>(&self, is_straight: bool) -> Started<Answer<A>> {
         if !is_straight {
