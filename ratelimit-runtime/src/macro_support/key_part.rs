@@ -113,6 +113,8 @@ impl<T: Display + ?Sized> KeyPart for T {
 
 #[diagnostic::do_not_recommend]
 impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
+    #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
+    #[inline(always)]
     fn push_to(value: Option<&Self>, caller: &mut Caller) {
         let Some(Part(Optional(Borrowed(Plain(value))))) = value else { return };
         value.append_as_part(caller);
@@ -126,6 +128,7 @@ pub trait AsText {
 
     /// Appends the text as a part.
     #[doc(hidden)]
+    #[inline]
     fn append_as_part(&self, caller: &mut Caller) {
         self.with_text(|text| caller.push_str(text));
     }
@@ -148,6 +151,7 @@ impl<T: AsText + ?Sized> AsText for &T {
         (**self).with_text(take);
     }
 
+    #[inline]
     fn append_as_part(&self, caller: &mut Caller) {
         (**self).append_as_part(caller);
     }
