@@ -93,14 +93,16 @@ impl RedisServer {
         server.is_up().then_some(server)
     }
 
-    /// Waits until the server answers, or has given up.
+    /// Waits until the server answers, or has given up: on its port another may answer, which took it first.
     fn is_up(&mut self) -> bool {
         wait_for("redis-server", || {
             if self.process.try_wait().expect("the server's state").is_some() {
                 return Some(false);
             }
             let mut connection = self.try_connect().ok()?;
-            redis::cmd("PING").exec(&mut connection).ok().map(|()| true)
+            redis::cmd("PING").exec(&mut connection).ok()?;
+            let info: String = redis::cmd("INFO").arg("server").query(&mut connection).ok()?;
+            info.contains(&format!("process_id:{}\r\n", self.process.id())).then_some(true)
         })
     }
 
