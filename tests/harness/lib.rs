@@ -34,7 +34,6 @@ use std::{
 use ratelimit_runtime::{
     Exceeded, Limiter, LimiterBuilder, OnStoreError, Policy, RateLimitError, UnavailableReason,
 };
-
 use tokio::runtime::Builder;
 
 pub use self::{
@@ -116,7 +115,7 @@ fn patient_builder() -> LimiterBuilder {
 }
 
 /// Returns a limiter on the running store at `url`. A busy machine may need several attempts to connect.
-pub async fn connected(builder: LimiterBuilder, url: &str) -> Limiter {
+pub(crate) async fn connected(builder: LimiterBuilder, url: &str) -> Limiter {
     until("a connection", async || {
         builder.clone().connect(url).await.inspect_err(|error| eprintln!("{error}")).ok()
     })
