@@ -30,7 +30,7 @@ const MAX_UNITS: u64 = u32::MAX as u64;
 ///
 /// A Redis server runs one script at a time. 1 000 entries block it for a little more than 1 ms,
 /// 2 000 for more than 2 ms, 100 000 for half a second.
-const MAX_LOG_COST: u64 = 1_000;
+pub const MAX_LOG_COST: u64 = 1_000;
 
 /// The minimum timeout of a call in flight in microseconds: 100 ms, in which a permit can be renewed.
 const MIN_CONCURRENCY_TIMEOUT: u64 = 100_000;

@@ -7,6 +7,7 @@ mod fixed_window;
 mod line;
 mod packed;
 mod per_tier;
+mod request_ids;
 mod sliding_counter;
 mod sliding_window;
 mod summary;

@@ -185,7 +185,7 @@ impl Decision {
     }
 
     /// Returns the change of the call's charge that this settle is.
-    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard<'_>) -> Settle {
+    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard) -> Settle {
         let Receipt { state, cost, mark, id, burst, .. } = *receipt;
         Settle {
             state,

@@ -190,6 +190,12 @@ impl MemoryStore {
         key: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<(Outcome, Usage, Usage), Usage> {
+        let decided = entry
+            .decide_one(now, request)
+            .or_else(|| entry.state.keeps_size(now, request).then(|| entry.decide(now, request)));
+        if let Some(outcome) = decided {
+            return Ok((outcome, Usage::default(), Usage::default()));
+        }
         let growth = Usage { keys: 0, bytes: entry.state.growth(now, request) };
         if !self.budget().take(key.name.text(), growth) {
             return Err(growth);

@@ -42,6 +42,16 @@ impl<'a> Request<'a> {
         Self { policy, written, op, cost, id: None, max_wait, max_line }
     }
 
+    /// Returns `true` if one unit is taken at once, under a policy of one tier that no override changes.
+    #[inline]
+    pub(crate) fn is_one_unit(&self) -> bool {
+        self.cost == 1
+            && self.op == Op::Take
+            && self.id.is_none()
+            && self.max_wait == Micros::ZERO
+            && std::ptr::eq(self.policy, self.written)
+    }
+
     /// Returns `true` if the call holds a permit once it is admitted.
     pub(crate) fn takes_permit(&self) -> bool {
         self.policy.max_in_flight().is_some() && self.op == Op::Take

@@ -2,6 +2,7 @@
 
 use super::{
     Detail, Straight,
+    request_ids::{self, NamedCharge, RequestIds},
     summary::Summary,
     timestamps::{Ring, Timestamps},
 };
@@ -19,32 +20,7 @@ use crate::{
 pub(crate) enum Log {
     Plain(Timestamps),
     /// With the request ids of charged calls. Few logs have any; the others have no room for them.
-    WithIds(Box<(Timestamps, Vec<ChargedId>)>),
-}
-
-/// A charged call with a request id.
-#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
-pub(crate) struct ChargedId {
-    /// The request id, with [`SETTLED`](Self::SETTLED) once the call is settled above 0 units.
-    id: u64,
-    stamp: Timestamp,
-}
-
-impl ChargedId {
-    /// A bit that no request id has.
-    const SETTLED: u64 = 1 << 63;
-
-    fn is_of(&self, id: u64) -> bool {
-        self.id & !Self::SETTLED == id
-    }
-}
-
-/// The ids for which the first of them allocates.
-const FIRST_IDS: usize = 4;
-
-/// The heap memory of a log with room for this many ids, without its timestamps.
-const fn bytes_with_ids(ids: usize) -> usize {
-    size_of::<(Timestamps, Vec<ChargedId>)>() + ids * size_of::<ChargedId>()
+    WithIds(Box<(Timestamps, RequestIds)>),
 }
 
 /// The log during a decision, including the call's own units once they are recorded.
@@ -107,7 +83,7 @@ impl Log {
     pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
         let Request { op, cost, id, .. } = request;
         let has_room = || self.stamps().growth(cost as usize, self.capacity_for(request)) == 0;
-        if op == Op::Peek || id.is_none() && has_room() {
+        if op == Op::Peek || self.growth_of_ids(id) == 0 && has_room() {
             return 0;
         }
         self.growth_of(&self.view(now, request), id)
@@ -118,14 +94,14 @@ impl Log {
         if view.own == 0 {
             return 0;
         }
-        let stamps = self.stamps().growth(view.own, view.capacity);
+        self.stamps().growth(view.own, view.capacity) + self.growth_of_ids(id)
+    }
+
+    fn growth_of_ids(&self, id: Option<u64>) -> usize {
         match self {
-            _ if id.is_none() => stamps,
-            Self::Plain(_) => stamps + bytes_with_ids(FIRST_IDS),
-            Self::WithIds(both) if both.1.len() == both.1.capacity() => {
-                stamps + both.1.len() * size_of::<ChargedId>()
-            }
-            Self::WithIds(_) => stamps,
+            _ if id.is_none() => 0,
+            Self::Plain(_) => size_of::<(Timestamps, RequestIds)>() + request_ids::FIRST_BYTES,
+            Self::WithIds(both) => both.1.growth(),
         }
     }
 
@@ -133,7 +109,7 @@ impl Log {
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Plain(stamps) => stamps.heap_bytes(),
-            Self::WithIds(both) => both.0.heap_bytes() + bytes_with_ids(both.1.capacity()),
+            Self::WithIds(both) => size_of_val(&**both) + both.0.heap_bytes() + both.1.heap_bytes(),
         }
     }
 
@@ -146,12 +122,11 @@ impl Log {
         if let Some(id) = id {
             // Several decisions of one call are settled once, also if the id was charged again since.
             let Self::WithIds(both) = self else { return };
-            let is_it = |call: &ChargedId| call.id == id && call.stamp == mark.at;
-            let Some(index) = both.1.iter().position(is_it) else { return };
+            let charge = both.1.charged_at(id, mark.at).filter(|charge| !charge.is_settled);
+            let Some(charge) = charge else { return };
+            charge.is_settled = true;
             if to == 0 {
-                both.1.swap_remove(index);
-            } else {
-                both.1[index].id |= ChargedId::SETTLED;
+                both.1.forget(id, mark.at);
             }
         }
         let stamps = self.stamps_mut();
@@ -186,8 +161,8 @@ impl Log {
     /// Returns the time at which this id was charged, if that still counts.
     fn charged(&self, id: u64, now: Timestamp, longest: Micros) -> Option<Timestamp> {
         let Self::WithIds(both) = self else { return None };
-        let call = both.1.iter().find(|call| call.is_of(id))?;
-        (call.stamp + longest > now).then_some(call.stamp)
+        let stamp = both.1.get(id)?.stamp;
+        (stamp + longest > now).then_some(stamp)
     }
 
     /// Records the units of a decided call, none if it was refused.
@@ -205,27 +180,17 @@ impl Log {
         }
         stamps.add(now, own, capacity);
         if let Some(id) = id {
-            self.record_id(ChargedId { id, stamp: now });
+            self.record_id(NamedCharge { id, stamp: now, entry: 0, is_settled: false });
         }
     }
 
-    /// Records the id of a charged call. The room doubles as needed.
-    fn record_id(&mut self, call: ChargedId) {
+    fn record_id(&mut self, charge: NamedCharge) {
         let oldest = self.stamps().ring().get(0);
-        match self {
-            Self::Plain(stamps) => {
-                let mut ids = Vec::with_capacity(FIRST_IDS);
-                ids.push(call);
-                *self = Self::WithIds(Box::new((stamps.take(), ids)));
-            }
-            Self::WithIds(both) => {
-                // Ids whose units have left the log are forgotten.
-                both.1.retain(|it| Some(it.stamp) >= oldest && !it.is_of(call.id));
-                if both.1.len() == both.1.capacity() {
-                    both.1.reserve_exact(both.1.len());
-                }
-                both.1.push(call);
-            }
+        if let Self::Plain(stamps) = self {
+            *self = Self::WithIds(Box::new((stamps.take(), RequestIds::default())));
+        }
+        if let Self::WithIds(both) = self {
+            both.1.remember(charge, oldest);
         }
     }
 

@@ -5,9 +5,10 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-use self::entries::{CallEntries, NamedCharge};
+use self::entries::CallEntries;
 use super::{
     packed::Generation,
+    request_ids::NamedCharge,
     summary::{Summary, behind},
 };
 use crate::{
@@ -58,6 +59,11 @@ impl WeightedLog {
         may_pass: bool,
     ) -> Outcome {
         let Request { policy, op, cost, .. } = request;
+        if op == Op::Take
+            && let Some(entries) = &mut self.0
+        {
+            entries.drop_surplus(now, request);
+        }
         let forecast = self.forecast(at, now, request, may_pass);
         let (tiers, longest) = (policy.tiers(), policy.longest_period());
         let mut summary = Summary::new(forecast.admitted);

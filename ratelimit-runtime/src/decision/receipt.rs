@@ -1,15 +1,13 @@
 //! The receipt of a counted call, and the one settle that it allows.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use super::limiters::LimiterId;
 use crate::{
     caller::Caller,
     policy::StateKind,
     request::{DecidedBy, Mark, Outcome, Request, next_id},
+    sync::Mutex,
 };
 
 /// The receipt of an admitted call, by which it is settled.
@@ -29,13 +27,15 @@ pub(crate) struct Receipt {
 
 /// The settle of a call, shared by all clones. The first clone allocates it: most decisions have none.
 #[derive(Default)]
-struct Settlement(OnceLock<Arc<SharedSettlement>>);
+struct Settlement(Mutex<Option<Arc<SharedSettlement>>>);
+
+type SharedSettlement = Mutex<SettleState>;
 
 #[derive(Default)]
-struct SharedSettlement {
+struct SettleState {
     /// `true` while a task settles the call, and once it is settled.
-    is_claimed: AtomicBool,
-    first: OnceLock<First>,
+    is_claimed: bool,
+    first: Option<First>,
 }
 
 /// The units and the number of a call's first settle. Each repetition has the same.
@@ -46,8 +46,8 @@ struct First {
 }
 
 /// The right to settle a call. One task has it at a time.
-pub(crate) struct SettleGuard<'a> {
-    is_claimed: &'a AtomicBool,
+pub(crate) struct SettleGuard {
+    settlement: Arc<SharedSettlement>,
     /// The units that the call takes.
     pub(crate) to: u32,
     /// The number of the settle.
@@ -57,14 +57,14 @@ pub(crate) struct SettleGuard<'a> {
 }
 
 impl Settlement {
-    fn get(&self) -> &Arc<SharedSettlement> {
-        self.0.get_or_init(Arc::default)
+    fn get(&self) -> Arc<SharedSettlement> {
+        Arc::clone(self.0.lock().get_or_insert_default())
     }
 }
 
 impl Clone for Settlement {
     fn clone(&self) -> Self {
-        Self(OnceLock::from(Arc::clone(self.get())))
+        Self(Mutex::new(Some(self.get())))
     }
 }
 
@@ -84,21 +84,26 @@ impl Receipt {
     }
 
     /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one
-    /// that failed has the units of the failed one, which may have been applied.
-    pub(crate) fn claim(&self, to: u32) -> Option<SettleGuard<'_>> {
-        let SharedSettlement { is_claimed, first } = &**self.settlement.get();
-        let is_free = !is_claimed.swap(true, Ordering::Relaxed);
-        is_free.then(|| {
-            let First { to, number } = *first.get_or_init(|| First { to, number: next_id() });
-            SettleGuard { is_claimed, to, number, release: true }
-        })
+    /// that failed has the units of the failed one, which may have been applied. Only a store that may
+    /// see a settle twice needs its number.
+    pub(crate) fn claim(&self, to: u32, is_numbered: bool) -> Option<SettleGuard> {
+        let settlement = self.settlement.get();
+        let mut state = settlement.lock();
+        if std::mem::replace(&mut state.is_claimed, true) {
+            return None;
+        }
+        let number = || if is_numbered { next_id() } else { 0 };
+        let First { to, number } =
+            *state.first.get_or_insert_with(|| First { to, number: number() });
+        drop(state);
+        Some(SettleGuard { settlement, to, number, release: true })
     }
 }
 
-impl Drop for SettleGuard<'_> {
+impl Drop for SettleGuard {
     fn drop(&mut self) {
         if self.release {
-            self.is_claimed.store(false, Ordering::Relaxed);
+            self.settlement.lock().is_claimed = false;
         }
     }
 }

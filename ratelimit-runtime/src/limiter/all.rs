@@ -50,17 +50,16 @@ impl JointChecks for Vec<JointCheck> {
     }
 }
 
-/// One of several calls.
-pub struct JointCheck {
-    state: Progress,
+/// One of several calls. It is on the heap, because it is moved several times.
+pub struct JointCheck(Box<JointCall>);
+
+/// A call and its answer. Dropping it gives back what it has taken.
+struct JointCall {
+    /// The call, unless it is not checked.
+    call: Option<OwnedCall>,
+    answer: Option<Answer<Decision>>,
     /// `true` if the others are asked although this call is refused.
     is_soft: bool,
-}
-
-enum Progress {
-    Open(OwnedCall),
-    Taken(Taken),
-    Answered(Answer<Decision>),
 }
 
 /// A call that is not answered yet.
@@ -74,44 +73,59 @@ pub(crate) struct OwnedCall {
     pub(crate) options: Options,
 }
 
-/// A charge that is given back on drop, unless it is kept.
-struct Taken {
-    limiter: Limiter,
-    decision: Option<Decision>,
-}
-
-/// Several calls. Dropping them gives back what they have taken.
+/// Several calls.
 struct AllCalls<C>(C);
 
 impl JointCheck {
     pub(crate) fn new(call: OwnedCall) -> Self {
-        Self { state: Progress::Open(call), is_soft: false }
+        Self(Box::new(JointCall { call: Some(call), answer: None, is_soft: false }))
     }
 
     /// A call that is not checked.
     #[must_use]
     pub fn skipped(decision: Decision) -> Self {
-        Self { state: Progress::Answered(Ok(decision)), is_soft: false }
+        Self(Box::new(JointCall { call: None, answer: Some(Ok(decision)), is_soft: false }))
     }
 
     /// Lets the other calls be asked although this one is refused.
     #[must_use]
-    pub fn soft(self) -> Self {
-        Self { is_soft: true, ..self }
+    pub fn soft(mut self) -> Self {
+        self.0.is_soft = true;
+        self
     }
 
+    fn answer(mut self) -> Answer<Decision> {
+        self.0.answer.take().expect("every call is answered")
+    }
+}
+
+impl JointCall {
+    /// Returns the call if it is not answered yet.
     fn open(&self) -> Option<&OwnedCall> {
-        match &self.state {
-            Progress::Open(call) => Some(call),
-            Progress::Taken(_) | Progress::Answered(_) => None,
+        self.call.as_ref().filter(|_| self.answer.is_none())
+    }
+
+    /// Returns the charge that is given back if another call is refused, and its limiter. An earlier call of
+    /// a request id may have been charged: its units are not this call's.
+    fn taken(&self) -> Option<(&Limiter, &Decision)> {
+        let call = self.call.as_ref().filter(|call| call.options.id.is_none())?;
+        let decision = self.answer.as_ref()?.as_ref().ok()?;
+        Some((&call.limiter, decision))
+    }
+
+    /// Gives the charge and the permit back. If that fails, the drop of this part sends it again.
+    async fn give_back(&self) {
+        if let Some((limiter, decision)) = self.taken() {
+            let _ = limiter.refund(decision).await;
+            decision.give_permit_back().await;
         }
     }
+}
 
-    fn answer(self) -> Answer<Decision> {
-        match self.state {
-            Progress::Taken(taken) => Ok(taken.keep()),
-            Progress::Answered(answer) => answer,
-            Progress::Open(_) => unreachable!("every call is answered"),
+impl Drop for JointCall {
+    fn drop(&mut self) {
+        if let Some((_, decision)) = self.taken() {
+            decision.settle(0);
         }
     }
 }
@@ -140,32 +154,14 @@ impl OwnedCall {
     }
 }
 
-impl Taken {
-    fn keep(mut self) -> Decision {
-        self.decision.take().expect("a charge is kept once")
-    }
-
-    /// Gives the charge and the permit back. What fails is sent again after the drop.
-    async fn give_back(self) {
-        if let Some(decision) = &self.decision {
-            let _ = self.limiter.refund(decision).await;
-            decision.give_permit_back().await;
-        }
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(decision) = &self.decision {
-            decision.settle(0);
-        }
-    }
-}
-
 impl<C: JointChecks> AllCalls<C> {
+    fn parts(&self) -> impl Iterator<Item = &JointCall> {
+        self.0.as_ref().iter().map(|check| &*check.0)
+    }
+
     /// Returns the calls that are not answered yet, with their indices.
     fn open(&self) -> impl Iterator<Item = (usize, &OwnedCall)> {
-        let parts = self.0.as_ref().iter().enumerate();
+        let parts = self.parts().enumerate();
         parts.filter_map(|(index, part)| part.open().map(|call| (index, call)))
     }
 
@@ -178,7 +174,7 @@ impl<C: JointChecks> AllCalls<C> {
 
     /// Returns the call whose refusal is known without asking, of several the one with the longest wait.
     fn known(&self) -> Option<usize> {
-        let hard = self.open().filter(|(index, _)| !self.0.as_ref()[*index].is_soft);
+        let hard = self.open().filter(|(index, _)| !self.0.as_ref()[*index].0.is_soft);
         let waits = hard.filter_map(|(index, call)| Some((call.as_call().known_wait()?, index)));
         waits.max_by_key(|(wait, _)| *wait).map(|(_, index)| index)
     }
@@ -189,10 +185,8 @@ impl<C: JointChecks> AllCalls<C> {
     }
 
     fn ask(&self, index: usize) -> Started<Answer<Decision>> {
-        match &self.0.as_ref()[index].state {
-            Progress::Open(call) => call.as_call().start(),
-            Progress::Taken(_) | Progress::Answered(_) => unreachable!("a call is asked once"),
-        }
+        let call = self.0.as_ref()[index].0.open().expect("a call is asked once");
+        call.as_call().start()
     }
 
     /// Keeps the answer, unless it refuses all calls.
@@ -201,17 +195,14 @@ impl<C: JointChecks> AllCalls<C> {
         index: usize,
         answer: Answer<Decision>,
     ) -> Result<(), (usize, RateLimitError)> {
-        let part = &mut self.0.as_mut()[index];
-        let state = match (answer, &part.state) {
-            (Err(error), _) if !part.is_soft => return Err((index, error)),
-            // An earlier call of this id may have been charged: its units are not this call's.
-            (Ok(decision), Progress::Open(call)) if call.options.id.is_none() => {
-                Progress::Taken(Taken { limiter: call.limiter.clone(), decision: Some(decision) })
+        let part = &mut self.0.as_mut()[index].0;
+        match answer {
+            Err(error) if !part.is_soft => Err((index, error)),
+            answer => {
+                part.answer = Some(answer);
+                Ok(())
             }
-            (answer, _) => Progress::Answered(answer),
-        };
-        part.state = state;
-        Ok(())
+        }
     }
 
     /// Asks the calls until one has to be awaited.
@@ -260,11 +251,7 @@ impl<C: JointChecks> AllCalls<C> {
 
     /// Gives back what was taken. Memory needs no await for it.
     fn refuse(self, refused: (usize, RateLimitError)) -> Started<Together<C>> {
-        let mut taken = self.0.as_ref().iter().filter_map(|part| match &part.state {
-            Progress::Taken(taken) => Some(taken),
-            Progress::Open(_) | Progress::Answered(_) => None,
-        });
-        if taken.all(|taken| taken.limiter.is_in_memory()) {
+        if self.parts().filter_map(JointCall::taken).all(|(limiter, _)| limiter.is_in_memory()) {
             return Started::Ready(Err(refused));
         }
         Started::Pending(Box::pin(async move {
@@ -275,11 +262,7 @@ impl<C: JointChecks> AllCalls<C> {
 
     /// Gives back what was taken, all at once: each ends within its limiter's deadline.
     async fn give_back(self) {
-        let taken = self.0.into_iter().filter_map(|part| match part.state {
-            Progress::Taken(taken) => Some(taken),
-            Progress::Open(_) | Progress::Answered(_) => None,
-        });
-        let mut refunds: Vec<_> = taken.map(|taken| Box::pin(taken.give_back())).collect();
+        let mut refunds: Vec<_> = self.parts().map(|part| Box::pin(part.give_back())).collect();
         poll_fn(|context| {
             refunds.retain_mut(|refund| refund.as_mut().poll(context).is_pending());
             if refunds.is_empty() { Poll::Ready(()) } else { Poll::Pending }

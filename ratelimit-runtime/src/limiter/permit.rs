@@ -6,9 +6,11 @@ use tokio::time::Instant;
 
 use super::{Limiter, check::Call};
 use crate::{
+    caller::Caller,
     decision::Permit,
     error::UnavailableReason,
     key::{Key, KeyRef},
+    policy::{PolicyName, StateKind},
     redis::HeldPermit,
     request::{DecidedBy, Outcome, PermitRequest, Request, next_id},
 };
@@ -28,7 +30,9 @@ impl From<Result<Outcome, UnavailableReason>> for Decided {
 /// A permit of a limiter in memory.
 struct InMemory {
     limiter: Limiter,
-    key: Key,
+    state: StateKind,
+    name: PolicyName,
+    caller: Caller,
 }
 
 impl Permit for InMemory {
@@ -40,8 +44,10 @@ impl Permit for InMemory {
 impl Drop for InMemory {
     fn drop(&mut self) {
         if let Some(store) = self.limiter.inner.backend.memory() {
-            store.release(self.key.as_key_ref());
-            self.limiter.inner.lines.permit_is_free(self.key.as_key_ref());
+            let Self { state, name, .. } = *self;
+            let key = KeyRef { state, name, caller: self.caller.parts().into() };
+            store.release(key);
+            self.limiter.inner.lines.permit_is_free(key);
         }
     }
 }
@@ -138,9 +144,9 @@ impl<'a> Call<'a> {
         if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
             return outcome.into();
         }
-        // Without a prefix: it is never a text.
-        let key = Key::compose("", KeyRef::new(request.policy, self.caller.parts()));
-        let permit = InMemory { limiter: self.limiter.clone(), key };
+        let (state, name) = (request.policy.state(), request.policy.full_name());
+        let (limiter, caller) = (self.limiter.clone(), self.caller.clone());
+        let permit = InMemory { limiter, state, name, caller };
         Decided { outcome, permit: Some(Arc::new(permit)) }
     }
 

@@ -15,7 +15,7 @@ impl Backend {
     pub(super) async fn settle(&self, decision: &Decision, to: u32) -> Result<(), RateLimitError> {
         validate(decision, to)?;
         let Some((key, receipt)) = decision.charge() else { return Ok(()) };
-        let Some(mut guard) = receipt.claim(to) else { return Ok(()) };
+        let Some(mut guard) = receipt.claim(to, self.redis().is_some()) else { return Ok(()) };
         let settle = decision.change(receipt, &guard);
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, receipt.decided_by)
@@ -31,7 +31,7 @@ impl Backend {
     fn post(&self, decision: &Decision, to: u32) -> Result<(), InvalidPolicy> {
         validate(decision, to)?;
         let Some((key, receipt)) = decision.charge() else { return Ok(()) };
-        let Some(mut guard) = receipt.claim(to) else { return Ok(()) };
+        let Some(mut guard) = receipt.claim(to, self.redis().is_some()) else { return Ok(()) };
         guard.release = false;
         let settle = decision.change(receipt, &guard);
         if settle.from != settle.to

@@ -93,6 +93,19 @@ impl Entry {
         taken
     }
 
+    /// Decides a call of one unit as [`take_one`](Self::take_one) does, if that can.
+    #[inline]
+    pub(super) fn decide_one(&mut self, now: Timestamp, request: Request<'_>) -> Option<Outcome> {
+        if !request.is_one_unit() {
+            return None;
+        }
+        match self.take_one::<Outcome>(now, request.policy) {
+            Straight::Admitted { detail, .. } => Some(detail),
+            Straight::Refused { wait, reset } => Some(Outcome::refused(wait, reset)),
+            Straight::Skipped => None,
+        }
+    }
+
     /// Decides a call. The heap grows by at most [`State::growth`].
     #[inline]
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {

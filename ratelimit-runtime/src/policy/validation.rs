@@ -2,10 +2,10 @@
 
 use ratelimit_core::{
     MAX_TIERS, PolicyFault,
-    rules::{self, Burst, Draft, Setting, TierDraft},
+    rules::{self, Burst, Draft, MAX_LOG_COST, Setting, TierDraft},
 };
 
-use super::{InvalidPolicy, Policy, Tier, TooLarge};
+use super::{InvalidPolicy, Policy, StateKind, Tier, TooLarge};
 
 /// The reason why a call can never be decided under its policy.
 pub(crate) enum CallFault {
@@ -68,7 +68,7 @@ impl Policy {
     ///
     /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
     pub(crate) fn validate_call(&self, cost: u32) -> Result<(), CallFault> {
-        if self.is_valid_alone() && cost <= 1 {
+        if self.is_valid_alone() && cost <= self.surely_valid_cost() {
             return Ok(());
         }
         let faults = self.faults((cost > 0).then_some(cost));
@@ -79,6 +79,20 @@ impl Policy {
         let tier = self.tiers().iter().min_by_key(|tier| tier.threshold());
         let tier = *tier.unwrap_or(&Tier::NONE);
         Err(CallFault::TooLarge(TooLarge::new(self.name(), cost, tier, *fault)))
+    }
+
+    /// Returns a cost up to which a call is valid if the policy is valid alone.
+    #[inline]
+    fn surely_valid_cost(&self) -> u32 {
+        let [tier, ..] = self.tiers;
+        match self.state {
+            _ if !self.lease.is_unset() => 1,
+            StateKind::TokenBucket => self.written_bucket_size(tier),
+            StateKind::SlidingWindow => {
+                u32::try_from(MAX_LOG_COST).map_or(1, |most| most.min(tier.threshold))
+            }
+            _ => tier.threshold,
+        }
     }
 
     /// Validates that calls under the policy can have request ids.

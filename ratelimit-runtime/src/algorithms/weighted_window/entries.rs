@@ -7,7 +7,10 @@ use std::collections::VecDeque;
 use ratelimit_core::rules::MAX_ENTRIES;
 use smallvec::SmallVec;
 
-use super::super::packed::Generation;
+use super::super::{
+    packed::Generation,
+    request_ids::{self, NamedCharge, RequestIds},
+};
 use crate::{
     policy::Policy,
     request::{Charged, EntryMark, Request},
@@ -24,9 +27,8 @@ const PARTS: u64 = 4_096;
 /// The id of an entry that no call settles any more.
 const NOBODY: u32 = 0;
 
-/// The entries and the request ids for which the first of them allocates.
+/// The entries for which the first of them allocates.
 const FIRST_ENTRIES: usize = 2;
-const FIRST_NAMES: usize = 4;
 
 /// The maximum number of kept periods of other policies. Those that decided longest ago are dropped
 /// first.
@@ -40,7 +42,7 @@ pub(super) struct CallEntries {
     last: u32,
     entries: VecDeque<WeightedEntry>,
     /// The charges with a request id.
-    named: Vec<NamedCharge>,
+    named: RequestIds,
     /// The longest period of each policy that decides.
     kept: SmallVec<[KeptPeriod; 1]>,
     /// The last turn that was promised.
@@ -57,14 +59,6 @@ struct WeightedEntry {
     units: u32,
     /// An even number for a charge, the next one for its excess.
     id: u32,
-}
-
-/// A charge with a request id.
-#[cfg_attr(test, derive(Clone, Debug, PartialEq))]
-pub(super) struct NamedCharge {
-    id: u64,
-    pub(super) stamp: Timestamp,
-    pub(super) entry: u32,
 }
 
 /// A period of a policy, and the time that its last take was decided for.
@@ -89,7 +83,7 @@ fn periods(request: Request<'_>) -> [Micros; 2] {
 impl CallEntries {
     pub(super) fn new(generation: Generation) -> Self {
         let entries = VecDeque::with_capacity(FIRST_ENTRIES);
-        let (named, kept, last_turn) = (Vec::new(), SmallVec::new(), Timestamp::default());
+        let (named, kept, last_turn) = Default::default();
         Self { generation, last: 0, entries, named, kept, last_turn }
     }
 
@@ -106,9 +100,12 @@ impl CallEntries {
     /// Returns the stamp of the entry with which so many of the live units have left, or `None` if
     /// there are fewer.
     pub(super) fn leaving(&self, period: Micros, now: Timestamp, units: u64) -> Option<Timestamp> {
-        let sum = self.sum_before(self.expired(period, now)) + units;
-        let at = self.entries.partition_point(|entry| entry.sum < sum);
-        self.entries.get(at).map(|entry| entry.stamp)
+        let expired = self.expired(period, now);
+        let sum = self.sum_before(expired) + units;
+        // Mostly the oldest one suffices.
+        let oldest = self.entries.get(expired).filter(|entry| entry.sum >= sum);
+        let leaves = || self.entries.get(self.entries.partition_point(|entry| entry.sum < sum));
+        oldest.or_else(leaves).map(|entry| entry.stamp)
     }
 
     /// Returns the number of entries that have left a window of this length.
@@ -125,9 +122,19 @@ impl CallEntries {
         before.map_or_else(first, |entry| entry.sum)
     }
 
+    /// Drops the entries that no policy counts any more once this one has decided.
+    pub(super) fn drop_surplus(&mut self, now: Timestamp, request: Request<'_>) {
+        let surplus = self.surplus(now, request);
+        self.entries.drain(..surplus);
+    }
+
     /// Returns the number of entries that no policy counts any more once this one has decided.
     fn surplus(&self, now: Timestamp, request: Request<'_>) -> usize {
         let own = periods(request);
+        // Mostly one policy decides.
+        if own[0] == own[1] && self.kept.iter().all(|it| it.period == own[0]) {
+            return self.expired(own[0], now);
+        }
         let of_others = self.kept.iter().filter(|it| !own.contains(&it.period));
         let others = of_others
             .filter(|it| !it.is_unused(self.last_turn, now))
@@ -157,8 +164,7 @@ impl CallEntries {
         newest.units.checked_add(request.cost).filter(|_| is_near)
     }
 
-    /// Keeps what the policies of a call that is decided for `at` count, and drops what no policy counts
-    /// any more.
+    /// Keeps what the policies of a call that is decided for `at` count.
     pub(super) fn keep_for(&mut self, at: Timestamp, now: Timestamp, request: Request<'_>) {
         // A clock that stepped back leaves entries in the future. They count from now on instead.
         let latest = now.max(self.last_turn);
@@ -182,8 +188,6 @@ impl CallEntries {
             let dropped = others.min_by_key(|it| (it.used, it.period)).map(|it| it.period);
             self.kept.retain(|it| Some(it.period) != dropped);
         }
-        let surplus = self.surplus(now, request);
-        self.entries.drain(..surplus);
         self.forget_line(now);
     }
 
@@ -209,7 +213,9 @@ impl CallEntries {
             None => self.insert(at, units, if is_crowded { NOBODY } else { id }),
         }
         if let Some(name) = request.id {
-            self.remember(NamedCharge { id: name, stamp: at, entry: id });
+            let oldest = self.entries.front().map(|entry| entry.stamp);
+            let charge = NamedCharge { id: name, stamp: at, entry: id, is_settled: false };
+            self.named.remember(charge, oldest);
         }
         self.charged(id, is_crowded)
     }
@@ -234,24 +240,16 @@ impl CallEntries {
         self.entries.insert(at, WeightedEntry { stamp, sum, units, id });
     }
 
-    /// Remembers the request id of a charge. The room doubles as needed.
-    fn remember(&mut self, charge: NamedCharge) {
-        let oldest = self.entries.front().map(|entry| entry.stamp);
-        self.named.retain(|it| Some(it.stamp) >= oldest && it.id != charge.id);
-        if self.named.len() == self.named.capacity() {
-            self.named.reserve_exact(self.named.len().max(FIRST_NAMES));
-        }
-        self.named.push(charge);
-    }
-
     /// Returns the charge with this request id.
     pub(super) fn named(&self, id: u64) -> Option<&NamedCharge> {
-        self.named.iter().find(|charge| charge.id == id)
+        self.named.get(id)
     }
 
     /// Forgets a request id, if it is the one of this charge.
     pub(super) fn forget(&mut self, id: Option<u64>, stamp: Timestamp) {
-        self.named.retain(|charge| Some(charge.id) != id || charge.stamp != stamp);
+        if let Some(id) = id {
+            self.named.forget(id, stamp);
+        }
     }
 
     /// Returns the mark of a charge. If it has joined an entry, it has none of its own.
@@ -320,32 +318,27 @@ impl CallEntries {
 
     /// Returns the bytes that the first call of a log takes.
     pub(super) fn first_bytes(request: Request<'_>) -> usize {
-        let names = if request.id.is_some() { FIRST_NAMES } else { 0 };
+        let names = if request.id.is_some() { request_ids::FIRST_BYTES } else { 0 };
         let [period, written] = periods(request);
         let kept = if period == written { 0 } else { 2 };
-        Self::bytes(FIRST_ENTRIES, names, kept)
+        Self::bytes(FIRST_ENTRIES, kept) + names
     }
 
-    /// Returns the memory of entries with room for this much.
-    fn bytes(entries: usize, names: usize, kept: usize) -> usize {
-        size_of::<Self>()
-            + entries * size_of::<WeightedEntry>()
-            + names * size_of::<NamedCharge>()
-            + kept * size_of::<KeptPeriod>()
+    /// Returns the memory of entries with room for this much, without that of request ids.
+    fn bytes(entries: usize, kept: usize) -> usize {
+        size_of::<Self>() + entries * size_of::<WeightedEntry>() + kept * size_of::<KeptPeriod>()
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
         let kept = if self.kept.spilled() { self.kept.capacity() } else { 0 };
-        Self::bytes(self.entries.capacity(), self.named.capacity(), kept)
+        Self::bytes(self.entries.capacity(), kept) + self.named.heap_bytes()
     }
 
     /// Returns the bytes by which the heap grows if one more entry and request id are added.
     pub(super) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
         let is_dropped = || self.surplus(now, request) > 0;
         let entries = if self.has_spare() || is_dropped() { 0 } else { self.growth_of_one() };
-        let is_full = request.id.is_some() && self.named.len() == self.named.capacity();
-        let names = if is_full { self.named.len().max(FIRST_NAMES) } else { 0 };
-        entries + names * size_of::<NamedCharge>()
+        entries + if request.id.is_some() { self.named.growth() } else { 0 }
     }
 
     /// Returns the bytes by which the heap grows if one more entry is added.

@@ -61,8 +61,8 @@ impl CallEntries {
         if to < at {
             self.entries[index].stamp = to;
             let id = self.entries[index].id;
-            let named = self.named.iter_mut().find(|it| it.stamp == at && it.entry == id);
-            if let Some(named) = named {
+            let named = place.id.and_then(|name| self.named.charged_at(name, at));
+            if let Some(named) = named.filter(|named| named.entry == id) {
                 named.stamp = to;
             }
             self.keep_for(to, now, Request::new(place.policy, Op::Take, place.cost));
