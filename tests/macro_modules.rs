@@ -19,8 +19,12 @@ mod expand;
 mod fallible;
 #[path = "../ratelimit-macros/src/function.rs"]
 mod function;
+#[path = "../ratelimit-macros/src/grammar.rs"]
+mod grammar;
 #[path = "../ratelimit-macros/src/limit.rs"]
 mod limit;
+#[path = "../ratelimit-macros/src/names.rs"]
+mod names;
 #[path = "../ratelimit-macros/src/prologue.rs"]
 mod prologue;
 #[path = "../ratelimit-macros/src/return_type.rs"]

@@ -10,9 +10,10 @@ use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
 
 use crate::{
     answer::Answer,
-    args::{Arg, Args, TierArgs},
+    args::{ARGUMENTS, Args, TierArgs},
     combinations,
     errors::Errors,
+    grammar::Arg,
     settle::Settle,
     shared::SharedPolicy,
     value::{self, Kind, Value},
@@ -100,13 +101,13 @@ impl LimitSpec {
                 errors.or(value::word("on_store_error", &arg.value, &ON_STORE_ERROR))
             }),
             max_wait: args.max_wait.map(|max_wait| parse_time(max_wait, errors)),
-            count_rejected: args.count_rejected.map(|flag| flag.name),
+            count_rejected: args.count_rejected,
             skip: args.skip.map(|skip| skip.value),
             key: args.key.map_or_else(Vec::new, |key| parse_key(key.value, errors)),
             name: args.name.and_then(|name| validate_name(&name.value, errors)),
             limiter: args.limiter.map(|limiter| limiter.value),
             dry_run: args.dry_run.is_some(),
-            fallible: args.fallible.map(|flag| flag.name),
+            fallible: args.fallible,
             answer,
             request_id: args.request_id.map(|id| id.value),
             policy,
@@ -193,7 +194,9 @@ impl LimitSpec {
             errors.at(second, DYNAMIC_COST_OF_REJECTED);
         }
         let waits = differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT);
-        for argument in ["settle", "request_id", "max_wait"] {
+        // Those of the policy itself are among its violations.
+        let of_calls = ARGUMENTS.iter().filter(|it| it.of_store && !it.of_policy);
+        for argument in of_calls.map(|it| it.name) {
             if (argument != "max_wait" || waits)
                 && let Some(second) = combinations::second(written, "lease", argument)
             {
@@ -282,7 +285,7 @@ fn differs(value: Option<&Value>, default: u64) -> bool {
 fn validate_tiers(
     period: Option<Arg<Expr>>,
     threshold: Option<Arg<Expr>>,
-    tiers: Vec<TierArgs>,
+    tiers: Vec<Arg<TierArgs>>,
     errors: &mut Errors,
 ) -> Vec<TierSpec> {
     if tiers.is_empty() {
@@ -301,7 +304,7 @@ fn validate_tiers(
         errors.at(name, format!("`{name}` goes into a `tier(..)` when there are any"));
     }
     let mut parsed = Vec::new();
-    for TierArgs { keyword: at, period, threshold } in tiers {
+    for Arg { name: at, value: TierArgs { period, threshold } } in tiers {
         for (name, arg) in [("period", &period), ("threshold", &threshold)] {
             if arg.is_none() {
                 let form = "`tier(period = .., threshold = ..)`";

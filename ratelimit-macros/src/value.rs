@@ -6,7 +6,7 @@ use quote::{ToTokens, quote};
 use ratelimit_core::period;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, UnOp};
 
-use crate::args::{list, nearest};
+use crate::names::{list, nearest};
 
 /// A number of the attribute: literal or dynamic.
 pub(crate) struct Value {
@@ -110,10 +110,10 @@ pub(crate) fn word<T: Copy>(name: &str, expr: &Expr, words: &[(&str, T)]) -> syn
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == written) {
         return Ok(*value);
     }
-    let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-    let meant = match nearest(&written, &names) {
+    let names = || words.iter().map(|(word, _)| *word);
+    let meant = match nearest(&written, names()) {
         Some(word) => format!("did you mean `{word}`?"),
-        None => format!("it is one of {}", list(&names)),
+        None => format!("it is one of {}", list(names())),
     };
     Err(syn::Error::new_spanned(expr, format!("unknown `{name}` `{written}`; {meant}")))
 }

@@ -3,6 +3,7 @@
 
 include!("../macro_modules.rs");
 
+mod arguments;
 #[path = "../fuzz/corpus.rs"]
 mod corpus;
 mod fuzz_corpus;

@@ -12,9 +12,9 @@ use crate::{
 };
 
 /// An argument, and what it is written with.
-struct Argument {
+pub(crate) struct Argument {
     name: &'static str,
-    text: &'static str,
+    pub(crate) text: &'static str,
 }
 
 macro_rules! arguments {
@@ -22,7 +22,7 @@ macro_rules! arguments {
 }
 
 /// `concurrency` is a limit of its own beside these, or goes with a window.
-const ARGUMENTS: [Argument; 28] = arguments! {
+pub(crate) const ARGUMENTS: [Argument; 28] = arguments! {
     "threshold": r#"period = "1m", threshold = 9"#,
     "tier": r#"tier(period = "1m", threshold = 9), tier(period = "1h", threshold = 99)"#,
     "key": "key = (user, len(&text))",

@@ -14,6 +14,16 @@ async fn names_of_more_libraries() -> Done {
     Ok(())
 }
 
+#[rate_limit(per_minute = 5, max_in_flight = 2, failures_only, error_handler = reply)]
+async fn words_of_other_settings() -> Done {
+    Ok(())
+}
+
+#[rate_limit(on_error = deny, priority = 3, fair, headroom = 20, leave = "20%", reserve = 5)]
+async fn words_of_no_argument() -> Done {
+    Ok(())
+}
+
 #[rate_limit(perod = 30, treshold = 2, dryrun)]
 async fn misspelt() -> Done {
     Ok(())
@@ -58,5 +68,5 @@ fn main() {
     // The functions are there all the same: no further error comes from their callers.
     let _ = (names_of_another_library(), names_of_more_libraries(), misspelt(), unknown(), twice());
     let _ = (without_values(), flag_with_a_value(), without_names(), without_a_comma());
-    let _ = half_typed(1);
+    let _ = (half_typed(1), words_of_other_settings(), words_of_no_argument());
 }
