@@ -15,7 +15,7 @@ use ratelimit_runtime::{
 };
 use tokio::{
     runtime::Builder,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -301,6 +301,53 @@ fn a_runtime_at_a_standstill_keeps_no_other_from_its_keys() {
         heat(&limiter, &policy).await;
     });
     drop(stalled);
+}
+
+#[tokio::test]
+async fn a_refund_moves_no_waiting_call_past_units_on_lease() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let direct = Policy::sliding_window("hot", MINUTE, 800).weighted();
+    let leased = direct.lease(LEASE);
+    let take = async |cost| limiter.check(&direct, "alice").cost(cost).await.unwrap();
+    take(400).await;
+    // As if it had been taken long ago. It leaves the window before the lease ends.
+    let leaves = Instant::now() + LEASE - SECOND;
+    let (now, _): (u64, u64) = server.command("TIME");
+    let [old]: [String; 1] = server.command(&format!("ZRANGE {KEY} -1 -1"));
+    let () = server.command(&format!("ZADD {KEY} {} {old}", (now - 56) * 1_000_000));
+    let mut used = heat(&limiter, &leased).await;
+    for _ in 0..40 {
+        call_at_once(&limiter, &leased).await.0.unwrap();
+        used += 1;
+    }
+    let given_back = [take(5).await, take(5).await];
+    let rest = left(&limiter, &direct).await;
+    take(rest).await;
+    let waiting = {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.check(&direct, "alice").cost(6).max_wait(MINUTE).await })
+    };
+    until("a call that waits", async || {
+        let line_end: Option<String> = server.command(&format!("ZSCORE {KEY} >"));
+        line_end.map(drop)
+    })
+    .await;
+    let before = server.calls()["evalsha"];
+    limiter.refund(&given_back[0]).await.unwrap();
+    until("the settle and the advance", async || {
+        (server.calls()["evalsha"] >= before + 2).then_some(())
+    })
+    .await;
+    let _ = limiter.peek(&direct, "alice").await;
+    let passed = waiting.is_finished() && Instant::now() < leaves;
+    while let (Ok(_), true) = call_at_once(&limiter, &leased).await {
+        used += 1;
+    }
+    let total = 400 + used + 5 + rest + if passed { 6 } else { 0 };
+    assert!(!passed && total <= 800, "{total} of 800 units");
+    limiter.refund(&given_back[1]).await.unwrap();
+    timeout(20 * SECOND, waiting).await.expect("room for the call").unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -54,8 +54,8 @@
 -- it returns. Entries at or before every cut are removed.
 --
 -- Ids: what belongs to a charge is named by its id: the charge itself, +1 its excess, +2 the charge
--- once it is settled. Units that do not fit into 8 digits are further entries, each +4. Ids from 9e10
--- on are nobody's.
+-- once it is settled, and +3 units on lease. Units that do not fit into 8 digits are further entries,
+-- each +4. Ids from 9e10 on are nobody's.
 
 local call, ARGV = redis.call, ARGV
 local PEEK, TAKE, SETTLE, ADVANCE = '0', '1', '2', '3'
@@ -79,6 +79,11 @@ end
 
 local function units_of(entry)
   return tonumber(string.sub(entry, -8))
+end
+
+-- Returns true for units on lease. They are stamped ahead, and in use now.
+local function is_lease(entry)
+  return string.sub(entry, -10, -9) % 4 == 3
 end
 
 -- Returns the entries of a charge, and the last one.
@@ -182,11 +187,17 @@ local function forget_turns()
   dropped[#dropped + 1], dropped[#dropped + 2], last_turn = '>', '<', 0
 end
 
--- Appends the end of the line after its last turn is given back or has moved: the newest entry.
+-- Appends the end of the line after its last turn is given back or has moved: the newest entry that is no
+-- lease.
 local function push_end(arguments)
-  local newest = call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
-  if newest - arrival > 0 then
-    arguments[#arguments + 1], arguments[#arguments + 2] = -newest, '>'
+  local index, newest = 0, nil
+  repeat
+    index = index - 1
+    newest = call('ZRANGE', log, index, index, 'WITHSCORES')
+    local is_ahead = newest[2] - arrival > 0
+  until not (is_ahead and is_lease(newest[1]))
+  if newest[2] - arrival > 0 then
+    arguments[#arguments + 1], arguments[#arguments + 2] = -newest[2], '>'
   else
     call('ZREM', log, '>', '<')
   end
@@ -266,14 +277,15 @@ end
 local card = birth and call('ZCARD', log) or 0
 
 -- Reads entries from one microsecond up to another, few at first, until `see` returns true for the
--- units of one. Returns the number of those that were read, and the last one.
+-- units of one, their number so far, and the entry. Returns the number of those that were read, and the
+-- last one.
 local function read(from, to, size, see)
   local seen, last = 0, nil
   repeat
     local entries = call('ZRANGEBYSCORE', log, from, to, 'LIMIT', seen, size)
     for _, entry in ipairs(entries) do
       seen, last = seen + 1, entry
-      if see(units_of(entry), seen) then
+      if see(units_of(entry), seen, entry) then
         return seen, last
       end
     end
@@ -402,12 +414,22 @@ if op == ADVANCE then
     local has_come = birth == tonumber(told) and at - now <= 0
     return has_come and { tonumber(at), 0 } or {}
   end
-  local before = '(' .. string.format('%.0f', stamp)
-  if stamp <= now or #call('ZRANGEBYSCORE', log, now + 1, before, 'LIMIT', 0, 1) > 0 then
+  local is_first = stamp > now
+  if is_first then
+    read(now + 1, '(' .. string.format('%.0f', stamp), 2, function(_, _, entry)
+      is_first = is_lease(entry)
+      return not is_first
+    end)
+  end
+  if not is_first then
     return { stamp, math.max(stamp - now, 0) }
   end
   count_tiers()
-  local ahead, earliest = sum(now + 1, '+inf', 0), now
+  -- Turns that lie ahead are charged after this one.
+  local ahead, earliest = 0, now
+  read(stamp, '+inf', 512, function(it, _, entry)
+    ahead = ahead + (is_lease(entry) and 0 or it)
+  end)
   for i = 1, deciding do
     local tier = tiers[i]
     local excess = count[tier.period] - ahead + cost - tier.threshold

@@ -35,6 +35,6 @@ end
 units = share_of(free, read_demands(arrival))
 op, cost = units > 0 and TAKE or PEEK, math.max(units, 1)
 lease_end = units > 0 and math.max(lease_end, arrival + length) or lease_end
--- The entry is the lease's own.
-CROWDED = math.huge
+-- The entry is the lease's own, by its name as well.
+CROWDED, ARGV[4] = math.huge, ARGV[4] + 3
 

@@ -83,7 +83,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["51d3c6de87f7ab4cffdefa0eafa2b78c263a96aa", "88daf649856f80ae6761835d1cdb77bea2bc9e0e"],
+        ["89378495aa1a47f19592ea25c731d00a71cd314a", "7c6de8cb2801bb55314f7f708512020157200c39"],
         push_window,
     ),
 ];

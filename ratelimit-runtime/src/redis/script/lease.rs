@@ -177,7 +177,7 @@ pub(super) static TEXTS: [Text; 4] = [
         sha1: "603917ebad070183eea551ee680d01bccfd41d77",
     },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "c70ca3f07523ac328ec845b3739e634cdc20bbf6" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "7c8665d98cc1fef6a38878a5b1a9637bd8b97e1d" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "38f1c3d9f3aea6bdd8cbebb8ee7f86cf0a585d4a" },
 ];
 
 /// Returns the script of a kind of state. A log of single units has no lease.

@@ -1,0 +1,103 @@
+//! Calls beside those on lease: they are admitted or wait for a turn, move up, leave, or give their units back,
+//! and their caller is reset.
+
+use super::{KEY, Kind, LENGTH, Process, Use, World};
+
+/// A call that is charged, and not on lease.
+#[derive(Clone, Copy)]
+pub(super) struct Charge {
+    /// The place of its use.
+    of_use: usize,
+    units: u64,
+    at: u64,
+    /// The microsecond before which its state cannot have expired.
+    ends: u64,
+    birth: u64,
+    id: u64,
+}
+
+/// The longest wait for a turn, and the longest line.
+const PATIENCE: &str = "400000 8";
+
+impl World {
+    /// Returns the last charges, the newest first.
+    fn recent(&self) -> impl Iterator<Item = usize> {
+        (0..self.charges.len()).rev().take(40)
+    }
+
+    /// Takes units directly. If there is no room, the call may wait for its turn.
+    pub(super) fn take(&mut self, units: u64, may_wait: bool) {
+        let mut arguments = self.direct_arguments(units);
+        if may_wait {
+            PATIENCE.clone_into(&mut arguments[4]);
+        }
+        let script = self.take.clone();
+        let reply = self.call(&script, "k:s", &arguments).expect("a reply");
+        if let [1, _, _, _, reset, _, at, birth, id @ ..] = &reply[..] {
+            let (at, birth, id) = (*at, *birth, id.first().copied().unwrap_or_default());
+            let of_use = self.uses.len();
+            self.uses.push(Use { at, units });
+            self.charges.push(Charge { of_use, units, at, ends: at + reset, birth, id });
+        }
+    }
+
+    /// Lets the first waiting call move up.
+    pub(super) fn advance(&mut self) {
+        let ahead = self.recent().filter(|it| self.charges[*it].at > self.now);
+        let Some(first) = ahead.min_by_key(|it| self.charges[*it].at) else { return };
+        let Charge { of_use, units, at, ends, birth, id } = self.charges[first];
+        let mut arguments = self.direct_arguments(units);
+        let (of, told) = match self.kind {
+            Kind::Sliding => (id, format!("0 {at} {birth}")),
+            _ => (at, birth.to_string()),
+        };
+        for (index, argument) in [(0, "3"), (3, &of.to_string()), (4, &told)] {
+            argument.clone_into(&mut arguments[index]);
+        }
+        let script = self.take.clone();
+        let reply = self.call(&script, "k:s", &arguments).expect("a reply");
+        let [moved, _] = reply[..] else { panic!("the turn is gone: {reply:?}") };
+        assert!(moved <= at, "{moved} after {at}");
+        self.uses[of_use].at = moved;
+        self.charges[first].at = moved;
+        self.charges[first].ends = ends - (at - moved);
+    }
+
+    /// Gives back the units of a recent call, which may still wait.
+    pub(super) fn give_back(&mut self) {
+        let recent: Vec<_> = self.recent().collect();
+        let Some(one) = self.rng.choice(recent) else { return };
+        let Charge { of_use, units, at, ends, birth, id } = self.charges.remove(one);
+        let mut arguments = self.direct_arguments(units);
+        arguments.truncate(2);
+        arguments[0] = "2".to_owned();
+        let rest = match self.kind {
+            Kind::Sliding => vec![0, id, at, 0, birth, ends, self.tiers[0][0]],
+            _ => [vec![0, birth, at, self.calls, 60_000_000, ends], self.tier(0)].concat(),
+        };
+        arguments.extend(rest.iter().map(u64::to_string));
+        let script = self.take.clone();
+        self.call(&script, "k:s", &arguments).expect("a reply");
+        self.uses[of_use].units = 0;
+    }
+
+    /// Forgets the caller. All limiters use no units of their leases any more, and give them back later.
+    pub(super) fn reset(&mut self, processes: &mut [Process]) {
+        let (used, found) = std::mem::take(&mut self.before);
+        let used = used + self.uses.iter().map(|it| it.units).sum::<u64>();
+        self.before = (used, found.or_else(|| self.fault()));
+        let () = redis::cmd("DEL").arg(KEY).query(&mut self.connection).expect("a reset");
+        self.uses.clear();
+        self.charges.clear();
+        self.starts.iter_mut().for_each(Vec::clear);
+        for lease in processes.iter_mut().filter_map(|process| process.lease.as_mut()) {
+            lease.allowed = 0;
+        }
+        self.now += self.rng.u64(1..LENGTH);
+    }
+
+    /// Returns the arguments of a call under the policy of direct calls.
+    fn direct_arguments(&mut self, units: u64) -> Vec<String> {
+        self.arguments(units).iter().map(u64::to_string).collect()
+    }
+}
