@@ -12,18 +12,18 @@ if old.units > old.used and stored and numbers_of(stored)[1] == old.birth then
   state = text
 end
 
+local all, on_lease = read_demands(now)
+if without_room and (want > 0 or on_lease > 0) then
+  state, lasts = without_room(state, on_lease)
+end
 if want == 0 then
   redis.call('HDEL', asking, process)
   if state ~= stored then
-    write(state)
+    write(state, lasts)
   end
   return {}
 end
 
-local all, on_lease = read_demands(now)
-if without_room and on_lease > 0 then
-  state, lasts = without_room(state, on_lease)
-end
 local look = rule(state, now, PEEK, 0)
 if look.err then
   return look
@@ -31,7 +31,8 @@ end
 units = share_of(look[3], all)
 local reply, text, kept = rule(state, now, TAKE, math.max(units, 1))
 if text then
-  state, lasts = text, kept
+  -- A state that is gone during a lease would have no room for its units.
+  state, lasts = text, math.max(kept, length)
 end
 if state ~= stored then
   write(state, lasts)

@@ -1,6 +1,7 @@
--- Leases of a token bucket. Its policy leaves out the tokens that are refilled during a lease. At each
--- lease, the room of the tokens that others have on lease is not filled either: the level and all tokens on
--- lease are then at most a full bucket, and by any later time what was refilled since.
+-- Leases of a token bucket. Its policy leaves out the tokens that are refilled during a lease, and a bucket
+-- of another policy that has no lease leaves them out at each lease. The room of the tokens that others have
+-- on lease is not filled either, in any bucket: the level and all tokens on lease are then at most a full
+-- bucket, and by any later time what was refilled since.
 
 local function allowed_in()
   return length
@@ -31,9 +32,10 @@ local function without_room(stored, tokens)
     else
       level = level + elapsed * refill
     end
-    if mine[string.format('%.0f %.0f %.0f', token, refill, full)] then
-      level = math.min(level, full - tokens * token)
-    end
+    local is_mine = mine[string.format('%.0f %.0f %.0f', token, refill, full)]
+    local room = tokens * token + (is_mine and 0 or length * refill)
+    -- A debt is one full bucket at most.
+    level = math.min(level, math.max(full - room, -full))
     numbers[i + 4], lasts = level, math.max(lasts, divide_up(full - level, refill))
   end
   for i, number in ipairs(numbers) do

@@ -33,7 +33,7 @@ use super::{RedisBackend, script::Grant};
 use crate::{
     error::UnavailableReason,
     key::{Key, KeyHasher, KeyRef},
-    request::{Op, Outcome, Request, Settle, next_id},
+    request::{Op, Outcome, Request, Settle},
     sync::Mutex,
     time::{Micros, Timestamp},
 };
@@ -48,8 +48,6 @@ pub(super) struct Leases {
     /// Allocated by the first call under such a policy.
     sets: OnceLock<Box<[Mutex<LeaseSet>]>>,
     hasher: KeyHasher,
-    /// The number of this limiter among those that share a key.
-    id: u64,
     /// The longest time for which a refusal of Redis is repeated.
     ttl: Micros,
     /// The leases that could not be given back.
@@ -67,7 +65,7 @@ enum LeaseAnswer {
 impl Leases {
     pub(super) fn new(ttl: Duration) -> Self {
         let (sets, hasher, lost) = (OnceLock::new(), KeyHasher::new(), AtomicUsize::new(0));
-        Self { sets, hasher, id: next_id(), ttl: ttl.into(), lost }
+        Self { sets, hasher, ttl: ttl.into(), lost }
     }
 
     fn set(&self, hash: u64) -> &Mutex<LeaseSet> {

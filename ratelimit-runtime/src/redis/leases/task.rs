@@ -15,12 +15,14 @@ use crate::{
         deny_cache::RoundTrip,
         script::{LeaseCall, LeaseRequest},
     },
-    request::{Op, Request},
+    request::{Op, Request, next_id},
     time::Micros,
 };
 
 /// The task of a hot key. Dropped before its end, as by a runtime that ends, it makes the key cold.
 struct LeaseTask {
+    /// The number of this task among those that share a key, also under another policy.
+    id: u64,
     backend: Arc<RedisBackend>,
     key: Key,
     hash: u64,
@@ -48,7 +50,8 @@ impl RedisBackend {
         let hash = self.leases.hasher.lookup(key.as_key_ref()).hash;
         let (backend, signals) = (Arc::clone(self), Arc::clone(signals));
         let hold_off = Micros::ZERO;
-        let task = LeaseTask { backend, key: key.clone(), hash, policy, signals, hold_off };
+        let task =
+            LeaseTask { id: next_id(), backend, key: key.clone(), hash, policy, signals, hold_off };
         // Without a runtime it is dropped, as by one that is shutting down.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(task.run());
@@ -77,14 +80,14 @@ impl LeaseTask {
 
     /// Gives a lease back, and takes another one. Returns `false` if the task is to end.
     async fn exchange(&mut self, request: LeaseRequest) -> bool {
-        let Self { backend, key, policy, .. } = &*self;
+        let Self { id, backend, key, policy, .. } = &*self;
         let is_unused = request.returned.is_some_and(|it| it.used < it.units);
         if is_unused {
             // What is given back shortens waits.
             backend.deny_cache.invalidate(key.as_key_ref(), backend.clock().now());
         }
         let sent = backend.clock().surely_past();
-        let call = LeaseCall::new(key, policy, backend.leases.id, request);
+        let call = LeaseCall::new(key, policy, *id, request);
         let reply = backend.client.exchange(&call, Instant::now() + backend.deadline).await;
         let answered = backend.clock().now();
         match reply {

@@ -80,6 +80,10 @@ end
 -- Records the request, and what came of it.
 local function record(now, units, ends)
   redis.call('HSET', asking, process, string.format('%.0f %.0f %.0f %.0f', demand, now, units, ends))
-  redis.call('PEXPIRE', asking, math.ceil(RECENT * length / 1000) + 999)
+  -- Leases of another policy may be longer.
+  local ttl = math.ceil(RECENT * length / 1000) + 999
+  if redis.call('PTTL', asking) < ttl then
+    redis.call('PEXPIRE', asking, ttl)
+  end
 end
 

@@ -88,7 +88,7 @@ pub(in super::super) struct LeaseCall<'a> {
 }
 
 impl<'a> LeaseCall<'a> {
-    /// Returns the exchange of the limiter with this number.
+    /// Returns the exchange of the task with this number.
     pub(in super::super) fn new(
         key: &'a Key,
         policy: &'a Policy,
@@ -171,13 +171,13 @@ pub(super) fn entry_id(id: u64) -> u64 {
 }
 
 pub(super) static TEXTS: [Text; 4] = [
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "41227e9dcc4646228680f1324829c307812da43e" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "2a8df9aa2a5ce604a4e1d74c787184414302eadc" },
     Text {
         source: sources::LEASE_OF_FIXED_WINDOW,
-        sha1: "603917ebad070183eea551ee680d01bccfd41d77",
+        sha1: "75457fd584533535005ec09b27057f6d6abd93d7",
     },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "c70ca3f07523ac328ec845b3739e634cdc20bbf6" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "38f1c3d9f3aea6bdd8cbebb8ee7f86cf0a585d4a" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "a3a64a33795ab73bcfda9073cd3901e6cd481797" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "148f2877a04820b0f7af42a747e94fad6dbfd7c2" },
 ];
 
 /// Returns the script of a kind of state. A log of single units has no lease.

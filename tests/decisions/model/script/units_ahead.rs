@@ -27,8 +27,8 @@ enum Kind {
     Sliding,
     Counter,
     Fixed,
-    /// With a burst of so many tokens.
-    Bucket(u64),
+    /// With a burst of so many tokens. Direct calls are of a function without a lease if `true`.
+    Bucket(u64, bool),
 }
 
 /// A use of units, at its time.
@@ -79,7 +79,7 @@ impl World {
             Kind::Sliding => (sources::WEIGHTED_WINDOW, sources::LEASE_OF_LOG),
             Kind::Counter => (sources::SLIDING_COUNTER, sources::LEASE_OF_COUNTER),
             Kind::Fixed => (sources::FIXED_WINDOW, sources::LEASE_OF_FIXED_WINDOW),
-            Kind::Bucket(_) => (sources::TOKEN_BUCKET, sources::LEASE_OF_BUCKET),
+            Kind::Bucket(..) => (sources::TOKEN_BUCKET, sources::LEASE_OF_BUCKET),
         };
         let tested = |text: &str| {
             let what = if kind == Kind::Sliding { "keep" } else { "lasts" };
@@ -94,7 +94,7 @@ impl World {
         let exchange = load(&mut connection, &tested(&change(lease)));
         let mut rng = Rng::with_seed(seed);
         let mut tiers = vec![[PERIOD, THRESHOLD]];
-        if rng.bool() && !matches!(kind, Kind::Bucket(_)) {
+        if rng.bool() && !matches!(kind, Kind::Bucket(..)) {
             tiers.push([LONG, MOST]);
         }
         let starts = vec![Vec::new(); tiers.len()];
@@ -132,7 +132,7 @@ impl World {
         match self.kind {
             Kind::Sliding | Kind::Fixed => vec![period, threshold],
             Kind::Counter => vec![period, threshold, 1],
-            Kind::Bucket(burst) => {
+            Kind::Bucket(burst, _) => {
                 let refilled = (threshold * LENGTH).div_ceil(period);
                 vec![period / threshold, 1, (burst - refilled) * period / threshold]
             }
@@ -308,14 +308,16 @@ impl World {
                         is_fault(weight + current * period, threshold * period, *at)
                     }
                     Kind::Fixed => None,
-                    Kind::Bucket(burst) => {
+                    Kind::Bucket(burst, is_mixed) => {
                         let (token, full) = (period / threshold, burst * period / threshold);
                         let full = i64::try_from(full).unwrap();
                         let refilled = i64::try_from(at - last).unwrap();
                         level = level.saturating_add(refilled).min(full);
                         level -= i64::try_from(units * token).unwrap();
                         last = *at;
-                        (level < 0).then(|| format!("{:?}: {level} at {at}", self.kind))
+                        // The bucket of another policy may lack a part of a token.
+                        let least = if is_mixed { 1 - i64::try_from(token).unwrap() } else { 0 };
+                        (level < least).then(|| format!("{:?}: {level} at {at}", self.kind))
                     }
                 };
                 if fault.is_some() {
@@ -338,8 +340,9 @@ fn fault_of(kind: Kind, seeds: u64, change: impl Fn(&str) -> String) -> Option<S
 
 #[test]
 fn no_history_breaks_the_rule_of_its_algorithm() {
-    let buckets = [45, 100, THRESHOLD].map(Kind::Bucket);
-    for kind in [Kind::Sliding, Kind::Counter, Kind::Fixed].into_iter().chain(buckets) {
+    let buckets = [45, 100, THRESHOLD].map(|burst| [false, true].map(|it| Kind::Bucket(burst, it)));
+    let windows = [Kind::Sliding, Kind::Counter, Kind::Fixed];
+    for kind in windows.into_iter().chain(buckets.into_iter().flatten()) {
         assert_eq!(fault_of(kind, 6, str::to_owned), None);
     }
 }
@@ -368,8 +371,14 @@ fn leases_beyond_the_end_of_a_window_overfill_it() {
 
 #[test]
 fn a_bucket_that_fills_the_room_of_tokens_on_lease_overflows() {
-    let filled = replaced("without_room and on_lease > 0", "false");
-    assert_ne!(fault_of(Kind::Bucket(100), 40, filled), None);
+    let filled = replaced("if without_room and", "if false and");
+    assert_ne!(fault_of(Kind::Bucket(100, false), 100, filled), None);
+}
+
+#[test]
+fn a_bucket_of_a_function_without_a_lease_that_fills_its_room_overflows() {
+    let filled = replaced("is_mine and 0 or length * refill", "0");
+    assert_ne!(fault_of(Kind::Bucket(100, true), 40, filled), None);
 }
 
 #[test]

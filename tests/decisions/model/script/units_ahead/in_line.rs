@@ -73,7 +73,7 @@ impl World {
         arguments[0] = "2".to_owned();
         let rest = match self.kind {
             Kind::Sliding => vec![0, id, at, 0, birth, ends, self.tiers[0][0]],
-            _ => [vec![0, birth, at, self.calls, 60_000_000, ends], self.tier(0)].concat(),
+            _ => [vec![0, birth, at, self.calls, 60_000_000, ends], self.direct_tier(0)].concat(),
         };
         arguments.extend(rest.iter().map(u64::to_string));
         let script = self.take.clone();
@@ -98,6 +98,18 @@ impl World {
 
     /// Returns the arguments of a call under the policy of direct calls.
     fn direct_arguments(&mut self, units: u64) -> Vec<String> {
-        self.arguments(units).iter().map(u64::to_string).collect()
+        let mut arguments = self.arguments(units);
+        arguments.truncate(6);
+        (0..self.tiers.len()).for_each(|index| arguments.extend(self.direct_tier(index)));
+        arguments.iter().map(u64::to_string).collect()
+    }
+
+    /// Returns the arguments of a tier of that policy.
+    fn direct_tier(&self, index: usize) -> Vec<u64> {
+        let mut tier = self.tier(index);
+        if let Kind::Bucket(burst, true) = self.kind {
+            tier[2] = burst * tier[0];
+        }
+        tier
     }
 }
