@@ -1,7 +1,7 @@
 //! `cargo run --features overrides --example overrides`
 //!
 //! Overrides a limit at run time. If `RATELIMIT_URL` is set, it also publishes an override to a hash
-//! on Redis, for every process that follows the hash.
+//! on Redis, which every limiter on that Redis follows.
 
 use std::{error::Error, time::Duration};
 
@@ -43,7 +43,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // In all processes of a fleet, including this one.
     if std::env::var(URL_VARIABLE).is_ok() {
-        limiter.overrides().follow_redis().await?;
         limiter.overrides().publish_enforcement(Some(Enforcement::Off)).await?;
         while limiter.overrides().enforcement().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -21,7 +21,7 @@ use axum::{
 };
 use ratelimit_dashboard::Access;
 use ratelimit_runtime::{
-    Limiter, Policy, RateLimitError, URL_VARIABLE, install, rate_limit,
+    Limiter, Policy, RateLimitError, install, rate_limit,
     web::tower::{Identity, IdentityLayer, RateLimitLayer},
 };
 use tokio::net::TcpListener;
@@ -94,9 +94,6 @@ fn authorize(request: &Parts) -> Access {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::from_env().await?;
-    if env::var_os(URL_VARIABLE).is_some_and(|url| url != "memory://") {
-        limiter.overrides().follow_redis().await?;
-    }
     install(limiter.clone())?;
     let router = Router::new()
         .route("/reply", get(reply))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
-use ratelimit_runtime::{Enforcement, Override, OverrideError, OverrideSource};
+use ratelimit_runtime::{Enforcement, Override, OverrideError, OverrideSource, Overrides};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
@@ -104,13 +104,17 @@ pub(super) async fn set_global_enforcement(
     let target = limits::target(overrides);
     if target == OverrideSource::Redis {
         overrides.publish_enforcement(enforcement).await.map_err(|why| refused(&why))?;
+        if enforcement.is_none() {
+            // Set while Redis did not answer.
+            overrides.enforce(None);
+        }
     } else {
         overrides.enforce(enforcement);
     }
     let action = format!("enforcement {}", enforcement.map_or("of each", Enforcement::as_str));
     tracing::info!(policy = "*", %action, %target, "an operator acted on all rate limits");
     let higher = overrides.enforcement().map(|(_, source)| source);
-    Ok(done(target, higher.filter(|source| *source > target)))
+    Ok(done(overrides, target, higher.filter(|source| *source > target)))
 }
 
 impl Dashboard {
@@ -150,7 +154,11 @@ impl Dashboard {
         };
         let changed = match (target, &after) {
             (OverrideSource::Redis, Some(after)) => overrides.publish(name, after).await,
-            (OverrideSource::Redis, None) => overrides.unpublish(name).await,
+            (OverrideSource::Redis, None) => {
+                // Set while Redis did not answer.
+                overrides.remove(name);
+                overrides.unpublish(name).await
+            }
             (_, Some(after)) => overrides.set(name, after.clone()),
             (_, None) => {
                 overrides.remove(name);
@@ -161,20 +169,24 @@ impl Dashboard {
         tracing::info!(policy = name, action, %target, "an operator acted on a rate limit");
         let sources = overrides.by_source(name).into_iter();
         let higher = sources.take_while(|(source, _)| *source > target).find(|(_, it)| sets(it));
-        Ok(done(target, higher.map(|(source, _)| source)))
+        Ok(done(overrides, target, higher.map(|(source, _)| source)))
     }
 }
 
-fn done(target: OverrideSource, higher: Option<OverrideSource>) -> Response {
-    let place = if target == OverrideSource::Redis {
-        "written to Redis; in effect in the whole fleet within a second"
-    } else {
-        "in effect in this process"
+fn done(overrides: &Overrides, target: OverrideSource, higher: Option<OverrideSource>) -> Response {
+    let place = match overrides.redis_failure() {
+        _ if target == OverrideSource::Redis => {
+            "written to Redis; in effect in the whole fleet within a second".to_owned()
+        }
+        Some(reason) => {
+            format!("in effect in this process alone, because Redis cannot be used: {reason}")
+        }
+        None => "in effect in this process".to_owned(),
     };
     json(&ActionDone {
         done: match higher {
             Some(higher) => format!("done, but {higher} sets it too, and takes precedence"),
-            None => place.to_owned(),
+            None => place,
         },
     })
 }

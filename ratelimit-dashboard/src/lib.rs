@@ -31,7 +31,9 @@
 //! # Where an action takes effect
 //!
 //! In the whole fleet if the limiter [follows](ratelimit_runtime::Overrides::follow_redis) the overrides
-//! on Redis, else in this process. The page shows which.
+//! on Redis, else in this process. While the overrides on Redis cannot be read, actions take effect in this
+//! process too, and stay until it ends, or until the override is taken back when Redis is there again. The page shows which,
+//! and lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.
 //!
 //! # What it protects against
 //!
@@ -46,9 +48,10 @@
 //!   from anywhere else.
 //! - Leaks of callers: a caller that is looked up is sent in a body, never in a URL, and is neither
 //!   logged nor part of an answer. No caller is listed. Actions are logged at `info` with the limit and
-//!   the action; a span of a layer further out adds the operator.
-//! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer has at
-//!   most 8 event streams, and all viewers together 256. Trials are counted for at most 256 keys.
+//!   the action, in a span with the `operator` whom the hook [names](Access::named).
+//! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer whom the hook
+//!   [names](Access::named) has at most 8 event streams, all without a name together 128, and all
+//!   together 256. Nothing that a client chooses is counted by. Trials are counted for at most 256 keys.
 //!
 //! TLS is up to the service. The cookie is `Secure` if the request came by https: by its own URI,
 //! `X-Forwarded-Proto` or `Forwarded`.
@@ -93,7 +96,7 @@ use axum::{
 use ratelimit_runtime::{Limiter, stats};
 use tokio::sync::Mutex;
 
-pub use self::access::Access;
+pub use self::access::{Access, NamedAccess};
 use self::{hosts::Hosts, samples::Samples, token::Secret, trial::Trial, viewers::Viewers};
 
 /// The largest body of an action, in bytes.
@@ -103,9 +106,10 @@ const MAX_BODY: usize = 16 * 1024;
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the page for the limits of `limiter`: that of the [`builder`] with its defaults.
-pub fn router<A>(limiter: Limiter, authorize: A) -> Router
+pub fn router<A, R>(limiter: Limiter, authorize: A) -> Router
 where
-    A: Fn(&Parts) -> Access + Send + Sync + 'static,
+    A: Fn(&Parts) -> R + Send + Sync + 'static,
+    R: Into<NamedAccess>,
 {
     builder(limiter, authorize).router()
 }
@@ -113,13 +117,14 @@ where
 /// Returns the settings of the page for the limits of `limiter`.
 ///
 /// `authorize` is called for every request to a served host, before anything else is checked.
-pub fn builder<A>(limiter: Limiter, authorize: A) -> DashboardBuilder
+pub fn builder<A, R>(limiter: Limiter, authorize: A) -> DashboardBuilder
 where
-    A: Fn(&Parts) -> Access + Send + Sync + 'static,
+    A: Fn(&Parts) -> R + Send + Sync + 'static,
+    R: Into<NamedAccess>,
 {
     DashboardBuilder {
         limiter,
-        authorize: Box::new(authorize),
+        authorize: Box::new(move |parts| authorize(parts).into()),
         hosts: Hosts::default(),
         secret: Secret::default(),
     }
@@ -134,7 +139,7 @@ pub struct DashboardBuilder {
     secret: Secret,
 }
 
-type Hook = Box<dyn Fn(&Parts) -> Access + Send + Sync>;
+type Hook = Box<dyn Fn(&Parts) -> NamedAccess + Send + Sync>;
 
 impl DashboardBuilder {
     /// Serves the page under these host names as well, without ports. IP addresses, `localhost` and

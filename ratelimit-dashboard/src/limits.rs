@@ -24,6 +24,10 @@ pub(super) struct LimitsView {
     /// The source where actions take effect.
     target: String,
     is_fleet: bool,
+    /// The reason why actions take effect in this process although it follows a fleet.
+    fleet_failure: Option<String>,
+    /// The overrides that change no limit.
+    problems: Vec<String>,
     /// The global enforcement.
     enforcement: Option<Attributed<Enforcement>>,
     limits: Vec<LimitView>,
@@ -112,9 +116,13 @@ pub(super) struct KnownLimit {
     pub(super) values: Option<Policy>,
 }
 
-/// Returns the source where actions take effect.
+/// Returns the source where actions take effect: the fleet's, as long as this process can read it.
 pub(super) fn target(overrides: &Overrides) -> OverrideSource {
-    if overrides.follows_redis() { OverrideSource::Redis } else { OverrideSource::Program }
+    if overrides.follows_redis() && overrides.redis_failure().is_none() {
+        OverrideSource::Redis
+    } else {
+        OverrideSource::Program
+    }
 }
 
 /// Returns the names of all limits that are registered or were called.
@@ -159,6 +167,8 @@ impl Dashboard {
             store: if limiter.is_in_memory() { "memory" } else { "redis" },
             target: target.to_string(),
             is_fleet: target == OverrideSource::Redis,
+            fleet_failure: overrides.redis_failure().map(|reason| reason.to_string()),
+            problems: overrides.problems().iter().map(ToString::to_string).collect(),
             enforcement: overrides
                 .enforcement()
                 .map(|(what, source)| Attributed { by: source.to_string(), what }),

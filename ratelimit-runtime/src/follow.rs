@@ -51,7 +51,8 @@ pub(crate) struct UnreadableFile {
     pub(crate) why: String,
 }
 
-/// Applies the text of a file, and does so again after each change until the target is dropped.
+/// Applies the text of a file, and does so again after each change until the target is dropped. `report`
+/// gets the result of each poll.
 ///
 /// A change counts once the file reads the same twice, [`SETTLE_INTERVAL`] apart. Errors of a change are
 /// logged at `warn` with the message `refused`, each once until the file is valid again.
@@ -68,6 +69,7 @@ pub(crate) fn follow_file<T, E>(
     target: &Arc<T>,
     refused: &'static str,
     apply: impl Fn(&Arc<T>, &str) -> Result<(), E> + Send + 'static,
+    report: impl Fn(&Arc<T>, Result<(), &E>) + Send + 'static,
 ) -> Result<(), E>
 where
     T: Send + Sync + 'static,
@@ -76,7 +78,7 @@ where
     let text = read(&path)?;
     apply(target, &text)?;
     let file = FollowedFile { path, applied: text.clone(), text };
-    tokio::spawn(file.follow(Arc::downgrade(target), refused, apply));
+    tokio::spawn(file.follow(Arc::downgrade(target), refused, apply, report));
     Ok(())
 }
 
@@ -95,6 +97,7 @@ impl FollowedFile {
         target: Weak<T>,
         refused: &'static str,
         apply: impl Fn(&Arc<T>, &str) -> Result<(), E>,
+        report: impl Fn(&Arc<T>, Result<(), &E>),
     ) {
         let (mut pause, mut logged) = (POLL_INTERVAL, Logged::default());
         while let Some(target) = next_poll(&target, pause).await {
@@ -112,6 +115,7 @@ impl FollowedFile {
                 Ok(_) => apply(&target, &self.text),
                 Err(unreadable) => Err(unreadable.into()),
             };
+            report(&target, applied.as_ref().copied());
             match applied {
                 Err(error) if logged.is_new(&error) => tracing::warn!(%error, "{refused}"),
                 Err(_) => {}

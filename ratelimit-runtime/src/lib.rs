@@ -97,7 +97,9 @@ pub use limiter::{
 };
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
-pub use overrides::{Enforcement, Override, OverrideError, OverrideSource, Overrides};
+pub use overrides::{
+    Enforcement, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
+};
 pub use policy::{InvalidPolicy, Policy, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, MAX_TIERS, PolicyFault};
 #[doc = include_str!("attribute.md")]

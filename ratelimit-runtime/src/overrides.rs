@@ -15,6 +15,7 @@ mod filter;
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
 mod hash;
+mod problem;
 mod snapshot;
 mod source;
 #[cfg(test)]
@@ -33,13 +34,14 @@ use tokio::sync::watch;
 #[cfg(feature = "overrides")]
 use self::hash::OverridesHash;
 pub use self::{
-    enforcement::Enforcement, entry::Override, error::OverrideError, source::OverrideSource,
+    enforcement::Enforcement, entry::Override, error::OverrideError, problem::OverrideProblem,
+    source::OverrideSource,
 };
 pub(crate) use self::{
     error::Fault,
     snapshot::{Effective, Layer},
 };
-use self::{filter::NameFilter, snapshot::Snapshot};
+use self::{filter::NameFilter, problem::Problems, snapshot::Snapshot};
 use crate::policy::Policy;
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
@@ -77,7 +79,7 @@ use crate::policy::Policy;
 ///
 /// | source, highest first | changed by |
 /// |---|---|
-/// | [`Redis`](OverrideSource::Redis) | `publish` and `HSET`; read by `follow_redis` |
+/// | [`Redis`](OverrideSource::Redis) | `publish` and `HSET`; followed by every limiter that `connect` or `from_env` builds |
 /// | [`Environment`](OverrideSource::Environment) | `RATELIMIT_OVERRIDES` and `RATELIMIT_ENFORCEMENT`, at the start |
 /// | [`File`](OverrideSource::File) | an edit of the file; read by `follow_file` |
 /// | [`Program`](OverrideSource::Program) | [`set`](Self::set), [`remove`](Self::remove), [`enforce`](Self::enforce) |
@@ -98,6 +100,7 @@ struct Shared {
     changing: Mutex<()>,
     /// The number of changes; wakes waiting calls.
     changes: watch::Sender<u64>,
+    problems: Problems,
     /// The hash of the limiter's Redis.
     #[cfg(feature = "overrides")]
     hash: Option<OverridesHash>,
@@ -111,7 +114,8 @@ impl Overrides {
 
     /// Overrides the limit of this name in this process, in place of an earlier `set`.
     ///
-    /// A name that no callsite has yet is accepted: policies of checks by hand are not registered.
+    /// A name that no limit has yet is accepted, since a check by hand may bring it, and logged. It is one of
+    /// the [`problems`](Self::problems) until then.
     ///
     /// # Errors
     ///
@@ -241,7 +245,8 @@ impl Overrides {
     fn change(&self, source: OverrideSource, change: impl FnOnce(&mut Layer)) {
         let shared = &*self.shared;
         let changing = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(next) = shared.snapshot.load().changed(source, change) else { return };
+        let before = shared.snapshot.load_full();
+        let Some(next) = before.changed(source, change) else { return };
         let next = Arc::new(next);
         shared.snapshot.store(Arc::clone(&next));
         // After the snapshot: a call that sees the bit of its limit sees the override as well. The lock
@@ -251,6 +256,7 @@ impl Overrides {
         // Outside the lock: subscribers of events may have limits themselves.
         shared.changes.send_modify(|changes| *changes += 1);
         tracing::info!(%source, overrides = ?next.layer(source), "overrides changed");
+        self.on_change(source, before.layer(source), next.layer(source));
     }
 }
 

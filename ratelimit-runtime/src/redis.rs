@@ -46,6 +46,8 @@ use std::{
 use tokio::time::Instant;
 
 pub use self::credentials::Credentials;
+#[cfg(feature = "overrides")]
+pub(crate) use self::options::HashContent;
 pub(crate) use self::{
     client::{RedisClient, Unanswered},
     connect_options::{AddressMap, ConnectOptions},
@@ -259,21 +261,27 @@ impl RedisBackend {
 
     /// Returns the fields of a hash and their values.
     #[cfg(feature = "overrides")]
-    pub(crate) async fn fields(
-        &self,
-        key: &[u8],
-    ) -> Result<Vec<(String, String)>, UnavailableReason> {
+    pub(crate) async fn fields(&self, key: &[u8]) -> Result<HashContent, UnavailableReason> {
         self.hashes.fields(&self.client, key, self.deadline).await
     }
 
-    /// Sets a field of a hash; removes the field if `value` is `None`.
+    /// Sets fields of a hash.
     #[cfg(feature = "overrides")]
-    pub(crate) async fn set_field(
+    pub(crate) async fn set_fields(
+        &self,
+        key: &[u8],
+        fields: &[(String, String)],
+    ) -> Result<(), UnavailableReason> {
+        hash::set_fields(&self.client, key, fields, self.deadline).await
+    }
+
+    /// Removes a field of a hash.
+    #[cfg(feature = "overrides")]
+    pub(crate) async fn remove_field(
         &self,
         key: &[u8],
         field: &str,
-        value: Option<&str>,
     ) -> Result<(), UnavailableReason> {
-        hash::set_field(&self.client, key, field, value, self.deadline).await
+        hash::remove_field(&self.client, key, field, self.deadline).await
     }
 }

@@ -1,10 +1,18 @@
-//! The registry: all annotated functions of this program, called or not.
+//! The registry: all annotated functions of this program, called or not, and the policies that were
+//! checked by hand.
 //!
 //! Floor 6: imports `callsite`, `policy` and `telemetry`. `overrides`, `limiter` and `web` import it.
 
-use std::{fmt, sync::Once};
+mod by_hand;
+mod nearest;
 
-use crate::{callsite::Callsite, policy::Policy, telemetry};
+use std::{collections::BTreeSet, fmt, sync::Once};
+
+use crate::{
+    callsite::{Callsite, Declaration},
+    policy::Policy,
+    telemetry,
+};
 
 /// Returns the policies of all annotated functions of the program, of all its crates, sorted by name.
 ///
@@ -41,7 +49,7 @@ use crate::{callsite::Callsite, policy::Policy, telemetry};
 #[must_use]
 pub fn policies() -> Vec<RegisteredPolicy> {
     let mut policies: Vec<_> =
-        Callsite::all().map(|site| RegisteredPolicy { site, policy: site.policy() }).collect();
+        Callsite::all().map(|site| RegisteredPolicy::new(Some(site), site.policy())).collect();
     policies.sort_by_key(|it| (it.name(), it.file(), it.line()));
     policies
 }
@@ -51,11 +59,27 @@ pub fn policies() -> Vec<RegisteredPolicy> {
 /// Its `Display` is one line without the place, so that a list of them changes only with the limits.
 #[derive(Clone)]
 pub struct RegisteredPolicy {
-    site: &'static Callsite,
+    /// None if the policy is checked by hand.
+    site: Option<&'static Callsite>,
     policy: Policy,
 }
 
 impl RegisteredPolicy {
+    fn new(site: Option<&'static Callsite>, policy: Policy) -> Self {
+        Self { site, policy }
+    }
+
+    fn declaration(&self) -> Option<&'static Declaration> {
+        self.site.map(|site| &site.declaration)
+    }
+
+    /// Returns `true` for a policy that is no function's: one that the program or a layer checks by hand.
+    /// Only [`conflicts`] returns such policies.
+    #[must_use]
+    pub fn is_by_hand(&self) -> bool {
+        self.site.is_none()
+    }
+
     /// Returns the name under which calls are counted: the argument `name`, or else the function's path.
     ///
     /// Calls of a trait's default method are counted under the trait's path and the type of the
@@ -65,16 +89,17 @@ impl RegisteredPolicy {
         self.policy.name()
     }
 
-    /// Returns the source file, with the path that was passed to the compiler.
+    /// Returns the source file, with the path that was passed to the compiler; `""` for a policy that is
+    /// checked by hand.
     #[must_use]
     pub fn file(&self) -> &'static str {
-        self.site.declaration.file
+        self.declaration().map_or("", |declaration| declaration.file)
     }
 
-    /// Returns the line of the attribute, from 1 on.
+    /// Returns the line of the attribute, from 1 on; 0 for a policy that is checked by hand.
     #[must_use]
     pub fn line(&self) -> u32 {
-        self.site.declaration.line
+        self.declaration().map_or(0, |declaration| declaration.line)
     }
 
     /// Returns the policy, unless some of its values are [dynamic](Self::dynamic_args).
@@ -86,19 +111,19 @@ impl RegisteredPolicy {
     /// Returns the expressions of the policy that are evaluated for each call, as written.
     #[must_use]
     pub fn dynamic_args(&self) -> &'static [&'static str] {
-        self.site.declaration.dynamic
+        self.declaration().map_or(&[], |declaration| declaration.dynamic)
     }
 
     /// Returns the expression of a call's cost, as written; `1` by default.
     #[must_use]
     pub fn cost(&self) -> &'static str {
-        self.site.declaration.cost
+        self.declaration().map_or("1", |declaration| declaration.cost)
     }
 
     /// Returns the expressions of the key's parts, as written; none if the ambient caller is counted.
     #[must_use]
     pub fn key(&self) -> &'static [&'static str] {
-        self.site.declaration.key
+        self.declaration().map_or(&[], |declaration| declaration.key)
     }
 
     /// Returns the policy as far as it is known without a call: a dynamic value is 0.
@@ -131,16 +156,21 @@ impl RegisteredPolicy {
         telemetry::shares_one_bucket(self.name())
     }
 
-    /// Returns `true` if calls of both are counted together under different limits.
-    pub(crate) fn conflicts_with(&self, other: &Self) -> bool {
+    /// Returns `true` if both have one name and different limits. Checks by hand may bring other numbers:
+    /// plans do. They conflict if callers have another history under them.
+    fn conflicts_with(&self, other: &Self) -> bool {
         self.name() == other.name()
-            && (self.policy != other.policy || self.dynamic_args() != other.dynamic_args())
+            && if self.is_by_hand() || other.is_by_hand() {
+                self.policy.state() != other.policy.state()
+            } else {
+                self.policy != other.policy || self.dynamic_args() != other.dynamic_args()
+            }
     }
 
     /// Returns `true` if the attribute has the argument `dry_run`.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
-        self.site.declaration.dry_run
+        self.declaration().is_some_and(|declaration| declaration.dry_run)
     }
 }
 
@@ -171,6 +201,7 @@ impl fmt::Display for RegisteredPolicy {
             write!(f, ", cost {}", self.cost())?;
         }
         match self.key() {
+            _ if self.is_by_hand() => f.write_str(", checked by hand")?,
             [] => f.write_str(", key of the ambient caller")?,
             parts => write!(f, ", key ({})", parts.join(", "))?,
         }
@@ -186,7 +217,10 @@ impl fmt::Display for RegisteredPolicy {
 
 impl fmt::Debug for RegisteredPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self} at {}:{}", self.file(), self.line())
+        match self.site {
+            Some(_) => write!(f, "{self} at {}:{}", self.file(), self.line()),
+            None => write!(f, "{self}"),
+        }
     }
 }
 
@@ -194,15 +228,75 @@ impl fmt::Debug for RegisteredPolicy {
 /// its own limit, over the history of both. If they differ in the algorithm, or only one is
 /// [weighted](Policy::weighted), each has a history of its own.
 ///
-/// They are also logged at `warn` when a limiter is [installed](crate::install).
+/// A policy that is [checked by hand](RegisteredPolicy::is_by_hand) is in a pair if a caller has another
+/// history under it: a peek at a weighted limit without `weighted` finds nothing. It is known from its
+/// first check on.
+///
+/// They are also logged at `warn`: those of functions when a limiter is [installed](crate::install),
+/// those of checks by hand at the first check.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Limiter, Policy, RateLimitError, conflicts, rate_limit};
+///
+/// #[rate_limit(name = "export", period = "1m", threshold = 100, key = user, cost = rows)]
+/// async fn export(user: &str, rows: u32) -> Result<(), RateLimitError> {
+///     Ok(())
+/// }
+///
+/// /// A `cost` makes the function's window a weighted one, which this is not.
+/// const EXPORT: Policy = Policy::sliding_window("export", Duration::from_secs(60), 100);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), RateLimitError> {
+/// Limiter::in_memory().peek(&EXPORT, "alice").await?;
+/// let pairs = conflicts();
+/// let (declared, by_hand) = &pairs[0];
+/// assert!(!declared.is_by_hand() && by_hand.is_by_hand());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub fn conflicts() -> Vec<(RegisteredPolicy, RegisteredPolicy)> {
     let policies = policies();
-    let pairs = policies.windows(2).filter(|pair| {
-        let [first, second] = pair else { return false };
-        first.conflicts_with(second)
-    });
-    pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+    let pairs = policies.windows(2).filter(|pair| pair[0].conflicts_with(&pair[1]));
+    let mut pairs: Vec<_> = pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    pairs.extend(by_hand::policies().into_iter().filter_map(conflict_of));
+    pairs
+}
+
+/// Returns the conflict of a policy that is checked by hand: with a function, or an earlier such policy.
+fn conflict_of(policy: Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
+    let second = RegisteredPolicy::new(None, policy);
+    let earlier = by_hand::policies().into_iter().take_while(|earlier| *earlier != policy);
+    let earlier = earlier.map(|earlier| RegisteredPolicy::new(None, earlier));
+    let first = policies().into_iter().chain(earlier).find(|it| it.conflicts_with(&second))?;
+    Some((first, second))
+}
+
+/// Records the policy of a check by hand. Returns `true` for the first one of its name and kind of state.
+#[inline]
+pub(crate) fn is_new(policy: &Policy) -> bool {
+    by_hand::is_new(policy)
+}
+
+/// Logs the conflict of a new policy that is checked by hand.
+#[cold]
+pub(crate) fn warn_of_conflict(policy: &Policy) {
+    if let Some((first, second)) = conflict_of(*policy) {
+        tracing::warn!(?first, ?second, "two limits of one name have different histories");
+    }
+}
+
+/// Returns the names of all limits that are declared or were checked by hand.
+pub(crate) fn names() -> BTreeSet<&'static str> {
+    let declared = Callsite::all().map(|site| site.policy().name());
+    declared.chain(by_hand::policies().iter().map(Policy::name)).collect()
+}
+
+/// Returns the name of a limit that was probably meant by another one.
+pub(crate) fn nearest(written: &str, names: &BTreeSet<&'static str>) -> Option<&'static str> {
+    nearest::nearest(written, names.iter().copied())
 }
 
 /// Logs the conflicts, once in a process.

@@ -7,6 +7,7 @@
 
 #[cfg(feature = "metrics")]
 mod metrics;
+mod override_problems;
 mod per_policy;
 pub mod stats;
 mod waiting;
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 pub(crate) use self::{
+    override_problems::{KINDS, ProblemCounts, SOURCES, count_override_problems},
     waiting::Waiting,
     without_caller::{shares_one_bucket, without_caller},
 };

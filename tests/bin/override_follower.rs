@@ -12,9 +12,7 @@ const SHARED: Policy = Policy::sliding_window("shared", Duration::from_secs(3600
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = if let Some(url) = env::args().nth(1) {
-        let limiter = Limiter::connect(&url).await?;
-        limiter.overrides().follow_redis().await?;
-        limiter
+        Limiter::connect(&url).await?
     } else {
         let limiter = Limiter::from_env().await?;
         limiter.overrides().set(SHARED.name(), Override::new().threshold(3))?;

@@ -105,15 +105,14 @@ async fn where_another_source_says_otherwise_the_page_says_so() {
 #[tokio::test]
 async fn on_redis_the_whole_fleet_follows() {
     let server = RedisServer::start();
-    let (one, other) = (server.limiter().await, server.limiter().await);
     // A limiter that follows nothing writes nothing.
-    let alone = Operator::of(&one).await;
+    let deaf = Limiter::builder().deadline(MINUTE).follow_overrides(false);
+    let alone = Operator::of(&deaf.connect(&server.url()).await.unwrap()).await;
     alone.act("enforcement", json!({ "limit": "reply", "enforcement": "off" })).await;
     assert_eq!(server.keys(), [""; 0]);
     alone.act("override", json!({ "limit": "reply" })).await;
 
-    one.overrides().follow_redis().await.unwrap();
-    other.overrides().follow_redis().await.unwrap();
+    let (one, other) = (server.limiter().await, server.limiter().await);
     let operator = Operator::of(&one).await;
     let in_fleet = "written to Redis; in effect in the whole fleet within a second";
     let enforce = |word: Value| json!({ "limit": "reply", "enforcement": word });
@@ -147,6 +146,53 @@ async fn on_redis_the_whole_fleet_follows() {
         operator.act("numbers", json!({ "limit": "reply", "numbers": { "threshold": 0 } })).await;
     assert_eq!(status, 422, "{told}");
     assert_eq!(server.keys(), [""; 0]);
+}
+
+#[tokio::test]
+async fn with_redis_dead_an_action_takes_effect_in_this_process_and_is_taken_back_later() {
+    let mut server = RedisServer::start();
+    let () = server.command("HSET ratelimit:overrides repyl off reply {\"threshold\":0}");
+    let limiter = server.limiter().await;
+    let operator = Operator::of(&limiter).await;
+    let view = async |wanted: &dyn Fn(&Value) -> bool| {
+        until("the view", async || {
+            let view = operator.events().await.next("limits").await;
+            wanted(&view).then_some(view)
+        })
+        .await
+    };
+    let shown = view(&|_| true).await;
+    let problems = shown["problems"].as_array().unwrap();
+    assert!(problems[0].as_str().unwrap().contains("`threshold` must be at least 1"), "{shown}");
+    assert!(problems[1].as_str().unwrap().contains("`repyl`; `reply` is"), "{shown}");
+    let () = server.command("DEL ratelimit:overrides");
+    let () = server.command("HSET ratelimit:overrides reply {\"threshold\":9}");
+    view(&|view| view["problems"] == json!([])).await;
+
+    server.kill();
+    let dead = view(&|view| view["is_fleet"] == false).await;
+    assert_eq!(dead["target"], "the program");
+    assert!(dead["fleet_failure"].is_string(), "{dead}");
+    let off = json!({ "limit": "reply", "enforcement": "off" });
+    let (status, told) = operator.act("enforcement", off).await;
+    let done = told["done"].as_str().unwrap();
+    assert!(status == 200 && done.contains("in this process alone, because Redis"), "{told}");
+    operator.act("all", json!({ "enforcement": "off" })).await;
+    for _ in 0..10 {
+        reply(&limiter, "alice").await.unwrap();
+    }
+
+    server.restart();
+    let lost = view(&|view| view["is_fleet"] == true).await;
+    let problem = lost["problems"][0].as_str().unwrap();
+    assert!(problem.starts_with("Redis has lost `ratelimit:overrides`"), "{lost}");
+    operator.act("all", json!({ "enforcement": null })).await;
+    assert_eq!(limiter.overrides().enforcement(), None);
+    let (status, told) = operator.act("override", json!({ "limit": "reply" })).await;
+    assert_eq!(status, 200, "{told}");
+    until("no override", async || limiter.overrides().list().is_empty().then_some(())).await;
+    let view = view(&|view| view["problems"] == json!([])).await;
+    assert_eq!(view["enforcement"], json!(null));
 }
 
 #[tokio::test]

@@ -56,7 +56,6 @@ async fn overrides_behind_an_open_breaker_are_not_waited_for() {
 async fn a_program_that_only_follows_overrides_finds_its_server_again() {
     let server = RedisServer::start();
     let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-    limiter.overrides().follow_redis().await.unwrap();
     server.signal("STOP");
     until("the breaker", async || limiter.servers()[0].failure()).await;
     server.signal("CONT");
@@ -74,7 +73,7 @@ async fn a_large_hash_of_overrides_delays_no_decision() {
     let server = RedisServer::start();
     fill(&server, 4_000, 900);
     let proxy = Proxy::start(server.port());
-    let builder = Limiter::builder().deadline(Duration::from_secs(10));
+    let builder = Limiter::builder().deadline(Duration::from_secs(10)).follow_overrides(false);
     let limiter = builder.on_store_error(OnStoreError::Deny).connect(&proxy.url()).await.unwrap();
     limiter.check(&POLICY, "warm").await.unwrap();
     // Its 4 MB come in pieces.
@@ -111,7 +110,6 @@ async fn a_hash_with_too_many_overrides_is_not_read_and_the_last_ones_stay() {
         fill(&server, 1, 0);
         let watch = Watch::start();
         let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
-        limiter.overrides().follow_redis().await.unwrap();
         assert!(follows(&limiter, "limit-1"));
         let reads = || server.calls().get("hgetall").copied().unwrap_or(0);
 

@@ -2,5 +2,6 @@
 
 mod dynamic_policies;
 mod effects;
+mod fleet;
 mod hostile_sources;
 mod sources;

@@ -224,7 +224,6 @@ async fn an_invalid_value_on_redis_is_logged_once_and_the_old_one_stays() {
     let server = RedisServer::start();
     let () = server.command("HSET ratelimit:overrides reply {\"threshold\":7} gone dry_run");
     let limiter = server.limiter().await;
-    limiter.overrides().follow_redis().await.unwrap();
     assert_eq!(threshold(&limiter).await, 7);
 
     for (value, message) in [
@@ -250,21 +249,17 @@ async fn without_redis_its_last_overrides_stay() {
     let mut server = RedisServer::start();
     let () = server.command("HSET ratelimit:overrides reply {\"threshold\":7}");
     let limiter = server.limiter().await;
-    limiter.overrides().follow_redis().await.unwrap();
     server.kill();
     let warning = "overrides on Redis unreadable";
     until("a warning", async || (watch.count(warning) == 1).then_some(())).await;
     assert_eq!(threshold(&limiter).await, 7);
-    // The new server has no overrides.
-    server.restart();
-    until_threshold(&limiter, 5).await;
 }
 
 #[tokio::test]
 async fn an_override_is_validated_and_then_published_to_the_fleet() {
     let server = RedisServer::start();
-    let (here, there) = (server.limiter().await, server.limiter().await);
-    there.overrides().follow_redis().await.unwrap();
+    let deaf = Limiter::builder().deadline(MINUTE).follow_overrides(false);
+    let (here, there) = (deaf.connect(&server.url()).await.unwrap(), server.limiter().await);
     let what = Override::new().threshold(8).period(MINUTE * 2);
     here.overrides().publish("reply", &what).await.unwrap();
     until_threshold(&there, 8).await;
@@ -288,7 +283,6 @@ async fn a_fleet_on_a_cluster_follows_the_node_that_has_the_hash() {
     let cluster = Cluster::start();
     let limiter = async || limiter_on(&cluster.url(), OnStoreError::Deny).await;
     let (here, there) = (limiter().await, limiter().await);
-    there.overrides().follow_redis().await.unwrap();
     here.overrides().publish("reply", &Override::new().threshold(8)).await.unwrap();
     until_threshold(&there, 8).await;
     here.overrides().unpublish("reply").await.unwrap();

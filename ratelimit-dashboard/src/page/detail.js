@@ -3,7 +3,7 @@
 import { act } from './api.js';
 import { callerForm } from './caller.js';
 import { element, id, mayAct, say } from './elements.js';
-import { ENFORCEMENT, inFlight, numbers, period } from './format.js';
+import { ENFORCEMENT, effect, inFlight, numbers, period } from './format.js';
 import { ratePlot, sharePlot } from './plots.js';
 
 const ENFORCEMENTS = [['on', 'On'], ['dry_run', 'Dry run'], ['off', 'Off']];
@@ -131,13 +131,11 @@ function actions(name) {
   return {
     place,
     describe(said, view) {
-      say(target, view.is_fleet
-        ? 'Written to Redis: holds in the whole fleet within a second.'
-        : 'Holds in this process only, until it ends.');
+      say(target, effect(view));
       for (const button of buttons) {
         button.setAttribute('aria-pressed', button.dataset.enforce === said.enforcement);
       }
-      takeBack.disabled = !said.overrides.some(({ by }) => by === view.target);
+      takeBack.disabled = !said.overrides.some(({ by }) => by === view.target || by === 'the program');
       numbersForm.describe(said);
       if (isNew) caller.describe(said);
       if (isStale) numbersForm.fill();

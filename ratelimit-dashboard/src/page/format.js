@@ -40,4 +40,12 @@ export function numbers({ tiers, burst, concurrency, lease }) {
   return words.join(', ');
 }
 
+/** Where an action takes effect. */
+export function effect(view) {
+  if (view.is_fleet) return 'Written to Redis: in effect in the whole fleet within a second.';
+  return view.fleet_failure
+    ? `In effect in this process only, until it ends, because Redis cannot be used: ${view.fleet_failure}.`
+    : 'In effect in this process only, until it ends.';
+}
+
 export const ENFORCEMENT = { on: 'on', dry_run: 'dry run', off: 'off' };

@@ -3,7 +3,7 @@
 import { act, listen } from './api.js';
 import { detail } from './detail.js';
 import { element, id, mayAct, say } from './elements.js';
-import { ENFORCEMENT, numbers, period, rate, share } from './format.js';
+import { ENFORCEMENT, effect, numbers, period, rate, share } from './format.js';
 import { COUNTS, SHOWN, ratePlot, spark } from './plots.js';
 import { trial } from './trial.js';
 
@@ -205,8 +205,10 @@ function told(next) {
   const most = next.enforcement;
   if (most && most.what !== 'on') chip(at('all'), `all limits: ${ENFORCEMENT[most.what]}, says ${most.by}`, 'bad');
   else chip(at('all'), '', '');
-  say(at('process'), `${next.process}. What is changed here ${next.is_fleet
-    ? 'is written to Redis and holds in the whole fleet' : 'holds in this process only, until it ends'}. `
+  const problems = next.problems.map((text) => element('li', {}, text));
+  if (at('problems').textContent !== next.problems.join('')) at('problems').replaceChildren(...problems);
+  at('problems').hidden = problems.length === 0;
+  say(at('process'), `${next.process}. ${effect(next)} `
     + `The plots show the last ${period(SHOWN * 1000)}; numbers in the list are means of five seconds, and the least share left of fifteen.`);
 }
 
@@ -236,9 +238,7 @@ const dialog = at('dialog');
 at('kill').addEventListener('click', () => {
   const now = view?.enforcement?.what ?? '';
   for (const choice of dialog.querySelectorAll('input')) choice.checked = choice.value === (now === 'on' ? '' : now);
-  say(at('dialog-target'), view?.is_fleet
-    ? 'This is written to Redis and holds for every limit in every process of the fleet within a second.'
-    : 'This holds for every limit in this process, until it ends.');
+  say(at('dialog-target'), view ? effect(view) : '');
   say(at('dialog-answer'), '');
   dialog.showModal();
 });

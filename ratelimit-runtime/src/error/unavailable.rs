@@ -124,6 +124,14 @@ impl UnavailableReason {
     }
 }
 
+impl UnavailableReason {
+    /// Returns `true` if the server gave no reply.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only servers are silent"))]
+    pub(crate) fn is_silence(self) -> bool {
+        matches!(self, Self::DeadlineExceeded | Self::Disconnected)
+    }
+}
+
 impl fmt::Display for UnavailableReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "redis")]
 mod connection;
+mod fleet;
 
 use std::{
     fmt,
@@ -66,6 +67,8 @@ pub struct LimiterBuilder {
     connection: ConnectOptions,
     is_instrumented: bool,
     max_line: u32,
+    #[cfg(feature = "overrides")]
+    follows_overrides: bool,
 }
 
 impl LimiterBuilder {
@@ -84,6 +87,8 @@ impl LimiterBuilder {
             connection: ConnectOptions::default(),
             is_instrumented: true,
             max_line: 500,
+            #[cfg(feature = "overrides")]
+            follows_overrides: true,
         }
     }
 
@@ -242,7 +247,7 @@ impl LimiterBuilder {
     pub async fn connect(self, url: &str) -> Result<Limiter, ConnectError> {
         let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
         let store = self.open(url).await.map_err(failed)?;
-        Ok(self.build(store))
+        Ok(self.build_followed(store).await)
     }
 
     /// Builds a limiter on the store that `url` names, and connects in the background. Until Redis
@@ -266,7 +271,7 @@ impl LimiterBuilder {
             Err(fault) => Err(fault),
         };
         let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
-        Ok(self.build(store.map_err(failed)?))
+        Ok(self.build_following(store.map_err(failed)?))
     }
 
     /// Builds a limiter on a connection of your own, of version 1 of the `redis` crate. All clones
@@ -311,7 +316,7 @@ impl LimiterBuilder {
             }
             None => self.memory(),
         };
-        let limiter = self.build(store);
+        let limiter = self.build_followed(store).await;
         environment::override_limits(&limiter)?;
         Ok(limiter)
     }

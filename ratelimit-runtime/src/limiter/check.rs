@@ -8,6 +8,7 @@ use crate::{
     key,
     overrides::Enforcement,
     policy::Policy,
+    registry,
     request::{OnStoreError, Op},
     telemetry::PolicyCounters,
 };
@@ -123,6 +124,10 @@ impl Default for Options {
 impl<'a> Check<'a> {
     #[inline]
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Cow<'a, Caller>) -> Self {
+        if limiter.inner.is_instrumented && registry::is_new(policy) {
+            registry::warn_of_conflict(policy);
+            limiter.overrides().on_new_limit();
+        }
         Self { limiter, policy, caller, observed_as: None, options: Options::default() }
     }
 

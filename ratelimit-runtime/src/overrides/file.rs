@@ -1,8 +1,8 @@
 //! Overrides in a file that is followed.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use super::{Fault, OverrideError, OverrideSource, Overrides, document};
+use super::{Fault, OverrideError, OverrideSource, Overrides, Shared, document};
 use crate::follow::{UnreadableFile, follow_file};
 
 impl Overrides {
@@ -46,12 +46,17 @@ impl Overrides {
         let path = path.into();
         let origin = path.display().to_string();
         let refused = "overrides refused; previous ones stay in effect";
-        follow_file(path, &self.shared, refused, move |shared, text| {
+        let apply = move |shared: &Arc<Shared>, text: &str| {
             let overrides = Self { shared: shared.clone() };
             let parsed = document::parse(text).map_err(OverrideError::from);
             let applied = parsed.and_then(|layer| overrides.replace(OverrideSource::File, layer));
             applied.map_err(|error| error.at(&origin))
-        })
+        };
+        let report = |shared: &Arc<Shared>, applied: Result<(), &OverrideError>| {
+            let errors = applied.err().cloned().into_iter().collect();
+            Self { shared: shared.clone() }.reject(OverrideSource::File, errors);
+        };
+        follow_file(path, &self.shared, refused, apply, report)
     }
 }
 

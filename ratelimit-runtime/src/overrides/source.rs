@@ -13,7 +13,7 @@ pub enum OverrideSource {
     File,
     /// The environment variables that [`Limiter::from_env`](crate::Limiter::from_env) reads.
     Environment,
-    /// The hash on Redis that `Overrides::follow_redis` reads.
+    /// The hash on Redis, which limiters that `connect` or `from_env` builds follow.
     Redis,
 }
 

@@ -78,6 +78,19 @@ impl Breaker {
         Ok(BreakerGuard { breaker: Arc::clone(self), probe })
     }
 
+    /// Permits one read, whose reply proves only that the server answers. A server that answers and refuses
+    /// scripts still reads: the overrides that end its trouble arrive.
+    ///
+    /// # Errors
+    ///
+    /// As [`guard`](Self::guard), if the last failure was a silence.
+    pub(super) fn guard_of_read(self: &Arc<Self>) -> Result<BreakerGuard, UnavailableReason> {
+        if self.failure().is_some_and(|reason| !reason.is_silence()) {
+            return Ok(BreakerGuard { breaker: Arc::clone(self), probe: None });
+        }
+        self.guard()
+    }
+
     /// Returns the reason of the last failure while the breaker is open.
     pub(super) fn failure(&self) -> Option<UnavailableReason> {
         self.state().open.as_ref().map(|open| open.reason)
@@ -145,6 +158,14 @@ impl BreakerGuard {
         if was_open {
             tracing::info!(breaker.server, "rate limit store answering, circuit breaker closed");
             breaker.report_health();
+        }
+    }
+
+    /// Records a reply that proves only that the server answers: it closes a breaker that silence has
+    /// opened. A server that refuses scripts answers reads, and would close and open it in turn.
+    pub(super) fn answered(self) {
+        if self.breaker.failure().is_some_and(UnavailableReason::is_silence) {
+            self.succeeded();
         }
     }
 
@@ -223,6 +244,21 @@ mod tests {
         breaker.guard().unwrap().succeeded();
         fail(&breaker, FAILURE_THRESHOLD - 1);
         assert!(breaker.guard().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_closes_what_silence_has_opened_and_nothing_else() {
+        for (reason, is_closed) in [(LOST, true), (UnavailableReason::RefusesWrites, false)] {
+            let breaker = new();
+            for _ in 0..FAILURE_THRESHOLD {
+                breaker.guard().unwrap().failed(reason);
+            }
+            assert_eq!(breaker.guard_of_read().is_err(), is_closed, "{reason}");
+            tokio::time::advance(BACKOFF.first).await;
+            breaker.guard_of_read().unwrap().answered();
+            assert_eq!(breaker.failure().is_none(), is_closed, "{reason}");
+            assert!(breaker.guard().is_ok(), "{reason}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

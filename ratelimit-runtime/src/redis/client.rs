@@ -15,7 +15,7 @@ use super::{
     connect_options::ConnectOptions,
     connector::Connector,
     failure::{Failure, message},
-    node::{Lane, Node},
+    node::{IDEMPOTENT, Node, SendOptions},
     script::{Attempt, Grant, LeaseCall, Renewal, ScriptCall, SettleCall, Turn, release},
     target::{Kind, Target},
 };
@@ -48,17 +48,6 @@ pub(crate) struct Unanswered {
     /// `true` if the command may have been executed.
     pub(crate) may_have_run: bool,
 }
-
-/// How a command is sent.
-#[derive(Clone, Copy)]
-pub(super) struct SendOptions {
-    /// `true` if a second execution changes nothing.
-    pub(super) is_idempotent: bool,
-    pub(super) lane: Lane,
-}
-
-/// The options of a short idempotent command.
-pub(super) const IDEMPOTENT: SendOptions = SendOptions { is_idempotent: true, lane: Lane::Main };
 
 impl RedisClient {
     /// Connects.
@@ -123,7 +112,7 @@ impl RedisClient {
     ) -> Result<Outcome, UnavailableReason> {
         let call = ScriptCall::decision(key, request, permit.as_ref().map(|permit| permit.id));
         let sent = Instant::now();
-        let options = SendOptions { is_idempotent: call.is_idempotent(), lane: Lane::Main };
+        let options = SendOptions { is_idempotent: call.is_idempotent(), ..IDEMPOTENT };
         let mut permit = permit;
         let command = |attempt| {
             if let Some(permit) = &mut permit {
@@ -179,7 +168,7 @@ impl RedisClient {
         deadline: Instant,
     ) -> Result<Option<Grant>, UnavailableReason> {
         let sent = Instant::now();
-        let options = SendOptions { is_idempotent: false, lane: Lane::Main };
+        let options = SendOptions { is_idempotent: false, ..IDEMPOTENT };
         let command = |attempt| call.command(attempt);
         let reply = self.send(call.key.as_bytes(), deadline, options, command).await;
         if !matches!(reply, Err(Failure::BreakerOpen(_))) {
@@ -244,8 +233,7 @@ impl RedisClient {
                 Some(to) => to,
                 None => (self.topology.node_for(key, deadline).await?, false),
             };
-            let reply =
-                command::send(&node, || build(attempt), asking, options.lane, deadline).await;
+            let reply = command::send(&node, || build(attempt), asking, options, deadline).await;
             let failed = match reply.map_err(Failure::BreakerOpen)? {
                 Ok(reply) => return Ok(reply),
                 Err(failed) => failed,

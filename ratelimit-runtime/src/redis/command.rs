@@ -8,13 +8,14 @@ use tokio::{runtime::Handle, time::Instant};
 use super::{
     breaker::BreakerGuard,
     failure::Failure,
-    node::{Lane, Node, PendingReply},
+    node::{Node, PendingReply, SendOptions},
 };
 use crate::error::UnavailableReason;
 
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {
     pub(super) failure: Failure,
+    is_read: bool,
     guard: BreakerGuard,
 }
 
@@ -28,12 +29,14 @@ pub(super) async fn send(
     node: &Node,
     command: impl FnOnce() -> Cmd,
     asking: bool,
-    lane: Lane,
+    options: SendOptions,
     deadline: Instant,
 ) -> Result<Result<Value, Unrecorded>, UnavailableReason> {
-    let guard = node.breaker().guard()?;
-    let reply = node.start(command(), asking, lane);
-    let mut awaited = Awaited { node, deadline, parts: Some((reply, guard)) };
+    let breaker = node.breaker();
+    let guard = if options.is_read { breaker.guard_of_read() } else { breaker.guard() }?;
+    let reply = node.start(command(), asking, options.lane);
+    let is_read = options.is_read;
+    let mut awaited = Awaited { node, deadline, is_read, parts: Some((reply, guard)) };
     Ok(awaited.wait().await)
 }
 
@@ -41,6 +44,7 @@ pub(super) async fn send(
 struct Awaited<'a> {
     node: &'a Node,
     deadline: Instant,
+    is_read: bool,
     /// None once it has completed.
     parts: Option<(PendingReply, BreakerGuard)>,
 }
@@ -52,10 +56,10 @@ impl Awaited<'_> {
         let (_, guard) = self.parts.take().expect("a command is awaited once");
         match reply {
             Ok(reply) => {
-                guard.succeeded();
+                record_reply(guard, self.is_read);
                 Ok(reply)
             }
-            Err(failure) => Err(Unrecorded { failure, guard }),
+            Err(failure) => Err(Unrecorded { failure, is_read: self.is_read, guard }),
         }
     }
 }
@@ -68,11 +72,11 @@ impl Drop for Awaited<'_> {
             && let Ok(permit) = Arc::clone(self.node.abandoned()).try_acquire_owned()
             && let Ok(runtime) = Handle::try_current()
         {
-            let deadline = self.deadline;
+            let (deadline, is_read) = (self.deadline, self.is_read);
             runtime.spawn(async move {
                 match reply.wait(deadline).await {
-                    Ok(_) => guard.succeeded(),
-                    Err(failure) => Unrecorded { failure, guard }.record(),
+                    Ok(_) => record_reply(guard, is_read),
+                    Err(failure) => Unrecorded { failure, is_read, guard }.record(),
                 }
                 drop(permit);
             });
@@ -80,12 +84,19 @@ impl Drop for Awaited<'_> {
     }
 }
 
+/// Records a reply that is no error.
+fn record_reply(guard: BreakerGuard, is_read: bool) {
+    if is_read { guard.answered() } else { guard.succeeded() }
+}
+
 impl Unrecorded {
     /// Records the failure of a command after which the call continues, or whose caller has gone. A
     /// redirect and an unknown script are replies of a healthy server.
     pub(super) fn record(self) {
         match self.failure {
-            Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_) => self.guard.succeeded(),
+            Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_) => {
+                record_reply(self.guard, self.is_read);
+            }
             _ => {
                 self.record_final();
             }
@@ -97,8 +108,9 @@ impl Unrecorded {
         match self.failure.reason() {
             // A key of another type, or a hash of such a size, is no failure of the server.
             UnavailableReason::WrongType | UnavailableReason::OverridesTooLarge => {
-                self.guard.succeeded();
+                record_reply(self.guard, self.is_read);
             }
+            reason if self.is_read && !reason.is_silence() => self.guard.answered(),
             reason => self.guard.failed(reason),
         }
         self.failure

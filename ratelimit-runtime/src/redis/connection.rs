@@ -193,6 +193,15 @@ impl Connection {
         }
     }
 
+    /// Returns the number of the current connection, if there is one.
+    #[cfg(feature = "overrides")]
+    pub(super) fn number(&self) -> Option<u64> {
+        match &*self.state.borrow() {
+            ConnectionState::Ready(handle) => Some(handle.number),
+            ConnectionState::Connecting | ConnectionState::Failed(_) => None,
+        }
+    }
+
     /// Returns `true` if the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
         matches!(&*self.state.borrow(), ConnectionState::Failed(_))

@@ -8,6 +8,8 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+#[cfg(feature = "overrides")]
+pub(crate) use self::options::HashContent;
 pub(crate) use self::options::RedisOptions;
 use crate::{
     algorithms::Straight,
@@ -171,20 +173,21 @@ impl RedisBackend {
     }
 
     #[cfg(feature = "overrides")]
-    pub(crate) async fn fields(
-        &self,
-        _: &[u8],
-    ) -> Result<Vec<(String, String)>, UnavailableReason> {
+    pub(crate) async fn fields(&self, _: &[u8]) -> Result<HashContent, UnavailableReason> {
         match self.0 {}
     }
 
     #[cfg(feature = "overrides")]
-    pub(crate) async fn set_field(
+    pub(crate) async fn set_fields(
         &self,
         _: &[u8],
-        _: &str,
-        _: Option<&str>,
+        _: &[(String, String)],
     ) -> Result<(), UnavailableReason> {
+        match self.0 {}
+    }
+
+    #[cfg(feature = "overrides")]
+    pub(crate) async fn remove_field(&self, _: &[u8], _: &str) -> Result<(), UnavailableReason> {
         match self.0 {}
     }
 }

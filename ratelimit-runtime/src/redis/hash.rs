@@ -9,8 +9,9 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::{
-    client::{IDEMPOTENT, RedisClient, SendOptions},
-    node::Lane,
+    client::RedisClient,
+    node::{IDEMPOTENT, Lane, SendOptions},
+    options::HashContent,
 };
 use crate::error::UnavailableReason;
 
@@ -23,8 +24,11 @@ const MIN_DEADLINE: Duration = Duration::from_secs(1);
 /// The pause after a hash whose fields were too long: each attempt costs the server all of it.
 const OVERSIZE_PAUSE: Duration = Duration::from_secs(30);
 
-/// The options of a command with a long reply.
-const LONG_REPLY: SendOptions = SendOptions { is_idempotent: true, lane: Lane::Side };
+/// The options of a read with a short reply.
+const SHORT_REPLY: SendOptions = SendOptions { is_read: true, ..IDEMPOTENT };
+
+/// The options of a read with a long reply.
+const LONG_REPLY: SendOptions = SendOptions { lane: Lane::Side, ..SHORT_REPLY };
 
 /// The reader of hashes.
 #[derive(Default)]
@@ -36,30 +40,31 @@ pub(super) struct Hashes {
 impl Hashes {
     /// Returns the fields of a hash and their values; none if the key does not exist.
     ///
-    /// They are read over the side connection, so that no decision waits behind them. More than
-    /// [`MAX_FIELDS`] are an error.
+    /// They are read over the side connection, so that no decision waits behind them. It is made for the
+    /// first hash that is not empty. More than [`MAX_FIELDS`] are an error.
     pub(super) async fn fields(
         &self,
         client: &RedisClient,
         key: &[u8],
         deadline: Duration,
-    ) -> Result<Vec<(String, String)>, UnavailableReason> {
+    ) -> Result<HashContent, UnavailableReason> {
         if self.oversize_until().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
         }
+        let length = read(client, "HLEN", key, SHORT_REPLY, Instant::now() + deadline).await?;
         let node = client.topology.node_for(key, Instant::now() + deadline).await?;
-        node.open_side().await;
-        let length = read(client, "HLEN", key, Instant::now() + deadline).await?;
+        let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
         let length: usize =
             redis::from_redis_value(length).map_err(|_| UnavailableReason::StoreError)?;
         if length > MAX_FIELDS {
             return Err(UnavailableReason::OverridesTooLarge);
         }
         if length == 0 {
-            return Ok(Vec::new());
+            return Ok(HashContent { fields: Vec::new(), read_over });
         }
+        node.open_side().await;
         let deadline = Instant::now() + deadline.max(MIN_DEADLINE);
-        let reply = read(client, "HGETALL", key, deadline).await;
+        let reply = read(client, "HGETALL", key, LONG_REPLY, deadline).await;
         if matches!(reply, Err(UnavailableReason::OverridesTooLarge)) {
             *self.oversize_until() = Some(Instant::now() + OVERSIZE_PAUSE);
         }
@@ -67,7 +72,8 @@ impl Hashes {
         let fields: Vec<(Vec<u8>, Vec<u8>)> =
             redis::from_redis_value(reply?).map_err(|_| UnavailableReason::StoreError)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(fields.into_iter().map(|(field, value)| (text(field), text(value))).collect())
+        let fields = fields.into_iter().map(|(field, value)| (text(field), text(value))).collect();
+        Ok(HashContent { fields, read_over })
     }
 
     fn oversize_until(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -79,24 +85,39 @@ async fn read(
     client: &RedisClient,
     command: &str,
     key: &[u8],
+    options: SendOptions,
     deadline: Instant,
 ) -> Result<Value, UnavailableReason> {
     let command: Cmd = redis::cmd(command).arg(key).take();
-    Ok(client.send(key, deadline, LONG_REPLY, |_| command.clone()).await?)
+    Ok(client.send(key, deadline, options, |_| command.clone()).await?)
 }
 
-/// Sets a field of a hash; removes the field if `value` is `None`.
-pub(super) async fn set_field(
+/// Sets fields of a hash.
+pub(super) async fn set_fields(
+    client: &RedisClient,
+    key: &[u8],
+    fields: &[(String, String)],
+    deadline: Duration,
+) -> Result<(), UnavailableReason> {
+    write(client, key, redis::cmd("HSET").arg(key).arg(fields), deadline).await
+}
+
+/// Removes a field of a hash.
+pub(super) async fn remove_field(
     client: &RedisClient,
     key: &[u8],
     field: &str,
-    value: Option<&str>,
     deadline: Duration,
 ) -> Result<(), UnavailableReason> {
-    let command = match value {
-        Some(value) => redis::cmd("HSET").arg(key).arg(field).arg(value).take(),
-        None => redis::cmd("HDEL").arg(key).arg(field).take(),
-    };
+    write(client, key, redis::cmd("HDEL").arg(key).arg(field), deadline).await
+}
+
+async fn write(
+    client: &RedisClient,
+    key: &[u8],
+    command: &Cmd,
+    deadline: Duration,
+) -> Result<(), UnavailableReason> {
     client.send(key, Instant::now() + deadline, IDEMPOTENT, |_| command.clone()).await?;
     Ok(())
 }

@@ -38,6 +38,12 @@ impl ManagedConnection {
         let _ = self.connection.get().await;
     }
 
+    /// Returns the number of the current connection, if there is one.
+    #[cfg(feature = "overrides")]
+    pub(super) fn number(&self) -> Option<u64> {
+        self.connection.number()
+    }
+
     /// Returns `true` if the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
         self.connection.is_down()

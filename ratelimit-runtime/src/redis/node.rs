@@ -57,6 +57,20 @@ pub(super) enum Lane {
     Side,
 }
 
+/// How a command is sent.
+#[derive(Clone, Copy)]
+pub(super) struct SendOptions {
+    /// `true` if a second execution changes nothing.
+    pub(super) is_idempotent: bool,
+    /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
+    pub(super) is_read: bool,
+    pub(super) lane: Lane,
+}
+
+/// The options of a short idempotent command.
+pub(super) const IDEMPOTENT: SendOptions =
+    SendOptions { is_idempotent: true, is_read: false, lane: Lane::Main };
+
 /// A connection for long replies, made for the first of them.
 #[cfg(feature = "overrides")]
 struct SideConnection {
@@ -127,6 +141,16 @@ impl Node {
     /// Returns the semaphore of commands whose callers have gone.
     pub(super) fn abandoned(&self) -> &Arc<Semaphore> {
         &self.abandoned
+    }
+
+    /// Returns the number of the connection of decisions: each reconnect has another one. A connection of
+    /// the program's own has none.
+    #[cfg(feature = "overrides")]
+    pub(super) fn connection_number(&self) -> Option<u64> {
+        match &self.transport {
+            Transport::Managed { main, .. } => main.number(),
+            Transport::External(_) => None,
+        }
     }
 
     /// Returns `true` if the last attempt to connect failed.

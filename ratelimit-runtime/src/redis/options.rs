@@ -14,3 +14,12 @@ pub(crate) struct RedisOptions {
     pub(crate) deny_cache: usize,
     pub(crate) deny_cache_ttl: Duration,
 }
+
+/// A hash as it was read.
+#[cfg(feature = "overrides")]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct HashContent {
+    pub(crate) fields: Vec<(String, String)>,
+    /// The server and the number of the connection; none if the program brought the connection.
+    pub(crate) read_over: Option<(String, u64)>,
+}

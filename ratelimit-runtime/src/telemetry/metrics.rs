@@ -160,6 +160,19 @@ pub(super) fn unsent(policy: &'static str, command: &'static str) {
         .increment(1);
 }
 
+pub(super) fn override_problems(source: &'static str, problem: &'static str, count: &AtomicI64) {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        metrics::describe_gauge!(
+            "ratelimit_override_problems",
+            "Overrides that change no limit, by source and problem"
+        );
+    });
+    let gauge =
+        metrics::gauge!("ratelimit_override_problems", "source" => source, "problem" => problem);
+    show(count, &gauge);
+}
+
 #[cfg(feature = "redis")]
 pub(super) fn permits_lost(policy: &'static str, permits: u64) {
     static DESCRIBED: Once = Once::new();

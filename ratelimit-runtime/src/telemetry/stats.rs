@@ -41,7 +41,7 @@ use once_cell::sync::Lazy;
 use tokio::time::Instant;
 
 pub use super::Verdict;
-use super::{per_policy::PerPolicy, waiting, without_caller};
+use super::{override_problems, per_policy::PerPolicy, waiting, without_caller};
 pub use crate::request::DecidedBy;
 use crate::{policy::Policy, request::Outcome};
 
@@ -66,6 +66,24 @@ pub fn snapshot() -> Vec<PolicyStats> {
         COUNTERS.all().into_iter().map(|(name, counters)| counters.snapshot(name)).collect();
     limits.sort_by_key(PolicyStats::name);
     limits
+}
+
+/// Returns the number of overrides that change no limit, of all limiters of the process, enabled or not.
+/// [`Overrides::problems`](crate::Overrides::problems) names them.
+///
+/// ```
+/// use ratelimit_runtime::{Limiter, Override, stats};
+///
+/// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+/// let limiter = Limiter::in_memory();
+/// limiter.overrides().set("serach", Override::new().threshold(50))?;
+/// assert_eq!(stats::override_problems(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn override_problems() -> u64 {
+    override_problems::total()
 }
 
 /// The counts of one limit at one moment.

@@ -105,14 +105,15 @@ impl TrustedProxies {
         let file = Arc::new(FileNetworks::default());
         let refused = "trusted proxies refused; previous ones stay in effect";
         let origin = path.clone();
-        follow_file(path, &file, refused, move |file, text| {
+        let apply = move |file: &Arc<FileNetworks>, text: &str| {
             let networks =
                 Networks::parse(text).map_err(|fault| ProxiesFileError::new(&origin, fault))?;
             let path = OneLine(origin.display());
             tracing::info!(%path, networks = networks.0.len(), "trusted proxies read");
             file.store(Arc::new(networks));
             Ok::<_, ProxiesFileError>(())
-        })?;
+        };
+        follow_file(path, &file, refused, apply, |_, _| {})?;
         Ok(Self::of(Networks::default(), Box::new([file])))
     }
 

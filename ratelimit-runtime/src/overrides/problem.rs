@@ -1,0 +1,221 @@
+//! Overrides that change no limit: rejected ones, misspelt names, and a source that cannot be read.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::{Layer, OverrideError, OverrideSource, Overrides};
+use crate::{
+    error::{OneLine, UnavailableReason},
+    registry,
+    telemetry::{self, KINDS, ProblemCounts, SOURCES},
+};
+
+/// An override that changes no limit, or a source that cannot be read; see [`Overrides::problems`].
+///
+/// Its `Display` is one line for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OverrideProblem {
+    /// A value or a document that was rejected. The previous one stays in effect.
+    #[non_exhaustive]
+    Rejected {
+        /// The source.
+        source: OverrideSource,
+        /// The reason, with the place.
+        error: OverrideError,
+    },
+    /// An override of a limit that no function declares and no check by hand has used yet.
+    #[non_exhaustive]
+    UnknownLimit {
+        /// The source.
+        source: OverrideSource,
+        /// The name as written.
+        limit: String,
+        /// The name of the limit that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// The hash on Redis cannot be read. Its overrides stay in effect as they were.
+    #[non_exhaustive]
+    Unreadable {
+        /// The reason.
+        reason: UnavailableReason,
+    },
+    /// Redis has lost the hash. Its overrides stay in effect until a field of the hash is written.
+    #[non_exhaustive]
+    Lost {
+        /// The key of the hash.
+        key: String,
+    },
+}
+
+impl OverrideProblem {
+    /// Returns the source of the override.
+    #[must_use]
+    pub fn source(&self) -> OverrideSource {
+        match self {
+            Self::Rejected { source, .. } | Self::UnknownLimit { source, .. } => *source,
+            Self::Unreadable { .. } | Self::Lost { .. } => OverrideSource::Redis,
+        }
+    }
+
+    /// Returns the index of the kind in [`KINDS`].
+    fn kind(&self) -> usize {
+        match self {
+            Self::Rejected { .. } => 0,
+            Self::UnknownLimit { .. } => 1,
+            Self::Unreadable { .. } => 2,
+            Self::Lost { .. } => 3,
+        }
+    }
+}
+
+impl fmt::Display for OverrideProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected { error, .. } => write!(f, "rejected: {error}"),
+            Self::UnknownLimit { source, limit, nearest } => {
+                write!(f, "{source}: no limit is named `{}`", OneLine(limit))?;
+                match nearest {
+                    Some(nearest) => write!(f, "; `{nearest}` is"),
+                    None => Ok(()),
+                }
+            }
+            Self::Unreadable { reason } => write!(
+                f,
+                "the overrides on Redis cannot be read: {reason}; the previous ones stay in effect"
+            ),
+            Self::Lost { key } => write!(
+                f,
+                "Redis has lost `{}`; its overrides stay in effect until a field is written, such as \
+                 `*` with the value on",
+                OneLine(key)
+            ),
+        }
+    }
+}
+
+/// The problems that the overrides in effect do not show, and the counts that were reported.
+#[derive(Default)]
+pub(super) struct Problems {
+    found: Mutex<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    rejected: BTreeMap<OverrideSource, Vec<OverrideError>>,
+    reported: ProblemCounts,
+}
+
+impl Problems {
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The problems of a limiter end with it.
+impl Drop for Problems {
+    fn drop(&mut self) {
+        telemetry::count_override_problems(&self.found().reported, &ProblemCounts::default());
+    }
+}
+
+impl Overrides {
+    /// Returns the overrides that change no limit, and the state of a source that cannot be read.
+    ///
+    /// The metric `ratelimit_override_problems` and
+    /// [`stats::override_problems`](crate::stats::override_problems) count them, and the live page lists
+    /// them. Each is also logged once.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{Limiter, Override, RateLimitError, rate_limit};
+    ///
+    /// #[rate_limit(name = "checkout", period = "1m", threshold = 5, key = user)]
+    /// async fn checkout(user: u64) -> Result<(), RateLimitError> {
+    ///     Ok(())
+    /// }
+    ///
+    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.overrides().set("chekout", Override::new().threshold(50))?;
+    /// let problems = limiter.overrides().problems();
+    /// assert_eq!(problems[0].to_string(), "the program: no limit is named `chekout`; `checkout` is");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn problems(&self) -> Vec<OverrideProblem> {
+        let mut problems = Vec::new();
+        for (source, errors) in &self.shared.problems.found().rejected {
+            let rejected = |error: &OverrideError| OverrideProblem::Rejected {
+                source: *source,
+                error: error.clone(),
+            };
+            problems.extend(errors.iter().map(rejected));
+        }
+        let snapshot = self.shared.snapshot.load();
+        for source in OverrideSource::ALL {
+            problems.extend(unknown(source, snapshot.layer(source).limits.keys()));
+        }
+        #[cfg(feature = "overrides")]
+        problems.extend(self.shared.hash.as_ref().and_then(super::hash::OverridesHash::problem));
+        problems
+    }
+
+    /// Replaces the rejected overrides of a source.
+    #[cfg(feature = "overrides")]
+    pub(super) fn reject(&self, source: OverrideSource, errors: Vec<OverrideError>) {
+        self.shared.problems.found().rejected.insert(source, errors);
+        self.report_problems();
+    }
+
+    /// Updates the counts: a limit has been used for the first time.
+    pub(crate) fn on_new_limit(&self) {
+        self.report_problems();
+    }
+
+    /// Logs the new overrides of unknown limits, and updates the counts.
+    pub(super) fn on_change(&self, source: OverrideSource, before: &Layer, now: &Layer) {
+        let added = now.limits.keys().filter(|name| !before.limits.contains_key(*name));
+        for problem in unknown(source, added) {
+            if matches!(problem, OverrideProblem::UnknownLimit { nearest: Some(_), .. }) {
+                tracing::warn!(%problem, "override changes no limit");
+            } else {
+                tracing::info!(%problem, "override changes no limit until one of its name is checked");
+            }
+        }
+        self.report_problems();
+    }
+
+    pub(super) fn report_problems(&self) {
+        let mut now = ProblemCounts::default();
+        for problem in self.problems() {
+            now[problem.source() as usize][problem.kind()] += 1;
+        }
+        let before = std::mem::replace(&mut self.shared.problems.found().reported, now);
+        telemetry::count_override_problems(&before, &now);
+    }
+}
+
+/// Returns the problems of the names that no limit has.
+fn unknown<'a>(
+    source: OverrideSource,
+    names: impl Iterator<Item = &'a String>,
+) -> Vec<OverrideProblem> {
+    let mut names = names.peekable();
+    if names.peek().is_none() {
+        return Vec::new();
+    }
+    let known = registry::names();
+    let unknown = names.filter(|name| !known.contains(name.as_str()));
+    let problem = |limit: &String| OverrideProblem::UnknownLimit {
+        source,
+        limit: limit.clone(),
+        nearest: registry::nearest(limit, &known),
+    };
+    unknown.map(problem).collect()
+}
+
+const _: () = assert!(SOURCES.len() == OverrideSource::ALL.len() && KINDS.len() == 4);
