@@ -9,6 +9,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
+use tracing::{Instrument, Span};
+
 use crate::{ActionError, Dashboard};
 
 /// The access of a request's sender to the page.
@@ -25,9 +27,50 @@ pub enum Access {
     Act,
 }
 
-/// `true` if the sender may act; set by [`guard`] for the handlers behind it.
-#[derive(Clone, Copy)]
-pub(super) struct MayAct(pub(super) bool);
+impl Access {
+    /// Returns the access of a viewer whom the hook knows by this name, such as the login of a staff member.
+    ///
+    /// Event streams are counted by it, and the log of an action is in a span with it as `operator`.
+    ///
+    /// ```
+    /// use axum::http::request::Parts;
+    /// use ratelimit_dashboard::{Access, NamedAccess};
+    ///
+    /// #[derive(Clone)]
+    /// struct Staff { login: String }
+    ///
+    /// fn authorize(request: &Parts) -> NamedAccess {
+    ///     match request.extensions.get::<Staff>() {
+    ///         Some(staff) => Access::Act.named(&*staff.login),
+    ///         None => Access::Denied.into(),
+    ///     }
+    /// }
+    /// ```
+    pub fn named(self, viewer: impl Into<String>) -> NamedAccess {
+        NamedAccess { access: self, viewer: Some(viewer.into().into()) }
+    }
+}
+
+/// The access of a request's sender, and the sender's name if the hook knows it; made by
+/// [`Access::named`], or of an [`Access`] alone.
+#[derive(Debug)]
+pub struct NamedAccess {
+    access: Access,
+    viewer: Option<Arc<str>>,
+}
+
+impl From<Access> for NamedAccess {
+    fn from(access: Access) -> Self {
+        Self { access, viewer: None }
+    }
+}
+
+/// The sender as the hook knows it; set by [`guard`] for the handlers behind it.
+#[derive(Clone)]
+pub(super) struct Viewer {
+    pub(super) name: Option<Arc<str>>,
+    pub(super) may_act: bool,
+}
 
 /// The page may load its own files only, and nothing may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -55,11 +98,16 @@ pub(super) async fn guard(
     let (parts, body) = request.into_parts();
     let mut response = match dashboard.admit(&parts) {
         Err(failed) => failed.into_response(),
-        Ok(Access::Instead(response)) => response,
-        Ok(access) => {
+        Ok(NamedAccess { access: Access::Instead(response), .. }) => response,
+        Ok(NamedAccess { access, viewer: name }) => {
+            let span = |operator: &Arc<str>| {
+                tracing::info_span!("rate limit page", operator = &**operator)
+            };
+            let span = name.as_ref().map_or_else(Span::none, span);
             let mut request = Request::from_parts(parts, body);
-            request.extensions_mut().insert(MayAct(matches!(access, Access::Act)));
-            next.run(request).await
+            let may_act = matches!(access, Access::Act);
+            request.extensions_mut().insert(Viewer { name, may_act });
+            next.run(request).instrument(span).await
         }
     };
     for (name, value) in HEADERS {
@@ -71,19 +119,19 @@ pub(super) async fn guard(
 
 impl Dashboard {
     /// Returns the sender's access, or the error of a request that is not served.
-    fn admit(&self, parts: &Parts) -> Result<Access, ActionError> {
+    fn admit(&self, parts: &Parts) -> Result<NamedAccess, ActionError> {
         self.hosts.check(parts)?;
-        let access = (self.authorize)(parts);
-        match access {
+        let named = (self.authorize)(parts);
+        match named.access {
             Access::Denied => Err(refused("you may not see this page")),
             Access::View if !parts.method.is_safe() => {
                 Err(refused("you may view limits, but not act on them"))
             }
             Access::Act if !parts.method.is_safe() => {
                 self.secret.check(parts)?;
-                Ok(access)
+                Ok(named)
             }
-            access => Ok(access),
+            _ => Ok(named),
         }
     }
 }

@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 
-use crate::{ActionError, Dashboard, access::MayAct, token};
+use crate::{ActionError, Dashboard, access::Viewer, token};
 
 /// The files that the page loads: path, type, text.
 const FILES: [(&str, &str, &str); 12] = [
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
 
 async fn page(
     State(dashboard): State<Arc<Dashboard>>,
-    Extension(MayAct(may_act)): Extension<MayAct>,
+    Extension(Viewer { may_act, .. }): Extension<Viewer>,
     OriginalUri(uri): OriginalUri,
     request: Request,
 ) -> Result<Response, ActionError> {

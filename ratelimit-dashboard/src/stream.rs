@@ -10,6 +10,7 @@ use std::{
 
 use axum::http::StatusCode;
 use axum::{
+    Extension,
     extract::State,
     http::HeaderMap,
     response::{
@@ -21,7 +22,7 @@ use futures_core::Stream;
 use once_cell::sync::Lazy;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{ActionError, Dashboard, token, viewers::OpenStream};
+use crate::{ActionError, Dashboard, access::Viewer, token, viewers::OpenStream};
 
 /// The lifetime of a stream, after which the page requests another one. A server that shuts down waits
 /// no longer than that, and a withdrawn right ends by then.
@@ -35,15 +36,16 @@ static PROCESS: Lazy<String> = Lazy::new(|| format!("{:016x}", fastrand::u64(..)
 
 pub(super) async fn events(
     State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
 ) -> Result<Response, ActionError> {
-    let Some(session) = token::session(&headers) else {
+    if token::session(&headers).is_none() {
         return Err(ActionError::new(
             StatusCode::FORBIDDEN,
             "events are for the page; load it first",
         ));
-    };
-    let open = dashboard.viewers.enter(session)?;
+    }
+    let open = dashboard.viewers.enter(viewer.name)?;
     // A small buffer, so that a page that does not read delays only itself.
     let (sender, receiver) = mpsc::channel(4);
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(number);

@@ -161,11 +161,15 @@ async fn a_cookie_that_was_planted_needs_the_token_that_only_the_page_has() {
 
 #[tokio::test]
 async fn one_viewer_leaves_room_for_the_others() {
-    let url = serve(ratelimit_dashboard::router(Limiter::in_memory(), authorize)).await;
-    let greedy = Browser::open(&url).await;
+    let named = |request: &Parts| {
+        let login = request.headers.get("x-login").and_then(|login| login.to_str().ok());
+        authorize(request).named(login.unwrap_or("greedy"))
+    };
+    let url = serve(ratelimit_dashboard::router(Limiter::in_memory(), named)).await;
     let mut open = Vec::new();
     let refused = loop {
-        let events = greedy.events().await;
+        // Cookies are free: the hook's name counts.
+        let events = Browser::open(&url).await.events().await;
         if events.status() != StatusCode::OK {
             break events;
         }
@@ -175,8 +179,9 @@ async fn one_viewer_leaves_room_for_the_others() {
     assert_eq!(refused.status(), 503);
     let answer: Value = refused.json().await.unwrap();
     assert!(answer["error"].as_str().unwrap().contains("close one"), "{answer}");
-    let other = Browser::open(&url).await;
-    assert_eq!(other.events().await.status(), 200);
+    let greedy = Browser::open(&url).await;
+    let other = greedy.request(Method::GET, "events").header("x-login", "other");
+    assert_eq!(status(other).await, 200);
     drop(open);
     until("room again", async || (greedy.events().await.status() == 200).then_some(())).await;
     // Nobody gets events who has not opened the page: another site's script has no cookie.
