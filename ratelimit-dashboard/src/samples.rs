@@ -7,8 +7,8 @@ use std::{
 };
 
 use ratelimit_runtime::{
-    Override, Overrides, Policy,
-    stats::{self, DecidedBy, PolicyStats, Verdict},
+    DecidedBy, Override, Overrides, Policy,
+    stats::{self, PolicyStats, Verdict},
 };
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};

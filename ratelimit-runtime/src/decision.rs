@@ -24,7 +24,7 @@ use crate::{
     error::RateLimitError,
     key::KeyRef,
     policy::{Policy, PolicyName, Tier},
-    request::{Op, Outcome, Request, Settle},
+    request::{DecidedBy, Op, Outcome, Request, Settle},
     time::Micros,
 };
 
@@ -67,6 +67,7 @@ pub struct Decision {
     quota: u32,
     remaining: u32,
     is_dry_run: bool,
+    decided_by: DecidedBy,
     receipt: Option<Receipt>,
     permit: Option<Arc<dyn Permit>>,
 }
@@ -104,6 +105,7 @@ impl fmt::Debug for Decision {
             .field("remaining", &self.remaining)
             .field("replenish_after", &self.replenish_after())
             .field("reset_after", &self.reset_after())
+            .field("decided_by", &self.decided_by)
             .field("is_dry_run", &self.is_dry_run)
             .finish_non_exhaustive()
     }
@@ -128,6 +130,7 @@ impl Decision {
             quota: policy.quota_of(tier),
             remaining: outcome.remaining,
             is_dry_run: false,
+            decided_by: outcome.decided_by,
             receipt,
             permit: None,
         }
@@ -287,6 +290,33 @@ impl Decision {
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.permit.as_ref().map_or(Duration::ZERO, |permit| permit.waited())
+    }
+
+    /// Returns the part of the limiter that admitted the call.
+    ///
+    /// [`DecidedBy::Fallback`] and [`DecidedBy::Nobody`] show an outage of Redis: other processes do not
+    /// know of the call. The deny cache admits nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{DecidedBy, Limiter, OnStoreError, Policy};
+    ///
+    /// const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 5);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Nothing listens on this port.
+    /// let limiter = Limiter::builder().connect_lazy("redis://127.0.0.1:1/")?;
+    /// let decision = limiter.check(&POLICY, "alice").await?;
+    /// assert_eq!(decision.decided_by(), DecidedBy::Fallback);
+    /// let passed = limiter.check(&POLICY, "alice").on_store_error(OnStoreError::Allow).await?;
+    /// assert_eq!(passed.decided_by(), DecidedBy::Nobody);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn decided_by(&self) -> DecidedBy {
+        self.decided_by
     }
 
     /// Returns `true` if the call would have failed, by a refusal or otherwise, without a dry run.

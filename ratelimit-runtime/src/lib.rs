@@ -106,7 +106,7 @@ pub use ratelimit_core::{Algorithm, MAX_TIERS, PolicyFault};
 pub use ratelimit_macros::rate_limit;
 pub use registry::{RegisteredPolicy, conflicts, policies};
 pub use rejection::FromRejection;
-pub use request::OnStoreError;
+pub use request::{DecidedBy, OnStoreError};
 pub use telemetry::stats;
 
 /// The items that generated code may name. They change with the attribute: do not use them.

@@ -48,6 +48,12 @@ use tokio::time::Instant;
 pub use self::credentials::Credentials;
 #[cfg(feature = "overrides")]
 pub(crate) use self::options::HashContent;
+use self::{
+    backoff::Backoff,
+    deny_cache::{DenyCache, RoundTrip},
+    leases::Leases,
+    outbox::Outbox,
+};
 pub(crate) use self::{
     client::{RedisClient, Unanswered},
     connect_options::{AddressMap, ConnectOptions},
@@ -55,11 +61,6 @@ pub(crate) use self::{
     options::RedisOptions,
     outbox::Content,
     permits::HeldPermit,
-};
-use self::{
-    deny_cache::{DenyCache, RoundTrip},
-    leases::Leases,
-    outbox::Outbox,
 };
 use crate::{
     algorithms::{Detail, Straight},
@@ -70,6 +71,10 @@ use crate::{
     request::{DecidedBy, OnStoreError, Op, Outcome, PermitRequest, Request, Settle},
     time::Micros,
 };
+
+/// The pauses of a call that waits for Redis. The circuit breaker bounds its commands.
+const WAITING_FOR_REDIS: Backoff =
+    Backoff::new(Duration::from_millis(20), Duration::from_millis(320));
 
 pub(crate) struct RedisBackend {
     client: RedisClient,
@@ -196,7 +201,7 @@ impl RedisBackend {
         }
     }
 
-    /// Decides a request that Redis has not decided.
+    /// Decides a request that Redis has not decided. A call that may wait asks Redis again first.
     fn without_redis(
         &self,
         key: &Key,
@@ -204,6 +209,9 @@ impl RedisBackend {
         on_store_error: Option<OnStoreError>,
         reason: UnavailableReason,
     ) -> Result<Outcome, UnavailableReason> {
+        if request.max_wait > Micros::ZERO {
+            return Err(reason);
+        }
         match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Local => {
                 let outcome = self.fallback.decide(key.as_key_ref(), request)?;
@@ -212,6 +220,12 @@ impl RedisBackend {
             OnStoreError::Deny => Err(reason),
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
         }
+    }
+
+    /// Returns the pause of a call that waits for Redis, which has failed it so many times.
+    #[expect(clippy::unused_self, reason = "as without the feature")]
+    pub(crate) fn pause(&self, failures: u32) -> Duration {
+        WAITING_FOR_REDIS.after(failures)
     }
 
     /// Returns the names of the known servers. One with an open breaker comes with the reason of its

@@ -257,8 +257,9 @@ pub enum DecidedBy {
     Lease,
     /// The memory store of this process, in place of Redis: [`OnStoreError::Local`].
     Fallback,
-    /// No store: Redis failed, or memory was full. The call passed uncounted
-    /// ([`OnStoreError::Allow`]) or was unavailable ([`OnStoreError::Deny`]).
+    /// No store: Redis failed, or memory was full, and the call passed uncounted
+    /// ([`OnStoreError::Allow`]) or was unavailable ([`OnStoreError::Deny`]). Also a call while
+    /// [enforcement](crate::Enforcement) is off.
     Nobody,
     /// The limiter itself: the policy is invalid, or can never admit the call.
     Limiter,

@@ -10,8 +10,8 @@ use std::{
 
 use harness::{RedisServer, call_at_once, exceeded, heat, patient, unavailable, until};
 use ratelimit_runtime::{
-    Algorithm, Limiter, OnStoreError, Override, Policy, UnavailableReason,
-    stats::{self, DecidedBy, Verdict},
+    Algorithm, DecidedBy, Limiter, OnStoreError, Override, Policy, UnavailableReason,
+    stats::{self, Verdict},
 };
 use tokio::{
     runtime::Builder,

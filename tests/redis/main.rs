@@ -17,3 +17,4 @@ mod settle;
 mod shutdown;
 mod store;
 mod under_load;
+mod waiting_for_redis;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use axum::{Router, body::Body, http::Request, routing::get};
 use harness::{Lines, RedisServer};
 use ratelimit_runtime::{
-    Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, caller, rate_limit,
-    stats::{self, DecidedBy, PolicyStats, Verdict},
+    DecidedBy, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, caller,
+    rate_limit,
+    stats::{self, PolicyStats, Verdict},
     web::tower::{Identity, Limit, RateLimitLayer},
 };
 use tower::ServiceExt;

@@ -6,7 +6,7 @@ use super::limiters::LimiterId;
 use crate::{
     caller::Caller,
     policy::StateKind,
-    request::{DecidedBy, Mark, Outcome, Request, next_id},
+    request::{Mark, Outcome, Request, next_id},
     sync::Mutex,
 };
 
@@ -15,7 +15,6 @@ use crate::{
 pub(crate) struct Receipt {
     pub(super) caller: Caller,
     pub(super) state: StateKind,
-    pub(crate) decided_by: DecidedBy,
     pub(crate) cost: u32,
     /// The explicit burst of the policy, 0 without one.
     pub(super) burst: u32,
@@ -77,10 +76,10 @@ impl Receipt {
         outcome: Outcome,
     ) -> Self {
         let Request { policy, cost, id, .. } = request;
-        let Outcome { mark, decided_by, .. } = outcome;
+        let mark = outcome.mark;
         let (state, burst) = (policy.state(), policy.explicit_burst().unwrap_or(0));
         let (caller, settlement) = (caller.clone(), Settlement::default());
-        Self { caller, state, decided_by, cost, burst, limiter, id, mark, settlement }
+        Self { caller, state, cost, burst, limiter, id, mark, settlement }
     }
 
     /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one

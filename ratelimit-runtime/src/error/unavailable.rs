@@ -72,6 +72,12 @@ pub enum UnavailableReason {
 }
 
 impl UnavailableReason {
+    /// Returns `true` if a call that waits may find the store well again.
+    pub(crate) fn may_pass(self) -> bool {
+        // Memory has no room, or somebody has to remove the key.
+        !matches!(self, Self::StoreFull | Self::WrongType)
+    }
+
     /// Returns advice for operators. It is logged with the reason when a circuit breaker opens or
     /// memory is full.
     ///

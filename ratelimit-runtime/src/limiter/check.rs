@@ -183,6 +183,10 @@ impl<'a> Check<'a> {
     /// [Overrides](crate::Overrides) reach a waiting call at once. Resets, refunds and settles reach a line
     /// at once if this process makes them, and within a second if another does.
     ///
+    /// The call waits for Redis too. While Redis cannot decide, it asks again with pauses, and is answered by
+    /// [`OnStoreError`] only when `max_wait` has passed. [`Decision::decided_by`](crate::Decision::decided_by)
+    /// returns who admitted it.
+    ///
     /// A call in a line also waits for a permit of [`concurrency`](Policy::concurrency), and holds it while it
     /// waits for its turn. A peek and a call of 0 units never wait.
     ///

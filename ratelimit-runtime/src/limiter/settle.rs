@@ -18,7 +18,7 @@ impl Backend {
         let Some(mut guard) = receipt.claim(to, self.redis().is_some()) else { return Ok(()) };
         let settle = decision.change(receipt, &guard);
         if settle.from != settle.to
-            && let Some((redis, key)) = self.settle_here(key, settle, receipt.decided_by)
+            && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
         {
             let settled = redis.settle(&key, settle).await;
             settled.map_err(|failed| Unavailable::new(decision.policy(), failed.reason))?;
@@ -35,7 +35,7 @@ impl Backend {
         guard.release = false;
         let settle = decision.change(receipt, &guard);
         if settle.from != settle.to
-            && let Some((redis, key)) = self.settle_here(key, settle, receipt.decided_by)
+            && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
         {
             redis.post(key, Content::Settle(settle));
         }

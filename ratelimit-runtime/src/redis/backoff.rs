@@ -23,6 +23,13 @@ impl Backoff {
         pause.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
+    /// Returns the pause after so many failures, as [`next`](Self::next) does.
+    pub(super) fn after(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        let next = (self.first * (1 << doublings)).min(self.longest);
+        Self { next, ..*self }.next()
+    }
+
     /// Starts over with the first pause.
     pub(super) fn reset(&mut self) {
         self.next = self.first;

@@ -57,6 +57,9 @@ pub(super) struct BreakerGuard {
     breaker: Arc<Breaker>,
     /// The number of the probe, if it is one.
     probe: Option<u64>,
+    /// `true` if a reply proves only that the server answers. One that refuses scripts answers reads, and would
+    /// close and open the breaker in turn.
+    is_read: bool,
 }
 
 impl Breaker {
@@ -75,7 +78,7 @@ impl Breaker {
     /// The reason of the last failure while the breaker is open and no probe is due.
     pub(super) fn guard(self: &Arc<Self>) -> Result<BreakerGuard, UnavailableReason> {
         let probe = self.start_probe()?;
-        Ok(BreakerGuard { breaker: Arc::clone(self), probe })
+        Ok(BreakerGuard { breaker: Arc::clone(self), probe, is_read: false })
     }
 
     /// Permits one read, whose reply proves only that the server answers. A server that answers and refuses
@@ -85,10 +88,9 @@ impl Breaker {
     ///
     /// As [`guard`](Self::guard), if the last failure was a silence.
     pub(super) fn guard_of_read(self: &Arc<Self>) -> Result<BreakerGuard, UnavailableReason> {
-        if self.failure().is_some_and(|reason| !reason.is_silence()) {
-            return Ok(BreakerGuard { breaker: Arc::clone(self), probe: None });
-        }
-        self.guard()
+        let refuses_scripts = self.failure().is_some_and(|reason| !reason.is_silence());
+        let probe = if refuses_scripts { None } else { self.start_probe()? };
+        Ok(BreakerGuard { breaker: Arc::clone(self), probe, is_read: true })
     }
 
     /// Returns the reason of the last failure while the breaker is open.
@@ -145,10 +147,11 @@ impl Drop for Breaker {
 }
 
 impl BreakerGuard {
-    /// Records a reply.
+    /// Records a reply. That of a read closes a breaker that silence has opened.
     pub(super) fn succeeded(self) {
         let breaker = &self.breaker;
-        if breaker.failures.load(Ordering::Relaxed) == 0 {
+        let is_silent = || breaker.failure().is_some_and(UnavailableReason::is_silence);
+        if breaker.failures.load(Ordering::Relaxed) == 0 || self.is_read && !is_silent() {
             return;
         }
         let mut state = breaker.state();
@@ -161,16 +164,11 @@ impl BreakerGuard {
         }
     }
 
-    /// Records a reply that proves only that the server answers: it closes a breaker that silence has
-    /// opened. A server that refuses scripts answers reads, and would close and open it in turn.
-    pub(super) fn answered(self) {
-        if self.breaker.failure().is_some_and(UnavailableReason::is_silence) {
-            self.succeeded();
-        }
-    }
-
     /// Records a failure.
     pub(super) fn failed(self, reason: UnavailableReason) {
+        if self.is_read && !reason.is_silence() {
+            return self.succeeded();
+        }
         let breaker = &self.breaker;
         let mut state = breaker.state();
         let failures = breaker.failures.load(Ordering::Relaxed).saturating_add(1);
@@ -255,7 +253,7 @@ mod tests {
             }
             assert_eq!(breaker.guard_of_read().is_err(), is_closed, "{reason}");
             tokio::time::advance(BACKOFF.first).await;
-            breaker.guard_of_read().unwrap().answered();
+            breaker.guard_of_read().unwrap().succeeded();
             assert_eq!(breaker.failure().is_none(), is_closed, "{reason}");
             assert!(breaker.guard().is_ok(), "{reason}");
         }

@@ -24,6 +24,7 @@ use crate::{
     key::Key,
     request::{Outcome, PermitRequest, Request, Settle, Standing},
     telemetry,
+    time::Micros,
 };
 
 pub(crate) struct RedisClient {
@@ -112,7 +113,10 @@ impl RedisClient {
     ) -> Result<Outcome, UnavailableReason> {
         let call = ScriptCall::decision(key, request, permit.as_ref().map(|permit| permit.id));
         let sent = Instant::now();
-        let options = SendOptions { is_idempotent: call.is_idempotent(), ..IDEMPOTENT };
+        let may_wait = request.max_wait > Micros::ZERO;
+        let patience = may_wait.then(|| sent + Duration::from(request.max_wait));
+        let is_idempotent = call.is_idempotent();
+        let options = SendOptions { is_idempotent, patience, ..IDEMPOTENT };
         let mut permit = permit;
         let command = |attempt| {
             if let Some(permit) = &mut permit {
@@ -225,7 +229,8 @@ impl RedisClient {
         options: SendOptions,
         mut build: impl FnMut(Attempt) -> Cmd,
     ) -> Result<Value, Failure> {
-        let mut attempt = Attempt::default();
+        let (mut attempt, mut deadline) = (Attempt::default(), deadline);
+        let time = deadline.saturating_duration_since(Instant::now());
         let mut redirects = 0;
         let mut next = None;
         loop {
@@ -266,6 +271,10 @@ impl RedisClient {
                     }
                     // Not recorded: the result of the retry counts.
                     attempt.may_have_run = true;
+                    if options.patience.is_some() {
+                        // The connection may have been lost long after the deadline.
+                        deadline = Instant::now() + time;
+                    }
                 }
             }
         }

@@ -15,8 +15,8 @@ use crate::error::UnavailableReason;
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {
     pub(super) failure: Failure,
-    is_read: bool,
-    guard: BreakerGuard,
+    /// None if the breaker knows that the reply is late.
+    guard: Option<BreakerGuard>,
 }
 
 /// Sends a command, and waits for its reply until the deadline. Once the command is sent, its result is
@@ -35,31 +35,37 @@ pub(super) async fn send(
     let breaker = node.breaker();
     let guard = if options.is_read { breaker.guard_of_read() } else { breaker.guard() }?;
     let reply = node.start(command(), asking, options.lane);
-    let is_read = options.is_read;
-    let mut awaited = Awaited { node, deadline, is_read, parts: Some((reply, guard)) };
-    Ok(awaited.wait().await)
+    let mut awaited = Awaited { node, deadline, parts: Some((reply, guard)) };
+    Ok(awaited.wait(options.patience).await)
 }
 
 /// A command whose caller awaits its reply.
 struct Awaited<'a> {
     node: &'a Node,
     deadline: Instant,
-    is_read: bool,
     /// None once it has completed.
     parts: Option<(PendingReply, BreakerGuard)>,
 }
 
 impl Awaited<'_> {
-    async fn wait(&mut self) -> Result<Value, Unrecorded> {
+    async fn wait(&mut self, patience: Option<Instant>) -> Result<Value, Unrecorded> {
         let (reply, _) = self.parts.as_mut().expect("a command is awaited once");
-        let reply = reply.wait(self.deadline).await;
-        let (_, guard) = self.parts.take().expect("a command is awaited once");
-        match reply {
-            Ok(reply) => {
-                record_reply(guard, self.is_read);
-                Ok(reply)
+        let answer = reply.wait(self.deadline).await;
+        let (mut reply, guard) = self.parts.take().expect("a command is awaited once");
+        match answer {
+            Ok(answer) => {
+                guard.succeeded();
+                Ok(answer)
             }
-            Err(failure) => Err(Unrecorded { failure, is_read: self.is_read, guard }),
+            Err(failure) => match patience.filter(|_| failure.is_late() && reply.is_sent()) {
+                None => Err(Unrecorded { failure, guard: Some(guard) }),
+                Some(until) => {
+                    guard.failed(failure.reason());
+                    // Rare, and therefore on the heap: the future of a call stays small.
+                    let answer = Box::pin(reply.wait_on(until)).await;
+                    answer.map_err(|failure| Unrecorded { failure, guard: None })
+                }
+            },
         }
     }
 }
@@ -72,21 +78,16 @@ impl Drop for Awaited<'_> {
             && let Ok(permit) = Arc::clone(self.node.abandoned()).try_acquire_owned()
             && let Ok(runtime) = Handle::try_current()
         {
-            let (deadline, is_read) = (self.deadline, self.is_read);
+            let deadline = self.deadline;
             runtime.spawn(async move {
                 match reply.wait(deadline).await {
-                    Ok(_) => record_reply(guard, is_read),
-                    Err(failure) => Unrecorded { failure, is_read, guard }.record(),
+                    Ok(_) => guard.succeeded(),
+                    Err(failure) => Unrecorded { failure, guard: Some(guard) }.record(),
                 }
                 drop(permit);
             });
         }
     }
-}
-
-/// Records a reply that is no error.
-fn record_reply(guard: BreakerGuard, is_read: bool) {
-    if is_read { guard.answered() } else { guard.succeeded() }
 }
 
 impl Unrecorded {
@@ -95,7 +96,7 @@ impl Unrecorded {
     pub(super) fn record(self) {
         match self.failure {
             Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_) => {
-                record_reply(self.guard, self.is_read);
+                self.guard.into_iter().for_each(BreakerGuard::succeeded);
             }
             _ => {
                 self.record_final();
@@ -105,13 +106,14 @@ impl Unrecorded {
 
     /// Records the failure that ends the call, and returns it.
     pub(super) fn record_final(self) -> Failure {
-        match self.failure.reason() {
-            // A key of another type, or a hash of such a size, is no failure of the server.
-            UnavailableReason::WrongType | UnavailableReason::OverridesTooLarge => {
-                record_reply(self.guard, self.is_read);
+        if let Some(guard) = self.guard {
+            match self.failure.reason() {
+                // A key of another type, or a hash of such a size, is no failure of the server.
+                UnavailableReason::WrongType | UnavailableReason::OverridesTooLarge => {
+                    guard.succeeded();
+                }
+                reason => guard.failed(reason),
             }
-            reason if self.is_read && !reason.is_silence() => self.guard.answered(),
-            reason => self.guard.failed(reason),
         }
         self.failure
     }

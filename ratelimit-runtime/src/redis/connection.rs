@@ -182,6 +182,15 @@ impl Connection {
         self.retired.retire(handle.number);
     }
 
+    /// Returns `true` if another connection has taken the place of this handle's, or could not.
+    pub(super) fn has_replaced(&self, handle: &Handle) -> bool {
+        match &*self.state.borrow() {
+            ConnectionState::Ready(current) => current.number != handle.number,
+            ConnectionState::Failed(_) => true,
+            ConnectionState::Connecting => false,
+        }
+    }
+
     /// Replaces the current connection.
     pub(super) fn reconnect_current(&self) {
         let current = match &*self.state.borrow() {

@@ -135,6 +135,10 @@ impl RedisBackend {
         match self.0 {}
     }
 
+    pub(crate) fn pause(&self, _: u32) -> Duration {
+        match self.0 {}
+    }
+
     pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
         match self.0 {}
     }

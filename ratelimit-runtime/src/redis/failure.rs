@@ -64,6 +64,11 @@ impl Failure {
         }
     }
 
+    /// Returns `true` if there was no reply until the deadline.
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Reason(UnavailableReason::DeadlineExceeded))
+    }
+
     /// Returns `true` if the connection is of no more use: it is broken, or its server is a replica.
     pub(super) fn needs_reconnect(&self) -> bool {
         matches!(self, Self::ConnectionLost | Self::Reason(UnavailableReason::ReadOnly))

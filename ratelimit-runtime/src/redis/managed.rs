@@ -102,9 +102,17 @@ impl PendingCommand {
         }
     }
 
+    /// Returns `true` if another connection has taken the place of the command's own, or could not.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.handle.as_ref().is_some_and(|handle| self.to.connection.has_replaced(handle))
+    }
+
     /// Records that the command got no reply in time.
     pub(super) fn on_timeout(&self) {
         let ManagedConnection { connection, timeouts } = &*self.to;
+        if self.is_replaced() {
+            return;
+        }
         if timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS {
             timeouts.store(0, Ordering::Relaxed);
             connection.reconnect_current();

@@ -1,8 +1,8 @@
 //! One server: its connections and its circuit breaker.
 
-use std::sync::Arc;
 #[cfg(feature = "overrides")]
-use std::{sync::OnceLock, time::Duration};
+use std::sync::OnceLock;
+use std::{sync::Arc, time::Duration};
 
 use redis::{Cmd, RedisFuture, RedisResult, Value, aio::ConnectionLike};
 use tokio::{
@@ -29,6 +29,9 @@ const MAX_SIDE_REPLY: usize = 4 << 20;
 /// The longest wait for the side connection when it is first used.
 #[cfg(feature = "overrides")]
 const SIDE_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time after which a connection that has taken the place of another one proves its late replies lost.
+const LATE: Duration = Duration::from_secs(1);
 
 pub(super) struct Node {
     transport: Transport,
@@ -65,11 +68,13 @@ pub(super) struct SendOptions {
     /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
     pub(super) is_read: bool,
     pub(super) lane: Lane,
+    /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
+    pub(super) patience: Option<Instant>,
 }
 
 /// The options of a short idempotent command.
 pub(super) const IDEMPOTENT: SendOptions =
-    SendOptions { is_idempotent: true, is_read: false, lane: Lane::Main };
+    SendOptions { is_idempotent: true, is_read: false, lane: Lane::Main, patience: None };
 
 /// A connection for long replies, made for the first of them.
 #[cfg(feature = "overrides")]
@@ -201,6 +206,19 @@ impl PendingReply {
         match self {
             Self::Managed(command) => command.is_sent(),
             Self::External(_) => true,
+        }
+    }
+
+    /// Waits for the late reply to a sent command, at most until then. It is lost once another connection has
+    /// been tried for a while in vain.
+    pub(super) async fn wait_on(&mut self, until: Instant) -> Result<Value, Failure> {
+        loop {
+            let is_replaced = matches!(self, Self::Managed(command) if command.is_replaced());
+            let answer = self.wait((Instant::now() + LATE).min(until)).await;
+            match answer {
+                Err(failure) if failure.is_late() && !is_replaced && Instant::now() < until => {}
+                answer => return answer,
+            }
         }
     }
 

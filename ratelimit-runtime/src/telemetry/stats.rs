@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use ratelimit_runtime::{Limiter, Policy, stats::{self, DecidedBy, Verdict}};
+//! use ratelimit_runtime::{DecidedBy, Limiter, Policy, stats::{self, Verdict}};
 //!
 //! const LOGIN: Policy = Policy::sliding_window("login", Duration::from_secs(60), 4);
 //!
@@ -42,8 +42,10 @@ use tokio::time::Instant;
 
 pub use super::Verdict;
 use super::{override_problems, per_policy::PerPolicy, waiting, without_caller};
-pub use crate::request::DecidedBy;
-use crate::{policy::Policy, request::Outcome};
+use crate::{
+    policy::Policy,
+    request::{DecidedBy, Outcome},
+};
 
 static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 static COUNTERS: Lazy<PerPolicy<Counters>> = Lazy::new(PerPolicy::default);

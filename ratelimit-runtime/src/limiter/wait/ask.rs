@@ -32,8 +32,11 @@ impl Question {
         let overridden = waiter.overridden();
         let request = waiter.request(overridden.as_ref());
         let decided = waiter.call().decide(request).await;
+        // Asked at the end of its wait, the call has its answer from `on_store_error`.
+        let again =
+            if request.max_wait > Micros::ZERO { waiter.asks_again(&decided) } else { None };
         if let Some(waiter) = self.0.take() {
-            waiter.receive_answer(decided);
+            waiter.receive_answer(decided, again);
         }
     }
 }
@@ -41,7 +44,9 @@ impl Question {
 impl Drop for Question {
     fn drop(&mut self) {
         if let Some(waiter) = self.0.take() {
-            waiter.receive_answer(Err(UnavailableReason::Disconnected).into());
+            let lost = Err(UnavailableReason::Disconnected).into();
+            let again = waiter.asks_again(&lost);
+            waiter.receive_answer(lost, again);
         }
     }
 }
@@ -79,7 +84,7 @@ pub(super) fn ask(waiters: Vec<Arc<Waiter>>) {
     let mut awaited: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
     for waiter in waiters {
         match waiter.decide_now() {
-            Some(decided) => waiter.receive_answer(decided),
+            Some(decided) => waiter.receive_answer(decided, None),
             None => awaited.push(Box::pin(Question(Some(waiter)).ask())),
         }
     }
@@ -121,11 +126,11 @@ impl Waiter {
         Some(Ok(refusal).into())
     }
 
-    /// Receives an answer, and follows it.
-    fn receive_answer(self: &Arc<Self>, decided: Decided) {
+    /// Receives an answer, and follows it. Without one the call asks `again` at that time.
+    fn receive_answer(self: &Arc<Self>, decided: Decided, again: Option<Instant>) {
         let (claim, outcome) = (self.claim(), decided.outcome);
         let limiter = &self.call().limiter;
-        limiter.follow(self.receive(decided, &claim));
+        limiter.follow(self.receive(decided, again, &claim));
         // A reset may have come between the decision and its receipt. The call, or another one that has its
         // turn now, may also have left meanwhile.
         if let Ok(outcome) = outcome

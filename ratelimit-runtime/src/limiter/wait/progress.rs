@@ -26,7 +26,7 @@ pub(super) type Grace = Option<(Instant, usize)>;
 /// The next step of a waiting call.
 pub(super) enum Look {
     Answered(Decided),
-    /// It asks for a permit again.
+    /// It asks again.
     Ask,
     /// It asks a store for the first turn of its line.
     Check(Box<TurnCheck>),
@@ -61,8 +61,13 @@ impl Waiter {
         is_asking
     }
 
-    /// Receives the answer of a store.
-    pub(super) fn receive(self: &Arc<Self>, decided: Decided, claim: &Claim) -> Aftermath {
+    /// Receives the answer of a store. Without one the call asks `again` at that time.
+    pub(super) fn receive(
+        self: &Arc<Self>,
+        decided: Decided,
+        again: Option<Instant>,
+        claim: &Claim,
+    ) -> Aftermath {
         let mut after = Aftermath::default();
         let outcome = decided.outcome.ok();
         let admitted = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
@@ -98,7 +103,7 @@ impl Waiter {
             } else if is_busy && self.is_queued(state) {
                 *stage = WaitStage::Queued;
             } else {
-                *stage = WaitStage::Answered(decided);
+                *stage = again.map_or(WaitStage::Answered(decided), WaitStage::Paused);
             }
             after.woken.push(Arc::clone(self));
         });
@@ -155,6 +160,14 @@ impl Waiter {
                             Look::Answered(Ok(Outcome::busy()).into())
                         }
                     }
+                }
+                WaitStage::Paused(until) if now >= until => {
+                    *stage = WaitStage::Asking;
+                    Look::Ask
+                }
+                WaitStage::Paused(until) => {
+                    *stage = WaitStage::Paused(until);
+                    Look::Sleep(Some(until))
                 }
                 WaitStage::Answered(decided) => Look::Answered(decided),
                 other => {
@@ -222,7 +235,10 @@ impl Waiter {
                     after.permits.push(decided.permit);
                 }
                 // The answer to a call that asks is received by the task that awaits it.
-                WaitStage::Asking | WaitStage::Outside | WaitStage::Dropped => {}
+                WaitStage::Asking
+                | WaitStage::Paused(_)
+                | WaitStage::Outside
+                | WaitStage::Dropped => {}
             }
         });
         after

@@ -1,6 +1,13 @@
 //! A waiting call, as its future and its line share it.
 
-use std::{ptr, sync::Arc, time::Duration};
+use std::{
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{sync::Notify, time::Instant};
 
@@ -27,6 +34,8 @@ pub(super) struct Waiter {
     /// The policy that it waits under, if an override changes it.
     pub(super) overridden: Mutex<Option<Policy>>,
     pub(super) stage: Mutex<WaitStage>,
+    /// How often Redis has not decided the call.
+    pub(super) failures: AtomicU32,
     /// Notified when the call is to look again.
     pub(super) changed: Notify,
 }
@@ -49,6 +58,8 @@ pub(super) enum WaitStage {
     InLine(LineId, Option<Arc<dyn Permit>>),
     /// It waits for a permit.
     Queued,
+    /// It waits for Redis, which could not decide, and asks again at this time.
+    Paused(Instant),
     Answered(Decided),
     /// Its future is dropped.
     Dropped,
@@ -66,6 +77,7 @@ impl Waiter {
             arrived: Instant::now(),
             overridden: Mutex::default(),
             stage: Mutex::default(),
+            failures: AtomicU32::new(0),
             changed: Notify::new(),
         })
     }
@@ -77,6 +89,15 @@ impl Waiter {
     /// Returns the time until which the call may wait.
     pub(super) fn ends(&self) -> Instant {
         self.arrived + self.call().options.max_wait.min(LONGEST)
+    }
+
+    /// Returns the time at which the call asks again after Redis has not decided it: after a pause, at the
+    /// latest when its wait ends. Returns nothing if there is an answer, or if time does not help.
+    pub(super) fn asks_again(&self, decided: &Decided) -> Option<Instant> {
+        decided.outcome.err().filter(|reason| reason.may_pass())?;
+        let redis = self.call().limiter.inner.backend.redis()?;
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        Some((Instant::now() + redis.pause(failures)).min(self.ends()))
     }
 
     pub(super) fn max_line(&self) -> u32 {
