@@ -102,7 +102,7 @@ impl fmt::Debug for Decision {
             .field("threshold", &self.threshold)
             .field("period", &self.period())
             .field("cost", &self.cost())
-            .field("remaining", &self.remaining)
+            .field("remaining", &self.remaining())
             .field("replenish_after", &self.replenish_after())
             .field("reset_after", &self.reset_after())
             .field("decided_by", &self.decided_by)
@@ -360,19 +360,52 @@ impl Decision {
 
     /// Returns the units that are available at once after this call, at most the
     /// [`quota`](Self::quota).
+    ///
+    /// Once the call is settled or refunded, by any clone, it is the number after that: a settle at fewer
+    /// units adds the difference, and one at more subtracts it. Other calls since the check, and units that
+    /// have come back since, are not in it. A [peek](crate::Limiter::peek) knows them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy};
+    ///
+    /// const TOKENS: Policy = Policy::token_bucket("tokens", Duration::from_secs(60), 1_000);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// let decision = Limiter::in_memory().check(&TOKENS, "alice").cost(600).await?;
+    /// assert_eq!(decision.remaining(), 400);
+    /// decision.settle(4);
+    /// assert_eq!(decision.remaining(), 996);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.remaining
+        let settled = self.receipt.as_ref().and_then(|it| Some((it.cost, it.settled_at()?)));
+        match settled {
+            None => self.remaining,
+            Some((cost, to)) => {
+                let left = self.remaining.saturating_add(cost.saturating_sub(to));
+                left.saturating_sub(to.saturating_sub(cost)).min(self.quota)
+            }
+        }
     }
 
     /// Returns the time until more than [`remaining`](Self::remaining) units are available, if no
-    /// other call comes.
+    /// other call comes; 0 once a settle has given back all that was missing. A settle changes it in no other
+    /// way.
     #[must_use]
     pub fn replenish_after(&self) -> Duration {
+        let left = self.remaining();
+        if left > self.remaining && left == self.quota {
+            return Duration::ZERO;
+        }
         self.replenish_after.into()
     }
 
-    /// Returns the time until the full quota of every tier is back, if no other call comes.
+    /// Returns the time from the check until the full quota of every tier is back, if no other call comes.
+    /// A settle does not change it.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
         self.reset_after.into()

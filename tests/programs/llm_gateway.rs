@@ -110,7 +110,7 @@ async fn an_account_has_five_requests_in_flight() {
     let (status, headers, body) = ask(PAID, completion(10, 10, true)).await;
     assert_eq!(status, 429);
     assert!(!headers.contains_key("retry-after"), "{headers:?}");
-    assert_eq!(headers["ratelimit-policy"], r#""tokens";q=5;qu="concurrent-requests""#);
+    assert_eq!(headers["ratelimit-policy"], r#""tokens-in-flight";q=5;qu="concurrent-requests""#);
     assert_eq!(json_of(body).await["detail"], "rate limit `tokens` is busy: at most 5 in flight");
     // One ends, and another one comes in.
     let mut ends = streams.pop().unwrap();

@@ -51,6 +51,49 @@ async fn first_line_before_the_body(address: SocketAddr, path: &str) -> String {
     String::from_utf8(line).unwrap()
 }
 
+/// Returns the seconds of `Retry-After` and the items of `RateLimit`.
+fn waits(response: &Response) -> (u64, &str) {
+    assert_eq!(response.status(), 429);
+    (
+        header(response, "retry-after").unwrap().parse().unwrap(),
+        header(response, "ratelimit").unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn a_refused_client_is_not_sent_into_an_exhausted_limit() {
+    const HOURLY: Policy = Policy::fixed_window("hourly", Duration::from_secs(3_600), 1);
+    const BRIEF: Policy = Policy::fixed_window("brief", Duration::from_secs(5), 1);
+    let limiter = Limiter::in_memory();
+    let layer = |policy| RateLimitLayer::new(policy).limiter(limiter.clone());
+    let brief = Router::new().route("/", get("hello")).layer(layer(BRIEF));
+    let router = brief.clone().layer(layer(HOURLY)).layer(by_user());
+    assert_eq!(ask(&brief.layer(by_user()), request("/", "alice")).await.status(), 200);
+    // The request has used up the limit further out.
+    let refused = ask(&router, request("/", "alice")).await;
+    let (retry_after, items) = waits(&refused);
+    assert!(items.starts_with(r#""hourly";r=0;t=3600, "brief";r=0"#), "{items}");
+    assert_eq!(retry_after, 3_600);
+}
+
+#[tokio::test]
+async fn a_refusal_shows_what_is_left_after_the_refund() {
+    const FIRST: Policy = Policy::sliding_window("first", MINUTE, 1);
+    const SECOND: Policy = Policy::sliding_window("second", Duration::from_secs(5), 1);
+    let limiter = Limiter::in_memory();
+    let router = |layer: RateLimitLayer| {
+        let layer = layer.limiter(limiter.clone());
+        Router::new().route("/", get("hello")).layer(layer).layer(by_user())
+    };
+    let second = router(RateLimitLayer::new(SECOND));
+    assert_eq!(ask(&second, request("/", "alice")).await.status(), 200);
+    let router = router(RateLimitLayer::new(FIRST).and(SECOND));
+    let refused = ask(&router, request("/", "alice")).await;
+    let (retry_after, items) = waits(&refused);
+    assert!(items.starts_with(r#""first";r=1, "second";r=0;t="#), "{items}");
+    assert!(retry_after <= 5, "{retry_after}");
+}
+
 #[tokio::test]
 async fn a_gate_refuses_before_the_body_is_read_and_an_attribute_after() {
     #[rate_limit(name = "upload in the body", threshold = 1)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_runtime::{
-    Decision, Limiter, Policy, RateLimitError,
+    Decision, Limiter, Policy, RateLimitError, observe,
     web::{HeaderSyntax, PROBLEM_JSON, Refusal},
 };
 use serde_json::json;
@@ -211,8 +211,8 @@ async fn the_fields_of_a_limit_are_those_of_its_window_or_of_its_calls_in_flight
     assert_eq!(
         fields,
         [
-            ("ratelimit-policy", r#""both";q=2;qu="concurrent-requests""#.to_owned()),
-            ("ratelimit", r#""both";r=0"#.to_owned()),
+            ("ratelimit-policy", r#""both-in-flight";q=2;qu="concurrent-requests""#.to_owned()),
+            ("ratelimit", r#""both-in-flight";r=0"#.to_owned()),
             ("x-ratelimit-limit", "2".to_owned()),
             ("x-ratelimit-remaining", "0".to_owned()),
         ]
@@ -221,6 +221,44 @@ async fn the_fields_of_a_limit_are_those_of_its_window_or_of_its_calls_in_flight
     let [ListEntry::Item(policy)] = &policies[..] else { panic!("{policies:?}") };
     let unit = policy.params.get("qu").and_then(BareItem::as_string);
     assert_eq!(unit.map(sfv::StringRef::as_str), Some("concurrent-requests"));
+}
+
+#[tokio::test]
+async fn one_name_has_one_quota() {
+    let policy = Policy::sliding_window("both", 60 * SECOND, 9).concurrency(1);
+    let seen = answers(&Limiter::in_memory(), &policy, 2).await;
+    let fields = HeaderSyntax::Draft11.headers(&seen);
+    let expected = r#""both";q=9;w=60, "both-in-flight";q=1;qu="concurrent-requests""#;
+    assert_eq!(field(&fields, "ratelimit-policy"), expected);
+    assert_eq!(field(&fields, "ratelimit"), r#""both";r=8;t=60, "both-in-flight";r=0"#);
+    let problem = Refusal::from(seen[1].clone().unwrap_err()).problem();
+    assert!(problem.contains(r#""violated-policies":["both-in-flight"]"#), "{problem}");
+}
+
+#[tokio::test]
+async fn the_fields_of_a_settled_call_are_those_after_the_settle() {
+    let limiter = Limiter::in_memory();
+    for policy in [
+        Policy::sliding_window("tokens", 60 * SECOND, 1_000).weighted(),
+        Policy::token_bucket("tokens", 60 * SECOND, 1_000),
+        Policy::fixed_window("tokens", 60 * SECOND, 1_000),
+        Policy::sliding_counter("tokens", 60 * SECOND, 1_000),
+    ] {
+        for (actual, left) in [(4, 996), (700, 300), (2_000, 0), (0, 1_000)] {
+            let caller = format!("{actual}");
+            let call = limiter.check(&policy, &*caller).cost(600);
+            let (decision, seen) = observe(async { call.await.unwrap() }).await;
+            assert_eq!(decision.remaining(), 400);
+            decision.settle(actual);
+            assert_eq!(decision.remaining(), left, "{policy:?}");
+            assert_eq!(limiter.peek(&policy, &*caller).cost(0).await.unwrap().remaining(), left);
+            let fields = HeaderSyntax::Draft11.headers(&seen);
+            let item = field(&fields, "ratelimit");
+            assert!(item.starts_with(&format!(r#""tokens";r={left}"#)), "{item}");
+            // All is back: there will not be more.
+            assert_eq!(item.contains(";t="), actual > 0, "{item}");
+        }
+    }
 }
 
 #[tokio::test]

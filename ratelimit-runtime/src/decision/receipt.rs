@@ -82,6 +82,11 @@ impl Receipt {
         Self { caller, state, cost, burst, limiter, id, mark, settlement }
     }
 
+    /// Returns the units at which the call is settled, or about to be.
+    pub(super) fn settled_at(&self) -> Option<u32> {
+        Some(self.settlement.0.get()?.first.get()?.to)
+    }
+
     /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one
     /// that failed has the units of the failed one, which may have been applied. Only a store that may
     /// see a settle twice needs its number.

@@ -30,12 +30,20 @@ use crate::policy::Policy;
 pub struct Busy {
     policy: &'static str,
     max_in_flight: u32,
+    has_window: bool,
 }
 
 impl Busy {
     pub(crate) fn new(policy: &Policy) -> Self {
         let max_in_flight = policy.max_in_flight().unwrap_or_default();
-        Self { policy: policy.name(), max_in_flight }
+        let has_window = !policy.tiers().is_empty();
+        Self { policy: policy.name(), max_in_flight, has_window }
+    }
+
+    /// Returns `true` if the policy limits units in a window too.
+    #[cfg(feature = "web")]
+    pub(crate) fn has_window(&self) -> bool {
+        self.has_window
     }
 
     /// Returns the name of the policy.
@@ -53,7 +61,7 @@ impl Busy {
 
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, max_in_flight } = self;
+        let Self { policy, max_in_flight, .. } = self;
         write!(f, "rate limit `{policy}` is busy: at most {max_in_flight} in flight")
     }
 }

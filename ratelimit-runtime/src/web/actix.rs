@@ -46,7 +46,7 @@ pub use self::{
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed, SharedFn},
-    middleware::{header_changes, missing_headers},
+    middleware::{RETRY_AFTER, header_changes, missing_headers},
     refusal::{PROBLEM_JSON, Refusal},
     treatment::{Replaced, ResponseHead, Treatment},
 };
@@ -156,7 +156,9 @@ fn set_headers<B>(
     syntax: HeaderSyntax,
     answers: Vec<Result<Decision, RateLimitError>>,
 ) {
-    let changes = header_changes(syntax, answers, response.extensions().get::<RateLimitError>());
+    let retry_after = response.headers().get(RETRY_AFTER).map(HeaderValue::as_bytes);
+    let changes =
+        header_changes(syntax, answers, response.extensions().get::<RateLimitError>(), retry_after);
     for (name, value) in changes {
         response.headers_mut().remove(name);
         if let Some(Ok(value)) = value.map(HeaderValue::try_from) {

@@ -2,7 +2,10 @@
 
 use std::{fmt::Write, time::Duration};
 
-use crate::{decision::Decision, error::RateLimitError};
+use crate::{
+    decision::Decision,
+    error::{Busy, RateLimitError},
+};
 
 /// The syntax of the headers with the remaining quota.
 ///
@@ -18,7 +21,8 @@ pub enum HeaderSyntax {
     /// - `w` is its window in seconds, left out below one second: the period, or the time in which an
     ///   empty bucket fills,
     /// - `r` is the remaining quota, and `t` the seconds until there is more,
-    /// - `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`.
+    /// - `qu="concurrent-requests"` marks calls in flight, which have neither `w` nor `t`. If the policy has
+    ///   a window too, their item has a name of its own: `feed-in-flight` for the policy `feed`.
     ///
     /// With several tiers, an item describes the tier of the answer's numbers.
     #[default]
@@ -98,7 +102,7 @@ impl HeaderSyntax {
 
 /// The quota of one policy after an admitted or refused call.
 struct Quota {
-    policy: &'static str,
+    name: String,
     is_refused: bool,
     units: u32,
     /// The time in which the units are allotted. Calls in flight have none: a permit is free at any time.
@@ -112,7 +116,7 @@ impl Quota {
     fn of(answer: &Result<Decision, RateLimitError>) -> Option<Self> {
         match answer {
             Ok(decision) => Some(Self {
-                policy: decision.policy(),
+                name: wire_name(decision.policy()),
                 is_refused: false,
                 units: decision.quota(),
                 window: window(decision.quota(), decision.threshold(), decision.period()),
@@ -120,7 +124,7 @@ impl Quota {
                 wait: decision.replenish_after(),
             }),
             Err(RateLimitError::Exceeded(exceeded)) => Some(Self {
-                policy: exceeded.policy(),
+                name: wire_name(exceeded.policy()),
                 is_refused: true,
                 units: exceeded.quota(),
                 window: window(exceeded.quota(), exceeded.threshold(), exceeded.period()),
@@ -128,7 +132,7 @@ impl Quota {
                 wait: exceeded.retry_after(),
             }),
             Err(RateLimitError::Busy(busy)) => Some(Self {
-                policy: busy.policy(),
+                name: name_in_flight(busy),
                 is_refused: true,
                 units: busy.max_in_flight(),
                 window: None,
@@ -169,16 +173,22 @@ fn window(quota: u32, threshold: u32, period: Duration) -> Option<Duration> {
     Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
 }
 
-/// Returns one quota for each policy, in the order of their first answers.
+/// Returns one quota for each item, in the order of their first answers.
 fn quotas(answers: &[Result<Decision, RateLimitError>]) -> Vec<Quota> {
     let mut quotas: Vec<Quota> = Vec::new();
     for quota in answers.iter().filter_map(Quota::of) {
-        match quotas.iter_mut().find(|known| known.policy == quota.policy) {
+        match quotas.iter_mut().find(|known| known.name == quota.name) {
             Some(known) => *known = quota,
             None => quotas.push(quota),
         }
     }
     quotas
+}
+
+/// Returns the seconds until the last of the exhausted policies has units again.
+pub(super) fn exhausted_for(answers: &[Result<Decision, RateLimitError>]) -> u64 {
+    let exhausted = quotas(answers).into_iter().filter(|quota| quota.remaining == 0);
+    exhausted.map(|quota| seconds(quota.wait)).max().unwrap_or(0)
 }
 
 /// Formats a list of strings with parameters (RFC 9651).
@@ -189,7 +199,7 @@ fn list(quotas: &[Quota], write_parameters: impl Fn(&Quota, &mut String)) -> Str
             list.push_str(", ");
         }
         list.push('"');
-        for character in wire_name(quota.policy).chars() {
+        for character in quota.name.chars() {
             if matches!(character, '"' | '\\') {
                 list.push('\\');
             }
@@ -199,6 +209,11 @@ fn list(quotas: &[Quota], write_parameters: impl Fn(&Quota, &mut String)) -> Str
         write_parameters(quota, &mut list);
     }
     list
+}
+
+/// Returns the name for clients of a policy's calls in flight. Its window has the policy's own.
+pub(crate) fn name_in_flight(busy: &Busy) -> String {
+    wire_name(busy.policy()) + if busy.has_window() { "-in-flight" } else { "" }
 }
 
 /// Returns a policy's name for clients. Characters that a header's string cannot contain are

@@ -7,9 +7,9 @@
 use std::{future::Future, sync::Arc};
 
 use super::{
-    headers::HeaderSyntax,
+    headers::{HeaderSyntax, exhausted_for},
     identity::{Identity, RequestHead, SharedFn},
-    refusal::Refusal,
+    refusal::{Refusal, whole_wait},
     treatment::Replaced,
 };
 use crate::{
@@ -18,6 +18,8 @@ use crate::{
     error::RateLimitError,
     observe::{Audience, Observation, observe_for},
 };
+
+pub(super) const RETRY_AFTER: &str = "retry-after";
 
 /// A header to set, or with `None` to remove.
 type HeaderChange = (&'static str, Option<String>);
@@ -87,16 +89,22 @@ impl<R> Clone for Middleware<R> {
 /// Returns the changes to a response's headers: the rate limit headers of these answers, and of the
 /// refusal that made the response, replace all others. Without either nothing changes.
 ///
-/// A refusal is visible, and so are its limit and its wait, also those of an explicit key.
+/// A refusal is visible, and so are its limit and its wait, also those of an explicit key. Its own
+/// `Retry-After` is raised to the time at which no policy is exhausted.
 pub(super) fn header_changes(
     syntax: HeaderSyntax,
     mut answers: Vec<Result<Decision, RateLimitError>>,
     refused: Option<&RateLimitError>,
+    retry_after: Option<&[u8]>,
 ) -> Vec<HeaderChange> {
     answers.extend(refused.cloned().map(Err));
     if answers.is_empty() {
         return Vec::new();
     }
+    let mut waits = answers.iter().filter_map(|it| it.as_ref().err()).filter_map(whole_wait);
+    let own = retry_after.and_then(|it| waits.find(|wait| wait.to_string().as_bytes() == it));
+    let exhausted = exhausted_for(&answers);
+    let raised = own.filter(|wait| *wait < exhausted).map(|_| exhausted.to_string());
     let mut headers = syntax.headers(&answers);
     let value = |name| {
         headers
@@ -104,7 +112,8 @@ pub(super) fn header_changes(
             .find(|header| header.0 == name)
             .map(|header| std::mem::take(&mut header.1))
     };
-    HeaderSyntax::ALL.into_iter().zip(HeaderSyntax::ALL.map(value)).collect()
+    let changes = HeaderSyntax::ALL.into_iter().zip(HeaderSyntax::ALL.map(value));
+    changes.chain(raised.map(|wait| (RETRY_AFTER, Some(wait)))).collect()
 }
 
 /// Returns those of a refusal's headers that a response lacks; nothing of the remaining quota if the response

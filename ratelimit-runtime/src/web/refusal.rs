@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use super::headers::{HeaderSyntax, seconds, wire_name};
+use super::headers::{HeaderSyntax, name_in_flight, seconds, wire_name};
 use crate::error::RateLimitError;
 
 /// The content type of [`Refusal::problem`].
@@ -77,7 +77,7 @@ impl Refusal {
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         let Self::Limit(error) = self else { return None };
-        wait(error).map(|wait| seconds(wait).max(1))
+        whole_wait(error)
     }
 
     /// Returns the headers of the response except its content type: `Cache-Control`, `Retry-After`, and
@@ -130,19 +130,24 @@ impl Refusal {
             Self::MalformedIdentity => push_json(&mut body, MALFORMED_IDENTITY),
         }
         let violated = match self {
-            Self::Limit(RateLimitError::Exceeded(error)) => Some(error.policy()),
-            Self::Limit(RateLimitError::Busy(error)) => Some(error.policy()),
-            Self::Limit(RateLimitError::TooLarge(error)) => Some(error.policy()),
+            Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.policy())),
+            Self::Limit(RateLimitError::Busy(error)) => Some(name_in_flight(error)),
+            Self::Limit(RateLimitError::TooLarge(error)) => Some(wire_name(error.policy())),
             _ => None,
         };
-        if let Some(policy) = violated {
+        if let Some(name) = violated {
             body.push_str(",\"violated-policies\":[");
-            push_json(&mut body, &wire_name(policy));
+            push_json(&mut body, &name);
             body.push(']');
         }
         body.push('}');
         body
     }
+}
+
+/// Returns the wait in seconds, rounded up and at least 1.
+pub(super) fn whole_wait(error: &RateLimitError) -> Option<u64> {
+    wait(error).map(|wait| seconds(wait).max(1))
 }
 
 /// Returns the time after which a client may repeat its request, if there is one to be told.

@@ -45,7 +45,7 @@ pub use service::ResponseFuture;
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed},
-    middleware::{header_changes, missing_headers},
+    middleware::{RETRY_AFTER, header_changes, missing_headers},
     refusal::{PROBLEM_JSON, Refusal},
     treatment::{Replaced, ResponseHead, Treatment},
 };
@@ -158,14 +158,16 @@ fn treatment<B>(
     replaced.treatment(&head, observed)
 }
 
-/// Returns the HTTP status that a gRPC code stands for, as `google/rpc/code.proto` lists them; of the client's
-/// faults 400.
+/// Returns the HTTP status that a gRPC code stands for, as `google/rpc/code.proto` lists them; of most of the
+/// client's faults 400.
 fn status_of_grpc(code: &[u8]) -> u16 {
     match code {
         b"0" => 200,
         b"2" | b"13" | b"15" => 500,
         b"4" => 504,
         b"8" => 429,
+        // Of this crate: the request is more than its limit ever admits.
+        b"9" => 422,
         b"12" => 501,
         b"14" => 503,
         _ => 400,
@@ -178,7 +180,9 @@ fn set_headers<B>(
     syntax: HeaderSyntax,
     answers: Vec<Result<Decision, RateLimitError>>,
 ) {
-    let changes = header_changes(syntax, answers, response.extensions().get::<RateLimitError>());
+    let retry_after = response.headers().get(RETRY_AFTER).map(HeaderValue::as_bytes);
+    let changes =
+        header_changes(syntax, answers, response.extensions().get::<RateLimitError>(), retry_after);
     for (name, value) in changes {
         response.headers_mut().remove(name);
         if let Some(Ok(value)) = value.map(HeaderValue::try_from) {

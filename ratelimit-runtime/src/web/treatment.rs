@@ -60,7 +60,8 @@ impl Replaced {
         if is_lost && self.lost {
             return Treatment::Replace(refusal);
         }
-        if is_lost && !is_own {
+        // A 429 is an answer to a refusal, also of another kind.
+        if !is_own && status >= 400 && status != 429 {
             warn_once(error.policy(), status);
         }
         if !matches!(status, 429 | 503) {
@@ -78,12 +79,16 @@ fn warn_once(policy: &'static str, status: u16) {
     static WARNED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let is_first = WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(policy);
     if is_first {
+        let layer = if status >= 500 {
+            "add `.answer_refusals()` to the identity layer"
+        } else {
+            "answer a `RateLimitError` with its own status where the error becomes a response"
+        };
         tracing::warn!(
             policy,
             status,
             "a call that the limit `{policy}` refused ended with status {status}: implement \
-             `From<RateLimitError>` or `FromRejection` for what the handler returns, or add \
-             `.answer_refusals()` to the identity layer"
+             `From<RateLimitError>` or `FromRejection` for what the handler returns, or {layer}"
         );
     }
 }

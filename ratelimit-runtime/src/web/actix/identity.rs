@@ -32,8 +32,11 @@ use crate::{
 /// names its own limit.
 ///
 /// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
-/// 5xx of another status than the refusal's own is logged at `warn`, once for each limit: the handler's error
-/// type has lost the refusal. See [`answer_refusals`](Self::answer_refusals).
+/// 4xx or 5xx of another status than 429 and the refusal's own is logged at `warn`, once for each limit: the
+/// handler's error type has lost the refusal. See [`answer_refusals`](Self::answer_refusals), and the
+/// [guide](crate::guide::layers#lost-refusals) for a 4xx.
+///
+/// The `Retry-After` of a refusal is raised to the time at which no listed limit is exhausted.
 ///
 /// Checks after the response has been returned are not covered: while its body streams, or in a
 /// spawned task. The ambient caller is not set there either.
