@@ -43,13 +43,25 @@ impl<T: Parse> Slot for Option<Arg<T>> {
         if input.is_empty() || input.peek(Token![,]) {
             return Err(needs_a_value());
         }
-        let value = input.parse()?;
+        let value = value(input)?;
         match self {
             Some(_) => errors.push(twice(&name)),
             None => *self = Some(Arg { name, value }),
         }
         Ok(())
     }
+}
+
+/// Parses a value. One that ends too early is reported at its last token, because the end has no place.
+fn value<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
+    let written = input.fork();
+    input.parse().map_err(|error| {
+        let mut last = None;
+        while input.is_empty() && !written.is_empty() {
+            last = written.parse::<TokenTree>().ok();
+        }
+        last.map_or(error.clone(), |last| syn::Error::new(last.span(), error))
+    })
 }
 
 /// The field of an argument without a value: its name, with the span.

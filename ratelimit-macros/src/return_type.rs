@@ -14,8 +14,16 @@ const FOREIGN_TYPES: &str = "Arc Body Box Bytes Form HashMap Html Infallible Jso
                              Redirect Sse StatusCode String Vec";
 
 /// The first names of paths into other crates.
-const FOREIGN_CRATES: &str =
-    "actix_files actix_web axum axum_extra core http hyper io reqwest sqlx std tonic";
+const FOREIGN_CRATES: &str = "actix_files actix_web axum axum_extra core hyper io poem reqwest rocket \
+                              salvo sqlx std tonic warp";
+
+/// The crates of frameworks that do not answer a `RateLimitError`, with the traits for results of their errors.
+const FRAMEWORKS: [(&str, &str); 4] = [
+    ("poem", "RefusalAsPoemError"),
+    ("rocket", "RefusalAsRocketStatus"),
+    ("salvo", "RefusalAsSalvoError"),
+    ("warp", "RefusalAsWarpRejection"),
+];
 
 /// Returns the trait for a type in a signature; `None` for `FromRejection` itself.
 pub(crate) fn refusal_as(output: &Type) -> Option<&'static str> {
@@ -32,8 +40,11 @@ pub(crate) fn refusal_as(output: &Type) -> Option<&'static str> {
         Type::Path(path) => match path.path.segments.last() {
             Some(last) if last.ident == "Option" => Some("RefusalAsOption"),
             Some(last) if last.ident == "Result" => {
-                let is_foreign = error(last).map_or_else(|| is_foreign(output), is_foreign);
-                is_foreign.then_some("RefusalAsForeignError")
+                if is_infallible(last) {
+                    return Some("RefusalAsInfallible");
+                }
+                let error = error(last).unwrap_or(output);
+                framework(error).or(is_foreign(error).then_some("RefusalAsForeignError"))
             }
             _ => is_foreign(output).then_some("RefusalAsForeign"),
         },
@@ -62,6 +73,13 @@ fn error(result: &PathSegment) -> Option<&Type> {
 pub(crate) fn is_infallible(result: &PathSegment) -> bool {
     let Some(Type::Path(error)) = error(result) else { return false };
     error.path.segments.last().is_some_and(|last| last.ident == "Infallible")
+}
+
+/// Returns the trait for a result with this error, or of this alias, of one of the [`FRAMEWORKS`].
+fn framework(ty: &Type) -> Option<&'static str> {
+    let Type::Path(path) = ty else { return None };
+    let krate = &path.path.segments.first()?.ident;
+    FRAMEWORKS.iter().find(|(name, _)| krate == name).map(|(_, row)| *row)
 }
 
 /// Returns `true` for a type of another crate, for which users can implement no trait of the runtime.

@@ -23,8 +23,10 @@ pub use self::{
     key_part::{KeyPart, part},
     output::{Output, never},
     return_type::{
-        RefusalAsForeign, RefusalAsForeignError, RefusalAsImplTrait, RefusalAsIntoResponse,
-        RefusalAsOption, RefusalAsResponder, RefusalAsUnit, RefusalInBox,
+        RefusalAsForeign, RefusalAsForeignError, RefusalAsImplTrait, RefusalAsInfallible,
+        RefusalAsIntoResponse, RefusalAsOption, RefusalAsPoemError, RefusalAsResponder,
+        RefusalAsRocketStatus, RefusalAsSalvoError, RefusalAsUnit, RefusalAsWarpRejection,
+        RefusalInBox,
     },
     shared_policy::{
         names_apart, shared_policy, takes_cost_of_one, takes_costs, takes_dynamic_costs,

@@ -34,6 +34,7 @@ carries_refusal! {
     /// | hyper and tower (feature `tower`): `http::Response<B>` with `B: From<String>`, alone or with the error `Infallible` | nothing |
     /// | `Result<T, E>` with an error of your own | `impl From<RateLimitError> for E` |
     /// | `()`, `String`, `&str`, `Json<T>`, `Html<T>`, `Sse<S>`, `Redirect`, `NamedFile`, other tuples and foreign errors, `impl IntoResponse` and `impl Responder` for one of these | [`fallible`](macro@crate::rate_limit#fallible) |
+    /// | results with an error of poem, rocket, salvo or warp, which do not answer a `RateLimitError`; other `Result<T, Infallible>` | [`otherwise = Err(..)`](macro@crate::rate_limit#otherwise), or an error of your own |
     /// | `Option<T>` | [`otherwise = None`](macro@crate::rate_limit#otherwise), or `fallible` |
     /// | any other type of your own | an implementation of this trait, or `fallible` |
     ///
@@ -65,7 +66,7 @@ carries_refusal! {
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot carry a rate limit's refusal",
         label = "a refused call has to return this type",
-        note = "add `fallible` to the attribute: the body stays as it is, and the function returns `Result<{Self}, RateLimitError>`",
+        note = "add `fallible` to the attribute: the body stays as it is, and callers get `Result<{Self}, RateLimitError>`",
         note = "or add `otherwise = value`: a refused call then returns this value",
         note = "or, if your crate declares `{Self}`, implement `ratelimit_runtime::FromRejection` for it"
     )]
@@ -95,7 +96,8 @@ carries_refusal! {
         message = "the error `{Self}` cannot carry a rate limit's refusal",
         label = "a refused call has to return this error",
         note = "if your crate declares `{Self}`, write `impl From<RateLimitError> for {Self} {{ fn from(error: RateLimitError) -> Self {{ .. }} }}`",
-        note = "otherwise add `fallible` to the attribute: the body stays as it is, and the function returns `Result<_, RateLimitError>`"
+        note = "otherwise add `fallible` to the attribute: the body stays as it is, and callers get `Result<_, RateLimitError>`",
+        note = "or add `otherwise = Err(value)`: a refused call then returns this error, as poem, rocket, salvo and warp need it"
     )]
     pub trait ErrorFromRejection: From<RateLimitError> {}
 }

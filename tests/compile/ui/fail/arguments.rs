@@ -64,9 +64,15 @@ async fn half_typed(user: u32) -> Done {
     Ok(())
 }
 
+#[rate_limit(fallible, key = a.)]
+async fn half_typed_at_the_end(a: u32) -> u32 {
+    a
+}
+
 fn main() {
     // The functions are there all the same: no further error comes from their callers.
     let _ = (names_of_another_library(), names_of_more_libraries(), misspelt(), unknown(), twice());
     let _ = (without_values(), flag_with_a_value(), without_names(), without_a_comma());
-    let _ = (half_typed(1), words_of_other_settings(), words_of_no_argument());
+    let _ = (half_typed(1), half_typed_at_the_end(1));
+    let _ = (words_of_other_settings(), words_of_no_argument());
 }

@@ -93,6 +93,61 @@ async fn status_and_value() -> (StatusCode, Json<u32>) {
     (StatusCode::CREATED, Json(1))
 }
 
+/// Modules with the names of crates.
+mod poem {
+    pub struct Error;
+
+    pub type Result<T> = core::result::Result<T, Error>;
+}
+
+mod rocket {
+    pub mod http {
+        pub struct Status;
+    }
+}
+
+mod salvo {
+    pub struct Error;
+}
+
+mod warp {
+    pub struct Rejection;
+}
+
+mod http {
+    pub type Result<T> = core::result::Result<T, super::AppError>;
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn of_poem() -> poem::Result<String> {
+    Ok(String::new())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn of_rocket() -> Result<String, rocket::http::Status> {
+    Ok(String::new())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn of_salvo() -> Result<(), salvo::Error> {
+    Ok(())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn of_warp() -> Result<String, warp::Rejection> {
+    Ok(String::new())
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn without_an_error() -> Result<impl IntoResponse, Infallible> {
+    Ok("text")
+}
+
+#[rate_limit(period = 30, threshold = 2)]
+async fn of_an_own_module() -> http::Result<String> {
+    Ok(String::new())
+}
+
 #[rustfmt::skip]
 #[rate_limit(period = 30, threshold = 2)]
 async fn on_one_line() -> Json<u32> { Json(1) }
