@@ -1,10 +1,12 @@
 //! The gateway: accounts, limits, answers and header fields.
+//!
+//! Errors have the shape that the SDKs of OpenAI and Anthropic read: `{"error": {"type": .., "message": ..}}`.
 
 use std::convert::Infallible;
 
 use axum::{
     Json, Router,
-    extract::{FromRequestParts, Request},
+    extract::{FromRequest, FromRequestParts, Request},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::AUTHORIZATION, request::Parts},
     middleware::{Next, from_fn},
     response::{
@@ -17,10 +19,12 @@ use futures_util::{Stream, StreamExt};
 use ratelimit_runtime::{
     Decision, RateLimitError, observe, rate_limit,
     web::{
-        OnMissing,
+        OnMissing, Refusal,
         tower::{Identity, IdentityLayer},
     },
 };
+
+use serde_json::json;
 
 use super::upstream::{self, Completion};
 
@@ -36,7 +40,7 @@ use super::upstream::{self, Completion};
     concurrency_timeout = "10s",
     decision = quota
 )]
-async fn completions(account: Account, Json(request): Json<Completion>) -> Result<Response> {
+async fn completions(account: Account, request: Completion) -> Result<Response> {
     if request.stream {
         return Ok(stream(&quota, &request).into_response());
     }
@@ -92,11 +96,45 @@ impl Account {
 }
 
 impl<S: Sync> FromRequestParts<S> for Account {
-    type Rejection = StatusCode;
+    type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
-        Self::of(parts).ok_or(StatusCode::UNAUTHORIZED)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        Self::of(parts).ok_or_else(|| error(StatusCode::UNAUTHORIZED, "this API key is unknown"))
     }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Completion {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let parsed = Json::from_request(request, state).await;
+        parsed.map(|Json(it)| it).map_err(|it| error(it.status(), &it.body_text()))
+    }
+}
+
+/// Returns an error as the clients' SDKs read it.
+fn error(status: StatusCode, message: &str) -> Response {
+    let kind = match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        status if status.is_server_error() => "api_error",
+        _ => "invalid_request_error",
+    };
+    // Anthropic's SDK reads the outer type, OpenAI's the code and the parameter.
+    let error = json!({ "type": kind, "message": message, "code": kind, "param": null });
+    (status, Json(json!({ "type": "error", "error": error }))).into_response()
+}
+
+/// Answers a refused request. The layer adds `Retry-After` and the other header fields.
+fn refuse(refusal: &Refusal) -> Response {
+    let status =
+        StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let message = match refusal {
+        Refusal::Limit(error) => error.to_string(),
+        _ => "the request does not identify its account".to_owned(),
+    };
+    error(status, &message)
 }
 
 /// Adds the fields that clients of such gateways read, beside the `RateLimit` fields.
@@ -131,6 +169,6 @@ pub(super) fn router() -> Router {
         .on_missing(OnMissing::Shared);
     Router::new()
         .route("/v1/completions", post(completions))
+        .layer(IdentityLayer::new(account).respond(refuse))
         .layer(from_fn(tell_tokens))
-        .layer(IdentityLayer::new(account))
 }

@@ -46,6 +46,13 @@ async fn json_of(body: Body) -> Value {
     serde_json::from_slice(&to_bytes(body, usize::MAX).await.unwrap()).unwrap()
 }
 
+/// Returns the message of an error, as the SDKs of OpenAI and Anthropic read it.
+async fn error_of(body: Body, kind: &str) -> String {
+    let body = json_of(body).await;
+    assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!(kind)), "{body}");
+    body["error"]["message"].as_str().unwrap().to_owned()
+}
+
 /// Reads `count` events of a stream.
 async fn read(stream: &mut BodyDataStream, count: usize) {
     for _ in 0..count {
@@ -60,16 +67,17 @@ async fn an_account_pays_for_the_tokens_that_its_requests_took() {
     let (status, headers, body) = ask(FREE, completion(100, 400, false)).await;
     assert_eq!(status, 200);
     assert_eq!(headers["x-ratelimit-limit-tokens"], "1000");
-    assert_eq!(headers["x-ratelimit-remaining-tokens"], "500");
+    // 500 were reserved.
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "800");
     assert_eq!(headers["ratelimit-policy"], r#""tokens";q=1000;w=60"#);
-    assert_eq!(headers["ratelimit"], r#""tokens";r=500;t=60"#);
+    assert_eq!(headers["ratelimit"], r#""tokens";r=800;t=60"#);
     let usage = json!({ "prompt_tokens": 100, "completion_tokens": 100 });
     assert_eq!(json_of(body).await["usage"], usage);
 
-    // 800 are left, of which this request reserves 500, and takes 200.
     let (_, headers, _) = ask(FREE, completion(100, 400, false)).await;
-    assert_eq!(headers["x-ratelimit-remaining-tokens"], "300");
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "600");
 
+    // A stream has its fields before its end: 500 are reserved.
     // A client that leaves half-way pays for the prompt, and for what it received.
     let (_, headers, body) = ask(FREE, completion(100, 400, true)).await;
     assert_eq!(headers["x-ratelimit-remaining-tokens"], "100");
@@ -78,25 +86,31 @@ async fn an_account_pays_for_the_tokens_that_its_requests_took() {
     drop(stream);
 
     let (_, headers, _) = ask(FREE, completion(0, 400, false)).await;
-    assert_eq!(headers["x-ratelimit-remaining-tokens"], "50", "1000 - 200 - 200 - 150 - 400");
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "450", "1000 - 200 - 200 - 150");
 
     let refused = completion(100, 400, false);
     let (_, headers, _) = ask(FREE, completion(1, 449, false)).await;
-    assert_eq!(headers["x-ratelimit-remaining-tokens"], "0");
+    assert_eq!(headers["x-ratelimit-remaining-tokens"], "448");
     let (status, headers, body) = ask(FREE, refused.clone()).await;
     assert_eq!(status, 429);
     assert_eq!(headers["x-ratelimit-remaining-tokens"], "448");
-    assert_eq!(json_of(body).await["violated-policies"], json!(["tokens"]));
+    let message = error_of(body, "rate_limit_error").await;
+    assert!(message.starts_with("rate limit `tokens` exceeded: at most 1000 per 60s"), "{message}");
     let retry_after: u64 = headers["retry-after"].to_str().unwrap().parse().unwrap();
     advance(Duration::from_secs(retry_after)).await;
     assert_eq!(ask(FREE, refused).await.0, 200);
 
-    assert_eq!(ask("Bearer nobody", completion(1, 1, false)).await.0, 401);
+    let (status, _, body) = ask("Bearer nobody", completion(1, 1, false)).await;
+    assert_eq!(status, 401);
+    error_of(body, "authentication_error").await;
+    let (status, _, body) = ask(FREE, json!({ "prompt": 1 })).await;
+    assert_eq!(status, 422);
+    assert!(error_of(body, "invalid_request_error").await.contains("prompt"));
     // More than the plan ever allows.
     let (status, headers, body) = ask(FREE, completion(1, 1_000, false)).await;
     assert_eq!((status.as_u16(), headers.contains_key("retry-after")), (422, false));
     let detail = "rate limit `tokens` never admits 1001 units at once: at most 1000 per 60s";
-    assert_eq!(json_of(body).await["detail"], detail);
+    assert_eq!(error_of(body, "invalid_request_error").await, detail);
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +125,8 @@ async fn an_account_has_five_requests_in_flight() {
     assert_eq!(status, 429);
     assert!(!headers.contains_key("retry-after"), "{headers:?}");
     assert_eq!(headers["ratelimit-policy"], r#""tokens-in-flight";q=5;qu="concurrent-requests""#);
-    assert_eq!(json_of(body).await["detail"], "rate limit `tokens` is busy: at most 5 in flight");
+    let message = error_of(body, "rate_limit_error").await;
+    assert_eq!(message, "rate limit `tokens` is busy: at most 5 in flight");
     // One ends, and another one comes in.
     let mut ends = streams.pop().unwrap();
     read(&mut ends, 10).await;
