@@ -5,12 +5,16 @@
 mod answer;
 #[path = "../ratelimit-macros/src/args.rs"]
 mod args;
+#[path = "../ratelimit-macros/src/assemble.rs"]
+mod assemble;
 #[path = "../ratelimit-macros/src/boxed_future.rs"]
 mod boxed_future;
 #[path = "../ratelimit-macros/src/check.rs"]
 mod check;
 #[path = "../ratelimit-macros/src/combinations.rs"]
 mod combinations;
+#[path = "../ratelimit-macros/src/completion.rs"]
+mod completion;
 #[path = "../ratelimit-macros/src/errors.rs"]
 mod errors;
 #[path = "../ratelimit-macros/src/expand.rs"]
@@ -37,5 +41,7 @@ mod shared;
 mod stacked;
 #[path = "../ratelimit-macros/src/together.rs"]
 mod together;
+#[path = "../ratelimit-macros/src/tokens.rs"]
+mod tokens;
 #[path = "../ratelimit-macros/src/value.rs"]
 mod value;

@@ -1,4 +1,6 @@
 //! The answer to a call: the decision that the body sees, and the value that is returned for a refusal.
+//!
+//! Floor 4.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -36,13 +38,6 @@ impl Answer {
     /// Returns `true` if the call is answered as without these arguments.
     pub(crate) fn is_plain(&self) -> bool {
         self.decision.is_none() && self.otherwise.is_none()
-    }
-
-    /// Validates the name against those of the parameters.
-    pub(crate) fn validate_in(&self, function: &Function, errors: &mut Errors) {
-        if let Some(name) = self.decision.as_ref().filter(|name| function.has_parameter(name)) {
-            errors.at(name, format!("`{name}` is a parameter; give the decision another name"));
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The table of arguments: their names and forms, and how they stand to one another. Parsing, suggestions
 //! and combinations follow it; a test compares the list of the manual with it.
+//!
+//! Floor 3.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{
@@ -14,10 +16,13 @@ use crate::{
 };
 
 /// A row of the table.
+#[expect(clippy::struct_excessive_bools, reason = "the columns are independent")]
 pub(crate) struct Argument {
     pub(crate) name: &'static str,
     /// The names that other rate limiters have for it.
     synonyms: &'static [&'static str],
+    /// `true` if its value is a word or a new name, and no expression.
+    pub(crate) is_word: bool,
     /// `true` for a part of a policy, which one that is named by its path has already.
     pub(crate) of_policy: bool,
     /// `true` if it counts something, and so needs a window.
@@ -35,6 +40,7 @@ impl Argument {
         Self {
             name,
             synonyms: &[],
+            is_word: false,
             of_policy: false,
             of_window: false,
             of_store: false,
@@ -45,7 +51,7 @@ impl Argument {
 }
 
 /// `name = value`.
-type Value = Option<Arg<Expr>>;
+type Assigned = Option<Arg<Expr>>;
 /// `name`.
 type Flag = Option<Ident>;
 /// `name(..)`, any number of times.
@@ -91,11 +97,11 @@ arguments! {
     /// The arguments as written, with their spans; nothing for each that is absent.
     Args { written: Vec<Ident> }, ARGUMENTS:
 
-    "period" period: Value {
+    "period" period: Assigned {
         synonyms: &["window", "per", "interval", "duration", "ttl", "seconds"],
         of_policy: true,
     }
-    "threshold" threshold: Value {
+    "threshold" threshold: Assigned {
         synonyms: &[
             "limit", "rate", "max", "max_requests", "requests", "count", "quota", "permits", "rps",
             "calls",
@@ -103,21 +109,21 @@ arguments! {
         of_policy: true,
     }
     "tier" tiers: Tiers { synonyms: &["tiers", "windows", "limits"], of_policy: true }
-    "key" key: Value {
+    "key" key: Assigned {
         synonyms: &["by", "user", "caller", "identity", "identifier", "key_func"],
     }
-    "name" name: Value { of_policy: true }
-    "algorithm" algorithm: Value { of_policy: true, of_window: true }
-    "burst" burst: Value {
+    "name" name: Assigned { of_policy: true }
+    "algorithm" algorithm: Assigned { is_word: true, of_policy: true, of_window: true }
+    "burst" burst: Assigned {
         synonyms: &["capacity", "burst_size", "bucket_size"],
         of_policy: true,
         of_window: true,
     }
-    "cost" cost: Value { synonyms: &["weight", "tokens", "units", "amount"], of_window: true }
-    "skip" skip: Value { synonyms: &["unless", "exempt", "exempt_when", "skip_if"] }
-    "limiter" limiter: Value { synonyms: &["store", "backend"] }
-    "on_store_error" on_store_error: Value {}
-    "max_wait" max_wait: Value {
+    "cost" cost: Assigned { synonyms: &["weight", "tokens", "units", "amount"], of_window: true }
+    "skip" skip: Assigned { synonyms: &["unless", "exempt", "exempt_when", "skip_if"] }
+    "limiter" limiter: Assigned { synonyms: &["store", "backend"] }
+    "on_store_error" on_store_error: Assigned { is_word: true }
+    "max_wait" max_wait: Assigned {
         synonyms: &["timeout", "max_wait_ms", "wait"],
         of_store: true,
     }
@@ -140,10 +146,10 @@ arguments! {
             ("soft", "with `soft` no call is refused, which needs no `fallible`"),
         ],
     }
-    "otherwise" otherwise: Value {
+    "otherwise" otherwise: Assigned {
         synonyms: &["or_else", "fallback", "on_rejected", "on_limit", "or_return"],
     }
-    "decision" decision: Value { synonyms: &["bind", "quota_name", "outcome"] }
+    "decision" decision: Assigned { synonyms: &["bind", "quota_name", "outcome"], is_word: true }
     "soft" soft: Flag {
         excludes: &[(
             "otherwise",
@@ -151,29 +157,29 @@ arguments! {
         )],
         needs: Some(("decision", "the body reads in it whether the limit refused the call")),
     }
-    "policy" policy: Value {}
-    "request_id" request_id: Value {
+    "policy" policy: Assigned {}
+    "request_id" request_id: Assigned {
         synonyms: &["id", "idempotency_key", "dedup", "dedup_key"],
         of_window: true,
         of_store: true,
     }
-    "concurrency" concurrency: Value {
+    "concurrency" concurrency: Assigned {
         synonyms: &[
             "max_concurrent", "max_concurrency", "in_flight", "max_in_flight", "semaphore",
         ],
         of_policy: true,
         of_store: true,
     }
-    "concurrency_timeout" concurrency_timeout: Value {
+    "concurrency_timeout" concurrency_timeout: Assigned {
         of_policy: true,
         needs: Some(("concurrency", "it is the time after which a permit is free")),
     }
-    "settle" settle: Value {
+    "settle" settle: Assigned {
         synonyms: &["actual", "actual_cost", "cost_after", "refund", "refund_if"],
         of_window: true,
         of_store: true,
     }
-    "lease" lease: Value {
+    "lease" lease: Assigned {
         synonyms: &["prefetch", "batch", "reserve_ahead", "local_cache"],
         of_policy: true,
         of_window: true,
@@ -185,8 +191,8 @@ arguments! {
     /// The arguments of one `tier(period = .., threshold = ..)`.
     TierArgs {}, TIER_ARGUMENTS:
 
-    "period" period: Value {}
-    "threshold" threshold: Value {}
+    "period" period: Assigned {}
+    "threshold" threshold: Assigned {}
 }
 
 impl Args {

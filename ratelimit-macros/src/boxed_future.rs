@@ -1,5 +1,7 @@
 //! Functions that return a boxed future: `Box::pin(async move { .. })`. `#[async_trait]` rewrites
 //! methods into this form.
+//!
+//! Floor 2.
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -8,7 +10,7 @@ use syn::{
     Path, PathArguments, ReturnType, Stmt, Type, TypeParamBound,
 };
 
-use crate::function::binds as binds_name;
+use crate::tokens::binds as binds_name;
 
 /// A body that ends in `Box::pin(async move { .. })`.
 pub(crate) struct Boxed {

@@ -1,12 +1,16 @@
 //! The check of one limit: its callsite, and the start of its call.
+//!
+//! Floor 7.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 
 use crate::{
-    function::{Function, spanned},
+    completion,
+    function::Function,
     limit::{LimitSpec, TierSpec},
+    tokens::spanned,
     value::{Kind, Value},
 };
 
@@ -142,6 +146,23 @@ impl Check<'_> {
         }}
     }
 
+    /// Returns the arm that ends a refused call. `pattern` makes its pattern of that of the error.
+    pub(crate) fn refusal(self, pattern: impl FnOnce(TokenStream) -> TokenStream) -> TokenStream {
+        let Self { spec, function, it } = self;
+        let private = self.private();
+        if let Some(otherwise) = &spec.answer.otherwise {
+            let pattern = pattern(otherwise.pattern(it));
+            let value = otherwise.tokens(function, it);
+            // The value of `panic!(..)` is never returned.
+            return quote! {
+                #[allow(unreachable_code, clippy::diverging_sub_expression)]
+                #private::Err(#pattern) => { #value; }
+            };
+        }
+        let (pattern, refused) = (pattern(it.to_token_stream()), function.refused(&spec.krate, it));
+        quote!(#private::Err(#pattern) => return #refused,)
+    }
+
     fn self_type(self, call: &impl ToTokens) -> Option<TokenStream> {
         self.function.has_receiver().then(|| quote!(#call.self_type::<Self>();))
     }
@@ -182,9 +203,13 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// Returns the source of an expression on one line.
+/// Returns the source of an expression on one line, as it is typed.
 fn text(expr: &impl ToTokens) -> String {
-    expr.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    completion::as_typed(expr.to_token_stream())
+        .to_string()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Returns the policy's constructor call, with each value as `emit` writes it.

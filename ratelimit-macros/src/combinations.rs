@@ -1,4 +1,6 @@
 //! Arguments that exclude each other, or need one another.
+//!
+//! Floor 4.
 
 use proc_macro2::Ident;
 use ratelimit_core::rules;

@@ -1,4 +1,6 @@
 //! The errors of one expansion, reported together.
+//!
+//! Floor 1.
 
 use std::fmt::Display;
 

@@ -1,11 +1,16 @@
-//! The emitted code: the item, with one call into the runtime before its body.
+//! The attribute: its arguments and its item validated, then the emitted code, or the errors beside the item.
+//!
+//! Floor 9.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
+use syn::ExprPath;
 
 use crate::{
     args::Args,
+    assemble::assemble,
     check::Check,
+    completion,
     errors::Errors,
     function::Function,
     limit::LimitSpec,
@@ -15,48 +20,88 @@ use crate::{
 
 /// Expands the attribute.
 pub(crate) fn rate_limit(arguments: TokenStream, item: &TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let parsed = Function::parse_item(item);
     let mut attributes = vec![LimitAttribute { at: Span::call_site(), arguments }];
-    let mut function = match parsed {
-        Ok(mut function) => {
-            attributes.extend(stacked::take_below(&mut function));
-            Ok(function)
-        }
-        Err(error) => Err(error),
-    };
-    let it = stacked::callsite(&attributes);
-    let mut specs = Vec::new();
-    for LimitAttribute { at, arguments } in attributes {
-        let args = Args::parse(arguments, &mut errors);
-        specs.push(LimitSpec::validate(args, at, &mut errors));
-    }
-    let function = match &mut function {
+    let mut errors = Errors::default();
+    let mut function = match Function::parse_item(item) {
         Ok(function) => function,
         Err(error) => {
-            errors.push(error.clone());
+            validate_arguments(&attributes, &mut errors);
+            errors.push(error);
             let errors = errors.into_tokens();
             return quote!(#item #errors);
         }
     };
-    function.validate(&mut errors);
-    stacked::validate(&specs, &mut errors);
+    attributes.extend(stacked::take_below(&mut function));
+    let typed = completion::as_typed_in(&attributes);
+    let mut specs = validate_arguments(typed.as_ref().unwrap_or(&attributes), &mut errors);
+    validate(&specs, &function, &mut errors);
     stacked::validate_alone(item, &mut errors);
-    for spec in &specs {
-        spec.answer.validate_in(function, &mut errors);
-        if let Some(policy) = &spec.policy {
-            policy.validate_in(function, &mut errors);
-        }
-    }
+    let (krate, output) = (specs[0].krate.clone(), function.output());
     if let Some(flag) = &specs[0].fallible {
-        function.make_fallible(flag, &specs[0].krate, &mut errors);
+        function.make_fallible(flag, &krate);
     }
     // The item is always emitted, and first: its callers and completion in it still work.
     if let Some(errors) = errors.into_tokens() {
-        // The arguments are gone: parameters that only they name are unused.
+        let half_typed = completion::half_typed(&attributes, &output, &krate);
+        let function = assemble(&function, &Prologue::half_typed(half_typed));
+        // The compiler does not see the arguments: parameters that only they name are unused.
         return quote!(#[allow(unused)] #function #errors);
     }
+    if typed.is_some() {
+        specs = validate_arguments(&attributes, &mut Errors::default());
+    }
+    let it = stacked::callsite(&attributes);
     let checks: Vec<_> =
-        specs.iter().map(|spec| Check { spec, function: &*function, it: &it }).collect();
-    function.with_prologue(&Prologue::new(&checks))
+        specs.iter().map(|spec| Check { spec, function: &function, it: &it }).collect();
+    assemble(&function, &Prologue::new(&checks))
+}
+
+/// Returns the limits of the attributes, and adds every error.
+fn validate_arguments(attributes: &[LimitAttribute], errors: &mut Errors) -> Vec<LimitSpec> {
+    let limit = |LimitAttribute { at, arguments }: &LimitAttribute| {
+        let args = Args::parse(arguments.clone(), errors);
+        LimitSpec::validate(args, *at, errors)
+    };
+    attributes.iter().map(limit).collect()
+}
+
+/// Validates the item, the limits against each other, and their names against those of the item.
+fn validate(specs: &[LimitSpec], function: &Function, errors: &mut Errors) {
+    function.validate(errors);
+    stacked::validate(specs, errors);
+    for spec in specs {
+        if let Some(name) = spec.answer.decision.as_ref().filter(|it| function.has_parameter(it)) {
+            errors.at(name, format!("`{name}` is a parameter; give the decision another name"));
+        }
+        if let Some(policy) = &spec.policy {
+            validate_policy(&policy.path, function, errors);
+        }
+    }
+    if let Some(flag) = &specs[0].fallible {
+        function.validate_fallible(flag, errors);
+    }
+}
+
+/// Validates the path of a shared policy against the function's own names.
+fn validate_policy(path: &ExprPath, function: &Function, errors: &mut Errors) {
+    let Some(first) = path.path.segments.first().map(|segment| &segment.ident) else {
+        return;
+    };
+    if path.path.get_ident().is_some_and(|name| function.has_parameter(name)) {
+        errors.at(
+            first,
+            format!(
+                "`{first}` is a parameter; `policy` is a `const` or `static`: write values of the \
+                 call as `period` and `threshold`"
+            ),
+        );
+    } else if function.has_type_parameter(first) {
+        errors.at(
+            first,
+            format!(
+                "`{first}` is a type parameter, which a `static` cannot name: move the policy to a \
+                 `const` of the module"
+            ),
+        );
+    }
 }

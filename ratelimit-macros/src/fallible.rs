@@ -1,5 +1,7 @@
 //! `fallible`: the function returns `Result<Output, RateLimitError>`. Its body is a future of its own, whose
 //! output is returned in `Ok`.
+//!
+//! Floor 2.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -8,7 +10,7 @@ use syn::{
     spanned::Spanned,
 };
 
-use crate::{function::spanned, return_type};
+use crate::{return_type, tokens::spanned};
 
 /// The argument `fallible` of a function, and the return type that was written.
 pub(crate) struct Fallible {

@@ -1,10 +1,11 @@
-//! The annotated item: attributes, visibility, signature and body as written, and the position of the
-//! prologue.
+//! The annotated item: attributes, visibility, signature and body as written.
+//!
+//! Floor 3.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Attribute, FnArg, Pat, Path, ReturnType, Signature, Token, Type, Visibility, braced,
+    Attribute, FnArg, Path, ReturnType, Signature, Token, Type, Visibility, braced,
     parse::{Parse, ParseStream},
     parse_quote,
     token::Brace,
@@ -13,23 +14,23 @@ use syn::{
 use crate::{
     boxed_future::Boxed,
     errors::Errors,
-    fallible::{self, Fallible},
-    prologue::Prologue,
+    fallible::Fallible,
     return_type,
+    tokens::{binds, spanned},
 };
 
 /// A function, with its body as raw tokens.
 pub(crate) struct Function {
-    attributes: Vec<Attribute>,
-    visibility: Visibility,
-    signature: Signature,
-    body: Option<(Brace, Body)>,
-    semicolon: Option<Token![;]>,
-    fallible: Option<Fallible>,
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) visibility: Visibility,
+    pub(crate) signature: Signature,
+    pub(crate) body: Option<(Brace, Body)>,
+    pub(crate) semicolon: Option<Token![;]>,
+    pub(crate) fallible: Option<Fallible>,
 }
 
 /// The body of a function.
-enum Body {
+pub(crate) enum Body {
     /// Not parsed, so that errors in a half-written body are reported as without the attribute.
     Plain(TokenStream),
     Boxed(Box<Boxed>),
@@ -124,15 +125,20 @@ impl Function {
         }
     }
 
-    /// Changes the return type to `Result<Output, RateLimitError>`, for the argument `flag`.
-    pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path, errors: &mut Errors) {
+    /// Validates that the return type can be changed, for the argument `flag`.
+    pub(crate) fn validate_fallible(&self, flag: &Ident, errors: &mut Errors) {
         if let Some((_, Body::Boxed(_))) = self.body {
             errors.at(
                 flag,
                 "`fallible` does not reach into a future that is boxed already, as `#[async_trait]` \
                  and hand-written ones are: write `Result<.., RateLimitError>` in the signature",
             );
-        } else if self.signature.asyncness.is_some() {
+        }
+    }
+
+    /// Changes the return type to `Result<Output, RateLimitError>`, for the argument `flag`.
+    pub(crate) fn make_fallible(&mut self, flag: &Ident, krate: &Path) {
+        if self.signature.asyncness.is_some() {
             let output = &mut self.signature.output;
             self.fallible = Some(Fallible::new(output, flag, krate));
         }
@@ -191,7 +197,7 @@ impl Function {
     }
 
     /// Returns the type of the body's output; `_` for a boxed future that does not name it.
-    fn output(&self) -> Type {
+    pub(crate) fn output(&self) -> Type {
         let output = &self.signature.output;
         match (&self.body, output) {
             (Some((_, Body::Boxed(_))), _) => {
@@ -217,85 +223,9 @@ impl Function {
         let first = tokens.next().map_or_else(|| name.span(), |token| token.span());
         (first, tokens.last().map_or(first, |token| token.span()))
     }
-
-    /// Returns the function with `prologue` before its body. The body keeps its own block, so that its
-    /// items cannot shadow names of the prologue.
-    pub(crate) fn with_prologue(&self, prologue: &Prologue) -> TokenStream {
-        let Self { attributes, visibility, signature, body, semicolon, fallible } = self;
-        let body = body.as_ref().map(|(brace, body)| {
-            let mut tokens = TokenStream::new();
-            brace.surround(&mut tokens, |tokens| match body {
-                Body::Plain(body) => {
-                    tokens.extend(prologue.before.clone());
-                    let mut block = TokenStream::new();
-                    inner_block(brace).surround(&mut block, |inner| inner.extend(body.clone()));
-                    let output = match (fallible, &prologue.private) {
-                        (Some(fallible), _) => fallible.output_of(&block),
-                        (None, Some(private)) => {
-                            fallible::output_as(&block, self.output(), private)
-                        }
-                        (None, None) => block,
-                    };
-                    let output = prologue.settle(output);
-                    tokens.extend(match fallible {
-                        Some(fallible) => fallible.returned(&output),
-                        None => output,
-                    });
-                }
-                Body::Boxed(boxed) => tokens.extend(match &prologue.private {
-                    Some(private) => boxed.with_prologue(&prologue.before, |body| {
-                        prologue.settle(fallible::output_as(body, self.output(), private))
-                    }),
-                    None => boxed.with_prologue(&prologue.before, TokenStream::clone),
-                }),
-            });
-            tokens
-        });
-        quote!(#(#attributes)* #visibility #signature #body #semicolon)
-    }
-}
-
-impl ToTokens for Function {
-    fn to_tokens(&self, tokens: &mut TokenStream) {
-        self.with_prologue(&Prologue::default()).to_tokens(tokens);
-    }
-}
-
-/// Returns `true` if the pattern binds the name.
-pub(crate) fn binds(pattern: &Pat, name: &Ident) -> bool {
-    let inner: Vec<&Pat> = match pattern {
-        Pat::Ident(it) if it.ident == *name => return true,
-        Pat::Ident(it) => it.subpat.iter().map(|(_, it)| &**it).collect(),
-        Pat::Or(it) => it.cases.iter().collect(),
-        Pat::Paren(it) => vec![&it.pat],
-        Pat::Reference(it) => vec![&it.pat],
-        Pat::Slice(it) => it.elems.iter().collect(),
-        Pat::Struct(it) => it.fields.iter().map(|field| &*field.pat).collect(),
-        Pat::Tuple(it) => it.elems.iter().collect(),
-        Pat::TupleStruct(it) => it.elems.iter().collect(),
-        Pat::Type(it) => vec![&it.pat],
-        _ => Vec::new(),
-    };
-    inner.into_iter().any(|it| binds(it, name))
-}
-
-/// Returns braces at the position of the user's, marked as generated. With the user's own span,
-/// `rustc` would report the braces of a one-line body as unnecessary, and `cargo fix` would remove
-/// those of the function.
-fn inner_block(brace: &Brace) -> Brace {
-    Brace(Span::mixed_site().located_at(brace.span.join()))
 }
 
 /// Returns an inner attribute as an outer one.
 fn outer(attribute: Attribute) -> Attribute {
     Attribute { style: syn::AttrStyle::Outer, ..attribute }
-}
-
-/// Returns the tokens, each with the span `span`.
-pub(crate) fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {
-    let respan = |mut token: TokenTree| {
-        token.set_span(span);
-        token
-    };
-    tokens.to_token_stream().into_iter().map(respan).collect()
 }

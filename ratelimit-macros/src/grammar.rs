@@ -1,4 +1,6 @@
 //! The grammar of arguments: `name = value`, `flag` and `name(..)`, separated by commas.
+//!
+//! Floor 2.
 
 use proc_macro2::{Ident, TokenTree};
 use syn::{

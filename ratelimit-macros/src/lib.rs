@@ -2,16 +2,18 @@
 //! that crate, which re-exports it.
 //!
 //! The stages, one file each: the arguments as written (`args`), the valid limit (`limit`), the
-//! annotated item (`function`), the emitted code (`check`, `prologue`, `expand`). Errors of all stages are collected
-//! (`errors`).
+//! annotated item (`function`), the emitted code (`check`, `prologue`, `assemble`), and all of them in turn
+//! (`expand`). Errors of all stages are collected (`errors`).
 //!
 //! This crate depends on `ratelimit-core` for the rules, and never on the runtime.
 
 mod answer;
 mod args;
+mod assemble;
 mod boxed_future;
 mod check;
 mod combinations;
+mod completion;
 mod errors;
 mod expand;
 mod fallible;
@@ -25,6 +27,7 @@ mod settle;
 mod shared;
 mod stacked;
 mod together;
+mod tokens;
 mod value;
 
 use proc_macro::TokenStream;

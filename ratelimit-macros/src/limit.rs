@@ -1,4 +1,6 @@
 //! The valid limit: every compile-time rule about the arguments.
+//!
+//! Floor 5.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};

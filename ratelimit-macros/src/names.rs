@@ -1,4 +1,6 @@
 //! Names that are written and not known, and the ones that were meant.
+//!
+//! Floor 1.
 
 /// Names that other rate limiters have, for which there is no single argument here; with what to write.
 const INSTEAD: [(&[&str], &str); 6] = [

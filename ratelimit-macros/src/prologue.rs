@@ -1,9 +1,12 @@
 //! The prologue: the check of a function's limit, and the answer to it.
+//!
+//! Floor 8.
 
-use proc_macro2::TokenStream;
-use quote::{ToTokens, quote};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
 
-use crate::{check::Check, settle::AfterBody, together};
+use crate::{check::Check, settle::Settle, together, tokens::spanned};
 
 /// The code around the body.
 #[derive(Default)]
@@ -16,6 +19,11 @@ pub(crate) struct Prologue {
 }
 
 impl Prologue {
+    /// Returns the prologue of a function whose limits have errors.
+    pub(crate) fn half_typed(before: TokenStream) -> Self {
+        Self { before, ..Self::default() }
+    }
+
     /// Returns the prologue of a function's limits, from the topmost one on.
     pub(crate) fn new(checks: &[Check<'_>]) -> Self {
         let mut before = match checks {
@@ -103,7 +111,7 @@ fn answered(check: Check<'_>) -> TokenStream {
     if spec.answer.is_soft {
         return it.to_token_stream();
     }
-    let (private, refusal) = (check.private(), refusal(check, |error| error));
+    let (private, refusal) = (check.private(), check.refusal(|error| error));
     quote! {
         match #it {
             #private::Ok(#it) => #it,
@@ -112,22 +120,33 @@ fn answered(check: Check<'_>) -> TokenStream {
     }
 }
 
-/// Returns the arm that ends a refused call. `pattern` makes its pattern of that of the error.
-pub(crate) fn refusal(
-    check: Check<'_>,
-    pattern: impl FnOnce(TokenStream) -> TokenStream,
-) -> TokenStream {
-    let Check { spec, function, it } = check;
-    let private = check.private();
-    if let Some(otherwise) = &spec.answer.otherwise {
-        let pattern = pattern(otherwise.pattern(it));
-        let value = otherwise.tokens(function, it);
-        // The value of `panic!(..)` is never returned.
-        return quote! {
-            #[allow(unreachable_code, clippy::diverging_sub_expression)]
-            #private::Err(#pattern) => { #value; }
+/// The settle of one limit of a function, after its body.
+struct AfterBody {
+    charge: Ident,
+    private: TokenStream,
+    closure: TokenStream,
+    at: Span,
+}
+
+impl AfterBody {
+    /// Returns the settle of a limit, if it has one, and the statement before the body that keeps its
+    /// charge. `kept` is the variable with the decision.
+    fn new(check: Check<'_>, kept: &Ident) -> Option<(Self, TokenStream)> {
+        let Settle { output, units } = check.spec.settle.as_ref()?;
+        let charge = format_ident!("{}charge_{kept}", check.it, span = check.it.span());
+        let (private, at) = (check.private(), units.span());
+        let (here, units) = (spanned(&private, at), check.function.localize(units));
+        let closure = quote_spanned! {at=>
+            |#output| #here::Units::units(#here::number(#units).pick())
         };
+        let statement = quote!(let #charge = #private::Charge::of(&#kept););
+        Some((Self { charge, private, closure, at }, statement))
     }
-    let (pattern, refused) = (pattern(it.to_token_stream()), function.refused(&spec.krate, it));
-    quote!(#private::Err(#pattern) => return #refused,)
+
+    /// Returns the expression that settles the call by `body`, and has its value.
+    fn wrap(&self, body: &TokenStream) -> TokenStream {
+        let Self { charge, private, closure, at } = self;
+        let settle = quote_spanned!(*at=> settle);
+        quote!(#private::Charge::#settle(#charge, #body, #closure))
+    }
 }

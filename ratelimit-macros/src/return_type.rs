@@ -2,6 +2,8 @@
 //!
 //! Every type with `FromRejection` implements these traits. They differ in the compile error for the other
 //! types: each names the ways out for the types of its row.
+//!
+//! Floor 1.
 
 use proc_macro2::Ident;
 use syn::{

@@ -1,19 +1,16 @@
 //! `policy = PATH`: the whole policy comes from a `const` or `static`.
+//!
+//! Floor 4.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprPath, spanned::Spanned};
 
-use crate::{
-    combinations,
-    errors::Errors,
-    function::{Function, spanned},
-    value::ungrouped,
-};
+use crate::{combinations, errors::Errors, tokens::spanned, value::ungrouped};
 
 /// The path of a policy that functions share.
 pub(crate) struct SharedPolicy {
-    path: ExprPath,
+    pub(crate) path: ExprPath,
     /// The functions that check the policy's own properties, each at the place of its error.
     checks: Vec<Ident>,
 }
@@ -48,30 +45,6 @@ impl SharedPolicy {
     pub(crate) fn check(&mut self, check: &str, argument: &str, written: &[Ident]) {
         let second = combinations::second(written, argument, "policy");
         self.checks.extend(second.map(|at| Ident::new(check, at.span())));
-    }
-
-    /// Validates the path against the function's own names.
-    pub(crate) fn validate_in(&self, function: &Function, errors: &mut Errors) {
-        let Some(first) = self.path.path.segments.first().map(|segment| &segment.ident) else {
-            return;
-        };
-        if self.path.path.get_ident().is_some_and(|name| function.has_parameter(name)) {
-            errors.at(
-                first,
-                format!(
-                    "`{first}` is a parameter; `policy` is a `const` or `static`: write values of \
-                     the call as `period` and `threshold`"
-                ),
-            );
-        } else if function.has_type_parameter(first) {
-            errors.at(
-                first,
-                format!(
-                    "`{first}` is a type parameter, which a `static` cannot name: move the policy \
-                     to a `const` of the module"
-                ),
-            );
-        }
     }
 
     /// Returns the policy in the declaration of a callsite.

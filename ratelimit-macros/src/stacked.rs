@@ -1,4 +1,6 @@
 //! Several `#[rate_limit]` on one function: the topmost takes in those below it.
+//!
+//! Floor 6.
 
 use std::collections::HashSet;
 

@@ -1,9 +1,11 @@
 //! The prologue of several limits: their calls are decided together, all or none.
+//!
+//! Floor 8.
 
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 
-use crate::{check::Check, function::spanned, prologue::refusal};
+use crate::{check::Check, tokens::spanned};
 
 /// Returns the prologue of several limits, from the topmost one on.
 pub(crate) fn prologue(checks: &[Check<'_>]) -> TokenStream {
@@ -85,10 +87,10 @@ fn refusals(checks: &[Check<'_>]) -> TokenStream {
     }
     let own = own.map(|(index, check)| {
         let index = Literal::usize_suffixed(index);
-        refusal(*check, |error| quote!((#index, #error)))
+        check.refusal(|error| quote!((#index, #error)))
     });
     let last = if let Some((_, check)) = rest.first() {
-        refusal(**check, |error| quote!((_, #error)))
+        check.refusal(|error| quote!((_, #error)))
     } else {
         let private = checks[0].private();
         quote!(#private::Err(_) => #private::never(),)

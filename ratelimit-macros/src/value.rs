@@ -1,5 +1,7 @@
 //! Values: literals, which are parsed and validated at their position, and dynamic expressions, which the
 //! compiler's types and the runtime check.
+//!
+//! Floor 2.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};

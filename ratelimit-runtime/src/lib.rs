@@ -112,5 +112,26 @@ pub use telemetry::stats;
 /// The items that generated code may name. They change with the attribute: do not use them.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::__half_typed as half_typed;
     pub use crate::macro_support::*;
+}
+
+/// The values of an attribute with an error, which editors complete in and `rustc` does not see.
+#[cfg(not(rust_analyzer))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __half_typed {
+    ($($statements:tt)*) => {};
+}
+
+/// The values of an attribute with an error, in a branch that is never taken.
+#[cfg(rust_analyzer)]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __half_typed {
+    ($($statements:tt)*) => {
+        if false {
+            $($statements)*
+        }
+    };
 }

@@ -4,6 +4,7 @@
 include!("../macro_modules.rs");
 
 mod arguments;
+mod completion_in_editors;
 #[path = "../fuzz/corpus.rs"]
 mod corpus;
 mod fuzz_corpus;

@@ -1,0 +1,41 @@
+//! Spans, braces and patterns, as all stages need them.
+//!
+//! Floor 1.
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{Pat, token::Brace};
+
+/// Returns `true` if the pattern binds the name.
+pub(crate) fn binds(pattern: &Pat, name: &Ident) -> bool {
+    let inner: Vec<&Pat> = match pattern {
+        Pat::Ident(it) if it.ident == *name => return true,
+        Pat::Ident(it) => it.subpat.iter().map(|(_, it)| &**it).collect(),
+        Pat::Or(it) => it.cases.iter().collect(),
+        Pat::Paren(it) => vec![&it.pat],
+        Pat::Reference(it) => vec![&it.pat],
+        Pat::Slice(it) => it.elems.iter().collect(),
+        Pat::Struct(it) => it.fields.iter().map(|field| &*field.pat).collect(),
+        Pat::Tuple(it) => it.elems.iter().collect(),
+        Pat::TupleStruct(it) => it.elems.iter().collect(),
+        Pat::Type(it) => vec![&it.pat],
+        _ => Vec::new(),
+    };
+    inner.into_iter().any(|it| binds(it, name))
+}
+
+/// Returns braces at the position of the user's, marked as generated. With the user's own span,
+/// `rustc` would report the braces of a one-line body as unnecessary, and `cargo fix` would remove
+/// those of the function.
+pub(crate) fn inner_block(brace: &Brace) -> Brace {
+    Brace(Span::mixed_site().located_at(brace.span.join()))
+}
+
+/// Returns the tokens, each with the span `span`.
+pub(crate) fn spanned(tokens: &impl ToTokens, span: Span) -> TokenStream {
+    let respan = |mut token: TokenTree| {
+        token.set_span(span);
+        token
+    };
+    tokens.to_token_stream().into_iter().map(respan).collect()
+}
