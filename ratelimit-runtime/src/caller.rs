@@ -137,6 +137,11 @@ impl Caller {
         key::push_none(&mut self.parts);
     }
 
+    /// Adds another caller as one part of a key.
+    pub(crate) fn push_caller(&mut self, other: &Self) {
+        key::push_caller(&mut self.parts, &other.parts);
+    }
+
     pub(crate) fn append(&mut self, other: &Self) {
         self.parts.append(&other.parts);
     }
@@ -175,7 +180,15 @@ impl<'a> IntoCaller<'a> for &'a Caller {
 /// Makes a [`Caller`](crate::Caller) of one part for each argument, as the attribute's `key` does.
 ///
 /// Text and integers need no formatter, so it is faster than [`Caller::from`](crate::Caller). An
-/// `Option` is a part too, and so is every value that implements [`Display`](std::fmt::Display).
+/// `Option` is a part too, and so is every value that implements [`Display`](std::fmt::Display). A `Caller`
+/// is also a part: that of the request, with what the request names.
+///
+/// ```
+/// use ratelimit_runtime::{Caller, caller};
+///
+/// let by_address_and_account = caller!(caller::current(), "alice");
+/// assert_eq!(by_address_and_account, Caller::none().and("alice"));
+/// ```
 ///
 /// ```
 /// use std::time::Duration;

@@ -11,6 +11,7 @@
 //! - `%none` for an absent part,
 //! - `%shared` for calls without a caller,
 //! - `%or` before the caller of an alternative extractor,
+//! - `%caller-` and a number before so many parts, which are those of one caller,
 //! - `%sha256-..` for a part that is secret, or longer than 128 bytes.
 
 mod bytes;
@@ -140,6 +141,16 @@ pub(crate) fn push_none(parts: &mut InlineBytes) {
 /// Appends the part of all calls without a caller, which no text equals.
 pub(crate) fn push_shared(parts: &mut InlineBytes) {
     parts.append(b"/%shared");
+}
+
+/// Appends a caller as one part of a key: where the parts of several callers join, they stay apart. A caller
+/// of one part is that part, and the first caller keeps its parts as they are.
+pub(crate) fn push_caller(parts: &mut InlineBytes, caller: &InlineBytes) {
+    let count = caller.iter().filter(|byte| **byte == b'/').count();
+    if count > 1 && !parts.is_empty() {
+        parts.append(format!("/%caller-{count}").as_bytes());
+    }
+    parts.append(caller);
 }
 
 /// Returns a hash of a request id, below 2^51: exact in a double, with room to count on.

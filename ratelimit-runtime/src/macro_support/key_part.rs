@@ -85,7 +85,7 @@ impl<'a, T: ?Sized> Plain<'a, T> {
 }
 
 /// A type that can be part of a [`key`](macro@crate::rate_limit#key): every type that implements
-/// `Display`.
+/// `Display`, and [`Caller`].
 ///
 /// Compile errors name this trait for any other value in `key`. Implement `Display`, or name a field
 /// that has it.
@@ -93,7 +93,7 @@ impl<'a, T: ?Sized> Plain<'a, T> {
     message = "`{Self}` cannot be part of a rate limit's key",
     label = "the key is made of the text of this value, and `{Self}` has no `Display`",
     note = "name a field that has a `Display`, as `user.id`; or implement `std::fmt::Display` for `{Self}`",
-    note = "an `Option` of such a value is a part too, and a tuple makes several parts"
+    note = "an `Option` of such a value is a part too, and a tuple makes several parts; so is a `Caller`"
 )]
 pub trait KeyPart {
     /// Appends the value; without one, a part that no value equals.
@@ -108,6 +108,23 @@ impl<T: Display + ?Sized> KeyPart for T {
             Some(value) => caller.push(value),
             None => caller.push_none(),
         }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl KeyPart for Caller {
+    fn push_to(value: Option<&Self>, caller: &mut Caller) {
+        match value {
+            Some(value) => caller.push_caller(value),
+            None => caller.push_none(),
+        }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl KeyPart for &Caller {
+    fn push_to(value: Option<&Self>, caller: &mut Caller) {
+        KeyPart::push_to(value.copied(), caller);
     }
 }
 
@@ -180,6 +197,44 @@ whole_numbers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callers_that_differ_make_keys_that_differ() {
+        let of = |parts: &[&str]| {
+            let mut caller = Caller::without_parts();
+            parts.iter().for_each(|part| caller.push(part));
+            caller
+        };
+        let words = ["a", "b", "%caller-2", "a/b", ""];
+        let mut callers: Vec<Caller> = words.iter().map(|word| of(&[word])).collect();
+        for first in words {
+            callers.extend(words.map(|second| of(&[first, second])));
+        }
+        callers.extend([Caller::none(), Caller::shared(), Caller::alternative("a")]);
+        // Also callers that are made of callers.
+        for nested in [("a", of(&["b", "a"])), ("b", of(&["a", "b"]))] {
+            callers.push(crate::caller!(nested.0, &nested.1));
+        }
+        let mut keys = std::collections::HashMap::new();
+        for (number, first) in callers.iter().enumerate() {
+            for (other, second) in callers.iter().enumerate() {
+                let key = crate::caller!(first, second);
+                let earlier = keys.insert(key, (number, other));
+                assert_eq!(earlier, None, "{:?}", (number, other));
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_alone_is_itself_and_one_of_one_part_is_that_part() {
+        let (alice, both) = (Caller::from("alice"), Caller::from("acme").and(42));
+        assert_eq!(crate::caller!(both), both);
+        assert_eq!(crate::caller!(Some(&both)), both);
+        assert_eq!(crate::caller!(both, 7), both.clone().and(7));
+        assert_eq!(crate::caller!("acme", alice), Caller::from("acme").and("alice"));
+        assert_ne!(crate::caller!("acme", both), crate::caller!("acme", "acme", 42));
+        assert_eq!(crate::caller!(None::<Caller>, 7), Caller::none().and(7));
+    }
 
     #[test]
     fn a_text_is_what_the_value_displays_as() {
