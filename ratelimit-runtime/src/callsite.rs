@@ -98,6 +98,11 @@ impl Callsite {
         Resolved::new(self.policy.named(name::of(self)), is_default_method)
     }
 
+    /// Returns `true` if this is a limit of the function with this type.
+    pub(crate) fn is_of<F>(&self) -> bool {
+        name::without_arguments(&self.path()) == name::without_arguments(type_name::<F>())
+    }
+
     /// Returns the path of the function, with the functions and types in which it is declared.
     fn path(&self) -> Cow<'static, str> {
         name::enclosing_function((self.inner_path)())

@@ -93,7 +93,8 @@ pub use error::{
     UnavailableReason,
 };
 pub use limiter::{
-    Check, CheckFuture, Limiter, LimiterBuilder, ServerStatus, URL_VARIABLE, install, limiter,
+    Check, CheckFuture, LimitRef, LimitUsage, Limiter, LimiterBuilder, ServerStatus, TierUsage,
+    URL_VARIABLE, UsageError, install, limiter,
 };
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
@@ -104,7 +105,7 @@ pub use policy::{InvalidPolicy, Policy, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, MAX_TIERS, PolicyFault};
 #[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;
-pub use registry::{RegisteredPolicy, conflicts, policies};
+pub use registry::{RegisteredPolicy, conflicts, policies, policies_of};
 pub use rejection::FromRejection;
 pub use request::{DecidedBy, OnStoreError};
 pub use telemetry::stats;

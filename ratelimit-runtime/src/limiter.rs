@@ -16,6 +16,7 @@ mod pipeline;
 mod settle;
 mod status;
 mod straight;
+mod usage;
 mod wait;
 
 use std::{fmt, sync::Arc};
@@ -34,6 +35,7 @@ pub use self::{
     installed::{install, limiter},
     pipeline::Started,
     status::ServerStatus,
+    usage::{LimitRef, LimitUsage, TierUsage, UsageError},
 };
 use self::{backend::Backend, notices::Notices, wait::Lines};
 use crate::{

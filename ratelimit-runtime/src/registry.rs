@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, fmt, sync::Once};
 
 use crate::{
     callsite::{Callsite, Declaration},
-    policy::Policy,
+    policy::{Policy, Tier},
     telemetry,
 };
 
@@ -52,6 +52,31 @@ pub fn policies() -> Vec<RegisteredPolicy> {
         Callsite::all().map(|site| RegisteredPolicy::new(Some(site), site.policy())).collect();
     policies.sort_by_key(|it| (it.name(), it.file(), it.line()));
     policies
+}
+
+/// Returns the limits of one annotated function, in the order in which they are declared; none if it has no
+/// attribute.
+///
+/// ```
+/// use ratelimit_runtime::{RateLimitError, policies_of, rate_limit};
+///
+/// #[rate_limit(name = "greet", period = "1m", threshold = 5, key = user)]
+/// async fn greet(user: &str) -> Result<(), RateLimitError> {
+///     Ok(())
+/// }
+///
+/// assert_eq!(policies_of(&greet)[0].name(), "greet");
+/// ```
+///
+/// The function is found by the path in its type. All instances of a generic function are one, and so are
+/// those of its type.
+#[must_use]
+pub fn policies_of<F>(_function: &F) -> Vec<RegisteredPolicy> {
+    let sites = Callsite::all().filter(|site| site.is_of::<F>());
+    let mut limits: Vec<_> =
+        sites.map(|site| RegisteredPolicy::new(Some(site), site.policy())).collect();
+    limits.sort_by_key(|limit| (limit.line(), limit.column()));
+    limits
 }
 
 /// The declared limit of one annotated function, and its place in the source.
@@ -100,6 +125,18 @@ impl RegisteredPolicy {
     #[must_use]
     pub fn line(&self) -> u32 {
         self.declaration().map_or(0, |declaration| declaration.line)
+    }
+
+    fn column(&self) -> u32 {
+        self.declaration().map_or(0, |declaration| declaration.column)
+    }
+
+    /// Returns the declared policy with these tiers, for values that come with each call:
+    /// [`Limiter::usage`](crate::Limiter::usage) has an example. `burst` and `concurrency` that come with
+    /// the call are set on the result.
+    #[must_use]
+    pub fn with_tiers(&self, tiers: &[Tier]) -> Policy {
+        self.policy.with_tiers(tiers)
     }
 
     /// Returns the policy, unless some of its values are [dynamic](Self::dynamic_args).

@@ -16,6 +16,7 @@ mod fallible;
 mod fallible_on_actix;
 mod fallible_on_axum;
 mod framework_handlers;
+mod keys;
 mod names;
 mod nesting;
 pub mod on_one_line;
@@ -24,6 +25,7 @@ mod settle;
 mod shared_policies;
 mod sharing;
 mod stacked;
+mod usage;
 mod values;
 
 use ratelimit_runtime::RateLimitError;

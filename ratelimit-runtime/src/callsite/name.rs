@@ -88,6 +88,21 @@ fn wrapper<'a>(path: &'a str, module: &str) -> Option<&'a str> {
     (wrapper.rsplit("::").next() == Some(function)).then_some(wrapper)
 }
 
+/// Returns a path without the generic arguments of its segments.
+pub(super) fn without_arguments(path: &str) -> String {
+    let (mut bare, mut depth) = (String::new(), 0_u32);
+    for letter in path.chars() {
+        let is_after_name = bare.ends_with(|last: char| last.is_alphanumeric() || last == '_');
+        match letter {
+            '<' if depth > 0 || is_after_name => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => bare.push(letter),
+            _ => {}
+        }
+    }
+    bare
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -232,6 +232,16 @@ impl Overrides {
         fields.into_iter().collect()
     }
 
+    /// Returns the problem of the hash, if there is one.
+    pub(super) fn hash_problem(&self) -> Option<OverrideProblem> {
+        let hash = self.shared.hash.as_ref()?;
+        match *hash.state() {
+            HashState::Read => None,
+            HashState::Lost => Some(OverrideProblem::Lost { key: hash.key.clone() }),
+            HashState::Unreadable(reason) => Some(OverrideProblem::Unreadable { reason }),
+        }
+    }
+
     fn hash(&self) -> Result<&OverridesHash, Fault> {
         self.shared.hash.as_ref().ok_or(Fault::NoRedis)
     }
@@ -268,14 +278,6 @@ impl OverridesHash {
 
     fn state(&self) -> MutexGuard<'_, HashState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn problem(&self) -> Option<OverrideProblem> {
-        match *self.state() {
-            HashState::Read => None,
-            HashState::Lost => Some(OverrideProblem::Lost { key: self.key.clone() }),
-            HashState::Unreadable(reason) => Some(OverrideProblem::Unreadable { reason }),
-        }
     }
 }
 

@@ -160,7 +160,7 @@ impl Overrides {
             problems.extend(unknown(source, snapshot.layer(source).limits.keys()));
         }
         #[cfg(feature = "overrides")]
-        problems.extend(self.shared.hash.as_ref().and_then(super::hash::OverridesHash::problem));
+        problems.extend(self.hash_problem());
         problems
     }
 

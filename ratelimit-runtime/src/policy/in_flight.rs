@@ -55,6 +55,12 @@ impl Policy {
         self.checked()
     }
 
+    /// Returns this policy without a bound of calls in flight.
+    pub(crate) const fn without_concurrency(mut self) -> Self {
+        (self.concurrency, self.concurrency_timeout) = (None, Millis::UNSET);
+        self.checked()
+    }
+
     /// Sets the time after which the permit of a process that died is free; 30 s by default, at least
     /// 100 ms and at most one day.
     ///

@@ -1,0 +1,327 @@
+//! The usage of a limit by one caller: all tiers, for pages that customers see.
+
+use std::{error::Error, fmt, time::Duration};
+
+use super::Limiter;
+use crate::{
+    caller::{Caller, IntoCaller},
+    error::{RateLimitError, Unavailable},
+    overrides::Enforcement,
+    policy::Policy,
+    registry::{self, RegisteredPolicy},
+    request::{OnStoreError, Op, Outcome, PermitRequest, Request, next_id},
+};
+
+/// A limit for [`Limiter::usage`]: the name of an annotated function's limit, its entry in the registry, or
+/// a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitRef<'a>(Named<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Named<'a> {
+    Name(&'a str),
+    Registered(&'a RegisteredPolicy),
+    Policy(&'a Policy),
+}
+
+impl<'a> From<&'a str> for LimitRef<'a> {
+    fn from(name: &'a str) -> Self {
+        Self(Named::Name(name))
+    }
+}
+
+impl<'a> From<&'a RegisteredPolicy> for LimitRef<'a> {
+    fn from(limit: &'a RegisteredPolicy) -> Self {
+        Self(Named::Registered(limit))
+    }
+}
+
+impl<'a> From<&'a Policy> for LimitRef<'a> {
+    fn from(policy: &'a Policy) -> Self {
+        Self(Named::Policy(policy))
+    }
+}
+
+impl LimitRef<'_> {
+    /// Returns the declared policy, and the expressions of its values that are known only at a call.
+    fn declared(self) -> Result<(Policy, &'static [&'static str]), UsageError> {
+        match self.0 {
+            Named::Policy(policy) => Ok((*policy, &[])),
+            Named::Registered(limit) => Ok((*limit.declared(), limit.dynamic_args())),
+            Named::Name(name) => {
+                let found = registry::policies().into_iter().find(|limit| limit.name() == name);
+                let limit = found.ok_or_else(|| UsageError::UnknownLimit {
+                    limit: name.to_owned(),
+                    nearest: registry::nearest(name, &registry::names()),
+                })?;
+                Ok((*limit.declared(), limit.dynamic_args()))
+            }
+        }
+    }
+}
+
+/// The usage of a limit by one caller, from [`Limiter::usage`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitUsage {
+    policy: Policy,
+    enforcement: Enforcement,
+    tiers: Vec<TierUsage>,
+    in_flight: Option<TierUsage>,
+}
+
+impl LimitUsage {
+    /// Returns the effective policy: overrides apply.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns the usage of each tier, in the policy's order.
+    #[must_use]
+    pub fn tiers(&self) -> &[TierUsage] {
+        &self.tiers
+    }
+
+    /// Returns the calls in flight, of a limit with [`concurrency`](Policy::concurrency).
+    #[must_use]
+    pub fn in_flight(&self) -> Option<&TierUsage> {
+        self.in_flight.as_ref()
+    }
+
+    /// Returns the enforcement that overrides set, else [`Enforcement::On`].
+    #[must_use]
+    pub fn enforcement(&self) -> Enforcement {
+        self.enforcement
+    }
+}
+
+/// The usage of one tier, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TierUsage {
+    period: Duration,
+    quota: u32,
+    left: u32,
+    reset_after: Duration,
+}
+
+impl TierUsage {
+    fn new(policy: &Policy, outcome: Outcome) -> Self {
+        let tier = policy.tier_of(outcome.tier);
+        let quota = policy.quota_of(tier);
+        Self {
+            period: tier.period(),
+            quota,
+            left: outcome.remaining.min(quota),
+            reset_after: outcome.reset.into(),
+        }
+    }
+
+    /// Returns the length of the window; zero for calls in flight.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Returns the largest number of units that can be left: the threshold, or the burst of a token bucket.
+    #[must_use]
+    pub fn quota(&self) -> u32 {
+        self.quota
+    }
+
+    /// Returns the units that are used: the rest of the quota.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        self.quota - self.left
+    }
+
+    /// Returns the units that are left.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// Returns the time until the full quota is back, without further calls.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.reset_after
+    }
+}
+
+/// The error of [`Limiter::usage`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UsageError {
+    /// No annotated function has a limit of this name.
+    #[non_exhaustive]
+    UnknownLimit {
+        /// The name.
+        limit: String,
+        /// The name that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// Values of the limit come with each call: these expressions.
+    #[non_exhaustive]
+    Dynamic {
+        /// The name of the limit.
+        limit: &'static str,
+        /// The expressions, as written.
+        expressions: &'static [&'static str],
+    },
+    /// The policy breaks a rule, or Redis does not answer.
+    Failed(RateLimitError),
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownLimit { limit, nearest } => {
+                write!(f, "no annotated function has a limit named `{limit}`")?;
+                match nearest {
+                    Some(nearest) => write!(f, "; `{nearest}` is one"),
+                    None => f.write_str("; pass the `Policy` of a check by hand"),
+                }
+            }
+            Self::Dynamic { limit, expressions } => write!(
+                f,
+                "the values of rate limit `{limit}` come with each call, by {}; pass them by \
+                 `RegisteredPolicy::with_tiers`",
+                expressions.join(", ")
+            ),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for UsageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Failed(error) => error.source(),
+            Self::UnknownLimit { .. } | Self::Dynamic { .. } => None,
+        }
+    }
+}
+
+impl From<RateLimitError> for UsageError {
+    fn from(error: RateLimitError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Limiter {
+    /// Returns what `caller` has used of a limit and what is left, in each tier, and takes nothing. The limit is
+    /// that of an annotated function, by its name or by [`policies_of`](crate::policies_of), or a policy.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{Limiter, RateLimitError, policies_of, rate_limit};
+    ///
+    /// #[rate_limit(
+    ///     name = "mail",
+    ///     tier(period = "1m", threshold = 2),
+    ///     tier(period = "1h", threshold = 10),
+    ///     key = user,
+    ///     limiter = limiter
+    /// )]
+    /// async fn send_mail(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::in_memory();
+    /// send_mail(&limiter, "alice").await?;
+    /// let usage = limiter.usage("mail", "alice").await?;
+    /// let lines: Vec<_> = usage.tiers().iter().map(|tier| (tier.used(), tier.quota())).collect();
+    /// assert_eq!(lines, [(1, 2), (1, 10)]);
+    /// assert_eq!(limiter.usage(&policies_of(&send_mail)[0], "alice").await?, usage);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`caller!`](crate::caller!) makes the caller of a `key` with several parts. A trait's default method
+    /// without a `name` counts under the type of its receiver too: `caller!(type_name::<T>(), user)`.
+    ///
+    /// # Values that come with a call
+    ///
+    /// A threshold such as `plan.searches` has no value without a call, and that of another caller's call would
+    /// be wrong. Pass the caller's own:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::{Limiter, RateLimitError, Tier, policies_of, rate_limit};
+    /// #[rate_limit(name = "search", period = "1h", threshold = searches, cost = words, key = user)]
+    /// async fn search(user: u64, searches: u32, words: u32) -> Result<(), RateLimitError> {
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let limiter = Limiter::in_memory();
+    /// let plan = [Tier::new(Duration::from_secs(3600), 500)];
+    /// let policy = policies_of(&search)[0].with_tiers(&plan);
+    /// assert_eq!(limiter.usage(&policy, 42).await?.tiers()[0].left(), 500);
+    /// assert!(limiter.usage("search", 42).await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// An override of all tiers gives a limit values without a call.
+    ///
+    /// # Precision
+    ///
+    /// Each tier is read by a command of its own, so that a call between two of them is in the later ones only.
+    /// Units on [lease](Policy::lease) and turns in a line are used. Of several functions that share a
+    /// name, a name means the first in [`policies`](crate::policies); [`conflicts`](crate::conflicts) shows those that differ.
+    ///
+    /// # Errors
+    ///
+    /// - [`UsageError::UnknownLimit`] if no annotated function has the name.
+    /// - [`UsageError::Dynamic`] if values of the limit come with each call.
+    /// - [`UsageError::Failed`] if the policy breaks a rule or Redis does not answer, whatever
+    ///   [`on_store_error`](crate::LimiterBuilder::on_store_error) is.
+    pub async fn usage<'a>(
+        &self,
+        limit: impl Into<LimitRef<'a>>,
+        caller: impl IntoCaller<'a>,
+    ) -> Result<LimitUsage, UsageError> {
+        let (declared, expressions) = limit.into().declared()?;
+        let caller = caller.into_caller();
+        let effective = self.overrides().effective(&declared, Enforcement::On);
+        let policy = *effective.policy();
+        let is_known = expressions.is_empty() || self.overrides_tiers(&declared);
+        if !is_known {
+            return Err(UsageError::Dynamic { limit: declared.name(), expressions });
+        }
+        policy.validate_shape().map_err(RateLimitError::from)?;
+        let windows = policy.without_concurrency();
+        let mut tiers = Vec::with_capacity(policy.tiers().len());
+        for tier in policy.tiers() {
+            // A store has a count for each tier, which it finds by the period.
+            tiers.push(self.usage_of(&windows.with_tiers(&[*tier]), &caller).await?);
+        }
+        let in_flight = match policy.max_in_flight() {
+            Some(_) => Some(self.usage_of(&policy.with_tiers(&[]), &caller).await?),
+            None => None,
+        };
+        Ok(LimitUsage { policy, enforcement: effective.enforcement, tiers, in_flight })
+    }
+
+    /// Returns the usage of a policy with one tier, or with calls in flight alone.
+    async fn usage_of(
+        &self,
+        policy: &Policy,
+        caller: &Caller,
+    ) -> Result<TierUsage, RateLimitError> {
+        let request = Request::new(policy, Op::Peek, 0);
+        let deny = Some(OnStoreError::Deny);
+        let mut permit = PermitRequest { id: next_id(), is_sent: false };
+        let permit = policy.max_in_flight().map(|_| &mut permit);
+        let outcome = self.inner.backend.decide(request, caller, deny, permit).await;
+        let outcome = outcome.map_err(|reason| Unavailable::new(policy.name(), reason))?;
+        Ok(TierUsage::new(policy, outcome))
+    }
+
+    /// Returns `true` if an override replaces all tiers of the limit.
+    fn overrides_tiers(&self, declared: &Policy) -> bool {
+        self.overrides().get(declared.name()).is_some_and(|what| !what.tiers.is_empty())
+    }
+}

@@ -1,0 +1,202 @@
+//! The usage of an annotated function's limit is shown to its customer, without its policy a second time.
+
+use std::time::Duration;
+
+use harness::on_each_store;
+use ratelimit_runtime::{
+    Limiter, Override, Policy, RateLimitError, Tier, UsageError, caller, conflicts, policies_of,
+    rate_limit,
+};
+
+type Done = Result<(), RateLimitError>;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[rate_limit(name = "used_mail", tier(period = "1m", threshold = 3), tier(period = "1h", threshold = 5), key = user, limiter = limiter)]
+async fn mail(limiter: &Limiter, user: &str) -> Done {
+    Ok(())
+}
+
+#[rate_limit(name = "used_rows", tier(period = "1m", threshold = 30), tier(period = "1h", threshold = 50), key = user, cost = rows, limiter = limiter)]
+async fn rows(limiter: &Limiter, user: &str, rows: u32) -> Done {
+    Ok(())
+}
+
+#[rate_limit(name = "used_counter", algorithm = sliding_counter, tier(period = "1m", threshold = 3), tier(period = "1h", threshold = 5), key = user, limiter = limiter)]
+async fn counter(limiter: &Limiter, user: &str) -> Done {
+    Ok(())
+}
+
+#[rate_limit(name = "used_fixed", algorithm = fixed_window, tier(period = "1m", threshold = 3), tier(period = "1h", threshold = 5), key = user, limiter = limiter)]
+async fn fixed(limiter: &Limiter, user: &str) -> Done {
+    Ok(())
+}
+
+#[rate_limit(name = "used_bucket", algorithm = token_bucket, period = "1h", threshold = 3, burst = 5, key = user, limiter = limiter)]
+async fn bucket(limiter: &Limiter, user: &str) -> Done {
+    Ok(())
+}
+
+/// Returns the used and the left units of each tier.
+async fn usage(limiter: &Limiter, name: &str) -> Vec<(u32, u32)> {
+    let usage = limiter.usage(name, "alice").await.unwrap();
+    usage.tiers().iter().map(|tier| (tier.used(), tier.left())).collect()
+}
+
+#[tokio::test]
+async fn every_tier_of_each_algorithm_is_shown_as_it_is_counted() {
+    on_each_store(async |limiter| {
+        assert_eq!(usage(limiter, "used_mail").await, [(0, 3), (0, 5)]);
+        for _ in 0..2 {
+            mail(limiter, "alice").await.unwrap();
+            rows(limiter, "alice", 10).await.unwrap();
+            counter(limiter, "alice").await.unwrap();
+            fixed(limiter, "alice").await.unwrap();
+            bucket(limiter, "alice").await.unwrap();
+        }
+        assert_eq!(usage(limiter, "used_mail").await, [(2, 1), (2, 3)]);
+        assert_eq!(usage(limiter, "used_rows").await, [(20, 10), (20, 30)]);
+        assert_eq!(usage(limiter, "used_counter").await, [(2, 1), (2, 3)]);
+        assert_eq!(usage(limiter, "used_fixed").await, [(2, 1), (2, 3)]);
+        assert_eq!(usage(limiter, "used_bucket").await, [(2, 3)]);
+        // Nothing was taken, and nothing was changed: one more of each is admitted.
+        mail(limiter, "alice").await.unwrap();
+        mail(limiter, "alice").await.unwrap_err();
+        assert_eq!(usage(limiter, "used_mail").await, [(3, 0), (3, 2)]);
+        let shown = limiter.usage("used_mail", "alice").await.unwrap();
+        let periods: Vec<_> =
+            shown.tiers().iter().map(|tier| (tier.period(), tier.quota())).collect();
+        assert_eq!(periods, [(MINUTE, 3), (HOUR, 5)]);
+        assert!(shown.tiers().iter().all(|tier| tier.reset_after() <= tier.period()));
+        assert!(shown.tiers()[1].reset_after() > MINUTE);
+
+        // Raised by an operator.
+        let raised = Override::new().tier(MINUTE, 10).tier(HOUR, 20);
+        limiter.overrides().set("used_mail", raised).unwrap();
+        assert_eq!(usage(limiter, "used_mail").await, [(3, 7), (3, 17)]);
+    })
+    .await;
+}
+
+#[rate_limit(name = "used_upload", period = "1h", threshold = 5, concurrency = 2, key = user, limiter = limiter)]
+async fn upload(limiter: &Limiter, user: &str, inside: impl AsyncFnOnce()) -> Done {
+    inside().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_shown_beside_the_windows() {
+    on_each_store(async |limiter| {
+        let inside = async || {
+            let usage = limiter.usage("used_upload", "alice").await.unwrap();
+            assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].left()), (1, 4));
+            let in_flight = usage.in_flight().unwrap();
+            assert_eq!((in_flight.used(), in_flight.left(), in_flight.quota()), (1, 1, 2));
+        };
+        upload(limiter, "alice", inside).await.unwrap();
+    })
+    .await;
+}
+
+struct Search<T>(T);
+
+impl<T: Sync> Search<T> {
+    #[rate_limit(name = "used_search", period = "1h", threshold = searches, key = (user, page), limiter = limiter)]
+    async fn search(&self, limiter: &Limiter, user: u64, page: u32, searches: u32) -> Done {
+        let _ = &self.0;
+        Ok(())
+    }
+}
+
+trait Report {
+    #[rate_limit(name = "used_report", period = "1h", threshold = 5, key = user, limiter = limiter)]
+    async fn report(&self, limiter: &Limiter, user: u64) -> Done {
+        Ok(())
+    }
+}
+
+impl Report for Search<()> {}
+
+#[tokio::test]
+async fn values_that_come_with_a_call_are_passed_and_not_guessed() {
+    let limiter = Limiter::in_memory();
+    Search(()).search(&limiter, 42, 1, 100).await.unwrap();
+    let refused = limiter.usage("used_search", 42).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the values of rate limit `used_search` come with each call, by searches; pass them by \
+         `RegisteredPolicy::with_tiers`"
+    );
+    let limits = policies_of(&Search::<u8>::search);
+    assert_eq!(limits.len(), 1);
+    let plan = limits[0].with_tiers(&[Tier::new(HOUR, 100)]);
+    let usage = limiter.usage(&plan, &caller!(42, 1)).await.unwrap();
+    assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].left()), (1, 99));
+    assert!(matches!(limiter.usage(&limits[0], 42).await, Err(UsageError::Dynamic { .. })));
+    limiter.overrides().set("used_search", Override::new().tier(HOUR, 7)).unwrap();
+    let usage = limiter.usage("used_search", &caller!(42, 1)).await.unwrap();
+    assert_eq!(usage.tiers()[0].left(), 6);
+
+    let unknown = limiter.usage("used_serach", 42).await.unwrap_err().to_string();
+    assert_eq!(
+        unknown,
+        "no annotated function has a limit named `used_serach`; `used_search` is one"
+    );
+
+    Search(()).report(&limiter, 7).await.unwrap();
+    assert_eq!(limiter.usage("used_report", 7).await.unwrap().tiers()[0].used(), 1);
+}
+
+#[rate_limit(name = "stacked_wide", period = "1h", threshold = 50, key = user, limiter = limiter)]
+#[rate_limit(name = "stacked_narrow", period = "1m", threshold = 5, key = user, limiter = limiter)]
+async fn stacked(limiter: &Limiter, user: u64) -> Done {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_function_has_all_of_its_limits() {
+    let limiter = Limiter::in_memory();
+    stacked(&limiter, 1).await.unwrap();
+    let limits = policies_of(&stacked);
+    assert_eq!(
+        limits.iter().map(|it| it.name()).collect::<Vec<_>>(),
+        ["stacked_wide", "stacked_narrow"]
+    );
+    for limit in &limits {
+        assert_eq!(limiter.usage(limit, 1).await.unwrap().tiers()[0].used(), 1);
+    }
+    assert!(policies_of(&usage).is_empty());
+}
+
+#[tokio::test]
+async fn a_policy_by_hand_that_counts_elsewhere_is_a_conflict() {
+    /// The function's window is weighted, by its `cost`.
+    const ROWS: Policy = Policy::sliding_window("used_rows", MINUTE, 30).tier(HOUR, 50);
+    let of_rows = || {
+        let mut pairs = conflicts();
+        pairs.retain(|(first, _)| first.name() == "used_rows");
+        pairs
+    };
+    let lines = harness::Lines::default();
+    let _listening = tracing::subscriber::set_default(lines.clone());
+    let limiter = Limiter::in_memory();
+    // Plans of other numbers are no conflict.
+    let other_numbers = Policy::sliding_window("used_rows", MINUTE, 7).weighted();
+    limiter.peek(&other_numbers, "alice").await.unwrap();
+    assert!(of_rows().is_empty());
+    limiter.peek(&ROWS, "alice").await.unwrap();
+    let pairs = of_rows();
+    assert_eq!(pairs.len(), 1);
+    let (declared, by_hand) = &pairs[0];
+    assert!(!declared.is_by_hand() && by_hand.is_by_hand());
+    assert_eq!(
+        by_hand.to_string(),
+        "used_rows: sliding_window, 30 per 60s, 50 per 3600s, checked by hand"
+    );
+    let logged = lines.all().join("\n");
+    assert!(
+        logged.contains("WARN message=two limits of one name have different histories"),
+        "{logged}"
+    );
+}
