@@ -3,6 +3,9 @@
 //! Only failed logins count. Each attempt is charged before the password is checked, so that nobody
 //! can try many at once, and refunded if the password was right. If the store fails before the
 //! refund, the attempt stays counted and the login succeeds.
+//!
+//! The last answer shows the price of counting by user alone: strangers lock the owner out. A service counts by
+//! address, and by address and account.
 
 use std::{error::Error, time::Duration};
 

@@ -4,19 +4,15 @@
 
 mod limiters;
 mod meter;
+mod permit;
 mod receipt;
 
-use std::{
-    fmt,
-    future::{Future, ready},
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::meter::Meter;
 pub(crate) use self::{
     limiters::{LimiterId, Settler},
+    permit::Permit,
     receipt::{Receipt, SettleGuard},
 };
 use crate::{
@@ -70,28 +66,6 @@ pub struct Decision {
     decided_by: DecidedBy,
     receipt: Option<Receipt>,
     permit: Option<Arc<dyn Permit>>,
-}
-
-/// The permit of a call in flight. It is free once the last clone of the decision is dropped. A call
-/// that has waited has one without effect around its own, which tells for how long.
-pub(crate) trait Permit: Send + Sync {
-    /// Returns `true` while the store counts the call as one in flight.
-    fn is_held(&self) -> bool;
-
-    /// Frees the permit already before it is dropped, and waits for the store, at most for its deadline.
-    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(ready(()))
-    }
-
-    /// Returns the time for which the call has waited.
-    fn waited(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Returns a permit without effect that tells how long the call has waited; none if it has not.
-    fn wait_alone(&self) -> Option<Arc<dyn Permit>> {
-        None
-    }
 }
 
 /// Does not show the caller: identities do not belong in logs.

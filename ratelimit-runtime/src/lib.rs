@@ -29,14 +29,16 @@
 //!
 //! - the [pipeline](guide::pipeline), step by step,
 //! - [algorithms](guide::algorithms), tiers and plans,
+//! - [metering](guide::metering) of tokens, rows and bytes,
 //! - the [identity](guide::identity) of callers, also behind proxies,
+//! - [layers](guide::layers) in front of handlers, and [clients](guide::clients) that read their answers,
 //! - [tests](guide::testing) of limits without sleeping,
 //! - [security](guide::security),
-//! - [operating](guide::operating) limits, and changing them at run time,
+//! - [operating](guide::operating) limits, and [overrides](guide::overrides) at run time,
 //! - [admin pages](guide::admin) and tools of your own,
 //! - setting up [Redis](guide::redis), and its [failures](guide::failures),
 //! - the [capacity](guide::capacity) of both stores, measured,
-//! - a [comparison](guide::comparison) with other crates.
+//! - a [comparison](guide::comparison) with other crates, and [migration](guide::migration) from them.
 // Without a client, errors and telemetry of Redis have no use.
 #![cfg_attr(not(feature = "redis"), allow(dead_code))]
 

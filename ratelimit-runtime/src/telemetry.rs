@@ -300,6 +300,8 @@ pub(crate) enum Unsent {
     Settle,
     /// The release of a permit.
     Release,
+    /// The place in a line that a dropped call leaves.
+    Leave,
 }
 
 #[cfg(feature = "redis")]
@@ -309,6 +311,7 @@ impl Unsent {
         match self {
             Self::Settle => "settle",
             Self::Release => "release",
+            Self::Leave => "leave",
         }
     }
 }

@@ -115,9 +115,10 @@ async fn redis_is_measured_by_outcome_latency_and_health() {
 }
 
 #[tokio::test]
-async fn settles_that_are_given_up_are_counted() {
+async fn commands_that_are_given_up_are_counted() {
     const BRIEF: Policy = Policy::fixed_window("brief", Duration::from_millis(100), 9);
-    if ran_in_own_process("metrics::settles_that_are_given_up_are_counted") {
+    const LINE: Policy = Policy::fixed_window("line", Duration::from_secs(1), 1);
+    if ran_in_own_process("metrics::commands_that_are_given_up_are_counted") {
         return;
     }
     let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
@@ -127,7 +128,19 @@ async fn settles_that_are_given_up_are_counted() {
         limiter.check_n(&BRIEF, "alice", 2).await.unwrap(),
         limiter.check_n(&BRIEF, "alice", 2).await.unwrap(),
     ];
+    limiter.check(&LINE, "alice").await.unwrap();
+    let waiting = limiter.clone();
+    let waiting = tokio::spawn(async move {
+        waiting.check(&LINE, "alice").max_wait(Duration::from_secs(9)).await.map(drop)
+    });
+    let is_waiting = "ratelimit_waiting{policy=\"line\"}";
+    until("the line", async || {
+        (samples(&prometheus.render()).remove(is_waiting)? == "1").then_some(())
+    })
+    .await;
     server.kill();
+    waiting.abort();
+    waiting.await.unwrap_err();
     for decision in decisions {
         decision.settle(1);
     }
@@ -135,6 +148,8 @@ async fn settles_that_are_given_up_are_counted() {
     let page = prometheus.render();
     let series = "ratelimit_unsent_total{policy=\"brief\",command=\"settle\"}";
     assert_eq!(samples(&page)[series], "2", "{page}");
+    let series = "ratelimit_unsent_total{policy=\"line\",command=\"leave\"}";
+    assert_eq!(samples(&page)[series], "1", "{page}");
 }
 
 #[tokio::test]

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use super::{
     breaker::Breaker,
     cluster::Cluster,
-    command,
+    command::{self, IDEMPOTENT, SendOptions},
     connect_options::ConnectOptions,
     connector::Connector,
     failure::{Failure, message},
-    node::{IDEMPOTENT, Node, SendOptions},
+    node::Node,
     script::{Attempt, Grant, LeaseCall, Renewal, ScriptCall, SettleCall, Turn, release},
     target::{Kind, Target},
 };

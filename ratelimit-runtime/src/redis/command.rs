@@ -8,9 +8,25 @@ use tokio::{runtime::Handle, time::Instant};
 use super::{
     breaker::BreakerGuard,
     failure::Failure,
-    node::{Node, PendingReply, SendOptions},
+    node::{Lane, Node, PendingReply},
 };
 use crate::error::UnavailableReason;
+
+/// How a command is sent.
+#[derive(Clone, Copy)]
+pub(super) struct SendOptions {
+    /// `true` if a second execution changes nothing.
+    pub(super) is_idempotent: bool,
+    /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
+    pub(super) is_read: bool,
+    pub(super) lane: Lane,
+    /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
+    pub(super) patience: Option<Instant>,
+}
+
+/// The options of a short idempotent command.
+pub(super) const IDEMPOTENT: SendOptions =
+    SendOptions { is_idempotent: true, is_read: false, lane: Lane::Main, patience: None };
 
 /// A failure that is not recorded yet: its record depends on what follows.
 pub(super) struct Unrecorded {

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::{
     client::RedisClient,
-    node::{IDEMPOTENT, Lane, SendOptions},
+    command::{IDEMPOTENT, SendOptions},
+    node::Lane,
     options::HashContent,
 };
 use crate::error::UnavailableReason;

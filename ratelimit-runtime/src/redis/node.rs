@@ -60,22 +60,6 @@ pub(super) enum Lane {
     Side,
 }
 
-/// How a command is sent.
-#[derive(Clone, Copy)]
-pub(super) struct SendOptions {
-    /// `true` if a second execution changes nothing.
-    pub(super) is_idempotent: bool,
-    /// `true` if a reply of any kind proves that the server answers, and not that it decides calls.
-    pub(super) is_read: bool,
-    pub(super) lane: Lane,
-    /// The time until which a sent command is awaited beyond its deadline. Sent again, it could count twice.
-    pub(super) patience: Option<Instant>,
-}
-
-/// The options of a short idempotent command.
-pub(super) const IDEMPOTENT: SendOptions =
-    SendOptions { is_idempotent: true, is_read: false, lane: Lane::Main, patience: None };
-
 /// A connection for long replies, made for the first of them.
 #[cfg(feature = "overrides")]
 struct SideConnection {

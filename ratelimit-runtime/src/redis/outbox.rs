@@ -88,7 +88,8 @@ pub(crate) enum Content {
 impl Content {
     fn kind(self) -> Unsent {
         match self {
-            Self::Settle(_) | Self::Leave(_) => Unsent::Settle,
+            Self::Settle(_) => Unsent::Settle,
+            Self::Leave(_) => Unsent::Leave,
             Self::Release { .. } => Unsent::Release,
         }
     }

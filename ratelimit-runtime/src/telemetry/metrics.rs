@@ -153,7 +153,7 @@ pub(super) fn unsent(policy: &'static str, command: &'static str) {
     DESCRIBED.call_once(|| {
         metrics::describe_counter!(
             "ratelimit_unsent_total",
-            "Settles of calls and releases of permits that could not be sent to Redis"
+            "Settles, releases of permits and places in a line that could not be sent to Redis"
         );
     });
     metrics::counter!("ratelimit_unsent_total", "policy" => policy, "command" => command)

@@ -28,7 +28,7 @@ pub enum HeaderSyntax {
     #[default]
     Draft11,
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: the `q`, `r` and `t` of one
-    /// policy. Of several, it is the one that refused, or else the one with the least left.
+    /// policy, the last in seconds from now on. Of several, it is the one that refused, or else the one with the least left.
     ///
     /// Some clients read `RateLimit` by an older draft only. The npm package `ratelimit-header-parser`
     /// makes `NaN` of the current one, also under [`Both`](Self::Both), and reads these headers.

@@ -32,7 +32,7 @@ impl Question {
         let overridden = waiter.overridden();
         let request = waiter.request(overridden.as_ref());
         let decided = waiter.call().decide(request).await;
-        // Asked at the end of its wait, the call has its answer from `on_store_error`.
+        // At the end of its wait, the call has its answer from `on_store_error`.
         let again =
             if request.max_wait > Micros::ZERO { waiter.asks_again(&decided) } else { None };
         if let Some(waiter) = self.0.take() {
