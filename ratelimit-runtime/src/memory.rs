@@ -282,6 +282,12 @@ impl MemoryStore {
         self.shard(&lookup).lock().permits.hold(&lookup);
     }
 
+    /// Returns the permits of a key that calls have.
+    pub(crate) fn held(&self, key: KeyRef<'_>) -> u32 {
+        let lookup = self.hasher.lookup(key);
+        self.shard(&lookup).lock().permits.held(&lookup)
+    }
+
     /// Frees the permit of a call.
     pub(crate) fn release(&self, key: KeyRef<'_>) {
         let lookup = self.hasher.lookup(key);

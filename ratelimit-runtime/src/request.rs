@@ -157,16 +157,26 @@ pub(crate) struct Outcome {
     pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
-    /// `true` if the call was refused because no permit was free: the numbers say nothing then.
+    /// `true` if the call was refused because no permit was free. The numbers say nothing then, except `more`:
+    /// the time after which a waiting call asks Redis again.
     pub(crate) is_busy: bool,
 }
 
 /// The permit that a call asks Redis for.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) id: u64,
+    /// The claim of the call's process, if the call may wait.
+    pub(crate) claim: Option<PermitClaim>,
     /// `true` once a command with the id may be executed.
     pub(crate) is_sent: bool,
+}
+
+/// The number of a limiter whose call waits for a permit, and of the permits that it has under the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PermitClaim {
+    pub(crate) process: u64,
+    pub(crate) held: u32,
 }
 
 /// The charge of an admitted call, by which a settle finds exactly its units.

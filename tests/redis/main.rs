@@ -3,6 +3,7 @@
 mod connect;
 mod crowded;
 mod deny_cache;
+mod fair_permits;
 mod foreign_state;
 mod in_flight;
 mod keys;

@@ -12,7 +12,7 @@ use crate::{
     key::{Key, KeyRef},
     policy::{PolicyName, StateKind},
     redis::HeldPermit,
-    request::{DecidedBy, Outcome, PermitRequest, Request, next_id},
+    request::{DecidedBy, Outcome, PermitRequest, Request},
 };
 
 /// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
@@ -99,7 +99,7 @@ impl<'a> PendingPermit<'a> {
         request.policy.max_in_flight().and(backend.redis())?;
         let key = KeyRef::new(request.policy, caller.parts());
         let key = Key::compose(backend.prefix(), key);
-        let permit = PermitRequest { id: next_id(), is_sent: false };
+        let permit = backend.redis()?.ask_for_permit(&key, request.max_wait);
         Some(Self { limiter, request, key, asked: Instant::now(), permit })
     }
 

@@ -111,7 +111,7 @@ impl RedisClient {
         permit: Option<&mut PermitRequest>,
         deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
-        let call = ScriptCall::decision(key, request, permit.as_ref().map(|permit| permit.id));
+        let call = ScriptCall::decision(key, request, permit.as_deref().copied());
         let sent = Instant::now();
         let may_wait = request.max_wait > Micros::ZERO;
         let patience = may_wait.then(|| sent + Duration::from(request.max_wait));

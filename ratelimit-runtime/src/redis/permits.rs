@@ -26,7 +26,13 @@ use super::{
     outbox::Content,
     script::{MAX_RENEWED, Renewal},
 };
-use crate::{key::Key, policy::Policy, request::DecidedBy, telemetry, time::Micros};
+use crate::{
+    key::Key,
+    policy::Policy,
+    request::{DecidedBy, PermitClaim, PermitRequest, next_id},
+    telemetry,
+    time::Micros,
+};
 
 /// A renewal comes this part of a timeout after it is due, so that one command renews several permits.
 const GATHERING: u32 = 30;
@@ -53,8 +59,9 @@ pub(crate) struct HeldPermit {
 }
 
 /// The permits that are held.
-#[derive(Default)]
 pub(super) struct PermitRegistry {
+    /// The number of this limiter among those whose calls wait for permits.
+    process: u64,
     state: Mutex<HeldPermits>,
     changed: Notify,
 }
@@ -105,6 +112,12 @@ impl HeldPermit {
     /// Returns the time at which the task renews a permit that is due at `due`.
     fn wakes(&self, due: Instant) -> Instant {
         due + self.timeout / GATHERING
+    }
+}
+
+impl Default for PermitRegistry {
+    fn default() -> Self {
+        Self { process: next_id(), state: Mutex::default(), changed: Notify::default() }
     }
 }
 
@@ -207,6 +220,14 @@ impl RenewalTask {
 }
 
 impl RedisBackend {
+    /// Returns the permit that a call is to ask for.
+    pub(crate) fn ask_for_permit(&self, key: &Key, max_wait: Micros) -> PermitRequest {
+        let (id, process) = (next_id(), self.permits.process);
+        let claim = (max_wait > Micros::ZERO)
+            .then(|| PermitClaim { process, held: self.fallback.held(key.as_key_ref()) });
+        PermitRequest { id, claim, is_sent: false }
+    }
+
     /// Keeps a permit that was asked for at this time, and renews it until it is [freed](Self::free).
     pub(crate) fn hold(
         self: &Arc<Self>,

@@ -19,7 +19,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind, Tier},
-    request::{Charged, DecidedBy, EntryMark, Mark, Op, Outcome, Request, next_id},
+    request::{Charged, DecidedBy, EntryMark, Mark, Op, Outcome, PermitRequest, Request, next_id},
     time::{Micros, Timestamp},
 };
 
@@ -63,27 +63,27 @@ impl Text {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["112d77ad6f4ad9adbb123e82a067d6804406f556", "b37dc072af0a5b6658f88bc92c3f2eee112f8f45"],
+        ["112d77ad6f4ad9adbb123e82a067d6804406f556", "58c0436c65eb7c61178c5b0122f4b5e6c19897a8"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["91ca8174275d3e502d33bfab5e5895afdfae0c8f", "56e047bda8cf8da15a45b0607c4303586a517ae6"],
+        ["91ca8174275d3e502d33bfab5e5895afdfae0c8f", "7a667234f343398ac4c9b301f80b72cb26e9cbc8"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["03d4accc49c8229c03768b1a4d377d5d9e0ae285", "e40087e64b66f7035e7e55a4aa2e571d920ce2fa"],
+        ["03d4accc49c8229c03768b1a4d377d5d9e0ae285", "f22f193a0b61675dd57391da070036276d5ae683"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["b74cf266b3e1252d5b7553b76f19b7a69224f53a", "d4aaa25a89badd9da7644b65bdc8806275ddd768"],
+        ["b74cf266b3e1252d5b7553b76f19b7a69224f53a", "bd51b4fe53df49c9791ed3498176ebf24440ecd6"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["89378495aa1a47f19592ea25c731d00a71cd314a", "7c6de8cb2801bb55314f7f708512020157200c39"],
+        ["89378495aa1a47f19592ea25c731d00a71cd314a", "cdb828479c0f7c439cf061c2788387844be864e1"],
         push_window,
     ),
 ];
@@ -154,8 +154,8 @@ pub(super) struct ScriptCall<'a> {
     key: &'a Key,
     state: StateKind,
     request: Request<'a>,
-    /// The id of the call's permit; none if its policy has no `concurrency`.
-    permit: Option<u64>,
+    /// The call's permit; none if its policy has no `concurrency`.
+    permit: Option<PermitRequest>,
     op: ScriptOp,
     mode: Mode,
     /// The units of the call, which name the members that a log records.
@@ -164,7 +164,11 @@ pub(super) struct ScriptCall<'a> {
 
 impl<'a> ScriptCall<'a> {
     /// Checks a request.
-    pub(super) fn decision(key: &'a Key, request: Request<'a>, permit: Option<u64>) -> Self {
+    pub(super) fn decision(
+        key: &'a Key,
+        request: Request<'a>,
+        permit: Option<PermitRequest>,
+    ) -> Self {
         let Request { policy, op, id, .. } = request;
         let state = policy.state();
         let op = match op {
@@ -224,7 +228,7 @@ impl<'a> ScriptCall<'a> {
         command.arg(name).arg(text);
         match permit {
             None => command.arg(1).arg(key.as_bytes()),
-            Some(id) => permits::push(&mut command, key, policy, id, cost > 0),
+            Some(permit) => permits::push(&mut command, key, policy, permit, cost > 0),
         };
         command.arg(op as u8);
         if mode == Mode::Straight {

@@ -156,7 +156,7 @@ impl Script {
         let answer = |((reply, id), (operation, _)): ((Vec<i64>, u64), &(Operation, String))| {
             let of = &tiers[operation.policy];
             match reply[..] {
-                [-1] => return (Answer::BUSY, Mark::default()),
+                [-1, _] => return (Answer::BUSY, Mark::default()),
                 [1, free] if of.deciding == 0 => {
                     let remaining = u32::try_from(free).unwrap();
                     let answer =

@@ -14,8 +14,9 @@ pub(super) struct PermitQueue<W> {
     waiters: VecDeque<W>,
     /// The permits that were freed and not asked for yet.
     free: usize,
-    /// The time at which the first call asks in any case.
+    /// The time at which the first call asks in any case, after a pause by the store's last answer.
     next: Instant,
+    pause: Duration,
     /// `true` while the first call asks.
     is_asking: bool,
     /// `true` if other processes hold permits of the key too.
@@ -38,11 +39,17 @@ impl<W: Clone + PartialEq> PermitQueue<W> {
         // In memory a permit may have been freed since the first call was refused.
         let free = usize::from(!is_remote);
         let (waiters, next) = (VecDeque::new(), Instant::now() + PAUSE);
-        Self { waiters, free, next, is_asking: false, is_remote }
+        Self { waiters, free, next, pause: PAUSE, is_asking: false, is_remote }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
+    }
+
+    /// Lets the first call ask again after this time.
+    pub(super) fn pause_for(&mut self, pause: Duration) {
+        self.pause = pause;
+        self.next = Instant::now() + pause;
     }
 
     pub(super) fn has_room(&self, max_line: u32) -> bool {
@@ -61,7 +68,7 @@ impl<W: Clone + PartialEq> PermitQueue<W> {
     pub(super) fn still_waits(&mut self, waiter: &W) -> bool {
         if self.is_first(waiter) {
             self.is_asking = false;
-            self.next = Instant::now() + PAUSE;
+            self.next = Instant::now() + self.pause;
         }
         self.waiters.contains(waiter)
     }
@@ -77,7 +84,7 @@ impl<W: Clone + PartialEq> PermitQueue<W> {
         if self.is_first(waiter) {
             self.waiters.pop_front();
             self.is_asking = false;
-            self.next = Instant::now() + PAUSE;
+            self.next = Instant::now() + self.pause;
             return self.waiters.front().cloned();
         }
         self.waiters.retain(|it| it != waiter);

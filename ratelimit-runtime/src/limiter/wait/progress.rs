@@ -101,6 +101,10 @@ impl Waiter {
                 }
                 after.permits.push(decided.permit);
             } else if is_busy && self.is_queued(state) {
+                let pause = outcome.map(|outcome| outcome.more).filter(|it| *it > Micros::ZERO);
+                if let (Some(pause), Some(queue)) = (pause, state.queues.get_mut(&self.text)) {
+                    queue.pause_for(pause.into());
+                }
                 *stage = WaitStage::Queued;
             } else {
                 *stage = again.map_or(WaitStage::Answered(decided), WaitStage::Paused);

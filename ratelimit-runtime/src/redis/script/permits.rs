@@ -7,7 +7,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::Policy,
-    request::{Mark, Outcome},
+    request::{Mark, Outcome, PermitClaim, PermitRequest},
     time::Micros,
 };
 
@@ -19,7 +19,7 @@ pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "adee21f1c77e01c18e388115293fc3b075fe06cc" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "0d60db87f2879b6b3f16c5cebc4728c99b73217b" };
 
 pub(super) static RENEW: Text =
     Text { source: include_str!("renew.lua"), sha1: "f243e56689abb373e6f0f3effc1fa576fa810da2" };
@@ -30,12 +30,16 @@ pub(super) fn push<'c>(
     command: &'c mut Cmd,
     key: &Key,
     policy: &Policy,
-    id: u64,
+    permit: PermitRequest,
     is_needed: bool,
 ) -> &'c mut Cmd {
-    command.arg(2).arg(key.as_bytes()).arg(key.companion(PERMITS)).arg(id);
+    command.arg(2).arg(key.as_bytes()).arg(key.companion(PERMITS)).arg(permit.id);
     let permits = policy.max_in_flight().unwrap_or_default();
-    command.arg(permits).arg(policy.permit_timeout().get()).arg(u8::from(is_needed))
+    command.arg(permits).arg(policy.permit_timeout().get());
+    match permit.claim {
+        Some(PermitClaim { process, held }) => command.arg(format!("1 {process} {held}")),
+        None => command.arg(u8::from(is_needed)),
+    }
 }
 
 impl ScriptCall<'_> {
@@ -46,7 +50,10 @@ impl ScriptCall<'_> {
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let policy = self.permit.map(|_| self.request.policy)?;
         match reply {
-            [Value::Int(-1)] => Some(Ok(Outcome::busy())),
+            [Value::Int(-1), Value::Int(pause)] => {
+                let pause = u64::try_from(*pause).map_err(|_| UnavailableReason::StoreError);
+                Some(pause.map(|pause| Outcome { more: Micros::new(pause), ..Outcome::busy() }))
+            }
             [Value::Int(1), Value::Int(free)] if policy.tiers().is_empty() => {
                 let free = u32::try_from(*free).map_err(|_| UnavailableReason::StoreError);
                 let outcome =
