@@ -84,7 +84,7 @@ impl Receipt {
 
     /// Returns the units at which the call is settled, or about to be.
     pub(super) fn settled_at(&self) -> Option<u32> {
-        Some(self.settlement.0.get()?.first.get()?.to)
+        Some(self.settlement.0.lock().as_ref()?.lock().first?.to)
     }
 
     /// Claims the settle of the call at `to` units, unless it is done or under way. A settle after one

@@ -313,7 +313,7 @@ impl Limiter {
     ) -> Result<TierUsage, RateLimitError> {
         let request = Request::new(policy, Op::Peek, 0);
         let deny = Some(OnStoreError::Deny);
-        let mut permit = PermitRequest { id: next_id(), is_sent: false };
+        let mut permit = PermitRequest { id: next_id(), is_sent: false, claim: None };
         let permit = policy.max_in_flight().map(|_| &mut permit);
         let outcome = self.inner.backend.decide(request, caller, deny, permit).await;
         let outcome = outcome.map_err(|reason| Unavailable::new(policy.name(), reason))?;
