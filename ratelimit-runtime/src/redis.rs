@@ -18,6 +18,7 @@ mod connector;
 mod credentials;
 mod deny_cache;
 mod dial;
+mod echo;
 mod exchange;
 mod failure;
 #[cfg(any(test, fuzzing))]
@@ -34,6 +35,7 @@ mod outbox;
 mod permits;
 mod resp;
 mod script;
+mod secrets;
 mod stream;
 mod target;
 mod tls;

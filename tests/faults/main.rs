@@ -7,6 +7,8 @@ mod batches;
 mod clock;
 mod cluster;
 mod credentials;
+#[cfg(target_os = "linux")]
+mod hostile;
 mod idle;
 mod in_flight;
 mod leases;

@@ -12,6 +12,7 @@ mod cluster;
 mod commands;
 mod fault_report;
 mod history;
+mod hostile;
 mod lateness;
 mod load;
 pub mod model;
@@ -47,6 +48,7 @@ pub use self::{
     history::{
         Call, FlightFigures, History, InFlight, Log, Outcome, PermitPromise, Promise, Settled, Uses,
     },
+    hostile::{HostileServer, Hostility},
     lateness::Lateness,
     load::{Load, wall_clock},
     monitor::{Monitor, Replayed},

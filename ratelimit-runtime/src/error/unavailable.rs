@@ -67,6 +67,9 @@ pub enum UnavailableReason {
     /// The hash of overrides has more than 10 000 fields or 4 MB, and is not read. After 4 MB, it is
     /// not read again for 30 s.
     OverridesTooLarge,
+    /// The server, or a proxy before it, sent what cannot be the reply: more than 1 MiB, a reply that nobody
+    /// asked for, that of another call, or bytes of another protocol. The limiter reconnects.
+    UnexpectedReply,
     /// The store replied with another error.
     StoreError,
 }
@@ -125,6 +128,10 @@ impl UnavailableReason {
                 "remove fields from the hash of overrides (HSCAN lists them); it needs one for each \
                  overridden limit"
             }
+            Self::UnexpectedReply => {
+                "check that the URL leads to Redis, and the proxy between, if there is one; what was wrong \
+                 is in the log, at debug"
+            }
             Self::StoreError => "read the error of Redis in the log, at debug",
         }
     }
@@ -151,6 +158,7 @@ impl fmt::Display for UnavailableReason {
             Self::NotPermitted => "the store's user lacks a permission",
             Self::Redirected => "the store is a cluster, but the URL names a single server",
             Self::OverridesTooLarge => "the hash of overrides has more than 10000 fields or 4 MB",
+            Self::UnexpectedReply => "the store sent what is no reply to the call",
             Self::StoreError => "the store replied with an error",
         })
     }

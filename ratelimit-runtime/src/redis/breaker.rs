@@ -20,6 +20,10 @@ use crate::{
 /// Consecutive failures that open the breaker.
 const FAILURE_THRESHOLD: u32 = 5;
 
+/// The time after which a breaker that has closed forgets its outage. One that opens again before goes on with
+/// longer pauses, and is logged at debug.
+const MEMORY: Duration = Duration::from_secs(10);
+
 /// The pauses of an open breaker before each probe.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(800));
 
@@ -39,6 +43,8 @@ pub(super) struct Breaker {
 #[derive(Default)]
 struct BreakerState {
     open: Option<Open>,
+    /// The pauses of the last outage, and its end.
+    last: Option<(Backoff, Instant)>,
     /// The number of probes so far; each one's number is the count after it.
     probes: u64,
 }
@@ -103,7 +109,7 @@ impl Breaker {
         if self.failures.load(Ordering::Relaxed) < FAILURE_THRESHOLD {
             return Ok(None);
         }
-        let BreakerState { open, probes } = &mut *self.state();
+        let BreakerState { open, probes, .. } = &mut *self.state();
         match open {
             Some(open) if open.probe.is_some() || Instant::now() < open.probe_at => {
                 Err(open.reason)
@@ -156,7 +162,11 @@ impl BreakerGuard {
         }
         let mut state = breaker.state();
         breaker.failures.store(0, Ordering::Relaxed);
-        let was_open = state.open.take().is_some();
+        let open = state.open.take();
+        let was_open = open.is_some();
+        if let Some(open) = open {
+            state.last = Some((open.backoff, Instant::now()));
+        }
         drop(state);
         if was_open {
             tracing::info!(breaker.server, "rate limit store answering, circuit breaker closed");
@@ -186,16 +196,22 @@ impl BreakerGuard {
             None => BACKOFF,
         };
         let was_closed = state.open.is_none();
+        let last = state.last.take_if(|(_, end)| was_closed && end.elapsed() < MEMORY);
+        let is_flapping = last.is_some();
+        if let Some((of_last, _)) = last {
+            backoff = of_last;
+        }
         let probe_at = Instant::now() + backoff.next();
         state.open = Some(Open { backoff, probe_at, probe: None, reason });
         drop(state);
         if was_closed {
-            tracing::warn!(
-                breaker.server,
-                %reason,
-                advice = reason.advice(),
-                "rate limit store failing, circuit breaker open"
-            );
+            let server = &breaker.server;
+            let advice = reason.advice();
+            if is_flapping {
+                tracing::debug!(server, %reason, advice, "rate limit store failing again, circuit breaker open");
+            } else {
+                tracing::warn!(server, %reason, advice, "rate limit store failing, circuit breaker open");
+            }
             breaker.report_health();
         }
     }
@@ -260,6 +276,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_that_opens_again_soon_goes_on_with_longer_pauses() {
+        let breaker = new();
+        fail(&breaker, FAILURE_THRESHOLD);
+        tokio::time::advance(BACKOFF.first).await;
+        breaker.guard().unwrap().failed(LOST);
+        tokio::time::advance(BACKOFF.longest).await;
+        breaker.guard().unwrap().succeeded();
+        for (after, longer) in [(MEMORY / 2, true), (MEMORY, false)] {
+            tokio::time::advance(after).await;
+            fail(&breaker, FAILURE_THRESHOLD);
+            tokio::time::advance(BACKOFF.first * 2).await;
+            assert_eq!(breaker.guard().is_err(), longer, "after {after:?}");
+            tokio::time::advance(BACKOFF.longest).await;
+            breaker.guard().unwrap().succeeded();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_probe_at_a_time_is_permitted() {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD);
@@ -285,7 +319,7 @@ mod tests {
             let slow = breaker.guard().unwrap();
             under_way.succeeded();
             fail(&breaker, FAILURE_THRESHOLD);
-            tokio::time::advance(BACKOFF.first).await;
+            tokio::time::advance(BACKOFF.longest).await;
             let probe = breaker.guard().unwrap();
             ends(slow);
             assert_eq!(breaker.guard().err(), Some(LOST));

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{Cmd, Value, aio::ConnectionLike};
+use redis::{Value, aio::ConnectionLike};
 use tokio::time::Instant;
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
     command::{self, IDEMPOTENT, SendOptions},
     connect_options::ConnectOptions,
     connector::Connector,
+    echo::Command,
     failure::{Failure, message},
     node::Node,
     script::{Attempt, Grant, LeaseCall, Renewal, ScriptCall, SettleCall, Turn, release},
@@ -188,7 +189,8 @@ impl RedisClient {
         id: u64,
         deadline: Instant,
     ) -> Result<(), Unanswered> {
-        let released = self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| release(key, id)).await;
+        let released =
+            self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| release(key, id).into()).await;
         // A repeated release does nothing.
         let unanswered = |it: Failure| Unanswered { may_have_run: false, reason: it.reason() };
         released.map(drop).map_err(unanswered)
@@ -213,7 +215,7 @@ impl RedisClient {
     ) -> Result<(), UnavailableReason> {
         let mut unlink = redis::cmd("UNLINK");
         unlink.arg(key.as_bytes());
-        self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| unlink.clone()).await?;
+        self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| unlink.clone().into()).await?;
         Ok(())
     }
 
@@ -227,7 +229,7 @@ impl RedisClient {
         key: &[u8],
         deadline: Instant,
         options: SendOptions,
-        mut build: impl FnMut(Attempt) -> Cmd,
+        mut build: impl FnMut(Attempt) -> Command,
     ) -> Result<Value, Failure> {
         let (mut attempt, mut deadline) = (Attempt::default(), deadline);
         let time = deadline.saturating_duration_since(Instant::now());
@@ -251,13 +253,15 @@ impl RedisClient {
                     next = Some((node, asking));
                 }
                 (Failure::Moved(to), Topology::Cluster(cluster)) => {
-                    next = Some((cluster.moved_to(to, &node, key), false));
+                    let to = cluster.moved_to(to, &node, key);
+                    next = Some((to.ok_or(UnavailableReason::NotReady)?, false));
                     failed.record();
                     redirects += 1;
                     pause_before_redirect(redirects, deadline).await?;
                 }
                 (Failure::Ask(to), Topology::Cluster(cluster)) => {
-                    next = Some((cluster.node_at(to, &node).1, true));
+                    let to = cluster.node_at(to, &node);
+                    next = Some((to.ok_or(UnavailableReason::NotReady)?.1, true));
                     failed.record();
                     redirects += 1;
                     pause_before_redirect(redirects, deadline).await?;

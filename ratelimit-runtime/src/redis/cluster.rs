@@ -27,7 +27,7 @@ use super::{
 };
 use crate::error::UnavailableReason;
 
-/// The pauses between refreshes of the slot map; they grow while a node is down.
+/// The pauses between refreshes of the slot map; they grow while a node is down, or a refresh fails.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 pub(super) struct Cluster {
@@ -91,21 +91,21 @@ impl Cluster {
     }
 
     /// Returns the node that a `MOVED` of the node `from` names, and assigns the key's slot to it.
-    pub(super) fn moved_to(&self, address: &Address, from: &Node, key: &[u8]) -> Arc<Node> {
-        let (number, node) = self.node_at(address, from);
+    pub(super) fn moved_to(&self, address: &Address, from: &Node, key: &[u8]) -> Option<Arc<Node>> {
+        let (number, node) = self.node_at(address, from)?;
         self.map.slots[usize::from(slot(key))].store(number, Ordering::Relaxed);
         self.mark_stale();
-        node
+        Some(node)
     }
 
-    /// Returns the node at the address that a redirect of the node `from` names, and its number. An
-    /// address without a host has the host of `from`.
-    pub(super) fn node_at(&self, address: &Address, from: &Node) -> (u16, Arc<Node>) {
+    /// Returns the node at the address that a redirect of the node `from` names, and its number; none if
+    /// redirects have named too many. An address without a host has the host of `from`.
+    pub(super) fn node_at(&self, address: &Address, from: &Node) -> Option<(u16, Arc<Node>)> {
         let mut address = address.clone();
         if address.host.is_empty() {
             host(from.name()).clone_into(&mut address.host);
         }
-        self.map.add_node(&address)
+        self.map.redirect_to(&address)
     }
 
     /// Schedules a refresh of the slot map.
@@ -121,14 +121,18 @@ impl Drop for Cluster {
 }
 
 async fn refresh_loop(map: Arc<SlotMap>) {
-    let mut backoff = BACKOFF;
+    let (mut backoff, mut has_failed) = (BACKOFF, false);
     loop {
         // While a node is down its successor is searched for without waiting for a call.
         if !map.has_down() {
-            backoff.reset();
+            if !has_failed {
+                backoff.reset();
+            }
             map.stale.notified().await;
         }
-        if let Err(cause) = map.refresh().await {
+        let refreshed = map.refresh().await;
+        has_failed = refreshed.is_err();
+        if let Err(cause) = refreshed {
             tracing::debug!(%cause, "slot map refresh failed");
         }
         map.refreshes.send_modify(|refreshes| *refreshes += 1);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
     breaker::BreakerGuard,
+    echo::Command,
     failure::Failure,
     node::{Lane, Node, PendingReply},
 };
@@ -43,7 +44,7 @@ pub(super) struct Unrecorded {
 /// The reason of the last failure while the server's breaker is open. Then `command` is not called.
 pub(super) async fn send(
     node: &Node,
-    command: impl FnOnce() -> Cmd,
+    command: impl FnOnce() -> Command,
     asking: bool,
     options: SendOptions,
     deadline: Instant,
@@ -108,10 +109,12 @@ impl Drop for Awaited<'_> {
 
 impl Unrecorded {
     /// Records the failure of a command after which the call continues, or whose caller has gone. A
-    /// redirect and an unknown script are replies of a healthy server.
+    /// redirect is a reply of a healthy server. An unknown script counts for nothing: the server may refuse
+    /// its text.
     pub(super) fn record(self) {
         match self.failure {
-            Failure::UnknownScript | Failure::Moved(_) | Failure::Ask(_) => {
+            Failure::UnknownScript => drop(self.guard),
+            Failure::Moved(_) | Failure::Ask(_) => {
                 self.guard.into_iter().for_each(BreakerGuard::succeeded);
             }
             _ => {
@@ -124,10 +127,8 @@ impl Unrecorded {
     pub(super) fn record_final(self) -> Failure {
         if let Some(guard) = self.guard {
             match self.failure.reason() {
-                // A key of another type, or a hash of such a size, is no failure of the server.
-                UnavailableReason::WrongType | UnavailableReason::OverridesTooLarge => {
-                    guard.succeeded();
-                }
+                // A key of another type is no failure of the server.
+                UnavailableReason::WrongType => guard.succeeded(),
                 reason => guard.failed(reason),
             }
         }

@@ -28,6 +28,7 @@ use super::{
     exchange::{Exchange, Reply},
     failure::{Failure, message},
     multiplexer::Multiplexer,
+    secrets::Secrets,
     stream::Traffic,
 };
 use crate::error::UnavailableReason;
@@ -71,6 +72,7 @@ pub(super) struct Handle {
     multiplexer: Multiplexer,
     number: u64,
     traffic: Traffic,
+    secrets: Secrets,
     /// The time of the next login, if the first one ends.
     renewal: Option<Instant>,
     _driver: Driver,
@@ -89,24 +91,18 @@ impl Handle {
     /// Starts the driver of a connection. The handle is retired as soon as the connection ends, even
     /// if no call uses it then.
     fn new(connection: NewConnection, number: u64, retired: &Arc<RetiredHandles>) -> Self {
-        let NewConnection { stream, traffic, renewal } = connection;
-        let (multiplexer, driver) = Multiplexer::new(stream);
+        let NewConnection { multiplexer, driver, traffic, secrets, renewal } = connection;
         let retired = Arc::clone(retired);
         let driver = tokio::spawn(async move {
             driver.await;
             retired.retire(number);
         });
-        Self { multiplexer, number, traffic, renewal, _driver: Driver(driver) }
+        Self { multiplexer, number, traffic, secrets, renewal, _driver: Driver(driver) }
     }
 
     /// Sends the command of an exchange.
     pub(super) fn send(self: &Arc<Self>, exchange: &Arc<Exchange>) {
         self.multiplexer.send(exchange, Arc::strong_count(self) <= ALONE);
-    }
-
-    /// Returns `true` if the connection was ended because a reply was longer than its limit.
-    pub(super) fn exceeded_limit(&self) -> bool {
-        self.traffic.exceeded_limit()
     }
 }
 
@@ -296,6 +292,7 @@ async fn log_in(
         ConnectionState::Ready(handle) => Arc::clone(handle),
         _ => return Err(broken()),
     };
+    handle.secrets.add_login(&credentials);
     let exchange = Exchange::new(credentials.auth(), false);
     handle.send(&exchange);
     let reply = poll_fn(|context| exchange.poll_reply(context));

@@ -3,9 +3,8 @@
 use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError,
+    Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError,
     RedisResult, TlsMode,
-    aio::MultiplexedConnection,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
 use tokio::{sync::Mutex, time::Instant};
@@ -14,8 +13,11 @@ use super::{
     connect_options::ConnectOptions,
     credentials::{Credentials, CredentialsProvider},
     dial::dial,
+    exchange::{Exchange, Reply},
     failure::message,
-    stream::{BoxedStream, MeteredStream, Traffic, lend},
+    multiplexer::{Multiplexer, MultiplexerTask},
+    secrets::Secrets,
+    stream::{BoxedStream, MeteredStream, Traffic},
     target::{Kind, Target, tcp_settings},
     tls::Tls,
 };
@@ -26,6 +28,15 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The timeout of the query for the primary, long enough if one of the Sentinels is stopped.
 const SENTINEL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The longest reply of a server, in bytes. Scripts reply in a hundred.
+const MAX_REPLY: usize = 1 << 20;
+
+/// The longest reply of a cluster's node, in bytes: its map may have a range for each slot.
+const MAX_REPLY_OF_NODE: usize = 4 << 20;
+
+/// The user that a server has without a login.
+const DEFAULT_USER: &str = "default";
 
 /// The settings of connections to one server.
 #[derive(Clone)]
@@ -44,17 +55,14 @@ enum Endpoint {
 }
 
 impl Connector {
-    pub(super) fn to_server(
+    /// Connects to a node of a cluster.
+    pub(super) fn to_node(
         info: ConnectionInfo,
         protocol: Option<ProtocolVersion>,
         options: ConnectOptions,
     ) -> Self {
-        Self {
-            endpoint: Endpoint::Server(Box::new(info)),
-            protocol,
-            options,
-            max_reply: usize::MAX,
-        }
+        let endpoint = Endpoint::Server(Box::new(info));
+        Self { endpoint, protocol, options, max_reply: MAX_REPLY_OF_NODE }
     }
 
     /// Connects to the target's only server, or to the primary behind its Sentinels.
@@ -74,7 +82,7 @@ impl Connector {
             endpoint,
             protocol: target.protocol,
             options: target.options.clone(),
-            max_reply: usize::MAX,
+            max_reply: MAX_REPLY,
         })
     }
 
@@ -101,7 +109,16 @@ impl Connector {
                     }
                     client.async_get_client().await
                 };
-                let client = within(SENTINEL_TIMEOUT, "", ask).await?;
+                let secrets = Secrets::default();
+                if let Kind::Sentinel { username, password, .. } = &target.kind {
+                    secrets.add(username.as_deref(), password.as_deref());
+                }
+                add_login_in_url(&secrets, target.servers[0].redis_settings());
+                if let Some(login) = &login {
+                    secrets.add_login(login);
+                }
+                let client = within(SENTINEL_TIMEOUT, "", ask).await;
+                let client = client.map_err(|error| secrets.cleaned(error))?;
                 client.get_connection_info().clone()
             }
         };
@@ -112,9 +129,10 @@ impl Connector {
         let mut connection = match self.protocol {
             Some(protocol) => self.open(&info, protocol).await?,
             None => match self.open(&info, ProtocolVersion::RESP3).await {
-                Err(error) if lacks_resp3(&error) => {
+                Err(error) if may_lack_resp3(&error) => {
+                    let connection = self.open(&info, ProtocolVersion::RESP2).await?;
                     self.protocol = Some(ProtocolVersion::RESP2);
-                    self.open(&info, ProtocolVersion::RESP2).await?
+                    connection
                 }
                 result => result?,
             },
@@ -133,49 +151,94 @@ impl Connector {
         info: &ConnectionInfo,
         protocol: ProtocolVersion,
     ) -> RedisResult<NewConnection> {
-        let settings = info.redis_settings().clone().set_protocol(protocol);
         let is_encrypted = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-        // The limiter's deadline bounds calls.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let traffic = Traffic::default();
+        let (traffic, secrets) = (Traffic::default(), Secrets::default());
+        add_login_in_url(&secrets, info.redis_settings());
         let work = async {
             let stream = dial(info, &self.options.tls).await?;
-            let stream = MeteredStream::new(stream, traffic.clone(), self.max_reply);
-            let (lender, lent) = lend(stream);
-            // The handshake is the client's, and the connection after it our own.
-            let (mut handshake, driver) =
-                MultiplexedConnection::new_with_config(&settings, lent, config).await?;
-            first(self.name(&mut handshake), driver).await.unwrap_or_else(|| Err(broken()))?;
-            drop(handshake);
-            lender.reclaim().ok_or_else(broken)
+            let stream = MeteredStream::new(stream, traffic.clone());
+            let (multiplexer, mut driver) =
+                Multiplexer::new(stream, self.max_reply, secrets.clone());
+            let handshake = self.shake_hands(&multiplexer, info.redis_settings(), protocol);
+            first(handshake, &mut driver).await.unwrap_or_else(|| Err(broken()))?;
+            Ok((multiplexer, driver))
         };
         let hint = if is_encrypted { " (is it a TLS port?)" } else { "" };
-        let stream = within(SERVER_TIMEOUT, hint, work).await?;
-        Ok(NewConnection { stream, traffic, renewal: None })
+        let (multiplexer, driver) = within(SERVER_TIMEOUT, hint, work).await?;
+        Ok(NewConnection { multiplexer, driver, traffic, secrets, renewal: None })
     }
 
-    /// Names the connection. A server or a proxy may refuse it.
-    async fn name(&self, connection: &mut MultiplexedConnection) -> RedisResult<()> {
-        if self.options.client_name.is_empty() {
-            return Ok(());
-        }
-        let mut command = redis::cmd("CLIENT");
-        command.arg("SETNAME").arg(&*self.options.client_name);
-        match command.exec_async(connection).await {
-            Err(error) if error.code().is_some() => {
-                tracing::debug!(error = %message(&error), "connection without a name");
-                Ok(())
+    /// Logs the connection in, and chooses its protocol and its database.
+    async fn shake_hands(
+        &self,
+        to: &Multiplexer,
+        settings: &RedisConnectionInfo,
+        protocol: ProtocolVersion,
+    ) -> RedisResult<()> {
+        let login = settings.password().map(|password| (settings.username(), password));
+        let mut commands = Vec::new();
+        match (protocol.supports_resp3(), login) {
+            (true, None) => commands.push(redis::cmd("HELLO").arg(3).take()),
+            (true, Some((username, password))) => {
+                let username = username.unwrap_or(DEFAULT_USER);
+                let login = ["AUTH", username, password];
+                commands.push(redis::cmd("HELLO").arg(3).arg(&login).take());
             }
-            result => result,
+            (false, None) => {}
+            (false, Some((username, password))) => {
+                // A server without users has only the password.
+                let username = username.filter(|name| *name != DEFAULT_USER);
+                commands.push(redis::cmd("AUTH").arg(username).arg(password).take());
+            }
+        }
+        if settings.db() != 0 {
+            commands.push(redis::cmd("SELECT").arg(settings.db()).take());
+        }
+        let send = |command: Cmd| {
+            let exchange = Exchange::new(command, false);
+            to.send(&exchange, true);
+            exchange
+        };
+        let needed: Vec<_> = commands.into_iter().map(send).collect();
+        let name = &*self.options.client_name;
+        let name =
+            (!name.is_empty()).then(|| send(redis::cmd("CLIENT").arg("SETNAME").arg(name).take()));
+        for exchange in needed {
+            reply_to(&exchange).await?;
+        }
+        // A server or a proxy may refuse to name the connection.
+        match name {
+            Some(name) => match reply_to(&name).await {
+                Err(error) if error.code().is_some() => {
+                    tracing::debug!(error = %message(&error), "connection without a name");
+                    Ok(())
+                }
+                result => result,
+            },
+            None => Ok(()),
         }
     }
 }
 
-/// Returns `true` if the server, or a proxy, does not support RESP3.
-fn lacks_resp3(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::RESP3NotSupported
-        || error.code() == Some("NOPROTO")
-        || message(error).to_ascii_lowercase().starts_with("unknown command")
+async fn reply_to(exchange: &Exchange) -> RedisResult<()> {
+    match poll_fn(|context| exchange.poll_reply(context)).await {
+        Reply::Received(reply) => reply.map(drop),
+        Reply::Unsent => Err(broken()),
+    }
+}
+
+fn add_login_in_url(secrets: &Secrets, settings: &RedisConnectionInfo) {
+    secrets.add(settings.username(), settings.password());
+}
+
+/// Returns `true` if the server, or a proxy, may not support RESP3: it refuses other than the login, or ends
+/// the connection.
+fn may_lack_resp3(error: &RedisError) -> bool {
+    match error.code() {
+        Some("WRONGPASS" | "NOAUTH" | "NOPERM") => false,
+        Some(_) => true,
+        None => error.is_connection_dropped(),
+    }
 }
 
 pub(super) fn broken() -> RedisError {
@@ -190,15 +253,23 @@ pub(super) async fn first<T>(
     let (mut work, mut other) = (pin!(work), pin!(other));
     poll_fn(|context| match work.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => other.as_mut().poll(context).map(|()| None),
+        Poll::Pending if other.as_mut().poll(context).is_pending() => Poll::Pending,
+        // Its end may be what the work waits for.
+        Poll::Pending => match work.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => Poll::Ready(None),
+        },
     })
     .await
 }
 
 /// A connection after its handshake.
 pub(super) struct NewConnection {
-    pub(super) stream: MeteredStream<BoxedStream>,
+    pub(super) multiplexer: Multiplexer,
+    /// The future that carries its bytes.
+    pub(super) driver: MultiplexerTask<MeteredStream<BoxedStream>>,
     pub(super) traffic: Traffic,
+    pub(super) secrets: Secrets,
     /// The time of the next login, if this one ends.
     pub(super) renewal: Option<Instant>,
 }
@@ -238,9 +309,9 @@ fn sentinels(target: &Target, login: Option<&Credentials>) -> RedisResult<Sentin
     if let Some(password) = password {
         builder = builder.set_client_to_sentinel_password(password);
     }
-    if let ConnectionAddr::TcpTls { insecure, .. } = target.servers[0].addr() {
-        let mode = if *insecure { TlsMode::Insecure } else { TlsMode::Secure };
-        builder = with_tls(builder.set_client_to_redis_tls_mode(mode), &target.options.tls);
+    if let ConnectionAddr::TcpTls { .. } = target.servers[0].addr() {
+        let builder_of_primary = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+        builder = with_tls(builder_of_primary, &target.options.tls);
     }
     builder.build()
 }

@@ -24,8 +24,8 @@ pub(super) async fn dial(info: &ConnectionInfo, tls: &Tls) -> io::Result<BoxedSt
             Ok(Box::new(tcp(host, *port, info.tcp_settings()).await?))
         }
         #[cfg(feature = "tls")]
-        ConnectionAddr::TcpTls { host, port, insecure, .. } => {
-            let encryption = tls.encryption(host, *insecure)?;
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            let encryption = tls.encryption(host)?;
             encryption.handshake(tcp(host, *port, info.tcp_settings()).await?).await
         }
         #[cfg(unix)]

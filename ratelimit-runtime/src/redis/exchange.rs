@@ -8,6 +8,7 @@ use std::{
 
 use redis::{Cmd, RedisResult, Value};
 
+use super::echo::Command;
 use crate::sync::Mutex;
 
 /// `ASKING`, which precedes a command for a slot that its node imports.
@@ -16,6 +17,8 @@ const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 pub(super) struct Exchange {
     /// `ASKING` precedes the command.
     pub(super) asking: bool,
+    /// The number by which the reply names the command.
+    pub(super) echo: Option<u64>,
     state: Mutex<ExchangeState>,
 }
 
@@ -45,8 +48,9 @@ pub(super) enum Reply {
 }
 
 impl Exchange {
-    pub(super) fn new(command: Cmd, asking: bool) -> Arc<Self> {
-        Arc::new(Self { asking, state: Mutex::new(ExchangeState::Unsent(command)) })
+    pub(super) fn new(command: impl Into<Command>, asking: bool) -> Arc<Self> {
+        let Command { command, echo } = command.into();
+        Arc::new(Self { asking, echo, state: Mutex::new(ExchangeState::Unsent(command)) })
     }
 
     /// Prepares an unsent command for the queue of a connection.

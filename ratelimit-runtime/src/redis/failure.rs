@@ -50,6 +50,7 @@ impl Failure {
             None if error.kind() == ErrorKind::AuthenticationFailed => {
                 UnavailableReason::NotPermitted.into()
             }
+            None if error.kind() == ErrorKind::Parse => UnavailableReason::UnexpectedReply.into(),
             None => Self::ConnectionLost,
         }
     }
@@ -78,7 +79,9 @@ impl Failure {
     /// executed, or the command is idempotent.
     pub(super) fn is_retryable(&self, is_idempotent: bool) -> bool {
         match self {
-            Self::ConnectionLost => is_idempotent,
+            Self::ConnectionLost | Self::Reason(UnavailableReason::UnexpectedReply) => {
+                is_idempotent
+            }
             failure => matches!(failure, Self::Reason(UnavailableReason::ReadOnly)),
         }
     }
@@ -112,7 +115,22 @@ fn script_error_reason(error: &str) -> UnavailableReason {
 /// Returns the address in `MOVED slot host:port` or `ASK slot host:port`.
 fn address(error: &RedisError) -> Option<Address> {
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    Some(Address { host: host.to_owned(), port: port.parse().ok()? })
+    Address::new(host, port.parse().ok()?)
+}
+
+/// The longest name of a host: what DNS allows.
+const MAX_HOST: usize = 255;
+
+impl Address {
+    /// Returns the address, if its host can be one.
+    pub(super) fn new(host: &str, port: u16) -> Option<Self> {
+        (host.len() <= MAX_HOST).then(|| Self { host: host.to_owned(), port })
+    }
+}
+
+/// Returns the error of a connection whose server sent something that is no reply to its command.
+pub(super) fn unexpected(what: &str) -> RedisError {
+    (ErrorKind::Parse, "the server does not use Redis's protocol", what.to_owned()).into()
 }
 
 impl From<UnavailableReason> for Failure {
@@ -130,7 +148,8 @@ impl From<Failure> for UnavailableReason {
 /// Returns the server's or the system's message, without the client's additions.
 pub(super) fn message(error: &RedisError) -> String {
     if error.kind() == ErrorKind::Parse {
-        return "the server does not use Redis's protocol".to_owned();
+        let what = error.detail().unwrap_or("bytes that are no reply");
+        return format!("the server does not use Redis's protocol: it sent {what}");
     }
     let message = error.detail().map_or_else(
         // The client's own classification follows the dash.

@@ -66,8 +66,9 @@ impl Hashes {
         node.open_side().await;
         let deadline = Instant::now() + deadline.max(MIN_DEADLINE);
         let reply = read(client, "HGETALL", key, LONG_REPLY, deadline).await;
-        if matches!(reply, Err(UnavailableReason::OverridesTooLarge)) {
+        if matches!(reply, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until() = Some(Instant::now() + OVERSIZE_PAUSE);
+            return Err(UnavailableReason::OverridesTooLarge);
         }
         // Both protocols' forms. Invalid UTF-8 is replaced.
         let fields: Vec<(Vec<u8>, Vec<u8>)> =
@@ -90,7 +91,7 @@ async fn read(
     deadline: Instant,
 ) -> Result<Value, UnavailableReason> {
     let command: Cmd = redis::cmd(command).arg(key).take();
-    Ok(client.send(key, deadline, options, |_| command.clone()).await?)
+    Ok(client.send(key, deadline, options, |_| command.clone().into()).await?)
 }
 
 /// Sets fields of a hash.
@@ -119,6 +120,6 @@ async fn write(
     command: &Cmd,
     deadline: Duration,
 ) -> Result<(), UnavailableReason> {
-    client.send(key, Instant::now() + deadline, IDEMPOTENT, |_| command.clone()).await?;
+    client.send(key, Instant::now() + deadline, IDEMPOTENT, |_| command.clone().into()).await?;
     Ok(())
 }

@@ -8,14 +8,14 @@ use std::{
     },
 };
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::{
     connection::{Connection, Handle},
+    echo::Command,
     exchange::{Exchange, Reply},
     failure::Failure,
 };
-use crate::error::UnavailableReason;
 
 /// Consecutive timeouts after which the connection is replaced: nothing else reveals a peer that
 /// vanished without closing it.
@@ -60,7 +60,7 @@ pub(super) struct PendingCommand {
 
 impl PendingCommand {
     /// With `asking`, the command is for a slot that its node imports.
-    pub(super) fn new(to: &Arc<ManagedConnection>, command: Cmd, asking: bool) -> Self {
+    pub(super) fn new(to: &Arc<ManagedConnection>, command: Command, asking: bool) -> Self {
         Self { to: Arc::clone(to), exchange: Exchange::new(command, asking), handle: None }
     }
 
@@ -94,9 +94,6 @@ impl PendingCommand {
             let failure = Failure::logged(&error);
             if failure.needs_reconnect() || error.is_unrecoverable_error() {
                 self.to.connection.reconnect(handle);
-            }
-            if handle.exceeded_limit() {
-                return Err(UnavailableReason::OverridesTooLarge.into());
             }
             return Err(failure);
         }

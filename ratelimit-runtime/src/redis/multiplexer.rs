@@ -23,7 +23,9 @@ use tokio::{
     task::yield_now,
 };
 
-use super::{exchange::Exchange, resp::ReplyReader};
+use super::{
+    echo::is_named, exchange::Exchange, failure::unexpected, resp::ReplyReader, secrets::Secrets,
+};
 use crate::sync::Mutex;
 
 /// The most commands of a batch. Redis reads about as many at once, and replies to them at once.
@@ -31,6 +33,12 @@ const MAX_BATCH: usize = 64;
 
 /// The bytes that are read at once; more if a reply is longer.
 const INPUT: usize = 8 << 10;
+
+/// The capacity that the bytes of a batch keep. The texts of scripts are longer.
+const OUTPUT: usize = 64 << 10;
+
+/// The reads after which other tasks run, however fast the server sends.
+const MAX_READS: usize = 16;
 
 /// The callers' end of a connection.
 pub(super) struct Multiplexer(Arc<Queue>);
@@ -50,12 +58,13 @@ struct QueueState {
 }
 
 impl Multiplexer {
-    /// Returns the multiplexer of a stream after its handshake, and the future that carries its bytes
-    /// until the connection ends.
-    pub(super) fn new<S>(stream: S) -> (Self, impl Future<Output = ()> + Send)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send,
-    {
+    /// Returns the multiplexer of a stream, and the future that carries its bytes until the connection
+    /// ends. A reply of more than this many bytes ends it.
+    pub(super) fn new<S>(
+        stream: S,
+        max_reply: usize,
+        secrets: Secrets,
+    ) -> (Self, MultiplexerTask<S>) {
         let queue = Arc::<Queue>::default();
         let is_shared = Runtime::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         let driver = MultiplexerTask {
@@ -69,7 +78,8 @@ impl Multiplexer {
             in_flight: VecDeque::new(),
             input: vec![0; INPUT],
             filled: 0,
-            reader: ReplyReader::default(),
+            reader: ReplyReader::new(max_reply),
+            secrets,
             replies: Vec::new(),
         };
         (Self(queue), driver)
@@ -95,7 +105,7 @@ impl Multiplexer {
 }
 
 /// The task of a connection.
-struct MultiplexerTask<S> {
+pub(super) struct MultiplexerTask<S> {
     stream: S,
     queue: Arc<Queue>,
     /// `true` if the runtime has several threads.
@@ -113,6 +123,7 @@ struct MultiplexerTask<S> {
     /// The bytes of `input` that have arrived and are not read.
     filled: usize,
     reader: ReplyReader,
+    secrets: Secrets,
     /// The replies that are read and not delivered.
     replies: Vec<(Arc<Exchange>, RedisResult<Value>)>,
 }
@@ -149,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for MultiplexerTask<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
     /// Reads and delivers the replies that have arrived, and returns the error that ends the connection.
     fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<RedisError> {
-        loop {
+        for _ in 0..MAX_READS {
             let read = self.poll_input(context);
             let taken = self.take_replies();
             self.deliver();
@@ -160,6 +171,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
                 (Poll::Pending, Ok(())) => return Poll::Pending,
             }
         }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Reads bytes behind those that are there.
@@ -179,19 +192,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
         let mut read = 0;
         while let Some(frame) = self.reader.next(&self.input[read..self.filled])? {
             read += frame.length;
-            match self.in_flight.front_mut() {
-                Some(next) if !frame.is_push && next.is_asking => next.is_asking = false,
-                Some(_) if !frame.is_push => {
-                    let exchange = self.in_flight.pop_front().map(|next| next.exchange);
-                    self.replies.extend(exchange.map(|exchange| (exchange, frame.reply)));
-                }
-                // Nobody has asked for it.
-                _ => {}
+            let next = self.in_flight.front_mut().filter(|_| !frame.is_push);
+            let next = next.ok_or_else(|| unexpected("a reply that nobody asked for"))?;
+            if mem::take(&mut next.is_asking) {
+                continue;
             }
+            let mut reply = frame.reply.map_err(|error| self.secrets.cleaned(error));
+            if let Ok(reply) = &mut reply
+                && !is_named(reply, next.exchange.echo)
+            {
+                return Err(unexpected("the reply to another command"));
+            }
+            let exchange = self.in_flight.pop_front().map(|next| next.exchange);
+            self.replies.extend(exchange.map(|exchange| (exchange, reply)));
         }
         if read > 0 {
             self.input.copy_within(read..self.filled, 0);
             self.filled -= read;
+            if self.filled <= INPUT && self.input.len() > INPUT {
+                self.input.truncate(INPUT);
+                self.input.shrink_to_fit();
+            }
         }
         Ok(())
     }
@@ -221,6 +242,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
         }
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.output.clear();
+        self.output.shrink_to(OUTPUT);
         self.written = 0;
         Poll::Ready(Ok(()))
     }

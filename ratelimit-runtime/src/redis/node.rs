@@ -14,6 +14,7 @@ use super::{
     breaker::Breaker,
     connection::Connection,
     connector::Connector,
+    echo::{Command, is_named},
     failure::Failure,
     managed::{ManagedConnection, PendingCommand},
 };
@@ -162,7 +163,7 @@ impl Node {
     }
 
     /// Starts a command, past the breaker. With `asking`, it is for a slot that this node imports.
-    pub(super) fn start(&self, command: Cmd, asking: bool, lane: Lane) -> PendingReply {
+    pub(super) fn start(&self, command: Command, asking: bool, lane: Lane) -> PendingReply {
         match (&self.transport, lane) {
             (Transport::Managed { main, .. }, Lane::Main) => {
                 PendingReply::Managed(PendingCommand::new(main, command, asking))
@@ -172,7 +173,7 @@ impl Node {
                 PendingReply::Managed(PendingCommand::new(side.get(), command, asking))
             }
             (Transport::External(connection), _) => {
-                PendingReply::External(connection.send(command))
+                PendingReply::External(connection.send(command.command), command.echo)
             }
         }
     }
@@ -181,7 +182,8 @@ impl Node {
 /// The reply to a command under way.
 pub(super) enum PendingReply {
     Managed(PendingCommand),
-    External(RedisFuture<'static, Value>),
+    /// The reply, and the number by which it names the command.
+    External(RedisFuture<'static, Value>, Option<u64>),
 }
 
 impl PendingReply {
@@ -189,7 +191,7 @@ impl PendingReply {
     pub(super) fn is_sent(&self) -> bool {
         match self {
             Self::Managed(command) => command.is_sent(),
-            Self::External(_) => true,
+            Self::External(..) => true,
         }
     }
 
@@ -216,10 +218,16 @@ impl PendingReply {
                     Err(UnavailableReason::DeadlineExceeded.into())
                 })
             }
-            Self::External(reply) => {
+            Self::External(reply, echo) => {
                 let reply = timeout_at(deadline, reply).await;
                 let reply = reply.map_err(|_| UnavailableReason::DeadlineExceeded)?;
-                reply.and_then(Value::extract_error).map_err(|it| Failure::logged(&it))
+                let mut reply =
+                    reply.and_then(Value::extract_error).map_err(|it| Failure::logged(&it))?;
+                if is_named(&mut reply, *echo) {
+                    Ok(reply)
+                } else {
+                    Err(UnavailableReason::UnexpectedReply.into())
+                }
             }
         }
     }

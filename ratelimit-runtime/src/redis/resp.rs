@@ -1,21 +1,19 @@
 //! Replies on the wire.
 
-use std::{io, mem};
+use redis::{RedisError, RedisResult, Value, parse_redis_value};
 
-use redis::{RedisResult, Value, parse_redis_value};
+use super::failure::unexpected;
 
 /// Takes replies from bytes as they arrive.
 pub(super) struct ReplyReader {
+    /// The longest reply, in bytes.
+    max_reply: usize,
     /// The end of what is known of the first reply.
     at: usize,
+    /// The end of the bytes behind `at` that have no end of a line.
+    searched: usize,
     /// The values that the first reply still lacks, nested ones included.
     missing: usize,
-}
-
-impl Default for ReplyReader {
-    fn default() -> Self {
-        Self { at: 0, missing: 1 }
-    }
 }
 
 /// A reply, and the number of its bytes.
@@ -30,12 +28,17 @@ pub(super) struct Frame {
 const MAX_NUMBERS: u8 = 9;
 
 impl ReplyReader {
+    /// Returns a reader of replies of this many bytes at most.
+    pub(super) fn new(max_reply: usize) -> Self {
+        Self { max_reply, at: 0, searched: 0, missing: 1 }
+    }
+
     /// Returns the first reply, if all of it is in `bytes`. More bytes may follow those that were there
     /// at the last call.
     ///
     /// # Errors
     ///
-    /// When the bytes are no replies.
+    /// When the bytes are no replies, or the first one is too long, also if only its beginning is there.
     pub(super) fn next(&mut self, bytes: &[u8]) -> RedisResult<Option<Frame>> {
         if self.at == 0
             && let Some((numbers, length)) = numbers(bytes)
@@ -43,17 +46,18 @@ impl ReplyReader {
             let reply = Ok(Value::Array(numbers));
             return Ok(Some(Frame { reply, length, is_push: false }));
         }
-        let Some(is_complete) = self.scan(bytes) else {
-            // The parser finds what is wrong.
-            parse_redis_value(bytes)?;
-            return Err(io::Error::from(io::ErrorKind::InvalidData).into());
-        };
-        if !is_complete {
-            return Ok(None);
+        if !self.scan(bytes).ok_or_else(no_reply)? {
+            let is_too_long = bytes.len() > self.max_reply || self.missing > self.max_reply;
+            return if is_too_long {
+                Err(unexpected("a reply that is too long"))
+            } else {
+                Ok(None)
+            };
         }
-        let length = mem::take(self).at;
+        let length = self.at;
+        *self = Self::new(self.max_reply);
         let frame = &bytes[..length];
-        let reply = parse_redis_value(frame).and_then(Value::extract_error);
+        let reply = parse_redis_value(frame).map_err(|_| no_reply())?.extract_error();
         Ok(Some(Frame { reply, length, is_push: frame.first() == Some(&b'>') }))
     }
 
@@ -62,9 +66,14 @@ impl ReplyReader {
     fn scan(&mut self, bytes: &[u8]) -> Option<bool> {
         while self.missing > 0 {
             let rest = bytes.get(self.at..).unwrap_or_default();
-            let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
+            let searched = self.searched.saturating_sub(self.at);
+            let unsearched = rest.get(searched..).unwrap_or_default();
+            let Some(end) = unsearched.windows(2).position(|two| two == b"\r\n") else {
+                // The last byte may be the first of the end.
+                self.searched = bytes.len().saturating_sub(1).max(self.at);
                 return Some(false);
             };
+            let end = searched + end;
             let (nested, text) = match rest[..end].split_first()? {
                 (b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(', _) | (b'$' | b'*', b"-1") => {
                     (0, 0)
@@ -78,6 +87,10 @@ impl ReplyReader {
             };
             let next = self.at.checked_add(end + 2)?.checked_add(text)?;
             if next > bytes.len() {
+                if next > self.max_reply {
+                    // What is announced as too long is not awaited.
+                    self.missing = usize::MAX;
+                }
                 return Some(false);
             }
             self.at = next;
@@ -85,6 +98,10 @@ impl ReplyReader {
         }
         Some(true)
     }
+}
+
+fn no_reply() -> RedisError {
+    unexpected("bytes that are no reply")
 }
 
 /// Returns the number of values or bytes that a line announces.
@@ -169,7 +186,7 @@ mod tests {
     fn replies_are_read_as_by_the_general_parser_however_their_bytes_arrive() {
         let all = REPLIES.concat();
         for piece in 1..=all.len() {
-            let (mut reader, mut read, mut values) = (ReplyReader::default(), 0, Vec::new());
+            let (mut reader, mut read, mut values) = (ReplyReader::new(usize::MAX), 0, Vec::new());
             for arrived in (0..all.len()).step_by(piece).map(|at| (at + piece).min(all.len())) {
                 while let Some(frame) = reader.next(&all.as_bytes()[read..arrived]).unwrap() {
                     read += frame.length;
@@ -183,7 +200,7 @@ mod tests {
     #[test]
     fn an_error_is_a_reply_and_a_push_is_none() {
         let text = "-WRONGTYPE other\r\n>2\r\n+invalidate\r\n*0\r\n:1\r\n";
-        let (mut reader, mut rest) = (ReplyReader::default(), text.as_bytes());
+        let (mut reader, mut rest) = (ReplyReader::new(usize::MAX), text.as_bytes());
         let mut frames = Vec::new();
         while let Some(frame) = reader.next(rest).unwrap() {
             rest = &rest[frame.length..];
@@ -198,7 +215,7 @@ mod tests {
     #[test]
     fn bytes_of_another_protocol_are_an_error() {
         for text in ["HTTP/1.1 400\r\n", "*x\r\n", "$99999999999999999999\r\n", "\r\n", "%-2\r\n"] {
-            assert!(ReplyReader::default().next(text.as_bytes()).is_err(), "{text}");
+            assert!(ReplyReader::new(usize::MAX).next(text.as_bytes()).is_err(), "{text}");
         }
     }
 }

@@ -5,6 +5,8 @@ mod line;
 mod permits;
 mod settle;
 mod sources;
+#[cfg(test)]
+mod tests;
 
 use redis::{Cmd, Value};
 
@@ -15,6 +17,7 @@ pub(super) use self::{
     permits::{MAX_RENEWED, Renewal, release},
     settle::SettleCall,
 };
+use super::echo::{Command, next_echo};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -63,27 +66,27 @@ impl Text {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["112d77ad6f4ad9adbb123e82a067d6804406f556", "58c0436c65eb7c61178c5b0122f4b5e6c19897a8"],
+        ["7dd304efd643d5209a6f0b1d72bee025f397066d", "263d1133428052ca9867b93477c97a2cf5fb76de"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["91ca8174275d3e502d33bfab5e5895afdfae0c8f", "7a667234f343398ac4c9b301f80b72cb26e9cbc8"],
+        ["642259dd70f9e628f0051fa3b0240af0d3f5fffe", "5272bb3e6bb20d7ca1ebc940169e10de7dacfdd5"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["03d4accc49c8229c03768b1a4d377d5d9e0ae285", "f22f193a0b61675dd57391da070036276d5ae683"],
+        ["b72e5786c153cdfa398377d44852ac706b398fd9", "61677e4f7e942b553b5eacb1117e62c254d5daf9"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["b74cf266b3e1252d5b7553b76f19b7a69224f53a", "bd51b4fe53df49c9791ed3498176ebf24440ecd6"],
+        ["16f2744f5df26c82ced0d2e37a9fb99b4d25b099", "5afb0d69cd6846167bdc991fb02a2e13d2aae47f"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["89378495aa1a47f19592ea25c731d00a71cd314a", "cdb828479c0f7c439cf061c2788387844be864e1"],
+        ["e0266d8dfc0de229defaf5d93d3e200c7b7bc856", "ec9c6f48882e1d55a2635bbcb7e2323c9a0cb682"],
         push_window,
     ),
 ];
@@ -103,6 +106,12 @@ fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
 
 /// In microseconds.
 const MILLISECOND: u64 = 1_000;
+
+/// The longest turn of another call that a reply may report, in microseconds: a year.
+const LONGEST_TURN: u64 = 366 * 86_400_000_000;
+
+/// The most by which the ways of two questions to the server differ, in microseconds.
+const DELAY: u64 = 1_000_000;
 
 /// The operation that a script executes: its first argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -160,6 +169,8 @@ pub(super) struct ScriptCall<'a> {
     mode: Mode,
     /// The units of the call, which name the members that a log records.
     charged: Charged,
+    /// The number that the reply names: that of the first unit, or, if units have none, one of the call's own.
+    echo: u64,
 }
 
 impl<'a> ScriptCall<'a> {
@@ -189,8 +200,9 @@ impl<'a> ScriptCall<'a> {
             _ => None,
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
+        let echo = first.unwrap_or_else(next_echo);
         let script = &SCRIPTS[state as usize];
-        Self { script, key, state, request, permit, op, mode, charged }
+        Self { script, key, state, request, permit, op, mode, charged, echo }
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id, and
@@ -206,8 +218,8 @@ impl<'a> ScriptCall<'a> {
     }
 
     /// Builds the command of an attempt.
-    pub(super) fn command(&self, attempt: Attempt) -> Cmd {
-        let Self { script, key, request, permit, op, mode, charged, .. } = *self;
+    pub(super) fn command(&self, attempt: Attempt) -> Command {
+        let Self { script, key, request, permit, op, mode, echo, .. } = *self;
         let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let is_repeated = may_be_charged && mode != Mode::Named;
@@ -235,10 +247,10 @@ impl<'a> ScriptCall<'a> {
             let keep = policy.longest_period().get() / MILLISECOND;
             let capacity = keep << 17 | u64::from(policy.largest_threshold());
             command.arg(-capacity.cast_signed()).arg(mode as u8);
-            command.arg(charged.number()).arg(keep + 999);
+            command.arg(echo).arg(keep + 999);
         } else {
             command.arg(cost).arg(mode as u8);
-            command.arg(charged.number());
+            command.arg(echo);
             if self.can_wait() {
                 command.arg(format!("{} {}", request.max_wait.get(), request.max_line));
             } else {
@@ -251,7 +263,31 @@ impl<'a> ScriptCall<'a> {
                 (script.push_tier)(&mut command, policy, tier);
             }
         }
-        command
+        Command::echoed(command, echo)
+    }
+
+    /// Returns the longest time that can pass until the state has any number of units again: that of a debt as
+    /// large as the quota, and before it the turns of other calls.
+    fn longest_wait(&self) -> Micros {
+        let policy = self.request.policy;
+        let fill = |tier: &Tier| {
+            let bucket = policy.bucket(*tier);
+            bucket.full.div_ceil(bucket.refill.max(1))
+        };
+        let fills = match self.state {
+            StateKind::TokenBucket => policy.tiers().iter().map(fill).max().unwrap_or_default(),
+            _ => policy.longest_period().get(),
+        };
+        let turns = if self.state.is_log_of_units() { 0 } else { LONGEST_TURN };
+        Micros::new(fills.saturating_mul(2).saturating_add(turns))
+    }
+
+    /// Returns the longest time until the call's own turn.
+    fn longest_turn(&self) -> Micros {
+        let Request { id, max_wait, .. } = self.request;
+        // A call that is asked again has got its turn before, on its way to the server by another time.
+        let before = if id.is_some() { DELAY } else { 0 };
+        Micros::new(max_wait.get().saturating_add(before))
     }
 
     /// Reads the script's reply.
@@ -265,14 +301,21 @@ impl<'a> ScriptCall<'a> {
                 self.numbers(reply.as_sequence()?)?;
             let tier = u8::try_from(tier).ok()?;
             self.request.policy.tiers().get(usize::from(tier))?;
+            let (admitted, longest) = (admitted == 1, self.longest_wait());
+            let [wait, reset] = [micros(wait)?, micros(reset)?];
+            let more = micros(more)?;
+            let longest_more = if admitted { self.longest_turn() } else { longest };
+            if wait > longest || reset > longest || more > longest_more {
+                return None;
+            }
             Some(Outcome {
-                admitted: admitted == 1,
+                admitted,
                 tier,
                 remaining: remaining.try_into().ok()?,
-                wait: micros(wait)?,
-                more: micros(more)?,
-                lasts: micros(reset)?,
-                reset: micros(reset)?,
+                wait,
+                more,
+                lasts: reset,
+                reset,
                 mark: Mark {
                     at: Timestamp::new(at.try_into().ok()?),
                     // A log's units are marked by their id, those of other states by its birth.
@@ -326,76 +369,5 @@ impl<'a> ScriptCall<'a> {
             _ => return None,
         };
         (self.mode == Mode::Straight).then_some((numbers, &[][..]))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::key::KeyRef;
-
-    /// A digest changes only with its script, and deliberately: during a deploy, processes of both
-    /// versions load a script of their own.
-    #[test]
-    fn the_digests_are_those_of_the_scripts() {
-        let of_algorithms = SCRIPTS.iter().flat_map(|it| [&it.text, &it.with_permit]);
-        let of_permits = [&permits::WITHOUT_WINDOW, &permits::RENEW];
-        for Text { source, sha1 } in of_algorithms.chain(of_permits).chain(&lease::TEXTS) {
-            let title = source.lines().next().unwrap();
-            assert_eq!(redis::Script::new(source).get_hash(), *sha1, "{title}");
-        }
-    }
-
-    #[test]
-    fn a_short_reply_of_the_straight_way_is_completed() {
-        let (hour, day) = (std::time::Duration::from_secs(3_600), 86_400_000_000);
-        let policy = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
-        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
-        let request = Request::new(&policy, Op::Take, 1);
-        let straight = ScriptCall::decision(&key, request, None);
-        let general = ScriptCall::decision(&key, Request { cost: 2, ..request }, None);
-        let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
-            call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
-        };
-        for (short, full) in [
-            (&[1, 2, 30, 7][..], [1, 0, 2, 30, day, 0, 7]),
-            (&[1, 2, 30, 7, 1], [1, 1, 2, 30, day, 0, 7]),
-            (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 0]),
-            (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 0]),
-        ] {
-            assert_eq!(of(&straight, short).unwrap(), of(&straight, &full).unwrap());
-            assert_eq!(of(&general, short), Err(UnavailableReason::StoreError));
-        }
-        for wrong in [&[1, 2, 30][..], &[1, 2, 30, 7, 2], &[0, 30], &[2, 30, 40], &[0, -1, 40]] {
-            assert_eq!(of(&straight, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn a_reply_out_of_range_is_an_error() {
-        let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
-        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
-        let request = Request::new(&policy, Op::Take, 1);
-        let call = ScriptCall::decision(&key, request, None);
-        let decode = |reply: &[i64]| {
-            call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()))
-        };
-        assert_eq!(
-            decode(&[1, 0, 1, 0, 0, 0, 7, 5]).unwrap().mark,
-            Mark { at: Timestamp::new(7), charged: Charged::Generation(5) }
-        );
-        for reply in [
-            &[1, 0, -1, 0, 0, 0, 7, 5][..],
-            &[1, 0, 1, 0, 0, -1, 7, 5],
-            &[1, 0, 1, 0, 0, 0, -7, 5],
-            &[1, 0, 1, 0, 0, 0, 7, -5],
-            // The policy has one tier.
-            &[1, 1, 1, 0, 0, 0, 7, 5],
-            &[1, 0, 1, 0, 0, 0],
-            &[],
-        ] {
-            assert_eq!(decode(reply), Err(UnavailableReason::StoreError));
-        }
-        assert_eq!(call.decode(&Value::Nil), Err(UnavailableReason::StoreError));
     }
 }

@@ -1,12 +1,12 @@
-//! Streams below a connection: one meters its bytes, the other reads an idle socket at once.
+//! Streams below a connection: one counts its writes, the other reads an idle socket at once.
 
 use std::{
     io::{self, Read},
     mem::MaybeUninit,
     pin::Pin,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
 };
@@ -19,40 +19,26 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pub(super) type BoxedStream = Box<dyn AsyncStream + Send + Unpin>;
 
-/// The counters of one connection's traffic.
+/// The number of a connection's writes.
 #[derive(Clone, Default)]
-pub(super) struct Traffic(Arc<TrafficCounters>);
-
-#[derive(Default)]
-struct TrafficCounters {
-    writes: AtomicU64,
-    exceeded_limit: AtomicBool,
-}
+pub(super) struct Traffic(Arc<AtomicU64>);
 
 impl Traffic {
     /// Returns the number of writes.
     pub(super) fn writes(&self) -> u64 {
-        self.0.writes.load(Ordering::Acquire)
-    }
-
-    /// Returns `true` if the connection was ended because a reply was longer than its limit.
-    pub(super) fn exceeded_limit(&self) -> bool {
-        self.0.exceeded_limit.load(Ordering::Acquire)
+        self.0.load(Ordering::Acquire)
     }
 }
 
-/// A stream that counts its writes, and fails when more than a limit is read without one.
+/// A stream that counts its writes.
 pub(super) struct MeteredStream<S> {
     stream: S,
     traffic: Traffic,
-    /// The most bytes that may be read without a write.
-    limit: usize,
-    read: usize,
 }
 
 impl<S> MeteredStream<S> {
-    pub(super) fn new(stream: S, traffic: Traffic, limit: usize) -> Self {
-        Self { stream, traffic, limit, read: 0 }
+    pub(super) fn new(stream: S, traffic: Traffic) -> Self {
+        Self { stream, traffic }
     }
 }
 
@@ -62,14 +48,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.read = self.read.saturating_add(buffer.filled().len() - before);
-        if self.read > self.limit {
-            self.traffic.0.exceeded_limit.store(true, Ordering::Release);
-            return Poll::Ready(Err(io::Error::other("reply longer than the limit")));
-        }
-        read
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
@@ -80,8 +59,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         // Before the attempt: without a count nothing was written.
-        self.traffic.0.writes.fetch_add(1, Ordering::Release);
-        self.read = 0;
+        self.traffic.0.fetch_add(1, Ordering::Release);
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -91,63 +69,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-/// Lends a stream: the lender can take it back while the borrower still exists.
-pub(super) fn lend<S>(stream: S) -> (Lender<S>, LentStream<S>) {
-    let stream = Arc::new(Mutex::new(Some(stream)));
-    (Lender(Arc::clone(&stream)), LentStream(stream))
-}
-
-pub(super) struct Lender<S>(Arc<Mutex<Option<S>>>);
-
-/// A stream that has ended once it is taken back.
-pub(super) struct LentStream<S>(Arc<Mutex<Option<S>>>);
-
-impl<S> Lender<S> {
-    /// Returns the stream, if nobody has broken it.
-    pub(super) fn reclaim(&self) -> Option<S> {
-        self.0.lock().ok()?.take()
-    }
-}
-
-impl<S: Unpin> LentStream<S> {
-    fn poll<T>(
-        &self,
-        poll: impl FnOnce(Pin<&mut S>) -> Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let mut stream = self.0.lock().map_err(|_| ended())?;
-        poll(Pin::new(stream.as_mut().ok_or_else(ended)?))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for LentStream<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_read(context, buffer))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for LentStream<S> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll(|stream| stream.poll_write(context, bytes))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(|stream| stream.poll_shutdown(context))
     }
 }
 

@@ -39,24 +39,24 @@ pub(super) enum Kind {
 /// The port of a Sentinel whose address names none.
 const SENTINEL_PORT: &str = ":26379";
 
-/// The fragment with which the client accepts any certificate. Connecting refuses it.
+/// The fragment with which the client accepts any certificate.
 const INSECURE: &str = "#insecure";
 
-/// A URL behind its scheme: `authority[/path][?query][fragment]`.
+/// A URL behind its scheme: `authority[/path][?query][#insecure]`.
 struct Parts<'a> {
     authority: &'a str,
     path: &'a str,
     query: &'a str,
-    fragment: &'static str,
+    is_insecure: bool,
     /// `true` if a `#` stands before the fragment.
     has_hash: bool,
 }
 
 impl<'a> Parts<'a> {
     fn split(rest: &'a str, scheme: Scheme<'_>) -> Self {
-        let (rest, fragment) = match rest.strip_suffix(INSECURE) {
-            Some(rest) if Tls::is_encrypted(scheme.transport) => (rest, INSECURE),
-            _ => (rest, ""),
+        let (rest, is_insecure) = match rest.strip_suffix(INSECURE) {
+            Some(rest) if Tls::is_encrypted(scheme.transport) => (rest, true),
+            _ => (rest, false),
         };
         let has_hash = rest.contains('#');
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -64,7 +64,7 @@ impl<'a> Parts<'a> {
             Some((authority, path)) if !scheme.is_unix() => (authority, path),
             _ => (rest, ""),
         };
-        Self { authority, path, query, fragment, has_hash }
+        Self { authority, path, query, is_insecure, has_hash }
     }
 }
 
@@ -73,6 +73,11 @@ impl Target {
         let (scheme, rest) = Scheme::split(url)?;
         let parts = Parts::split(rest, scheme);
         credentials::refuse_cut_login(&parts, scheme)?;
+        if parts.is_insecure {
+            let why = "certificates are always checked; remove `#insecure`, and set root_certificate \
+                       to trust one of your own";
+            return Err(ConnectFault::Refused(why.to_owned()));
+        }
         let query = Query::parse(parts.query, scheme)?;
         let mut options = options.clone();
         if let Some(name) = query.value(CLIENT_NAME) {
@@ -96,7 +101,7 @@ impl Target {
             if !scheme.is_unix() {
                 url.extend(["/", database]);
             }
-            server(&format!("{url}?{}{}", query.of_one_server(), parts.fragment), &options.tls)
+            server(&format!("{url}?{}", query.of_one_server()), &options.tls)
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
         let has_login = |settings: &RedisConnectionInfo| {

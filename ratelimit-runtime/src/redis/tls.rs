@@ -140,12 +140,7 @@ pub(super) struct Encryption {
 
 #[cfg(feature = "tls")]
 impl Tls {
-    pub(super) fn encryption(&self, host: &str, insecure: bool) -> io::Result<Encryption> {
-        if insecure {
-            let why = "certificates are always checked; remove `#insecure`, and set root_certificate \
-                       to trust one of your own";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
+    pub(super) fn encryption(&self, host: &str) -> io::Result<Encryption> {
         let host = self.server_name.as_deref().unwrap_or(host);
         let host = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(Arc::new(self.config()?));

@@ -116,7 +116,7 @@ impl Script {
         let mut pipe = redis::pipe();
         let mut ids = Vec::new();
         for (Operation { now, cost, record, policy, id, permit, max_wait, .. }, key) in calls {
-            let Tiers { algorithm, count_rejected, permits, deciding, arguments } = &tiers[*policy];
+            let Tiers { count_rejected, permits, deciding, arguments, .. } = &tiers[*policy];
             let script = permits.map_or(&self.sha1, |_| &self.permits.decide);
             pipe.cmd("EVALSHA").arg(script).arg(4).arg(key).arg(permits_of(key));
             pipe.arg(now / 1_000_000).arg(now % 1_000_000);
@@ -141,10 +141,7 @@ impl Script {
             };
             let id = id.map_or(of_call, |id| id * 10);
             ids.push(id);
-            match algorithm {
-                Algorithm::SlidingWindow if *record || recorded >= 2 => pipe.arg(id),
-                _ => pipe.arg(0),
-            };
+            pipe.arg(id);
             // A key outlives the test.
             match max_wait {
                 0 => pipe.arg(if header.is_some() { 1_000_000_000_000_u64 } else { 0 }),
@@ -153,39 +150,44 @@ impl Script {
             pipe.arg(*deciding).arg(arguments);
         }
         let replies: Vec<Vec<i64>> = pipe.query(&mut self.connection).expect("replies");
-        let answer = |((reply, id), (operation, _)): ((Vec<i64>, u64), &(Operation, String))| {
-            let of = &tiers[operation.policy];
-            match reply[..] {
-                [-1, _] => return (Answer::BUSY, Mark::default()),
-                [1, free] if of.deciding == 0 => {
-                    let remaining = u32::try_from(free).unwrap();
-                    let answer =
-                        Answer { admitted: true, is_busy: false, remaining, ..Answer::BUSY };
-                    return (answer, Mark::default());
+        let answer =
+            |((mut reply, id), (operation, _)): ((Vec<i64>, u64), &(Operation, String))| {
+                let of = &tiers[operation.policy];
+                // The first number names the call.
+                assert_eq!(reply[0].unsigned_abs(), id, "{reply:?}");
+                reply[0] = i64::from(reply[0] > 0);
+                match reply[..] {
+                    [0, _] => return (Answer::BUSY, Mark::default()),
+                    [1, free] if of.deciding == 0 => {
+                        let remaining = u32::try_from(free).unwrap();
+                        let answer =
+                            Answer { admitted: true, is_busy: false, remaining, ..Answer::BUSY };
+                        return (answer, Mark::default());
+                    }
+                    _ => {}
                 }
-                _ => {}
-            }
-            let reply = reply.into_iter().map(|number| u64::try_from(number).unwrap()).collect();
-            let reply = of.full(reply);
-            let ([admitted, tier, remaining, wait, reset, more, at], mark) =
-                reply.split_first_chunk().expect("seven numbers");
-            let answer = Answer {
-                admitted: *admitted == 1,
-                is_busy: false,
-                tier: usize::try_from(*tier).unwrap(),
-                remaining: u32::try_from(*remaining).unwrap(),
-                wait: *wait,
-                reset: *reset,
-                more: *more,
+                let reply =
+                    reply.into_iter().map(|number| u64::try_from(number).unwrap()).collect();
+                let reply = of.full(reply);
+                let ([admitted, tier, remaining, wait, reset, more, at], mark) =
+                    reply.split_first_chunk().expect("seven numbers");
+                let answer = Answer {
+                    admitted: *admitted == 1,
+                    is_busy: false,
+                    tier: usize::try_from(*tier).unwrap(),
+                    remaining: u32::try_from(*remaining).unwrap(),
+                    wait: *wait,
+                    reset: *reset,
+                    more: *more,
+                };
+                let lasts = tiers[operation.policy].lasts(answer, operation.cost);
+                let (of, birth) = match *mark {
+                    [birth, id] => (id, birth),
+                    [birth] => (birth, 0),
+                    _ => (id, 0),
+                };
+                (answer, Mark { of, birth, at: *at, ends: at + lasts, tier: answer.tier })
             };
-            let lasts = tiers[operation.policy].lasts(answer, operation.cost);
-            let (of, birth) = match *mark {
-                [birth, id] => (id, birth),
-                [birth] => (birth, 0),
-                _ => (id, 0),
-            };
-            (answer, Mark { of, birth, at: *at, ends: at + lasts, tier: answer.tier })
-        };
         replies.into_iter().zip(ids).zip(calls).map(answer).collect()
     }
 
@@ -266,7 +268,11 @@ impl Script {
             _ => call.arg(mark.at).arg(mark.of),
         };
         call.arg(tiers.deciding).arg(&tiers.arguments);
-        call.query(&mut self.connection).expect("a turn")
+        let reply: Vec<i64> = call.query(&mut self.connection).expect("a turn");
+        let (name, turn) = reply.split_first().expect("the name of the call");
+        let named = if self.kind == Kind::Weighted { mark.of } else { mark.at };
+        assert_eq!(name.unsigned_abs(), named, "{reply:?}");
+        turn.iter().map(|number| u64::try_from(*number).unwrap()).collect()
     }
 }
 

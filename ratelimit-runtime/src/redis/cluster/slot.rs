@@ -1,5 +1,7 @@
 //! The slot of a key, and the reply of `CLUSTER SLOTS`.
 
+use std::collections::HashSet;
+
 use crc::{CRC_16_XMODEM, Crc};
 use redis::Value;
 
@@ -7,6 +9,9 @@ use crate::redis::failure::Address;
 
 /// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
+
+/// The most nodes of a cluster, as its specification has it.
+const MAX_NODES: usize = 1_000;
 
 /// Returns the slot of a key: that of its hash tag, the text between its first braces, or of all of
 /// it.
@@ -39,11 +44,24 @@ pub(in crate::redis) struct Range {
 }
 
 /// Reads the reply of `CLUSTER SLOTS`: `[first, last, [host, port, ..], ..]` for each range, the
-/// primary before its replicas. A node that reports no host of its own is at `host`, to which the
+/// primary before its replicas. None of a reply of another kind, or of more than [`MAX_NODES`]. A node that reports no host of its own is at `host`, to which the
 /// command was sent.
 pub(in crate::redis) fn ranges(reply: &Value, host: &str) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else { return None };
-    ranges.iter().map(|reply| range(reply, host)).collect()
+    if ranges.len() > usize::from(SLOTS) {
+        return None;
+    }
+    let mut nodes = HashSet::new();
+    ranges
+        .iter()
+        .map(|reply| {
+            let range = range(reply, host)?;
+            if !nodes.contains(&range.primary) {
+                nodes.insert(range.primary.clone());
+            }
+            (nodes.len() <= MAX_NODES).then_some(range)
+        })
+        .collect()
 }
 
 fn range(reply: &Value, own_host: &str) -> Option<Range> {
@@ -60,7 +78,7 @@ fn range(reply: &Value, own_host: &str) -> Option<Range> {
     };
     let host = if host.is_empty() || host == "?" { own_host } else { host };
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-    let primary = Address { host: host.to_owned(), port: u16::try_from(*port).ok()? };
+    let primary = Address::new(host, u16::try_from(*port).ok()?)?;
     (first <= last && last < SLOTS).then_some(Range { first, last, primary })
 }
 

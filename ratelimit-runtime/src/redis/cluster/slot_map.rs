@@ -29,6 +29,13 @@ use crate::{
     },
 };
 
+/// The most nodes that are known by redirects alone.
+const MAX_REDIRECTED: usize = 16;
+
+/// The time for which a node without slots is kept after a redirect to it. A node that fails has one breaker, and
+/// one warning, while others redirect to it.
+const REDIRECTED: Duration = Duration::from_secs(60);
+
 /// The timeout of `CLUSTER SLOTS` at one node.
 const SLOTS_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -52,6 +59,14 @@ pub(super) struct SlotMap {
 pub(super) struct Member {
     address: Address,
     pub(super) node: Arc<Node>,
+    /// The time of the last redirect to it.
+    redirected: Option<Instant>,
+}
+
+impl Member {
+    fn is_redirected_to(&self) -> bool {
+        self.redirected.is_some_and(|at| at.elapsed() < REDIRECTED)
+    }
 }
 
 /// The node number of a slot without a node.
@@ -94,25 +109,39 @@ impl SlotMap {
         self.members().iter().any(|member| member.node.is_down())
     }
 
-    /// Returns the number and the node of the address. A new one is added.
-    pub(super) fn add_node(&self, address: &Address) -> (u16, Arc<Node>) {
+    /// Returns the number and the node of the address that a redirect names. A new one is added, unless
+    /// redirects have named too many.
+    pub(super) fn redirect_to(&self, address: &Address) -> Option<(u16, Arc<Node>)> {
+        self.add_node(address, Some(Instant::now()))
+    }
+
+    /// Returns the number of the node of the address, and the node. A new one is added, if there is room for it.
+    fn add_node(&self, address: &Address, redirected: Option<Instant>) -> Option<(u16, Arc<Node>)> {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
-        let known =
-            nodes.iter().position(|it| it.as_ref().is_some_and(|it| it.address == *address));
-        let number = known.unwrap_or_else(|| {
-            let member =
-                Some(Member { address: address.clone(), node: Arc::new(self.connect(address)) });
-            if let Some(free) = nodes.iter().position(Option::is_none) {
-                nodes[free] = member;
-                free
-            } else {
-                nodes.push(member);
-                nodes.len() - 1
+        let is_known = |it: &Option<Member>| it.as_ref().is_some_and(|it| it.address == *address);
+        let number = if let Some(number) = nodes.iter().position(is_known) {
+            number
+        } else {
+            let of_redirects = nodes.iter().flatten().filter(|it| it.is_redirected_to()).count();
+            if redirected.is_some() && of_redirects >= MAX_REDIRECTED {
+                return None;
             }
-        });
-        let node = nodes[number].as_ref().map(|member| Arc::clone(&member.node));
-        let number = u16::try_from(number).unwrap_or(UNASSIGNED);
-        (number, node.expect("the node was just found or added"))
+            let new = || Member {
+                address: address.clone(),
+                node: Arc::new(self.connect(address)),
+                redirected,
+            };
+            let free = nodes.iter().position(Option::is_none).unwrap_or(nodes.len());
+            if free == nodes.len() {
+                nodes.push(None);
+            }
+            nodes[free] = Some(new());
+            free
+        };
+        let member = nodes[number].as_mut()?;
+        // Its age starts anew, unless it is a node of the map.
+        member.redirected = member.redirected.and(redirected).or(member.redirected);
+        Some((u16::try_from(number).ok()?, Arc::clone(&member.node)))
     }
 
     fn connect(&self, address: &Address) -> Node {
@@ -130,7 +159,7 @@ impl SlotMap {
             _ => ConnectionAddr::Tcp(host, port),
         };
         let info = self.seeds[0].clone().set_addr(addr);
-        Node::lazy(&Connector::to_server(info, self.protocol, self.options.clone()), name)
+        Node::lazy(&Connector::to_node(info, self.protocol, self.options.clone()), name)
     }
 
     /// Fetches the assignment and applies it. The error is the cause at the last node.
@@ -153,7 +182,7 @@ impl SlotMap {
         }
         for seed in &self.seeds {
             // A seed may be a load balancer, so that its connection is not kept.
-            let connector = Connector::to_server(seed.clone(), self.protocol, self.options.clone());
+            let connector = Connector::to_node(seed.clone(), self.protocol, self.options.clone());
             let node = match Node::open(&connector, seed.addr().to_string()).await {
                 Ok(node) => node,
                 Err(error) => {
@@ -175,7 +204,7 @@ impl SlotMap {
     async fn fetch_from(node: &Node) -> Result<Vec<Range>, UnavailableReason> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let mut reply = node.start(command, false, Lane::Main);
+        let mut reply = node.start(command.into(), false, Lane::Main);
         let reply = reply.wait(Instant::now() + SLOTS_TIMEOUT).await?;
         let ranges = ranges(&reply, host(node.name())).ok_or(UnavailableReason::StoreError)?;
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
@@ -185,7 +214,9 @@ impl SlotMap {
         let mut numbers = HashMap::new();
         let mut slots = vec![UNASSIGNED; SLOTS.into()];
         for Range { first, last, primary } in ranges {
-            let number = *numbers.entry(primary).or_insert_with(|| self.add_node(primary).0);
+            let number = *numbers
+                .entry(primary)
+                .or_insert_with(|| self.add_node(primary, None).map_or(UNASSIGNED, |it| it.0));
             slots[usize::from(*first)..=usize::from(*last)].fill(number);
         }
         let is_complete = !slots.contains(&UNASSIGNED);
@@ -202,7 +233,8 @@ impl SlotMap {
         // Nodes without slots are removed.
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         for node in nodes.iter_mut() {
-            let member = node.take_if(|it| !numbers.contains_key(&it.address));
+            let member =
+                node.take_if(|it| !numbers.contains_key(&it.address) && !it.is_redirected_to());
             removed.extend(member.map(|it| Arc::clone(it.node.breaker())));
         }
     }

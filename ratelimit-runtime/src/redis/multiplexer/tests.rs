@@ -8,9 +8,13 @@ use tokio::{
 
 use super::*;
 use crate::redis::{
+    echo::Command,
     exchange::Reply as Outcome,
     stream::{MeteredStream, Traffic},
 };
+
+/// The longest reply of the tests.
+const MAX_REPLY: usize = 8 * INPUT;
 
 /// A connection, and the names of the commands that its server has read.
 struct Fixture {
@@ -35,8 +39,8 @@ impl Fixture {
 
     fn new(client: DuplexStream, read: Arc<Mutex<Vec<String>>>) -> Arc<Self> {
         let traffic = Traffic::default();
-        let stream = MeteredStream::new(client, traffic.clone(), usize::MAX);
-        let (multiplexer, driver) = Multiplexer::new(stream);
+        let stream = MeteredStream::new(client, traffic.clone());
+        let (multiplexer, driver) = Multiplexer::new(stream, MAX_REPLY, Secrets::default());
         Arc::new(Self { multiplexer, traffic, read, driver: tokio::spawn(driver) })
     }
 
@@ -101,8 +105,9 @@ impl Reply {
 }
 
 /// Replies to each command by its name, a number. `FAIL` is an error, `LONG` a long one, `PUSH` comes
-/// behind a message that nobody asked for, `STALL` has no reply, and `END`, `HALF` and `HTTP` end the
-/// connection: without a reply, in the middle of one, and after bytes of another protocol.
+/// behind a message that nobody asked for, `TWICE` has two replies, `STALL` none, and `ENDLESS` is one that is too
+/// long. `END`, `HALF` and `HTTP` end the connection: without a reply, in the middle of one, and after bytes of
+/// another protocol.
 async fn serve(mut client: DuplexStream, read: Arc<Mutex<Vec<String>>>) {
     let (mut input, mut text) = (vec![0; 1 << 16], String::new());
     while let Ok(length @ 1..) = client.read(&mut input).await {
@@ -119,6 +124,8 @@ async fn serve(mut client: DuplexStream, read: Arc<Mutex<Vec<String>>>) {
                 "FAIL" => replies += "-WRONGTYPE other\r\n",
                 "LONG" => replies.extend(["-WRONGTYPE ", &"x".repeat(3 * INPUT), "\r\n"]),
                 "PUSH" => replies += ">2\r\n+invalidate\r\n*0\r\n:0\r\n",
+                "TWICE" => replies += ":0\r\n:0\r\n",
+                "ENDLESS" => replies.extend(["+", &"x".repeat(9 * INPUT)]),
                 "STALL" => {}
                 "END" | "HALF" | "HTTP" => {
                     is_over = true;
@@ -256,14 +263,44 @@ async fn a_reply_that_breaks_off_or_is_of_another_protocol_ends_the_connection()
 }
 
 #[tokio::test]
-async fn replies_longer_than_the_input_and_messages_nobody_asked_for_shift_no_reply() {
+async fn a_reply_longer_than_the_input_shifts_no_other() {
     let fixture = Fixture::connect();
-    let exchanges = ["1", "LONG", "3", "PUSH", "5"].map(|name| fixture.start(name));
+    let exchanges = ["1", "LONG", "3"].map(|name| fixture.start(name));
     let number = Reply::Number;
-    for (exchange, expected) in
-        exchanges.iter().zip([number(1), Reply::Error, number(3), number(0), number(5)])
-    {
+    for (exchange, expected) in exchanges.iter().zip([number(1), Reply::Error, number(3)]) {
         assert_eq!(Reply::of(reply_to(exchange).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_asked_for_and_a_reply_that_is_too_long_end_the_connection() {
+    for (name, expected) in
+        [("PUSH", Reply::Written), ("TWICE", Reply::Number(0)), ("ENDLESS", Reply::Written)]
+    {
+        let fixture = Fixture::connect();
+        let exchanges = ["1", name].map(|name| fixture.start(name));
+        for (exchange, expected) in exchanges.iter().zip([Reply::Number(1), expected]) {
+            assert_eq!(Reply::of(reply_to(exchange).await), expected, "{name}");
+        }
+        while !fixture.driver.is_finished() {
+            yield_now().await;
+        }
+        assert_eq!(Reply::of(fixture.send("4").await), Reply::Unwritten, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_reply_to_another_command_ends_the_connection() {
+    let fixture = Fixture::connect();
+    let [named, later] = ["1", "2"].map(|name| {
+        let exchange = Exchange::new(Command::echoed(redis::cmd(name), 7), false);
+        fixture.multiplexer.send(&exchange, false);
+        exchange
+    });
+    for exchange in [named, later] {
+        let reply = reply_to(&exchange).await;
+        let Outcome::Received(Err(error)) = reply else { panic!("a reply") };
+        assert_eq!(error.detail(), Some("the reply to another command"));
     }
 }
 

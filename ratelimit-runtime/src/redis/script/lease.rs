@@ -1,12 +1,13 @@
 //! The command that gives units on lease back and takes others.
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, Text, sources};
 use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind},
+    redis::echo::{Command, next_echo},
     request::{DecidedBy, Mark, Outcome, next_id},
     time::{Micros, Timestamp},
 };
@@ -83,7 +84,7 @@ pub(in super::super) struct LeaseCall<'a> {
     policy: &'a Policy,
     process: u64,
     request: LeaseRequest,
-    /// The id of the entry of the new lease.
+    /// The id of the entry of the new lease, and of the exchange itself.
     id: u64,
 }
 
@@ -97,13 +98,13 @@ impl<'a> LeaseCall<'a> {
     ) -> Self {
         let id = match policy.state() {
             StateKind::WeightedWindow => entry_id(next_id()),
-            _ => 0,
+            _ => next_echo(),
         };
         Self { key, policy, process, request, id }
     }
 
     /// Builds the command of an attempt.
-    pub(in super::super) fn command(&self, attempt: Attempt) -> Cmd {
+    pub(in super::super) fn command(&self, attempt: Attempt) -> Command {
         let Self { key, policy, process, request, id } = *self;
         let LeaseRequest { want, demand, returned } = request;
         let script = &SCRIPTS[policy.state() as usize];
@@ -126,7 +127,7 @@ impl<'a> LeaseCall<'a> {
         for tier in policy.tiers() {
             (script.push_tier)(&mut command, policy, tier);
         }
-        command
+        Command::echoed(command, id)
     }
 
     /// Reads the reply: nothing if no units were wanted.
@@ -141,10 +142,10 @@ impl<'a> LeaseCall<'a> {
             };
             let numbers: Vec<u64> =
                 reply.as_sequence()?.iter().map(number).collect::<Option<_>>()?;
-            let [allowed, units, tier, remaining, wait, reset, _, at, birth, id @ ..] =
+            let [_, allowed, units, tier, remaining, wait, reset, _, at, birth, id @ ..] =
                 numbers.as_slice()
             else {
-                return numbers.is_empty().then_some(None);
+                return (numbers.len() == 1).then_some(None);
             };
             let units = u32::try_from(*units).ok().filter(|it| *it <= self.request.want)?;
             let tier = u8::try_from(*tier).ok()?;
@@ -171,13 +172,13 @@ pub(super) fn entry_id(id: u64) -> u64 {
 }
 
 pub(super) static TEXTS: [Text; 4] = [
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "2a8df9aa2a5ce604a4e1d74c787184414302eadc" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "fc8174e9e482a3b25bf8f5b41333e5d86eced677" },
     Text {
         source: sources::LEASE_OF_FIXED_WINDOW,
-        sha1: "75457fd584533535005ec09b27057f6d6abd93d7",
+        sha1: "a402a5eeb38626d594211ace5bc08b53bcf5eba2",
     },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "a3a64a33795ab73bcfda9073cd3901e6cd481797" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "148f2877a04820b0f7af42a747e94fad6dbfd7c2" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "e3804aeb766f69ee3c1bb1bea09354db7d7e3533" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "b1a13a9b165dafff24ff5493bd43506bc8f3b96b" },
 ];
 
 /// Returns the script of a kind of state. A log of single units has no lease.

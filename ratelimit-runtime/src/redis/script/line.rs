@@ -1,11 +1,12 @@
 //! The command of a waiting call, which advances its charge and tells where it stands.
 
-use redis::{Cmd, Value};
+use redis::Value;
 
-use super::{Attempt, Mode, SCRIPTS, ScriptOp};
+use super::{Attempt, LONGEST_TURN, Mode, SCRIPTS, ScriptOp};
 use crate::{
     error::UnavailableReason,
     key::Key,
+    redis::echo::Command,
     request::{Charged, Place, Standing},
     time::{Micros, Timestamp},
 };
@@ -35,7 +36,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Builds the command of an attempt to advance the charge.
-    pub(in super::super) fn advance(&self, attempt: Attempt) -> Cmd {
+    pub(in super::super) fn advance(&self, attempt: Attempt) -> Command {
         let Place { policy, cost, id, .. } = self.place;
         let script = &SCRIPTS[policy.state() as usize];
         let (name, text) = script.text.command(attempt);
@@ -47,7 +48,7 @@ impl<'a> Turn<'a> {
         for tier in policy.tiers() {
             (script.push_tier)(&mut command, policy, tier);
         }
-        command
+        Command::echoed(command, self.numbers.0)
     }
 
     /// Reads the reply to an advance.
@@ -57,9 +58,9 @@ impl<'a> Turn<'a> {
             _ => None,
         };
         match reply.as_sequence() {
-            Some([]) => Ok(None),
-            Some([at, turn]) => match (number(at), number(turn)) {
-                (Some(at), Some(turn)) => {
+            Some([_]) => Ok(None),
+            Some([_, at, turn]) => match (number(at), number(turn)) {
+                (Some(at), Some(turn)) if turn <= LONGEST_TURN => {
                     Ok(Some(Standing { at: Timestamp::new(at), turn: Micros::new(turn) }))
                 }
                 _ => Err(UnavailableReason::StoreError),
@@ -79,9 +80,9 @@ mod tests {
             Turn::decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
         };
         let standing = Standing { at: Timestamp::new(9), turn: Micros::new(2) };
-        assert_eq!(decode(&[9, 2]), Ok(Some(standing)));
-        assert_eq!(decode(&[]), Ok(None));
-        for wrong in [&[9][..], &[9, -1], &[9, 2, 3]] {
+        assert_eq!(decode(&[0, 9, 2]), Ok(Some(standing)));
+        assert_eq!(decode(&[0]), Ok(None));
+        for wrong in [&[][..], &[0, 9], &[0, 9, -1], &[0, 9, i64::MAX], &[0, 9, 2, 3]] {
             assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
         }
     }

@@ -7,6 +7,7 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::Policy,
+    redis::echo::Command,
     request::{Mark, Outcome, PermitClaim, PermitRequest},
     time::Micros,
 };
@@ -19,10 +20,10 @@ pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "0d60db87f2879b6b3f16c5cebc4728c99b73217b" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "3c8919624d3695034017f4d1974905309e9a3f33" };
 
 pub(super) static RENEW: Text =
-    Text { source: include_str!("renew.lua"), sha1: "f243e56689abb373e6f0f3effc1fa576fa810da2" };
+    Text { source: sources::RENEW, sha1: "6b11cb356e8986de731f370b53adaa4524cd5075" };
 
 /// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`, the call
 /// only looks at what is left.
@@ -50,7 +51,7 @@ impl ScriptCall<'_> {
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let policy = self.permit.map(|_| self.request.policy)?;
         match reply {
-            [Value::Int(-1), Value::Int(pause)] => {
+            [Value::Int(0), Value::Int(pause)] => {
                 let pause = u64::try_from(*pause).map_err(|_| UnavailableReason::StoreError);
                 Some(pause.map(|pause| Outcome { more: Micros::new(pause), ..Outcome::busy() }))
             }
@@ -84,16 +85,19 @@ pub(in super::super) struct Renewal<'a> {
 
 impl Renewal<'_> {
     /// Builds the command of an attempt.
-    pub(in super::super) fn command(&self, attempt: Attempt) -> Cmd {
+    pub(in super::super) fn command(&self, attempt: Attempt) -> Command {
         let (name, text) = RENEW.command(attempt);
         let mut command = redis::cmd(name);
         command.arg(text).arg(1).arg(self.key.companion(PERMITS));
         command.arg(self.timeout.get()).arg(self.most).arg(self.ids);
-        command
+        Command::echoed(command, self.ids.first().copied().unwrap_or_default())
     }
 
     /// Reads the ids of the permits that are lost.
     pub(in super::super) fn decode(reply: Value) -> Result<Vec<u64>, UnavailableReason> {
-        redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
+        let numbers: Vec<u64> =
+            redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)?;
+        let (_, lost) = numbers.split_first().ok_or(UnavailableReason::StoreError)?;
+        Ok(lost.to_vec())
     }
 }

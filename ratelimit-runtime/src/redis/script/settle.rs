@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use redis::Cmd;
-
 use super::{Attempt, Mode, SCRIPTS, ScriptOp, entry_id};
 use crate::{
     key::Key,
+    redis::echo::Command,
     request::{Charged, Settle},
     time::Micros,
 };
@@ -33,7 +32,7 @@ impl<'a> SettleCall<'a> {
     }
 
     /// Builds the command of an attempt.
-    pub(in super::super) fn command(&self, attempt: Attempt) -> Cmd {
+    pub(in super::super) fn command(&self, attempt: Attempt) -> Command {
         let Self { key, settle } = self;
         let Settle { state, from, to, mark, id, number, tier, .. } = *settle;
         let script = &SCRIPTS[state as usize];
@@ -52,14 +51,14 @@ impl<'a> SettleCall<'a> {
             let entry_id = if entry.id() == 0 { entry_id(number) } else { entry.id() };
             command.arg(entry_id).arg(mark.at.get()).arg(to);
             command.arg(entry.birth()).arg(settle.ends().get()).arg(tier.micros().get()).arg(id);
-            return command;
+            return Command::echoed(command, entry_id);
         }
         if state.is_log_of_units() {
             let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
             command.arg(1).arg(key.as_bytes());
             command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
             command.arg(mark.charged.number()).arg(mark.at.get()).arg(to);
-            return command;
+            return Command::echoed(command, mark.charged.number());
         }
         let kept = Micros::from(Self::is_known_for(*settle));
         command.arg(2).arg(key.as_bytes()).arg(key.companion("s"));
@@ -67,6 +66,6 @@ impl<'a> SettleCall<'a> {
         command.arg(mark.charged.number()).arg(mark.at.get());
         command.arg(number).arg(kept.get()).arg(settle.ends().get());
         (script.push_tier)(&mut command, &settle.policy(key.name), &tier);
-        command
+        Command::echoed(command, mark.charged.number())
     }
 }

@@ -1,11 +1,32 @@
-//! The texts of the algorithms' scripts.
+//! The texts of the scripts.
+
+/// A script whose reply names its call, so that the reply to another one is noticed: the first number is the
+/// argument of this position, negative unless the call was admitted. Where the condition is true, the first
+/// number says nothing about that, and it gets one before it.
+macro_rules! echoing {
+    ($position:literal, $condition:literal, $($text:expr),+ $(,)?) => {
+        concat!(
+            "local function answer()\n",
+            $($text),+,
+            "end\n\nlocal reply, echo = answer(), ARGV[",
+            $position,
+            "]\nif ",
+            $condition,
+            " then\n  table.insert(reply, 1, 0)\nend\n",
+            "reply[1] = reply[1] == 1 and echo + 0 or -echo\nreturn reply\n",
+        )
+    };
+}
 
 /// A script: alone, and behind that of the permits.
 macro_rules! texts {
     ($($text:expr),+ $(,)?) => {
         [
-            concat!($($text),+),
-            concat!(
+            // An advance has no verdict.
+            echoing!("4", "ARGV[1] == '3'", $($text),+),
+            echoing!(
+                "8",
+                "false",
                 include_str!("permits.lua"),
                 "\nlocal ARGV = { unpack(ARGV, 5) }\nlocal function decide(...)\n",
                 $($text),+,
@@ -42,7 +63,9 @@ macro_rules! rule {
 /// The script that exchanges the leases of an algorithm that counts for each tier.
 macro_rules! per_tier_lease {
     ($($file:literal),+; $($lease:literal),+) => {
-        concat!(
+        echoing!(
+            "14",
+            "true",
             include_str!("lease.lua"),
             rule!($($file),+),
             $(include_str!($lease)),+,
@@ -84,7 +107,9 @@ pub(super) const LEASE_OF_BUCKET: &str = per_tier_lease!(
     "../../algorithms/quotients.lua", "../../algorithms/token_bucket_lease.lua"
 );
 
-pub(super) const LEASE_OF_LOG: &str = concat!(
+pub(super) const LEASE_OF_LOG: &str = echoing!(
+    "14",
+    "true",
     include_str!("lease.lua"),
     "local function decide()\n",
     include_str!("../../algorithms/weighted_window.lua"),
@@ -93,3 +118,6 @@ pub(super) const LEASE_OF_LOG: &str = concat!(
     "end\n",
     include_str!("../../algorithms/weighted_window_leased.lua"),
 );
+
+/// The renewal of permits, named by the first of them.
+pub(super) const RENEW: &str = echoing!("3", "true", include_str!("renew.lua"));

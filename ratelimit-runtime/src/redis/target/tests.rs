@@ -160,3 +160,15 @@ fn a_percent_encoded_login_is_read() {
     // An `@` in a path is no part of a login.
     assert_eq!(addresses(&parse("unix:///run/redis@main.sock")), ["/run/redis@main.sock"]);
 }
+
+#[test]
+fn an_insecure_url_is_refused_before_anything_is_sent() {
+    for scheme in ["rediss", "rediss+cluster", "rediss+sentinel", "valkeys+sentinel"] {
+        let url = format!("{scheme}://app:zebra@host/mymaster#insecure");
+        let url = if scheme.ends_with("sentinel") { url } else { url.replace("/mymaster", "") };
+        let Err(error) = Target::parse(&url, &ConnectOptions::default()) else { panic!("{url}") };
+        let error = format!("{error}");
+        assert!(error.contains("remove `#insecure`"), "{url}: {error}");
+        assert!(!error.contains("zebra"), "{error}");
+    }
+}

@@ -4,6 +4,8 @@
 
 mod in_line;
 
+use std::iter;
+
 use fastrand::Rng;
 use harness::RedisServer;
 use redis::{RedisResult, ToRedisArgs};
@@ -120,7 +122,7 @@ impl World {
     /// Returns the arguments of an algorithm.
     fn arguments(&mut self, cost: u64) -> Vec<u64> {
         self.calls += 1;
-        let id = if self.kind == Kind::Sliding { 400 * self.calls } else { 0 };
+        let id = 400 * self.calls;
         let mut arguments = vec![1, cost, 0, id, 0, self.tiers.len() as u64];
         (0..self.tiers.len()).for_each(|index| arguments.extend(self.tier(index)));
         arguments
@@ -160,7 +162,12 @@ impl World {
         let mut call = redis::cmd("EVALSHA");
         call.arg(script).arg(4).arg(KEY).arg(companion);
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000).arg(arguments);
-        let reply = call.query(&mut self.connection);
+        let reply: RedisResult<Vec<i64>> = call.query(&mut self.connection);
+        // The first number names the call.
+        let reply = reply.map(|reply| {
+            let rest = reply[1..].iter().map(|number| u64::try_from(*number).unwrap());
+            iter::once(u64::from(reply[0] > 0)).chain(rest).collect()
+        });
         if self.kind == Kind::Fixed {
             let state = self.state();
             let numbers: Vec<u64> =
@@ -195,7 +202,7 @@ impl World {
             assert!(self.kind != Kind::Sliding && error.code() == Some("WRONGTYPE"), "{error}");
             Vec::new()
         });
-        if let [allowed, units, _, _, _, _, _, at, birth, id @ ..] = &reply[..]
+        if let [_, allowed, units, _, _, _, _, _, at, birth, id @ ..] = &reply[..]
             && *units > 0
         {
             assert!(*units <= want && *allowed <= LENGTH, "{reply:?}");

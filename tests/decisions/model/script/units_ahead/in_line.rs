@@ -56,7 +56,7 @@ impl World {
         }
         let script = self.take.clone();
         let reply = self.call(&script, "k:s", &arguments).expect("a reply");
-        let [moved, _] = reply[..] else { panic!("the turn is gone: {reply:?}") };
+        let [_, moved, _] = reply[..] else { panic!("the turn is gone: {reply:?}") };
         assert!(moved <= at, "{moved} after {at}");
         self.uses[of_use].at = moved;
         self.charges[first].at = moved;

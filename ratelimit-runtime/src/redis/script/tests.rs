@@ -1,0 +1,71 @@
+use super::*;
+use crate::key::KeyRef;
+
+/// A digest changes only with its script, and deliberately: during a deploy, processes of both
+/// versions load a script of their own.
+#[test]
+fn the_digests_are_those_of_the_scripts() {
+    let of_algorithms = SCRIPTS.iter().flat_map(|it| [&it.text, &it.with_permit]);
+    let of_permits = [&permits::WITHOUT_WINDOW, &permits::RENEW];
+    for Text { source, sha1 } in of_algorithms.chain(of_permits).chain(&lease::TEXTS) {
+        let title = source.lines().nth(1).unwrap();
+        assert_eq!(redis::Script::new(source).get_hash(), *sha1, "{title}");
+    }
+}
+
+#[test]
+fn a_short_reply_of_the_straight_way_is_completed() {
+    let (hour, day) = (std::time::Duration::from_secs(3_600), 86_400_000_000);
+    let policy = Policy::sliding_window("p", hour, 3).tier(24 * hour, 9);
+    let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+    let request = Request::new(&policy, Op::Take, 1);
+    let straight = ScriptCall::decision(&key, request, None);
+    let general = ScriptCall::decision(&key, Request { cost: 2, ..request }, None);
+    let of = |call: &ScriptCall<'_>, numbers: &[i64]| {
+        call.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
+    };
+    for (short, full) in [
+        (&[1, 2, 30, 7][..], [1, 0, 2, 30, day, 0, 7]),
+        (&[1, 2, 30, 7, 1], [1, 1, 2, 30, day, 0, 7]),
+        (&[0, 30, 40], [0, 0, 0, 30, 40, 30, 0]),
+        (&[0, 30, 40, 1], [0, 1, 0, 30, 40, 30, 0]),
+    ] {
+        assert_eq!(of(&straight, short).unwrap(), of(&straight, &full).unwrap());
+        assert_eq!(of(&general, short), Err(UnavailableReason::StoreError));
+    }
+    for wrong in [&[1, 2, 30][..], &[1, 2, 30, 7, 2], &[0, 30], &[2, 30, 40], &[0, -1, 40]] {
+        assert_eq!(of(&straight, wrong), Err(UnavailableReason::StoreError), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_reply_out_of_range_is_an_error() {
+    let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
+    let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+    let request = Request::new(&policy, Op::Take, 1);
+    let call = ScriptCall::decision(&key, request, None);
+    let decode =
+        |reply: &[i64]| call.decode(&Value::Array(reply.iter().copied().map(Value::Int).collect()));
+    assert_eq!(
+        decode(&[1, 0, 1, 0, 0, 0, 7, 5]).unwrap().mark,
+        Mark { at: Timestamp::new(7), charged: Charged::Generation(5) }
+    );
+    for reply in [
+        &[1, 0, -1, 0, 0, 0, 7, 5][..],
+        &[1, 0, 1, 0, 0, -1, 7, 5],
+        &[1, 0, 1, 0, 0, 0, -7, 5],
+        &[1, 0, 1, 0, 0, 0, 7, -5],
+        // The policy has one tier.
+        &[1, 1, 1, 0, 0, 0, 7, 5],
+        // The call does not wait, and nothing lasts that long.
+        &[1, 0, 1, 0, 0, 1, 7, 5],
+        &[1, 0, 1, i64::MAX, 0, 0, 7, 5],
+        &[1, 0, 1, 0, i64::MAX, 0, 7, 5],
+        &[0, 0, 0, 0, 0, i64::MAX, 7, 5],
+        &[1, 0, 1, 0, 0, 0],
+        &[],
+    ] {
+        assert_eq!(decode(reply), Err(UnavailableReason::StoreError));
+    }
+    assert_eq!(call.decode(&Value::Nil), Err(UnavailableReason::StoreError));
+}

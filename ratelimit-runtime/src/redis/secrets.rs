@@ -1,0 +1,107 @@
+//! The logins of a connection, which are cut out of all that its server says.
+
+use std::sync::Arc;
+
+use redis::{RedisError, Value, parse_redis_value};
+
+use super::credentials::Credentials;
+use crate::sync::Mutex;
+
+/// The longest text of a server in an error or in the log, in characters.
+const MAX_TEXT: usize = 200;
+
+/// The text in place of a login.
+const REDACTED: &str = "***";
+
+/// The user that a server has without a login.
+const DEFAULT_USER: &str = "default";
+
+/// The logins that a connection has used.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Arc<Mutex<Vec<Box<str>>>>);
+
+impl Secrets {
+    /// Adds a user and a password.
+    pub(super) fn add(&self, username: Option<&str>, password: Option<&str>) {
+        let username = username.filter(|name| *name != DEFAULT_USER);
+        let new = [username, password].into_iter().flatten().filter(|it| !it.is_empty());
+        let mut known = self.0.lock();
+        for secret in new {
+            if !known.iter().any(|it| **it == *secret) {
+                known.push(secret.into());
+            }
+        }
+        // One may be a part of another.
+        known.sort_by_key(|it| usize::MAX - it.len());
+    }
+
+    /// Adds a login that a provider gave.
+    pub(super) fn add_login(&self, login: &Credentials) {
+        self.add(Some(login.username()), Some(login.password()));
+    }
+
+    /// Returns the error without logins, its text in one line of [`MAX_TEXT`] characters at most.
+    pub(super) fn cleaned(&self, error: RedisError) -> RedisError {
+        let text = error.detail().map(|detail| self.cleaned_text(detail));
+        match (error.code(), text) {
+            (Some(code), text) => {
+                let code = self.cleaned_text(code);
+                let line = format!("-{code} {}\r\n", text.unwrap_or_default());
+                let cleaned = parse_redis_value(line.as_bytes()).and_then(Value::extract_error);
+                cleaned.err().unwrap_or(error)
+            }
+            (None, Some(text)) => RedisError::from((error.kind(), "the server refuses", text)),
+            (None, None) => error,
+        }
+    }
+
+    fn cleaned_text(&self, text: &str) -> String {
+        let (secrets, mut rest, mut cleaned) = (self.0.lock(), text, String::new());
+        for _ in 0..MAX_TEXT {
+            let secret = secrets.iter().find_map(|secret| rest.strip_prefix(&**secret));
+            let mut letters = rest.chars();
+            let Some(letter) = letters.next() else { break };
+            if let Some(behind) = secret {
+                cleaned.push_str(REDACTED);
+                rest = behind;
+            } else {
+                cleaned.push(if letter.is_control() { ' ' } else { letter });
+                rest = letters.as_str();
+            }
+        }
+        cleaned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(line: &str) -> RedisError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        value.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn logins_are_cut_out_of_errors_and_their_codes() {
+        let secrets = Secrets::default();
+        secrets.add(Some("app"), Some("app-password"));
+        secrets.add_login(&Credentials::new("default", "later"));
+        let cleaned = secrets.cleaned(error("ERR no HELLO AUTH app app-password, default later"));
+        assert_eq!(cleaned.detail(), Some("no HELLO AUTH *** ***, default ***"));
+        assert_eq!(cleaned.code(), Some("ERR"));
+        let cleaned = secrets.cleaned(error("app-password"));
+        assert!(!format!("{cleaned:?} {cleaned}").contains("app-password"), "{cleaned:?}");
+    }
+
+    #[test]
+    fn a_text_is_one_short_line() {
+        let long = "many\rlines\u{1b}[31m ".repeat(1_000);
+        for line in [format!("ERR {long}"), long.replace(' ', "")] {
+            let cleaned = Secrets::default().cleaned(error(&line));
+            let text = format!("{:?}{:?}", cleaned.code(), cleaned.detail());
+            assert!(text.len() < 3 * MAX_TEXT, "{}", text.len());
+            assert!(!text.contains("\\r") && !text.contains("u{1b}"), "{text}");
+        }
+    }
+}
