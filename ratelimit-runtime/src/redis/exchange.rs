@@ -1,5 +1,8 @@
 //! One command and its reply, shared by its caller and the task of a connection.
 
+#[cfg(all(test, ratelimit_loom))]
+mod schedules;
+
 use std::{
     mem,
     sync::Arc,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{RedisError, RedisResult, Value};
 
 use super::{
     cluster::slot::ranges,
     failure::{Failure, message},
+    resp::ReplyReader,
     script::ScriptCall,
 };
 use crate::{
@@ -28,13 +29,44 @@ const POLICIES: [Policy; 4] = [
 /// Checks the properties. The first byte chooses the policy, the rest are the bytes of a reply.
 pub(crate) fn assert_property(bytes: &[u8]) {
     let Some((choice, wire)) = bytes.split_first() else { return };
-    let Ok(reply) = redis::parse_redis_value(wire) else { return };
+    let replies = read(wire, wire.len().max(1));
+    let in_pieces = read(wire, 1 + usize::from(*choice) % 7);
+    assert_eq!(format!("{replies:?}"), format!("{in_pieces:?}"));
     let policy = &POLICIES[usize::from(*choice) % POLICIES.len()];
-    decision_has_the_numbers_of_the_reply(policy, &reply);
-    slots_are_within_a_cluster(&reply);
-    if let Err(error) = reply.extract_error() {
-        error_has_a_reason(&error);
+    for reply in replies {
+        match reply {
+            Ok(reply) => {
+                decision_has_the_numbers_of_the_reply(policy, &reply);
+                slots_are_within_a_cluster(&reply);
+            }
+            Err(error) => error_has_a_reason(&error),
+        }
     }
+}
+
+/// The longest reply that is read.
+const MAX_REPLY: usize = 1 << 16;
+
+/// Reads replies from bytes that arrive in pieces of this size. The last may be the error that ends a connection.
+fn read(wire: &[u8], piece: usize) -> Vec<RedisResult<Value>> {
+    let (mut reader, mut at, mut replies) = (ReplyReader::new(MAX_REPLY), 0, Vec::new());
+    for arrived in (0..wire.len()).step_by(piece).map(|start| (start + piece).min(wire.len())) {
+        loop {
+            match reader.next(&wire[at..arrived]) {
+                Ok(Some(frame)) => {
+                    assert!(0 < frame.length && frame.length <= arrived - at);
+                    at += frame.length;
+                    replies.push(frame.reply);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    replies.push(Err(error));
+                    return replies;
+                }
+            }
+        }
+    }
+    replies
 }
 
 fn decision_has_the_numbers_of_the_reply(policy: &Policy, reply: &Value) {
