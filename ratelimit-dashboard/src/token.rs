@@ -5,10 +5,11 @@
 //! secret of the process. The page contains the token, and its script sends it in a header. A site that
 //! plants a cookie in a browser does not know its token.
 
-use std::{fmt::Write, hint::black_box};
+use std::fmt::Write;
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
+use hmac::{Hmac, KeyInit, Mac};
 use once_cell::sync::OnceCell;
 use sha2::{Digest, Sha256};
 
@@ -31,7 +32,15 @@ impl Secret {
     /// Returns the token of a session.
     pub(super) fn token(&self, session: &str) -> Result<String, ActionError> {
         let key = self.0.get_or_try_init(random)?;
-        Ok(hex(&hmac(key, session.as_bytes())))
+        Ok(hex(&code(key, session.as_bytes()).finalize().into_bytes()))
+    }
+
+    /// Returns `true` if `sent` is the token of a session, in a time that does not depend on the first
+    /// difference.
+    fn is_token(&self, session: &str, sent: &str) -> Result<bool, ActionError> {
+        let key = self.0.get_or_try_init(random)?;
+        let sent = unhex(sent).unwrap_or_default();
+        Ok(code(key, session.as_bytes()).verify_slice(&sent).is_ok())
     }
 
     /// Returns an error unless the page has sent this action.
@@ -51,7 +60,7 @@ impl Secret {
         }
         let sent = text(HEADER).unwrap_or_default();
         for session in sessions(headers) {
-            if is_equal(&self.token(session)?, sent) {
+            if self.is_token(session, sent)? {
                 return Ok(());
             }
         }
@@ -62,15 +71,12 @@ impl Secret {
     }
 }
 
-/// HMAC-SHA-256 (RFC 2104).
-fn hmac(key: &[u8; BYTES], message: &[u8]) -> [u8; BYTES] {
-    let pad = |byte: u8| {
-        let mut block = [byte; 64];
-        block.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
-        block
-    };
-    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
-    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
+/// Returns the HMAC-SHA-256 of a message.
+fn code(key: &[u8; BYTES], message: &[u8]) -> Hmac<Sha256> {
+    // A key that is shorter than a block ends in zeros.
+    let mut block = [0; 64];
+    block[..BYTES].copy_from_slice(key);
+    Hmac::new(&block.into()).chain_update(message)
 }
 
 /// Returns the session in the request's cookies.
@@ -96,6 +102,11 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 /// Returns the value of `Set-Cookie`. Without a `Path`, the cookie is for the page's folder as the
@@ -124,13 +135,6 @@ fn sessions(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .flat_map(|line| line.split(';'))
         .filter_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
         .filter(|text| text.len() == 2 * BYTES && text.bytes().all(|it| it.is_ascii_hexdigit()))
-}
-
-/// Compares in a time that does not depend on the first difference.
-fn is_equal(token: &str, sent: &str) -> bool {
-    let pairs = token.bytes().zip(sent.bytes());
-    let differs = pairs.fold(0, |differs, (one, other)| black_box(differs | (one ^ other)));
-    token.len() == sent.len() && differs == 0
 }
 
 #[cfg(test)]
@@ -188,7 +192,7 @@ mod tests {
         let mut key = [0; BYTES];
         key[..20].fill(0x0b);
         assert_eq!(
-            hex(&hmac(&key, b"Hi There")),
+            hex(&code(&key, b"Hi There").finalize().into_bytes()),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
         );
     }
