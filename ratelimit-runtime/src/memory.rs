@@ -12,6 +12,7 @@ mod clock;
 mod eviction;
 mod line;
 #[cfg(test)]
+#[path = "../../tests/decisions/model/inside_the_store.rs"]
 mod model;
 mod names;
 #[cfg(test)]

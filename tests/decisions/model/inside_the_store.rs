@@ -1,4 +1,5 @@
-//! The store follows the model while calls wait, leave, are confirmed and advance.
+//! The memory store follows the model while calls wait, leave, are confirmed and advance. This is a module
+//! of `ratelimit-runtime`, as the store has no public interface of its own.
 //!
 //! Schedules are random: `MODEL_SEED` repeats one. `MODEL_OPS` is the number of steps for each algorithm.
 
