@@ -321,7 +321,7 @@ async fn a_refund_moves_no_waiting_call_past_units_on_lease() {
         call_at_once(&limiter, &leased).await.0.unwrap();
         used += 1;
     }
-    let given_back = [take(5).await, take(5).await];
+    let refunded = [take(5).await, take(5).await];
     let rest = left(&limiter, &direct).await;
     take(rest).await;
     let waiting = {
@@ -334,7 +334,7 @@ async fn a_refund_moves_no_waiting_call_past_units_on_lease() {
     })
     .await;
     let before = server.calls()["evalsha"];
-    limiter.refund(&given_back[0]).await.unwrap();
+    limiter.refund(&refunded[0]).await.unwrap();
     until("the settle and the advance", async || {
         (server.calls()["evalsha"] >= before + 2).then_some(())
     })
@@ -346,7 +346,7 @@ async fn a_refund_moves_no_waiting_call_past_units_on_lease() {
     }
     let total = 400 + used + 5 + rest + if passed { 6 } else { 0 };
     assert!(!passed && total <= 800, "{total} of 800 units");
-    limiter.refund(&given_back[1]).await.unwrap();
+    limiter.refund(&refunded[1]).await.unwrap();
     timeout(20 * SECOND, waiting).await.expect("room for the call").unwrap().unwrap();
 }
 

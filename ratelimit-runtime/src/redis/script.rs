@@ -222,8 +222,7 @@ impl<'a> ScriptCall<'a> {
         let Self { script, key, request, permit, op, mode, echo, .. } = *self;
         let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
-        let is_repeated = may_be_charged && mode != Mode::Named;
-        let mode = if is_repeated { Mode::MayBeCharged } else { mode };
+        let mode = if may_be_charged && mode != Mode::Named { Mode::MayBeCharged } else { mode };
         let text = match permit {
             None => &script.text,
             Some(_) if policy.tiers().is_empty() => &permits::WITHOUT_WINDOW,
