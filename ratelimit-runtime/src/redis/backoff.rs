@@ -45,9 +45,11 @@ mod tests {
         let millis = Duration::from_millis;
         let mut backoff = Backoff::new(millis(100), millis(700));
         for _ in 0..100 {
-            for full in [100, 200, 400, 700, 700] {
-                let pause = backoff.next();
-                assert!((millis(full / 2)..=millis(full)).contains(&pause), "{pause:?} of {full}");
+            for (failures, full) in (1..).zip([100, 200, 400, 700, 700]) {
+                for pause in [backoff.after(failures), backoff.next()] {
+                    let expected = millis(full / 2)..=millis(full);
+                    assert!(expected.contains(&pause), "{pause:?} of {full}");
+                }
             }
             backoff.reset();
         }
