@@ -347,7 +347,8 @@ impl Decision {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
-    /// let decision = Limiter::in_memory().check(&TOKENS, "alice").cost(600).await?;
+    /// let limiter = Limiter::in_memory();
+    /// let decision = limiter.check(&TOKENS, "alice").cost(600).await?;
     /// assert_eq!(decision.remaining(), 400);
     /// decision.settle(4);
     /// assert_eq!(decision.remaining(), 996);
