@@ -1,9 +1,8 @@
 //! A connection that calls share: commands go out in batches, replies come back in order.
 //!
 //! One task carries the bytes. With several worker threads, the first command of a moment would be
-//! written before the others are there, and each reply would wake another worker. So the task lets the
-//! ready callers run before it writes, and delivers replies together. With one thread this saves
-//! nothing: the thread runs all tasks that are ready before it writes.
+//! written before the others are there. So the task lets the ready callers run before it writes. With one
+//! thread this saves nothing: the thread runs all tasks that are ready before it writes.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +12,7 @@ use std::{
     io, mem,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, Wake, Waker, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use redis::{RedisError, RedisResult, Value};
@@ -218,12 +217,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
     }
 
     fn deliver(&mut self) {
-        if self.is_shared && self.replies.len() > 1 {
-            Delivery::schedule(mem::take(&mut self.replies));
-        } else {
-            for (exchange, reply) in self.replies.drain(..) {
-                exchange.complete(reply);
-            }
+        for (exchange, reply) in self.replies.drain(..) {
+            exchange.complete(reply);
         }
     }
 
@@ -309,30 +304,4 @@ fn closed() -> RedisError {
 /// Wakes once the tasks that are ready have run.
 fn wake_after_ready_tasks(waker: &Waker) {
     let _ = pin!(yield_now()).poll(&mut Context::from_waker(waker));
-}
-
-/// Replies on their way to the callers.
-///
-/// A task that wakes many tasks may wake a parked worker for each of them. The runtime itself, when
-/// it wakes the tasks that have yielded, does so once. So the replies are delivered there: they are
-/// the waker of something that has yielded.
-struct Delivery(Vec<(Arc<Exchange>, RedisResult<Value>)>);
-
-impl Delivery {
-    fn schedule(replies: Vec<(Arc<Exchange>, RedisResult<Value>)>) {
-        wake_after_ready_tasks(&Waker::from(Arc::new(Self(replies))));
-    }
-}
-
-impl Wake for Delivery {
-    fn wake(self: Arc<Self>) {}
-}
-
-/// Delivers when the waker is consumed, also by the end of a runtime, which wakes nobody.
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        for (exchange, reply) in self.0.drain(..) {
-            exchange.complete(reply);
-        }
-    }
 }
