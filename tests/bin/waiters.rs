@@ -6,89 +6,18 @@
 //!
 //! waiters URL ALGORITHM CALLS LEAVING
 
-use std::{cell::Cell, env, fmt, io::stdin, time::Duration};
+use std::{env, io::stdin, time::Duration};
 
-use harness::wall_clock;
+use harness::{Promises, wall_clock};
 use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
-use tracing::{
-    Event, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
 
 /// The period in which 20 calls pass.
 const PERIOD: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);
-
-tokio::task_local! {
-    /// The turn of the task's call, once it is promised.
-    static PROMISED: Cell<Option<u64>>;
-}
-
-/// Receives the event of a call that waits, in the task of the call.
-struct Promises;
-
-/// The fields of an event.
-#[derive(Default)]
-struct Fields {
-    message: String,
-    wait: Option<Duration>,
-}
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            "wait" => self.wait = Some(duration(&format!("{value:?}"))),
-            _ => {}
-        }
-    }
-}
-
-/// Returns the duration of which this is the debug output.
-fn duration(text: &str) -> Duration {
-    let number = text.trim_end_matches(|letter: char| letter.is_alphabetic());
-    let unit = match &text[number.len()..] {
-        "s" => 1.0,
-        "ms" => 1e-3,
-        "µs" => 1e-6,
-        "ns" => 1e-9,
-        other => panic!("a unit: {other}"),
-    };
-    Duration::from_secs_f64(number.parse::<f64>().expect("a number") * unit)
-}
-
-impl Subscriber for Promises {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("ratelimit_runtime")
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        if fields.message == "rate limit call waits" {
-            let wait = fields.wait.expect("the wait until a turn").as_micros();
-            let turn = wall_clock() + u64::try_from(wait).expect("some minutes");
-            PROMISED.with(|promised| promised.set(Some(turn)));
-        }
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
 
 /// The times of a call that has passed: its turn and its end.
 type Times = (u64, u64);
@@ -102,7 +31,7 @@ async fn wait(
     let call = limiter.check(&policy, "all").max_wait(PATIENCE).into_future();
     let Ok(decided) = timeout(patience, call).await else { return Ok(None) };
     let (decided, passed) = (decided?, wall_clock());
-    let promised = PROMISED.with(Cell::get);
+    let promised = Promises::turn();
     assert_eq!(promised.is_some(), !decided.waited().is_zero());
     Ok(Some((promised.unwrap_or(passed), passed)))
 }
@@ -135,7 +64,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => return Err(format!("no algorithm of this program: {other}").into()),
     };
     let (calls, leaving): (u32, u32) = (calls.parse()?, leaving.parse()?);
-    tracing::subscriber::set_global_default(Promises)?;
+    Promises::install(drop);
     let limiter = Limiter::builder().deadline(PATIENCE).max_line(10_000).connect(url).await?;
     limiter.peek(&policy, "all").cost(0).await?;
     println!("ready");
@@ -148,7 +77,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let leaves = fastrand::u32(..100) < leaving;
             let brief = Duration::from_millis(fastrand::u64(..2_000));
             let call = wait(limiter.clone(), policy, if leaves { brief } else { PATIENCE });
-            waiting.push(tokio::spawn(PROMISED.scope(Cell::new(None), call)));
+            waiting.push(tokio::spawn(Promises::scope(call)));
         }
         for call in waiting {
             match call.await.expect("no panic").expect("an admission") {

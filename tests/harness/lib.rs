@@ -15,11 +15,13 @@ mod history;
 mod hostile;
 mod lateness;
 mod load;
+pub mod mixed;
 pub mod model;
 mod monitor;
 mod on_lease;
 mod outage;
 mod own_process;
+mod promises;
 mod proxy;
 mod records;
 mod redis_server;
@@ -55,6 +57,7 @@ pub use self::{
     on_lease::{call_at_once, heat},
     outage::outage,
     own_process::ran_in_own_process,
+    promises::Promises,
     proxy::{Network, Proxy},
     records::{Event, Record, Recorder, Records},
     redis_server::RedisServer,

@@ -1,0 +1,225 @@
+//! The calls of a process, of which it prints what happens.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use harness::{
+    Promises,
+    mixed::{LIMITS, MIXED_CALLER, Note, NoteLine, Reply},
+    wall_clock,
+};
+use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError};
+use tokio::time::{sleep, timeout};
+
+use crate::plan::{Mix, Plan};
+
+tokio::task_local! {
+    /// The number of the task's call.
+    static CALL: u64;
+}
+
+/// The interval at which a body asks for its permit.
+const ASKS: Duration = Duration::from_millis(5);
+
+/// What the calls of a process share.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) limiter: Limiter,
+    pub(crate) mix: Arc<Mix>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) number: usize,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    pub(crate) calls: Arc<AtomicU64>,
+    /// The number of the tokio runtime.
+    pub(crate) runtime: u8,
+}
+
+/// A question.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Question {
+    pub(crate) limit: usize,
+    pub(crate) cost: u32,
+    pub(crate) max_wait: Duration,
+    pub(crate) is_leased: bool,
+    pub(crate) id: u64,
+    /// The time after which the caller gives up.
+    pub(crate) leaves: Option<Duration>,
+}
+
+/// Prints an event. It is one write.
+pub(crate) fn note(call: u64, note: Note) {
+    println!("{}", NoteLine { call, at: wall_clock(), note });
+}
+
+/// Notes the first promise of the task's call.
+pub(crate) fn promised(turn: u64) {
+    let _ = CALL.try_with(|call| note(*call, Note::Promised(turn)));
+}
+
+fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
+    match answer {
+        Ok(decision) => {
+            let waited = decision.waited().as_micros().try_into().expect("some minutes");
+            let is_counted = decision.is_counted() || decision.is_held();
+            Reply::Admitted { is_counted, waited }
+        }
+        Err(RateLimitError::Exceeded(_) | RateLimitError::TooLarge(_)) => Reply::Refused,
+        Err(RateLimitError::Busy(_)) => Reply::Busy,
+        Err(RateLimitError::Unavailable(_)) => Reply::Undecided,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub(crate) fn policy_of(question: &Question) -> Policy {
+    let limit = &LIMITS[question.limit];
+    let leased = question.is_leased.then(|| limit.leased()).flatten();
+    leased.unwrap_or_else(|| limit.policy())
+}
+
+impl Caller {
+    pub(crate) fn is_over(&self) -> bool {
+        wall_clock() >= self.until
+    }
+
+    pub(crate) fn has(&self, feature: &str) -> bool {
+        self.mix.has(feature)
+    }
+
+    fn asks(&self, question: &Question, is_joint: bool) -> u64 {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let &Question { limit, cost, max_wait, is_leased, id, .. } = question;
+        let max_wait = max_wait.as_micros().try_into().expect("some seconds");
+        let (cost, runtime) = (cost.into(), self.runtime);
+        note(call, Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint });
+        call
+    }
+
+    /// Asks, and runs a body if the call is admitted.
+    pub(crate) async fn call(&self, question: Question, random: &mut Rng, body: Duration) {
+        let policy = policy_of(&question);
+        let mut check = self.limiter.check(&policy, MIXED_CALLER).cost(question.cost);
+        if !question.max_wait.is_zero() {
+            check = check.max_wait(question.max_wait);
+        }
+        if question.id > 0 {
+            check = check.request_id(question.id);
+        }
+        let call = self.asks(&question, false);
+        let answer = CALL.scope(call, Promises::scope(check.into_future()));
+        let answer = match question.leaves {
+            None => answer.await,
+            Some(patience) => match timeout(patience, answer).await {
+                Ok(answer) => answer,
+                Err(_) => return note(call, Note::Answered(Reply::Left)),
+            },
+        };
+        note(call, Note::Answered(reply(answer.as_ref())));
+        if let Ok(decision) = answer {
+            self.run(call, &question, decision, random, body).await;
+        }
+    }
+
+    /// Asks two limits together.
+    pub(crate) async fn call_both(&self, questions: [Question; 2], random: &mut Rng, body: Duration) {
+        let policies = questions.map(|question| policy_of(&question));
+        let checks = [0, 1].map(|at| {
+            let check = self.limiter.check(&policies[at], MIXED_CALLER).cost(questions[at].cost);
+            let max_wait = questions[at].max_wait;
+            if max_wait.is_zero() { check } else { check.max_wait(max_wait) }
+        });
+        let waits = questions.iter().map(|it| it.max_wait).max().unwrap_or_default();
+        let calls = questions.map(|question| self.asks(&Question { max_wait: waits, ..question }, true));
+        match self.limiter.check_all(checks).await {
+            Ok(decisions) => {
+                for (call, decision) in calls.into_iter().zip(&decisions) {
+                    note(call, Note::Answered(reply(Ok(decision))));
+                }
+                let [one, other] = decisions;
+                self.run(calls[0], &questions[0], one, random, body).await;
+                self.run(calls[1], &questions[1], other, random, Duration::ZERO).await;
+            }
+            Err(error) => {
+                for call in calls {
+                    note(call, Note::Answered(reply(Err(&error))));
+                }
+            }
+        }
+    }
+
+    /// Runs a body, and settles the call or not.
+    async fn run(
+        &self,
+        call: u64,
+        question: &Question,
+        decision: Decision,
+        random: &mut Rng,
+        body: Duration,
+    ) {
+        if LIMITS[question.limit].permits > 0 {
+            let until = tokio::time::Instant::now() + body;
+            loop {
+                // Held later is held now.
+                let at = wall_clock();
+                let held = if decision.is_held() { Note::Held } else { Note::Lost };
+                println!("{}", NoteLine { call, at, note: held });
+                let left = until.saturating_duration_since(tokio::time::Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                sleep(left.min(ASKS)).await;
+            }
+        } else {
+            sleep(body).await;
+        }
+        let to = self.settled_at(question, random);
+        let is_elsewhere = self.has("threads") && random.u8(..5) == 0;
+        if let Some(to) = to.filter(|_| decision.is_counted()) {
+            note(call, Note::Settles(to.into()));
+            if !is_elsewhere && random.bool() {
+                if self.limiter.settle(&decision, to).await.is_ok() {
+                    note(call, Note::Settled);
+                }
+                drop(decision);
+                return note(call, Note::Ended);
+            }
+        }
+        let end = move || {
+            if let Some(to) = to {
+                decision.settle(to);
+            }
+            drop(decision);
+        };
+        if is_elsewhere {
+            // A thread without tokio.
+            let thread = thread::spawn(end);
+            while !thread.is_finished() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        } else {
+            end();
+        }
+        note(call, Note::Ended);
+    }
+
+    /// The units at which a call is settled.
+    fn settled_at(&self, question: &Question, random: &mut Rng) -> Option<u32> {
+        if question.id > 0 {
+            return None;
+        }
+        let cost = question.cost;
+        match random.u8(..20) {
+            0..3 if self.has("refund") => Some(0),
+            3..6 if self.has("settle") && !question.is_leased => Some(random.u32(..=cost)),
+            6..8 if self.has("settle") && !question.is_leased => Some(cost + random.u32(1..=2)),
+            _ => None,
+        }
+    }
+}

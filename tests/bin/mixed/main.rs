@@ -1,0 +1,66 @@
+//! Histories of all features, mixed at random over four processes; see `ci/histories`.
+//!
+//! mixed MINUTES [MIX [SEED]]
+//!
+//! A round takes about 13 s, has a seed of its own, and ends with an empty Redis. The program starts itself as
+//! its processes, by `mixed call URL NUMBER SEED FROM UNTIL MIX`.
+
+mod caller;
+mod faults;
+mod plan;
+mod process;
+mod round;
+
+use std::{
+    env,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use harness::mixed::{FEATURES, LOSES_KEYS};
+
+use self::{plan::Mix, round::run};
+
+/// Each of so many rounds loses keys.
+const LOSING: u64 = 4;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["call", url, number, seed, from, until, mix] => {
+            process::call(url, number, seed, (from, until), Mix::read(mix));
+            ExitCode::SUCCESS
+        }
+        [minutes] => rounds(minutes, &Mix::all(), None),
+        [minutes, mix] => rounds(minutes, &Mix::read(mix), None),
+        [minutes, mix, seed] => rounds(minutes, &Mix::read(mix), seed.parse().ok()),
+        _ => {
+            eprintln!("usage: mixed MINUTES [MIX [SEED]], of {FEATURES:?} and {LOSES_KEYS}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs rounds for so many minutes, at least one. A seed is that of the first round.
+fn rounds(minutes: &str, mix: &Mix, seed: Option<u64>) -> ExitCode {
+    let minutes: f64 = minutes.parse().expect("a number of minutes");
+    let start = Instant::now();
+    let mut seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
+    let (mut all, mut broken) = (0, 0);
+    loop {
+        let losing = mix.clone().with(LOSES_KEYS);
+        let of_round = if all % LOSING == LOSING - 1 { &losing } else { mix };
+        let (findings, answers) = run(seed, of_round);
+        println!("seed {seed} | {of_round} | {answers}");
+        print!("{findings}");
+        all += 1;
+        broken += u64::from(!findings.is_empty());
+        seed += 1;
+        if start.elapsed() >= Duration::from_secs_f64(minutes * 60.) {
+            break;
+        }
+    }
+    println!("{all} rounds, {broken} with faults");
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

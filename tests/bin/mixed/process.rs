@@ -1,0 +1,301 @@
+//! One of the processes: tasks on two tokio runtimes that call until the end of the load.
+
+use std::{
+    future::pending,
+    io::{Read, stdin},
+    sync::{Arc, atomic::AtomicU64, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use harness::{
+    Promises,
+    mixed::{LIMITS, LONGEST_WAIT, MIXED_DEADLINE, Note},
+    wall_clock,
+};
+use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinSet,
+    time::sleep,
+};
+
+use crate::{
+    caller::{Caller, Question, note, policy_of, promised},
+    plan::{Act, Mix, Plan},
+};
+
+/// The runtime that made the limiter, the one that is blocked, and those that end.
+const MAKER: u8 = 1;
+const BLOCKED: u8 = 2;
+const BRIEF: u8 = 3;
+
+/// The numbers of limits.
+const LEDGER: usize = 0;
+const TOKENS: usize = 1;
+const FIXED: usize = 2;
+const COUNTER: usize = 3;
+const SLOTS: usize = 4;
+const BOTH: usize = 5;
+
+/// Calls until the end of the load, sends what is left, and ends with its standard input.
+pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix: Mix) {
+    let read = |text: &str| text.parse::<u64>().expect("a number");
+    let (seed, number) = (read(seed), usize::try_from(read(number)).expect("a small number"));
+    Promises::install(promised);
+    let maker = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let maker = maker.expect("a runtime");
+    let builder = Limiter::builder().deadline(MIXED_DEADLINE).on_store_error(OnStoreError::Deny);
+    let limiter = maker.block_on(async {
+        loop {
+            match builder.clone().connect(url).await {
+                Ok(limiter) => return limiter,
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    });
+    let caller = Caller {
+        limiter,
+        plan: Arc::new(Plan::new(seed, &mix)),
+        mix: Arc::new(mix),
+        number,
+        from: read(span.0),
+        until: read(span.1),
+        calls: Arc::new(AtomicU64::new(1)),
+        runtime: MAKER,
+    };
+    // One that follows a killed one has other calls.
+    let mut random = Rng::with_seed(seed * 16 + number as u64 + caller.from.abs_diff(wall_clock()) / 1_000_000 * 4);
+    thread::spawn(watch_process);
+    let until_start = caller.from.saturating_sub(wall_clock());
+    thread::sleep(Duration::from_micros(until_start));
+    let (ended, others_end) = mpsc::channel();
+    let others = Caller { runtime: BLOCKED, ..caller.clone() };
+    let mut fork = random.fork();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            others.all_tasks(&mut fork).await;
+            ended.send(()).expect("the process waits for it");
+            // A runtime of its service stays.
+            pending::<()>().await;
+        });
+    });
+    if caller.has("runtimes") {
+        let (caller, random) = (Caller { runtime: BRIEF, ..caller.clone() }, random.fork());
+        thread::spawn(move || caller.brief_runtimes(random));
+    }
+    maker.block_on(caller.all_tasks(&mut random));
+    others_end.recv().expect("the other runtime ends too");
+    let unsent = maker.block_on(caller.limiter.flush()).err().map_or(0, |error| error.unsent());
+    note(0, Note::Flushed(unsent.try_into().expect("a small number")));
+    let _ = stdin().read_to_end(&mut Vec::new());
+}
+
+/// Notes the times in which the whole process stood still.
+fn watch_process() {
+    const NAP: Duration = Duration::from_millis(2);
+    loop {
+        let (from, start) = (wall_clock(), Instant::now());
+        thread::sleep(NAP);
+        if start.elapsed() > 4 * NAP {
+            note(0, Note::Gap(0, from));
+        }
+    }
+}
+
+impl Caller {
+    /// Runs all tasks of this runtime until their calls have ended.
+    async fn all_tasks(&self, random: &mut Rng) {
+        let mut tasks = JoinSet::new();
+        let watch = tokio::spawn(watch_runtime(self.runtime));
+        for _ in 0..2 {
+            tasks.spawn(self.clone().lease(random.fork()));
+            if self.has("wait") {
+                tasks.spawn(self.clone().wait(random.fork()));
+            }
+            if self.has("permits") {
+                tasks.spawn(self.clone().take_permits(random.fork()));
+            }
+        }
+        tasks.spawn(self.clone().plain(random.fork()));
+        if self.runtime == MAKER {
+            tasks.spawn(self.clone().operate());
+        }
+        if self.runtime == BLOCKED && self.has("blocked") {
+            tasks.spawn(self.clone().block(random.fork()));
+        }
+        while let Some(task) = tasks.join_next().await {
+            task.expect("no panic");
+        }
+        watch.abort();
+    }
+
+    async fn pause(&self, random: &mut Rng, longest: u64) {
+        sleep(Duration::from_micros(random.u64(..longest))).await;
+    }
+
+    /// Calls without a wait of a limit with leases, which take units on lease in turn.
+    async fn lease(self, mut random: Rng) {
+        while !self.is_over() {
+            let limit = if random.u8(..4) == 0 { TOKENS } else { LEDGER };
+            let (cost, is_leased) = (random.u32(1..=2), self.has("lease"));
+            let question = Question { limit, cost, is_leased, ..Question::default() };
+            let body = Duration::from_millis(random.u64(..40));
+            self.call(question, &mut random, body).await;
+            self.pause(&mut random, 50_000).await;
+        }
+    }
+
+    /// Bursts of calls that wait for one limit, of which some leave.
+    async fn wait(self, mut random: Rng) {
+        while !self.is_over() {
+            let is_storm = self.plan.is_storm(wall_clock() - self.from);
+            let limit = match random.u8(..12) {
+                0..8 if is_storm => LEDGER,
+                0..3 => TOKENS,
+                3..6 => FIXED,
+                6..9 => COUNTER,
+                _ => BOTH,
+            };
+            let mut calls = JoinSet::new();
+            for _ in 0..random.u8(1..8) {
+                let leaves = self.has("cancel") && random.u8(..5) == 0;
+                let leaves = leaves.then(|| Duration::from_millis(random.u64(..900)));
+                let max_wait = self.patience(&mut random);
+                let cost = random.u32(1..=3);
+                let question = Question { limit, cost, max_wait, leaves, ..Question::default() };
+                let (caller, mut random) = (self.clone(), random.fork());
+                calls.spawn(async move {
+                    let body = Duration::from_millis(random.u64(..60));
+                    caller.call(question, &mut random, body).await;
+                });
+            }
+            while let Some(call) = calls.join_next().await {
+                call.expect("no panic");
+            }
+            self.pause(&mut random, 150_000).await;
+        }
+    }
+
+    fn patience(&self, random: &mut Rng) -> Duration {
+        Duration::from_millis(random.u64(300..=LONGEST_WAIT.as_millis().try_into().unwrap_or(0)))
+    }
+
+    /// Calls that wait for a permit, one after another.
+    async fn take_permits(self, mut random: Rng) {
+        while !self.is_over() {
+            let max_wait = self.patience(&mut random).max(Duration::from_secs(1));
+            let question = Question { limit: SLOTS, cost: 1, max_wait, ..Question::default() };
+            let body = Duration::from_millis(random.u64(5..40));
+            self.call(question, &mut random, body).await;
+            // An answer may come at once.
+            self.pause(&mut random, 2_000).await;
+        }
+    }
+
+    /// Calls that do not wait, peeks, repeated ids, and two limits together.
+    async fn plain(self, mut random: Rng) {
+        let mut last_id = 0;
+        while !self.is_over() {
+            let limit = random.usize(..LIMITS.len());
+            let cost = if limit == SLOTS { 1 } else { random.u32(1..=3) };
+            let mut question = Question { limit, cost, ..Question::default() };
+            let body = Duration::from_millis(random.u64(..30));
+            match random.u8(..6) {
+                0 if self.has("peek") => {
+                    let _ = self.limiter.peek(&policy_of(&question), harness::mixed::MIXED_CALLER).await;
+                }
+                1 if self.has("ids") => {
+                    question.limit = LEDGER;
+                    if last_id == 0 || random.bool() {
+                        last_id = random.u64(1..1 << 40);
+                    }
+                    question.cost = 1;
+                    question.id = last_id;
+                    self.call(question, &mut random, body).await;
+                }
+                2 if self.has("together") => {
+                    let max_wait = if self.has("wait") { self.patience(&mut random) } else { Duration::ZERO };
+                    let first = Question { limit: TOKENS, max_wait, ..question };
+                    let second = Question { limit: [FIXED, COUNTER, BOTH][random.usize(..3)], ..question };
+                    self.call_both([first, second], &mut random, body).await;
+                }
+                _ => self.call(question, &mut random, body).await,
+            }
+            self.pause(&mut random, 60_000).await;
+        }
+    }
+
+    /// Changes limits by the plan. One that starts late makes up for the last change.
+    async fn operate(self) {
+        let overrides = self.limiter.overrides();
+        for &(at, limit, act) in &self.plan.acts {
+            let until = (self.from + at).saturating_sub(wall_clock());
+            sleep(Duration::from_micros(until)).await;
+            let (name, from) = (LIMITS[limit].name, wall_clock());
+            let number = |number: u32| match LIMITS[limit].threshold {
+                0 => Override::new().concurrency(number),
+                _ => Override::new().threshold(number),
+            };
+            match act {
+                Act::Number(to) => {
+                    overrides.set(name, number(to)).expect("a valid number");
+                    note(0, Note::Overrides(limit, to.into(), from));
+                }
+                Act::Off => {
+                    let off = Override::new().enforcement(Enforcement::Off);
+                    overrides.set(name, off).expect("a valid override");
+                    note(0, Note::Off(limit, from));
+                }
+                Act::Back => {
+                    overrides.remove(name);
+                    note(0, Note::Overrides(limit, 0, from));
+                }
+                Act::Reset(number) if number == self.number && until > 0 => {
+                    // Also one without an answer may have reset the limit.
+                    let _ = self.limiter.reset(&LIMITS[limit].policy(), harness::mixed::MIXED_CALLER).await;
+                    note(0, Note::Reset(limit, from));
+                }
+                Act::Reset(_) => {}
+            }
+        }
+    }
+
+    /// Blocks the thread of its runtime for a while.
+    async fn block(self, mut random: Rng) {
+        while !self.is_over() {
+            self.pause(&mut random, 1_500_000).await;
+            thread::sleep(Duration::from_millis(random.u64(20..350)));
+        }
+    }
+
+    /// Calls on runtimes that end, some of them while calls wait.
+    fn brief_runtimes(self, mut random: Rng) {
+        while self.until > wall_clock() + 2_000_000 {
+            let runtime: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                for _ in 0..random.u8(1..4) {
+                    let limit = [TOKENS, COUNTER, BOTH][random.usize(..3)];
+                    let question = Question { limit, cost: 1, ..Question::default() };
+                    self.call(question, &mut random, Duration::from_millis(10)).await;
+                }
+            });
+            drop(runtime);
+            thread::sleep(Duration::from_millis(random.u64(..800)));
+        }
+    }
+}
+
+/// Notes the times in which the runtime stood still.
+async fn watch_runtime(runtime: u8) {
+    const NAP: Duration = Duration::from_millis(5);
+    loop {
+        let (from, start) = (wall_clock(), Instant::now());
+        sleep(NAP).await;
+        if start.elapsed() > 3 * NAP {
+            note(0, Note::Gap(runtime, from));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A round: four processes on a Redis of their own, under faults, and what their records prove.
+
+use std::{
+    env, fs,
+    fs::File,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use harness::{
+    Proxy, RedisServer,
+    mixed::{
+        Audit, Findings, LIMITS, LOSES_KEYS, MIXED_CALLER, MixedLimit, MixedRound,
+        ProcessNotes, Rule,
+    },
+    uncached, wall_clock,
+};
+use tempfile::TempDir;
+use tokio::runtime::Builder;
+
+use crate::{
+    faults::{Faults, RedisWatch, Victims},
+    plan::{LOAD, Mix, PROCESSES},
+};
+
+/// The time from the start of the processes to their first calls.
+const START: u64 = 500_000;
+
+/// The time in which calls certainly end after the load.
+const ENDS: Duration = Duration::from_secs(6);
+
+/// The time in which all states expire: two periods of a sliding counter, and a second.
+const EXPIRES: Duration = Duration::from_secs(5);
+
+/// A threshold above all units: what is left shows how many are counted.
+const ABOVE_ALL: u32 = 90_000;
+
+struct Processes {
+    url: String,
+    seed: u64,
+    span: (u64, u64),
+    mix: Mix,
+    directory: TempDir,
+    started: usize,
+    alive: Vec<Recorded>,
+    dead: Vec<ProcessNotes>,
+}
+
+struct Recorded {
+    process: Child,
+    number: usize,
+    file: std::path::PathBuf,
+}
+
+impl Recorded {
+    fn text(&self) -> String {
+        fs::read_to_string(&self.file).expect("the records")
+    }
+
+    fn has_flushed(&self) -> bool {
+        self.text().lines().any(|line| line.contains(" flushed "))
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+}
+
+impl Processes {
+    fn add(&mut self, number: usize) {
+        let file = self.directory.path().join(self.started.to_string());
+        self.started += 1;
+        let numbers = [number as u64, self.seed, self.span.0, self.span.1].map(|it| it.to_string());
+        let process = Command::new(env::current_exe().expect("this program"))
+            .args(["call", &self.url])
+            .args(numbers)
+            .arg(self.mix.to_string())
+            .stdin(Stdio::piped())
+            .stdout(File::create(&file).expect("a file for the records"))
+            .spawn()
+            .expect("the process starts");
+        self.alive.push(Recorded { process, number, file });
+    }
+
+    fn end(&mut self, at: usize, is_killed: bool) {
+        let mut ended = self.alive.remove(at);
+        let _ = ended.process.kill();
+        let _ = ended.process.wait();
+        let notes = ProcessNotes::read(&ended.text(), ended.number, wall_clock(), is_killed);
+        self.dead.push(notes);
+    }
+}
+
+impl Victims for Processes {
+    fn kill_one(&mut self, random: &mut Rng) {
+        let at = random.usize(..self.alive.len());
+        let number = self.alive[at].number;
+        self.end(at, true);
+        self.add(number);
+    }
+
+    fn stop_one(&mut self, random: &mut Rng, pause: Duration) {
+        let stopped = &self.alive[random.usize(..self.alive.len())];
+        stopped.signal("STOP");
+        thread::sleep(pause);
+        stopped.signal("CONT");
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for it in &mut self.alive {
+            let _ = it.process.kill();
+            let _ = it.process.wait();
+        }
+    }
+}
+
+/// Runs a round. Returns what breaks a rule, and the answers in words.
+pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let watch = RedisWatch::start(&server);
+    let from = wall_clock() + START;
+    let mut processes = Processes {
+        url: proxy.url(),
+        seed,
+        span: (from, from + LOAD),
+        mix: mix.clone(),
+        directory: TempDir::new().expect("a directory"),
+        started: 0,
+        alive: Vec::new(),
+        dead: Vec::new(),
+    };
+    (0..PROCESSES).for_each(|number| processes.add(number));
+    let mut faults = Faults { server: &server, proxy: &proxy, outages: Vec::new(), losses: Vec::new() };
+    faults.cause(from, &mut Rng::with_seed(seed ^ 0xfau64), mix, &mut processes);
+    let mut findings = Findings::default();
+    let until = Duration::from_micros((from + LOAD).saturating_sub(wall_clock())) + ENDS;
+    if !is_reached(until, || processes.alive.iter().all(Recorded::has_flushed)) {
+        findings.add("end", "calls of a process have not ended".to_owned());
+    }
+    let audits = audit(&server);
+    if !is_reached(EXPIRES, || server.keys().is_empty()) {
+        findings.add("left over", format!("{:?}", server.keys()));
+    }
+    while !processes.alive.is_empty() {
+        processes.end(0, false);
+    }
+    let Faults { outages, losses, .. } = faults;
+    let mut round = MixedRound::new(&processes.dead, watch.gaps(), outages, losses);
+    // Turns that the server has lost pass beside the new counts.
+    round.audits = if mix.has(LOSES_KEYS) { Vec::new() } else { audits };
+    findings.take_in(round.findings());
+    if !findings.is_empty()
+        && let Ok(directory) = env::var("HISTORIES_KEEP")
+    {
+        keep(&directory, seed, &processes);
+    }
+    (findings, round.answers())
+}
+
+/// Copies the records of a round with faults.
+fn keep(directory: &str, seed: u64, processes: &Processes) {
+    let to = std::path::Path::new(directory).join(seed.to_string());
+    fs::create_dir_all(&to).expect("a directory for the records");
+    for process in 0..processes.started {
+        let name = process.to_string();
+        fs::copy(processes.directory.path().join(&name), to.join(&name)).expect("a copy");
+    }
+}
+
+fn is_reached(patience: Duration, is_so: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !is_so() {
+        if start.elapsed() > patience {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// Returns the units that Redis has of each limit.
+fn audit(server: &RedisServer) -> Vec<Audit> {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let limiter = uncached(&server.url()).await;
+        let mut audits = Vec::new();
+        for (limit, it) in LIMITS.iter().enumerate() {
+            let (policy, all) = match it.rule {
+                Rule::Bucket(_) => continue,
+                Rule::Permits => (it.policy(), it.permits),
+                _ => {
+                    let above = MixedLimit { threshold: ABOVE_ALL, permits: 0, ..*it };
+                    (above.policy(), ABOVE_ALL)
+                }
+            };
+            let from = wall_clock();
+            let Ok(left) = limiter.peek(&policy, MIXED_CALLER).cost(0).await else { continue };
+            let units = all.saturating_sub(left.remaining()).into();
+            audits.push(Audit { limit, span: (from, wall_clock()), units });
+        }
+        audits
+    })
+}

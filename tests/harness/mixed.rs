@@ -1,0 +1,200 @@
+//! Histories of all features at once: the records of processes whose calls share a few limits, and the rules
+//! that no such history may break.
+//!
+//! The rules are those of the guide, and use no code of the runtime. Times are microseconds of the machine's
+//! clock, which is that of its Redis too. A doubtful time is no fault: bounds are those that hold for certain.
+
+mod charges;
+mod note;
+mod permits;
+mod round;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod windows;
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use ratelimit_runtime::Policy;
+
+pub use self::{
+    charges::Audit,
+    note::{Note, NoteLine, Reply},
+    round::{Gap, MixedRound, NumberChange, ProcessNotes},
+};
+
+/// The caller of all calls.
+pub const MIXED_CALLER: &str = "all";
+
+/// The deadline of each process's limiter.
+pub const MIXED_DEADLINE: Duration = Duration::from_millis(500);
+
+/// The longest time for which a call waits.
+pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
+
+/// The time after which the permit of a dead process is free.
+pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The features of a mix, by their names. Without one of them no call uses it.
+pub const FEATURES: [&str; 21] = [
+    "lease",
+    "wait",
+    "permits",
+    "cancel",
+    "settle",
+    "refund",
+    "ids",
+    "together",
+    "peek",
+    "reset",
+    "raise",
+    "lower",
+    "off",
+    "threads",
+    "blocked",
+    "runtimes",
+    "pause",
+    "disconnect",
+    "lost",
+    "kill",
+    "stop",
+];
+
+/// The feature with a mode of its own: keys are lost now and then.
+pub const LOSES_KEYS: &str = "flushall";
+
+/// The rule by which a limit admits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// An exact log of units.
+    Log,
+    /// A bucket of this many tokens.
+    Bucket(u32),
+    /// Windows that open at a call.
+    Fixed,
+    /// Two aligned windows.
+    Counter,
+    /// Calls in flight alone.
+    Permits,
+}
+
+/// A limit that all processes share.
+#[derive(Clone, Copy, Debug)]
+pub struct MixedLimit {
+    /// The name of its policies.
+    pub name: &'static str,
+    /// Its rule.
+    pub rule: Rule,
+    /// The length of a window.
+    pub period: Duration,
+    /// The units of a window.
+    pub threshold: u32,
+    /// The calls in flight; 0 for any number.
+    pub permits: u32,
+    /// The length of a lease; zero without leases.
+    pub lease: Duration,
+}
+
+const fn limit(name: &'static str, rule: Rule, period: u64, threshold: u32) -> MixedLimit {
+    let period = Duration::from_millis(period);
+    MixedLimit { name, rule, period, threshold, permits: 0, lease: Duration::ZERO }
+}
+
+/// The limits, by their numbers.
+pub const LIMITS: [MixedLimit; 6] = [
+    MixedLimit { lease: Duration::from_millis(200), ..limit("ledger", Rule::Log, 2_000, 200) },
+    MixedLimit { lease: Duration::from_millis(100), ..limit("tokens", Rule::Bucket(30), 1_000, 60) },
+    limit("fixed", Rule::Fixed, 1_000, 40),
+    limit("counter", Rule::Counter, 1_000, 40),
+    MixedLimit { permits: 4, ..limit("slots", Rule::Permits, 0, 0) },
+    MixedLimit { permits: 3, ..limit("both", Rule::Log, 2_000, 60) },
+];
+
+impl MixedLimit {
+    /// Returns the policy of calls that Redis decides.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        let &Self { name, period, threshold, .. } = self;
+        let policy = match self.rule {
+            Rule::Log => Policy::sliding_window(name, period, threshold).weighted(),
+            Rule::Bucket(burst) => Policy::token_bucket(name, period, threshold).burst(burst),
+            Rule::Fixed => Policy::fixed_window(name, period, threshold),
+            Rule::Counter => Policy::sliding_counter(name, period, threshold),
+            Rule::Permits => return self.with_permits(Policy::concurrency_limit(name, self.permits)),
+        };
+        if self.permits == 0 { policy } else { self.with_permits(policy.concurrency(self.permits)) }
+    }
+
+    fn with_permits(&self, policy: Policy) -> Policy {
+        policy.concurrency_timeout(PERMIT_TIMEOUT)
+    }
+
+    /// Returns the policy of calls that take units on lease, of the same name.
+    #[must_use]
+    pub fn leased(&self) -> Option<Policy> {
+        (!self.lease.is_zero()).then(|| self.policy().lease(self.lease))
+    }
+
+    /// The number that overrides change: the threshold, or the calls in flight of a limit without windows.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        if self.rule == Rule::Permits { self.permits } else { self.threshold }
+    }
+
+    fn period_micros(&self) -> u64 {
+        micros(self.period)
+    }
+}
+
+/// The faults of a round, by the invariant that each breaks.
+#[derive(Clone, Debug, Default)]
+pub struct Findings(BTreeMap<&'static str, Vec<String>>);
+
+impl Findings {
+    /// Adds a fault.
+    pub fn add(&mut self, invariant: &'static str, fault: String) {
+        self.0.entry(invariant).or_default().push(fault);
+    }
+
+    /// Adds all faults of another part.
+    pub fn take_in(&mut self, other: Self) {
+        for (invariant, faults) in other.0 {
+            self.0.entry(invariant).or_default().extend(faults);
+        }
+    }
+
+    /// Returns `true` if there is no fault.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the number of faults by invariant.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.0.iter().map(|(invariant, faults)| (*invariant, faults.len()))
+    }
+}
+
+/// The first faults of each invariant.
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (invariant, faults) in &self.0 {
+            writeln!(f, "  {invariant}: {} faults", faults.len())?;
+            for fault in faults.iter().take(3) {
+                writeln!(f, "    {fault}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A span of time, from its first microsecond to its last.
+pub(crate) type Span = (u64, u64);
+
+pub(crate) fn overlaps(one: Span, other: Span) -> bool {
+    one.0 <= other.1 && other.0 <= one.1
+}
+
+pub(crate) fn micros(duration: Duration) -> u64 {
+    duration.as_micros().try_into().unwrap_or(u64::MAX)
+}

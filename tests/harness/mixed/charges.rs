@@ -1,0 +1,129 @@
+//! Nothing is charged for nobody: when all calls have ended, Redis has the units of admitted calls, and no others.
+
+use super::{
+    Findings, LIMITS, MixedRound, Reply, Rule, Span, micros,
+    round::{MixedCall, SLACK},
+};
+
+/// The units of a limit in Redis, when all calls had ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Audit {
+    /// The number of the limit.
+    pub limit: usize,
+    /// The time in which the units were read.
+    pub span: (u64, u64),
+    /// The units of the window, or the permits.
+    pub units: u64,
+}
+
+/// Units of a window that are certain, and units that are possible.
+#[derive(Clone, Copy, Default)]
+struct Units {
+    least: u64,
+    most: u64,
+}
+
+impl MixedRound {
+    /// Returns the limits whose units are not those of their calls, and processes that could not send all.
+    pub(super) fn wrong_charges(&self) -> Findings {
+        let mut findings = Findings::default();
+        for audit in &self.audits {
+            let it = &LIMITS[audit.limit];
+            let (invariant, units) = match it.rule {
+                Rule::Log => ("charged", self.of_log(audit)),
+                Rule::Fixed => ("charged", Units { least: 0, ..self.of_log(audit) }),
+                Rule::Counter => ("charged", self.of_counter(audit)),
+                Rule::Permits => ("permit kept", self.of_permits(audit)),
+                Rule::Bucket(_) => continue,
+            };
+            if !(units.least..=units.most).contains(&audit.units) {
+                let Units { least, most } = units;
+                let counted = audit.units;
+                findings.add(
+                    invariant,
+                    format!("{}: {counted} in Redis, {least} to {most} of calls", it.name),
+                );
+            }
+        }
+        for (process, unsent) in self.unsent.iter().filter(|(_, unsent)| *unsent > 0) {
+            findings.add("unsent", format!("process {process}: {unsent} on a healthy Redis"));
+        }
+        findings
+    }
+
+    fn of_permits(&self, audit: &Audit) -> Units {
+        let most = self.perhaps_in_flight(audit.limit, audit.span);
+        Units { least: 0, most: most as u64 }
+    }
+
+    fn of_log(&self, audit: &Audit) -> Units {
+        let period = LIMITS[audit.limit].period_micros();
+        let (from, to) = audit.span;
+        self.units(audit, (from.saturating_sub(period), to - period))
+    }
+
+    fn of_counter(&self, audit: &Audit) -> Units {
+        let period = LIMITS[audit.limit].period_micros();
+        let (from, to) = audit.span;
+        let start = to - to % period;
+        if start > from {
+            // Another window has begun meanwhile.
+            return Units { least: 0, most: u64::MAX };
+        }
+        let since_start = self.units(audit, (start - 1, start - 1));
+        let since_before = self.units(audit, (start - period - 1, start - period - 1));
+        let weighted = |units: u64, at: u64| units * (start + period - at) / period;
+        let before = |all: u64, current: u64| all.saturating_sub(current);
+        let is_clamped = self.was_lowered(audit.limit, (start - 2 * period, to));
+        let least = weighted(before(since_before.least, since_start.most), to) + since_start.least;
+        let most = weighted(before(since_before.most, since_start.least), from) + since_start.most;
+        Units { least: if is_clamped { 0 } else { least.saturating_sub(1) }, most: most + 1 }
+    }
+
+    /// Returns the units that were charged after a time, which is between two.
+    fn units(&self, audit: &Audit, after: Span) -> Units {
+        let mut units = Units::default();
+        let mut left = 0;
+        for call in self.of(audit.limit) {
+            let is_young = call.stamp.1 > after.0;
+            match call.reply {
+                Some(Reply::Admitted { is_counted: true, .. }) => self.count(call, after, &mut units),
+                None | Some(Reply::Undecided) if is_young => units.most += call.cost,
+                Some(Reply::Left) if is_young => left += call.cost,
+                _ => {}
+            }
+        }
+        // A call may leave when its turn has just come, and a refund leaves one unit in a window with a line.
+        units.most += left.div_ceil(10) + if left > 0 { 3 } else { 0 };
+        units.most += u64::from(LIMITS[audit.limit].rule == Rule::Fixed);
+        units
+    }
+
+    fn count(&self, call: &MixedCall, after: Span, units: &mut Units) {
+        let resets = || self.resets.iter().filter(|(limit, _)| *limit == call.limit).map(|(_, at)| at);
+        let lease = micros(LIMITS[call.limit].lease);
+        let may_be_reset = resets().any(|at| call.stamp.0 <= at.1 + lease + SLACK)
+            || self.losses.iter().any(|at| call.stamp.0 <= at.1 + lease + SLACK);
+        let is_reset = resets().any(|at| call.stamp.1 < at.0);
+        let kept = call.settle.map_or(call.cost, |settle| settle.to.min(call.cost));
+        if call.stamp.0 > after.1 && !may_be_reset {
+            units.least += kept.min(call.least);
+        }
+        if call.stamp.1 > after.0 && !is_reset {
+            // Units on lease stay counted if their lease has ended.
+            units.most += if call.is_leased { call.cost } else { kept };
+        }
+        if let Some(settle) = call.settle
+            && settle.to > call.cost
+            && !is_reset
+        {
+            let excess = settle.to - call.cost;
+            if settle.asked > after.1 && !may_be_reset {
+                units.least += excess;
+            }
+            if settle.applied.is_none_or(|at| at > after.0) {
+                units.most += excess;
+            }
+        }
+    }
+}

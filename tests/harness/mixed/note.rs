@@ -1,0 +1,156 @@
+//! One line of a process's record, written as it happens: a killed process leaves all that it has written.
+
+use std::fmt;
+
+/// A line: the number of a call in its process, the time, and the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoteLine {
+    /// The number of the call; 0 of an event of the whole process.
+    pub call: u64,
+    /// The time.
+    pub at: u64,
+    /// The event.
+    pub note: Note,
+}
+
+/// An event of a call or of its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A call asks.
+    Asks {
+        /// The number of its limit.
+        limit: usize,
+        /// Its units.
+        cost: u64,
+        /// The longest wait in microseconds.
+        max_wait: u64,
+        /// The number of its tokio runtime.
+        runtime: u8,
+        /// Its request id, 0 for none.
+        id: u64,
+        /// `true` if the policy has a lease.
+        is_leased: bool,
+        /// `true` if it is decided together with another call.
+        is_joint: bool,
+    },
+    /// A waiting call is promised its turn.
+    Promised(u64),
+    /// A call has its answer.
+    Answered(Reply),
+    /// The permit is held.
+    Held,
+    /// The permit is lost.
+    Lost,
+    /// A call is to be settled at so many units.
+    Settles(u64),
+    /// The store has the settle.
+    Settled,
+    /// The body has ended.
+    Ended,
+    /// A runtime was late since that time; runtime 0 is the whole process.
+    Gap(u8, u64),
+    /// The process has changed the number of a limit since that time; 0 is the declared one.
+    Overrides(usize, u64, u64),
+    /// The process has switched a limit off since that time.
+    Off(usize, u64),
+    /// The process has reset a limit since that time.
+    Reset(usize, u64),
+    /// All calls have ended, and so many settles, releases and leases could not be sent.
+    Flushed(u64),
+}
+
+/// The answer of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Admitted.
+    Admitted {
+        /// `false` if enforcement is off.
+        is_counted: bool,
+        /// The time for which it has waited.
+        waited: u64,
+    },
+    /// The limit was reached, or the call is too large for it.
+    Refused,
+    /// No permit was free.
+    Busy,
+    /// There was no decision.
+    Undecided,
+    /// The caller gave up.
+    Left,
+}
+
+impl fmt::Display for NoteLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { call, at, note } = self;
+        write!(f, "{call} {at} ")?;
+        match *note {
+            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint } => {
+                let flags = [is_leased, is_joint].map(u8::from);
+                let [is_leased, is_joint] = flags;
+                write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint}")
+            }
+            Note::Promised(turn) => write!(f, "promised {turn}"),
+            Note::Answered(Reply::Admitted { is_counted, waited }) => {
+                write!(f, "admitted {} {waited}", u8::from(is_counted))
+            }
+            Note::Answered(Reply::Refused) => f.write_str("refused"),
+            Note::Answered(Reply::Busy) => f.write_str("busy"),
+            Note::Answered(Reply::Undecided) => f.write_str("undecided"),
+            Note::Answered(Reply::Left) => f.write_str("left"),
+            Note::Held => f.write_str("held"),
+            Note::Lost => f.write_str("lost"),
+            Note::Settles(to) => write!(f, "settles {to}"),
+            Note::Settled => f.write_str("settled"),
+            Note::Ended => f.write_str("ended"),
+            Note::Gap(runtime, from) => write!(f, "gap {runtime} {from}"),
+            Note::Overrides(limit, number, from) => write!(f, "overrides {limit} {number} {from}"),
+            Note::Off(limit, from) => write!(f, "off {limit} {from}"),
+            Note::Reset(limit, from) => write!(f, "reset {limit} {from}"),
+            Note::Flushed(unsent) => write!(f, "flushed {unsent}"),
+        }
+    }
+}
+
+impl NoteLine {
+    /// Reads a whole line.
+    #[must_use]
+    pub fn read(line: &str) -> Self {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| -> u64 {
+            words.get(at).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+        };
+        let size = |at: usize| usize::try_from(number(at)).expect(line);
+        let byte = |at: usize| u8::try_from(number(at)).expect(line);
+        let note = match words.get(2).copied().unwrap_or_default() {
+            "asks" => Note::Asks {
+                limit: size(3),
+                cost: number(4),
+                max_wait: number(5),
+                runtime: byte(6),
+                id: number(7),
+                is_leased: number(8) == 1,
+                is_joint: number(9) == 1,
+            },
+            "promised" => Note::Promised(number(3)),
+            "admitted" => {
+                Note::Answered(Reply::Admitted { is_counted: number(3) == 1, waited: number(4) })
+            }
+            "refused" => Note::Answered(Reply::Refused),
+            "busy" => Note::Answered(Reply::Busy),
+            "undecided" => Note::Answered(Reply::Undecided),
+            "left" => Note::Answered(Reply::Left),
+            "held" => Note::Held,
+            "lost" => Note::Lost,
+            "settles" => Note::Settles(number(3)),
+            "settled" => Note::Settled,
+            "ended" => Note::Ended,
+            "gap" => Note::Gap(byte(3), number(4)),
+            "overrides" => Note::Overrides(size(3), number(4), number(5)),
+            "off" => Note::Off(size(3), number(4)),
+            "reset" => Note::Reset(size(3), number(4)),
+            "flushed" => Note::Flushed(number(3)),
+            _ => panic!("an event: {line}"),
+        };
+        Self { call: number(0), at: number(1), note }
+    }
+}

@@ -1,0 +1,394 @@
+//! A round: the calls of all processes, and what excuses an answer.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    Audit, Findings, LIMITS, LONGEST_WAIT, MixedLimit, Note, NoteLine, PERMIT_TIMEOUT, Reply, Span,
+    micros, overlaps,
+};
+
+/// The time by which a task is late on a machine that is not busy.
+pub(super) const SLACK: u64 = 60_000;
+
+/// The time before an answer in which the lateness of its process matters.
+const RECENT: u64 = 1_000_000;
+
+/// The time in which a process notices a reset by another.
+const NOTICES: u64 = 1_200_000;
+
+/// The longest interval between two looks at a permit in which it was certainly held throughout.
+const LOOKS: u64 = 50_000;
+
+/// The record of one process.
+#[derive(Clone, Debug)]
+pub struct ProcessNotes {
+    /// The lines, in the order of their time.
+    pub lines: Vec<NoteLine>,
+    /// The number of the process; one that is killed is followed by one of its number.
+    pub number: usize,
+    /// A time at which the process had certainly ended.
+    pub ended: u64,
+    /// `true` if it was killed.
+    pub is_killed: bool,
+}
+
+impl ProcessNotes {
+    /// Reads the output of a process. A killed one may not have finished its last line.
+    #[must_use]
+    pub fn read(text: &str, number: usize, ended: u64, is_killed: bool) -> Self {
+        let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        Self { lines: lines.map(NoteLine::read).collect(), number, ended, is_killed }
+    }
+}
+
+/// A time in which something stood still.
+#[derive(Clone, Copy, Debug)]
+pub struct Gap {
+    /// The process; none for all.
+    pub process: Option<usize>,
+    /// The runtime; 0 for all.
+    pub runtime: u8,
+    /// The time.
+    pub span: (u64, u64),
+}
+
+/// The number of a limit in one process.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberChange {
+    /// The process.
+    pub process: usize,
+    /// The number of the limit.
+    pub limit: usize,
+    /// The threshold, or the calls in flight; none while the limit is off.
+    pub number: Option<u64>,
+    /// The time in which it was perhaps in force.
+    pub span: (u64, u64),
+    /// The time in which it came into force.
+    pub set: (u64, u64),
+}
+
+/// A settle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change {
+    pub(super) to: u64,
+    pub(super) asked: u64,
+    pub(super) applied: Option<u64>,
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub(super) struct MixedCall {
+    pub(super) process: usize,
+    pub(super) runtime: u8,
+    pub(super) limit: usize,
+    /// The units that it takes at the least and at the most if it is admitted.
+    pub(super) least: u64,
+    pub(super) cost: u64,
+    pub(super) max_wait: u64,
+    pub(super) id: u64,
+    pub(super) is_leased: bool,
+    pub(super) is_joint: bool,
+    pub(super) asked: u64,
+    pub(super) answered: u64,
+    /// None of a call whose process was killed.
+    pub(super) reply: Option<Reply>,
+    pub(super) promised: Option<u64>,
+    pub(super) settle: Option<Change>,
+    /// The times at which it certainly had its permit.
+    pub(super) held: Vec<Span>,
+    pub(super) ended: u64,
+    /// The earliest and the latest time at which its units were charged.
+    pub(super) stamp: Span,
+}
+
+impl MixedCall {
+    pub(super) fn is_admitted(&self) -> bool {
+        matches!(self.reply, Some(Reply::Admitted { is_counted: true, .. }))
+    }
+
+    /// Returns `true` for a call that has waited, and was admitted then.
+    pub(super) fn has_waited(&self) -> bool {
+        matches!(self.reply, Some(Reply::Admitted { is_counted: true, waited }) if waited > 0)
+    }
+
+    pub(super) fn limit(&self) -> &'static MixedLimit {
+        &LIMITS[self.limit]
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Self { process, runtime, asked, answered, cost, max_wait, promised, .. } = self;
+        let promised = promised.map_or(String::new(), |at| format!(", promised {at}"));
+        format!(
+            "{}: process {process} runtime {runtime}, cost {cost}, asked {asked}, answered {answered}, \
+             may wait {max_wait}{promised}, {:?}",
+            self.limit().name,
+            self.reply,
+        )
+    }
+}
+
+/// The records of all processes, with the faults that the test has caused.
+#[derive(Clone, Debug, Default)]
+pub struct MixedRound {
+    /// The start of the load.
+    pub started: u64,
+    /// The end of the load.
+    pub ended: u64,
+    pub(super) calls: Vec<MixedCall>,
+    pub(super) processes: Vec<(usize, Span, bool)>,
+    /// The times in which something was late.
+    pub gaps: Vec<Gap>,
+    pub(super) numbers: Vec<NumberChange>,
+    pub(super) resets: Vec<(usize, Span)>,
+    /// The times in which Redis could not be reached.
+    pub outages: Vec<(u64, u64)>,
+    /// The times at which Redis has lost its keys.
+    pub losses: Vec<(u64, u64)>,
+    /// The units in Redis when all calls had ended.
+    pub audits: Vec<Audit>,
+    pub(super) unsent: Vec<(usize, u64)>,
+}
+
+impl MixedRound {
+    /// Reads the records of all processes.
+    #[must_use]
+    pub fn new(processes: &[ProcessNotes], gaps: Vec<Gap>, outages: Vec<Span>, losses: Vec<Span>) -> Self {
+        let mut round = Self { gaps, outages, losses, ..Self::default() };
+        for (process, notes) in processes.iter().enumerate() {
+            round.add(process, notes);
+        }
+        round.started = round.calls.iter().map(|call| call.asked).min().unwrap_or(0);
+        round.ended = round.calls.iter().map(|call| call.asked).max().unwrap_or(0);
+        round.calls.sort_by_key(|call| call.asked);
+        round.find_repeated();
+        let stamps: Vec<_> = round.calls.iter().map(|call| round.stamp_of(call)).collect();
+        for (call, stamp) in round.calls.iter_mut().zip(stamps) {
+            call.stamp = stamp;
+        }
+        round
+    }
+
+    /// Returns all that breaks a rule.
+    #[must_use]
+    pub fn findings(&self) -> Findings {
+        let mut findings = self.overfull_windows();
+        findings.take_in(self.wrong_permits());
+        findings.take_in(self.wrong_turns());
+        findings.take_in(self.wrong_charges());
+        findings
+    }
+
+    /// Describes the answers in words.
+    #[must_use]
+    pub fn answers(&self) -> String {
+        let mut answers = BTreeMap::<&str, usize>::new();
+        for call in &self.calls {
+            let name = match call.reply {
+                Some(Reply::Admitted { is_counted: false, .. }) => "uncounted",
+                Some(Reply::Admitted { waited: 1.., .. }) => "admitted after a wait",
+                Some(Reply::Admitted { .. }) => "admitted",
+                Some(Reply::Refused) => "refused",
+                Some(Reply::Busy) => "busy",
+                Some(Reply::Undecided) => "undecided",
+                Some(Reply::Left) => "left",
+                None => "of the dead",
+            };
+            *answers.entry(name).or_default() += 1;
+        }
+        let answers: Vec<_> = answers.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        answers.join(", ")
+    }
+
+    fn add(&mut self, process: usize, notes: &ProcessNotes) {
+        let first = notes.lines.first().map_or(notes.ended, |line| line.at);
+        self.processes.push((notes.number, (first, notes.ended), notes.is_killed));
+        let mut calls = BTreeMap::<u64, Vec<NoteLine>>::new();
+        let mut numbers: HashMap<usize, NumberChange> = HashMap::new();
+        for line in &notes.lines {
+            let mut change = |limit: usize, number, from| {
+                let (span, set) = ((from, notes.ended), (from, line.at));
+                let next = NumberChange { process, limit, number, span, set };
+                let declared = NumberChange {
+                    number: Some(LIMITS[limit].number().into()),
+                    span: (0, 0),
+                    set: (0, 0),
+                    ..next
+                };
+                let mut before = numbers.insert(limit, next).unwrap_or(declared);
+                before.span.1 = line.at;
+                self.numbers.push(before);
+            };
+            match line.note {
+                Note::Gap(runtime, from) => {
+                    self.gaps.push(Gap { process: Some(process), runtime, span: (from, line.at) });
+                }
+                Note::Overrides(limit, 0, from) => {
+                    change(limit, Some(LIMITS[limit].number().into()), from);
+                }
+                Note::Overrides(limit, number, from) => change(limit, Some(number), from),
+                Note::Off(limit, from) => change(limit, None, from),
+                Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
+                Note::Flushed(unsent) => self.unsent.push((process, unsent)),
+                _ => calls.entry(line.call).or_default().push(*line),
+            }
+        }
+        self.numbers.extend(numbers.into_values());
+        let calls = calls.values().map(|lines| read_call(process, lines, notes));
+        self.calls.extend(calls);
+    }
+
+    /// A call with an id that was charged before takes nothing.
+    fn find_repeated(&mut self) {
+        let mut charged: HashMap<u64, Span> = HashMap::new();
+        for call in self.calls.iter_mut().filter(|call| call.id != 0) {
+            let counts = call.is_admitted() || matches!(call.reply, None | Some(Reply::Undecided));
+            if !counts {
+                continue;
+            }
+            let period = micros(LIMITS[call.limit].period);
+            if let Some(first) = charged.get(&call.id) {
+                call.least = 0;
+                if call.answered < first.0 + period && call.is_admitted() {
+                    call.cost = 0;
+                }
+            }
+            let first = charged.entry(call.id).or_insert((call.asked, call.answered));
+            first.0 = first.0.min(call.asked);
+        }
+    }
+
+    fn stamp_of(&self, call: &MixedCall) -> Span {
+        if !call.has_waited() || call.is_joint || call.id != 0 {
+            return (call.asked, call.answered);
+        }
+        let late = self.late(call, (call.answered.saturating_sub(RECENT), call.answered));
+        let mut earliest = call.answered.saturating_sub(SLACK + 2 * late);
+        for outage in self.outages.iter().chain(&self.losses).rev() {
+            if overlaps(*outage, (earliest, call.answered)) {
+                earliest = earliest.min(outage.0.saturating_sub(SLACK));
+            }
+        }
+        (earliest.max(call.asked), call.answered)
+    }
+
+    /// Returns for how long the call's process or runtime, or Redis, stood still around a time.
+    pub(super) fn late(&self, call: &MixedCall, span: Span) -> u64 {
+        let matters = |gap: &&Gap| {
+            let is_own = gap.process.is_none_or(|process| process == call.process)
+                && (gap.runtime == 0 || gap.runtime == call.runtime);
+            is_own && overlaps(gap.span, span)
+        };
+        self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
+    }
+
+    /// Returns the highest number of a limit that was in force in a process in this span.
+    pub(super) fn highest(&self, limit: usize, span: Span) -> u64 {
+        self.in_force(limit, span).max().unwrap_or_else(|| LIMITS[limit].number().into())
+    }
+
+    /// Returns the lowest number of a limit that was in force in a process in this span.
+    pub(super) fn lowest(&self, limit: usize, span: Span) -> u64 {
+        self.in_force(limit, span).min().unwrap_or_else(|| LIMITS[limit].number().into())
+    }
+
+    fn in_force(&self, limit: usize, span: Span) -> impl Iterator<Item = u64> {
+        let of_limit = self.numbers.iter().filter(move |it| it.limit == limit);
+        // A process without a change has the declared number.
+        let changed: Vec<_> = of_limit.clone().map(|it| it.process).collect();
+        let unchanged = (0..self.processes.len()).any(|process| !changed.contains(&process));
+        let declared = unchanged.then(|| u64::from(LIMITS[limit].number()));
+        of_limit.filter(move |it| overlaps(it.span, span)).filter_map(|it| it.number).chain(declared)
+    }
+
+    /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on
+    /// lease, and turns that come before they notice.
+    pub(super) fn restarts(&self, limit: usize, span: Span) -> u64 {
+        let is_within = |at: &Span| overlaps((at.0, at.1 + NOTICES), span);
+        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
+        resets.chain(&self.losses).filter(|at| is_within(at)).count() as u64
+    }
+
+    /// Returns `true` if a threshold was lowered in this span, or a limit switched on again.
+    pub(super) fn was_lowered(&self, limit: usize, span: Span) -> bool {
+        let number = |it: &NumberChange| it.number.unwrap_or(u64::MAX);
+        self.numbers.iter().filter(|it| it.limit == limit && overlaps(it.set, span)).any(|it| {
+            let is_before = |other: &&NumberChange| {
+                other.process == it.process && other.limit == limit && other.set.1 < it.set.1
+            };
+            let before = self.numbers.iter().filter(is_before).max_by_key(|other| other.set.1);
+            before.is_some_and(|before| number(before) > number(it))
+        })
+    }
+
+    /// Returns `true` if something has happened that excuses a late turn.
+    pub(super) fn was_disturbed(&self, limit: usize, span: Span) -> bool {
+        let is_within = |it: &&Span| overlaps(**it, span);
+        self.outages.iter().chain(&self.losses).any(|it| is_within(&it))
+            || self.restarts(limit, span) > 0
+            || self.was_lowered(limit, span)
+    }
+
+    pub(super) fn of(&self, limit: usize) -> impl Iterator<Item = &MixedCall> + Clone {
+        self.calls.iter().filter(move |call| call.limit == limit)
+    }
+
+    pub(super) fn is_killed(&self, process: usize) -> bool {
+        self.processes[process].2
+    }
+}
+
+fn read_call(process: usize, lines: &[NoteLine], notes: &ProcessNotes) -> MixedCall {
+    let NoteLine {
+        at: asked,
+        note: Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint },
+        ..
+    } = lines[0]
+    else {
+        panic!("a call begins with a question: {lines:?}");
+    };
+    let mut call = MixedCall {
+        process,
+        runtime,
+        limit,
+        least: cost,
+        cost,
+        max_wait,
+        id,
+        is_leased,
+        is_joint,
+        asked,
+        answered: notes.ended,
+        reply: None,
+        promised: None,
+        settle: None,
+        held: Vec::new(),
+        ended: notes.ended + if notes.is_killed { micros(PERMIT_TIMEOUT) } else { 0 },
+        stamp: (asked, notes.ended.min(asked + max_wait + micros(LONGEST_WAIT))),
+    };
+    let mut was_held = false;
+    for NoteLine { at, note, .. } in lines {
+        match *note {
+            Note::Promised(turn) => call.promised = call.promised.or(Some(turn)),
+            Note::Answered(reply) => {
+                (call.answered, call.reply) = (*at, Some(reply));
+                if !matches!(reply, Reply::Admitted { .. }) {
+                    call.ended = *at;
+                }
+            }
+            Note::Held => match call.held.last_mut() {
+                Some(span) if was_held && at - span.1 <= LOOKS => span.1 = *at,
+                _ => call.held.push((*at, *at)),
+            },
+            Note::Settles(to) => call.settle = Some(Change { to, asked: *at, applied: None }),
+            Note::Settled => {
+                if let Some(settle) = &mut call.settle {
+                    settle.applied = Some(*at);
+                }
+            }
+            Note::Ended => call.ended = *at,
+            _ => {}
+        }
+        was_held = *note == Note::Held;
+    }
+    call
+}

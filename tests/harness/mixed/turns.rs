@@ -1,0 +1,112 @@
+//! Turns come in their order and when they were promised, and every call ends in time.
+
+use super::{
+    Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, micros,
+    round::{MixedCall, SLACK},
+};
+
+/// The time between two calls of one process after which their order is known.
+const APART: u64 = 5_000;
+
+/// The time after an outage in which calls may be undecided: a probe is sent once a second.
+const PROBED: u64 = 1_300_000;
+
+impl MixedRound {
+    /// Returns the calls that were served out of turn, late, or not in time.
+    pub(super) fn wrong_turns(&self) -> Findings {
+        let mut findings = Findings::default();
+        for limit in 0..LIMITS.len() {
+            for fault in self.overtaken(limit) {
+                findings.add("order", fault);
+            }
+        }
+        for call in &self.calls {
+            if let Some(fault) = self.broken_promise(call) {
+                findings.add("promise", fault);
+            }
+            if let Some(fault) = self.late_end(call) {
+                findings.add("end", fault);
+            }
+            if let Some(fault) = self.without_reason(call) {
+                findings.add("undecided", fault);
+            }
+            if let Some(fault) = self.impatient(call) {
+                findings.add("patience", fault);
+            }
+        }
+        findings
+    }
+
+    /// First come, first served within a process, for calls of the same cost.
+    fn overtaken(&self, limit: usize) -> Vec<String> {
+        let it = &LIMITS[limit];
+        if it.rule == Rule::Permits {
+            return Vec::new();
+        }
+        let is_in_line = |call: &&MixedCall| call.has_waited() && call.id == 0 && !call.is_joint;
+        let waited: Vec<_> = self.of(limit).filter(is_in_line).collect();
+        let mut faults = Vec::new();
+        for (index, first) in waited.iter().enumerate() {
+            let later = waited[index + 1..].iter().find(|later| {
+                let is_comparable = later.process == first.process
+                    && later.runtime == first.runtime
+                    && later.cost == first.cost
+                    && later.is_leased == first.is_leased;
+                let span = (later.answered, first.answered);
+                is_comparable
+                    && later.asked > first.asked + APART
+                    && later.answered + SLACK + 3 * self.late(first, span) < first.answered
+                    && !self.was_disturbed(limit, (first.asked, first.answered))
+            });
+            if let Some(later) = later {
+                faults.push(format!("{} before {}", later.text(), first.text()));
+            }
+        }
+        faults
+    }
+
+    /// Nobody is served later than promised, or refused after a promise, whatever raises a limit.
+    fn broken_promise(&self, call: &MixedCall) -> Option<String> {
+        let promised = call.promised?;
+        let span = (call.asked, call.answered);
+        if self.was_disturbed(call.limit, (span.0.saturating_sub(SLACK), span.1 + SLACK)) {
+            return None;
+        }
+        let is_kept = match call.reply {
+            Some(Reply::Admitted { .. }) => {
+                let late = self.late(call, (promised.saturating_sub(SLACK), call.answered));
+                // A call with a permit holds it in time, or has none.
+                call.answered <= promised + SLACK + 3 * late
+            }
+            None | Some(Reply::Left) => true,
+            // A permit is not promised.
+            Some(Reply::Busy) => LIMITS[call.limit].permits > 0,
+            Some(Reply::Refused | Reply::Undecided) => LIMITS[call.limit].permits > 0,
+        };
+        (!is_kept).then(|| call.text())
+    }
+
+    /// Every call ends by its wait and its deadline.
+    fn late_end(&self, call: &MixedCall) -> Option<String> {
+        let until = call.asked + call.max_wait + micros(MIXED_DEADLINE);
+        let late = self.late(call, (call.asked, call.answered));
+        let is_killed = call.reply.is_none() && self.is_killed(call.process);
+        let is_late = call.answered > until + SLACK + 3 * late || call.reply.is_none();
+        (is_late && !is_killed).then(|| call.text())
+    }
+
+    /// A call is decided while Redis can be reached.
+    fn without_reason(&self, call: &MixedCall) -> Option<String> {
+        let span = (call.asked.saturating_sub(PROBED), call.answered);
+        let is_excused = self.outages.iter().chain(&self.losses).any(|it| super::overlaps(*it, span))
+            || 2 * self.late(call, (call.asked, call.answered)) > micros(MIXED_DEADLINE);
+        (call.reply == Some(Reply::Undecided) && !is_excused).then(|| call.text())
+    }
+
+    /// A call that may wait waits for Redis too.
+    fn impatient(&self, call: &MixedCall) -> Option<String> {
+        let is_early = call.answered + SLACK < call.asked + call.max_wait;
+        let gave_up = call.reply == Some(Reply::Undecided) && call.max_wait > 0 && !call.is_joint;
+        (gave_up && is_early).then(|| call.text())
+    }
+}

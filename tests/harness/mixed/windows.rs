@@ -1,0 +1,132 @@
+//! No window has more units than the threshold in force.
+
+use super::{Findings, LIMITS, LONGEST_WAIT, MixedRound, Rule, Span, micros, round::MixedCall};
+
+/// The units of a call that certainly count at this time, beside an excess.
+fn at_least(call: &MixedCall, now: u64) -> u64 {
+    let known = call.settle.filter(|settle| settle.asked <= now);
+    known.map_or(call.least, |settle| settle.to.min(call.least))
+}
+
+/// The units of a call that are never given back.
+fn kept(call: &MixedCall) -> u64 {
+    at_least(call, u64::MAX)
+}
+
+impl MixedRound {
+    /// Returns the windows that certainly have too many units.
+    pub(super) fn overfull_windows(&self) -> Findings {
+        let mut findings = Findings::default();
+        for (limit, it) in LIMITS.iter().enumerate() {
+            let calls: Vec<_> = self.of(limit).filter(|call| call.is_admitted()).collect();
+            let faults = match it.rule {
+                Rule::Log => self.overfull_logs(limit, &calls),
+                Rule::Bucket(burst) => self.overdrawn_buckets(limit, burst.into(), &calls),
+                Rule::Fixed => self.overfull_fixed_windows(limit, &calls),
+                Rule::Counter => self.overfull_counters(limit, &calls),
+                Rule::Permits => Vec::new(),
+            };
+            for fault in faults {
+                findings.add("window", format!("{}: {fault}", it.name));
+            }
+        }
+        findings
+    }
+
+    /// The highest threshold of a span. Turns that were promised before it lie in it.
+    fn bound(&self, limit: usize, span: Span) -> u64 {
+        let since = (span.0.saturating_sub(micros(LONGEST_WAIT)), span.1);
+        self.highest(limit, since) * (1 + self.restarts(limit, span))
+    }
+
+    fn overfull_logs(&self, limit: usize, calls: &[&MixedCall]) -> Vec<String> {
+        let period = LIMITS[limit].period_micros();
+        let fault = |start: u64| {
+            let (end, bound) = (start + period, self.bound(limit, (start, start + period)));
+            let is_within = |call: &&&MixedCall| call.stamp.0 >= start && call.stamp.1 < end;
+            let mut within: Vec<_> = calls.iter().filter(is_within).collect();
+            within.sort_by_key(|call| call.answered);
+            let added = |call: &MixedCall, until: u64| {
+                let settle = call.settle.filter(|it| it.asked >= start && it.applied <= Some(until));
+                let settle = settle.filter(|it| it.applied.is_some());
+                settle.map_or(0, |settle| settle.to.saturating_sub(call.cost))
+            };
+            let most: u64 = within.iter().map(|call| call.least).sum::<u64>()
+                + calls.iter().map(|call| added(call, end)).sum::<u64>();
+            if most <= bound {
+                return None;
+            }
+            // One of the first calls was decided last.
+            let units = (1..=within.len()).map(|count| {
+                let first = &within[..count];
+                let latest = first.iter().map(|call| call.answered).max().unwrap_or(0);
+                let earliest = first.iter().map(|call| call.asked).max().unwrap_or(0);
+                first.iter().map(|call| at_least(call, latest)).sum::<u64>()
+                    + calls.iter().map(|call| added(call, earliest)).sum::<u64>()
+            });
+            let units = units.max().unwrap_or(0);
+            (units > bound).then(|| format!("{units} units of {bound} in the window from {start}"))
+        };
+        calls.iter().filter_map(|call| fault(call.stamp.0)).collect()
+    }
+
+    fn overdrawn_buckets(&self, limit: usize, burst: u64, calls: &[&MixedCall]) -> Vec<String> {
+        let period = LIMITS[limit].period_micros();
+        let mut by_end = calls.to_vec();
+        by_end.sort_by_key(|call| call.stamp.1);
+        let fault = |start: u64| {
+            let mut units = 0;
+            by_end.iter().filter(|call| call.stamp.0 >= start).find_map(|call| {
+                units += kept(call);
+                let (end, full) = (call.stamp.1, burst);
+                if units <= full {
+                    return None;
+                }
+                let since = (start.saturating_sub(micros(LONGEST_WAIT)), end);
+                let rate = self.highest(limit, since);
+                let restarts = 1 + self.restarts(limit, (start, end));
+                let refilled = (u128::from(end - start) * u128::from(rate)).div_ceil(period.into());
+                let most = full * restarts + u64::try_from(refilled).unwrap_or(u64::MAX);
+                (units > most).then(|| format!("{units} tokens of {most} from {start} to {end}"))
+            })
+        };
+        calls.iter().filter_map(|call| fault(call.stamp.0)).collect()
+    }
+
+    /// The starts of windows are not known: so many periods overlap one window more.
+    fn overfull_fixed_windows(&self, limit: usize, calls: &[&MixedCall]) -> Vec<String> {
+        let period = LIMITS[limit].period_micros();
+        let fault = |start: u64| {
+            (1..=4).find_map(|periods| {
+                let end = start + periods * period;
+                let is_within = |call: &&&MixedCall| call.stamp.0 >= start && call.stamp.1 < end;
+                let units: u64 = calls.iter().filter(is_within).map(|call| kept(call)).sum();
+                let since = (start.saturating_sub(micros(LONGEST_WAIT)), end);
+                let most = self.highest(limit, since)
+                    * (periods + 1 + self.restarts(limit, (start, end)));
+                (units > most).then(|| format!("{units} units of {most} from {start} to {end}"))
+            })
+        };
+        calls.iter().filter_map(|call| fault(call.stamp.0)).collect()
+    }
+
+    fn overfull_counters(&self, limit: usize, calls: &[&MixedCall]) -> Vec<String> {
+        let period = LIMITS[limit].period_micros();
+        let within = |from: u64, to: u64| -> u64 {
+            let is_within = |call: &&&MixedCall| call.stamp.0 >= from && call.stamp.1 < to;
+            calls.iter().filter(is_within).map(|call| kept(call)).sum()
+        };
+        let fault = |call: &&MixedCall| {
+            let at = call.stamp.1;
+            let start = at - at % period;
+            let before = within(start.saturating_sub(period), start);
+            let estimate = before * (start + period - at) / period + within(start, at + 1);
+            let span = (start.saturating_sub(period), at);
+            // A count above a lowered threshold is taken as the threshold.
+            let lowered = u64::from(self.was_lowered(limit, span));
+            let bound = self.bound(limit, span) * (1 + lowered);
+            (estimate > bound).then(|| format!("{estimate} units of {bound} at {at}"))
+        };
+        calls.iter().filter_map(fault).collect()
+    }
+}
