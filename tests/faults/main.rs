@@ -13,6 +13,7 @@ mod idle;
 mod in_flight;
 mod leases;
 mod line;
+mod mixed;
 mod network;
 mod overrides;
 mod sentinel;

@@ -50,6 +50,8 @@ pub(crate) struct Question {
     pub(crate) max_wait: Duration,
     pub(crate) is_leased: bool,
     pub(crate) id: u64,
+    /// `true` if the call is probably given back.
+    pub(crate) is_trial: bool,
     /// The time after which the caller gives up.
     pub(crate) leaves: Option<Duration>,
 }
@@ -216,6 +218,7 @@ impl Caller {
         }
         let cost = question.cost;
         match random.u8(..20) {
+            0..12 if question.is_trial && self.has("refund") => Some(0),
             0..3 if self.has("refund") => Some(0),
             3..6 if self.has("settle") && !question.is_leased => Some(random.u32(..=cost)),
             6..8 if self.has("settle") && !question.is_leased => Some(cost + random.u32(1..=2)),

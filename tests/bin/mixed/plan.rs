@@ -21,18 +21,20 @@ impl Mix {
         Self(FEATURES.into_iter().collect())
     }
 
-    /// Reads features with commas between them. With a minus before the first one, all but these.
+    /// Reads features with commas between them, `all` among them, each with a minus before it to leave it out.
     pub(crate) fn read(text: &str) -> Self {
-        let (names, mut mix) = match text.strip_prefix('-') {
-            Some(names) => (names, Self::all()),
-            None => (text, Self(BTreeSet::new())),
-        };
-        for name in names.split(',').filter(|name| *name != "all") {
+        let mut mix = Self(BTreeSet::new());
+        for word in text.split(',') {
+            let name = word.strip_prefix('-').unwrap_or(word);
+            if name == "all" {
+                mix = Self::all();
+                continue;
+            }
             let known = FEATURES.into_iter().chain([LOSES_KEYS]).find(|it| *it == name);
             let known = known.unwrap_or_else(|| panic!("{name} is none of {FEATURES:?}"));
-            if text.starts_with('-') { mix.0.remove(known) } else { mix.0.insert(known) };
+            if word == name { mix.0.insert(known) } else { mix.0.remove(known) };
         }
-        if names.split(',').any(|name| name == "all") { Self::all() } else { mix }
+        mix
     }
 
     pub(crate) fn with(mut self, feature: &'static str) -> Self {
@@ -45,15 +47,16 @@ impl Mix {
     }
 }
 
+/// The text that [`Mix::read`] reads.
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let without: Vec<_> = FEATURES.into_iter().filter(|name| !self.has(name)).collect();
-        let losing = if self.has(LOSES_KEYS) { " and flushall" } else { "" };
-        match without[..] {
-            [] => write!(f, "all{losing}"),
-            _ if 2 * without.len() < FEATURES.len() => write!(f, "-{}{losing}", without.join(",")),
-            _ => f.write_str(&self.0.iter().copied().collect::<Vec<_>>().join(",")),
+        if 2 * without.len() > FEATURES.len() {
+            return f.write_str(&self.0.iter().copied().collect::<Vec<_>>().join(","));
         }
+        f.write_str("all")?;
+        without.iter().try_for_each(|name| write!(f, ",-{name}"))?;
+        if self.has(LOSES_KEYS) { write!(f, ",{LOSES_KEYS}") } else { Ok(()) }
     }
 }
 
@@ -72,7 +75,7 @@ pub(crate) enum Act {
 /// The changes of a round, by the microsecond after its start.
 pub(crate) struct Plan {
     pub(crate) acts: Vec<(u64, usize, Act)>,
-    /// The times in which calls wait for the limit with leases.
+    /// The times in which calls wait for the limit with leases, and are given back.
     storms: Vec<(u64, u64)>,
 }
 
@@ -93,8 +96,13 @@ impl Plan {
                 "off" => Act::Off,
                 _ => Act::Reset(random.usize(..PROCESSES)),
             };
-            let until = at + random.u64(300_000..1_200_000);
+            let until = at + random.u64(300_000..2_500_000);
             if free_from[limit] <= at {
+                // A reset and an override at once ask the calls that wait twice.
+                let is_after_reset = mix.has("reset") && random.u8(..3) == 0;
+                if is_after_reset {
+                    acts.push((at - random.u64(..4_000), limit, Act::Reset(random.usize(..PROCESSES))));
+                }
                 acts.push((at, limit, act));
                 if !matches!(act, Act::Reset(_)) {
                     acts.push((until.min(LOAD - 200_000), limit, Act::Back));
@@ -104,13 +112,19 @@ impl Plan {
             at += random.u64(150_000..700_000);
         }
         acts.sort_by_key(|(at, ..)| *at);
-        let first = random.u64(800_000..2_200_000);
-        let second = first + random.u64(2_500_000..3_500_000);
+        let first = random.u64(100_000..900_000);
+        let second = first + random.u64(3_800_000..5_000_000);
         let storms = [first, second].map(|at| (at, at + random.u64(200_000..700_000))).to_vec();
         Self { acts, storms }
     }
 
     pub(crate) fn is_storm(&self, at: u64) -> bool {
         self.storms.iter().any(|(from, until)| (*from..*until).contains(&at))
+    }
+
+    /// Returns `true` while the limit with leases rests: processes lease much of a window that is empty, and
+    /// lease nothing while calls wait and for two seconds after.
+    pub(crate) fn is_rest(&self, at: u64) -> bool {
+        self.storms.iter().any(|(_, until)| (until + 600_000..until + 3_000_000).contains(&at))
     }
 }

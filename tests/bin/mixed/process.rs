@@ -132,6 +132,11 @@ impl Caller {
         watch.abort();
     }
 
+    /// The microseconds since the start of the load.
+    fn since_start(&self) -> u64 {
+        wall_clock().saturating_sub(self.from)
+    }
+
     async fn pause(&self, random: &mut Rng, longest: u64) {
         sleep(Duration::from_micros(random.u64(..longest))).await;
     }
@@ -139,7 +144,8 @@ impl Caller {
     /// Calls without a wait of a limit with leases, which take units on lease in turn.
     async fn lease(self, mut random: Rng) {
         while !self.is_over() {
-            let limit = if random.u8(..4) == 0 { TOKENS } else { LEDGER };
+            let is_rest = self.plan.is_rest(self.since_start());
+            let limit = if is_rest || random.u8(..4) == 0 { TOKENS } else { LEDGER };
             let (cost, is_leased) = (random.u32(1..=2), self.has("lease"));
             let question = Question { limit, cost, is_leased, ..Question::default() };
             let body = Duration::from_millis(random.u64(..40));
@@ -151,7 +157,7 @@ impl Caller {
     /// Bursts of calls that wait for one limit, of which some leave.
     async fn wait(self, mut random: Rng) {
         while !self.is_over() {
-            let is_storm = self.plan.is_storm(wall_clock() - self.from);
+            let is_storm = self.plan.is_storm(self.since_start());
             let limit = match random.u8(..12) {
                 0..8 if is_storm => LEDGER,
                 0..3 => TOKENS,
@@ -165,7 +171,8 @@ impl Caller {
                 let leaves = leaves.then(|| Duration::from_millis(random.u64(..900)));
                 let max_wait = self.patience(&mut random);
                 let cost = random.u32(1..=3);
-                let question = Question { limit, cost, max_wait, leaves, ..Question::default() };
+                let is_trial = is_storm && random.bool();
+                let question = Question { limit, cost, max_wait, leaves, is_trial, ..Question::default() };
                 let (caller, mut random) = (self.clone(), random.fork());
                 calls.spawn(async move {
                     let body = Duration::from_millis(random.u64(..60));
@@ -203,6 +210,9 @@ impl Caller {
             let cost = if limit == SLOTS { 1 } else { random.u32(1..=3) };
             let mut question = Question { limit, cost, ..Question::default() };
             let body = Duration::from_millis(random.u64(..30));
+            if self.plan.is_storm(self.since_start()) && random.bool() {
+                (question.limit, question.is_trial) = (LEDGER, true);
+            }
             match random.u8(..6) {
                 0 if self.has("peek") => {
                     let _ = self.limiter.peek(&policy_of(&question), harness::mixed::MIXED_CALLER).await;

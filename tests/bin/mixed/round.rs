@@ -159,15 +159,20 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
     if !findings.is_empty()
         && let Ok(directory) = env::var("HISTORIES_KEEP")
     {
-        keep(&directory, seed, &processes);
+        let text = format!("{findings}{:?} {:?} {:?}", round.outages, round.losses, round.audits);
+        keep(&directory, seed, &processes, &text);
     }
-    (findings, round.answers())
+    let fullest = round.fullest().into_iter();
+    let fullest: Vec<_> =
+        fullest.map(|(name, most, threshold)| format!("{name} {most}/{threshold}")).collect();
+    (findings, format!("{} | fullest windows: {}", round.answers(), fullest.join(", ")))
 }
 
-/// Copies the records of a round with faults.
-fn keep(directory: &str, seed: u64, processes: &Processes) {
+/// Copies the records of a round, and writes its faults beside them.
+fn keep(directory: &str, seed: u64, processes: &Processes, faults: &str) {
     let to = std::path::Path::new(directory).join(seed.to_string());
     fs::create_dir_all(&to).expect("a directory for the records");
+    fs::write(to.join("faults"), faults).expect("the faults");
     for process in 0..processes.started {
         let name = process.to_string();
         fs::copy(processes.directory.path().join(&name), to.join(&name)).expect("a copy");

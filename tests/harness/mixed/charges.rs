@@ -109,9 +109,11 @@ impl MixedRound {
         if call.stamp.0 > after.1 && !may_be_reset {
             units.least += kept.min(call.least);
         }
-        if call.stamp.1 > after.0 && !is_reset {
-            // Units on lease stay counted if their lease has ended.
-            units.most += if call.is_leased { call.cost } else { kept };
+        // Units on lease count as used at its end, until they are given back, and a refund after it does nothing.
+        let (latest, most) =
+            if call.is_leased { (call.stamp.1 + lease + SLACK, call.cost) } else { (call.stamp.1, kept) };
+        if latest > after.0 && !is_reset {
+            units.most += most;
         }
         if let Some(settle) = call.settle
             && settle.to > call.cost

@@ -1,0 +1,368 @@
+//! Each rule is broken by a history: a checker that finds nothing is worth nothing.
+
+use super::*;
+
+/// The start of a window of a sliding counter.
+const START: u64 = 1_000_000_000;
+const SECOND: u64 = 1_000_000;
+const MS: u64 = 1_000;
+
+const LEDGER: usize = 0;
+const TOKENS: usize = 1;
+const FIXED: usize = 2;
+const COUNTER: usize = 3;
+const SLOTS: usize = 4;
+
+/// The history of some processes.
+#[derive(Clone, Default)]
+struct Story {
+    processes: Vec<ProcessNotes>,
+    gaps: Vec<Gap>,
+    outages: Vec<Span>,
+    losses: Vec<Span>,
+    audits: Vec<Audit>,
+    calls: u64,
+}
+
+/// A call, whose times are after [`START`].
+#[derive(Clone, Copy)]
+struct Told {
+    process: usize,
+    limit: usize,
+    cost: u64,
+    asked: u64,
+    answered: u64,
+    max_wait: u64,
+    promised: Option<u64>,
+    reply: Reply,
+    id: u64,
+}
+
+const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
+
+fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Told {
+    Told { process: 0, limit, cost, asked, answered, max_wait: 0, promised: None, reply, id: 0 }
+}
+
+/// A call that has waited until its answer.
+fn waited(limit: usize, asked: u64, promised: u64, answered: u64) -> Told {
+    let reply = Reply::Admitted { is_counted: true, waited: answered - asked };
+    let max_wait = SECOND;
+    Told { max_wait, promised: Some(promised), ..told(limit, 1, asked, answered, reply) }
+}
+
+impl Story {
+    fn new() -> Self {
+        let process = |number| ProcessNotes {
+            lines: Vec::new(),
+            number,
+            ended: START + 100 * SECOND,
+            is_killed: false,
+        };
+        Self { processes: (0..4).map(process).collect(), ..Self::default() }
+    }
+
+    /// Adds an event of a process. Returns this story.
+    fn note(mut self, process: usize, call: u64, at: u64, note: Note) -> Self {
+        self.processes[process].lines.push(NoteLine { call, at: START + at, note });
+        self
+    }
+
+    /// Adds a call, with further events of it.
+    fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
+        self.calls += 1;
+        let Told { process, limit, cost, max_wait, id, .. } = it;
+        let asks = Note::Asks {
+            limit,
+            cost,
+            max_wait,
+            runtime: 1,
+            id,
+            is_leased: false,
+            is_joint: false,
+        };
+        let call = self.calls;
+        let mut story = self.note(process, call, it.asked, asks);
+        if let Some(turn) = it.promised {
+            story = story.note(process, call, it.asked + 1, Note::Promised(START + turn));
+        }
+        story = story.note(process, call, it.answered, Note::Answered(it.reply));
+        for (at, note) in further {
+            story = story.note(process, call, *at, *note);
+        }
+        let is_open = matches!(it.reply, Reply::Admitted { .. })
+            && further.iter().all(|(_, note)| *note != Note::Ended);
+        if is_open { story.note(process, call, it.answered, Note::Ended) } else { story }
+    }
+
+    /// Adds calls of one unit that are answered at these times.
+    fn calls(self, limit: usize, at: impl IntoIterator<Item = u64>) -> Self {
+        at.into_iter().fold(self, |story, at| story.call(told(limit, 1, at, at + 1, AT_ONCE), &[]))
+    }
+
+    fn audit(mut self, limit: usize, at: u64, units: u64) -> Self {
+        self.audits.push(Audit { limit, span: (START + at, START + at + 10), units });
+        self
+    }
+
+    /// Returns the broken invariants.
+    fn broken(&self) -> Vec<&'static str> {
+        let Self { processes, gaps, outages, losses, audits, .. } = self.clone();
+        let mut round = MixedRound::new(&processes, gaps, outages, losses);
+        round.audits = audits;
+        let findings = round.findings();
+        eprintln!("{findings}");
+        findings.counts().map(|(invariant, _)| invariant).collect()
+    }
+
+    #[track_caller]
+    fn is_sound(&self) {
+        assert_eq!(self.broken(), [""; 0]);
+    }
+
+    #[track_caller]
+    fn breaks(&self, invariant: &str) {
+        assert_eq!(self.broken(), [invariant]);
+    }
+}
+
+/// So many calls, evenly from one time until another.
+fn spread(count: u64, from: u64, until: u64) -> impl Iterator<Item = u64> {
+    (0..count).map(move |n| from + n * (until - from) / count)
+}
+
+#[test]
+fn lines_are_read_as_they_are_written() {
+    let asks = Note::Asks {
+        limit: 3,
+        cost: 2,
+        max_wait: 9,
+        runtime: 2,
+        id: 7,
+        is_leased: true,
+        is_joint: false,
+    };
+    let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
+    let replies = [Reply::Refused, Reply::Busy, Reply::Undecided, Reply::Left].map(Note::Answered);
+    let others = [
+        asks,
+        admitted(true, 0),
+        admitted(false, 5),
+        Note::Promised(8),
+        Note::Held,
+        Note::Lost,
+        Note::Settles(3),
+        Note::Settled,
+        Note::Ended,
+        Note::Gap(2, 5),
+        Note::Overrides(1, 20, 6),
+        Note::Off(1, 6),
+        Note::Reset(1, 6),
+        Note::Flushed(1),
+    ];
+    for note in replies.into_iter().chain(others) {
+        let line = NoteLine { call: 4, at: 11, note };
+        assert_eq!(NoteLine::read(&line.to_string()), line);
+    }
+    // A killed process may not have finished its last line.
+    let notes = ProcessNotes::read("1 2 held\n1 3 en", 0, 9, true);
+    assert_eq!(notes.lines.len(), 1);
+}
+
+#[test]
+fn one_unit_too_many_breaks_the_window_of_a_log() {
+    let full = Story::new().calls(LEDGER, spread(200, 0, 2 * SECOND - 10));
+    full.is_sound();
+    full.clone().calls(LEDGER, [SECOND]).breaks("window");
+    // The window is over, it may have been decided in another one, or the first one was given back.
+    full.clone().calls(LEDGER, [2 * SECOND + 10]).is_sound();
+    full.clone().call(told(LEDGER, 1, SECOND, 3 * SECOND, AT_ONCE), &[]).broken();
+    let given_back = [(10, Note::Settles(0)), (20, Note::Settled), (21, Note::Ended)];
+    let but_one = Story::new().calls(LEDGER, spread(199, 0, 2 * SECOND - 10));
+    let with = |at| but_one.clone().call(told(LEDGER, 1, 0, 1, AT_ONCE), &given_back).calls(LEDGER, [at]);
+    with(SECOND).is_sound();
+    with(SECOND).calls(LEDGER, [SECOND + 1]).breaks("window");
+}
+
+#[test]
+fn debts_repeated_ids_and_calls_without_enforcement_count_as_what_they_are() {
+    let settles = |to| [(10, Note::Settles(to)), (20, Note::Settled), (21, Note::Ended)];
+    let some = Story::new().calls(LEDGER, spread(198, 100, 2 * SECOND - 10));
+    // A debt of one more than fits is no fault, a call after it is.
+    some.clone().call(told(LEDGER, 1, 0, 1, AT_ONCE), &settles(2)).is_sound();
+    some.clone().call(told(LEDGER, 1, 0, 1, AT_ONCE), &settles(3)).breaks("window");
+    let named = |at| Told { id: 5, ..told(LEDGER, 2, at, at + 1, AT_ONCE) };
+    some.clone().call(named(0), &[]).call(named(50), &[]).is_sound();
+    let uncounted = Reply::Admitted { is_counted: false, waited: 0 };
+    some.clone().call(told(LEDGER, 9, SECOND, SECOND + 1, uncounted), &[]).is_sound();
+}
+
+#[test]
+fn an_override_or_a_reset_admits_more_and_nothing_else_does() {
+    let too_many = Story::new().calls(LEDGER, spread(300, 0, SECOND));
+    too_many.breaks("window");
+    too_many.clone().note(2, 0, 20, Note::Overrides(LEDGER, 400, 10)).is_sound();
+    too_many.clone().note(2, 0, 20, Note::Overrides(FIXED, 400, 10)).breaks("window");
+    too_many.clone().note(2, 0, 20, Note::Reset(LEDGER, 10)).is_sound();
+    // The override was removed long before.
+    let before = Story::new()
+        .note(2, 0, 20, Note::Overrides(LEDGER, 400, 10))
+        .note(2, 0, 40, Note::Overrides(LEDGER, 0, 30));
+    before.clone().calls(LEDGER, spread(300, 2 * SECOND, 3 * SECOND)).breaks("window");
+    let mut lost = too_many.clone();
+    lost.losses.push((START + 10, START + 20));
+    lost.is_sound();
+}
+
+#[test]
+fn a_waiting_call_is_charged_shortly_before_its_answer() {
+    let full = Story::new().calls(LEDGER, spread(199, 0, SECOND));
+    let late = |at| full.clone().call(waited(LEDGER, at - SECOND / 2, at, at), &[]);
+    late(SECOND + SECOND / 2).is_sound();
+    late(SECOND + SECOND / 2).call(waited(LEDGER, SECOND, SECOND * 3 / 2, SECOND * 3 / 2), &[]).breaks("window");
+    // Its process stood still: its turn may have come before the others.
+    let mut stood = Story::new().calls(LEDGER, spread(200, 2_100 * MS, 2_200 * MS));
+    stood = stood.call(waited(LEDGER, 1, 10, 2_150 * MS), &[]);
+    stood.gaps.push(Gap { process: Some(0), runtime: 0, span: (START + 5, START + 2_149 * MS) });
+    assert!(!stood.broken().contains(&"window"));
+    stood.gaps.clear();
+    assert!(stood.broken().contains(&"window"));
+}
+
+#[test]
+fn buckets_fixed_windows_and_counters_have_bounds_too() {
+    // 30 tokens, and 60 a second.
+    let bucket = Story::new().calls(TOKENS, spread(90, 0, SECOND));
+    bucket.is_sound();
+    bucket.clone().calls(TOKENS, spread(5, 0, SECOND / 2)).breaks("window");
+    // Two windows may meet, three do not.
+    let fixed = Story::new().calls(FIXED, spread(80, 100, SECOND));
+    fixed.is_sound();
+    fixed.clone().calls(FIXED, [SECOND / 2]).breaks("window");
+    // Half of the window before counts.
+    let counter = Story::new().calls(COUNTER, spread(40, 0, SECOND / 10));
+    counter.clone().calls(COUNTER, spread(20, 3 * SECOND / 2, 3 * SECOND / 2 + 10)).is_sound();
+    counter.clone().calls(COUNTER, spread(24, 3 * SECOND / 2, 3 * SECOND / 2 + 10)).breaks("window");
+}
+
+/// Calls with a permit over a span.
+fn with_permits(count: usize, from: u64, until: u64) -> Story {
+    (0..count).fold(Story::new(), |story, process| with_permit(story, process % 4, from, until))
+}
+
+fn with_permit(story: Story, process: usize, from: u64, until: u64) -> Story {
+    let mut further: Vec<_> = (from / 10_000..=until / 10_000).map(|at| (at * 10_000, Note::Held)).collect();
+    further.push((until + 5, Note::Ended));
+    let call = Told { process, ..told(SLOTS, 1, from - 5, from, AT_ONCE) };
+    story.call(call, &further)
+}
+
+#[test]
+fn more_permits_than_there_are_break_the_rule() {
+    let four = with_permits(4, 100 * MS, 200 * MS);
+    four.is_sound();
+    let five = with_permit(four.clone(), 2, 150 * MS, 180 * MS);
+    five.breaks("permits");
+    with_permit(four, 2, 210 * MS, 250 * MS).is_sound();
+    five.note(1, 0, 20 * MS, Note::Overrides(SLOTS, 8, 10)).is_sound();
+}
+
+#[test]
+fn permits_that_stay_idle_while_a_call_waits_break_the_rule() {
+    let busy = Told { max_wait: 4 * SECOND, ..told(SLOTS, 1, 200 * MS, 3 * SECOND, Reply::Busy) };
+    with_permits(3, 100 * MS, 4 * SECOND).call(busy, &[]).breaks("idle");
+    with_permits(4, 100 * MS, 4 * SECOND).call(busy, &[]).is_sound();
+    with_permits(3, 100 * MS, 4 * SECOND).is_sound();
+}
+
+#[test]
+fn a_process_without_half_of_its_share_breaks_the_rule() {
+    let story = |of_first: u64| {
+        (0..4).fold(Story::new(), |story, process| {
+            (0..if process == 0 { of_first } else { 60 }).fold(story, |story, n| {
+                let at = n * 20 * MS + process as u64;
+                let call = Told { process, promised: None, ..waited(SLOTS, at, at, at + 50) };
+                story.call(call, &[])
+            })
+        })
+    };
+    story(40).is_sound();
+    story(20).breaks("share");
+}
+
+#[test]
+fn turns_out_of_order_or_late_break_a_promise() {
+    let line = |first, second| {
+        let story = Story::new().call(waited(FIXED, 0, first, first), &[]);
+        story.call(waited(FIXED, 20 * MS, second, second), &[])
+    };
+    line(300 * MS, 310 * MS).is_sound();
+    line(500 * MS, 310 * MS).breaks("order");
+    line(500 * MS, 310 * MS).note(0, 0, 450 * MS, Note::Reset(FIXED, 400 * MS)).is_sound();
+    let late = Story::new().call(waited(FIXED, 0, 300 * MS, 500 * MS), &[]);
+    late.breaks("promise");
+    // A pause of Redis, or a lowered limit, excuses it. A raised limit does not.
+    let mut paused = late.clone();
+    paused.outages.push((START + 250 * MS, START + 260 * MS));
+    paused.is_sound();
+    let changed = |number| late.clone().note(0, 0, 30 * MS, Note::Overrides(FIXED, number, 20 * MS));
+    changed(20).is_sound();
+    changed(80).breaks("promise");
+    let refused = Told { reply: Reply::Refused, ..waited(FIXED, 0, 300 * MS, 200 * MS) };
+    Story::new().call(refused, &[]).breaks("promise");
+}
+
+#[test]
+fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
+    let refused = |answered| Told { max_wait: SECOND, ..told(FIXED, 1, 0, answered, Reply::Refused) };
+    Story::new().call(refused(SECOND + 500 * MS), &[]).is_sound();
+    Story::new().call(refused(2 * SECOND), &[]).breaks("end");
+    let hung = Note::Asks {
+        limit: FIXED,
+        cost: 1,
+        max_wait: 0,
+        runtime: 1,
+        id: 0,
+        is_leased: false,
+        is_joint: false,
+    };
+    let hung = Story::new().note(0, 1, 0, hung);
+    hung.breaks("end");
+    let mut killed = hung.clone();
+    killed.processes[0].is_killed = true;
+    killed.is_sound();
+    let undecided = told(FIXED, 1, 0, 500 * MS, Reply::Undecided);
+    Story::new().call(undecided, &[]).breaks("undecided");
+    let mut outage = Story::new().call(undecided, &[]);
+    outage.outages.push((START, START + 100 * MS));
+    outage.is_sound();
+    let mut impatient = Story::new().call(Told { max_wait: SECOND, ..undecided }, &[]);
+    impatient.outages.push((START, START + 100 * MS));
+    impatient.breaks("patience");
+}
+
+#[test]
+fn units_in_redis_without_a_call_and_calls_without_units_break_the_rule() {
+    let at = 3 * SECOND;
+    let story = Story::new().calls(LEDGER, [SECOND / 2, 3 * SECOND / 2, 2 * SECOND]);
+    story.clone().audit(LEDGER, at, 2).is_sound();
+    story.clone().audit(LEDGER, at, 3).breaks("charged");
+    story.clone().audit(LEDGER, at, 1).breaks("charged");
+    let settled = |to| {
+        let further = [(SECOND * 2 + 9, Note::Settles(to)), (SECOND * 2 + 90, Note::Settled)];
+        story.clone().call(told(LEDGER, 3, SECOND * 2, SECOND * 2 + 1, AT_ONCE), &further)
+    };
+    for (to, units) in [(0, 2), (1, 3), (3, 5), (5, 7)] {
+        settled(to).audit(LEDGER, at, units).is_sound();
+        settled(to).audit(LEDGER, at, units + 1).breaks("charged");
+    }
+    let reset = story.clone().note(0, 0, 2 * SECOND + 900, Note::Reset(LEDGER, 2 * SECOND + 800));
+    reset.audit(LEDGER, at, 0).is_sound();
+    story.audit(SLOTS, at, 1).breaks("permit kept");
+    Story::new().note(0, 0, at, Note::Flushed(1)).breaks("unsent");
+    // Half of the window before counts, and the whole window.
+    let counter = Story::new().calls(COUNTER, spread(10, 100, 200)).calls(COUNTER, spread(7, SECOND, SECOND + 9));
+    counter.clone().audit(COUNTER, 3 * SECOND / 2, 12).is_sound();
+    counter.clone().audit(COUNTER, 3 * SECOND / 2, 14).breaks("charged");
+    counter.audit(COUNTER, 3 * SECOND / 2, 9).breaks("charged");
+}

@@ -1,6 +1,6 @@
 //! No window has more units than the threshold in force.
 
-use super::{Findings, LIMITS, LONGEST_WAIT, MixedRound, Rule, Span, micros, round::MixedCall};
+use super::{Findings, LIMITS, LONGEST_WAIT, MixedLimit, MixedRound, Rule, Span, micros, round::MixedCall};
 
 /// The units of a call that certainly count at this time, beside an excess.
 fn at_least(call: &MixedCall, now: u64) -> u64 {
@@ -31,6 +31,23 @@ impl MixedRound {
             }
         }
         findings
+    }
+
+    /// Returns the most units of any window of a log, of its threshold: an idle limit proves nothing.
+    #[must_use]
+    pub fn fullest(&self) -> Vec<(&'static str, u64, u32)> {
+        let of_limit = |(limit, it): (usize, &MixedLimit)| {
+            let calls: Vec<_> = self.of(limit).filter(|call| call.is_admitted()).collect();
+            let within = |start: u64| -> u64 {
+                let end = start + it.period_micros();
+                let is_within = |call: &&&MixedCall| call.stamp.0 >= start && call.stamp.1 < end;
+                calls.iter().filter(is_within).map(|call| call.least).sum()
+            };
+            let most = calls.iter().map(|call| within(call.stamp.0)).max().unwrap_or(0);
+            (it.name, most, it.threshold)
+        };
+        let windows = LIMITS.iter().enumerate().filter(|(_, it)| it.rule != Rule::Permits);
+        windows.map(of_limit).collect()
     }
 
     /// The highest threshold of a span. Turns that were promised before it lie in it.
