@@ -4,6 +4,7 @@
 //! The rules are those of the guide, and use no code of the runtime. Times are microseconds of the machine's
 //! clock, which is that of its Redis too. A doubtful time is no fault: bounds are those that hold for certain.
 
+mod call;
 mod charges;
 mod note;
 mod permits;
@@ -103,7 +104,10 @@ const fn limit(name: &'static str, rule: Rule, period: u64, threshold: u32) -> M
 /// The limits, by their numbers.
 pub const LIMITS: [MixedLimit; 6] = [
     MixedLimit { lease: Duration::from_millis(200), ..limit("ledger", Rule::Log, 2_000, 200) },
-    MixedLimit { lease: Duration::from_millis(100), ..limit("tokens", Rule::Bucket(30), 1_000, 60) },
+    MixedLimit {
+        lease: Duration::from_millis(100),
+        ..limit("tokens", Rule::Bucket(30), 1_000, 60)
+    },
     limit("fixed", Rule::Fixed, 1_000, 40),
     limit("counter", Rule::Counter, 1_000, 40),
     MixedLimit { permits: 4, ..limit("slots", Rule::Permits, 0, 0) },
@@ -120,13 +124,12 @@ impl MixedLimit {
             Rule::Bucket(burst) => Policy::token_bucket(name, period, threshold).burst(burst),
             Rule::Fixed => Policy::fixed_window(name, period, threshold),
             Rule::Counter => Policy::sliding_counter(name, period, threshold),
-            Rule::Permits => return self.with_permits(Policy::concurrency_limit(name, self.permits)),
+            Rule::Permits => Policy::concurrency_limit(name, self.permits),
         };
-        if self.permits == 0 { policy } else { self.with_permits(policy.concurrency(self.permits)) }
-    }
-
-    fn with_permits(&self, policy: Policy) -> Policy {
-        policy.concurrency_timeout(PERMIT_TIMEOUT)
+        if self.permits == 0 {
+            return policy;
+        }
+        policy.concurrency(self.permits).concurrency_timeout(PERMIT_TIMEOUT)
     }
 
     /// Returns the policy of calls that take units on lease, of the same name.

@@ -28,7 +28,7 @@ tokio::task_local! {
 /// The interval at which a body asks for its permit.
 const ASKS: Duration = Duration::from_millis(5);
 
-/// What the calls of a process share.
+/// The state that the calls of a process share.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) limiter: Limiter,
@@ -130,7 +130,12 @@ impl Caller {
     }
 
     /// Asks two limits together.
-    pub(crate) async fn call_both(&self, questions: [Question; 2], random: &mut Rng, body: Duration) {
+    pub(crate) async fn call_both(
+        &self,
+        questions: [Question; 2],
+        random: &mut Rng,
+        body: Duration,
+    ) {
         let policies = questions.map(|question| policy_of(&question));
         let checks = [0, 1].map(|at| {
             let check = self.limiter.check(&policies[at], MIXED_CALLER).cost(questions[at].cost);
@@ -138,7 +143,8 @@ impl Caller {
             if max_wait.is_zero() { check } else { check.max_wait(max_wait) }
         });
         let waits = questions.iter().map(|it| it.max_wait).max().unwrap_or_default();
-        let calls = questions.map(|question| self.asks(&Question { max_wait: waits, ..question }, true));
+        let calls =
+            questions.map(|question| self.asks(&Question { max_wait: waits, ..question }, true));
         match self.limiter.check_all(checks).await {
             Ok(decisions) => {
                 for (call, decision) in calls.into_iter().zip(&decisions) {

@@ -75,7 +75,13 @@ pub(crate) trait Victims {
 
 impl Faults<'_> {
     /// Causes faults for as long as they may leave units behind: all but the last part of the load.
-    pub(crate) fn cause(&mut self, from: u64, random: &mut Rng, mix: &Mix, victims: &mut impl Victims) {
+    pub(crate) fn cause(
+        &mut self,
+        from: u64,
+        random: &mut Rng,
+        mix: &Mix,
+        victims: &mut impl Victims,
+    ) {
         let names = ["pause", "disconnect", "lost", "kill", "stop", "flushall"];
         let names: Vec<_> = names.into_iter().filter(|name| mix.has(name)).collect();
         let mut coming = Vec::new();

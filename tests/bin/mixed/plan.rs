@@ -32,7 +32,11 @@ impl Mix {
             }
             let known = FEATURES.into_iter().chain([LOSES_KEYS]).find(|it| *it == name);
             let known = known.unwrap_or_else(|| panic!("{name} is none of {FEATURES:?}"));
-            if word == name { mix.0.insert(known) } else { mix.0.remove(known) };
+            if word == name {
+                mix.0.insert(known)
+            } else {
+                mix.0.remove(known)
+            };
         }
         mix
     }
@@ -101,7 +105,11 @@ impl Plan {
                 // A reset and an override at once ask the calls that wait twice.
                 let is_after_reset = mix.has("reset") && random.u8(..3) == 0;
                 if is_after_reset {
-                    acts.push((at - random.u64(..4_000), limit, Act::Reset(random.usize(..PROCESSES))));
+                    acts.push((
+                        at - random.u64(..4_000),
+                        limit,
+                        Act::Reset(random.usize(..PROCESSES)),
+                    ));
                 }
                 acts.push((at, limit, act));
                 if !matches!(act, Act::Reset(_)) {

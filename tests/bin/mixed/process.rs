@@ -66,7 +66,9 @@ pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix:
         runtime: MAKER,
     };
     // One that follows a killed one has other calls.
-    let mut random = Rng::with_seed(seed * 16 + number as u64 + caller.from.abs_diff(wall_clock()) / 1_000_000 * 4);
+    let mut random = Rng::with_seed(
+        seed * 16 + number as u64 + caller.from.abs_diff(wall_clock()) / 1_000_000 * 4,
+    );
     thread::spawn(watch_process);
     let until_start = caller.from.saturating_sub(wall_clock());
     thread::sleep(Duration::from_micros(until_start));
@@ -169,10 +171,11 @@ impl Caller {
             for _ in 0..random.u8(1..8) {
                 let leaves = self.has("cancel") && random.u8(..5) == 0;
                 let leaves = leaves.then(|| Duration::from_millis(random.u64(..900)));
-                let max_wait = self.patience(&mut random);
+                let max_wait = patience(&mut random);
                 let cost = random.u32(1..=3);
                 let is_trial = is_storm && random.bool();
-                let question = Question { limit, cost, max_wait, leaves, is_trial, ..Question::default() };
+                let question =
+                    Question { limit, cost, max_wait, is_trial, leaves, ..Question::default() };
                 let (caller, mut random) = (self.clone(), random.fork());
                 calls.spawn(async move {
                     let body = Duration::from_millis(random.u64(..60));
@@ -186,14 +189,10 @@ impl Caller {
         }
     }
 
-    fn patience(&self, random: &mut Rng) -> Duration {
-        Duration::from_millis(random.u64(300..=LONGEST_WAIT.as_millis().try_into().unwrap_or(0)))
-    }
-
     /// Calls that wait for a permit, one after another.
     async fn take_permits(self, mut random: Rng) {
         while !self.is_over() {
-            let max_wait = self.patience(&mut random).max(Duration::from_secs(1));
+            let max_wait = patience(&mut random).max(Duration::from_secs(1));
             let question = Question { limit: SLOTS, cost: 1, max_wait, ..Question::default() };
             let body = Duration::from_millis(random.u64(5..40));
             self.call(question, &mut random, body).await;
@@ -215,7 +214,10 @@ impl Caller {
             }
             match random.u8(..6) {
                 0 if self.has("peek") => {
-                    let _ = self.limiter.peek(&policy_of(&question), harness::mixed::MIXED_CALLER).await;
+                    let _ = self
+                        .limiter
+                        .peek(&policy_of(&question), harness::mixed::MIXED_CALLER)
+                        .await;
                 }
                 1 if self.has("ids") => {
                     question.limit = LEDGER;
@@ -227,9 +229,11 @@ impl Caller {
                     self.call(question, &mut random, body).await;
                 }
                 2 if self.has("together") => {
-                    let max_wait = if self.has("wait") { self.patience(&mut random) } else { Duration::ZERO };
+                    let max_wait =
+                        if self.has("wait") { patience(&mut random) } else { Duration::ZERO };
                     let first = Question { limit: TOKENS, max_wait, ..question };
-                    let second = Question { limit: [FIXED, COUNTER, BOTH][random.usize(..3)], ..question };
+                    let second =
+                        Question { limit: [FIXED, COUNTER, BOTH][random.usize(..3)], ..question };
                     self.call_both([first, second], &mut random, body).await;
                 }
                 _ => self.call(question, &mut random, body).await,
@@ -265,7 +269,10 @@ impl Caller {
                 }
                 Act::Reset(number) if number == self.number && until > 0 => {
                     // Also one without an answer may have reset the limit.
-                    let _ = self.limiter.reset(&LIMITS[limit].policy(), harness::mixed::MIXED_CALLER).await;
+                    let _ = self
+                        .limiter
+                        .reset(&LIMITS[limit].policy(), harness::mixed::MIXED_CALLER)
+                        .await;
                     note(0, Note::Reset(limit, from));
                 }
                 Act::Reset(_) => {}
@@ -284,7 +291,8 @@ impl Caller {
     /// Calls on runtimes that end, some of them while calls wait.
     fn brief_runtimes(self, mut random: Rng) {
         while self.until > wall_clock() + 2_000_000 {
-            let runtime: Runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime: Runtime =
+                Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 for _ in 0..random.u8(1..4) {
                     let limit = [TOKENS, COUNTER, BOTH][random.usize(..3)];
@@ -296,6 +304,11 @@ impl Caller {
             thread::sleep(Duration::from_millis(random.u64(..800)));
         }
     }
+}
+
+/// Returns the longest wait of a call.
+fn patience(random: &mut Rng) -> Duration {
+    Duration::from_millis(random.u64(300..=LONGEST_WAIT.as_millis().try_into().unwrap_or(0)))
 }
 
 /// Notes the times in which the runtime stood still.

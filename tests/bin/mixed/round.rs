@@ -12,8 +12,8 @@ use fastrand::Rng;
 use harness::{
     Proxy, RedisServer,
     mixed::{
-        Audit, Findings, LIMITS, LOSES_KEYS, MIXED_CALLER, MixedLimit, MixedRound,
-        ProcessNotes, Rule,
+        Audit, Findings, LIMITS, LOSES_KEYS, MIXED_CALLER, MixedLimit, MixedRound, ProcessNotes,
+        Rule,
     },
     uncached, wall_clock,
 };
@@ -137,7 +137,8 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
         dead: Vec::new(),
     };
     (0..PROCESSES).for_each(|number| processes.add(number));
-    let mut faults = Faults { server: &server, proxy: &proxy, outages: Vec::new(), losses: Vec::new() };
+    let mut faults =
+        Faults { server: &server, proxy: &proxy, outages: Vec::new(), losses: Vec::new() };
     faults.cause(from, &mut Rng::with_seed(seed ^ 0xfau64), mix, &mut processes);
     let mut findings = Findings::default();
     let until = Duration::from_micros((from + LOAD).saturating_sub(wall_clock())) + ENDS;

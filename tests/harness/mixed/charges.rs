@@ -1,8 +1,8 @@
 //! Nothing is charged for nobody: when all calls have ended, Redis has the units of admitted calls, and no others.
 
 use super::{
-    Findings, LIMITS, MixedRound, Reply, Rule, Span, micros,
-    round::{MixedCall, SLACK},
+    Findings, Gap, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span, call::MixedCall, micros,
+    overlaps, round::SLACK,
 };
 
 /// The units of a limit in Redis, when all calls had ended.
@@ -45,7 +45,17 @@ impl MixedRound {
                 );
             }
         }
-        for (process, unsent) in self.unsent.iter().filter(|(_, unsent)| *unsent > 0) {
+        for (process, at, unsent) in self.unsent.iter().filter(|(.., unsent)| *unsent > 0) {
+            // A flush has the deadline of a call.
+            let is_late = |gap: &&Gap| {
+                let is_own = gap.process.is_none_or(|it| it == *process);
+                is_own && overlaps(gap.span, (at.saturating_sub(2 * micros(MIXED_DEADLINE)), *at))
+            };
+            let late: u64 =
+                self.gaps.iter().filter(is_late).map(|gap| gap.span.1 - gap.span.0).sum();
+            if 2 * late > micros(MIXED_DEADLINE) {
+                continue;
+            }
             findings.add("unsent", format!("process {process}: {unsent} on a healthy Redis"));
         }
         findings
@@ -83,11 +93,13 @@ impl MixedRound {
     /// Returns the units that were charged after a time, which is between two.
     fn units(&self, audit: &Audit, after: Span) -> Units {
         let mut units = Units::default();
-        let mut left = 0;
+        let mut left = 0_u64;
         for call in self.of(audit.limit) {
             let is_young = call.stamp.1 > after.0;
             match call.reply {
-                Some(Reply::Admitted { is_counted: true, .. }) => self.count(call, after, &mut units),
+                Some(Reply::Admitted { is_counted: true, .. }) => {
+                    self.count(call, after, &mut units);
+                }
                 None | Some(Reply::Undecided) if is_young => units.most += call.cost,
                 Some(Reply::Left) if is_young => left += call.cost,
                 _ => {}
@@ -100,7 +112,8 @@ impl MixedRound {
     }
 
     fn count(&self, call: &MixedCall, after: Span, units: &mut Units) {
-        let resets = || self.resets.iter().filter(|(limit, _)| *limit == call.limit).map(|(_, at)| at);
+        let resets =
+            || self.resets.iter().filter(|(limit, _)| *limit == call.limit).map(|(_, at)| at);
         let lease = micros(LIMITS[call.limit].lease);
         let may_be_reset = resets().any(|at| call.stamp.0 <= at.1 + lease + SLACK)
             || self.losses.iter().any(|at| call.stamp.0 <= at.1 + lease + SLACK);
@@ -110,8 +123,11 @@ impl MixedRound {
             units.least += kept.min(call.least);
         }
         // Units on lease count as used at its end, until they are given back, and a refund after it does nothing.
-        let (latest, most) =
-            if call.is_leased { (call.stamp.1 + lease + SLACK, call.cost) } else { (call.stamp.1, kept) };
+        let (latest, most) = if call.is_leased {
+            (call.stamp.1 + lease + SLACK, call.cost)
+        } else {
+            (call.stamp.1, kept)
+        };
         if latest > after.0 && !is_reset {
             units.most += most;
         }

@@ -42,7 +42,8 @@ impl MixedRound {
     fn too_many_permits(&self, limit: usize) -> Vec<String> {
         let spans: Vec<Span> = self.of(limit).flat_map(|call| call.held.iter().copied()).collect();
         let fault = |&(start, _): &Span| {
-            let held = spans.iter().filter(|span| span.0 <= start && start <= span.1).count() as u64;
+            let held =
+                spans.iter().filter(|span| span.0 <= start && start <= span.1).count() as u64;
             let since = (start.saturating_sub(BODIES), start);
             let losses = self.losses.iter().filter(|loss| overlaps(**loss, since)).count() as u64;
             let most = self.permits(limit, since, Self::highest) * (1 + losses);
@@ -57,7 +58,11 @@ impl MixedRound {
         for call in self.of(limit) {
             if call.is_admitted() {
                 changes.push((call.stamp.0, 1, 0));
-                changes.push((call.ended + SLACK + self.late(call, (call.ended, call.ended)), -1, 0));
+                changes.push((
+                    call.ended + SLACK + self.late(call, (call.ended, call.ended)),
+                    -1,
+                    0,
+                ));
             } else if call.reply.is_none() {
                 changes.push((call.asked, 1, 0));
                 changes.push((call.ended + SLACK, -1, 0));
@@ -75,9 +80,11 @@ impl MixedRound {
                 && at > since + IDLE
             {
                 let span = (since, at);
-                let excused: u64 = self.gaps.iter().filter(|gap| overlaps(gap.span, span)).count() as u64;
+                let excused: u64 =
+                    self.gaps.iter().filter(|gap| overlaps(gap.span, span)).count() as u64;
                 if excused == 0 && !self.was_disturbed(limit, span) {
-                    faults.push(format!("{held} permits taken from {since} to {at}, {waiting} wait"));
+                    faults
+                        .push(format!("{held} permits taken from {since} to {at}, {waiting} wait"));
                 }
             }
             held += more_held;

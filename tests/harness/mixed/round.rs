@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Audit, Findings, LIMITS, LONGEST_WAIT, MixedLimit, Note, NoteLine, PERMIT_TIMEOUT, Reply, Span,
-    micros, overlaps,
+    Audit, Findings, LIMITS, Note, NoteLine, Reply, Span, call::MixedCall, micros, overlaps,
 };
 
 /// The time by which a task is late on a machine that is not busy.
@@ -15,9 +14,6 @@ const RECENT: u64 = 1_000_000;
 
 /// The time in which a process notices a reset by another.
 const NOTICES: u64 = 1_200_000;
-
-/// The longest interval between two looks at a permit in which it was certainly held throughout.
-const LOOKS: u64 = 50_000;
 
 /// The record of one process.
 #[derive(Clone, Debug)]
@@ -67,66 +63,6 @@ pub struct NumberChange {
     pub set: (u64, u64),
 }
 
-/// A settle.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
-    pub(super) to: u64,
-    pub(super) asked: u64,
-    pub(super) applied: Option<u64>,
-}
-
-/// One call.
-#[derive(Clone, Debug)]
-pub(super) struct MixedCall {
-    pub(super) process: usize,
-    pub(super) runtime: u8,
-    pub(super) limit: usize,
-    /// The units that it takes at the least and at the most if it is admitted.
-    pub(super) least: u64,
-    pub(super) cost: u64,
-    pub(super) max_wait: u64,
-    pub(super) id: u64,
-    pub(super) is_leased: bool,
-    pub(super) is_joint: bool,
-    pub(super) asked: u64,
-    pub(super) answered: u64,
-    /// None of a call whose process was killed.
-    pub(super) reply: Option<Reply>,
-    pub(super) promised: Option<u64>,
-    pub(super) settle: Option<Change>,
-    /// The times at which it certainly had its permit.
-    pub(super) held: Vec<Span>,
-    pub(super) ended: u64,
-    /// The earliest and the latest time at which its units were charged.
-    pub(super) stamp: Span,
-}
-
-impl MixedCall {
-    pub(super) fn is_admitted(&self) -> bool {
-        matches!(self.reply, Some(Reply::Admitted { is_counted: true, .. }))
-    }
-
-    /// Returns `true` for a call that has waited, and was admitted then.
-    pub(super) fn has_waited(&self) -> bool {
-        matches!(self.reply, Some(Reply::Admitted { is_counted: true, waited }) if waited > 0)
-    }
-
-    pub(super) fn limit(&self) -> &'static MixedLimit {
-        &LIMITS[self.limit]
-    }
-
-    pub(super) fn text(&self) -> String {
-        let Self { process, runtime, asked, answered, cost, max_wait, promised, .. } = self;
-        let promised = promised.map_or(String::new(), |at| format!(", promised {at}"));
-        format!(
-            "{}: process {process} runtime {runtime}, cost {cost}, asked {asked}, answered {answered}, \
-             may wait {max_wait}{promised}, {:?}",
-            self.limit().name,
-            self.reply,
-        )
-    }
-}
-
 /// The records of all processes, with the faults that the test has caused.
 #[derive(Clone, Debug, Default)]
 pub struct MixedRound {
@@ -146,13 +82,18 @@ pub struct MixedRound {
     pub losses: Vec<(u64, u64)>,
     /// The units in Redis when all calls had ended.
     pub audits: Vec<Audit>,
-    pub(super) unsent: Vec<(usize, u64)>,
+    pub(super) unsent: Vec<(usize, u64, u64)>,
 }
 
 impl MixedRound {
     /// Reads the records of all processes.
     #[must_use]
-    pub fn new(processes: &[ProcessNotes], gaps: Vec<Gap>, outages: Vec<Span>, losses: Vec<Span>) -> Self {
+    pub fn new(
+        processes: &[ProcessNotes],
+        gaps: Vec<Gap>,
+        outages: Vec<Span>,
+        losses: Vec<Span>,
+    ) -> Self {
         let mut round = Self { gaps, outages, losses, ..Self::default() };
         for (process, notes) in processes.iter().enumerate() {
             round.add(process, notes);
@@ -228,12 +169,12 @@ impl MixedRound {
                 Note::Overrides(limit, number, from) => change(limit, Some(number), from),
                 Note::Off(limit, from) => change(limit, None, from),
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
-                Note::Flushed(unsent) => self.unsent.push((process, unsent)),
+                Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),
                 _ => calls.entry(line.call).or_default().push(*line),
             }
         }
         self.numbers.extend(numbers.into_values());
-        let calls = calls.values().map(|lines| read_call(process, lines, notes));
+        let calls = calls.values().map(|lines| MixedCall::read(process, lines, notes));
         self.calls.extend(calls);
     }
 
@@ -297,7 +238,10 @@ impl MixedRound {
         let changed: Vec<_> = of_limit.clone().map(|it| it.process).collect();
         let unchanged = (0..self.processes.len()).any(|process| !changed.contains(&process));
         let declared = unchanged.then(|| u64::from(LIMITS[limit].number()));
-        of_limit.filter(move |it| overlaps(it.span, span)).filter_map(|it| it.number).chain(declared)
+        of_limit
+            .filter(move |it| overlaps(it.span, span))
+            .filter_map(|it| it.number)
+            .chain(declared)
     }
 
     /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on
@@ -335,60 +279,4 @@ impl MixedRound {
     pub(super) fn is_killed(&self, process: usize) -> bool {
         self.processes[process].2
     }
-}
-
-fn read_call(process: usize, lines: &[NoteLine], notes: &ProcessNotes) -> MixedCall {
-    let NoteLine {
-        at: asked,
-        note: Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint },
-        ..
-    } = lines[0]
-    else {
-        panic!("a call begins with a question: {lines:?}");
-    };
-    let mut call = MixedCall {
-        process,
-        runtime,
-        limit,
-        least: cost,
-        cost,
-        max_wait,
-        id,
-        is_leased,
-        is_joint,
-        asked,
-        answered: notes.ended,
-        reply: None,
-        promised: None,
-        settle: None,
-        held: Vec::new(),
-        ended: notes.ended + if notes.is_killed { micros(PERMIT_TIMEOUT) } else { 0 },
-        stamp: (asked, notes.ended.min(asked + max_wait + micros(LONGEST_WAIT))),
-    };
-    let mut was_held = false;
-    for NoteLine { at, note, .. } in lines {
-        match *note {
-            Note::Promised(turn) => call.promised = call.promised.or(Some(turn)),
-            Note::Answered(reply) => {
-                (call.answered, call.reply) = (*at, Some(reply));
-                if !matches!(reply, Reply::Admitted { .. }) {
-                    call.ended = *at;
-                }
-            }
-            Note::Held => match call.held.last_mut() {
-                Some(span) if was_held && at - span.1 <= LOOKS => span.1 = *at,
-                _ => call.held.push((*at, *at)),
-            },
-            Note::Settles(to) => call.settle = Some(Change { to, asked: *at, applied: None }),
-            Note::Settled => {
-                if let Some(settle) = &mut call.settle {
-                    settle.applied = Some(*at);
-                }
-            }
-            Note::Ended => call.ended = *at,
-            _ => {}
-        }
-        was_held = *note == Note::Held;
-    }
-    call
 }

@@ -72,15 +72,8 @@ impl Story {
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, .. } = it;
-        let asks = Note::Asks {
-            limit,
-            cost,
-            max_wait,
-            runtime: 1,
-            id,
-            is_leased: false,
-            is_joint: false,
-        };
+        let asks =
+            Note::Asks { limit, cost, max_wait, runtime: 1, id, is_leased: false, is_joint: false };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -126,7 +119,7 @@ impl Story {
     }
 }
 
-/// So many calls, evenly from one time until another.
+/// Times of so many calls, evenly from one time until another.
 fn spread(count: u64, from: u64, until: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |n| from + n * (until - from) / count)
 }
@@ -177,9 +170,10 @@ fn one_unit_too_many_breaks_the_window_of_a_log() {
     // The window is over, it may have been decided in another one, or the first one was given back.
     full.clone().calls(LEDGER, [2 * SECOND + 10]).is_sound();
     full.clone().call(told(LEDGER, 1, SECOND, 3 * SECOND, AT_ONCE), &[]).broken();
-    let given_back = [(10, Note::Settles(0)), (20, Note::Settled), (21, Note::Ended)];
+    let refunded = [(10, Note::Settles(0)), (20, Note::Settled), (21, Note::Ended)];
     let but_one = Story::new().calls(LEDGER, spread(199, 0, 2 * SECOND - 10));
-    let with = |at| but_one.clone().call(told(LEDGER, 1, 0, 1, AT_ONCE), &given_back).calls(LEDGER, [at]);
+    let with =
+        |at| but_one.clone().call(told(LEDGER, 1, 0, 1, AT_ONCE), &refunded).calls(LEDGER, [at]);
     with(SECOND).is_sound();
     with(SECOND).calls(LEDGER, [SECOND + 1]).breaks("window");
 }
@@ -205,9 +199,12 @@ fn an_override_or_a_reset_admits_more_and_nothing_else_does() {
     too_many.clone().note(2, 0, 20, Note::Overrides(FIXED, 400, 10)).breaks("window");
     too_many.clone().note(2, 0, 20, Note::Reset(LEDGER, 10)).is_sound();
     // The override was removed long before.
-    let before = Story::new()
-        .note(2, 0, 20, Note::Overrides(LEDGER, 400, 10))
-        .note(2, 0, 40, Note::Overrides(LEDGER, 0, 30));
+    let before = Story::new().note(2, 0, 20, Note::Overrides(LEDGER, 400, 10)).note(
+        2,
+        0,
+        40,
+        Note::Overrides(LEDGER, 0, 30),
+    );
     before.clone().calls(LEDGER, spread(300, 2 * SECOND, 3 * SECOND)).breaks("window");
     let mut lost = too_many.clone();
     lost.losses.push((START + 10, START + 20));
@@ -219,7 +216,9 @@ fn a_waiting_call_is_charged_shortly_before_its_answer() {
     let full = Story::new().calls(LEDGER, spread(199, 0, SECOND));
     let late = |at| full.clone().call(waited(LEDGER, at - SECOND / 2, at, at), &[]);
     late(SECOND + SECOND / 2).is_sound();
-    late(SECOND + SECOND / 2).call(waited(LEDGER, SECOND, SECOND * 3 / 2, SECOND * 3 / 2), &[]).breaks("window");
+    late(SECOND + SECOND / 2)
+        .call(waited(LEDGER, SECOND, SECOND * 3 / 2, SECOND * 3 / 2), &[])
+        .breaks("window");
     // Its process stood still: its turn may have come before the others.
     let mut stood = Story::new().calls(LEDGER, spread(200, 2_100 * MS, 2_200 * MS));
     stood = stood.call(waited(LEDGER, 1, 10, 2_150 * MS), &[]);
@@ -242,7 +241,10 @@ fn buckets_fixed_windows_and_counters_have_bounds_too() {
     // Half of the window before counts.
     let counter = Story::new().calls(COUNTER, spread(40, 0, SECOND / 10));
     counter.clone().calls(COUNTER, spread(20, 3 * SECOND / 2, 3 * SECOND / 2 + 10)).is_sound();
-    counter.clone().calls(COUNTER, spread(24, 3 * SECOND / 2, 3 * SECOND / 2 + 10)).breaks("window");
+    counter
+        .clone()
+        .calls(COUNTER, spread(24, 3 * SECOND / 2, 3 * SECOND / 2 + 10))
+        .breaks("window");
 }
 
 /// Calls with a permit over a span.
@@ -251,7 +253,8 @@ fn with_permits(count: usize, from: u64, until: u64) -> Story {
 }
 
 fn with_permit(story: Story, process: usize, from: u64, until: u64) -> Story {
-    let mut further: Vec<_> = (from / 10_000..=until / 10_000).map(|at| (at * 10_000, Note::Held)).collect();
+    let mut further: Vec<_> =
+        (from / 10_000..=until / 10_000).map(|at| (at * 10_000, Note::Held)).collect();
     further.push((until + 5, Note::Ended));
     let call = Told { process, ..told(SLOTS, 1, from - 5, from, AT_ONCE) };
     story.call(call, &further)
@@ -305,7 +308,8 @@ fn turns_out_of_order_or_late_break_a_promise() {
     let mut paused = late.clone();
     paused.outages.push((START + 250 * MS, START + 260 * MS));
     paused.is_sound();
-    let changed = |number| late.clone().note(0, 0, 30 * MS, Note::Overrides(FIXED, number, 20 * MS));
+    let changed =
+        |number| late.clone().note(0, 0, 30 * MS, Note::Overrides(FIXED, number, 20 * MS));
     changed(20).is_sound();
     changed(80).breaks("promise");
     let refused = Told { reply: Reply::Refused, ..waited(FIXED, 0, 300 * MS, 200 * MS) };
@@ -314,7 +318,8 @@ fn turns_out_of_order_or_late_break_a_promise() {
 
 #[test]
 fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
-    let refused = |answered| Told { max_wait: SECOND, ..told(FIXED, 1, 0, answered, Reply::Refused) };
+    let refused =
+        |answered| Told { max_wait: SECOND, ..told(FIXED, 1, 0, answered, Reply::Refused) };
     Story::new().call(refused(SECOND + 500 * MS), &[]).is_sound();
     Story::new().call(refused(2 * SECOND), &[]).breaks("end");
     let hung = Note::Asks {
@@ -361,7 +366,9 @@ fn units_in_redis_without_a_call_and_calls_without_units_break_the_rule() {
     story.audit(SLOTS, at, 1).breaks("permit kept");
     Story::new().note(0, 0, at, Note::Flushed(1)).breaks("unsent");
     // Half of the window before counts, and the whole window.
-    let counter = Story::new().calls(COUNTER, spread(10, 100, 200)).calls(COUNTER, spread(7, SECOND, SECOND + 9));
+    let counter = Story::new()
+        .calls(COUNTER, spread(10, 100, 200))
+        .calls(COUNTER, spread(7, SECOND, SECOND + 9));
     counter.clone().audit(COUNTER, 3 * SECOND / 2, 12).is_sound();
     counter.clone().audit(COUNTER, 3 * SECOND / 2, 14).breaks("charged");
     counter.audit(COUNTER, 3 * SECOND / 2, 9).breaks("charged");

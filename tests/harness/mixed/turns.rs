@@ -1,8 +1,8 @@
 //! Turns come in their order and when they were promised, and every call ends in time.
 
 use super::{
-    Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, micros,
-    round::{MixedCall, SLACK},
+    Findings, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, call::MixedCall, micros,
+    round::SLACK,
 };
 
 /// The time between two calls of one process after which their order is known.
@@ -30,8 +30,8 @@ impl MixedRound {
             if let Some(fault) = self.without_reason(call) {
                 findings.add("undecided", fault);
             }
-            if let Some(fault) = self.impatient(call) {
-                findings.add("patience", fault);
+            if is_impatient(call) {
+                findings.add("patience", call.text());
             }
         }
         findings
@@ -48,7 +48,9 @@ impl MixedRound {
         let mut faults = Vec::new();
         for (index, first) in waited.iter().enumerate() {
             let later = waited[index + 1..].iter().find(|later| {
-                let is_comparable = later.process == first.process
+                // A question that is sent again comes later.
+                let is_comparable = first.placed.is_some_and(|at| later.placed >= Some(at))
+                    && later.process == first.process
                     && later.runtime == first.runtime
                     && later.cost == first.cost
                     && later.is_leased == first.is_leased;
@@ -81,7 +83,7 @@ impl MixedRound {
             None | Some(Reply::Left) => true,
             // A permit is not promised.
             Some(Reply::Busy) => LIMITS[call.limit].permits > 0,
-            Some(Reply::Refused | Reply::Undecided) => LIMITS[call.limit].permits > 0,
+            Some(Reply::Refused | Reply::Undecided) => false,
         };
         (!is_kept).then(|| call.text())
     }
@@ -98,15 +100,15 @@ impl MixedRound {
     /// A call is decided while Redis can be reached.
     fn without_reason(&self, call: &MixedCall) -> Option<String> {
         let span = (call.asked.saturating_sub(PROBED), call.answered);
-        let is_excused = self.outages.iter().chain(&self.losses).any(|it| super::overlaps(*it, span))
-            || 2 * self.late(call, (call.asked, call.answered)) > micros(MIXED_DEADLINE);
+        let is_excused =
+            self.outages.iter().chain(&self.losses).any(|it| super::overlaps(*it, span))
+                || 2 * self.late(call, span) > micros(MIXED_DEADLINE);
         (call.reply == Some(Reply::Undecided) && !is_excused).then(|| call.text())
     }
+}
 
-    /// A call that may wait waits for Redis too.
-    fn impatient(&self, call: &MixedCall) -> Option<String> {
-        let is_early = call.answered + SLACK < call.asked + call.max_wait;
-        let gave_up = call.reply == Some(Reply::Undecided) && call.max_wait > 0 && !call.is_joint;
-        (gave_up && is_early).then(|| call.text())
-    }
+/// A call that may wait waits for Redis too.
+fn is_impatient(call: &MixedCall) -> bool {
+    let is_early = call.answered + SLACK < call.asked + call.max_wait;
+    call.reply == Some(Reply::Undecided) && call.max_wait > 0 && !call.is_joint && is_early
 }

@@ -1,6 +1,8 @@
 //! No window has more units than the threshold in force.
 
-use super::{Findings, LIMITS, LONGEST_WAIT, MixedLimit, MixedRound, Rule, Span, micros, round::MixedCall};
+use super::{
+    Findings, LIMITS, LONGEST_WAIT, MixedLimit, MixedRound, Rule, Span, call::MixedCall, micros,
+};
 
 /// The units of a call that certainly count at this time, beside an excess.
 fn at_least(call: &MixedCall, now: u64) -> u64 {
@@ -64,7 +66,8 @@ impl MixedRound {
             let mut within: Vec<_> = calls.iter().filter(is_within).collect();
             within.sort_by_key(|call| call.answered);
             let added = |call: &MixedCall, until: u64| {
-                let settle = call.settle.filter(|it| it.asked >= start && it.applied <= Some(until));
+                let settle =
+                    call.settle.filter(|it| it.asked >= start && it.applied <= Some(until));
                 let settle = settle.filter(|it| it.applied.is_some());
                 settle.map_or(0, |settle| settle.to.saturating_sub(call.cost))
             };
@@ -119,8 +122,8 @@ impl MixedRound {
                 let is_within = |call: &&&MixedCall| call.stamp.0 >= start && call.stamp.1 < end;
                 let units: u64 = calls.iter().filter(is_within).map(|call| kept(call)).sum();
                 let since = (start.saturating_sub(micros(LONGEST_WAIT)), end);
-                let most = self.highest(limit, since)
-                    * (periods + 1 + self.restarts(limit, (start, end)));
+                let most =
+                    self.highest(limit, since) * (periods + 1 + self.restarts(limit, (start, end)));
                 (units > most).then(|| format!("{units} units of {most} from {start} to {end}"))
             })
         };
