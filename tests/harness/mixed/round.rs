@@ -181,6 +181,7 @@ impl MixedRound {
     /// A call with an id that was charged before takes nothing.
     fn find_repeated(&mut self) {
         let mut charged: HashMap<u64, Span> = HashMap::new();
+        let resets = self.resets.clone();
         for call in self.calls.iter_mut().filter(|call| call.id != 0) {
             let counts = call.is_admitted() || matches!(call.reply, None | Some(Reply::Undecided));
             if !counts {
@@ -189,7 +190,11 @@ impl MixedRound {
             let period = micros(LIMITS[call.limit].period);
             if let Some(first) = charged.get(&call.id) {
                 call.least = 0;
-                if call.answered < first.0 + period && call.is_admitted() {
+                // A reset forgets ids too.
+                let span = (first.0, call.answered);
+                let is_known =
+                    resets.iter().all(|(it, at)| *it != call.limit || !overlaps(*at, span));
+                if call.answered < first.0 + period && call.is_admitted() && is_known {
                     call.cost = 0;
                 }
             }

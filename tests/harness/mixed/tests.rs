@@ -363,6 +363,21 @@ fn units_in_redis_without_a_call_and_calls_without_units_break_the_rule() {
     }
     let reset = story.clone().note(0, 0, 2 * SECOND + 900, Note::Reset(LEDGER, 2 * SECOND + 800));
     reset.audit(LEDGER, at, 0).is_sound();
+    // A repeated id takes nothing, unless a reset has forgotten it.
+    let named =
+        |story: Story, at| story.call(Told { id: 5, ..told(LEDGER, 1, at, at + 1, AT_ONCE) }, &[]);
+    let repeated = |between: Story| named(between, 5 * SECOND / 2).audit(LEDGER, at, 2);
+    let first = || named(Story::new(), 3 * SECOND / 2);
+    repeated(first()).breaks("charged");
+    let reset = Note::Reset(FIXED, 2 * SECOND);
+    repeated(first().note(0, 0, 2 * SECOND + 9, reset)).breaks("charged");
+    let reset = named(Story::new(), 3 * SECOND / 2).note(
+        0,
+        0,
+        2 * SECOND + 9,
+        Note::Reset(LEDGER, 2 * SECOND),
+    );
+    named(reset, 5 * SECOND / 2).audit(LEDGER, at, 1).is_sound();
     story.audit(SLOTS, at, 1).breaks("permit kept");
     Story::new().note(0, 0, at, Note::Flushed(1)).breaks("unsent");
     // Half of the window before counts, and the whole window.
