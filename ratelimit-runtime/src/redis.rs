@@ -7,6 +7,7 @@
 //! Floor 5: only `limiter` and `overrides` may import this room; only this room names the crate `redis`, except
 //! where a user brings a connection. It imports `memory`, `telemetry`, and the plain data below them.
 
+mod background;
 mod backoff;
 mod breaker;
 mod client;
@@ -50,19 +51,20 @@ use tokio::time::Instant;
 pub use self::credentials::Credentials;
 #[cfg(feature = "overrides")]
 pub(crate) use self::options::HashContent;
-use self::{
-    backoff::Backoff,
-    deny_cache::{DenyCache, RoundTrip},
-    leases::Leases,
-    outbox::Outbox,
-};
 pub(crate) use self::{
+    background::{spawn, start},
     client::{RedisClient, Unanswered},
     connect_options::{AddressMap, ConnectOptions},
     credentials::CredentialsProvider,
     options::RedisOptions,
     outbox::Content,
     permits::HeldPermit,
+};
+use self::{
+    backoff::Backoff,
+    deny_cache::{DenyCache, RoundTrip},
+    leases::Leases,
+    outbox::Outbox,
 };
 use crate::{
     algorithms::{Detail, Straight},

@@ -264,7 +264,7 @@ async fn calls_that_are_dropped_while_they_wait_leave_nothing_behind() {
 }
 
 #[test]
-fn a_runtime_that_ends_makes_its_keys_cold() {
+fn a_lease_outlives_the_runtime_that_took_it() {
     let server = RedisServer::start();
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
@@ -275,8 +275,7 @@ fn a_runtime_that_ends_makes_its_keys_cold() {
     });
     drop(first);
     runtime().block_on(async {
-        // The lease lasts, and nobody can give it back. The connection has ended with its runtime.
-        unavailable(call_at_once(&limiter, &SLIDING).await.0);
+        assert!(call_at_once(&limiter, &SLIDING).await.1);
         limiter.flush().await.unwrap();
     });
 }
@@ -291,13 +290,9 @@ fn a_runtime_at_a_standstill_keeps_no_other_from_its_keys() {
     stalled.block_on(heat(&limiter, &policy));
     thread::sleep(SECOND / 10);
     runtime.block_on(async {
-        // The task of the key is not run.
-        let reason = unavailable(call_at_once(&limiter, &policy).await.0);
-        assert_eq!(reason, UnavailableReason::DeadlineExceeded);
         for _ in 0..3 {
             call_at_once(&limiter, &policy).await.0.unwrap();
         }
-        sleep(SECOND / 2).await;
         heat(&limiter, &policy).await;
     });
     drop(stalled);

@@ -14,6 +14,7 @@ mod line_of_processes;
 mod outages;
 mod own_connection;
 mod processes;
+mod runtimes;
 mod settle;
 mod shutdown;
 mod store;

@@ -212,14 +212,13 @@ fn settles_behind_those_of_a_value_of_another_type_are_sent() {
 
 #[test]
 fn a_flush_tells_what_an_ended_connection_cannot_send() {
-    let server = RedisServer::start();
+    let mut server = RedisServer::start();
     let main = runtime();
     let limiter = main.block_on(limiter(&server.url()));
     let decision = main.block_on(take(&limiter, &WINDOW, 3));
-    // The connection ends with it.
-    drop(main);
+    server.kill();
     decision.settle(1);
-    let unsent = runtime().block_on(limiter.flush()).unwrap_err();
+    let unsent = main.block_on(limiter.flush()).unwrap_err();
     assert_eq!(unsent.unsent(), 1);
     assert_eq!(
         unsent.to_string(),

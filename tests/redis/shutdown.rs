@@ -175,7 +175,8 @@ async fn ten_thousand_calls_to_a_stalled_server_are_all_answered_in_time() {
     let bound = DEADLINE + Duration::from_millis(900).max(10 * tasks_alone);
     assert!(answered < bound, "{answered:?}, of sleepers {control:?}");
     assert!(units <= 10_001, "{units}");
-    until("the end of the tasks", async || (alive_tasks() == tasks).then_some(())).await;
+    // A connection that was made meanwhile is carried elsewhere, if this runtime did not run.
+    until("the end of the tasks", async || (alive_tasks() <= tasks).then_some(())).await;
     until("the end of old connections", async || (server.clients() == 1).then_some(())).await;
 }
 
@@ -243,16 +244,13 @@ fn a_runtime_ends_with_calls_under_way() {
 }
 
 #[test]
-fn a_limiter_that_outlives_its_runtime_answers_in_time() {
+fn a_limiter_that_outlives_its_runtime_is_decided_by_redis() {
     let server = RedisServer::start();
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
-    let limiter = first.block_on(limiter_on(&server.url(), OnStoreError::Deny));
+    let limiter = first.block_on(uncached(&server.url()));
     first.block_on(limiter.check(&LOG, "alice").into_future()).unwrap();
     drop(first);
-    let asked = Instant::now();
-    let answer = runtime().block_on(limiter.check(&LOG, "alice").into_future());
-    let took = asked.elapsed();
-    assert!(matches!(answer, Err(RateLimitError::Unavailable(_))), "{answer:?}");
-    assert!(took < DEADLINE + harness::NOTICED, "{took:?}");
+    let decision = runtime().block_on(limiter.check(&LOG, "alice").into_future()).unwrap();
+    assert_eq!(decision.remaining(), 99_998);
 }

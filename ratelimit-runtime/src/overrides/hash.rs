@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::UnavailableReason,
     follow::{Logged, POLL_INTERVAL, next_poll},
-    redis::{HashContent, RedisBackend},
+    redis::{HashContent, RedisBackend, spawn},
     registry::{self, RegisteredPolicy},
 };
 
@@ -106,14 +106,10 @@ impl Overrides {
     /// # Errors
     ///
     /// [`OverrideError`] if the limiter is in memory.
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime.
     pub async fn follow_redis(&self) -> Result<(), OverrideError> {
         self.hash()?;
         if let Some(first_poll) = self.start_following() {
-            // Fails if the runtime ends.
+            // Fails if the last clone of the limiter is dropped before.
             let _ = first_poll.await;
         }
         Ok(())
@@ -127,7 +123,7 @@ impl Overrides {
             return None;
         }
         let (sender, first_poll) = oneshot::channel();
-        tokio::spawn(follow(Arc::downgrade(&self.shared), sender));
+        spawn(follow(Arc::downgrade(&self.shared), sender));
         Some(first_poll)
     }
 

@@ -54,7 +54,7 @@ pub(crate) struct Unanswered {
 impl RedisClient {
     /// Connects.
     pub(crate) async fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
-        let target = Target::parse(url, options)?;
+        let target = Target::parse(url, &options.at_home())?;
         let addresses = target.addresses();
         let opened = match target.kind {
             Kind::Cluster => Cluster::open(target).await.map(Topology::Cluster),
@@ -72,7 +72,7 @@ impl RedisClient {
 
     /// Connects in the background.
     pub(crate) fn open_lazy(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
-        let target = Target::parse(url, options)?;
+        let target = Target::parse(url, &options.at_home())?;
         let topology = if matches!(target.kind, Kind::Cluster) {
             Topology::Cluster(Cluster::lazy(target))
         } else {

@@ -19,6 +19,7 @@ use self::{
     slot_map::{SlotMap, host},
 };
 use super::{
+    background,
     backoff::Backoff,
     breaker::Breaker,
     failure::{Address, Failure},
@@ -52,7 +53,7 @@ impl Cluster {
 
     fn start(map: SlotMap) -> Self {
         let map = Arc::new(map);
-        let task = tokio::spawn(refresh_loop(Arc::clone(&map)));
+        let task = background::spawn(refresh_loop(Arc::clone(&map)));
         Self { map, task }
     }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use redis::Value;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::time::Instant;
 
 use super::{
+    background,
     breaker::BreakerGuard,
     echo::Command,
     failure::Failure,
@@ -93,10 +94,9 @@ impl Drop for Awaited<'_> {
         if let Some((mut reply, guard)) = self.parts.take()
             && reply.is_sent()
             && let Ok(permit) = Arc::clone(self.node.abandoned()).try_acquire_owned()
-            && let Ok(runtime) = Handle::try_current()
         {
             let deadline = self.deadline;
-            runtime.spawn(async move {
+            background::spawn(async move {
                 match reply.wait(deadline).await {
                     Ok(_) => guard.succeeded(),
                     Err(failure) => Unrecorded { failure, guard: Some(guard) }.record(),

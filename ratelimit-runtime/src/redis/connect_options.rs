@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{credentials::CredentialsProvider, tls::Tls};
+use super::{background::Home, credentials::CredentialsProvider, tls::Tls};
 use crate::error::ConnectFault;
 
 /// The settings of connections, beside those in the URL.
@@ -15,6 +15,8 @@ pub(crate) struct ConnectOptions {
     pub(crate) credentials: Option<CredentialsProvider>,
     /// The addresses of a cluster's nodes.
     pub(crate) address_map: Option<AddressMap>,
+    /// The runtime that carries the bytes of connections.
+    pub(super) home: Home,
 }
 
 /// The address of a node, from the one that a cluster announces.
@@ -37,11 +39,17 @@ impl Default for ConnectOptions {
             client_name: "ratelimit".into(),
             credentials: None,
             address_map: None,
+            home: Home::default(),
         }
     }
 }
 
 impl ConnectOptions {
+    /// Returns these settings for connections of a limiter that the current runtime makes.
+    pub(super) fn at_home(&self) -> Self {
+        Self { home: Home::current(), ..self.clone() }
+    }
+
     /// Returns `true` if a node is reached or verified by other than what it announces.
     pub(super) fn has_addresses_of_nodes(&self) -> bool {
         self.address_map.is_some() || self.tls.has_server_name()

@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use super::{
+    background,
     backoff::Backoff,
     connector::{Connector, NewConnection, broken, first},
     credentials::{Credentials, CredentialsProvider},
@@ -87,15 +88,27 @@ impl Drop for Driver {
     }
 }
 
+/// Retires the handle of a driver that ends, also with its runtime.
+struct EndOfDriver {
+    retired: Arc<RetiredHandles>,
+    number: u64,
+}
+
+impl Drop for EndOfDriver {
+    fn drop(&mut self) {
+        self.retired.retire(self.number);
+    }
+}
+
 impl Handle {
-    /// Starts the driver of a connection. The handle is retired as soon as the connection ends, even
-    /// if no call uses it then.
+    /// Starts the driver of a connection on the current runtime. The handle is retired as soon as the
+    /// connection ends, even if no call uses it then.
     fn new(connection: NewConnection, number: u64, retired: &Arc<RetiredHandles>) -> Self {
         let NewConnection { multiplexer, driver, traffic, secrets, renewal } = connection;
-        let retired = Arc::clone(retired);
+        let end = EndOfDriver { retired: Arc::clone(retired), number };
         let driver = tokio::spawn(async move {
             driver.await;
-            retired.retire(number);
+            end.retired.ended.fetch_max(number, Ordering::Relaxed);
         });
         Self { multiplexer, number, traffic, secrets, renewal, _driver: Driver(driver) }
     }
@@ -110,6 +123,8 @@ impl Handle {
 #[derive(Default)]
 struct RetiredHandles {
     number: AtomicU64,
+    /// The last handle whose connection ended, other than by the end of its runtime.
+    ended: AtomicU64,
     notify: Notify,
 }
 
@@ -148,7 +163,8 @@ impl Connection {
         // Before the task runs, calls may have written to the connection.
         let lifetime = Lifetime::of(&first);
         let (sender, state) = watch::channel(first);
-        let task = tokio::spawn(keep_connected(connector, sender, lifetime, Arc::clone(&retired)));
+        let keeper = keep_connected(connector, sender, lifetime, Arc::clone(&retired));
+        let task = background::spawn(keeper);
         Self { state, retired, task }
     }
 
@@ -231,7 +247,7 @@ async fn keep_connected(
         let renewal = lifetime.as_ref().and_then(|lifetime| lifetime.renewal);
         let logins = keep_logged_in(&connector, &state, renewal);
         let _ = first(retired.retired(number), logins).await;
-        let reason = if lifetime.take().is_some_and(|lifetime| lifetime.was_rejected()) {
+        let reason = if lifetime.take().is_some_and(|lifetime| lifetime.was_rejected(&retired)) {
             UnavailableReason::Disconnected
         } else {
             if !matches!(&*state.borrow(), ConnectionState::Failed(_)) {
@@ -325,8 +341,10 @@ impl Lifetime {
     }
 
     /// Returns `true` if the server ended the connection right after the handshake.
-    fn was_rejected(&self) -> bool {
-        self.traffic.writes() == self.handshake_writes && self.since.elapsed() < MIN_LIFETIME
+    fn was_rejected(&self, retired: &RetiredHandles) -> bool {
+        retired.ended.load(Ordering::Relaxed) == self.number
+            && self.traffic.writes() == self.handshake_writes
+            && self.since.elapsed() < MIN_LIFETIME
     }
 }
 
@@ -336,7 +354,16 @@ async fn connect(
     retired: &Arc<RetiredHandles>,
     number: u64,
 ) -> RedisResult<Arc<Handle>> {
-    // On the heap: the client's future is large, and would be part of each caller's.
-    let connection = Box::pin(connector.connect()).await?;
-    Ok(Arc::new(Handle::new(connection, number, retired)))
+    let work = || {
+        let (mut connector, retired) = (connector.clone(), Arc::clone(retired));
+        async move {
+            let connection = connector.connect().await;
+            let handle = connection.map(|it| Arc::new(Handle::new(it, number, &retired)));
+            (handle, connector)
+        }
+    };
+    // On the heap: the future is large, and would be part of each caller's.
+    let (handle, changed) = Box::pin(connector.home().run(work)).await;
+    *connector = changed;
+    handle
 }

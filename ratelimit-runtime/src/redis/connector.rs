@@ -10,6 +10,7 @@ use redis::{
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{
+    background::Home,
     connect_options::ConnectOptions,
     credentials::{Credentials, CredentialsProvider},
     dial::dial,
@@ -139,6 +140,11 @@ impl Connector {
         };
         connection.renewal = login.and_then(|login| login.renewal());
         Ok(connection)
+    }
+
+    /// Returns the runtime that carries the bytes.
+    pub(super) fn home(&self) -> &Home {
+        &self.options.home
     }
 
     /// Returns the provider of logins.

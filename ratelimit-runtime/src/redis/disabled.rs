@@ -47,6 +47,9 @@ pub(crate) enum Content {
 
 pub(crate) type OnDelivery = Box<dyn Fn(KeyRef<'_>, Content) + Send + Sync>;
 
+/// Limiters in memory have no background work.
+pub(crate) fn start(_: impl Future<Output = ()> + Send + 'static) {}
+
 /// The settings of connections: none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectOptions {}

@@ -1,9 +1,7 @@
-//! The outbox: commands whose result no call awaits. They are sent at once, together with others of the
-//! moment, and again while Redis cannot be reached.
+//! The outbox: commands whose result no call awaits.
 //!
-//! A task of the runtime on which a command is posted sends what waits, and ends when nothing does. So does
-//! one of a flush that leaves commands unsent. If the runtime ends before, they wait for the next command
-//! on another one, or for a flush.
+//! A command is sent as it is posted, before later commands of its thread. While Redis cannot be reached,
+//! commands wait, and one background task sends them again.
 
 use std::{
     collections::VecDeque,
@@ -15,9 +13,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::Notify, task::JoinHandle, time::Instant};
+use tokio::{sync::Notify, task::JoinHandle, time::Instant};
 
-use super::{RedisBackend, backoff::Backoff, client::Unanswered, script::SettleCall};
+use super::{RedisBackend, background, backoff::Backoff, client::Unanswered, script::SettleCall};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -50,6 +48,7 @@ struct PostedQueue {
     waiting: VecDeque<Parcel>,
     /// The commands that are being sent.
     under_way: usize,
+    /// The task that sends what waits.
     task: Option<JoinHandle<()>>,
     /// The number of lost commands, and of those that are not logged yet.
     lost: usize,
@@ -142,7 +141,7 @@ impl Parcel {
         }
         let failed = result.and_then(Result::err);
         self.failure = failed.map(|failed| failed.reason).or(self.failure);
-        // Without a result, the runtime has ended.
+        // Without a result, the task or the flush was dropped.
         if failed.is_none_or(|failed| failed.may_have_run) {
             self.sent = self.sent.or(attempted);
         }
@@ -151,15 +150,15 @@ impl Parcel {
 }
 
 /// Commands under way. When it is dropped, those that have not arrived wait again.
-struct Batch<'a> {
-    outbox: &'a Outbox,
+struct Batch {
+    backend: Arc<RedisBackend>,
     parcels: Vec<Parcel>,
 }
 
-impl Drop for Batch<'_> {
+impl Drop for Batch {
     fn drop(&mut self) {
         let mut lost = Vec::new();
-        let mut queue = self.outbox.queue.lock();
+        let mut queue = self.backend.outbox.queue.lock();
         queue.under_way -= self.parcels.len();
         for mut parcel in mem::take(&mut self.parcels) {
             if !parcel.waits_again() {
@@ -171,23 +170,25 @@ impl Drop for Batch<'_> {
                 queue.waiting.push_back(parcel);
             }
         }
+        if !queue.waiting.is_empty() && !queue.has_task() {
+            queue.task = Some(background::spawn(Arc::clone(&self.backend).send_again()));
+        }
         let told = queue.lose(&lost);
         drop(queue);
         telemetry_of(&lost, told);
-        self.outbox.ended.notify_waiters();
-    }
-}
-
-/// The end of a flush, which may be dropped before: a task sends the commands that wait then.
-struct EndOfFlush<'a>(&'a Arc<RedisBackend>);
-
-impl Drop for EndOfFlush<'_> {
-    fn drop(&mut self) {
-        self.0.send_from_task(&mut self.0.outbox.queue.lock());
+        self.backend.outbox.ended.notify_waiters();
     }
 }
 
 impl PostedQueue {
+    fn has_task(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() + self.under_way >= MAX_WAITING
+    }
+
     /// Removes the commands for which it is too late.
     fn take_late(&mut self) -> Vec<Parcel> {
         let now = Instant::now();
@@ -227,9 +228,26 @@ fn telemetry_of(lost: &[Parcel], told: Option<usize>) {
     }
 }
 
+impl Batch {
+    /// Sends the commands together. Returns `false` if Redis has answered none.
+    async fn send(self) -> bool {
+        let mut under_way: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+        for parcel in &self.parcels {
+            under_way.push(Box::pin(self.backend.send_parcel(parcel)));
+        }
+        poll_fn(|context| {
+            under_way.retain_mut(|sent| sent.as_mut().poll(context).is_pending());
+            if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        drop(under_way);
+        self.parcels.iter().any(Parcel::is_answered)
+    }
+}
+
 impl Outbox {
-    /// Takes commands to be sent, if any wait. Without any, the task that asks has ended.
-    fn take(&self, most: usize, is_task: bool) -> Option<Batch<'_>> {
+    /// Takes commands to be sent. If none waits, the task that asks has ended.
+    fn take(&self, most: usize, is_task: bool) -> Vec<Parcel> {
         let mut queue = self.queue.lock();
         let late = queue.take_late();
         let told = queue.lose(&late);
@@ -241,8 +259,7 @@ impl Outbox {
         }
         drop(queue);
         telemetry_of(&late, told);
-        // The end of a batch is notified, and nothing has ended.
-        (count > 0).then(|| Batch { outbox: self, parcels })
+        parcels
     }
 
     /// Returns the commands that wait or are under way, and those that were lost so far.
@@ -258,57 +275,54 @@ impl RedisBackend {
         let parcel = Parcel::new(key, content);
         let mut queue = self.outbox.queue.lock();
         let mut lost = Vec::new();
-        if queue.waiting.len() >= MAX_WAITING {
+        if queue.is_full() {
             lost = queue.take_late();
         }
-        if queue.waiting.len() >= MAX_WAITING {
+        let mut batch = None;
+        if queue.is_full() {
             lost.push(parcel);
-        } else {
+        } else if queue.has_task() {
             queue.waiting.push_back(parcel);
+        } else {
+            queue.under_way += 1;
+            batch = Some(Batch { backend: Arc::clone(self), parcels: vec![parcel] });
         }
-        self.send_from_task(&mut queue);
         let told = queue.lose(&lost);
         drop(queue);
         telemetry_of(&lost, told);
-    }
-
-    /// Sends what waits from a task of the current runtime, unless a task does.
-    fn send_from_task(self: &Arc<Self>, queue: &mut PostedQueue) {
-        if !queue.waiting.is_empty()
-            && queue.task.as_ref().is_none_or(JoinHandle::is_finished)
-            && let Ok(runtime) = Handle::try_current()
-        {
-            queue.task = Some(runtime.spawn(Arc::clone(self).send_posted()));
+        if let Some(batch) = batch {
+            background::start(async move {
+                batch.send().await;
+            });
         }
     }
 
-    /// Sends what is posted, until nothing waits.
-    async fn send_posted(self: Arc<Self>) {
-        let (mut backoff, mut most) = (BACKOFF.clone(), MAX_BATCH);
-        while let Some(batch) = self.outbox.take(most, true) {
-            if self.send_batch(batch).await {
+    /// Takes commands that wait, if any do.
+    fn take_posted(self: &Arc<Self>, most: usize, is_task: bool) -> Option<Batch> {
+        let parcels = self.outbox.take(most, is_task);
+        // The end of a batch is notified, and without commands nothing has ended.
+        (!parcels.is_empty()).then(|| Batch { backend: Arc::clone(self), parcels })
+    }
+
+    /// Sends what waits, until nothing does or the limiter is dropped.
+    async fn send_again(mut self: Arc<Self>) {
+        let mut backoff = BACKOFF.clone();
+        loop {
+            let limiter = Arc::downgrade(&self);
+            drop(self);
+            tokio::time::sleep(backoff.next()).await;
+            let Some(used) = limiter.upgrade() else { return };
+            self = used;
+            // One is enough to see that Redis is back.
+            let mut most = 1;
+            loop {
+                let Some(batch) = self.take_posted(most, true) else { return };
+                if !batch.send().await {
+                    break;
+                }
                 (backoff, most) = (BACKOFF.clone(), MAX_BATCH);
-            } else {
-                // One is enough to see that Redis is back.
-                most = 1;
-                tokio::time::sleep(backoff.next()).await;
             }
         }
-    }
-
-    /// Sends commands together. Returns `false` if Redis has answered none.
-    async fn send_batch(&self, batch: Batch<'_>) -> bool {
-        let mut under_way: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
-        for parcel in &batch.parcels {
-            under_way.push(Box::pin(self.send_parcel(parcel)));
-        }
-        poll_fn(|context| {
-            under_way.retain_mut(|sent| sent.as_mut().poll(context).is_pending());
-            if under_way.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        drop(under_way);
-        batch.parcels.iter().any(Parcel::is_answered)
     }
 
     async fn send_parcel(&self, parcel: &Parcel) {
@@ -331,15 +345,13 @@ impl RedisBackend {
     /// Gives all leases back, sends what is posted, and waits for what others send. Returns the number of
     /// commands that could not be sent.
     pub(crate) async fn flush(self: &Arc<Self>) -> usize {
-        // Declared before the batches, which return to the queue first.
-        let _end = EndOfFlush(self);
         let leases = self.give_leases_back().await;
         let (_, lost_before) = self.outbox.left();
         loop {
             let ended = self.outbox.ended.notified();
-            let goes_on = match self.outbox.take(MAX_BATCH, false) {
-                Some(batch) => self.send_batch(batch).await,
-                // Commands under way take at most the deadline, unless their runtime does not run.
+            let goes_on = match self.take_posted(MAX_BATCH, false) {
+                Some(batch) => batch.send().await,
+                // Commands under way take at most the deadline.
                 None => {
                     self.outbox.left().0 > 0
                         && tokio::time::timeout(2 * self.deadline, ended).await.is_ok()
@@ -361,13 +373,26 @@ mod tests {
     };
 
     use super::*;
+    use crate::{
+        redis::{ConnectOptions, RedisClient, RedisOptions},
+        request::OnStoreError,
+    };
 
     #[test]
     fn a_look_into_an_empty_outbox_notifies_nobody() {
-        let outbox = Outbox::default();
-        let mut ended = pin!(outbox.ended.notified());
+        let client = RedisClient::open_lazy("redis://127.0.0.1:1", &ConnectOptions::default());
+        let options = RedisOptions {
+            deadline: Duration::ZERO,
+            on_store_error: OnStoreError::Deny,
+            max_keys: 0,
+            max_bytes: 0,
+            deny_cache: 0,
+            deny_cache_ttl: Duration::ZERO,
+        };
+        let backend = Arc::new(RedisBackend::new(client.unwrap(), options));
+        let mut ended = pin!(backend.outbox.ended.notified());
         assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(outbox.take(1, false).is_none());
+        assert!(backend.take_posted(1, false).is_none());
         assert!(ended.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 }

@@ -15,14 +15,13 @@ use std::{
 
 use once_cell::sync::Lazy;
 use tokio::{
-    runtime::Handle,
     sync::Notify,
     task::JoinSet,
     time::{Instant, timeout_at},
 };
 
 use super::{
-    RedisBackend,
+    RedisBackend, background,
     outbox::Content,
     script::{MAX_RENEWED, Renewal},
 };
@@ -181,8 +180,8 @@ fn record_renewal(permits: &[Arc<HeldPermit>], lost: &[u64], sent: Instant) {
     }
 }
 
-/// The task that renews permits. Dropped before its end, as by a runtime that ends, it leaves the registry
-/// without a task, and the next permit starts another one.
+/// The task that renews permits. Dropped before its end, as by a panic, it leaves the registry without a
+/// task, and the next permit starts another one.
 struct RenewalTask {
     backend: Arc<RedisBackend>,
     has_ended: bool,
@@ -254,13 +253,10 @@ impl RedisBackend {
                 self.permits.changed.notify_one();
             }
             None => {
-                if let Ok(runtime) = Handle::try_current() {
-                    state.wakes = Some(wakes);
-                    drop(state);
-                    let task = RenewalTask { backend: Arc::clone(self), has_ended: false };
-                    // A runtime that is shutting down drops it at once.
-                    runtime.spawn(task.run());
-                }
+                state.wakes = Some(wakes);
+                drop(state);
+                let task = RenewalTask { backend: Arc::clone(self), has_ended: false };
+                background::spawn(task.run());
             }
         }
         permit

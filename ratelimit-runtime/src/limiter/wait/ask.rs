@@ -5,7 +5,7 @@
 
 use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     lines::{Aftermath, FreedTurn, TurnCheck, wake},
@@ -17,7 +17,7 @@ use crate::{
     limiter::{Inner, Limiter, check::Call, permit::Decided},
     memory::MemoryStore,
     policy::Policy,
-    redis::Content,
+    redis::{Content, start},
     request::Request,
     time::Micros,
 };
@@ -89,17 +89,10 @@ pub(super) fn ask(waiters: Vec<Arc<Waiter>>) {
         }
     }
     if !awaited.is_empty() {
-        spawn(poll_fn(move |context| {
+        start(poll_fn(move |context| {
             awaited.retain_mut(|question| question.as_mut().poll(context).is_pending());
             if awaited.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         }));
-    }
-}
-
-/// Spawns a task. Without a runtime its future is dropped, which answers its questions.
-fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(task);
     }
 }
 
@@ -199,7 +192,7 @@ impl Limiter {
             let standing = store.advance(key.as_key_ref(), check.claim.place(check.outcome));
             self.follow(self.inner.lines.checked(&check, Ok(standing), Instant::now()));
         } else {
-            spawn(CheckTask { limiter: self.clone(), check: Some(check) }.run(key.clone()));
+            start(CheckTask { limiter: self.clone(), check: Some(check) }.run(key.clone()));
         }
     }
 }

@@ -2,16 +2,14 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use tokio::{
-    runtime::Handle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{HOLD_OFF, LeaseStep, RedisBackend, Sent, Signals};
 use crate::{
     key::Key,
     policy::Policy,
     redis::{
+        background,
         deny_cache::RoundTrip,
         script::{LeaseCall, LeaseRequest},
     },
@@ -19,7 +17,7 @@ use crate::{
     time::Micros,
 };
 
-/// The task of a hot key. Dropped before its end, as by a runtime that ends, it makes the key cold.
+/// The task of a hot key. Dropped before its end, as by a panic, it makes the key cold.
 struct LeaseTask {
     /// The number of this task among those that share a key, also under another policy.
     id: u64,
@@ -52,10 +50,7 @@ impl RedisBackend {
         let hold_off = Micros::ZERO;
         let task =
             LeaseTask { id: next_id(), backend, key: key.clone(), hash, policy, signals, hold_off };
-        // Without a runtime it is dropped, as by one that is shutting down.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(task.run());
-        }
+        background::spawn(task.run());
     }
 }
 
