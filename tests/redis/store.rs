@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use harness::{RedisServer, uncached};
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason};
+use ratelimit_runtime::{Limiter, Policy, RateLimitError, UnavailableReason};
 
 const POLICY: Policy = Policy::sliding_window("p", Duration::from_secs(60), 3);
 const KEY: &str = "ratelimit:sliding_window:p/alice";
@@ -137,22 +137,4 @@ async fn settings_without_bounds_are_settings() {
     let decision = limiter.check(&POLICY, "alice").await.unwrap();
     limiter.refund(&decision).await.unwrap();
     assert!(builder.in_memory().check(&POLICY, "alice").await.is_ok());
-}
-
-#[test]
-fn a_limiter_is_without_redis_when_the_runtime_has_ended_that_it_was_made_in() {
-    let server = RedisServer::start();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let builder = Limiter::builder().on_store_error(OnStoreError::Deny);
-    let limiter = runtime().block_on(async {
-        let limiter = builder.connect(&server.url()).await.unwrap();
-        limiter.check(&POLICY, "alice").await.unwrap();
-        limiter
-    });
-    runtime().block_on(async {
-        assert!(matches!(
-            limiter.check(&POLICY, "alice").await,
-            Err(RateLimitError::Unavailable(_))
-        ));
-    });
 }

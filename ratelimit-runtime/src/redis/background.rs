@@ -11,8 +11,9 @@
 use std::{
     future::pending,
     panic::resume_unwind,
-    sync::LazyLock,
-    task::{Context, Waker},
+    pin::Pin,
+    sync::{Arc, LazyLock},
+    task::{Context, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -22,6 +23,8 @@ use tokio::{
     task::{JoinError, JoinHandle, JoinSet},
     time::timeout,
 };
+
+use crate::sync::Mutex;
 
 /// The time after which a runtime that has not run a task counts as blocked.
 const STALL: Duration = Duration::from_millis(500);
@@ -44,13 +47,30 @@ pub(crate) fn spawn<T: Send + 'static>(
     THREAD.spawn(task)
 }
 
-/// Begins a task at once, and lets the thread go on with it. What it sends before it first waits is sent
-/// before what its caller sends later.
+/// Begins a task here and now, and lets the thread go on with it once it is woken. What it sends first is
+/// sent before what its caller sends later, and replies are received in their order.
 pub(crate) fn start(task: impl Future<Output = ()> + Send + 'static) {
-    let _context = THREAD.enter();
-    let mut task = Box::pin(task);
-    if task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-        THREAD.spawn(task);
+    let _timers = THREAD.enter();
+    Arc::new(StartedTask(Mutex::new(Some(Box::pin(task))))).poll();
+}
+
+/// A task that has been started, until its end.
+struct StartedTask(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl StartedTask {
+    fn poll(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut task = self.0.lock();
+        let polled = task.as_mut().map(|it| it.as_mut().poll(&mut Context::from_waker(&waker)));
+        if polled.is_some_and(|it| it.is_ready()) {
+            *task = None;
+        }
+    }
+}
+
+impl Wake for StartedTask {
+    fn wake(self: Arc<Self>) {
+        THREAD.spawn(async move { self.poll() });
     }
 }
 
