@@ -183,8 +183,8 @@ impl Decision {
     /// a debt: they count from now on, and the next calls wait longer. A call is settled once. Later
     /// settles and refunds of the decision or its clones do nothing.
     ///
-    /// In memory the settle takes effect at once. On Redis it is sent from a task of the current
-    /// tokio runtime, together with others of the moment, and repeated while Redis cannot be reached.
+    /// In memory the settle takes effect at once. On Redis it is sent at once, from any thread, and repeated
+    /// while Redis cannot be reached.
     /// The guide has [what becomes of it](crate::guide::failures). It does nothing if the call is not
     /// [counted](Self::is_counted), or once all clones of the limiter are dropped.
     ///

@@ -109,8 +109,8 @@ impl Limiter {
     /// place of `redis` is the same over TLS. The page [`guide::redis`](crate::guide::redis) has all
     /// parameters.
     ///
-    /// Tasks of the current tokio runtime keep the connection. Once that runtime has ended, as after a
-    /// `#[tokio::test]`, calls get the answer of [`on_store_error`](LimiterBuilder::on_store_error).
+    /// The current tokio runtime carries the bytes of the connection. Once that runtime has ended, a thread
+    /// of the limiters does. Calls may come from any runtime.
     ///
     /// # Errors
     ///

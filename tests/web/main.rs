@@ -2,6 +2,7 @@
 //! responses.
 
 mod address;
+mod blocked_worker_on_actix;
 mod by_request;
 mod by_request_on_actix;
 mod dry_run;

@@ -251,16 +251,12 @@ impl LimiterBuilder {
     }
 
     /// Builds a limiter on the store that `url` names, and connects in the background. Until Redis
-    /// answers, calls get the answer of [`on_store_error`](Self::on_store_error). As with
-    /// [`Limiter::connect`], the connection ends with the tokio runtime.
+    /// answers, calls get the answer of [`on_store_error`](Self::on_store_error). It may be called outside
+    /// of a tokio runtime.
     ///
     /// # Errors
     ///
     /// [`ConnectError`] if the URL is malformed or its scheme unknown.
-    ///
-    /// # Panics
-    ///
-    /// Outside a tokio runtime, unless the URL is `memory://`.
     pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
         let store = match is_memory(url) {
             Ok(true) => Ok(self.memory()),

@@ -12,9 +12,8 @@ static EMBEDDED: Lazy<Limiter> = Lazy::new(Limiter::in_memory);
 /// process. Until then an embedded limiter in memory decides their calls.
 ///
 /// Build a limiter on Redis in a tokio runtime that lasts as long as the process, such as that of
-/// `main`. One that a `#[tokio::test]` installs loses its connection with that test's runtime. Calls of
-/// later tests then get the answer of [`on_store_error`](crate::LimiterBuilder::on_store_error). The
-/// page [`guide::testing`](crate::guide::testing) shows tests with limiters of their own.
+/// `main`: it carries the bytes of the connection. The page [`guide::testing`](crate::guide::testing) shows
+/// tests with limiters of their own.
 ///
 /// # Errors
 ///

@@ -235,7 +235,7 @@ impl RedisBackend {
                 self.start_leasing(key, *request.policy, &waiting.signals);
             }
             if timeout_at(deadline, waiting.exchanged.changed()).await.is_err() {
-                // The runtime of the key's task may be at a standstill. Another one takes its place.
+                // Redis does not answer the key's task. Calls ask it themselves for a while.
                 let hash = self.leases.hasher.lookup(key.as_key_ref()).hash;
                 self.leases.cool(hash, &waiting.signals, self.clock().now() + HOLD_OFF);
                 return Some(Err(UnavailableReason::DeadlineExceeded));

@@ -35,7 +35,8 @@ impl LimiterBuilder {
     ///
     /// The function is called at each connect. If the login has an end, it is called again after 70
     /// to 80 % of the time until then, and at least one second after the last login. The open
-    /// connection logs in again by `AUTH`: no call waits, and nothing reconnects. This applies to each
+    /// connection logs in again by `AUTH`: no call waits, and nothing reconnects. The function must not block
+    /// its thread, which does the background work of all limiters. This applies to each
     /// connection of a limiter, on one server, behind Sentinels and in a cluster. The login of Sentinels
     /// themselves stays in the URL.
     ///
