@@ -52,7 +52,7 @@ pub use self::credentials::Credentials;
 #[cfg(feature = "overrides")]
 pub(crate) use self::options::HashContent;
 pub(crate) use self::{
-    background::{spawn, start},
+    background::start,
     client::{RedisClient, Unanswered},
     connect_options::{AddressMap, ConnectOptions},
     credentials::CredentialsProvider,

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::UnavailableReason,
     follow::{Logged, POLL_INTERVAL, next_poll},
-    redis::{HashContent, RedisBackend, spawn},
+    redis::{HashContent, RedisBackend, start},
     registry::{self, RegisteredPolicy},
 };
 
@@ -123,7 +123,7 @@ impl Overrides {
             return None;
         }
         let (sender, first_poll) = oneshot::channel();
-        spawn(follow(Arc::downgrade(&self.shared), sender));
+        start(follow(Arc::downgrade(&self.shared), sender));
         Some(first_poll)
     }
 

@@ -41,7 +41,7 @@ static THREAD: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 /// Spawns a task on the thread, from any thread.
-pub(crate) fn spawn<T: Send + 'static>(
+pub(super) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     THREAD.spawn(task)

@@ -111,8 +111,10 @@ impl<W: Clone + PartialEq> Line<W> {
         self.seats.is_empty()
     }
 
-    fn is_asking(&self) -> bool {
-        self.asked.is_some_and(|asked| !asked.is_answered)
+    /// Returns the time until which a question that is out counts.
+    fn asks_until(&self, now: Instant) -> Option<Instant> {
+        let asked = self.asked.filter(|asked| !asked.is_answered && now < asked.at + SEEN);
+        asked.map(|asked| asked.at + SEEN)
     }
 
     fn first(&self) -> Option<W> {
@@ -213,11 +215,12 @@ impl<W: Clone + PartialEq> Line<W> {
             return Some(match (is_known, index) {
                 (true, 0) => NextStep::Pass,
                 (true, others) => NextStep::PassAfter(others),
-                (false, _) if self.is_asking() => NextStep::Sleep(None),
-                (false, _) => NextStep::Check,
+                (false, _) => {
+                    self.asks_until(now).map_or(NextStep::Check, |end| NextStep::Sleep(Some(end)))
+                }
             });
         }
-        if index > 0 || self.is_asking() || !(self.hurries || self.is_remote) {
+        if index > 0 || self.asks_until(now).is_some() || !(self.hurries || self.is_remote) {
             return Some(NextStep::Sleep(Some(seat.turn)));
         }
         let next = self.asked.map_or(known, |asked| known.max(asked.at + SEEN));

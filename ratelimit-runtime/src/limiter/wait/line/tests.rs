@@ -144,7 +144,8 @@ fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_no
     // Its future is not polled.
     assert_eq!(seats.step('b', 3), NextStep::Check);
     let (claim, first) = seats.line.begin_check(seats.at(3)).unwrap();
-    assert_eq!([seats.step('a', 3), seats.step('b', 3)], [NextStep::Sleep(None); 2]);
+    let answered = NextStep::Sleep(Some(seats.at(4)));
+    assert_eq!([seats.step('a', 3), seats.step('b', 3)], [answered; 2]);
     let now = seats.at(3);
     let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
     seats.line.stands((&claim, first), standing, now, now);
@@ -166,7 +167,8 @@ fn a_call_waits_for_the_check_of_the_turns_before_its_own() {
     let now = seats.at(1);
     assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Check; 2]);
     let (claim, first) = seats.line.begin_check(now).unwrap();
-    assert_eq!(seats.step('b', 1), NextStep::Sleep(None));
+    assert_eq!(seats.step('b', 1), NextStep::Sleep(Some(now + SEEN)));
+    assert_eq!(seats.step('b', 2), NextStep::Check);
     let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
     seats.line.stands((&claim, first), standing, now, now);
     assert_eq!(seats.line.end_check(now), ['a', 'b']);
