@@ -19,6 +19,8 @@ use once_cell::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Level;
 
+#[cfg(any(feature = "actix", feature = "tower"))]
+pub(crate) use self::without_caller::refused_without_caller;
 pub(crate) use self::{
     override_problems::{KINDS, ProblemCounts, SOURCES, count_override_problems},
     waiting::Waiting,

@@ -8,7 +8,10 @@ use ratelimit_runtime::{
     DecidedBy, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, caller,
     rate_limit,
     stats::{self, PolicyStats, Verdict},
-    web::tower::{Identity, Limit, RateLimitLayer},
+    web::{
+        OnMissing,
+        tower::{Identity, Limit, RateLimitLayer},
+    },
 };
 use tower::ServiceExt;
 
@@ -171,7 +174,7 @@ async fn a_limit_without_callers_shares_one_bucket_and_is_logged_once() {
     assert!(!of("stats: keyless").shares_one_bucket());
     let layer = RateLimitLayer::new(Limit::new(BY_USER).identity(Identity::header("x-user")));
     let router = Router::new().route("/", get(async || keyless().await.is_ok().to_string()));
-    let router = router.layer(layer.and(SHARED));
+    let router = router.layer(layer.and(SHARED).on_missing(OnMissing::Shared));
     for _ in 0..2 {
         let request = Request::get("/").header("x-user", "alice").body(Body::empty()).unwrap();
         assert_eq!(router.clone().oneshot(request).await.unwrap().status(), 200);

@@ -6,6 +6,7 @@ use axum::{
     http::{HeaderValue, Method, Request, request::Parts},
     routing::{get, post},
 };
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Caller, Limiter, Policy,
     web::{
@@ -58,7 +59,8 @@ async fn the_policy_is_chosen_by_method_route_and_extension() {
             (_, route) => panic!("{route:?} has no limit"),
         }
     });
-    let layer = RateLimitLayer::new(limit).limiter(Limiter::in_memory());
+    let layer =
+        RateLimitLayer::new(limit).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     let files = Router::new().route("/files/{name}", get(|| async {}).post(|| async {}));
     let router = Router::new()
         .nest("/api", files.layer(layer.clone()))
@@ -91,7 +93,9 @@ async fn the_policy_is_chosen_by_method_route_and_extension() {
 #[tokio::test]
 async fn the_cost_is_what_a_header_says() {
     let limiter = Limiter::in_memory();
-    let layer = RateLimitLayer::new(Limit::new(UNITS).cost(units)).limiter(limiter.clone());
+    let layer = RateLimitLayer::new(Limit::new(UNITS).cost(units))
+        .on_missing(OnMissing::Shared)
+        .limiter(limiter.clone());
     let router = Router::new().route("/", post(|| async {})).layer(layer).layer(by_user());
     let url = format!("http://{}/", serve(router).await);
     let send = async |units: &str| {
@@ -117,6 +121,7 @@ async fn the_cost_is_what_a_header_says() {
 async fn of_two_limits_all_admit_a_request_or_none_counts_it() {
     let limiter = Limiter::in_memory();
     let layer = RateLimitLayer::new(USER)
+        .on_missing(OnMissing::Shared)
         .and(Limit::new(TENANT).identity(Identity::plain_header("x-tenant")))
         .limiter(limiter.clone());
     let router = Router::new().route("/", get(|| async { "hello" })).layer(layer).layer(by_user());
@@ -162,8 +167,10 @@ async fn all_or_none_holds_on_redis() {
     let server = harness::RedisServer::start();
     let limiter = server.limiter().await;
     let all = Identity::from_fn(|_| Some("all".into()));
-    let layer =
-        RateLimitLayer::new(USER).and(Limit::new(TENANT).identity(all)).limiter(limiter.clone());
+    let layer = RateLimitLayer::new(USER)
+        .on_missing(OnMissing::Shared)
+        .and(Limit::new(TENANT).identity(all))
+        .limiter(limiter.clone());
     let router = Router::new().route("/", get(|| async {})).layer(layer).layer(by_user());
     for (user, expected) in [("alice", 200), ("bob", 200), ("alice", 429), ("carol", 429)] {
         assert_eq!(ask(&router, request("/", user)).await.status(), expected, "{user}");
@@ -177,6 +184,7 @@ async fn skipped_requests_meet_no_limit_and_others_have_an_identity_of_the_layer
     let limiter = Limiter::in_memory();
     let none = Limit::from_fn(|request: &Parts| (request.uri.path() != "/free").then_some(TENANT));
     let layer = RateLimitLayer::new(none)
+        .on_missing(OnMissing::Shared)
         .identity(Identity::header("x-user"))
         .skip(paths(["/healthz"]))
         .headers(HeaderSyntax::Legacy)

@@ -8,6 +8,7 @@ use actix_web::{
     http::{Method, StatusCode, header::HeaderValue},
     web::{self as actix, Bytes},
 };
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Caller, Limiter, Policy,
     web::{
@@ -62,7 +63,9 @@ async fn policy_and_cost_by_method_route_and_header() {
         let units = request.headers().get("x-units").map(HeaderValue::to_str);
         units.and_then(Result::ok).and_then(|units| units.parse().ok()).unwrap_or(1)
     });
-    let server = serve(&RateLimitMiddleware::new(limit).limiter(limiter.clone()));
+    let server = serve(
+        &RateLimitMiddleware::new(limit).on_missing(OnMissing::Shared).limiter(limiter.clone()),
+    );
     let written = send(&server, Method::PUT, "/items/1", "7").await;
     assert_eq!(
         (written.status().as_u16(), field(&written, "ratelimit")),
@@ -89,6 +92,7 @@ async fn of_two_limits_all_admit_a_request_or_none_counts_it() {
     let limiter = Limiter::in_memory();
     let all = Identity::from_fn(|_| Some("all".into()));
     let layer = RateLimitMiddleware::new(USER)
+        .on_missing(OnMissing::Shared)
         .and(Limit::new(ALL).identity(all))
         .skip(paths(["/healthz"]))
         .limiter(limiter.clone());
@@ -107,6 +111,7 @@ async fn of_two_limits_all_admit_a_request_or_none_counts_it() {
 #[tokio::test]
 async fn the_refusal_is_the_middlewares_own() {
     let layer = RateLimitMiddleware::new(ALL)
+        .on_missing(OnMissing::Shared)
         .identity(Identity::plain_header("x-tenant"))
         .headers(HeaderSyntax::Legacy)
         .limiter(Limiter::in_memory())

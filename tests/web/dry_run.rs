@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::{Router, routing::get};
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Enforcement, Limiter, Override, Policy, RateLimitError, observe, rate_limit,
     web::{
@@ -45,7 +46,7 @@ async fn dry() -> Limited<&'static str> {
 #[tokio::test]
 async fn on_axum() {
     let limiter = Limiter::in_memory();
-    let gate = RateLimitLayer::new(GATE).limiter(limiter.clone());
+    let gate = RateLimitLayer::new(GATE).on_missing(OnMissing::Shared).limiter(limiter.clone());
     let router = Router::new()
         .route("/attribute", get(dry))
         .route("/gate", get(|| async {}).layer(gate))

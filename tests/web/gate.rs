@@ -18,6 +18,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{any, get, post},
 };
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Caller, Limiter, Policy, rate_limit,
     web::{
@@ -106,7 +107,7 @@ async fn a_gate_refuses_before_the_body_is_read_and_an_attribute_after() {
         .route(
             "/gate",
             post(|body: Bytes| async move { body.len().to_string() })
-                .layer(RateLimitLayer::new(UPLOAD)),
+                .layer(RateLimitLayer::new(UPLOAD).on_missing(OnMissing::Shared)),
         )
         .route("/attribute", post(limited))
         .layer(by_user());
@@ -132,7 +133,7 @@ async fn a_gate_shares_limiter_and_key_with_a_function_of_its_name() {
 
     const SHARED: Policy = Policy::sliding_window("shared", MINUTE, 2);
     let limiter = Limiter::in_memory();
-    let gate = RateLimitLayer::new(SHARED).limiter(limiter.clone());
+    let gate = RateLimitLayer::new(SHARED).on_missing(OnMissing::Shared).limiter(limiter.clone());
     let router = Router::new()
         .route("/attribute", get(reply))
         .route("/gate", get(|| async {}).layer(gate))
@@ -149,7 +150,8 @@ async fn a_gate_shares_limiter_and_key_with_a_function_of_its_name() {
 #[tokio::test]
 async fn a_layer_is_one_limit_wherever_it_is_cloned_to() {
     const EACH: Policy = Policy::sliding_window("each", MINUTE, 4);
-    let gate = RateLimitLayer::new(EACH).limiter(Limiter::in_memory());
+    let gate =
+        RateLimitLayer::new(EACH).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     let stack = ServiceBuilder::new().layer(by_user()).layer(gate.clone());
     let router = Router::new()
         .route("/stack", get(|| async {}).layer(stack))
@@ -177,7 +179,7 @@ async fn readiness_of_the_service_is_honoured_and_released() {
     // The service panics if it is called without having been polled ready. It has one permit.
     let mut service = ServiceBuilder::new()
         .layer(by_user())
-        .layer(RateLimitLayer::new(ONE).limiter(Limiter::in_memory()))
+        .layer(RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(Limiter::in_memory()))
         .layer(ConcurrencyLimitLayer::new(1))
         .service(inner);
 
@@ -214,7 +216,10 @@ fn readiness_of<S: Service<Request<Body>>>(service: &mut S) -> impl FnMut() -> b
 #[tokio::test]
 async fn health_checks_are_skipped_and_preflights_are_answered_by_an_outer_layer() {
     const NARROW: Policy = Policy::sliding_window("narrow", MINUTE, 1);
-    let gate = RateLimitLayer::new(NARROW).limiter(Limiter::in_memory()).skip(paths(["/healthz"]));
+    let gate = RateLimitLayer::new(NARROW)
+        .on_missing(OnMissing::Shared)
+        .limiter(Limiter::in_memory())
+        .skip(paths(["/healthz"]));
     let identity = IdentityLayer::new(Identity::header("x-user")).skip(paths(["/healthz"]));
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);

@@ -10,6 +10,7 @@ use axum::{
     routing::{any, get},
 };
 use harness::RedisServer;
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Caller, Limiter, Policy, caller, rate_limit,
     web::tower::{Identity, IdentityLayer, RateLimitLayer},
@@ -39,7 +40,7 @@ async fn a_malformed_identity_header_is_refused_and_makes_no_second_quota() {
     let identity = Identity::header("x-api-key").or(Identity::peer());
     let router = Router::new()
         .route("/", get(|| async {}))
-        .layer(RateLimitLayer::new(PAID).limiter(limiter))
+        .layer(RateLimitLayer::new(PAID).on_missing(OnMissing::Shared).limiter(limiter))
         .layer(IdentityLayer::new(identity));
     let address = serve(router).await;
     assert_eq!(status(address, &[b"mine"]).await, 200);
@@ -131,7 +132,7 @@ async fn an_api_key_is_not_stored_on_redis() {
     let limiter = redis.limiter().await;
     let router = Router::new()
         .route("/", get(|| async {}))
-        .layer(RateLimitLayer::new(PAID).limiter(limiter))
+        .layer(RateLimitLayer::new(PAID).on_missing(OnMissing::Shared).limiter(limiter))
         .layer(IdentityLayer::new(Identity::header("x-api-key")));
     let address = serve(router).await;
     assert_eq!(status(address, &[b"sk-live-4711"]).await, 200);
@@ -150,7 +151,7 @@ async fn no_caller_that_the_program_names_is_one_of_another_source() {
     let identity = Identity::header("x-api-key").or(Identity::peer());
     let router = Router::new()
         .route("/", get(|| async {}))
-        .layer(RateLimitLayer::new(PAID).limiter(limiter.clone()))
+        .layer(RateLimitLayer::new(PAID).on_missing(OnMissing::Shared).limiter(limiter.clone()))
         .layer(IdentityLayer::new(identity));
     let address = serve(router).await;
     for part in ["or", "%or", "%alternative"] {
@@ -166,7 +167,7 @@ async fn a_request_that_resembles_a_preflight_does_no_uncounted_work() {
     let router = Router::new()
         .route("/", any(|| async { "work" }))
         .fallback(|| async { "work" })
-        .layer(RateLimitLayer::new(PAID).limiter(limiter))
+        .layer(RateLimitLayer::new(PAID).on_missing(OnMissing::Shared).limiter(limiter))
         .layer(IdentityLayer::new(Identity::peer()));
     let address = serve(router).await;
     for (path, expected) in [("", 200), ("", 429), ("elsewhere", 429)] {

@@ -13,6 +13,7 @@ use axum::{
 };
 use futures_util::{Stream, StreamExt, stream};
 use harness::until;
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Caller, Limiter, Policy, RateLimitError,
     web::{
@@ -122,7 +123,8 @@ async fn on_axum_over_http_1_and_2() {
         let events = async |State(end): State<Arc<Notify>>| {
             Sse::new(parts(end).map(|part| Ok::<_, Infallible>(Event::default().data(part))))
         };
-        let layer = || RateLimitLayer::new(ONE).limiter(Limiter::in_memory());
+        let layer =
+            || RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
         let router = Router::new()
             .route("/chunks", get(async |State(end)| body(end)).layer(layer()))
             .route("/events", get(events).layer(layer()))
@@ -154,7 +156,8 @@ async fn on_tower_with_a_body_of_its_own() {
 async fn on_actix() {
     let end = Arc::new(Notify::new());
     let data = Arc::clone(&end);
-    let layer = RateLimitMiddleware::new(ONE).limiter(Limiter::in_memory());
+    let layer =
+        RateLimitMiddleware::new(ONE).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     let identity = web::actix::IdentityMiddleware::new(web::actix::Identity::header("x-user"));
     let server = Server::serve(identity, move |config| {
         let chunks = async |end: Data<Notify>| {
@@ -213,7 +216,7 @@ async fn a_request_whose_client_leaves_before_the_response_is_not_in_flight() {
     let router = Router::new()
         .route("/", get(handler))
         .with_state(Arc::clone(&entered))
-        .layer(RateLimitLayer::new(ONE).limiter(limiter.clone()))
+        .layer(RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(limiter.clone()))
         .layer(by_user());
     let url = format!("http://{}", serve(router).await);
     let request = tokio::spawn(async move { follow(&client(), &url, "alice").await });
@@ -253,7 +256,8 @@ impl Greeter for Streams {
 
 /// Serves both services behind a limit on a port of its own. Returns its URL.
 async fn serve_grpc(end: &Arc<Notify>, limit: Limit) -> String {
-    let layer = RateLimitLayer::new(limit).limiter(Limiter::in_memory());
+    let layer =
+        RateLimitLayer::new(limit).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     // The first one is the outermost.
     let server = tonic::transport::Server::builder()
         .layer(by_user().respond(web::tonic::respond))
@@ -314,7 +318,7 @@ async fn on_tonic_by_service_and_method() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_has_received_a_response_is_never_told_to_be_in_flight() {
     let limiter = Limiter::in_memory();
-    let layer = RateLimitLayer::new(ONE).limiter(limiter);
+    let layer = RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(limiter);
     let router = Router::new().route("/", get(async || "hello")).layer(layer).layer(by_user());
     let url = format!("http://{}", serve(router).await);
     for client in [

@@ -11,6 +11,7 @@ use axum::{
     routing::get,
 };
 use harness::{Lines, RedisServer};
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, limiter, rate_limit,
     web::{
@@ -276,7 +277,7 @@ async fn a_response_that_is_replaced_frees_its_permits() {
         let endless = futures_util::stream::pending::<Result<String, std::io::Error>>();
         (StatusCode::BAD_GATEWAY, axum::body::Body::from_stream(endless))
     };
-    let gate = RateLimitLayer::new(ONE).limiter(Limiter::in_memory());
+    let gate = RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     let router = Router::new().route("/", get(stream)).layer(gate);
     let url = url_of(router, by_user().answer_refusals()).await;
     for _ in 0..2 {

@@ -22,4 +22,5 @@ mod public_handlers_on_tonic;
 mod retrying_clients;
 mod support;
 mod trusted_proxies;
+mod without_a_layer;
 mod without_a_wait;

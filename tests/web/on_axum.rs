@@ -122,7 +122,9 @@ async fn all_limits_of_a_request_are_listed() {
     }
 
     const GATE: Policy = Policy::sliding_window("gate", MINUTE, 3);
-    let router = Router::new().route("/", get(outer)).layer(RateLimitLayer::new(GATE));
+    let router = Router::new()
+        .route("/", get(outer))
+        .layer(RateLimitLayer::new(GATE).on_missing(OnMissing::Shared));
     // Limits with explicit keys are listed on request only.
     let with_identity = router.clone().layer(by_user());
     let response = ask(&with_identity, request("/", "one")).await;
@@ -165,7 +167,12 @@ async fn a_store_that_cannot_decide_is_a_503() {
     redis.kill();
     let router = Router::new()
         .route("/attribute", get(hello))
-        .route("/gate", get(|| async {}).layer(RateLimitLayer::new(DOWN).limiter(limiter.clone())))
+        .route(
+            "/gate",
+            get(|| async {}).layer(
+                RateLimitLayer::new(DOWN).on_missing(OnMissing::Shared).limiter(limiter.clone()),
+            ),
+        )
         .with_state(limiter)
         .layer(by_user());
     let address = serve(router).await;
@@ -283,7 +290,11 @@ async fn responses_to_refused_requests_can_be_replaced() {
     let identity = Identity::header("x-user");
     let router = Router::new()
         .route("/attribute", get(hello))
-        .route("/gate", get(|| async { "hello" }).layer(RateLimitLayer::new(ONE).respond(say_so)))
+        .route(
+            "/gate",
+            get(|| async { "hello" })
+                .layer(RateLimitLayer::new(ONE).on_missing(OnMissing::Shared).respond(say_so)),
+        )
         .layer(IdentityLayer::new(identity).headers(HeaderSyntax::Legacy).respond(say_so));
     for path in ["/attribute", "/gate"] {
         let admitted = ask(&router, request(path, "alice")).await;

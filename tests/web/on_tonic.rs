@@ -13,6 +13,7 @@ use greeter::{
     greeter_server::{Greeter, GreeterServer},
 };
 use harness::RedisServer;
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, rate_limit,
     web::{
@@ -62,7 +63,7 @@ impl Greeter for SlowGreeter {
 
 /// Serves on a port of its own until the test ends.
 async fn serve(identity: Identity, limiter: Limiter, gate: Policy) -> SocketAddr {
-    let gate = RateLimitLayer::new(gate).limiter(limiter.clone());
+    let gate = RateLimitLayer::new(gate).on_missing(OnMissing::Shared).limiter(limiter.clone());
     serve_greeter(identity, MyGreeter { limiter }, gate).await
 }
 
@@ -248,7 +249,8 @@ async fn a_call_that_can_never_pass_is_a_failed_precondition() {
     assert_without_a_wait(&refused, Code::FailedPrecondition, message);
 
     let greeter = SlowGreeter(Arc::default());
-    let gate = RateLimitLayer::new(WIDE).limiter(Limiter::in_memory());
+    let gate =
+        RateLimitLayer::new(WIDE).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     let mut client = connect(serve_greeter(Identity::peer(), greeter, gate).await).await;
     let refused = greet_by_name(&mut client, None, "all of you").await.unwrap_err();
     let message = "rate limit `letters` never admits 10 units at once: at most 5 per 60s";
@@ -262,7 +264,8 @@ async fn a_call_that_finds_no_permit_is_told_no_wait() {
     for (gate, name) in [(ONE, "gate"), (TWO, "attribute")] {
         let held = Arc::new(Held::default());
         let greeter = SlowGreeter(Arc::clone(&held));
-        let gate = RateLimitLayer::new(gate).limiter(Limiter::in_memory());
+        let gate =
+            RateLimitLayer::new(gate).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
         let identity = Identity::header("x-api-key");
         let client = connect(serve_greeter(identity, greeter, gate).await).await;
         let greet = async || greet_by_name(&mut client.clone(), Some(name), "a").await;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use axum::{Router, extract::Path, middleware::from_fn, routing::get};
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Limiter, Policy, rate_limit,
     web::{actix, tower::RateLimitLayer},
@@ -49,7 +50,8 @@ async fn assert_served_after_one_retry(url: &str, user: &str) {
 #[tokio::test]
 async fn a_refused_request_waits_and_is_served_on_axum() {
     let policy = Policy::sliding_window("retried", PERIOD, 1);
-    let gate = RateLimitLayer::new(policy).limiter(Limiter::in_memory());
+    let gate =
+        RateLimitLayer::new(policy).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
     let router = Router::new()
         .route("/attribute", get(attribute))
         .route("/gate", get(|| async {}).layer(gate))

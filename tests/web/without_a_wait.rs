@@ -12,6 +12,7 @@ use axum::{
     routing::get,
 };
 use futures_util::future::join;
+use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Limiter, Policy, RateLimitError, rate_limit,
     web::{
@@ -127,7 +128,9 @@ async fn on_axum() {
     }
 
     let held = Arc::new(Held::default());
-    let gate = |policy| RateLimitLayer::new(policy).limiter(Limiter::in_memory());
+    let gate = |policy| {
+        RateLimitLayer::new(policy).on_missing(OnMissing::Shared).limiter(Limiter::in_memory())
+    };
     let stay_behind = |Extension(held): Extension<Arc<Held>>| async move { held.stay().await };
     let router = Router::new()
         .route("/attribute", get(stay))
@@ -229,7 +232,8 @@ async fn on_tower() {
         }
     });
     let gate = |policy, path: &'static str| {
-        let gate = RateLimitLayer::new(policy).limiter(Limiter::in_memory());
+        let gate =
+            RateLimitLayer::new(policy).on_missing(OnMissing::Shared).limiter(Limiter::in_memory());
         gate.skip(move |request| request.uri.path() != path)
     };
     let service = ServiceBuilder::new()

@@ -17,6 +17,7 @@ static LIMITS: Lazy<PerPolicy<WithoutCaller>> = Lazy::new(PerPolicy::default);
 #[derive(Default)]
 pub(super) struct WithoutCaller {
     is_known: AtomicBool,
+    is_refusal_known: AtomicBool,
     #[cfg(feature = "metrics")]
     calls: OnceCell<Counter>,
 }
@@ -34,9 +35,22 @@ pub(crate) fn without_caller(policy: &Policy, counters: Option<&PolicyCounters>,
     let _ = is_enabled;
     let is_known = limit.is_known.load(Ordering::Relaxed);
     if !is_known && !limit.is_known.swap(true, Ordering::Relaxed) {
-        tracing::warn!(
+        tracing::error!(
             policy = policy.name(),
-            "called without a `key`, and outside `caller::scope` and identity layers: all such calls share one bucket"
+            "called without a `key`, and outside `caller::scope` and identity layers: all such calls share one bucket; \
+             add `IdentityLayer` (axum, tower, tonic) or `IdentityMiddleware` (actix-web) around the service, or a `key`"
+        );
+    }
+}
+
+/// Logs the first request of each limit that is refused because it passed no identity layer.
+#[cfg(any(feature = "actix", feature = "tower"))]
+pub(crate) fn refused_without_caller(policy: &Policy) {
+    if !LIMITS.of(policy).is_refusal_known.swap(true, Ordering::Relaxed) {
+        tracing::error!(
+            policy = policy.name(),
+            "requests refused: they passed no layer that identifies their callers; add `IdentityLayer` (axum, tower, \
+             tonic) or `IdentityMiddleware` (actix-web) further out, or set `identity` or `on_missing` of this limit's layer"
         );
     }
 }

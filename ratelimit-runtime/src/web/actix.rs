@@ -50,7 +50,10 @@ use super::{
     refusal::{PROBLEM_JSON, Refusal},
     treatment::{Replaced, ResponseHead, Treatment},
 };
-pub use super::{middleware::paths, permits::PermitBody};
+pub use super::{
+    middleware::{body_units, paths},
+    permits::PermitBody,
+};
 use crate::{
     caller::Caller, decision::Decision, error::RateLimitError, observe::Observation,
     rejection::FromRejection,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{
     headers::HeaderSyntax,
-    identity::{Identity, RequestHead, SharedFn},
+    identity::{Identity, OnMissing, RequestHead, SharedFn},
     limit::{Limit, PlannedCheck},
     permits::Permits,
     refusal::Refusal,
@@ -17,6 +17,7 @@ use crate::{
     limiter::{Check, Limiter, limiter},
     observe::{Audience, observe_for},
     policy::Policy,
+    telemetry,
 };
 
 /// The settings of a layer that applies limits.
@@ -24,6 +25,8 @@ pub(super) struct Gate<R> {
     pub(super) limits: Vec<Limit<R>>,
     pub(super) limiter: Option<Limiter>,
     pub(super) identity: Option<Identity<R>>,
+    /// The treatment of a request without an ambient caller.
+    pub(super) on_missing: OnMissing,
     pub(super) syntax: HeaderSyntax,
     pub(super) skip: Option<SharedFn<R, bool>>,
 }
@@ -42,6 +45,7 @@ impl<R: RequestHead + 'static> Gate<R> {
             limits: vec![limit],
             limiter: None,
             identity: None,
+            on_missing: OnMissing::default(),
             syntax: HeaderSyntax::default(),
             skip: None,
         }
@@ -56,7 +60,7 @@ impl<R: RequestHead + 'static> Gate<R> {
         let caller = |policy: &Policy| match (&self.identity, &ambient) {
             (Some(identity), _) => identity.caller(request),
             (None, Some(caller)) => Ok(caller.clone()),
-            (None, None) => Ok(self.shared(policy)),
+            (None, None) => self.without_caller(policy),
         };
         let checks = self.limits.iter().filter_map(|limit| limit.plan(request, caller));
         let checks = checks.collect::<Result<Vec<_>, _>>()?;
@@ -71,9 +75,14 @@ impl<R: RequestHead + 'static> Gate<R> {
         self.limiter.as_ref().unwrap_or_else(|| limiter())
     }
 
-    fn shared(&self, policy: &Policy) -> Caller {
-        self.limiter().record_without_caller(policy, None);
-        Caller::shared()
+    /// Treats a request that has passed no layer with an identity.
+    fn without_caller(&self, policy: &Policy) -> Result<Caller, Refusal> {
+        let caller = self.on_missing.caller();
+        match caller {
+            Ok(_) => self.limiter().record_without_caller(policy, None),
+            Err(_) => telemetry::refused_without_caller(policy),
+        }
+        caller
     }
 }
 
@@ -111,6 +120,7 @@ impl<R> Clone for Gate<R> {
             limits: self.limits.clone(),
             limiter: self.limiter.clone(),
             identity: self.identity.clone(),
+            on_missing: self.on_missing,
             syntax: self.syntax,
             skip: self.skip.clone(),
         }

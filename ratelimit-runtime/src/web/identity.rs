@@ -43,9 +43,23 @@ pub struct Identity<R> {
 pub enum OnMissing {
     /// The request is counted for one caller that all such requests share.
     Shared,
-    /// The request is refused with [`Refusal::NoIdentity`].
+    /// The request is refused with [`Refusal::NoIdentity`]: 400.
     #[default]
     Reject,
+    /// The request is refused with [`Refusal::Unauthorized`]: 401, and this challenge in
+    /// `WWW-Authenticate`, such as `Bearer` or `ApiKey realm="orders"`.
+    Unauthorized(&'static str),
+}
+
+impl OnMissing {
+    /// Returns the caller of a request without an identity.
+    pub(super) fn caller(self) -> Result<Caller, Refusal> {
+        match self {
+            Self::Shared => Ok(Caller::shared()),
+            Self::Reject => Err(Refusal::NoIdentity),
+            Self::Unauthorized(challenge) => Err(Refusal::Unauthorized { challenge }),
+        }
+    }
 }
 
 /// The treatment of a request whose identity is malformed: its header is repeated, empty, not UTF-8,
@@ -218,6 +232,21 @@ impl<R: RequestHead + 'static> Identity<R> {
         self
     }
 
+    /// Refuses requests without an identity with 401 and this challenge in `WWW-Authenticate`: the scheme by
+    /// which clients send their key. The same as [`OnMissing::Unauthorized`].
+    ///
+    /// ```
+    /// # #[cfg(feature = "tower")] {
+    /// use ratelimit_runtime::web::tower::Identity;
+    ///
+    /// let identity = Identity::header("x-api-key").unauthorized("ApiKey");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn unauthorized(self, challenge: &'static str) -> Self {
+        self.on_missing(OnMissing::Unauthorized(challenge))
+    }
+
     /// Sets the treatment of malformed identities; [`OnMalformed::Reject`] by default.
     #[must_use]
     pub fn on_malformed(mut self, on_malformed: OnMalformed) -> Self {
@@ -229,8 +258,8 @@ impl<R: RequestHead + 'static> Identity<R> {
     ///
     /// # Errors
     ///
-    /// [`Refusal::NoIdentity`] unless [`on_missing`](Self::on_missing) is [`OnMissing::Shared`], and
-    /// [`Refusal::MalformedIdentity`] unless [`on_malformed`](Self::on_malformed) is
+    /// [`Refusal::NoIdentity`] or [`Refusal::Unauthorized`] unless [`on_missing`](Self::on_missing) is
+    /// [`OnMissing::Shared`], and [`Refusal::MalformedIdentity`] unless [`on_malformed`](Self::on_malformed) is
     /// [`OnMalformed::Shared`].
     pub fn caller(&self, request: &R) -> Result<Caller, Refusal> {
         for (index, extractor) in self.extractors.iter().enumerate() {
@@ -246,25 +275,12 @@ impl<R: RequestHead + 'static> Identity<R> {
     }
 
     fn missing(&self) -> Result<Caller, Refusal> {
-        let is_first = !self.warned.swap(true, Ordering::Relaxed);
-        match self.on_missing {
-            OnMissing::Reject => {
-                if is_first {
-                    tracing::warn!(
-                        "request without an identity refused; further ones are not logged"
-                    );
-                }
-                Err(Refusal::NoIdentity)
-            }
-            OnMissing::Shared => {
-                if is_first {
-                    tracing::warn!(
-                        "request without an identity counted for the shared caller; further ones are not logged"
-                    );
-                }
-                Ok(Caller::shared())
-            }
+        let caller = self.on_missing.caller();
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            let treated = if caller.is_ok() { "counted for the shared caller" } else { "refused" };
+            tracing::warn!("request without an identity {treated}; further ones are not logged");
         }
+        caller
     }
 
     fn malformed(&self) -> Result<Caller, Refusal> {

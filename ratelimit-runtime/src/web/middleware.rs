@@ -10,6 +10,7 @@ use super::{
     headers::{HeaderSyntax, exhausted_for},
     identity::{Identity, RequestHead, SharedFn},
     refusal::{Refusal, whole_wait},
+    single_value::single_value,
     treatment::Replaced,
 };
 use crate::{
@@ -32,6 +33,40 @@ pub fn paths<R: RequestHead, const N: usize>(
     paths: [&'static str; N],
 ) -> impl Fn(&R) -> bool + Clone {
     move |request| paths.contains(&request.path())
+}
+
+/// Returns a function for [`Limit::cost`](super::Limit::cost): the units of a request by the length of the
+/// body that it announces, one for each `bytes` begun, and at least 1.
+///
+/// A request without a well-formed `Content-Length`, such as one in chunks, costs `unannounced`: nothing is
+/// known of its body. Take what the largest body costs that the service reads. A length beyond `u32::MAX`
+/// units costs `u32::MAX`, which a limit refuses as too large. `bytes` of 0 are taken as 1.
+///
+/// ```
+/// # #[cfg(feature = "tower")] {
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Policy, web::tower::{Limit, RateLimitLayer, body_units}};
+///
+/// const UPLOAD: Policy = Policy::token_bucket("upload", Duration::from_secs(60), 10_000);
+///
+/// // A unit for each KiB, and 2 MiB if the length is not announced.
+/// let layer = RateLimitLayer::new(Limit::new(UPLOAD).cost(body_units(1_024, 2_048)));
+/// # }
+/// ```
+pub fn body_units<R: RequestHead>(
+    bytes: u32,
+    unannounced: u32,
+) -> impl Fn(&R) -> u32 + Clone + Send + Sync + 'static {
+    move |request| {
+        let length = single_value(request.header_lines("content-length"));
+        let Some(length) = length.ok().flatten() else { return unannounced };
+        if length.is_empty() || !length.bytes().all(|byte| byte.is_ascii_digit()) {
+            return unannounced;
+        }
+        // More digits than a u64 has are more units than any limit has.
+        let length = length.parse::<u64>().unwrap_or(u64::MAX);
+        u32::try_from(length.div_ceil(bytes.max(1).into())).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 /// The settings of a middleware that sets the ambient caller.

@@ -36,6 +36,11 @@ pub enum Refusal {
     Limit(RateLimitError),
     /// The request has no identity, and one is required.
     NoIdentity,
+    /// The request has no identity, and one that the client can prove is required.
+    Unauthorized {
+        /// The value of `WWW-Authenticate`.
+        challenge: &'static str,
+    },
     /// The header that identifies the caller is repeated, empty, not UTF-8, or not the address that it
     /// should be.
     MalformedIdentity,
@@ -54,7 +59,8 @@ impl Refusal {
     /// - 422 for a request that its limit can never admit,
     /// - 503 if the store could not decide,
     /// - 500 for a policy that breaks a rule,
-    /// - 400 without a well-formed identity.
+    /// - 400 without a well-formed identity,
+    /// - 401 without an identity under [`OnMissing::Unauthorized`](super::OnMissing::Unauthorized).
     ///
     /// Common clients repeat requests after 408, 413, 429 and 5xx by themselves, and not after 422.
     #[must_use]
@@ -65,6 +71,7 @@ impl Refusal {
             Self::Limit(RateLimitError::Unavailable(_)) => 503,
             Self::Limit(RateLimitError::InvalidPolicy(_)) => 500,
             Self::NoIdentity | Self::MalformedIdentity => 400,
+            Self::Unauthorized { .. } => 401,
         }
     }
 
@@ -80,12 +87,15 @@ impl Refusal {
         whole_wait(error)
     }
 
-    /// Returns the headers of the response except its content type: `Cache-Control`, `Retry-After`, and
-    /// those of the syntax. Names are in lower case.
+    /// Returns the headers of the response except its content type: `Cache-Control`, `Retry-After`,
+    /// `WWW-Authenticate`, and those of the syntax. Names are in lower case.
     #[must_use]
     pub fn headers(&self, syntax: HeaderSyntax) -> Vec<(&'static str, String)> {
         let mut headers = vec![("cache-control", "no-store".to_owned())];
         headers.extend(self.retry_after().map(|wait| ("retry-after", wait.to_string())));
+        if let Self::Unauthorized { challenge } = self {
+            headers.push(("www-authenticate", (*challenge).to_owned()));
+        }
         if let Self::Limit(error) = self {
             headers.extend(syntax.headers(&[Err(error.clone())]));
         }
@@ -118,6 +128,7 @@ impl Refusal {
                 ("about:blank", "Internal Server Error")
             }
             Self::NoIdentity | Self::MalformedIdentity => ("about:blank", "Bad Request"),
+            Self::Unauthorized { .. } => ("about:blank", "Unauthorized"),
         };
         let mut body = String::from("{\"type\":");
         push_json(&mut body, kind);
@@ -126,7 +137,7 @@ impl Refusal {
         let _ = write!(body, ",\"status\":{},\"detail\":", self.status());
         match self {
             Self::Limit(error) => push_json(&mut body, &error.to_string()),
-            Self::NoIdentity => push_json(&mut body, NO_IDENTITY),
+            Self::NoIdentity | Self::Unauthorized { .. } => push_json(&mut body, NO_IDENTITY),
             Self::MalformedIdentity => push_json(&mut body, MALFORMED_IDENTITY),
         }
         let violated = match self {

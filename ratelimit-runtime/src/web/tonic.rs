@@ -76,12 +76,14 @@ fn pushback(wait: Duration) -> i32 {
     i32::try_from(millis).unwrap_or(NO_RETRY)
 }
 
-/// `INVALID_ARGUMENT` for a request without a well-formed identity.
+/// `INVALID_ARGUMENT` for a request without a well-formed identity, and `UNAUTHENTICATED` under
+/// [`OnMissing::Unauthorized`](super::OnMissing::Unauthorized).
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Limit(error) => error.into(),
             Refusal::NoIdentity => Self::invalid_argument(NO_IDENTITY),
+            Refusal::Unauthorized { .. } => Self::unauthenticated(NO_IDENTITY),
             Refusal::MalformedIdentity => Self::invalid_argument(MALFORMED_IDENTITY),
         }
     }

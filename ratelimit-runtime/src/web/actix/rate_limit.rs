@@ -21,7 +21,7 @@ use super::{Identity, Limit, LocalFuture, refusal_response, set_headers};
 use crate::{
     limiter::Limiter,
     web::{
-        HeaderSyntax, Refusal,
+        HeaderSyntax, OnMissing, Refusal,
         gate::Gate,
         identity::SharedFn,
         permits::{PermitBody, Permits},
@@ -32,8 +32,8 @@ use crate::{
 /// and nothing of the body has been read.
 ///
 /// A request is counted for the ambient caller, which an [`IdentityMiddleware`](super::IdentityMiddleware)
-/// further out sets, or for the caller that an [`identity`](Self::identity) finds. Without either, all
-/// requests share one limit. An annotated function with the policy's `name` and algorithm shares its counts.
+/// further out sets, or for the caller that an [`identity`](Self::identity) finds. Without either it
+/// is refused, unless [`on_missing`](Self::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
 ///
 /// Wrap an app, a scope or a resource. Of several middlewares the last one wrapped is the outermost.
 ///
@@ -102,6 +102,14 @@ impl RateLimitMiddleware {
     #[must_use]
     pub fn identity(self, identity: Identity) -> Self {
         self.with(|gate| gate.identity = Some(identity))
+    }
+
+    /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity) is set:
+    /// those that passed no middleware with an identity. [`OnMissing::Reject`] by default, which is also
+    /// logged at `error`, once for each limit. [`OnMissing::Shared`] counts all of them together.
+    #[must_use]
+    pub fn on_missing(self, on_missing: OnMissing) -> Self {
+        self.with(|gate| gate.on_missing = on_missing)
     }
 
     /// Sets the syntax of the rate limit headers. An [`IdentityMiddleware`](super::IdentityMiddleware)

@@ -17,15 +17,15 @@ use super::{
 };
 use crate::{
     limiter::Limiter,
-    web::{HeaderSyntax, Refusal, gate::Gate},
+    web::{HeaderSyntax, OnMissing, Refusal, gate::Gate},
 };
 
 /// Applies limits to the requests of a service, before the service is called. No extractor has run by then,
 /// and nothing of the body has been read.
 ///
 /// A request is counted for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
-/// sets, or for the caller that an [`identity`](Self::identity) finds. Without either, all requests share
-/// one limit. An annotated function with the policy's `name` and algorithm shares its counts.
+/// sets, or for the caller that an [`identity`](Self::identity) finds. Without either it is refused, unless
+/// [`on_missing`](Self::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,22 +43,16 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use http::{HeaderValue, request::Parts};
-/// use ratelimit_runtime::{Policy, web::tower::{Identity, Limit, RateLimitLayer}};
+/// use ratelimit_runtime::{Policy, web::tower::{Identity, Limit, RateLimitLayer, body_units}};
 ///
 /// const USER: Policy = Policy::token_bucket("user", Duration::from_secs(60), 1_000);
 /// const SERVICE: Policy = Policy::token_bucket("service", Duration::from_secs(1), 50_000);
 ///
-/// /// One unit for each KiB that the client announces.
-/// fn kibibytes(request: &Parts) -> u32 {
-///     let length = request.headers.get("content-length").map(HeaderValue::to_str);
-///     let bytes = length.and_then(Result::ok).and_then(|length| length.parse().ok());
-///     1 + bytes.unwrap_or(0_u32) / 1024
-/// }
-///
+/// // One unit for each KiB that the client announces, and 100 if it announces no length.
+/// let kibibytes = || body_units(1_024, 100);
 /// let all = Identity::from_fn(|_| Some("all".into()));
-/// let layer = RateLimitLayer::new(Limit::new(USER).cost(kibibytes))
-///     .and(Limit::new(SERVICE).cost(kibibytes).identity(all));
+/// let layer = RateLimitLayer::new(Limit::new(USER).cost(kibibytes()))
+///     .and(Limit::new(SERVICE).cost(kibibytes()).identity(all));
 /// ```
 ///
 /// # Requests in flight
@@ -136,6 +130,14 @@ impl<H> RateLimitLayer<H> {
     #[must_use]
     pub fn identity(self, identity: Identity) -> Self {
         self.with(|gate| gate.identity = Some(identity))
+    }
+
+    /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity) is set:
+    /// those that passed no layer with an identity. [`OnMissing::Reject`] by default, which is also logged
+    /// at `error`, once for each limit. [`OnMissing::Shared`] counts all of them together.
+    #[must_use]
+    pub fn on_missing(self, on_missing: OnMissing) -> Self {
+        self.with(|gate| gate.on_missing = on_missing)
     }
 
     /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer) further

@@ -15,7 +15,7 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use ratelimit_runtime::{FromRejection, Limiter, RateLimitError, rate_limit};
+use ratelimit_runtime::{Caller, FromRejection, Limiter, RateLimitError, caller, rate_limit};
 
 /// Defaults.
 #[rate_limit]
@@ -27,6 +27,13 @@ pub async fn bare() -> Result<(), RateLimitError> {
 #[rate_limit(period = 30, threshold = 2, key = name)]
 pub async fn moved(name: String) -> Result<String, RateLimitError> {
     Ok(name)
+}
+
+/// A caller is a part, the ambient one and one that is passed.
+#[rate_limit(key = (caller::current(), tenant, account))]
+pub async fn by_callers(tenant: &Caller, account: Option<Caller>) -> Result<(), RateLimitError> {
+    let _ = (tenant, account);
+    Ok(())
 }
 
 /// Generics, `where`, lifetimes, `impl Trait` on both sides.
