@@ -146,7 +146,7 @@ pub(crate) fn push_shared(parts: &mut InlineBytes) {
 /// Appends a caller as one part of a key: where the parts of several callers join, they stay apart. A caller
 /// of one part is that part, and the first caller keeps its parts as they are.
 pub(crate) fn push_caller(parts: &mut InlineBytes, caller: &InlineBytes) {
-    let count = caller.iter().filter(|byte| **byte == b'/').count();
+    let count = caller.split(|byte| *byte == b'/').skip(1).count();
     if count > 1 && !parts.is_empty() {
         parts.append(format!("/%caller-{count}").as_bytes());
     }
