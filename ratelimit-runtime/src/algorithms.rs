@@ -261,7 +261,8 @@ impl State {
         place: Place<'_>,
     ) -> Option<(Standing, Micros)> {
         if has_come(now, place) {
-            return Some((Standing { at: place.mark.at, turn: Micros::ZERO }, Micros::ZERO));
+            let (at, turn) = (place.mark.at, Micros::ZERO);
+            return Some((Standing { at, turn, has_room: true }, Micros::ZERO));
         }
         match self {
             Self::WeightedWindow(log) => Some((log.advance(now, place)?, Micros::ZERO)),

@@ -8,6 +8,7 @@ mod lease;
 mod line;
 mod memory_store;
 mod model;
+mod overridden_line;
 mod permit_queue;
 mod precedents;
 mod refund;

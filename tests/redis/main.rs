@@ -12,6 +12,7 @@ mod lease_history;
 mod line;
 mod line_of_processes;
 mod outages;
+mod overridden_line;
 mod own_connection;
 mod processes;
 mod runtimes;

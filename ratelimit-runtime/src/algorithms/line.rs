@@ -107,10 +107,10 @@ impl State {
         place: Place<'_>,
     ) -> Option<(Standing, Micros)> {
         let line = self.line_mut()?;
-        let at = line.advance(now, place)?;
+        let (at, has_room) = line.advance(now, place)?;
         let lasts = line.lasts(now);
         self.end_line();
-        Some((Standing { at, turn: at - now }, lasts))
+        Some((Standing { at, turn: at - now, has_room }, lasts))
     }
 
     fn line(&self) -> Option<&TurnsAhead> {
@@ -323,14 +323,14 @@ impl TurnsAhead {
     }
 
     /// Moves the turn of this place to the earliest time at which it has room, if no other lies before it.
-    /// Returns the turn.
-    fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<Timestamp> {
+    /// Returns the turn, and `false` if it has room only later.
+    fn advance(&mut self, now: Timestamp, place: Place<'_>) -> Option<(Timestamp, bool)> {
         let index = self.position(place)?;
         let first = self.turns.partition_point(|turn| turn.at <= now);
         let at = self.turns[index].at;
         let is_alone = self.turns.len() == first + 1;
         if self.turns[first].at < at || (self.base.has_linked_windows() && !is_alone) {
-            return Some(at);
+            return Some((at, true));
         }
         let mut base = self.base.clone();
         for turn in self.turns.range(..first) {
@@ -341,13 +341,13 @@ impl TurnsAhead {
         let taken = base.decide(now, request);
         let to = if taken.admitted { now } else { now + taken.wait };
         if to >= at || !(taken.admitted || base.peek(to, request).admitted) {
-            return Some(at);
+            return Some((at, to <= at));
         }
         let moved = PromisedTurn { at: to, ..self.turns.remove(index)? };
         self.turns.insert(first, moved);
         self.fold(now);
         self.renew_tail();
-        Some(to)
+        Some((to, true))
     }
 
     fn position(&self, place: Place<'_>) -> Option<usize> {

@@ -11,7 +11,8 @@
 --
 -- Advance          ARGV[2] is the units of the call, [4] the microsecond of its turn, and [5] the birth that
 --                  it was told
--- Returns          for an advance the microsecond of the turn, and the time until then, {} if it is gone
+-- Returns          for an advance the microsecond of the turn, the time until then, and 1 if the tiers have
+--                  room only later, {} if it is gone
 --
 -- Rule: while turns lie ahead, a call is decided as if it came at the last one. One that may wait is charged
 -- at its turn, the microsecond at which it is admitted there. Without a turn it is refused. Once a turn has
@@ -230,13 +231,14 @@ if op == ADVANCE then
     local is_passed = tonumber(ARGV[4]) <= now and is_of(ARGV[5])
     return is_passed and { tonumber(ARGV[4]), 0 } or {}
   end
-  local at, earliest = math.abs(score), nil
+  local at, earliest, late = math.abs(score), nil, nil
   local is_first = tail and score > now and turns_after(now) == turns_after(score - 1)
   if is_first and not (starts_windows() and turns_after(now) > 1) then
-    earliest = search(base, now, score - 1)
+    earliest = search(base, now, score)
+    late = not earliest and 1 or nil
   end
-  if not earliest then
-    return { at, math.max(at - now, 0) }
+  if not earliest or earliest == score then
+    return { at, math.max(at - now, 0), late }
   end
   redis.call('ZREM', key, turn)
   turn = string.match(turn, '^[%d:]+') .. '@' .. micros(score)

@@ -26,7 +26,8 @@
 --                of its tiers, and [10] the request id, if the call had one
 -- Advance        ARGV[2] is the units that were taken, and [4] the id of their entry
 -- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; {} for a settle; for an
---                advance the microsecond of the call's turn, and the time until then, {} if it is gone
+--                advance the microsecond of the call's turn, the time until then, and 1 if the tiers have
+--                room only later, {} if it is gone
 --   admitted     1 or 0
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
@@ -445,7 +446,7 @@ if op == ADVANCE then
     end
   end
   if earliest >= stamp then
-    return { stamp, stamp - now }
+    return { stamp, stamp - now, earliest > stamp and 1 or nil }
   end
   local arguments = {}
   push(arguments, earliest, entries)

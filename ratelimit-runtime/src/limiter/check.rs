@@ -180,8 +180,10 @@ impl<'a> Check<'a> {
     /// window before it. While calls wait under a key, and for two seconds after, no process gets units of it
     /// on [lease](Policy::lease): Redis decides each call.
     ///
-    /// [Overrides](crate::Overrides) reach a waiting call at once. Resets, refunds and settles reach a line
-    /// at once if this process makes them, and within a second if another does.
+    /// Resets, refunds and settles reach a line at once if this process makes them, and within a second if
+    /// another does. [Overrides](crate::Overrides) reach the calls of each process at once. Under a higher limit
+    /// calls come nearer, one after the other, and none is refused. Under a lower limit calls keep their turns
+    /// while the first one has room. Without room for the first turn, the process asks for its line anew, in order.
     ///
     /// The call waits for Redis too. While Redis cannot decide, it asks again with pauses, and is answered by
     /// [`OnStoreError`] only when `max_wait` has passed. [`Decision::decided_by`](crate::Decision::decided_by)

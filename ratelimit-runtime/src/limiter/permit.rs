@@ -27,6 +27,13 @@ impl From<Result<Outcome, UnavailableReason>> for Decided {
     }
 }
 
+impl Decided {
+    /// Returns `true` if a store has refused the call.
+    pub(super) fn is_refused(&self) -> bool {
+        self.outcome.is_ok_and(|outcome| !outcome.admitted)
+    }
+}
+
 /// A permit of a limiter in memory.
 struct InMemory {
     limiter: Limiter,

@@ -1,22 +1,21 @@
 //! Calls that may wait: each asks a store for a turn once, and passes when its turn has come.
 //!
-//! A call arrives, and asks its store. It is refused, passes, or gets a turn and sleeps in the [`line`] of
-//! its key. If no permit is free, it sleeps in the [queue](permit_queue) for permits and asks again. All
-//! lines and queues of a limiter are its [`Lines`].
+//! A call arrives, and asks its store. It is refused, passes, or gets a [turn](seats) and sleeps until it
+//! comes. If no permit is free, it sleeps in the [queue](permit_queue) for permits and asks again. The queues
+//! of all keys of a limiter are its [`Lines`].
 
 mod ask;
-mod line;
 mod lines;
 mod permit_queue;
 mod progress;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
+mod seats;
 mod waiter;
 
 use std::{
     future::{poll_fn, ready},
     pin::{Pin, pin},
-    ptr,
     sync::Arc,
     task::Poll,
     time::Duration,
@@ -28,11 +27,7 @@ use tokio::{
 };
 
 pub(super) use self::lines::Lines;
-use self::{
-    ask::ask,
-    progress::Look,
-    waiter::{WaitStage, Waiter},
-};
+use self::{progress::Look, waiter::Waiter};
 use super::{admission::Admission, permit::Decided, pipeline::PendingCall};
 use crate::{
     decision::{Answer, Permit},
@@ -45,8 +40,7 @@ struct InLine(Arc<Waiter>);
 
 impl Drop for InLine {
     fn drop(&mut self) {
-        let after = self.0.withdraw(WaitStage::Dropped);
-        self.0.call().limiter.follow(after);
+        self.0.call().limiter.follow(self.0.withdraw());
     }
 }
 
@@ -78,7 +72,7 @@ impl Permit for Waited {
 }
 
 impl PendingCall {
-    /// Decides a call that may wait. It arrives anew as soon as an override changes its effective policy.
+    /// Decides a call that may wait. An override that changes its effective policy leaves it in its line.
     pub(super) async fn wait<A: Admission>(self) -> Answer<A> {
         let in_line = InLine(Waiter::new(self));
         let (waiter, call) = (&in_line.0, in_line.0.call());
@@ -93,11 +87,13 @@ impl PendingCall {
                 return answer;
             }
             let decided = if call.may_wait(&effective) {
-                waiter.arrive(&effective);
+                waiter.wait_under(effective.policy());
+                call.limiter.follow(waiter.arrive(call.request(&effective).takes_permit()));
                 let answer = waiter.answer(&effective, recorder, &mut changes, &mut waiting);
                 let Some(decided) = answer.await else { continue };
                 decided
             } else {
+                call.limiter.follow(waiter.withdraw());
                 call.decide(call.request(&effective)).await
             };
             let permit = waiter.end_wait(&mut waiting, decided.permit);
@@ -107,18 +103,7 @@ impl PendingCall {
 }
 
 impl Waiter {
-    /// Asks for a turn, unless others wait for a permit.
-    fn arrive(self: &Arc<Self>, effective: &Effective<'_>) {
-        let call = self.call();
-        let policy = effective.policy();
-        *self.overridden.lock() = (!ptr::eq(policy, call.policy)).then_some(*policy);
-        if self.begin(call.request(effective).takes_permit()) {
-            ask(vec![Arc::clone(self)]);
-        }
-    }
-
-    /// Waits for the answer. Returns nothing if an override has changed the effective policy: the call is
-    /// then to arrive anew.
+    /// Waits for the answer. Returns nothing if an override has changed the effective policy.
     async fn answer(
         self: &Arc<Self>,
         before: &Effective<'_>,
@@ -127,37 +112,35 @@ impl Waiter {
         waiting: &mut Option<Waiting>,
     ) -> Option<Decided> {
         let call = self.call();
+        let is_overridden = || {
+            let now = call.effective();
+            now.enforcement != before.enforcement || now.policy() != before.policy()
+        };
         let mut grace = None;
         loop {
             let (look, after) = self.look(&mut grace);
             call.limiter.follow(after);
             let until = match look {
+                // It may have been refused before an override.
+                Look::Answered(decided) if decided.is_refused() && is_overridden() => return None,
                 Look::Answered(decided) => return Some(decided),
-                Look::Ask => {
-                    ask(vec![Arc::clone(self)]);
-                    continue;
-                }
+                Look::Again => continue,
                 Look::Check(check) => {
-                    call.limiter.check_line(*check, &self.key);
+                    call.limiter.check_line(*check);
                     continue;
                 }
-                Look::Await => {
-                    self.changed.notified().await;
-                    continue;
+                Look::Await => None,
+                Look::Sleep(until) => {
+                    waiting.get_or_insert_with(|| {
+                        let wait = || self.turn().map(|turn| turn.duration_since(Instant::now()));
+                        recorder.record_wait(before.policy(), wait, || call.caller_digest());
+                        Waiting::new(call.limiter.inner.is_instrumented, call.policy)
+                    });
+                    until
                 }
-                Look::Sleep(until) => until,
             };
-            waiting.get_or_insert_with(|| {
-                let wait = || self.turn().map(|turn| turn.duration_since(Instant::now()));
-                recorder.record_wait(before.policy(), wait, || call.caller_digest());
-                Waiting::new(call.limiter.inner.is_instrumented, call.policy)
-            });
-            if self.sleep(until, changes).await {
-                let now = call.effective();
-                if now.enforcement != before.enforcement || now.policy() != before.policy() {
-                    call.limiter.follow(self.withdraw(WaitStage::Outside));
-                    return None;
-                }
+            if self.sleep(until, changes).await && is_overridden() {
+                return None;
             }
         }
     }

@@ -66,27 +66,27 @@ impl Text {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["7dd304efd643d5209a6f0b1d72bee025f397066d", "263d1133428052ca9867b93477c97a2cf5fb76de"],
+        ["7dd304efd643d5209a6f0b1d72bee025f397066d", "8dca64cb9a1faaae429561dcd683edf58c94f14c"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["642259dd70f9e628f0051fa3b0240af0d3f5fffe", "5272bb3e6bb20d7ca1ebc940169e10de7dacfdd5"],
+        ["a09ceaace10cadee92fb2d67d26fb4097a45fdd0", "40d10d5be05bf601b21aa2f7322ad3ad5e81725b"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["b72e5786c153cdfa398377d44852ac706b398fd9", "61677e4f7e942b553b5eacb1117e62c254d5daf9"],
+        ["b5045fb702bf4d1f0655860a910072254e71a8d2", "dd45e3f32aecef7043d0dae03e6803b78722248b"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["16f2744f5df26c82ced0d2e37a9fb99b4d25b099", "5afb0d69cd6846167bdc991fb02a2e13d2aae47f"],
+        ["91cfcc0c6934a5ffd6c6802997bb06c3d0061e6f", "a5084a59150518fe4aafec82f58c01bce8ab211e"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["e0266d8dfc0de229defaf5d93d3e200c7b7bc856", "ec9c6f48882e1d55a2635bbcb7e2323c9a0cb682"],
+        ["031ef43f70dc1334d30248f1545947ad386291fe", "ed0bdf02bbc196727c23268f2694fcbfc84532db"],
         push_window,
     ),
 ];

@@ -248,7 +248,8 @@ impl Script {
         score.is_some()
     }
 
-    /// Advances a call, and returns the time at which it is charged then, and the time until its turn.
+    /// Advances a call, and returns the time at which it is charged then, and the time until its turn. A third
+    /// number matters to calls under another policy than that of their charge.
     pub(crate) fn advance(
         &mut self,
         tiers: &Tiers,
@@ -272,7 +273,7 @@ impl Script {
         let (name, turn) = reply.split_first().expect("the name of the call");
         let named = if self.kind == Kind::Weighted { mark.of } else { mark.at };
         assert_eq!(name.unsigned_abs(), named, "{reply:?}");
-        turn.iter().map(|number| u64::try_from(*number).unwrap()).collect()
+        turn.iter().take(2).map(|number| u64::try_from(*number).unwrap()).collect()
     }
 }
 

@@ -213,7 +213,7 @@ impl<'a> Episode<'a> {
         }
         let at = self.reference.advance(self.now, (mark.at.get(), waiting(&policy, cost, 0)));
         let turn = Micros::new(at - self.now);
-        assert_eq!(standing, Some(Standing { at: Timestamp::new(at), turn }));
+        assert_eq!(standing.map(|it| (it.at, it.turn)), Some((Timestamp::new(at), turn)));
         figures.moved += u32::from(at < mark.at.get());
         self.charges[index].mark.at = Timestamp::new(at);
     }

@@ -9,49 +9,74 @@ use tokio::time::Instant;
 
 use super::{
     lines::{Aftermath, FreedTurn, TurnCheck, wake},
-    waiter::Waiter,
+    waiter::Question,
 };
 use crate::{
     error::UnavailableReason,
     key::Key,
     limiter::{Inner, Limiter, check::Call, permit::Decided},
     memory::MemoryStore,
-    policy::Policy,
-    redis::{Content, start},
-    request::Request,
+    overrides::Enforcement,
+    redis::{Content, RedisBackend, start},
+    request::{Request, Settle},
     time::Micros,
 };
 
 /// A question that a task awaits. A task that ends without an answer has lost its runtime.
-struct Question(Option<Arc<Waiter>>);
+struct OpenQuestion(Option<Question>);
 
-impl Question {
+impl OpenQuestion {
     /// Asks Redis for a turn.
     async fn ask(mut self) {
-        let Some(waiter) = &self.0 else { return };
-        let overridden = waiter.overridden();
-        let request = waiter.request(overridden.as_ref());
-        let decided = waiter.call().decide(request).await;
+        let Some(question) = &self.0 else { return };
+        let request = question.request();
+        let decided = question.waiter.call().decide(request).await;
         // At the end of its wait, the call has its answer from `on_store_error`.
-        let again =
-            if request.max_wait > Micros::ZERO { waiter.asks_again(&decided) } else { None };
-        if let Some(waiter) = self.0.take() {
-            waiter.receive_answer(decided, again);
+        let may_wait = request.max_wait > Micros::ZERO;
+        let again = if may_wait { question.waiter.asks_again(&decided) } else { None };
+        if let Some(question) = self.0.take() {
+            question.receive_answer(decided, again);
         }
     }
 }
 
-impl Drop for Question {
+impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        if let Some(waiter) = self.0.take() {
+        if let Some(question) = self.0.take() {
             let lost = Err(UnavailableReason::Disconnected).into();
-            let again = waiter.asks_again(&lost);
-            waiter.receive_answer(lost, again);
+            let again = question.waiter.asks_again(&lost);
+            question.receive_answer(lost, again);
         }
     }
 }
 
-/// A check that a task awaits, as a [`Question`].
+/// A turn on Redis that is given back, at the latest by a posted command.
+struct OpenLeave {
+    redis: Arc<RedisBackend>,
+    key: Key,
+    leave: Option<Settle>,
+}
+
+impl OpenLeave {
+    /// Gives the turn back.
+    async fn send(mut self) {
+        if let Some(leave) = self.leave
+            && self.redis.settle(&self.key, leave).await.is_ok()
+        {
+            self.leave = None;
+        }
+    }
+}
+
+impl Drop for OpenLeave {
+    fn drop(&mut self) {
+        if let Some(leave) = self.leave.take() {
+            self.redis.post(self.key.clone(), Content::Leave(leave));
+        }
+    }
+}
+
+/// A check that a task awaits, as an [`OpenQuestion`].
 struct CheckTask {
     limiter: Limiter,
     check: Option<TurnCheck>,
@@ -59,11 +84,11 @@ struct CheckTask {
 
 impl CheckTask {
     /// Asks Redis for the standing of a line's first turn.
-    async fn run(mut self, key: Key) {
-        let Some(TurnCheck { claim, outcome, .. }) = &self.check else { return };
+    async fn run(mut self) {
+        let Some(check) = &self.check else { return };
         let Some(redis) = self.limiter.inner.backend.redis() else { return };
         let sent = Instant::now();
-        let standing = redis.advance(&key, claim.place(*outcome)).await;
+        let standing = redis.advance(&check.waiter.key, check.place()).await;
         if let Some(check) = self.check.take() {
             self.limiter.follow(self.limiter.inner.lines.checked(&check, standing, sent));
         }
@@ -79,16 +104,19 @@ impl Drop for CheckTask {
     }
 }
 
-/// Asks for the turns of calls. Redis receives the questions in this order.
-pub(super) fn ask(waiters: Vec<Arc<Waiter>>) {
+/// Asks for the turns of calls, after others are given back. Redis receives the commands in this order.
+fn ask(leaves: Vec<OpenLeave>, questions: Vec<Question>) {
     let mut awaited: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
-    for waiter in waiters {
-        match waiter.decide_now() {
-            Some(decided) => waiter.receive_answer(decided, None),
-            None => awaited.push(Box::pin(Question(Some(waiter)).ask())),
+    for mut question in questions {
+        question.renew();
+        match question.decide_now() {
+            Some(decided) => question.receive_answer(decided, None),
+            None => awaited.push(Box::pin(OpenQuestion(Some(question)).ask())),
         }
     }
     if !awaited.is_empty() {
+        let leaves = leaves.into_iter().map(|leave| Box::pin(leave.send()) as _);
+        awaited.splice(..0, leaves);
         start(poll_fn(move |context| {
             awaited.retain_mut(|question| question.as_mut().poll(context).is_pending());
             if awaited.is_empty() { Poll::Ready(()) } else { Poll::Pending }
@@ -96,20 +124,29 @@ pub(super) fn ask(waiters: Vec<Arc<Waiter>>) {
     }
 }
 
-impl Waiter {
-    /// Returns what the call asks a store for now.
-    fn request<'a>(&'a self, overridden: Option<&'a Policy>) -> Request<'a> {
-        let Call { policy, options, .. } = self.call();
-        let left = self.ends().saturating_duration_since(Instant::now());
-        let request = Request::new(overridden.unwrap_or(policy), options.op, options.cost);
-        let max_line = self.max_line();
-        Request { written: policy, id: options.id, max_wait: left.into(), max_line, ..request }
+impl Question {
+    /// Asks under the policy of now: the call may not have seen an override yet.
+    fn renew(&mut self) {
+        let effective = self.waiter.call().effective();
+        if effective.enforcement == Enforcement::On {
+            self.waiter.wait_under(effective.policy());
+            self.claim = self.waiter.claim();
+        }
+    }
+
+    /// Returns the request to the store.
+    fn request(&self) -> Request<'_> {
+        let Call { policy: written, options, .. } = self.waiter.call();
+        let left = self.waiter.ends().saturating_duration_since(Instant::now());
+        let policy = if self.claim.policy == *written { written } else { &self.claim.policy };
+        let request = Request::new(policy, options.op, options.cost);
+        let max_line = self.waiter.max_line();
+        Request { written, id: options.id, max_wait: left.into(), max_line, ..request }
     }
 
     /// Decides the call if memory or the deny cache can.
     fn decide_now(&self) -> Option<Decided> {
-        let (call, overridden) = (self.call(), self.overridden());
-        let request = self.request(overridden.as_ref());
+        let (call, request) = (self.waiter.call(), self.request());
         let backend = &call.limiter.inner.backend;
         if backend.memory().is_some() {
             let outcome = backend.decide_now(request, call.caller, call.options.on_store_error)?;
@@ -120,19 +157,23 @@ impl Waiter {
     }
 
     /// Receives an answer, and follows it. Without one the call asks `again` at that time.
-    fn receive_answer(self: &Arc<Self>, decided: Decided, again: Option<Instant>) {
-        let (claim, outcome) = (self.claim(), decided.outcome);
-        let limiter = &self.call().limiter;
-        limiter.follow(self.receive(decided, again, &claim));
+    fn receive_answer(self, decided: Decided, again: Option<Instant>) {
+        let outcome = decided.outcome;
+        let limiter = &self.waiter.call().limiter;
+        limiter.follow(self.receive(decided, again));
         // A reset may have come between the decision and its receipt. The call, or another one that has its
         // turn now, may also have left meanwhile.
         if let Ok(outcome) = outcome
             && outcome.turn() > Micros::ZERO
-            && let Some(store) = limiter.local_store(self.is_remote(outcome.decided_by))
-            && !store.is_promised(self.key.as_key_ref(), claim.place(outcome))
         {
-            let id = self.line_id(outcome.decided_by);
-            limiter.follow(limiter.inner.lines.lose(&id, &claim, outcome));
+            let (waiter, policy) = (Arc::clone(&self.waiter), self.claim.policy);
+            let is_remote = waiter.is_remote(outcome.decided_by);
+            let turn = TurnCheck { waiter, is_remote, claim: self.claim, outcome, policy };
+            if let Some(store) = limiter.local_store(is_remote)
+                && !store.is_promised(self.waiter.key.as_key_ref(), turn.place())
+            {
+                limiter.follow(limiter.inner.lines.lose(&turn));
+            }
         }
     }
 }
@@ -153,28 +194,28 @@ impl Inner {
 impl Limiter {
     /// Makes the changes that follow a move in a line.
     pub(in crate::limiter) fn follow(&self, after: Aftermath) {
-        let Aftermath { woken, anew, freed, permits } = after;
-        for freed in freed {
-            self.give_back(&freed);
-        }
+        let Aftermath { woken, asked, freed, permits } = after;
+        let leaves = freed.iter().filter_map(|freed| self.give_back(freed)).collect();
         drop(permits);
         wake(woken);
-        ask(anew);
+        ask(leaves, asked);
     }
 
-    /// Gives back a turn that nobody takes. A charge under a request id is kept for the next call with
-    /// this id.
-    fn give_back(&self, freed: &FreedTurn) {
+    /// Gives back a turn that nobody takes, or returns the command that does. A charge under a request id is
+    /// kept for the next call with this id.
+    fn give_back(&self, freed: &FreedTurn) -> Option<OpenLeave> {
         let FreedTurn { waiter, claim, outcome } = freed;
         if claim.id.is_some() || claim.policy.tiers().is_empty() || !outcome.decided_by.counts() {
-            return;
+            return None;
         }
         let key = waiter.key.as_key_ref();
         let leave = claim.place(*outcome).leave();
-        match self.inner.backend.settle_here(key, leave, outcome.decided_by) {
-            Some((redis, key)) => redis.post(key, Content::Leave(leave)),
-            None => self.inner.lines.hurry(key),
-        }
+        let Some((redis, key)) = self.inner.backend.settle_here(key, leave, outcome.decided_by)
+        else {
+            self.inner.lines.hurry(key);
+            return None;
+        };
+        Some(OpenLeave { redis: Arc::clone(redis), key, leave: Some(leave) })
     }
 
     /// Returns the store in memory that promises turns, unless Redis does.
@@ -187,12 +228,12 @@ impl Limiter {
     }
 
     /// Asks for the standing of a line's first turn.
-    pub(super) fn check_line(&self, check: TurnCheck, key: &Key) {
-        if let Some(store) = self.local_store(check.id.is_remote) {
-            let standing = store.advance(key.as_key_ref(), check.claim.place(check.outcome));
+    pub(super) fn check_line(&self, check: TurnCheck) {
+        if let Some(store) = self.local_store(check.is_remote) {
+            let standing = store.advance(check.waiter.key.as_key_ref(), check.place());
             self.follow(self.inner.lines.checked(&check, Ok(standing), Instant::now()));
         } else {
-            start(CheckTask { limiter: self.clone(), check: Some(check) }.run(key.clone()));
+            start(CheckTask { limiter: self.clone(), check: Some(check) }.run());
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The lines of this process: calls that wait for a turn, or for a permit, by the key that they wait under.
+//! The calls of a limiter that wait, in one queue for each key.
 //!
-//! One lock guards all lines and the progress of their calls. It is held for moves within a line. Stores
+//! One lock guards all queues and the progress of their calls. It is held for moves within a queue. Stores
 //! are asked, and permits are dropped, without it.
 
 use std::{collections::HashMap, mem, sync::Arc};
@@ -8,44 +8,52 @@ use std::{collections::HashMap, mem, sync::Arc};
 use tokio::time::Instant;
 
 use super::{
-    line::{Claim, Freed, Line, LineId, Seat},
     permit_queue::PermitQueue,
-    waiter::{WaitStage, Waiter, text_of},
+    seats::{Claim, Line, Seat},
+    waiter::{Question, WaitStage, Waiter, text_of},
 };
 use crate::{
     decision::Permit,
     error::UnavailableReason,
     key::KeyRef,
+    limiter::permit::Decided,
+    policy::{Policy, Tier},
     redis::Content,
-    request::{Outcome, Standing},
+    request::{Outcome, Place, Standing},
     sync::{
-        Mutex, MutexGuard,
+        Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 type Waiters = Vec<Arc<Waiter>>;
 
-/// All lines and queues of a limiter.
+/// All calls of a limiter that wait.
 #[derive(Default)]
 pub(in crate::limiter) struct Lines {
-    state: Mutex<LineState>,
-    /// The number of lines and queues, readable without the lock.
+    queues: Mutex<HashMap<Box<[u8]>, KeyQueue>>,
+    /// The number of queues, readable without the lock.
     count: AtomicUsize,
 }
 
-#[derive(Default)]
-pub(super) struct LineState {
-    pub(super) lines: HashMap<LineId, Line<Arc<Waiter>>>,
-    pub(super) queues: HashMap<Box<[u8]>, PermitQueue<Arc<Waiter>>>,
+/// The calls that wait under one key.
+pub(super) struct KeyQueue {
+    /// Those with a turn: in memory, and on Redis.
+    lines: [Line<Arc<Waiter>>; 2],
+    /// Those that wait for a permit.
+    pub(super) permits: PermitQueue<Arc<Waiter>>,
 }
 
 /// A question for the first turn of a line.
 #[derive(Clone)]
 pub(super) struct TurnCheck {
-    pub(super) id: LineId,
+    /// The call that has the turn.
+    pub(super) waiter: Arc<Waiter>,
+    pub(super) is_remote: bool,
     pub(super) claim: Claim,
     pub(super) outcome: Outcome,
+    /// The policy that the call waits under.
+    pub(super) policy: Policy,
 }
 
 /// The changes that follow a move, to be made without the lock.
@@ -53,8 +61,8 @@ pub(super) struct TurnCheck {
 pub(in crate::limiter) struct Aftermath {
     /// Calls that look again.
     pub(super) woken: Waiters,
-    /// Calls that ask for a turn anew, in this order.
-    pub(super) anew: Waiters,
+    /// Questions to a store, in this order.
+    pub(super) asked: Vec<Question>,
     /// Turns that nobody takes.
     pub(super) freed: Vec<FreedTurn>,
     /// Permits that are dropped.
@@ -69,12 +77,38 @@ pub(super) struct FreedTurn {
 }
 
 impl Lines {
-    /// Changes the lines.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut LineState) -> T) -> T {
-        let mut state: MutexGuard<'_, LineState> = self.state.lock();
-        let changed = change(&mut state);
-        self.count.store(state.lines.len() + state.queues.len(), Ordering::SeqCst);
-        changed
+    /// Changes the queue of a key, which exists while calls wait in it.
+    pub(super) fn change<T>(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(&mut KeyQueue, &mut Aftermath) -> T,
+    ) -> (T, Aftermath) {
+        let (mut after, mut queues) = (Aftermath::default(), self.queues.lock());
+        let changed = if let Some(queue) = queues.get_mut(key) {
+            let changed = change(queue, &mut after);
+            if queue.is_empty() {
+                queues.remove(key);
+            }
+            changed
+        } else {
+            let mut queue = KeyQueue::default();
+            let changed = change(&mut queue, &mut after);
+            if !queue.is_empty() {
+                queues.insert(key.into(), queue);
+            }
+            changed
+        };
+        self.count.store(queues.len(), Ordering::SeqCst);
+        (changed, after)
+    }
+
+    /// Changes the queue of a key, if any call waits.
+    fn change_if_any(
+        &self,
+        key: KeyRef<'_>,
+        change: impl FnOnce(&mut KeyQueue, &mut Aftermath),
+    ) -> Aftermath {
+        if self.is_empty() { Aftermath::default() } else { self.change(&text_of(key), change).1 }
     }
 
     /// Returns `true` if no call waits.
@@ -85,51 +119,23 @@ impl Lines {
 
     /// Returns `true` if calls of this process wait for a permit of the key.
     pub(in crate::limiter) fn has_queue(&self, key: KeyRef<'_>) -> bool {
-        !self.is_empty() && self.state.lock().queues.contains_key(&text_of(key))
+        let is_it = |queue: &KeyQueue| !queue.permits.is_empty();
+        !self.is_empty() && self.queues.lock().get(&text_of(key)).is_some_and(is_it)
     }
 
     /// Removes the turns of a key that was reset. Their calls are to ask anew.
     pub(in crate::limiter) fn reset(&self, key: KeyRef<'_>) -> Aftermath {
-        let mut after = Aftermath::default();
-        if !self.is_empty() {
-            let key = text_of(key);
-            self.change(|state| {
-                for is_remote in [false, true] {
-                    let id = LineId { key: key.clone(), is_remote };
-                    if let Some(mut line) = state.lines.remove(&id) {
-                        after.ask_anew(line.take_all());
-                    }
-                }
-            });
-        }
-        after
-    }
-
-    /// Removes a turn that its store has lost, if a call still has it. The call is to ask anew.
-    pub(super) fn lose(&self, id: &LineId, claim: &Claim, outcome: Outcome) -> Aftermath {
-        let mut after = Aftermath::default();
-        self.change(|state| {
-            let Some(line) = state.lines.get_mut(id) else { return };
-            if let Some((seat, moved)) = line.take(claim, outcome) {
-                after.woken.extend(moved);
-                after.ask_anew(vec![seat]);
-            }
-            state.remove_if_empty(id);
-        });
-        after
+        self.change_if_any(key, |queue, after| {
+            queue.lines.iter_mut().for_each(|line| after.ask_anew(line.take_all()));
+        })
     }
 
     /// Lets the first call of the key's lines look whether its turn has come nearer.
     pub(in crate::limiter) fn hurry(&self, key: KeyRef<'_>) {
-        if self.is_empty() {
-            return;
-        }
-        let key = text_of(key);
-        let woken: Vec<_> = self.change(|state| {
-            let ids = [false, true].map(|is_remote| LineId { key: key.clone(), is_remote });
-            ids.iter().filter_map(|id| state.lines.get_mut(id)?.hurry()).collect()
+        let after = self.change_if_any(key, |queue, after| {
+            after.woken.extend(queue.lines.iter_mut().filter_map(Line::hurry));
         });
-        wake(woken);
+        wake(after.woken);
     }
 
     /// Follows a command on the key that has arrived on Redis. One by which a call leaves the line brings
@@ -143,94 +149,131 @@ impl Lines {
         }
     }
 
-    /// Lets the first call in the key's queue ask for the permit that is free now.
+    /// Lets the first call that waits for a permit of the key ask for the one that is free now.
     pub(in crate::limiter) fn permit_is_free(&self, key: KeyRef<'_>) {
-        if !self.is_empty() {
-            let key = text_of(key);
-            wake(self.change(|state| state.queues.get_mut(&key)?.permit_is_free()));
-        }
+        let free = |queue: &mut KeyQueue, after: &mut Aftermath| {
+            after.woken.extend(queue.permits.hurry());
+        };
+        wake(self.change_if_any(key, free).woken);
     }
 
-    /// Receives the standing of a line's first turn that a store has told at `seen`.
+    /// Removes a turn that its store has lost, if a call still has it. The call is to ask anew.
+    pub(super) fn lose(&self, lost: &TurnCheck) -> Aftermath {
+        let remove = |queue: &mut KeyQueue, after: &mut Aftermath| {
+            if let Some((seat, moved)) = queue.line(lost.is_remote).take(&lost.claim, lost.outcome)
+            {
+                after.woken.extend(moved);
+                after.ask_anew([seat]);
+            }
+        };
+        self.change(&lost.waiter.text, remove).1
+    }
+
+    /// Receives the standing of a line's first turn, which was asked for at `seen`.
     pub(super) fn checked(
         &self,
         check: &TurnCheck,
         standing: Result<Option<Standing>, UnavailableReason>,
         seen: Instant,
     ) -> Aftermath {
-        let (mut after, now) = (Aftermath::default(), Instant::now());
-        self.change(|state| {
-            let Some(line) = state.lines.get_mut(&check.id) else { return };
+        let (now, asked) = (Instant::now(), (&check.claim, check.outcome));
+        let receive = |queue: &mut KeyQueue, after: &mut Aftermath| {
+            let line = queue.line(check.is_remote);
+            // Without a turn, its call may have left, and its turn with it.
+            let is_kept = !line.has(asked.0, asked.1);
             match standing {
-                Ok(Some(standing)) => {
-                    line.stands((&check.claim, check.outcome), standing, seen, now);
+                Ok(Some(standing)) if is_kept || standing.has_room || !check.is_stricter() => {
+                    line.stands(asked, standing, seen, now);
                 }
-                // Its call may have left, and its turn with it.
-                Ok(None) if line.has(&check.claim, check.outcome) => {
-                    after.ask_anew(line.take_all());
-                }
-                Ok(None) => {}
+                Ok(None) if is_kept => {}
+                Ok(_) => after.ask_anew(line.take_all()),
                 Err(_) => after.ask_anew(line.take_due(now)),
             }
             after.woken.extend(line.end_check(now));
-            state.remove_if_empty(&check.id);
-        });
-        after
+        };
+        self.change(&check.waiter.text, receive).1
     }
 }
 
-impl LineState {
-    pub(super) fn remove_if_empty(&mut self, id: &LineId) {
-        if self.lines.get(id).is_some_and(Line::is_empty) {
-            self.lines.remove(id);
-        }
+impl Default for KeyQueue {
+    fn default() -> Self {
+        Self { lines: [false, true].map(Line::new), permits: PermitQueue::default() }
+    }
+}
+
+impl KeyQueue {
+    fn is_empty(&self) -> bool {
+        self.permits.is_empty() && self.lines.iter().all(Line::is_empty)
     }
 
-    /// Removes a call from the queue for a permit.
-    pub(super) fn leave_queue(&mut self, waiter: &Arc<Waiter>, after: &mut Aftermath) {
-        let Some(queue) = self.queues.get_mut(&waiter.text) else { return };
-        after.woken.extend(queue.leave(waiter));
-        if queue.is_empty() {
-            self.queues.remove(&waiter.text);
-        }
+    /// Returns the line of the turns in memory, or on Redis.
+    pub(super) fn line(&mut self, is_remote: bool) -> &mut Line<Arc<Waiter>> {
+        &mut self.lines[usize::from(is_remote)]
     }
 
-    /// Removes a call from its line.
-    pub(super) fn leave_line(&mut self, waiter: &Arc<Waiter>, id: &LineId, after: &mut Aftermath) {
-        let freed = self.lines.get_mut(id).and_then(|line| line.leave(waiter));
-        if let Some(Freed { outcome, claim, moved }) = freed {
-            after.woken.extend(moved);
-            self.remove_if_empty(id);
-            after.freed.push(FreedTurn { waiter: Arc::clone(waiter), claim, outcome });
-        }
-    }
-
-    /// Adds a call to its line.
+    /// Adds a call with its turn to a line. Returns its index.
     pub(super) fn enter_line(
         &mut self,
-        waiter: &Arc<Waiter>,
-        id: &LineId,
+        question: &Question,
+        is_remote: bool,
         outcome: Outcome,
-        claim: &Claim,
-    ) -> Waiters {
-        let promised = Instant::now();
+        after: &mut Aftermath,
+    ) -> usize {
+        let (promised, waiter) = (Instant::now(), Arc::clone(&question.waiter));
         let turn = promised + outcome.turn().into();
-        let seat = Seat { outcome, turn, promised, claim: *claim, waiter: Arc::clone(waiter) };
-        let line = self.lines.entry(id.clone()).or_insert_with(|| Line::new(id.is_remote));
-        line.insert(seat)
+        let seat = Seat { outcome, turn, promised, claim: question.claim, waiter };
+        let (index, moved) = self.line(is_remote).insert(seat);
+        after.woken.extend(moved);
+        index
+    }
+}
+
+impl TurnCheck {
+    /// Returns the place whose standing is asked for.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place { policy: &self.policy, ..self.claim.place(self.outcome) }
+    }
+
+    /// Returns `true` if an override since the promise may forbid the turn. Counts that are carried to the
+    /// numbers of a higher limit are rounded, and must refuse nobody.
+    fn is_stricter(&self) -> bool {
+        let (before, now) = (&self.claim.policy, &self.policy);
+        let is_kept = |(before, now): (&Tier, &Tier)| {
+            before.period() >= now.period() && before.threshold() <= now.threshold()
+        };
+        before.tiers().len() != now.tiers().len()
+            || !before.tiers().iter().zip(now.tiers()).all(is_kept)
+            || before.explicit_burst() > now.explicit_burst()
     }
 }
 
 impl Aftermath {
+    /// Gives the turn of a call that has left to nobody.
+    pub(super) fn free(&mut self, left: Option<(Seat<Arc<Waiter>>, Waiters)>) {
+        if let Some((Seat { waiter, claim, outcome, .. }, moved)) = left {
+            self.woken.extend(moved);
+            self.freed.push(FreedTurn { waiter, claim, outcome });
+        }
+    }
+
+    /// Gives back the answer that a call does not take.
+    pub(super) fn give_back(&mut self, waiter: &Arc<Waiter>, claim: &Claim, decided: Decided) {
+        if let Some(outcome) = decided.outcome.ok().filter(|outcome| outcome.admitted) {
+            self.freed.push(FreedTurn { waiter: Arc::clone(waiter), claim: *claim, outcome });
+        }
+        self.permits.push(decided.permit);
+    }
+
     /// Lets calls ask anew. A turn that their store may still have is given back first.
-    fn ask_anew(&mut self, seats: Vec<Seat<Arc<Waiter>>>) {
+    fn ask_anew(&mut self, seats: impl IntoIterator<Item = Seat<Arc<Waiter>>>) {
         for Seat { waiter, claim, outcome, .. } in seats {
-            let stage = mem::replace(&mut *waiter.stage.lock(), WaitStage::Asking);
-            if let WaitStage::InLine(_, permit) = stage {
+            let (question, stage) = waiter.question();
+            if let WaitStage::InLine { permit, .. } = mem::replace(&mut *waiter.stage.lock(), stage)
+            {
                 self.permits.push(permit);
             }
-            self.freed.push(FreedTurn { waiter: Arc::clone(&waiter), claim, outcome });
-            self.anew.push(waiter);
+            self.freed.push(FreedTurn { waiter, claim, outcome });
+            self.asked.push(question);
         }
     }
 }

@@ -1,21 +1,22 @@
 //! The calls of this process that wait for a permit of one key, in the order of their arrival.
 //!
 //! The first one asks again when a permit of this process is free, and once in a while if other processes
-//! hold some. The others wait behind it.
+//! hold some. The others wait behind it. Once it has a permit, the next one asks: until one asks in vain.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// The pause after which the first call asks again for a permit that another process may have freed.
+/// The pause after which the first call asks again for a permit that another process may have freed, unless the
+/// store names another one.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct PermitQueue<W> {
     waiters: VecDeque<W>,
-    /// The permits that were freed and not asked for yet.
-    free: usize,
-    /// The time at which the first call asks in any case, after a pause by the store's last answer.
-    next: Instant,
+    /// `true` if a permit may be free: the first call asks at once.
+    may_be_free: bool,
+    /// The time at which the first call last asked in vain, and the pause until it asks again.
+    asked: Option<Instant>,
     pause: Duration,
     /// `true` while the first call asks.
     is_asking: bool,
@@ -34,30 +35,30 @@ pub(super) enum PermitStep {
     Over,
 }
 
-impl<W: Clone + PartialEq> PermitQueue<W> {
-    pub(super) fn new(is_remote: bool) -> Self {
-        // In memory a permit may have been freed since the first call was refused.
-        let free = usize::from(!is_remote);
-        let (waiters, next) = (VecDeque::new(), Instant::now() + PAUSE);
-        Self { waiters, free, next, pause: PAUSE, is_asking: false, is_remote }
+impl<W> Default for PermitQueue<W> {
+    fn default() -> Self {
+        let (waiters, may_be_free, asked, is_asking, is_remote) = Default::default();
+        Self { waiters, may_be_free, asked, pause: PAUSE, is_asking, is_remote }
     }
+}
 
+impl<W: Clone + PartialEq> PermitQueue<W> {
     pub(super) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// Lets the first call ask again after this time.
-    pub(super) fn pause_for(&mut self, pause: Duration) {
-        self.pause = pause;
-        self.next = Instant::now() + pause;
-    }
-
-    pub(super) fn has_room(&self, max_line: u32) -> bool {
-        self.waiters.len() < usize::try_from(max_line).unwrap_or(usize::MAX)
-    }
-
-    pub(super) fn push(&mut self, waiter: W) {
-        self.waiters.push_back(waiter);
+    /// Adds a call, if there are fewer than `max_line`.
+    pub(super) fn push(&mut self, waiter: &W, is_remote: bool, max_line: u32) -> bool {
+        if self.is_empty() {
+            // In memory a permit may have been freed since the first call was refused.
+            (self.may_be_free, self.is_remote) = (!is_remote, is_remote);
+            self.asked = Some(Instant::now());
+        }
+        let has_room = self.waiters.len() < usize::try_from(max_line).unwrap_or(usize::MAX);
+        if has_room {
+            self.waiters.push_back(waiter.clone());
+        }
+        has_room
     }
 
     fn is_first(&self, waiter: &W) -> bool {
@@ -67,25 +68,28 @@ impl<W: Clone + PartialEq> PermitQueue<W> {
     /// Returns `true` if the call is in the queue already: it has asked in vain.
     pub(super) fn still_waits(&mut self, waiter: &W) -> bool {
         if self.is_first(waiter) {
-            self.is_asking = false;
-            self.next = Instant::now() + self.pause;
+            (self.is_asking, self.asked) = (false, Some(Instant::now()));
         }
         self.waiters.contains(waiter)
     }
 
-    /// Counts a free permit. Returns the call that is to ask for it.
-    pub(super) fn permit_is_free(&mut self) -> Option<W> {
-        self.free = (self.free + 1).min(self.waiters.len());
+    /// Sets the pause until the first call asks again, as the store has told it.
+    pub(super) fn pause_for(&mut self, pause: Option<Duration>) {
+        self.pause = pause.unwrap_or(PAUSE);
+    }
+
+    /// Lets the first call ask at once, and returns it.
+    pub(super) fn hurry(&mut self) -> Option<W> {
+        self.may_be_free = true;
         self.waiters.front().cloned()
     }
 
-    /// Removes a call. Returns the one that is first now.
+    /// Removes a call. Returns the one that is first now: there may be a permit for it, too.
     pub(super) fn leave(&mut self, waiter: &W) -> Option<W> {
         if self.is_first(waiter) {
             self.waiters.pop_front();
             self.is_asking = false;
-            self.next = Instant::now() + self.pause;
-            return self.waiters.front().cloned();
+            return self.hurry();
         }
         self.waiters.retain(|it| it != waiter);
         None
@@ -93,22 +97,18 @@ impl<W: Clone + PartialEq> PermitQueue<W> {
 
     /// Returns the next step of a call that waits until `ends`.
     pub(super) fn look(&mut self, waiter: &W, ends: Instant, now: Instant) -> PermitStep {
+        let polls = self.asked.filter(|_| self.is_remote).map(|asked| asked + self.pause);
+        let next = polls.map_or(ends, |next| next.min(ends));
         if now >= ends {
-            return PermitStep::Over;
+            PermitStep::Over
+        } else if !self.is_first(waiter) || self.is_asking {
+            PermitStep::Sleep(Some(ends))
+        } else if now < next && !self.may_be_free {
+            PermitStep::Sleep(Some(next))
+        } else {
+            (self.may_be_free, self.is_asking) = (false, true);
+            PermitStep::Ask
         }
-        if !self.is_first(waiter) || self.is_asking {
-            return PermitStep::Sleep(Some(ends));
-        }
-        if self.free == 0 && (!self.is_remote || now < self.next) {
-            return PermitStep::Sleep(Some(if self.is_remote {
-                self.next.min(ends)
-            } else {
-                ends
-            }));
-        }
-        self.free = self.free.saturating_sub(1);
-        self.is_asking = true;
-        PermitStep::Ask
     }
 }
 
@@ -127,35 +127,43 @@ mod tests {
     }
 
     fn queue(is_remote: bool) -> PermitQueue<char> {
-        let mut queue = PermitQueue::new(is_remote);
-        "abc".chars().for_each(|waiter| queue.push(waiter));
+        let mut queue = PermitQueue::default();
+        assert!("abc".chars().all(|waiter| queue.push(&waiter, is_remote, 3)));
+        assert!(!queue.push(&'d', is_remote, 3));
         queue
     }
 
     #[test]
-    fn the_first_call_asks_once_for_each_permit_that_is_free() {
+    fn calls_ask_in_turn_until_one_asks_in_vain() {
         let (mut queue, now) = (queue(false), Instant::now());
         // The permit may have been freed while it was added.
         assert_eq!(looks(&mut queue, now), [('a', PermitStep::Ask)]);
-        assert_eq!(queue.permit_is_free(), Some('a'));
-        assert_eq!(queue.permit_is_free(), Some('a'));
+        // One is freed while it asks.
+        assert_eq!(queue.hurry(), Some('a'));
         assert!(queue.still_waits(&'a'));
         assert_eq!(looks(&mut queue, now), [('a', PermitStep::Ask)]);
         assert_eq!(queue.leave(&'a'), Some('b'));
         assert_eq!(looks(&mut queue, now), [('b', PermitStep::Ask)]);
-        assert_eq!(queue.leave(&'b'), Some('c'));
+        assert!(queue.still_waits(&'b'));
         assert_eq!(looks(&mut queue, now + 10 * PAUSE), []);
+        assert_eq!(queue.hurry(), Some('b'));
+        assert_eq!(looks(&mut queue, now), [('b', PermitStep::Ask)]);
+        assert_eq!(queue.leave(&'b'), Some('c'));
         assert_eq!(queue.leave(&'c'), None);
         assert!(queue.is_empty());
     }
 
     #[test]
-    fn permits_of_other_processes_are_asked_for_once_in_a_while() {
+    fn permits_of_other_processes_are_asked_for_once_in_a_while_and_all_that_are_free_at_once() {
         let (mut queue, now) = (queue(true), Instant::now());
         assert!(matches!(looks(&mut queue, now)[..], [('a', PermitStep::Sleep(_))]));
         assert_eq!(looks(&mut queue, now + PAUSE + MILLI), [('a', PermitStep::Ask)]);
         assert!(queue.still_waits(&'a'));
         assert!(matches!(looks(&mut queue, Instant::now())[..], [('a', PermitStep::Sleep(_))]));
+        let now = Instant::now() + PAUSE;
+        assert_eq!(looks(&mut queue, now), [('a', PermitStep::Ask)]);
+        assert_eq!(queue.leave(&'a'), Some('b'));
+        assert_eq!(looks(&mut queue, now), [('b', PermitStep::Ask)]);
     }
 
     #[test]
@@ -164,6 +172,8 @@ mod tests {
         assert_eq!(queue.look(&'b', now, now), PermitStep::Over);
         assert_eq!(queue.leave(&'b'), None);
         assert_eq!(queue.leave(&'a'), Some('c'));
-        assert!(!queue.still_waits(&'a') && queue.has_room(2) && !queue.has_room(1));
+        assert!(
+            !queue.still_waits(&'a') && queue.push(&'d', true, 2) && !queue.push(&'e', true, 2)
+        );
     }
 }

@@ -5,10 +5,10 @@ use std::{mem, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    line::{Claim, LineId, NextStep},
-    lines::{Aftermath, FreedTurn, LineState, Lines, TurnCheck},
-    permit_queue::{PermitQueue, PermitStep},
-    waiter::{WaitStage, Waiter},
+    lines::{Aftermath, KeyQueue, Lines, TurnCheck},
+    permit_queue::PermitStep,
+    seats::{NextStep, Seat},
+    waiter::{Question, WaitStage, Waiter},
 };
 use crate::{
     limiter::permit::Decided,
@@ -26,8 +26,8 @@ pub(super) type Grace = Option<(Instant, usize)>;
 /// The next step of a waiting call.
 pub(super) enum Look {
     Answered(Decided),
-    /// It asks again.
-    Ask,
+    /// It looks again: a question is asked.
+    Again,
     /// It asks a store for the first turn of its line.
     Check(Box<TurnCheck>),
     /// It sleeps, at most until then.
@@ -41,164 +41,105 @@ impl Waiter {
         &self.call().limiter.inner.lines
     }
 
-    /// Begins to ask for a turn. Returns `false` if calls before this one wait for a permit: it then waits
-    /// behind them, or is refused.
-    pub(super) fn begin(self: &Arc<Self>, takes_permit: bool) -> bool {
-        let next = if takes_permit && !self.lines().is_empty() {
-            self.lines().change(|state| match state.queues.get_mut(&self.text) {
-                None => WaitStage::Asking,
-                Some(queue) if queue.has_room(self.max_line()) => {
-                    queue.push(Arc::clone(self));
-                    WaitStage::Queued
-                }
-                Some(_) => WaitStage::Answered(Ok(Outcome::busy()).into()),
-            })
-        } else {
-            WaitStage::Asking
-        };
-        let is_asking = matches!(next, WaitStage::Asking);
-        *self.stage.lock() = next;
-        is_asking
-    }
-
-    /// Receives the answer of a store. Without one the call asks `again` at that time.
-    pub(super) fn receive(
-        self: &Arc<Self>,
-        decided: Decided,
-        again: Option<Instant>,
-        claim: &Claim,
-    ) -> Aftermath {
-        let mut after = Aftermath::default();
-        let outcome = decided.outcome.ok();
-        let admitted = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
-        let is_busy = outcome.is_some_and(|outcome| outcome.is_busy);
-        self.lines().change(|state| {
+    /// Lets a call ask for its turn, unless calls before it wait for a permit: it then waits behind them, or
+    /// is refused. One that has arrived before keeps its place, and looks whether it has come nearer under
+    /// another policy.
+    pub(super) fn arrive(self: &Arc<Self>, takes_permit: bool) -> Aftermath {
+        let arrive = |queue: &mut KeyQueue, after: &mut Aftermath| {
             let mut stage = self.stage.lock();
-            let is_dropped = matches!(*stage, WaitStage::Dropped);
-            if !is_busy || is_dropped {
-                state.leave_queue(self, &mut after);
+            match &*stage {
+                WaitStage::Outside | WaitStage::Paused(_)
+                    if takes_permit && !queue.permits.is_empty() =>
+                {
+                    *stage = if self.is_queued(queue) {
+                        WaitStage::Queued
+                    } else {
+                        WaitStage::Answered(Ok(Outcome::busy()).into())
+                    };
+                }
+                WaitStage::Outside | WaitStage::Paused(_) => {
+                    let (question, asking) = self.question();
+                    *stage = asking;
+                    after.asked.push(question);
+                }
+                WaitStage::InLine { is_remote, .. } => {
+                    after.woken.extend(queue.line(*is_remote).hurry_each());
+                }
+                WaitStage::Queued | WaitStage::Asking(_) => {
+                    after.woken.extend(queue.permits.hurry());
+                }
+                WaitStage::Answered(_) => {}
             }
-            // Calls before it may still sleep, by a reply that came later after its turn.
-            let turn = admitted.map(|outcome| (outcome, self.line_id(outcome.decided_by)));
-            let turn = turn.filter(|(outcome, id)| {
-                outcome.turn() > Micros::ZERO || state.lines.contains_key(id)
-            });
-            if let Some((outcome, id)) = turn {
-                after.woken.extend(state.enter_line(self, &id, outcome, claim));
-                if is_dropped {
-                    state.leave_line(self, &id, &mut after);
-                    after.permits.push(decided.permit);
-                } else {
-                    *stage = WaitStage::InLine(id, decided.permit);
-                }
-            } else if is_dropped {
-                if let Some(outcome) = outcome.filter(|outcome| outcome.admitted) {
-                    after.freed.push(FreedTurn {
-                        waiter: Arc::clone(self),
-                        claim: *claim,
-                        outcome,
-                    });
-                }
-                after.permits.push(decided.permit);
-            } else if is_busy && self.is_queued(state) {
-                let pause = outcome.map(|outcome| outcome.more).filter(|it| *it > Micros::ZERO);
-                if let (Some(pause), Some(queue)) = (pause, state.queues.get_mut(&self.text)) {
-                    queue.pause_for(pause.into());
-                }
-                *stage = WaitStage::Queued;
-            } else {
-                *stage = again.map_or(WaitStage::Answered(decided), WaitStage::Paused);
-            }
-            after.woken.push(Arc::clone(self));
-        });
-        after
+        };
+        self.lines().change(&self.text, arrive).1
     }
 
     /// Returns `true` if the call waits for a permit: it is in the queue, or there is room for it.
-    fn is_queued(self: &Arc<Self>, state: &mut LineState) -> bool {
+    fn is_queued(self: &Arc<Self>, queue: &mut KeyQueue) -> bool {
         let is_remote = self.is_remote(DecidedBy::Store);
-        let queue = state.queues.entry(self.text.clone());
-        let queue = queue.or_insert_with(|| PermitQueue::new(is_remote));
-        let is_queued = queue.still_waits(self)
-            || queue.has_room(self.max_line()) && {
-                queue.push(Arc::clone(self));
-                true
-            };
-        if queue.is_empty() {
-            state.queues.remove(&self.text);
-        }
-        is_queued
+        queue.permits.still_waits(self) || queue.permits.push(self, is_remote, self.max_line())
     }
 
     /// Returns the call's next step. Until `grace`, which is set when its turn has come, it lets others pass
     /// first.
     pub(super) fn look(self: &Arc<Self>, grace: &mut Grace) -> (Look, Aftermath) {
-        let (now, mut after) = (Instant::now(), Aftermath::default());
-        let look = self.lines().change(|state| {
+        let now = Instant::now();
+        self.lines().change(&self.text, |queue, after| {
             let mut stage = self.stage.lock();
-            match mem::take(&mut *stage) {
-                WaitStage::InLine(id, permit) => {
-                    let look = self.look_in_line(state, &id, now, grace, &mut after);
-                    match look {
-                        Ok(outcome) => Look::Answered(Decided { outcome: Ok(outcome), permit }),
-                        Err(look) => {
-                            *stage = WaitStage::InLine(id, permit);
-                            look
+            let (look, next) = match mem::take(&mut *stage) {
+                WaitStage::InLine { is_remote, permit } => {
+                    match self.look_in_line(queue, is_remote, now, grace, after) {
+                        Ok(outcome) => {
+                            let outcome = Ok(outcome);
+                            (Look::Answered(Decided { outcome, permit }), WaitStage::Outside)
                         }
+                        Err(look) => (look, WaitStage::InLine { is_remote, permit }),
                     }
                 }
-                WaitStage::Queued => {
-                    let queue = state.queues.get_mut(&self.text);
-                    match queue.map_or(PermitStep::Over, |queue| queue.look(self, self.ends(), now))
-                    {
-                        PermitStep::Ask => {
-                            *stage = WaitStage::Asking;
-                            Look::Ask
-                        }
-                        PermitStep::Sleep(until) => {
-                            *stage = WaitStage::Queued;
-                            Look::Sleep(until)
-                        }
-                        PermitStep::Over => {
-                            state.leave_queue(self, &mut after);
-                            Look::Answered(Ok(Outcome::busy()).into())
-                        }
+                WaitStage::Queued => match queue.permits.look(self, self.ends(), now) {
+                    PermitStep::Ask => {
+                        let (question, asking) = self.question();
+                        after.asked.push(question);
+                        (Look::Again, asking)
                     }
+                    PermitStep::Sleep(until) => (Look::Sleep(until), WaitStage::Queued),
+                    PermitStep::Over => {
+                        after.woken.extend(queue.permits.leave(self));
+                        (Look::Answered(Ok(Outcome::busy()).into()), WaitStage::Outside)
+                    }
+                },
+                WaitStage::Paused(until) if now < until => {
+                    (Look::Sleep(Some(until)), WaitStage::Paused(until))
                 }
-                WaitStage::Paused(until) if now >= until => {
-                    *stage = WaitStage::Asking;
-                    Look::Ask
+                WaitStage::Paused(_) => {
+                    let (question, asking) = self.question();
+                    after.asked.push(question);
+                    (Look::Again, asking)
                 }
-                WaitStage::Paused(until) => {
-                    *stage = WaitStage::Paused(until);
-                    Look::Sleep(Some(until))
-                }
-                WaitStage::Answered(decided) => Look::Answered(decided),
-                other => {
-                    *stage = other;
-                    Look::Await
-                }
-            }
-        });
-        (look, after)
+                WaitStage::Answered(decided) => (Look::Answered(decided), WaitStage::Outside),
+                other => (Look::Await, other),
+            };
+            *stage = next;
+            look
+        })
     }
 
     /// Returns the outcome of a call that passes, or its next step.
     fn look_in_line(
         self: &Arc<Self>,
-        state: &mut LineState,
-        id: &LineId,
+        queue: &mut KeyQueue,
+        is_remote: bool,
         now: Instant,
         grace: &mut Grace,
         after: &mut Aftermath,
     ) -> Result<Outcome, Look> {
-        let line = state.lines.get_mut(id).expect("a call in line has a line");
+        let line = queue.line(is_remote);
         match line.step(self, now).expect("a call in line has a turn") {
             NextStep::PassAfter(others)
                 if grace.is_none_or(|(end, before)| now < end || others < before) =>
             {
                 if grace.is_none() {
-                    after.woken = line.before(self);
+                    after.woken.extend(line.before(self));
                 }
                 if grace.is_none_or(|(_, before)| others < before) {
                     *grace = Some((now + GRACE, others));
@@ -206,57 +147,97 @@ impl Waiter {
                 Err(Look::Sleep(grace.map(|(end, _)| end)))
             }
             NextStep::Pass | NextStep::PassAfter(_) => {
-                let (outcome, moved) = line.pass(self).expect("a call in line has a turn");
+                let (seat, moved) = line.pass(self).expect("a call in line has a turn");
                 after.woken.extend(moved);
-                state.remove_if_empty(id);
-                Ok(outcome)
+                Ok(seat.outcome_under(&self.policy()))
             }
-            NextStep::Check => {
-                Err(line.begin_check(now).map_or(Look::Sleep(None), |(claim, outcome)| {
-                    Look::Check(Box::new(TurnCheck { id: id.clone(), claim, outcome }))
-                }))
-            }
+            NextStep::Check => Err(line.begin_check(now).map_or(Look::Sleep(None), |seat| {
+                let Seat { claim, outcome, ref waiter, .. } = *seat;
+                let (waiter, policy) = (Arc::clone(waiter), waiter.policy());
+                Look::Check(Box::new(TurnCheck { waiter, is_remote, claim, outcome, policy }))
+            })),
             NextStep::Sleep(until) => Err(Look::Sleep(until)),
         }
     }
 
-    /// Takes the call out of its line, to ask anew or because it is dropped.
-    pub(super) fn withdraw(self: &Arc<Self>, next: WaitStage) -> Aftermath {
-        let mut after = Aftermath::default();
-        self.lines().change(|state| {
-            let mut stage = self.stage.lock();
-            match mem::replace(&mut *stage, next) {
-                WaitStage::InLine(id, permit) => {
-                    state.leave_line(self, &id, &mut after);
-                    after.permits.push(permit);
-                }
-                WaitStage::Queued => state.leave_queue(self, &mut after),
-                WaitStage::Answered(decided) => {
-                    if let Some(outcome) = decided.outcome.ok().filter(|it| it.admitted) {
-                        let (waiter, claim) = (Arc::clone(self), self.claim());
-                        after.freed.push(FreedTurn { waiter, claim, outcome });
-                    }
-                    after.permits.push(decided.permit);
-                }
-                // The answer to a call that asks is received by the task that awaits it.
-                WaitStage::Asking
-                | WaitStage::Paused(_)
-                | WaitStage::Outside
-                | WaitStage::Dropped => {}
+    /// Takes the call out of its line. The answer to a question that is out is given back once it comes.
+    pub(super) fn withdraw(self: &Arc<Self>) -> Aftermath {
+        let withdraw = |queue: &mut KeyQueue, after: &mut Aftermath| match mem::take(
+            &mut *self.stage.lock(),
+        ) {
+            WaitStage::InLine { is_remote, permit } => {
+                after.free(queue.line(is_remote).leave(self));
+                after.permits.push(permit);
             }
-        });
-        after
+            WaitStage::Queued | WaitStage::Asking(_) => {
+                after.woken.extend(queue.permits.leave(self));
+            }
+            WaitStage::Answered(decided) => {
+                after.give_back(self, &self.claim(), decided);
+            }
+            WaitStage::Outside | WaitStage::Paused(_) => {}
+        };
+        self.lines().change(&self.text, withdraw).1
     }
 
     /// Returns the turn of a call in line.
     pub(super) fn turn(self: &Arc<Self>) -> Option<Instant> {
-        self.lines().change(|state| match &*self.stage.lock() {
-            WaitStage::InLine(id, _) => state.lines.get(id)?.turn(self),
+        let turn = |queue: &mut KeyQueue, _: &mut Aftermath| match &*self.stage.lock() {
+            WaitStage::InLine { is_remote, .. } => queue.line(*is_remote).turn(self),
             _ => None,
-        })
+        };
+        self.lines().change(&self.text, turn).0
     }
+}
 
-    pub(super) fn line_id(&self, decided_by: DecidedBy) -> LineId {
-        LineId { key: self.text.clone(), is_remote: self.is_remote(decided_by) }
+impl Question {
+    /// Receives the answer of a store. Without one the call asks `again` at that time. One that is outdated
+    /// brings the calls behind its turn nearer, and what nobody takes is given back.
+    pub(super) fn receive(&self, decided: Decided, again: Option<Instant>) -> Aftermath {
+        let Self { waiter, number, claim } = self;
+        let outcome = decided.outcome.ok();
+        let admitted = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
+        let is_busy = outcome.is_some_and(|outcome| outcome.is_busy);
+        let receive = |queue: &mut KeyQueue, after: &mut Aftermath| {
+            let mut stage = waiter.stage.lock();
+            let is_current = matches!(*stage, WaitStage::Asking(asked) if asked == *number);
+            // An override may have come since the question.
+            let is_overridden = waiter.policy() != claim.policy;
+            if is_current && !is_busy {
+                after.woken.extend(queue.permits.leave(waiter));
+            }
+            // Calls before it may still sleep, by a reply that came later after its turn.
+            let turn = admitted.and_then(|outcome| {
+                let is_remote = waiter.is_remote(outcome.decided_by);
+                let has_line = !queue.line(is_remote).is_empty();
+                (outcome.turn() > Micros::ZERO || has_line).then_some((outcome, is_remote))
+            });
+            if let Some((outcome, is_remote)) = turn {
+                let index = queue.enter_line(self, is_remote, outcome, after);
+                if is_current {
+                    *stage = WaitStage::InLine { is_remote, permit: decided.permit };
+                } else {
+                    after.free(Some(queue.line(is_remote).leave_at(index)));
+                    after.permits.push(decided.permit);
+                }
+                if is_overridden {
+                    after.woken.extend(queue.line(is_remote).hurry_each());
+                }
+            } else if !is_current {
+                after.give_back(waiter, claim, decided);
+            } else if is_busy && waiter.is_queued(queue) {
+                let pause = outcome.map(|outcome| outcome.more).filter(|it| *it > Micros::ZERO);
+                queue.permits.pause_for(pause.map(Duration::from));
+                *stage = WaitStage::Queued;
+            } else if is_overridden && outcome.is_some_and(|it| !it.admitted && !is_busy) {
+                let (question, asking) = waiter.question();
+                *stage = asking;
+                after.asked.push(question);
+            } else {
+                *stage = again.map_or(WaitStage::Answered(decided), WaitStage::Paused);
+            }
+            after.woken.push(Arc::clone(waiter));
+        };
+        waiter.lines().change(&waiter.text, receive).1
     }
 }

@@ -11,13 +11,13 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::line::{Claim, LineId};
+use super::seats::Claim;
 use crate::{
     decision::Permit,
     key::{Key, KeyRef},
     limiter::{check::Call, permit::Decided, pipeline::PendingCall},
     policy::Policy,
-    request::DecidedBy,
+    request::{DecidedBy, next_id},
     sync::Mutex,
 };
 
@@ -28,11 +28,11 @@ const LONGEST: Duration = Duration::from_secs(1 << 33);
 pub(super) struct Waiter {
     call: PendingCall,
     pub(super) key: Key,
-    /// The text by which its lines are found.
+    /// The text by which its queue is found.
     pub(super) text: Box<[u8]>,
     pub(super) arrived: Instant,
     /// The policy that it waits under, if an override changes it.
-    pub(super) overridden: Mutex<Option<Policy>>,
+    overridden: Mutex<Option<Policy>>,
     pub(super) stage: Mutex<WaitStage>,
     /// How often Redis has not decided the call.
     pub(super) failures: AtomicU32,
@@ -49,20 +49,29 @@ impl PartialEq for Waiter {
 /// The progress of a waiting call.
 #[derive(Default)]
 pub(super) enum WaitStage {
-    /// It is in no line.
+    /// It has not arrived, or has left. Answers to its questions are given back.
     #[default]
     Outside,
-    /// A store is asked for a turn.
-    Asking,
-    /// It has a turn, and maybe a permit.
-    InLine(LineId, Option<Arc<dyn Permit>>),
+    /// The [question](Question) of this number is out.
+    Asking(u64),
+    /// It has a turn, on a server if `is_remote`, and maybe a permit.
+    InLine {
+        is_remote: bool,
+        permit: Option<Arc<dyn Permit>>,
+    },
     /// It waits for a permit.
     Queued,
     /// It waits for Redis, which could not decide, and asks again at this time.
     Paused(Instant),
     Answered(Decided),
-    /// Its future is dropped.
-    Dropped,
+}
+
+/// A question of a call to its store, for a turn, a permit or both. An answer under another number than that
+/// of the call's last question is given back.
+pub(super) struct Question {
+    pub(super) waiter: Arc<Waiter>,
+    pub(super) number: u64,
+    pub(super) claim: Claim,
 }
 
 impl Waiter {
@@ -84,6 +93,14 @@ impl Waiter {
 
     pub(super) fn call(&self) -> Call<'_> {
         self.call.as_call()
+    }
+
+    /// Returns a question under the policy that the call waits under, and the stage of a call that asks it.
+    pub(super) fn question(self: &Arc<Self>) -> (Question, WaitStage) {
+        let question =
+            Question { waiter: Arc::clone(self), number: next_id(), claim: self.claim() };
+        let stage = WaitStage::Asking(question.number);
+        (question, stage)
     }
 
     /// Returns the time until which the call may wait.
@@ -109,20 +126,25 @@ impl Waiter {
         !self.call().limiter.is_in_memory() && decided_by != DecidedBy::Fallback
     }
 
-    /// Returns the policy that an override makes of the call's own.
-    pub(super) fn overridden(&self) -> Option<Policy> {
-        *self.overridden.lock()
+    /// Returns the policy that the call waits under.
+    pub(super) fn policy(&self) -> Policy {
+        self.overridden.lock().unwrap_or(*self.call().policy)
+    }
+
+    /// Sets the policy that the call waits under.
+    pub(super) fn wait_under(&self, policy: &Policy) {
+        let written = self.call().policy;
+        *self.overridden.lock() = (policy != written).then_some(*policy);
     }
 
     /// Returns the charge that the call asks for.
     pub(super) fn claim(&self) -> Claim {
-        let Call { policy, options, .. } = self.call();
-        let policy = self.overridden().unwrap_or(*policy);
-        Claim { policy, cost: options.cost, id: options.id }
+        let Call { options, .. } = self.call();
+        Claim { policy: self.policy(), cost: options.cost, id: options.id }
     }
 }
 
-/// Returns the text by which a limiter finds a key's lines.
+/// Returns the text by which a limiter finds a key's queue.
 pub(super) fn text_of(key: KeyRef<'_>) -> Box<[u8]> {
     Key::compose("", key).as_bytes().into()
 }

@@ -172,13 +172,13 @@ pub(super) fn entry_id(id: u64) -> u64 {
 }
 
 pub(super) static TEXTS: [Text; 4] = [
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "fc8174e9e482a3b25bf8f5b41333e5d86eced677" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "388a1237bfe739553340750fb2098d92925964a6" },
     Text {
         source: sources::LEASE_OF_FIXED_WINDOW,
-        sha1: "a402a5eeb38626d594211ace5bc08b53bcf5eba2",
+        sha1: "e26f6bf50d79e0668ad94537ba57364c4ee749b5",
     },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "e3804aeb766f69ee3c1bb1bea09354db7d7e3533" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "b1a13a9b165dafff24ff5493bd43506bc8f3b96b" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "76860348cbefea0416e2d7ef9051279c925eaf81" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "e9f53d55d97aef183febd1a6f96d54ecbee87899" },
 ];
 
 /// Returns the script of a kind of state. A log of single units has no lease.

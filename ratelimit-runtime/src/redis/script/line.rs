@@ -59,12 +59,15 @@ impl<'a> Turn<'a> {
         };
         match reply.as_sequence() {
             Some([_]) => Ok(None),
-            Some([_, at, turn]) => match (number(at), number(turn)) {
-                (Some(at), Some(turn)) if turn <= LONGEST_TURN => {
-                    Ok(Some(Standing { at: Timestamp::new(at), turn: Micros::new(turn) }))
+            Some([_, at, turn, late @ ..]) if matches!(late, [] | [Value::Int(1)]) => {
+                match (number(at), number(turn)) {
+                    (Some(at), Some(turn)) if turn <= LONGEST_TURN => {
+                        let (at, turn) = (Timestamp::new(at), Micros::new(turn));
+                        Ok(Some(Standing { at, turn, has_room: late.is_empty() }))
+                    }
+                    _ => Err(UnavailableReason::StoreError),
                 }
-                _ => Err(UnavailableReason::StoreError),
-            },
+            }
             _ => Err(UnavailableReason::StoreError),
         }
     }
@@ -79,10 +82,14 @@ mod tests {
         let decode = |numbers: &[i64]| {
             Turn::decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
         };
-        let standing = Standing { at: Timestamp::new(9), turn: Micros::new(2) };
-        assert_eq!(decode(&[0, 9, 2]), Ok(Some(standing)));
+        let (at, turn) = (Timestamp::new(9), Micros::new(2));
+        for (reply, has_room) in [(&[0, 9, 2][..], true), (&[0, 9, 2, 1], false)] {
+            assert_eq!(decode(reply), Ok(Some(Standing { at, turn, has_room })));
+        }
         assert_eq!(decode(&[0]), Ok(None));
-        for wrong in [&[][..], &[0, 9], &[0, 9, -1], &[0, 9, i64::MAX], &[0, 9, 2, 3]] {
+        for wrong in
+            [&[][..], &[0, 9], &[0, 9, -1], &[0, 9, i64::MAX], &[0, 9, 2, 3], &[0, 9, 2, 1, 1]]
+        {
             assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
         }
     }

@@ -20,7 +20,7 @@ pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "3c8919624d3695034017f4d1974905309e9a3f33" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "552a130588522f368eb7223b35ffb0c1fbba6a4a" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "6b11cb356e8986de731f370b53adaa4524cd5075" };

@@ -58,6 +58,7 @@ impl CallEntries {
         let is_first = index == 0 || self.entries[index - 1].stamp <= now;
         let earliest = if is_first { self.earliest(now, place, index) } else { None };
         let to = earliest.filter(|earliest| *earliest < at).unwrap_or(at);
+        let has_room = !is_first || earliest.is_some_and(|earliest| earliest <= at.max(now));
         if to < at {
             self.entries[index].stamp = to;
             let id = self.entries[index].id;
@@ -68,7 +69,7 @@ impl CallEntries {
             self.keep_for(to, now, Request::new(place.policy, Op::Take, place.cost));
             self.end_line(now, at);
         }
-        Some(Standing { at: to, turn: to - now })
+        Some(Standing { at: to, turn: to - now, has_room })
     }
 
     /// Returns the time from which on the entries before this one leave its call room in all tiers.

@@ -184,7 +184,7 @@ fn the_line_is_as_long_as_its_last_turn() {
     assert_eq!(log.advance(now, place(&policy, 1, marks[1])).unwrap().turn.get(), SECOND - 2);
     log.settle(now, place(&policy, 1, marks[0]).leave());
     let standing = log.advance(now, place(&policy, 1, marks[1])).unwrap();
-    assert_eq!(standing, Standing { at: now, turn: Micros::ZERO });
+    assert_eq!(standing, Standing { at: now, turn: Micros::ZERO, has_room: true });
     assert_eq!(decide(&mut log, 3, request(&policy, 1, 0)).wait.get(), SECOND - 1);
 }
 

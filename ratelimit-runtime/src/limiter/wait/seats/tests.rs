@@ -48,19 +48,20 @@ impl TestLine {
             at: Timestamp::new(turn * 1_000_000),
             charged: Charged::Generation(u64::from(u32::from(waiter))),
         };
-        self.line.insert(Seat {
+        let seat = Seat {
             outcome: Outcome::admitted(0, Micros::ZERO, Micros::ZERO, mark),
             turn: self.at(turn) + late,
             promised: self.start + late,
             claim: *claim,
             waiter,
-        })
+        };
+        self.line.insert(seat).1
     }
 
     /// Removes a call. Returns the second whose turn is free, and the calls that look again.
     fn leave(&mut self, waiter: char) -> (u64, Vec<char>) {
-        let freed = self.line.leave(&waiter).unwrap();
-        (freed.outcome.mark.at.get() / 1_000_000, freed.moved)
+        let (freed, moved) = self.line.leave(&waiter).unwrap();
+        (freed.outcome.mark.at.get() / 1_000_000, moved)
     }
 
     /// Returns the calls with the seconds of their turns.
@@ -70,6 +71,11 @@ impl TestLine {
             .iter()
             .map(|seat| (seat.waiter, (seat.turn - self.start).as_secs()))
             .collect()
+    }
+
+    fn begin_check(&mut self, now: Instant) -> (Claim, Outcome) {
+        let seat = self.line.begin_check(now).unwrap();
+        (seat.claim, seat.outcome)
     }
 
     fn step(&self, waiter: char, seconds: u64) -> NextStep {
@@ -143,11 +149,11 @@ fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_no
     assert_eq!(seats.step('b', 1), NextStep::Sleep(Some(seats.at(3))));
     // Its future is not polled.
     assert_eq!(seats.step('b', 3), NextStep::Check);
-    let (claim, first) = seats.line.begin_check(seats.at(3)).unwrap();
+    let now = seats.at(3);
+    let (claim, first) = seats.begin_check(now);
     let answered = NextStep::Sleep(Some(seats.at(4)));
     assert_eq!([seats.step('a', 3), seats.step('b', 3)], [answered; 2]);
-    let now = seats.at(3);
-    let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
+    let standing = Standing { at: first.mark.at, turn: Micros::ZERO, has_room: true };
     seats.line.stands((&claim, first), standing, now, now);
     assert_eq!(seats.line.end_check(now), ['a', 'b']);
     assert_eq!([seats.step('a', 3), seats.step('b', 3)], [NextStep::Pass, NextStep::PassAfter(1)]);
@@ -166,10 +172,10 @@ fn a_call_waits_for_the_check_of_the_turns_before_its_own() {
     seats.add('b', 0, 1, SECOND / 2);
     let now = seats.at(1);
     assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Check; 2]);
-    let (claim, first) = seats.line.begin_check(now).unwrap();
+    let (claim, first) = seats.begin_check(now);
     assert_eq!(seats.step('b', 1), NextStep::Sleep(Some(now + SEEN)));
     assert_eq!(seats.step('b', 2), NextStep::Check);
-    let standing = Standing { at: first.mark.at, turn: Micros::ZERO };
+    let standing = Standing { at: first.mark.at, turn: Micros::ZERO, has_room: true };
     seats.line.stands((&claim, first), standing, now, now);
     assert_eq!(seats.line.end_check(now), ['a', 'b']);
     assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Pass, NextStep::PassAfter(1)]);
@@ -181,24 +187,25 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
     let stands = |seconds: u64| Standing {
         at: Timestamp::new(2_000_000),
         turn: Micros::new(seconds * 1_000_000),
+        has_room: true,
     };
     let now = seats.at(0);
     assert_eq!(seats.line.hurry(), Some('a'));
     assert_eq!(seats.step('a', 0), NextStep::Check);
     for turn in [2, 8] {
-        let (claim, first) = seats.line.begin_check(now).unwrap();
+        let (claim, first) = seats.begin_check(now);
         seats.line.stands((&claim, first), stands(turn), now, now);
         assert_eq!(seats.line.end_check(now), ['a']);
         assert_eq!(seats.order(), [('a', 2), ('b', 6), ('c', 7)]);
         if turn == 2 {
-            assert!(seats.line.has_moved);
+            assert!(seats.line.asked.unwrap().has_moved);
         }
     }
     assert_eq!(seats.step('a', 0), NextStep::Sleep(Some(seats.at(1))));
     // The second answer moved nothing.
     seats.line.pass(&'a').unwrap();
     assert_eq!(seats.step('b', 0), NextStep::Sleep(Some(seats.at(1))));
-    let (claim, first) = seats.line.begin_check(now).unwrap();
+    let (claim, first) = seats.begin_check(now);
     seats.line.stands((&claim, first), stands(2), now, now);
     seats.line.end_check(now);
     seats.line.pass(&'b').unwrap();
@@ -222,6 +229,33 @@ fn in_memory_each_call_that_gets_first_asks_once_whether_it_may_come_nearer() {
     }
 }
 
+#[test]
+fn under_another_policy_each_call_that_gets_first_on_redis_asks_too() {
+    let mut seats = TestLine::new(&[('a', 3, 1), ('b', 4, 1), ('c', 5, 1)]);
+    assert!(matches!(seats.step('a', 0), NextStep::Sleep(Some(_))));
+    assert_eq!(seats.line.hurry_each(), Some('a'));
+    for first in ['a', 'b', 'c'] {
+        assert_eq!(seats.step(first, 0), NextStep::Check);
+        seats.begin_check(seats.at(0));
+        seats.line.end_check(seats.at(0));
+        assert!(matches!(seats.step(first, 0), NextStep::Sleep(Some(_))));
+        seats.line.pass(&first).unwrap();
+    }
+}
+
+#[test]
+fn a_turn_shows_what_is_left_under_the_policy_of_now() {
+    let mut seats = TestLine::new(&[]);
+    let claim = Claim { policy: Policy::fixed_window("p", SECOND, 5), cost: 1, id: None };
+    seats.add_claim('a', 1, &claim, Duration::ZERO);
+    let mut seat = seats.line.pass(&'a').unwrap().0;
+    (seat.outcome.remaining, seat.outcome.tier) = (3, 0);
+    for (threshold, left) in [(5, 3), (9, 7), (3, 1), (1, 0)] {
+        let policy = Policy::fixed_window("p", SECOND, threshold);
+        assert_eq!(seat.outcome_under(&policy).remaining, left);
+    }
+}
+
 /// Without entries in a log, marks of one instant are equal.
 #[test]
 fn of_turns_with_one_mark_the_one_that_is_asked_for_moves() {
@@ -235,7 +269,7 @@ fn of_turns_with_one_mark_the_one_that_is_asked_for_moves() {
     }
     assert!(seats.line.has(&claims[1], outcome));
     let (now, at) = (seats.at(0), Timestamp::new(2_000_000));
-    let standing = Standing { at, turn: Micros::new(2_000_000) };
+    let standing = Standing { at, turn: Micros::new(2_000_000), has_room: true };
     seats.line.stands((&claims[1], outcome), standing, now, now);
     assert_eq!(seats.order(), [('b', 2), ('a', 9), ('c', 9)]);
     // The other one of its cost has still its mark, and then nobody has.
@@ -270,7 +304,8 @@ fn a_turn_that_is_lost_takes_only_its_call_out_of_the_line() {
 #[test]
 fn a_line_is_dissolved_in_order_in_full_or_as_far_as_it_is_due() {
     let waiters = [('a', 1, 1), ('b', 2, 1), ('c', 3, 1)];
-    let names = |seats: Vec<Seat<char>>| seats.iter().map(|seat| seat.waiter).collect::<String>();
+    let names =
+        |seats: VecDeque<Seat<char>>| seats.iter().map(|seat| seat.waiter).collect::<String>();
     let mut seats = TestLine::new(&waiters);
     let now = seats.at(2);
     assert_eq!(names(seats.line.take_due(now)), "ab");

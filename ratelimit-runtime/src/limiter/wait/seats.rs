@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{mem, time::Duration};
+use std::{collections::VecDeque, mem, time::Duration};
 
 use tokio::time::Instant;
 
@@ -20,32 +20,26 @@ pub(super) const SEEN: Duration = Duration::from_secs(1);
 
 /// The waiting calls of one key, in the order of their turns.
 pub(super) struct Line<W> {
-    seats: Vec<Seat<W>>,
+    seats: VecDeque<Seat<W>>,
     /// `true` if other processes change the turns too.
     is_remote: bool,
+    /// `true` if each call that gets first asks for its turn. In memory a refund may have come between the
+    /// store's answer and its receipt; after an override, turns may come nearer.
+    asks_each: bool,
     /// The time at which the first turn was last known to be promised.
     seen: Option<Instant>,
     /// The last question to a store for the first turn.
     asked: Option<TurnQuestion>,
-    /// `true` if the first turn may have come nearer. In memory that is asked for each call that gets
-    /// first: a refund may have come between the store's answer and its receipt.
+    /// `true` if the first turn may have come nearer.
     hurries: bool,
-    /// `true` if the first turn has come nearer: the next one may then, too.
-    has_moved: bool,
 }
 
 #[derive(Clone, Copy)]
 struct TurnQuestion {
     at: Instant,
     is_answered: bool,
-}
-
-/// The key of a line, and the store that has promised its turns.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct LineId {
-    pub(super) key: Box<[u8]>,
-    /// `true` if the turns are those of a server, which others change too.
-    pub(super) is_remote: bool,
+    /// `true` if the turn has come nearer: the next one may then, too.
+    has_moved: bool,
 }
 
 /// A promised turn, and the call that passes at it.
@@ -81,14 +75,6 @@ pub(super) enum NextStep {
     Sleep(Option<Instant>),
 }
 
-/// The turn that nobody takes after a call has left.
-pub(super) struct Freed<W> {
-    pub(super) outcome: Outcome,
-    pub(super) claim: Claim,
-    /// The calls whose turns have changed, or that are first now.
-    pub(super) moved: Vec<W>,
-}
-
 impl Claim {
     /// A charge under a request id is that of its call alone.
     fn is_shared_with(&self, other: &Self) -> bool {
@@ -101,10 +87,25 @@ impl Claim {
     }
 }
 
+impl<W> Seat<W> {
+    /// Returns the outcome with the numbers of the policy that the call waits under now.
+    pub(super) fn outcome_under(&self, policy: &Policy) -> Outcome {
+        let Self { outcome, claim, .. } = self;
+        if claim.policy == *policy {
+            return *outcome;
+        }
+        let quota = |policy: &Policy, tier| policy.quota_of(policy.tier_of(tier));
+        let used = quota(&claim.policy, outcome.tier).saturating_sub(outcome.remaining);
+        let tier = if usize::from(outcome.tier) < policy.tiers().len() { outcome.tier } else { 0 };
+        let remaining = quota(policy, tier).saturating_sub(used);
+        Outcome { tier, remaining, ..*outcome }
+    }
+}
+
 impl<W: Clone + PartialEq> Line<W> {
     pub(super) fn new(is_remote: bool) -> Self {
-        let (seen, asked, hurries, has_moved) = Default::default();
-        Self { seats: Vec::new(), is_remote, seen, asked, hurries, has_moved }
+        let (seats, seen, asked, hurries) = Default::default();
+        Self { seats, is_remote, asks_each: !is_remote, seen, asked, hurries }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -118,7 +119,7 @@ impl<W: Clone + PartialEq> Line<W> {
     }
 
     fn first(&self) -> Option<W> {
-        self.seats.first().map(|first| first.waiter.clone())
+        self.seats.front().map(|first| first.waiter.clone())
     }
 
     /// Returns `true` if a call of the line has this turn.
@@ -143,13 +144,13 @@ impl<W: Clone + PartialEq> Line<W> {
     }
 
     /// Adds a call behind those with an earlier or the same turn. Replies may come in another order than
-    /// their turns, and late: a call before this one passes no later. Returns the calls that are to look
-    /// again.
-    pub(super) fn insert(&mut self, seat: Seat<W>) -> Vec<W> {
+    /// their turns, and late: a call before this one passes no later. Returns its index, and the calls that
+    /// are to look again.
+    pub(super) fn insert(&mut self, seat: Seat<W>) -> (usize, Vec<W>) {
         let at = seat.outcome.mark.at;
         let index = self.seats.partition_point(|before| before.outcome.mark.at <= at);
         let mut moved = Vec::new();
-        for before in &mut self.seats[..index] {
+        for before in self.seats.range_mut(..index) {
             if before.turn > seat.turn {
                 before.turn = seat.turn;
                 moved.push(before.waiter.clone());
@@ -157,47 +158,47 @@ impl<W: Clone + PartialEq> Line<W> {
         }
         let next = self.seats.get(index).map_or(seat.turn, |next| next.turn);
         self.seats.insert(index, Seat { turn: seat.turn.min(next), ..seat });
-        self.hurries |= index == 0 && !self.is_remote;
-        moved
+        self.hurries |= index == 0 && self.asks_each;
+        (index, moved)
     }
 
-    /// Removes a call. Those behind it with the same charge move up, and the turn of the last of them is
-    /// free.
-    pub(super) fn leave(&mut self, waiter: &W) -> Option<Freed<W>> {
-        let mut at = self.index(waiter)?;
-        let mut moved = Vec::new();
-        for next in at + 1..self.seats.len() {
-            if self.seats[at].claim.is_shared_with(&self.seats[next].claim) {
-                let (before, behind) = self.seats.split_at_mut(next);
-                mem::swap(&mut before[at].waiter, &mut behind[0].waiter);
-                moved.push(before[at].waiter.clone());
-                at = next;
+    /// Removes a call, as [`leave_at`](Self::leave_at).
+    pub(super) fn leave(&mut self, waiter: &W) -> Option<(Seat<W>, Vec<W>)> {
+        Some(self.leave_at(self.index(waiter)?))
+    }
+
+    /// Removes the call at an index. Those behind it with the same charge move up. Returns it on the turn of
+    /// the last of them, which is free, and the calls whose turns have changed, or that are first now.
+    pub(super) fn leave_at(&mut self, mut index: usize) -> (Seat<W>, Vec<W>) {
+        let (mut moved, seats) = (Vec::new(), self.seats.make_contiguous());
+        for next in index + 1..seats.len() {
+            if seats[index].claim.is_shared_with(&seats[next].claim) {
+                let (before, behind) = seats.split_at_mut(next);
+                mem::swap(&mut before[index].waiter, &mut behind[0].waiter);
+                moved.push(before[index].waiter.clone());
+                index = next;
             }
         }
-        let Seat { outcome, claim, .. } = self.remove(at, &mut moved);
-        Some(Freed { outcome, claim, moved })
+        (self.remove(index, &mut moved), moved)
     }
 
-    /// Removes a call that passes. Returns its outcome, and the call that is first now.
-    pub(super) fn pass(&mut self, waiter: &W) -> Option<(Outcome, Vec<W>)> {
-        let index = self.index(waiter)?;
+    /// Removes a call that passes. Returns its seat, and the call that is first now.
+    pub(super) fn pass(&mut self, waiter: &W) -> Option<(Seat<W>, Vec<W>)> {
         let mut moved = Vec::new();
-        let seat = self.remove(index, &mut moved);
-        Some((seat.outcome, moved))
+        Some((self.remove(self.index(waiter)?, &mut moved), moved))
     }
 
     /// Removes the call that has this turn. Returns its seat, and the call that is first now.
     pub(super) fn take(&mut self, claim: &Claim, outcome: Outcome) -> Option<(Seat<W>, Vec<W>)> {
-        let index = self.index_of_turn(claim, outcome)?;
         let mut moved = Vec::new();
-        let seat = self.remove(index, &mut moved);
-        Some((seat, moved))
+        Some((self.remove(self.index_of_turn(claim, outcome)?, &mut moved), moved))
     }
 
     fn remove(&mut self, index: usize, moved: &mut Vec<W>) -> Seat<W> {
-        let seat = self.seats.remove(index);
+        let seat = self.seats.remove(index).expect("a seat of the line");
         if index == 0 {
-            self.hurries |= mem::take(&mut self.has_moved) || !self.is_remote;
+            let has_moved = self.asked.as_mut().map(|asked| mem::take(&mut asked.has_moved));
+            self.hurries |= has_moved == Some(true) || self.asks_each;
             moved.extend(self.first());
         }
         seat
@@ -231,7 +232,7 @@ impl<W: Clone + PartialEq> Line<W> {
     /// Returns the calls before this one.
     pub(super) fn before(&self, waiter: &W) -> Vec<W> {
         let index = self.index(waiter).unwrap_or(0);
-        self.seats[..index].iter().map(|seat| seat.waiter.clone()).collect()
+        self.seats.range(..index).map(|seat| seat.waiter.clone()).collect()
     }
 
     /// Lets the first call ask at once whether its turn has come nearer, and returns it.
@@ -240,12 +241,19 @@ impl<W: Clone + PartialEq> Line<W> {
         self.first()
     }
 
-    /// Begins to ask for the first turn, and returns it.
-    pub(super) fn begin_check(&mut self, now: Instant) -> Option<(Claim, Outcome)> {
-        let Seat { claim, outcome, .. } = self.seats.first()?;
-        self.asked = Some(TurnQuestion { at: now, is_answered: false });
+    /// Lets each call that gets first ask whether its turn comes nearer under another policy. Returns the one
+    /// that is first now.
+    pub(super) fn hurry_each(&mut self) -> Option<W> {
+        self.asks_each = true;
+        self.hurry()
+    }
+
+    /// Begins to ask for the first turn, and returns its seat.
+    pub(super) fn begin_check(&mut self, now: Instant) -> Option<&Seat<W>> {
+        let has_moved = self.asked.is_some_and(|asked| asked.has_moved);
+        self.asked = Some(TurnQuestion { at: now, is_answered: false, has_moved });
         self.hurries = false;
-        Some((*claim, *outcome))
+        self.seats.front()
     }
 
     /// Ends a check. Returns the calls that are to look again: the first, and those whose turn has come.
@@ -256,7 +264,7 @@ impl<W: Clone + PartialEq> Line<W> {
         looks.map(|(_, seat)| seat.waiter.clone()).collect()
     }
 
-    /// Receives the standing of a turn, as a store has told it by `now` about a moment after `seen`.
+    /// Receives the standing of a turn from the store's reply, asked for at `seen` and received at `now`.
     pub(super) fn stands(
         &mut self,
         (claim, asked): (&Claim, Outcome),
@@ -267,23 +275,24 @@ impl<W: Clone + PartialEq> Line<W> {
         self.seen = self.seen.max(Some(seen));
         let Some(index) = self.index_of_turn(claim, asked) else { return };
         let seat = &mut self.seats[index];
-        self.has_moved = standing.at < seat.outcome.mark.at;
+        let has_moved = standing.at < seat.outcome.mark.at;
+        self.asked = self.asked.map(|asked| TurnQuestion { has_moved, ..asked });
         seat.outcome.mark.at = standing.at;
         seat.turn = seat.turn.min(now + standing.turn.into());
         // The one that was asked for was the first. It may have passed, and left a turn of the same instant.
         let first = self.seats.partition_point(|it| it.outcome.mark.at < standing.at);
-        if self.has_moved && first < index {
-            self.seats[first..=index].rotate_right(1);
+        if has_moved && first < index {
+            self.seats.make_contiguous()[first..=index].rotate_right(1);
         }
     }
 
     /// Removes all calls, in order.
-    pub(super) fn take_all(&mut self) -> Vec<Seat<W>> {
+    pub(super) fn take_all(&mut self) -> VecDeque<Seat<W>> {
         mem::take(&mut self.seats)
     }
 
     /// Removes the calls whose turn has come, in order.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Seat<W>> {
+    pub(super) fn take_due(&mut self, now: Instant) -> VecDeque<Seat<W>> {
         let due = self.seats.partition_point(|seat| seat.turn <= now);
         self.seats.drain(..due).collect()
     }
