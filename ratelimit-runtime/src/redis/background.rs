@@ -5,8 +5,8 @@
 //! tasks of one thread, which starts with the first limiter on Redis.
 //!
 //! The bytes of a connection are carried by the [runtime that made the limiter](Home), because callers are
-//! near. Carried by the thread, a call took twice the processor time with 64 tasks, and three times with
-//! one. The thread does so once that runtime has ended, or does not run.
+//! near. Carried by the thread, a call took up to twice the processor time, with 64 tasks and with one.
+//! The thread does so once that runtime has ended, or does not run.
 
 use std::{
     future::pending,
