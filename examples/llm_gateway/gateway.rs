@@ -1,6 +1,6 @@
 //! The gateway: accounts, limits, answers and header fields.
 //!
-//! Errors have the shape that the SDKs of OpenAI and Anthropic read: `{"error": {"type": .., "message": ..}}`.
+//! Errors have the shape that the SDKs of `OpenAI` and Anthropic read: `{"error": {"type": .., "message": ..}}`.
 
 use std::convert::Infallible;
 

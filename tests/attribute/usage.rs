@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use harness::on_each_store;
 use ratelimit_runtime::{
-    Limiter, Override, Policy, RateLimitError, Tier, UsageError, caller, conflicts, policies_of,
-    rate_limit,
+    Limiter, Override, Policy, RateLimitError, RegisteredPolicy, Tier, UsageError, caller,
+    conflicts, policies_of, rate_limit,
 };
 
 type Done = Result<(), RateLimitError>;
@@ -160,7 +160,7 @@ async fn a_function_has_all_of_its_limits() {
     stacked(&limiter, 1).await.unwrap();
     let limits = policies_of(&stacked);
     assert_eq!(
-        limits.iter().map(|it| it.name()).collect::<Vec<_>>(),
+        limits.iter().map(RegisteredPolicy::name).collect::<Vec<_>>(),
         ["stacked_wide", "stacked_narrow"]
     );
     for limit in &limits {

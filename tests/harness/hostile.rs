@@ -223,8 +223,8 @@ impl Session {
                 Reply::Bytes(format!("-WRONGPASS not for {login}\r\n").into())
             }
             (Mode::ProxyErrors, ["HELLO" | "CLIENT", ..]) => text("-PROXY command not for you\r\n"),
-            (Mode::ClosesOnHello, ["HELLO", ..]) => Reply::Close,
-            (Mode::ClosesAfterHello, ["CLIENT", "SETNAME", ..]) => Reply::Close,
+            (Mode::ClosesOnHello, ["HELLO", ..])
+            | (Mode::ClosesAfterHello, ["CLIENT", "SETNAME", ..]) => Reply::Close,
             (_, ["HELLO", ..]) => text("%1\r\n$5\r\nproto\r\n:3\r\n"),
             (mode, ["CLUSTER", ..]) => Reply::Bytes(map(mode, self.port)),
             (_, ["EVALSHA", _, "1", key, numbers @ ..]) => self.decision(key, numbers[3], &login),
@@ -309,7 +309,8 @@ fn map(mode: Mode, port: u16) -> Vec<u8> {
         let (first, last) = if nodes == 1 { (0, 16_383) } else { (node % 16_384, node % 16_384) };
         let host = if nodes == 1 { Ipv4Addr::LOCALHOST } else { dead(next()) }.to_string();
         let length = host.len();
-        map += &format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${length}\r\n{host}\r\n:{port}\r\n");
+        let node = format!("*2\r\n${length}\r\n{host}\r\n:{port}\r\n");
+        map.extend(["*3\r\n:", &first.to_string(), "\r\n:", &last.to_string(), "\r\n", &node]);
     }
     map.into()
 }

@@ -46,7 +46,7 @@ async fn json_of(body: Body) -> Value {
     serde_json::from_slice(&to_bytes(body, usize::MAX).await.unwrap()).unwrap()
 }
 
-/// Returns the message of an error, as the SDKs of OpenAI and Anthropic read it.
+/// Returns the message of an error, as the SDKs of `OpenAI` and Anthropic read it.
 async fn error_of(body: Body, kind: &str) -> String {
     let body = json_of(body).await;
     assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!(kind)), "{body}");

@@ -202,7 +202,9 @@ mod tests {
     fn callers_that_differ_make_keys_that_differ() {
         let of = |parts: &[&str]| {
             let mut caller = Caller::without_parts();
-            parts.iter().for_each(|part| caller.push(part));
+            for part in parts {
+                caller.push(part);
+            }
             caller
         };
         let words = ["a", "b", "%caller-2", "a/b", ""];

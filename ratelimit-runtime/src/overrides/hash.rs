@@ -53,6 +53,17 @@ enum HashState {
     Unreadable(UnavailableReason),
 }
 
+impl OverridesHash {
+    /// Returns the problem of the latest poll, if it had one.
+    pub(super) fn problem(&self) -> Option<OverrideProblem> {
+        match *self.state() {
+            HashState::Read => None,
+            HashState::Lost => Some(OverrideProblem::Lost { key: self.key.clone() }),
+            HashState::Unreadable(reason) => Some(OverrideProblem::Unreadable { reason }),
+        }
+    }
+}
+
 impl Overrides {
     /// Returns a handle without overrides, for a limiter whose keys on this Redis start with `prefix`.
     pub(crate) fn on_redis(backend: Arc<RedisBackend>, prefix: &str) -> Self {
@@ -226,16 +237,6 @@ impl Overrides {
             fields.insert(NOTHING.0.to_owned(), NOTHING.1.as_str().to_owned());
         }
         fields.into_iter().collect()
-    }
-
-    /// Returns the problem of the hash, if there is one.
-    pub(super) fn hash_problem(&self) -> Option<OverrideProblem> {
-        let hash = self.shared.hash.as_ref()?;
-        match *hash.state() {
-            HashState::Read => None,
-            HashState::Lost => Some(OverrideProblem::Lost { key: hash.key.clone() }),
-            HashState::Unreadable(reason) => Some(OverrideProblem::Unreadable { reason }),
-        }
     }
 
     fn hash(&self) -> Result<&OverridesHash, Fault> {

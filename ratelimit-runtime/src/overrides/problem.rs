@@ -160,7 +160,9 @@ impl Overrides {
             problems.extend(unknown(source, snapshot.layer(source).limits.keys()));
         }
         #[cfg(feature = "overrides")]
-        problems.extend(self.hash_problem());
+        if let Some(hash) = &self.shared.hash {
+            problems.extend(hash.problem());
+        }
         problems
     }
 

@@ -67,8 +67,6 @@ struct PermitScripts {
     renew: String,
 }
 
-const RENEW: &str = include_str!("../../../ratelimit-runtime/src/redis/script/renew.lua");
-
 /// Takes the time from the keys in place of the server's, as often as the text reads it.
 fn with_clock(text: &str, at: &str, times: usize) -> String {
     let (shipped, tested) = ("local time = redis.call('TIME')\n", format!("local time = {at}\n"));
@@ -103,7 +101,7 @@ impl Script {
         let sha1 = load(&mut connection, &tested(text, has_window));
         let permits = PermitScripts {
             decide: load(&mut connection, &tested(with_permit, has_window + 1)),
-            renew: load(&mut connection, &with_clock(RENEW, "{KEYS[2], KEYS[3]}", 1)),
+            renew: load(&mut connection, &with_clock(sources::RENEW, "{KEYS[2], KEYS[3]}", 1)),
         };
         Self { kind, sha1, permits, connection, calls: 0, goes_straight: true }
     }
@@ -209,7 +207,10 @@ impl Script {
         renew.arg(&self.permits.renew).arg(3).arg(permits_of(key));
         renew.arg(now / 1_000_000).arg(now % 1_000_000);
         renew.arg(TIMEOUT).arg(tiers.permits).arg(permits);
-        renew.query(&mut self.connection).expect("a renewal")
+        let reply: Vec<i64> = renew.query(&mut self.connection).expect("a renewal");
+        let (name, lost) = reply.split_first().expect("the name of the call");
+        assert_eq!(name.unsigned_abs(), permits[0], "{reply:?}");
+        lost.iter().map(|id| u64::try_from(*id).unwrap()).collect()
     }
 
     /// Settles a call at `to` units, twice, as if the first reply had been lost.

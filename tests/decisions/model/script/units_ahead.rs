@@ -145,12 +145,13 @@ impl World {
     fn state(&mut self) -> String {
         let state: RedisResult<Option<String>> =
             redis::cmd("GET").arg(KEY).query(&mut self.connection);
-        state.map(Option::unwrap_or_default).unwrap_or_else(|_| {
-            let mut header = redis::cmd("ZRANGE");
-            let [header]: [String; 1] =
-                header.arg(KEY).arg(0).arg(0).query(&mut self.connection).expect("a line");
-            header.split(';').nth(1).expect("a state").to_owned()
-        })
+        if let Ok(state) = state {
+            return state.unwrap_or_default();
+        }
+        let mut header = redis::cmd("ZRANGE");
+        let [header]: [String; 1] =
+            header.arg(KEY).arg(0).arg(0).query(&mut self.connection).expect("a line");
+        header.split(';').nth(1).expect("a state").to_owned()
     }
 
     fn call(
@@ -323,8 +324,8 @@ impl World {
                         level -= i64::try_from(units * token).unwrap();
                         last = *at;
                         // The bucket of another policy may lack a part of a token.
-                        let least = if is_mixed { 1 - i64::try_from(token).unwrap() } else { 0 };
-                        (level < least).then(|| format!("{:?}: {level} at {at}", self.kind))
+                        let lowest = if is_mixed { 1 - i64::try_from(token).unwrap() } else { 0 };
+                        (level < lowest).then(|| format!("{:?}: {level} at {at}", self.kind))
                     }
                 };
                 if fault.is_some() {

@@ -70,7 +70,7 @@ impl World {
         let Charge { of_use, units, at, ends, birth, id } = self.charges.remove(one);
         let mut arguments = self.direct_arguments(units);
         arguments.truncate(2);
-        arguments[0] = "2".to_owned();
+        "2".clone_into(&mut arguments[0]);
         let rest = match self.kind {
             Kind::Sliding => vec![0, id, at, 0, birth, ends, self.tiers[0][0]],
             _ => [vec![0, birth, at, self.calls, 60_000_000, ends], self.direct_tier(0)].concat(),
