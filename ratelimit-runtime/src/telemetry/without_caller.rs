@@ -17,6 +17,7 @@ static LIMITS: Lazy<PerPolicy<WithoutCaller>> = Lazy::new(PerPolicy::default);
 #[derive(Default)]
 pub(super) struct WithoutCaller {
     is_known: AtomicBool,
+    #[cfg(any(feature = "actix", feature = "tower"))]
     is_refusal_known: AtomicBool,
     #[cfg(feature = "metrics")]
     calls: OnceCell<Counter>,
