@@ -300,7 +300,7 @@ fn dead(number: u64) -> Ipv4Addr {
 /// Returns the reply of `CLUSTER SLOTS`.
 fn map(mode: Mode, port: u16) -> Vec<u8> {
     let nodes = match mode {
-        Mode::GrowingMaps => 20_000 + next() % 1_000,
+        Mode::GrowingMaps => 40_000 + next() % 1_000,
         Mode::ChangingMaps => 2_000,
         _ => 1,
     };

@@ -232,7 +232,8 @@ impl Limiter {
     /// let usage = limiter.usage("mail", "alice").await?;
     /// let lines: Vec<_> = usage.tiers().iter().map(|tier| (tier.used(), tier.quota())).collect();
     /// assert_eq!(lines, [(1, 2), (1, 10)]);
-    /// assert_eq!(limiter.usage(&policies_of(&send_mail)[0], "alice").await?, usage);
+    /// let usage = limiter.usage(&policies_of(&send_mail)[0], "alice").await?;
+    /// assert_eq!(usage.tiers()[0].left(), 1);
     /// # Ok(())
     /// # }
     /// ```

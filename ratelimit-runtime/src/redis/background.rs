@@ -7,6 +7,8 @@
 //! The bytes of a connection are carried by the [runtime that made the limiter](Home), because callers are
 //! near. Carried by the thread, a call took up to twice the processor time, with 64 tasks and with one.
 //! The thread does so once that runtime has ended, or does not run.
+//!
+//! Events of a task go to the subscriber of the code that started it.
 
 use std::{
     future::pending,
@@ -23,6 +25,7 @@ use tokio::{
     task::{JoinError, JoinHandle, JoinSet},
     time::timeout,
 };
+use tracing::instrument::WithSubscriber;
 
 use crate::sync::Mutex;
 
@@ -44,14 +47,15 @@ static THREAD: LazyLock<Runtime> = LazyLock::new(|| {
 pub(super) fn spawn<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
-    THREAD.spawn(task)
+    THREAD.spawn(task.with_current_subscriber())
 }
 
 /// Begins a task here and now, and lets the thread go on with it once it is woken. What it sends first is
 /// sent before what its caller sends later, and replies are received in their order.
 pub(crate) fn start(task: impl Future<Output = ()> + Send + 'static) {
     let _timers = THREAD.enter();
-    Arc::new(StartedTask(Mutex::new(Some(Box::pin(task))))).poll();
+    let task = Box::pin(task.with_current_subscriber());
+    Arc::new(StartedTask(Mutex::new(Some(task)))).poll();
 }
 
 /// A task that has been started, until its end.
@@ -121,7 +125,7 @@ fn aborted_on_drop<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> JoinSet<T> {
     let mut task = JoinSet::new();
-    task.spawn_on(work, runtime);
+    task.spawn_on(work.with_current_subscriber(), runtime);
     task
 }
 

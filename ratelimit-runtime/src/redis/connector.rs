@@ -34,7 +34,7 @@ const SENTINEL_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_REPLY: usize = 1 << 20;
 
 /// The longest reply of a cluster's node, in bytes: its map may have a range for each slot.
-const MAX_REPLY_OF_NODE: usize = 4 << 20;
+const MAX_REPLY_OF_NODE: usize = 2 << 20;
 
 /// The user that a server has without a login.
 const DEFAULT_USER: &str = "default";
