@@ -12,6 +12,7 @@ use tracing::{
     Event, Metadata, Subscriber,
     field::{Field, Visit},
     span,
+    subscriber::DefaultGuard,
 };
 
 /// One line of figures.
@@ -44,10 +45,12 @@ impl FaultLine {
     }
 }
 
-/// The log of the runtime about the store, with times.
+/// The log of the runtime about the store, with times: what is logged in the test's runtime, or started by the
+/// test's thread.
 #[derive(Debug)]
 pub struct Watch {
     runtime: Id,
+    _listening: DefaultGuard,
 }
 
 /// The logged lines, by the tokio runtime in which they were logged.
@@ -64,11 +67,14 @@ impl Watch {
     pub fn start() -> Self {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(|| {
-            tracing::subscriber::set_global_default(Recorder).expect("the first subscriber");
+            let recorder = Recorder { runtime: None };
+            tracing::subscriber::set_global_default(recorder).expect("the first subscriber");
         });
         let runtime = Handle::current().id();
         logged().get_or_insert_default().insert(runtime, Vec::new());
-        Self { runtime }
+        // Background work has the subscriber of the code that started it.
+        let recorder = Recorder { runtime: Some(runtime) };
+        Self { runtime, _listening: tracing::subscriber::set_default(recorder) }
     }
 
     /// Returns the first instant after this one at which a circuit breaker opened.
@@ -105,8 +111,10 @@ fn logged() -> MutexGuard<'static, Option<HashMap<Id, Vec<Logged>>>> {
     LOGGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Collects the limiter's events under the runtime of their thread.
-struct Recorder;
+/// Collects the limiter's events under a runtime: this one, or that of their thread.
+struct Recorder {
+    runtime: Option<Id>,
+}
 
 impl Subscriber for Recorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -114,8 +122,9 @@ impl Subscriber for Recorder {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        if let Some(of_test) = logged().as_mut().and_then(|all| all.get_mut(&runtime.id())) {
+        let current = || Some(Handle::try_current().ok()?.id());
+        let Some(runtime) = self.runtime.or_else(current) else { return };
+        if let Some(of_test) = logged().as_mut().and_then(|all| all.get_mut(&runtime)) {
             let mut message = Message(event.metadata().level().to_string());
             event.record(&mut message);
             of_test.push(Logged { at: Instant::now(), message: message.0 });

@@ -14,6 +14,8 @@ pub(super) struct ReplyReader {
     searched: usize,
     /// The values that the first reply still lacks, nested ones included.
     missing: usize,
+    /// The values that it has so far, complete or announced.
+    values: usize,
 }
 
 /// A reply, and the number of its bytes.
@@ -24,13 +26,17 @@ pub(super) struct Frame {
     pub(super) is_push: bool,
 }
 
+/// The most values in a reply. Each costs more to parse than its bytes: a map of 2 000 ranges of slots with three
+/// nodes each has 40 000 values, and 10 000 overrides have 20 000.
+const MAX_VALUES: usize = 100_000;
+
 /// The most numbers in an array that is read without the general parser.
 const MAX_NUMBERS: u8 = 9;
 
 impl ReplyReader {
     /// Returns a reader of replies of this many bytes at most.
     pub(super) fn new(max_reply: usize) -> Self {
-        Self { max_reply, at: 0, searched: 0, missing: 1 }
+        Self { max_reply, at: 0, searched: 0, missing: 1, values: 1 }
     }
 
     /// Returns the first reply, if all of it is in `bytes`. More bytes may follow those that were there
@@ -94,7 +100,12 @@ impl ReplyReader {
                 return Some(false);
             }
             self.at = next;
+            self.values = self.values.checked_add(nested)?;
             self.missing = (self.missing - 1).checked_add(nested)?;
+            if self.values > MAX_VALUES {
+                self.missing = usize::MAX;
+                return Some(false);
+            }
         }
         Some(true)
     }
@@ -194,6 +205,15 @@ mod tests {
                 }
             }
             assert_eq!(values, REPLIES.iter().map(|it| value(it)).collect::<Vec<_>>(), "{piece}");
+        }
+    }
+
+    #[test]
+    fn a_reply_of_too_many_values_ends_before_they_arrive() {
+        let next = |text: &str| ReplyReader::new(1 << 20).next(text.as_bytes());
+        assert!(next("*99999\r\n").unwrap().is_none());
+        for text in ["*100000\r\n", "%50000\r\n", "*1\r\n*99999\r\n"] {
+            assert!(next(text).is_err(), "{text}");
         }
     }
 
