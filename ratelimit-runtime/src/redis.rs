@@ -176,12 +176,13 @@ impl RedisBackend {
         on_store_error: Option<OnStoreError>,
         permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
-        let deadline = Instant::now() + self.deadline;
+        let asked = Instant::now();
+        let deadline = asked + self.deadline;
         if request.policy.lease_micros().is_some() {
             match self.decide_on_lease(key, request, deadline).await {
                 Some(Ok(outcome)) => return Ok(outcome),
                 Some(Err(reason)) => {
-                    return self.without_redis(key, request, on_store_error, reason);
+                    return self.without_redis(key, request, on_store_error, (asked, reason));
                 }
                 None => {}
             }
@@ -201,21 +202,23 @@ impl RedisBackend {
             }
             // Not an outage, so that the fallback must not decide.
             Err(UnavailableReason::WrongType) => Err(UnavailableReason::WrongType),
-            Err(reason) => self.without_redis(key, request, on_store_error, reason),
+            Err(reason) => self.without_redis(key, request, on_store_error, (asked, reason)),
         }
     }
 
-    /// Decides a request that Redis has not decided. A call that may wait asks Redis again first.
+    /// Decides a request that Redis was asked and has not decided. A call that may wait for longer asks Redis
+    /// again first.
     fn without_redis(
         &self,
         key: &Key,
         request: Request<'_>,
         on_store_error: Option<OnStoreError>,
-        reason: UnavailableReason,
+        (asked, reason): (Instant, UnavailableReason),
     ) -> Result<Outcome, UnavailableReason> {
-        if request.max_wait > Micros::ZERO {
+        if asked.elapsed() < Duration::from(request.max_wait) {
             return Err(reason);
         }
+        let request = Request { max_wait: Micros::ZERO, ..request };
         match on_store_error.unwrap_or(self.on_store_error) {
             OnStoreError::Local => {
                 let outcome = self.fallback.decide(key.as_key_ref(), request)?;
@@ -224,6 +227,11 @@ impl RedisBackend {
             OnStoreError::Deny => Err(reason),
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
         }
+    }
+
+    /// Returns `true` if a call that Redis cannot decide fails.
+    pub(crate) fn denies(&self, on_store_error: Option<OnStoreError>) -> bool {
+        on_store_error.unwrap_or(self.on_store_error) == OnStoreError::Deny
     }
 
     /// Returns the pause of a call that waits for Redis, which has failed it so many times.

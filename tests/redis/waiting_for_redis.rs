@@ -156,3 +156,20 @@ async fn a_dropped_call_asks_redis_no_more() {
     let left = until("an answer", async || limiter.peek(&policy, "all").cost(0).await.ok()).await;
     assert_eq!(left.remaining(), 1_000);
 }
+
+#[tokio::test]
+async fn a_call_ends_with_its_wait_and_one_deadline() {
+    let server = RedisServer::start();
+    for (on_store_error, denies) in [(OnStoreError::Deny, true), (OnStoreError::Local, false)] {
+        let builder = Limiter::builder().deadline(2 * SECOND).on_store_error(on_store_error);
+        let limiter = builder.connect(&server.url()).await.unwrap();
+        limiter.check(&policies(MINUTE, 10)[3], "all").await.unwrap();
+        server.signal("STOP");
+        let start = Instant::now();
+        let answer = arrive(&limiter, policies(MINUTE, 10)[3], SECOND / 2).await.unwrap();
+        server.signal("CONT");
+        // Another attempt after its wait would take until 4 s.
+        assert!(start.elapsed() < 7 * SECOND / 2, "{:?}", start.elapsed());
+        assert_eq!(answer.is_err(), denies, "{answer:?}");
+    }
+}

@@ -115,6 +115,10 @@ impl RedisBackend {
         match self.0 {}
     }
 
+    pub(crate) fn denies(&self, _: Option<OnStoreError>) -> bool {
+        match self.0 {}
+    }
+
     pub(crate) fn ask_for_permit(&self, _: &Key, _: Micros) -> PermitRequest {
         match self.0 {}
     }

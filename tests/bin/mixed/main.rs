@@ -1,6 +1,6 @@
 //! Histories of all features, mixed at random over four processes; see `ci/histories`.
 //!
-//! mixed MINUTES [MIX [SEED]]
+//! `mixed MINUTES [MIX [SEED]]`
 //!
 //! A round takes about 13 s, has a seed of its own, and ends with an empty Redis. The program starts itself as
 //! its processes, by `mixed call URL NUMBER SEED FROM UNTIL MIX`.

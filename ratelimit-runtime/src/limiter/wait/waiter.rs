@@ -112,9 +112,13 @@ impl Waiter {
     /// latest when its wait ends. Returns nothing if there is an answer, or if time does not help.
     pub(super) fn asks_again(&self, decided: &Decided) -> Option<Instant> {
         decided.outcome.err().filter(|reason| reason.may_pass())?;
-        let redis = self.call().limiter.inner.backend.redis()?;
+        let Call { limiter, options, .. } = self.call();
+        let (redis, now) = (limiter.inner.backend.redis()?, Instant::now());
+        if now >= self.ends() && redis.denies(options.on_store_error) {
+            return None;
+        }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
-        Some((Instant::now() + redis.pause(failures)).min(self.ends()))
+        Some((now + redis.pause(failures)).min(self.ends()))
     }
 
     pub(super) fn max_line(&self) -> u32 {
