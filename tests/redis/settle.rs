@@ -289,7 +289,8 @@ async fn no_more_than_ten_thousand_settles_wait() {
             decision.settle(1);
         }
     }
-    assert!(lines.all()[0].contains("could not be sent"), "{:?}", lines.all());
+    let is_logged = lines.all().iter().any(|line| line.contains("could not be sent"));
+    assert!(is_logged, "{:?}", lines.all());
     assert_eq!(limiter.flush().await.unwrap_err().unsent(), 10_000);
 }
 
