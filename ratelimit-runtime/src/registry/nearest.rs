@@ -9,26 +9,10 @@ pub(super) fn nearest<'a>(
     let is_tail = |name: &&str| name.strip_suffix(written).is_some_and(|path| path.ends_with("::"));
     let by_tail = names.clone().find(is_tail);
     by_tail.or_else(|| {
-        let distances = names.map(|name| (distance(written, name), name));
+        let distances = names.map(|name| (strsim::damerau_levenshtein(written, name), name));
         let (distance, name) = distances.min()?;
         (distance <= written.chars().count().div_ceil(3)).then_some(name)
     })
-}
-
-/// Returns the number of letters to add, remove or change.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for (column, second) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *second);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]

@@ -248,6 +248,13 @@ impl TurnCheck {
 }
 
 impl Aftermath {
+    /// Asks a call's store. Returns the stage of the call.
+    pub(super) fn ask(&mut self, waiter: &Arc<Waiter>) -> WaitStage {
+        let (question, asking) = waiter.question();
+        self.asked.push(question);
+        asking
+    }
+
     /// Gives the turn of a call that has left to nobody.
     pub(super) fn free(&mut self, left: Option<(Seat<Arc<Waiter>>, Waiters)>) {
         if let Some((Seat { waiter, claim, outcome, .. }, moved)) = left {
@@ -267,13 +274,12 @@ impl Aftermath {
     /// Lets calls ask anew. A turn that their store may still have is given back first.
     fn ask_anew(&mut self, seats: impl IntoIterator<Item = Seat<Arc<Waiter>>>) {
         for Seat { waiter, claim, outcome, .. } in seats {
-            let (question, stage) = waiter.question();
+            let stage = self.ask(&waiter);
             if let WaitStage::InLine { permit, .. } = mem::replace(&mut *waiter.stage.lock(), stage)
             {
                 self.permits.push(permit);
             }
             self.freed.push(FreedTurn { waiter, claim, outcome });
-            self.asked.push(question);
         }
     }
 }

@@ -58,9 +58,7 @@ impl Waiter {
                     };
                 }
                 WaitStage::Outside | WaitStage::Paused(_) => {
-                    let (question, asking) = self.question();
-                    *stage = asking;
-                    after.asked.push(question);
+                    *stage = after.ask(self);
                 }
                 WaitStage::InLine { is_remote, .. } => {
                     after.woken.extend(queue.line(*is_remote).hurry_each());
@@ -97,11 +95,7 @@ impl Waiter {
                     }
                 }
                 WaitStage::Queued => match queue.permits.look(self, self.ends(), now) {
-                    PermitStep::Ask => {
-                        let (question, asking) = self.question();
-                        after.asked.push(question);
-                        (Look::Again, asking)
-                    }
+                    PermitStep::Ask => (Look::Again, after.ask(self)),
                     PermitStep::Sleep(until) => (Look::Sleep(until), WaitStage::Queued),
                     PermitStep::Over => {
                         after.woken.extend(queue.permits.leave(self));
@@ -111,11 +105,7 @@ impl Waiter {
                 WaitStage::Paused(until) if now < until => {
                     (Look::Sleep(Some(until)), WaitStage::Paused(until))
                 }
-                WaitStage::Paused(_) => {
-                    let (question, asking) = self.question();
-                    after.asked.push(question);
-                    (Look::Again, asking)
-                }
+                WaitStage::Paused(_) => (Look::Again, after.ask(self)),
                 WaitStage::Answered(decided) => (Look::Answered(decided), WaitStage::Outside),
                 other => (Look::Await, other),
             };
@@ -230,9 +220,7 @@ impl Question {
                 queue.permits.pause_for(pause.map(Duration::from));
                 *stage = WaitStage::Queued;
             } else if is_overridden && outcome.is_some_and(|it| !it.admitted && !is_busy) {
-                let (question, asking) = waiter.question();
-                *stage = asking;
-                after.asked.push(question);
+                *stage = after.ask(waiter);
             } else {
                 *stage = again.map_or(WaitStage::Answered(decided), WaitStage::Paused);
             }
