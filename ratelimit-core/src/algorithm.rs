@@ -1,4 +1,4 @@
-//! The algorithms' names.
+//! The algorithms' names, and the units of the calendar.
 
 /// An algorithm that counts calls. Every store computes it alike, in integers and microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,10 +34,14 @@ pub enum Algorithm {
     /// Its decisions are those of the generic cell rate algorithm (GCRA, ITU-T I.371) in the form
     /// "virtual scheduling". Parts of a token are counted in integers, so that nothing drifts.
     TokenBucket,
+    /// Windows of the calendar: a day, a week from Monday on, or a month, in a time zone. The calls in
+    /// the present one are counted. Constant size. Across the end of a window up to twice the threshold
+    /// can pass.
+    CalendarWindow,
 }
 
 impl Algorithm {
-    /// All algorithms.
+    /// The algorithms whose periods are of any length: all but [`CalendarWindow`](Self::CalendarWindow).
     pub const ALL: &'static [Self] =
         &[Self::SlidingWindow, Self::SlidingCounter, Self::FixedWindow, Self::TokenBucket];
 
@@ -49,6 +53,60 @@ impl Algorithm {
             Self::SlidingCounter => "sliding_counter",
             Self::FixedWindow => "fixed_window",
             Self::TokenBucket => "token_bucket",
+            Self::CalendarWindow => "calendar_window",
         }
+    }
+}
+
+/// A window of the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CalendarUnit {
+    /// From midnight to midnight.
+    Day,
+    /// From Monday to Monday, as in ISO 8601.
+    Week,
+    /// From the first of a month to the first of the next.
+    Month,
+}
+
+impl CalendarUnit {
+    /// All units.
+    pub const ALL: &'static [Self] = &[Self::Day, Self::Week, Self::Month];
+
+    /// Returns the name, as it is written in the attribute.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+        }
+    }
+
+    /// Returns the nominal length in microseconds, by which a policy knows the unit: 1, 7 or 31 days.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn nominal(self) -> u64 {
+        let days = match self {
+            Self::Day => 1,
+            Self::Week => 7,
+            Self::Month => 31,
+        };
+        days * 24 * 60 * 60 * 1_000_000
+    }
+
+    /// Returns the unit of this nominal length.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn of_nominal(micros: u64) -> Option<Self> {
+        let mut at = 0;
+        while at < Self::ALL.len() {
+            if Self::ALL[at].nominal() == micros {
+                return Some(Self::ALL[at]);
+            }
+            at += 1;
+        }
+        None
     }
 }

@@ -1,15 +1,23 @@
 //! A violation of a rule, and its message.
 
+#[cfg(test)]
+mod tests;
+
+mod block;
+mod can_never_admit;
+mod span;
+
 use std::fmt;
 
+pub use self::block::BlockFault;
+use self::span::Span;
 use crate::{Algorithm, MAX_TIERS, rules::MAX_ENTRIES};
 
 /// A violation of a policy's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[doc(hidden)]
 pub enum PolicyFault {
     /// A period is shorter than 1 ms.
-    #[non_exhaustive]
     PeriodTooShort {
         /// The period in microseconds.
         period: u64,
@@ -19,7 +27,6 @@ pub enum PolicyFault {
     /// A threshold is 0, which admits nothing.
     ThresholdZero,
     /// A threshold is larger than the algorithm can count exactly.
-    #[non_exhaustive]
     ThresholdTooLarge {
         /// The algorithm.
         algorithm: Algorithm,
@@ -31,7 +38,6 @@ pub enum PolicyFault {
     /// A burst is 0.
     BurstZero,
     /// A burst is given to an algorithm without a bucket.
-    #[non_exhaustive]
     BurstWithoutBucket {
         /// The algorithm.
         algorithm: Algorithm,
@@ -39,7 +45,6 @@ pub enum PolicyFault {
     /// A burst is given together with several tiers.
     BurstWithTiers,
     /// A bucket is larger than can be counted exactly at its rate.
-    #[non_exhaustive]
     BucketTooLarge {
         /// The size of the bucket, in tokens.
         burst: u64,
@@ -47,7 +52,6 @@ pub enum PolicyFault {
         largest: u64,
     },
     /// `weighted` is set for an algorithm that keeps no entry for each call.
-    #[non_exhaustive]
     WeightedWithoutLog {
         /// The algorithm.
         algorithm: Algorithm,
@@ -59,7 +63,6 @@ pub enum PolicyFault {
     /// A tier is given twice.
     TierTwice,
     /// A tier can never refuse, because another one always refuses first.
-    #[non_exhaustive]
     DeadTier {
         /// The period of the stricter tier, in microseconds.
         period: u64,
@@ -69,7 +72,6 @@ pub enum PolicyFault {
     /// A cost is 0.
     CostZero,
     /// A call costs more than a threshold, and can never be admitted.
-    #[non_exhaustive]
     CostOverThreshold {
         /// The cost, in units.
         cost: u64,
@@ -77,7 +79,6 @@ pub enum PolicyFault {
         threshold: u64,
     },
     /// A call costs more than the bucket's size, and can never be admitted.
-    #[non_exhaustive]
     CostOverBurst {
         /// The cost, in units.
         cost: u64,
@@ -85,7 +86,6 @@ pub enum PolicyFault {
         burst: u64,
     },
     /// A call costs more than a sliding window takes at once; it keeps an entry for each unit.
-    #[non_exhaustive]
     CostTooLarge {
         /// The cost, in units.
         cost: u64,
@@ -95,7 +95,6 @@ pub enum PolicyFault {
     /// `concurrency` is 0, which admits nothing.
     ConcurrencyZero,
     /// A `concurrency_timeout` is shorter than 100 ms or longer than one day.
-    #[non_exhaustive]
     ConcurrencyTimeoutOutOfRange {
         /// The timeout in microseconds.
         timeout: u64,
@@ -103,13 +102,11 @@ pub enum PolicyFault {
     /// A `concurrency_timeout` is given without `concurrency`.
     ConcurrencyTimeoutWithoutConcurrency,
     /// A policy of `concurrency` alone has no window, and so no units.
-    #[non_exhaustive]
     NothingToCount {
         /// The argument that needs a window.
         argument: &'static str,
     },
     /// A request id is given to an algorithm that keeps no entry for each call.
-    #[non_exhaustive]
     RequestIdWithoutLog {
         /// The algorithm.
         algorithm: Algorithm,
@@ -117,7 +114,6 @@ pub enum PolicyFault {
     /// A request id is given together with `count_rejected`.
     RequestIdWithCountRejected,
     /// A call is settled above its cost in a sliding window that keeps an entry for each unit.
-    #[non_exhaustive]
     SettleAboveCost {
         /// The cost, in units.
         cost: u64,
@@ -126,16 +122,16 @@ pub enum PolicyFault {
     },
     /// A call may wait under a sliding window that keeps an entry for each unit.
     WaitInLogOfUnits,
+    /// A limit is paused that is no weighted window, or counts refused calls.
+    PauseWithoutLine,
     /// Two of several calls that are decided together may wait.
     SeveralWaits,
     /// A lease is shorter than 1 ms.
-    #[non_exhaustive]
     LeaseTooShort {
         /// The lease in microseconds.
         lease: u64,
     },
     /// A lease is longer than a tenth of the shortest period.
-    #[non_exhaustive]
     LeaseTooLong {
         /// The lease in microseconds.
         lease: u64,
@@ -143,7 +139,6 @@ pub enum PolicyFault {
         period: u64,
     },
     /// A bucket has too few tokens for its lease.
-    #[non_exhaustive]
     BucketTooSmall {
         /// The size of the bucket, in tokens.
         burst: u64,
@@ -151,7 +146,6 @@ pub enum PolicyFault {
         smallest: u64,
     },
     /// A call costs more than a bucket holds under its lease, and can never be admitted.
-    #[non_exhaustive]
     CostOverLeasedBucket {
         /// The cost, in units.
         cost: u64,
@@ -159,30 +153,61 @@ pub enum PolicyFault {
         largest: u64,
     },
     /// A lease is given together with an argument that needs the store at each call.
-    #[non_exhaustive]
     LeaseWith {
         /// The argument that needs the store.
         argument: &'static str,
     },
-}
-
-impl PolicyFault {
-    /// Returns `true` if the policy can be stored and peeked at, but can never admit this call.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn can_never_admit(self) -> bool {
-        matches!(
-            self,
-            Self::ThresholdZero
-                | Self::BurstZero
-                | Self::CostZero
-                | Self::CostOverThreshold { .. }
-                | Self::CostOverBurst { .. }
-                | Self::CostTooLarge { .. }
-                | Self::CostOverLeasedBucket { .. }
-                | Self::ConcurrencyZero
-        )
-    }
+    /// A call leaves more than 99 % of its limit.
+    LeaveTooLarge {
+        /// The share in percent.
+        share: u64,
+    },
+    /// A call leaves so much, rounded up, that no unit can be used.
+    LeavesNothing {
+        /// The share in percent.
+        share: u64,
+        /// The smallest threshold, burst or number of permits.
+        quota: u64,
+    },
+    /// A call costs more than may be used if its share is left.
+    CostOverUsable {
+        /// The cost, in units.
+        cost: u64,
+        /// The units that may be used.
+        usable: u64,
+        /// The threshold or burst, in units.
+        quota: u64,
+    },
+    /// A limit of several tiers warns.
+    WarnAtWithTiers,
+    /// The mark of a warning is 0 or above 100 %.
+    WarnAtOutOfRange {
+        /// The mark in percent.
+        percent: u64,
+    },
+    /// A call leaves a share of its limit, together with an argument that uses it up.
+    LeaveWith {
+        /// The other argument.
+        argument: &'static str,
+    },
+    /// The period of a window of the calendar is no unit of it.
+    PeriodOffCalendar,
+    /// A window of the calendar is given together with an argument that needs windows of a fixed length.
+    CalendarWith {
+        /// The other argument.
+        argument: &'static str,
+    },
+    /// A time zone is given for windows that are none of the calendar.
+    ZoneWithoutCalendar,
+    /// A time zone is in no database.
+    UnknownZone {
+        /// The zone.
+        zone: &'static str,
+    },
+    /// The program is built without the feature `calendar`.
+    CalendarWithoutFeature,
+    /// The lengths of blocks break a rule.
+    Block(BlockFault),
 }
 
 /// The reason for the largest threshold of a log with an entry for each unit.
@@ -226,9 +251,10 @@ impl fmt::Display for PolicyFault {
                 "`count_rejected` has no effect on a `fixed_window`: a full window stays full \
                  until it ends, refused calls change nothing",
             ),
-            Self::TooManyTiers => {
-                write!(f, "at most {MAX_TIERS} tiers are decided together; remove this one")
-            }
+            Self::TooManyTiers => write!(
+                f,
+                "at most {MAX_TIERS} tiers are decided together, one fewer with a `block`; remove this one"
+            ),
             Self::TierTwice => f.write_str("this tier is given twice; remove one of them"),
             Self::DeadTier { period, threshold } => write!(
                 f,
@@ -281,6 +307,10 @@ impl fmt::Display for PolicyFault {
                 "`max_wait` needs `.weighted()` on this `sliding_window`, which keeps an entry for each \
                  unit: calls wait in line by their entries",
             ),
+            Self::PauseWithoutLine => f.write_str(
+                "a pause needs a `Policy::sliding_window(..).weighted()` without `count_rejected`, as an \
+                 attribute with `max_wait` declares: calls wait in line by their entries",
+            ),
             Self::SeveralWaits => f.write_str(
                 "one of several calls that are decided together may have a `max_wait`: two would hold \
                  what they have taken while they wait",
@@ -313,50 +343,57 @@ impl fmt::Display for PolicyFault {
                 "`{argument}` needs the store at each call, and under `lease` a process decides \
                  without it; remove one of them"
             ),
-        }
-    }
-}
-
-/// A duration in the largest unit of which it is a multiple.
-struct Span(u64);
-
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SECOND: u64 = 1_000_000;
-        let units = [
-            (24 * 60 * 60 * SECOND, "d"),
-            (60 * 60 * SECOND, "h"),
-            (60 * SECOND, "min"),
-            (SECOND, "s"),
-            (1_000, "ms"),
-        ];
-        let Self(micros) = *self;
-        if micros == 0 {
-            return f.write_str("0");
-        }
-        let whole = units.into_iter().find(|(unit, _)| micros.is_multiple_of(*unit));
-        let (unit, name) = whole.unwrap_or((1, "µs"));
-        write!(f, "{} {name}", micros / unit)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_duration_is_shown_in_its_largest_whole_unit() {
-        const SECOND: u64 = 1_000_000;
-        for (micros, text) in [
-            (0, "0"),
-            (999, "999 µs"),
-            (1_500_000, "1500 ms"),
-            (90 * SECOND, "90 s"),
-            (5_400 * SECOND, "90 min"),
-            (7_200 * SECOND, "2 h"),
-            (400 * 86_400 * SECOND, "400 d"),
-        ] {
-            assert_eq!(Span(micros).to_string(), text);
+            Self::LeaveTooLarge { share } => {
+                write!(f, "`leave` must be at most 99 %, but is {share} %")
+            }
+            Self::LeavesNothing { share, quota } => write!(
+                f,
+                "`leave` is {share} %, rounded up all of {quota}: no call could ever pass"
+            ),
+            Self::CostOverUsable { cost, usable, quota } => write!(
+                f,
+                "`cost` is {cost}, which can never pass: under its `leave` a call uses at most {usable} of \
+                 {quota}"
+            ),
+            Self::WarnAtWithTiers => f.write_str(
+                "`warn_at` needs a limit of one tier: a decision has the numbers of one, and another \
+                 may reach its mark; write one attribute for each tier",
+            ),
+            Self::WarnAtOutOfRange { percent } => {
+                write!(f, "`warn_at` must be at least 1 % and at most 100 %, but is {percent} %")
+            }
+            Self::LeaveWith { argument } => write!(
+                f,
+                "`leave` does not go with `{argument}`: {}; remove one of them",
+                match argument {
+                    "max_wait" => "a turn in a line is promised, and a call that leaves something is \
+                                   promised nothing",
+                    _ => "refused calls are counted too, and would use up what they are to leave",
+                }
+            ),
+            Self::PeriodOffCalendar => f.write_str(
+                "the `period` of a `calendar_window` is `\"day\"`, `\"week\"` or `\"month\"`",
+            ),
+            Self::CalendarWith { argument: "tier" } => f.write_str(
+                "a `calendar_window` has one tier; several attributes are decided together as well",
+            ),
+            Self::CalendarWith { argument } => write!(
+                f,
+                "`{argument}` does not go with a `calendar_window`, whose windows are long and end \
+                 together for all callers; remove one of them"
+            ),
+            Self::ZoneWithoutCalendar => f.write_str(
+                "`zone` is the time zone of a `calendar_window`; windows of other algorithms have none",
+            ),
+            Self::UnknownZone { zone } => write!(
+                f,
+                "the time zone `{zone}` is in no database; `zone` is a name of the IANA such as \
+                 `\"Europe/Berlin\"`"
+            ),
+            Self::CalendarWithoutFeature => f.write_str(
+                "a `calendar_window` needs the feature `calendar` of `ratelimit-runtime`",
+            ),
+            Self::Block(fault) => fault.fmt(f),
         }
     }
 }

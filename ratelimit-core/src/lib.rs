@@ -2,16 +2,18 @@
 //!
 //! [`ratelimit-macros`](https://docs.rs/ratelimit-macros) applies them at compile time and
 //! [`ratelimit-runtime`](https://docs.rs/ratelimit-runtime) to everything else. The errors of both
-//! are the same. Depend on `ratelimit-runtime`, which re-exports what is public of it; the rest
-//! changes with the two crates, and the three are released together.
+//! are the same. Depend on `ratelimit-runtime`, which re-exports [`Algorithm`], [`CalendarUnit`] and [`MAX_TIERS`]. The rest
+//! is hidden and changes with the two crates, and the three are released together.
 //!
 //! Floor 0: imports nothing but the standard library.
 
 mod algorithm;
 mod fault;
+#[doc(hidden)]
 pub mod period;
+#[doc(hidden)]
 pub mod rules;
 
-pub use algorithm::Algorithm;
-pub use fault::PolicyFault;
+pub use algorithm::{Algorithm, CalendarUnit};
+pub use fault::{BlockFault, PolicyFault};
 pub use rules::MAX_TIERS;

@@ -1,10 +1,20 @@
 //! The rules: which numbers of a policy break one, and where.
 
+mod block;
+mod calendar;
+mod calls;
 mod lease;
+mod leave;
 #[cfg(test)]
 mod tests;
 
-pub use self::lease::{needs_the_store, refilled};
+pub use self::{
+    block::{MAX_BLOCKS, block_violation},
+    calendar::calendar_violation,
+    calls::{request_id_violation, settle_violation, wait_violation},
+    lease::{needs_the_store, refilled},
+    leave::{leave_violation, mark_fault, share_fault, units_left, warning_violation},
+};
 use crate::{Algorithm, PolicyFault};
 
 /// The maximum number of tiers of one policy.
@@ -51,7 +61,7 @@ pub struct Draft<'a> {
     /// The tiers, in the order in which they were written. None are valid with `concurrency` alone.
     pub tiers: &'a [TierDraft],
     /// The size of a token bucket.
-    pub burst: Burst,
+    pub burst: Setting,
     /// The units of one call.
     pub cost: Option<u64>,
     /// `true` if refused calls are recorded as well.
@@ -64,6 +74,12 @@ pub struct Draft<'a> {
     pub concurrency_timeout: Setting,
     /// The time in microseconds for which a process takes units ahead.
     pub lease: Setting,
+    /// The share in percent that the call leaves.
+    pub leave: Option<u64>,
+    /// `true` if a time zone is written.
+    pub zone: bool,
+    /// The lengths of blocks in microseconds; none without them.
+    pub block: &'a [Option<u64>],
 }
 
 /// A number that may be left out.
@@ -96,15 +112,6 @@ impl TierDraft {
     }
 }
 
-/// The size of a token bucket.
-#[derive(Clone, Copy, Debug)]
-pub enum Burst {
-    /// The threshold: no burst was written.
-    Threshold,
-    /// The burst that was written, in tokens.
-    Explicit(Option<u64>),
-}
-
 /// The argument that breaks a rule; tiers by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
@@ -128,6 +135,12 @@ pub enum Argument {
     ConcurrencyTimeout,
     /// The lease.
     Lease,
+    /// The share that the call leaves.
+    Leave,
+    /// The time zone.
+    Zone,
+    /// A length of a block by its index.
+    Block(usize),
 }
 
 /// Returns every rule that these numbers break, with the argument at fault.
@@ -138,19 +151,18 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
         faults.extend(fault.map(|fault| (place, fault)));
     };
     let Draft { algorithm, tiers, .. } = *draft;
-    found(
-        Argument::Tier(MAX_TIERS),
-        (tiers.len() > MAX_TIERS).then_some(PolicyFault::TooManyTiers),
-    );
+    let most = MAX_TIERS - usize::from(!draft.block.is_empty());
+    found(Argument::Tier(most), (tiers.len() > most).then_some(PolicyFault::TooManyTiers));
     found(Argument::Concurrency, concurrency_fault(draft.concurrency));
     found(Argument::ConcurrencyTimeout, concurrency_timeout_fault(draft));
+    found(Argument::Leave, leave::fault(draft));
     if tiers.is_empty() {
-        let has_burst = matches!(draft.burst, Burst::Explicit(_));
         for (place, argument, is_written) in [
             (Argument::Lease, "lease", draft.lease.is_explicit()),
             (Argument::CountRejected, "count_rejected", draft.count_rejected),
-            (Argument::Burst, "burst", has_burst),
+            (Argument::Burst, "burst", draft.burst.is_explicit()),
             (Argument::Weighted, "weighted", draft.weighted),
+            (Argument::Block(0), "block", !draft.block.is_empty()),
             (Argument::Cost, "cost", draft.cost.is_some_and(|cost| cost != 1)),
         ] {
             found(place, is_written.then(|| nothing_to_count(argument)));
@@ -168,12 +180,15 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
             .then_some(PolicyFault::WeightedWithoutLog { algorithm }),
     );
     found(Argument::Burst, burst_fault(draft));
+    for (place, fault) in calendar::faults(draft) {
+        found(place, Some(fault));
+    }
     for (index, tier) in tiers.iter().enumerate() {
         found(Argument::Period(index), tier.period.and_then(period_fault));
         let threshold =
             tier.threshold.and_then(|it| threshold_fault(algorithm, draft.weighted, it));
         found(Argument::Threshold(index), threshold);
-        if matches!(draft.burst, Burst::Threshold) && algorithm == Algorithm::TokenBucket {
+        if !draft.burst.is_explicit() && algorithm == Algorithm::TokenBucket {
             let bucket = tier.known().and_then(|known| bucket_fault(known, known.1));
             found(Argument::Threshold(index), bucket);
         }
@@ -181,6 +196,9 @@ pub fn violations(draft: &Draft<'_>) -> Vec<(Argument, PolicyFault)> {
     }
     for fault in lease::faults(draft) {
         found(Argument::Lease, Some(fault));
+    }
+    for (place, fault) in block::faults(draft) {
+        found(place, Some(fault));
     }
     found(Argument::Cost, cost_fault(draft));
     faults
@@ -205,6 +223,11 @@ pub const fn is_valid_alone(
         Some(burst) if is_bucket => burst as u64,
         Some(_) => return false,
     };
+    if matches!(algorithm, Algorithm::CalendarWindow)
+        && (calendar::period_fault(period).is_some() || count_rejected || lease.is_some())
+    {
+        return false;
+    }
     period_fault(period).is_none()
         && threshold_fault(algorithm, weighted, threshold).is_none()
         && (!is_bucket || burst > 0 && bucket_fault((period, threshold), burst).is_none())
@@ -251,7 +274,7 @@ const fn threshold_fault(
 }
 
 fn burst_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
-    let Draft { algorithm, tiers, burst: Burst::Explicit(burst), .. } = *draft else {
+    let Draft { algorithm, tiers, burst: Setting::Explicit(burst), .. } = *draft else {
         return None;
     };
     if algorithm != Algorithm::TokenBucket {
@@ -290,6 +313,8 @@ fn tier_fault(draft: &Draft<'_>, index: usize) -> Option<PolicyFault> {
             // Windows of equal length open together; a window of another length may overlap one more.
             Algorithm::FixedWindow if p == q => u <= t,
             Algorithm::FixedWindow => (p.div_ceil(q) + 1).saturating_mul(u) <= t,
+            // Several tiers are a fault by themselves.
+            Algorithm::CalendarWindow => false,
             // Two estimates compare only over the same windows.
             Algorithm::SlidingCounter => p == q && u <= t,
             // A bucket that is at least as large and refills at least as fast is never the emptier one.
@@ -321,7 +346,7 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
         return Some(PolicyFault::CostZero);
     }
     match draft.burst {
-        Burst::Explicit(burst) if draft.algorithm == Algorithm::TokenBucket => {
+        Setting::Explicit(burst) if draft.algorithm == Algorithm::TokenBucket => {
             match burst.filter(|burst| (1..cost).contains(burst)) {
                 Some(burst) => Some(PolicyFault::CostOverBurst { cost, burst }),
                 None => lease::cost_fault(draft, cost),
@@ -345,32 +370,6 @@ fn cost_fault(draft: &Draft<'_>) -> Option<PolicyFault> {
 #[must_use]
 pub const fn nothing_to_count(argument: &'static str) -> PolicyFault {
     PolicyFault::NothingToCount { argument }
-}
-
-/// Returns the rule that a request id breaks. An id needs an algorithm that keeps an entry for each
-/// admitted call, and no recorded refusals.
-#[must_use]
-pub fn request_id_violation(algorithm: Algorithm, count_rejected: bool) -> Option<PolicyFault> {
-    match algorithm {
-        Algorithm::SlidingWindow => {
-            count_rejected.then_some(PolicyFault::RequestIdWithCountRejected)
-        }
-        algorithm => Some(PolicyFault::RequestIdWithoutLog { algorithm }),
-    }
-}
-
-/// Returns the rule that a wait breaks. A log of single units has no line.
-#[must_use]
-pub fn wait_violation(is_log_of_units: bool) -> Option<PolicyFault> {
-    is_log_of_units.then_some(PolicyFault::WaitInLogOfUnits)
-}
-
-/// Returns the rule that a settle breaks. A log of single units takes no more of them later.
-#[must_use]
-pub fn settle_violation(is_log_of_units: bool, cost: u32, actual: u32) -> Option<PolicyFault> {
-    let is_above = is_log_of_units && actual > cost;
-    let (cost, actual) = (cost.into(), actual.into());
-    is_above.then_some(PolicyFault::SettleAboveCost { cost, actual })
 }
 
 /// Returns the greatest common divisor of two numbers.

@@ -158,6 +158,10 @@ arguments! {
         needs: Some(("decision", "the body reads in it whether the limit refused the call")),
     }
     "policy" policy: Assigned {}
+    "plan" plan: Assigned {
+        synonyms: &["subscription", "tier_name", "plan_name"],
+        needs: Some(("policy", "it chooses one of the `Plans` there")),
+    }
     "request_id" request_id: Assigned {
         synonyms: &["id", "idempotency_key", "dedup", "dedup_key"],
         of_window: true,
@@ -183,6 +187,31 @@ arguments! {
         synonyms: &["prefetch", "batch", "reserve_ahead", "local_cache"],
         of_policy: true,
         of_window: true,
+    }
+    "zone" zone: Assigned {
+        synonyms: &["timezone", "time_zone", "tz"],
+        of_policy: true,
+        of_window: true,
+    }
+    "quota_unit" quota_unit: Assigned {
+        synonyms: &["unit", "qu"],
+        is_word: true,
+        of_policy: true,
+        of_window: true,
+    }
+    "leave" leave: Assigned {
+        synonyms: &["priority", "reserve", "headroom", "importance"],
+        of_store: true,
+    }
+    "warn_at" warn_at: Assigned {
+        synonyms: &["warn", "soft_limit", "alert_at", "notify_at"],
+        of_window: true,
+    }
+    "block" block: Assigned {
+        synonyms: &["ban", "penalty", "lockout", "cooldown", "jail", "block_for", "block_duration"],
+        of_policy: true,
+        of_window: true,
+        of_store: true,
     }
     "crate" krate: Option<Arg<Path>> {}
 }

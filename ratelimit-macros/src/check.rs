@@ -4,12 +4,14 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
+use ratelimit_core::{Algorithm, CalendarUnit};
 use syn::spanned::Spanned;
 
 use crate::{
     completion,
     function::Function,
-    limit::{LimitSpec, TierSpec},
+    limit::LimitSpec,
+    tiers::TierSpec,
     tokens::spanned,
     value::{Kind, Value},
 };
@@ -41,15 +43,17 @@ impl Check<'_> {
     /// Returns the item that declares the callsite.
     pub(crate) fn callsite(self) -> TokenStream {
         let (it, private) = (self.it, self.private());
-        let (literal, checks) = match &self.spec.policy {
-            Some(policy) => (policy.tokens(&private), Some(policy.checks(&private))),
-            None => (policy_tokens(self.spec, |value| value.literal(&private)), None),
+        let (new, literal, checks) = if let Some(policy) = &self.spec.policy {
+            (policy.constructor(), policy.tokens(&private), Some(policy.checks(&private)))
+        } else {
+            let literal = policy_tokens(self.spec, |value| value.literal(&private));
+            (format_ident!("new"), literal, None)
         };
         let declaration = declaration(self.spec, &private);
         quote! {
             fn #it() -> &'static #private::Callsite {
                 #checks
-                static CALLSITE: #private::Callsite = #private::Callsite::new(#it, #literal, #declaration);
+                static CALLSITE: #private::Callsite = #private::Callsite::#new(#it, #literal, #declaration);
                 #private::submit!(&CALLSITE);
                 &CALLSITE
             }
@@ -79,7 +83,13 @@ impl Check<'_> {
                 units(&private, value.expr.span(), &function.localize(&value.expr))
             }
         };
-        let dynamic = (!spec.is_literal()).then(|| policy_tokens(spec, emit));
+        let dynamic = match &spec.plan {
+            Some(expr) => {
+                let (plan, private) = (function.localize(expr), spanned(&private, expr.span()));
+                Some(quote_spanned!(expr.span()=> #private::plan_of(#it(), &(#plan))))
+            }
+            None => (!spec.is_literal()).then(|| policy_tokens(spec, emit)),
+        };
         let new = quote!(#private::CallBuilder::new(#it()));
         // A dynamic policy is passed with the call.
         let (at, limiter) = match limiter {
@@ -102,6 +112,12 @@ impl Check<'_> {
             let units = emit(cost);
             quote_spanned!(cost.expr.span()=> #call.cost(#units);)
         });
+        let share = |name: &str, share: &Option<Value>| {
+            let share = share.as_ref()?;
+            let (name, percent) = (Ident::new(name, share.expr.span()), emit(share));
+            Some(quote_spanned!(share.expr.span()=> #call.#name(#percent);))
+        };
+        let (leave, warn_at) = (share("leave", &spec.leave), share("warn_at", &spec.warn_at));
         let shared = spec.policy.as_ref().map(|_| quote!(#call.shared();));
         let request_id = spec.request_id.as_ref().map(|expr| {
             let id = function.localize(expr);
@@ -123,11 +139,12 @@ impl Check<'_> {
                 #private::KeyPart::push_to(#private::part(&(#part)).pick(), #call.caller());
             }
         });
-        let settings: TokenStream = [self_type, shared, cost, request_id, max_wait, on_store_error]
-            .into_iter()
-            .flatten()
-            .chain(parts)
-            .collect();
+        let settings: TokenStream =
+            [self_type, shared, cost, leave, warn_at, request_id, max_wait, on_store_error]
+                .into_iter()
+                .flatten()
+                .chain(parts)
+                .collect();
         quote! {{
             let mut #it = #new;
             #settings
@@ -217,8 +234,15 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let LimitSpec { algorithm, tiers, burst, count_rejected, name, krate, .. } = spec;
     let LimitSpec { concurrency, concurrency_timeout, .. } = spec;
     let name = name.as_ref().map_or_else(|| quote!(""), ToTokens::to_token_stream);
+    let unit_of = |period: &Value| {
+        let unit = CalendarUnit::of_nominal(period.number?)?;
+        let variant = format_ident!("{unit:?}");
+        Some(quote!(#krate::CalendarUnit::#variant))
+    };
+    let is_calendar = *algorithm == Algorithm::CalendarWindow;
     let mut tiers = tiers.iter().map(|TierSpec { period, threshold, .. }| {
-        let (period, threshold) = (emit(period), emit(threshold));
+        let unit = is_calendar.then(|| unit_of(period)).flatten();
+        let (period, threshold) = (unit.unwrap_or_else(|| emit(period)), emit(threshold));
         quote!(#period, #threshold)
     });
     let setter = |name: &str, value: &Option<Value>| {
@@ -238,8 +262,15 @@ fn policy_tokens(spec: &LimitSpec, emit: impl Fn(&Value) -> TokenStream) -> Toke
     let count_rejected = count_rejected.as_ref().map(|_| quote!(.count_rejected()));
     let weighted = spec.is_weighted().then(|| quote!(.weighted()));
     let lease = setter("lease", &spec.lease);
+    let unit = spec.quota_unit.map(|variant| {
+        let variant = format_ident!("{variant}");
+        quote!(.quota_unit(#krate::QuotaUnit::#variant))
+    });
+    let zone = spec.zone.as_ref().map(|zone| quote!(.zone(#zone)));
+    let lengths: Vec<_> = spec.block.iter().map(&emit).collect();
+    let block = (!lengths.is_empty()).then(|| quote!(.block(&[#(#lengths),*])));
     quote! {
         #krate::Policy::#constructor(#name, #first)
-            #(.tier(#tiers))* #burst #count_rejected #weighted #concurrency #timeout #lease
+            #(.tier(#tiers))* #burst #count_rejected #weighted #concurrency #timeout #lease #unit #zone #block
     }
 }

@@ -26,6 +26,7 @@ mod return_type;
 mod settle;
 mod shared;
 mod stacked;
+mod tiers;
 mod together;
 mod tokens;
 mod value;

@@ -6,25 +6,21 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use ratelimit_core::{
     Algorithm, PolicyFault,
-    rules::{self, Argument, Burst, Draft, Setting, TierDraft},
+    rules::{self, Argument, Draft, Setting, TierDraft},
 };
 use syn::{Expr, ExprLit, Lit, LitStr, Path, parse_quote};
 
 use crate::{
     answer::Answer,
-    args::{ARGUMENTS, Args, TierArgs},
+    args::{ARGUMENTS, Args},
     combinations,
     errors::Errors,
-    grammar::Arg,
     settle::Settle,
     shared::SharedPolicy,
-    value::{self, Kind, Value},
+    tiers::{TierSpec, parse_lengths, parse_percent, parse_time, parse_units, validate_tiers},
+    value::{self, Value},
 };
 
-/// The default period in microseconds: 1 min.
-const DEFAULT_PERIOD: u64 = 60_000_000;
-/// The default threshold in units.
-const DEFAULT_THRESHOLD: u64 = 3;
 /// The default cost in units.
 const DEFAULT_COST: u64 = 1;
 /// The default of `max_wait` in microseconds.
@@ -37,6 +33,15 @@ const DYNAMIC_COST_OF_REJECTED: &str = "under `count_rejected` a refused call ta
 /// The words of `on_store_error`, each with its variant of the runtime's `OnStoreError`.
 const ON_STORE_ERROR: [(&str, &str); 3] =
     [("local", "Local"), ("deny", "Deny"), ("allow", "Allow")];
+
+/// The words of `quota_unit`, each with its variant of the runtime's `QuotaUnit`.
+const QUOTA_UNITS: [(&str, &str); 5] = [
+    ("requests", "Requests"),
+    ("content_bytes", "ContentBytes"),
+    ("tokens", "Tokens"),
+    ("rows", "Rows"),
+    ("units", "Other"),
+];
 
 /// A limit: the arguments, parsed and validated.
 pub(crate) struct LimitSpec {
@@ -60,20 +65,21 @@ pub(crate) struct LimitSpec {
     pub(crate) answer: Answer,
     pub(crate) request_id: Option<Expr>,
     pub(crate) policy: Option<SharedPolicy>,
+    pub(crate) plan: Option<Expr>,
     pub(crate) concurrency: Option<Value>,
     pub(crate) concurrency_timeout: Option<Value>,
     pub(crate) settle: Option<Settle>,
     pub(crate) lease: Option<Value>,
+    pub(crate) leave: Option<Value>,
+    pub(crate) warn_at: Option<Value>,
+    pub(crate) zone: Option<LitStr>,
+    /// The lengths of blocks.
+    pub(crate) block: Vec<Value>,
+    /// The variant of the runtime's `QuotaUnit`.
+    pub(crate) quota_unit: Option<&'static str>,
     pub(crate) krate: Path,
     /// The place of the attribute.
     pub(crate) at: Span,
-}
-
-/// A tier and its position.
-pub(crate) struct TierSpec {
-    pub(crate) period: Value,
-    pub(crate) threshold: Value,
-    at: Ident,
 }
 
 impl LimitSpec {
@@ -82,18 +88,25 @@ impl LimitSpec {
         combinations::validate(&args.written, errors);
         let answer = Answer::validate(&mut args, errors);
         let algorithm = args.algorithm.and_then(|algorithm| {
-            let words: Vec<_> = Algorithm::ALL.iter().map(|it| (it.as_str(), *it)).collect();
+            let all = Algorithm::ALL.iter().chain([&Algorithm::CalendarWindow]);
+            let words: Vec<_> = all.map(|it| (it.as_str(), *it)).collect();
             errors.or(value::word("algorithm", &algorithm.value, &words))
         });
-        let policy = args.policy.and_then(|policy| SharedPolicy::new(&policy.value, errors));
-        let has_window = args.concurrency.is_none()
-            || args.period.is_some()
-            || args.threshold.is_some()
-            || !args.tiers.is_empty();
+        let plan = args.plan.map(|plan| plan.value);
+        let policy =
+            args.policy.and_then(|it| SharedPolicy::new(&it.value, plan.is_some(), errors));
+        let is_window = args.period.is_some() || args.threshold.is_some() || !args.tiers.is_empty();
+        let has_window = args.concurrency.is_none() || is_window;
+        let algorithm = algorithm.unwrap_or(Algorithm::SlidingWindow);
+        let is_calendar = algorithm == Algorithm::CalendarWindow;
+        if is_calendar && args.period.is_none() && args.tiers.is_empty() {
+            let at = args.written.iter().find(|name| *name == "algorithm");
+            errors.at(at, PolicyFault::PeriodOffCalendar);
+        }
         let mut spec = Self {
-            algorithm: algorithm.unwrap_or(Algorithm::SlidingWindow),
+            algorithm,
             tiers: if has_window {
-                validate_tiers(args.period, args.threshold, args.tiers, errors)
+                validate_tiers(is_calendar, args.period, args.threshold, args.tiers, errors)
             } else {
                 Vec::new()
             },
@@ -113,10 +126,18 @@ impl LimitSpec {
             answer,
             request_id: args.request_id.map(|id| id.value),
             policy,
+            plan,
             concurrency: args.concurrency.map(|calls| parse_units(calls, errors)),
             concurrency_timeout: args.concurrency_timeout.map(|time| parse_time(time, errors)),
             settle: args.settle.and_then(|it| errors.or(Settle::new(&it.value))),
             lease: args.lease.map(|lease| parse_time(lease, errors)),
+            leave: args.leave.map(|leave| parse_percent(leave, errors)),
+            warn_at: args.warn_at.map(|mark| parse_percent(mark, errors)),
+            zone: args.zone.and_then(|zone| errors.or(value::zone(&zone.value))),
+            block: args.block.map_or_else(Vec::new, |block| parse_lengths(block, errors)),
+            quota_unit: args
+                .quota_unit
+                .and_then(|unit| errors.or(value::word("quota_unit", &unit.value, &QUOTA_UNITS))),
             krate: args
                 .krate
                 .map_or_else(|| parse_quote!(::ratelimit_runtime), |krate| krate.value),
@@ -175,6 +196,27 @@ impl LimitSpec {
     /// Applies the rules about a policy and the calls under it. A shared policy is checked where it is
     /// known.
     fn apply_rules_of_calls(&mut self, written: &[Ident], errors: &mut Errors) {
+        if let Some(mark) = &self.warn_at {
+            let of_mark = mark.number.and_then(rules::mark_fault);
+            let of_tiers = rules::warning_violation(self.tiers.len().max(1));
+            of_tiers.or(of_mark).into_iter().for_each(|fault| errors.at(&mark.expr, fault));
+        }
+        for argument in ["max_wait", "count_rejected"] {
+            if let Some(second) = combinations::second(written, "leave", argument) {
+                errors.at(second, rules::leave_violation(argument));
+            }
+        }
+        for argument in ["max_wait", "request_id", "leave"] {
+            if let Some(second) = combinations::second(written, "block", argument) {
+                errors.at(second, rules::block_violation(argument));
+            }
+        }
+        if self.algorithm == Algorithm::CalendarWindow
+            && differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT)
+            && let Some(second) = combinations::second(written, "algorithm", "max_wait")
+        {
+            errors.at(second, rules::calendar_violation("max_wait"));
+        }
         let cost = self.cost.as_ref();
         if let Some(policy) = &mut self.policy {
             let takes_costs = match cost {
@@ -188,6 +230,8 @@ impl LimitSpec {
             if differs(self.max_wait.as_ref(), DEFAULT_MAX_WAIT) {
                 policy.check("takes_waits", "max_wait", written);
             }
+            policy.check("takes_leaves", "leave", written);
+            policy.check("takes_warnings", "warn_at", written);
             return;
         }
         if cost.is_some_and(Value::is_dynamic)
@@ -222,6 +266,11 @@ impl LimitSpec {
             if let Some(cost) = self.cost.as_ref().filter(|cost| cost.number == Some(0)) {
                 errors.at(&cost.expr, PolicyFault::CostZero);
             }
+            if let Some(leave) = &self.leave
+                && let Some(fault) = leave.number.and_then(rules::share_fault)
+            {
+                errors.at(&leave.expr, fault);
+            }
             return;
         }
         let tier_draft = |tier: &TierSpec| TierDraft {
@@ -236,13 +285,16 @@ impl LimitSpec {
         let draft = Draft {
             algorithm: self.algorithm,
             tiers: &tiers,
-            burst: self.burst.as_ref().map_or(Burst::Threshold, |it| Burst::Explicit(it.number)),
+            burst: setting(&self.burst),
             cost: self.cost.as_ref().and_then(known),
             count_rejected: self.count_rejected.is_some(),
             weighted: self.is_weighted(),
             concurrency: setting(&self.concurrency),
             concurrency_timeout: setting(&self.concurrency_timeout),
             lease: setting(&self.lease),
+            leave: self.leave.as_ref().and_then(known),
+            zone: self.zone.is_some(),
+            block: &self.block.iter().map(known).collect::<Vec<_>>(),
         };
         for (argument, fault) in rules::violations(&draft) {
             // Combinations are errors of their own, at the second argument.
@@ -257,81 +309,42 @@ impl LimitSpec {
                 errors.at(combinations::second(written, "lease", argument), fault);
                 continue;
             }
+            if let PolicyFault::CalendarWith { argument } = fault
+                && let Some(second) = combinations::second(written, "algorithm", argument)
+                && argument != "tier"
+            {
+                errors.at(second, fault);
+                continue;
+            }
             match argument {
                 Argument::Period(tier) => errors.at(&self.tiers[tier].period.expr, fault),
                 Argument::Threshold(tier) => errors.at(&self.tiers[tier].threshold.expr, fault),
                 Argument::Tier(tier) => errors.at(&self.tiers[tier].at, fault),
-                Argument::Burst => errors.at(self.burst.as_ref().map(|burst| &burst.expr), fault),
-                Argument::Cost => errors.at(self.cost.as_ref().map(|cost| &cost.expr), fault),
+                Argument::Burst => errors.at(written_at(self.burst.as_ref()), fault),
+                Argument::Cost => errors.at(written_at(self.cost.as_ref()), fault),
                 Argument::CountRejected | Argument::Weighted => {
                     errors.at(&self.count_rejected, fault);
                 }
-                Argument::Concurrency => {
-                    errors.at(self.concurrency.as_ref().map(|it| &it.expr), fault);
-                }
+                Argument::Concurrency => errors.at(written_at(self.concurrency.as_ref()), fault),
                 Argument::ConcurrencyTimeout => {
-                    errors.at(self.concurrency_timeout.as_ref().map(|it| &it.expr), fault);
+                    errors.at(written_at(self.concurrency_timeout.as_ref()), fault);
                 }
-                Argument::Lease => errors.at(self.lease.as_ref().map(|it| &it.expr), fault),
+                Argument::Lease => errors.at(written_at(self.lease.as_ref()), fault),
+                Argument::Zone => errors.at(&self.zone, fault),
+                Argument::Block(index) => errors.at(&self.block[index].expr, fault),
+                Argument::Leave => errors.at(written_at(self.leave.as_ref()), fault),
             }
         }
     }
+}
+
+fn written_at(value: Option<&Value>) -> Option<&Expr> {
+    value.map(|value| &value.expr)
 }
 
 /// Returns `true` if a value is written, and is not a literal of its default.
 fn differs(value: Option<&Value>, default: u64) -> bool {
     value.is_some_and(|value| value.number != Some(default))
-}
-
-/// Validates the form of `period`, `threshold` and `tier(..)`. Without any, the defaults are one tier.
-fn validate_tiers(
-    period: Option<Arg<Expr>>,
-    threshold: Option<Arg<Expr>>,
-    tiers: Vec<Arg<TierArgs>>,
-    errors: &mut Errors,
-) -> Vec<TierSpec> {
-    if tiers.is_empty() {
-        let period = match period {
-            Some(period) => parse_time(period, errors),
-            None => Value::known(DEFAULT_PERIOD, Kind::Time),
-        };
-        let threshold = match threshold {
-            Some(threshold) => parse_units(threshold, errors),
-            None => Value::known(DEFAULT_THRESHOLD, Kind::Units),
-        };
-        return vec![TierSpec { period, threshold, at: Ident::new("tier", Span::call_site()) }];
-    }
-    for arg in [&period, &threshold].into_iter().flatten() {
-        let name = &arg.name;
-        errors.at(name, format!("`{name}` goes into a `tier(..)` when there are any"));
-    }
-    let mut parsed = Vec::new();
-    for Arg { name: at, value: TierArgs { period, threshold } } in tiers {
-        for (name, arg) in [("period", &period), ("threshold", &threshold)] {
-            if arg.is_none() {
-                let form = "`tier(period = .., threshold = ..)`";
-                errors.at(&at, format!("this tier needs a `{name}`: {form}"));
-            }
-        }
-        if let (Some(period), Some(threshold)) = (period, threshold) {
-            let period = parse_time(period, errors);
-            parsed.push(TierSpec { period, threshold: parse_units(threshold, errors), at });
-        }
-    }
-    parsed
-}
-
-/// Parses a length of time. A value with a syntax error counts as dynamic, so that it breaks no further
-/// rule.
-fn parse_time(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
-    let value = errors.or(value::time(&name.to_string(), expr.clone()));
-    value.unwrap_or_else(|| Value::dynamic(expr, Kind::Time))
-}
-
-/// Parses a number of units, as [`parse_time`] does a length of time.
-fn parse_units(Arg { name, value: expr }: Arg<Expr>, errors: &mut Errors) -> Value {
-    let value = errors.or(value::units(&name.to_string(), expr.clone()));
-    value.unwrap_or_else(|| Value::dynamic(expr, Kind::Units))
 }
 
 /// Parses the parts of a key: the elements of a tuple literal, or one expression.

@@ -3,7 +3,7 @@
 //! Floor 1.
 
 /// Names that other rate limiters have, for which there is no single argument here; with what to write.
-const INSTEAD: [(&[&str], &str); 6] = [
+const INSTEAD: [(&[&str], &str); 5] = [
     (
         &["on_error", "error_handler", "handler", "on_limited", "on_exceeded"],
         "for the value that a refused call returns, write `otherwise = |error| ..`; for the answer \
@@ -21,11 +21,6 @@ const INSTEAD: [(&[&str], &str); 6] = [
     (
         &["skip_failed", "successes_only", "only_successes"],
         "write `settle = |out| u32::from(out.is_ok())`, which gives each failed call back",
-    ),
-    (
-        &["priority", "reserve", "headroom", "leave"],
-        "a lower `threshold` for calls that matter less leaves the rest to the others: `threshold = if \
-         urgent { 100 } else { 80 }`",
     ),
     (
         &["fair", "fairness", "fair_share"],

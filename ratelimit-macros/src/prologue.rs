@@ -92,7 +92,7 @@ fn prologue(check: Check<'_>) -> TokenStream {
         (None, condition) => quote!(#condition { #callsite #checked }),
         (Some(kept), None) => quote!(let #kept = { #callsite #checked };),
         (Some(kept), Some(condition)) if !spec.keeps_decision() => {
-            let unchecked = quote!({ #private::CallInFlight::UNCHECKED });
+            let unchecked = quote!({ #private::PermitGuard::UNCHECKED });
             quote!(let #kept = { #callsite #condition { #checked } else #unchecked };)
         }
         (Some(decision), Some(condition)) => {
@@ -139,7 +139,9 @@ impl AfterBody {
         let closure = quote_spanned! {at=>
             |#output| #here::Units::units(#here::number(#units).pick())
         };
-        let statement = quote!(let #charge = #private::Charge::of(&#kept););
+        // The body reads the decision that it names.
+        let shared = check.spec.answer.decision.as_ref().map(|_| quote!(&));
+        let statement = quote!(let #charge = #private::Charge::of(#shared #kept););
         Some((Self { charge, private, closure, at }, statement))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Floor 4.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Expr, ExprPath, spanned::Spanned};
 
@@ -11,13 +11,15 @@ use crate::{combinations, errors::Errors, tokens::spanned, value::ungrouped};
 /// The path of a policy that functions share.
 pub(crate) struct SharedPolicy {
     pub(crate) path: ExprPath,
+    /// `true` if the path is that of several plans.
+    has_plans: bool,
     /// The functions that check the policy's own properties, each at the place of its error.
     checks: Vec<Ident>,
 }
 
 impl SharedPolicy {
     /// Returns the policy if `expr` is a path that a `static` can name, whatever function it stands on.
-    pub(crate) fn new(expr: &Expr, errors: &mut Errors) -> Option<Self> {
+    pub(crate) fn new(expr: &Expr, has_plans: bool, errors: &mut Errors) -> Option<Self> {
         let path = match ungrouped(expr) {
             Expr::Path(path) if !path.path.is_ident("self") => path.clone(),
             _ => {
@@ -38,7 +40,7 @@ impl SharedPolicy {
             );
             return None;
         }
-        Some(Self { path, checks: Vec::new() })
+        Some(Self { path, has_plans, checks: Vec::new() })
     }
 
     /// Adds the check that an argument needs, if it is written. Its error is at the second of the two.
@@ -51,17 +53,27 @@ impl SharedPolicy {
     pub(crate) fn tokens(&self, private: &TokenStream) -> TokenStream {
         let path = &self.path;
         let private = spanned(private, path.span());
+        if self.has_plans {
+            return quote_spanned!(path.span()=> &#path);
+        }
         quote_spanned!(path.span()=> #private::shared_policy(&#path))
+    }
+
+    /// Returns the constructor of a callsite.
+    pub(crate) fn constructor(&self) -> Ident {
+        Ident::new(if self.has_plans { "of_plans" } else { "new" }, Span::call_site())
     }
 
     /// Returns the items that check the policy's own properties at compile time.
     pub(crate) fn checks(&self, private: &TokenStream) -> TokenStream {
         let path = &self.path;
+        // All plans have these properties.
+        let policy = if self.has_plans { quote!(#path.default_policy()) } else { quote!(&#path) };
         self.checks
             .iter()
             .map(|name| {
                 let (private, at) = (spanned(private, name.span()), name.span());
-                let check = quote_spanned!(at=> #private::#name(&#path));
+                let check = quote_spanned!(at=> #private::#name(#policy));
                 quote!(const _: () = #check;)
             })
             .collect()

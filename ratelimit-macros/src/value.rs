@@ -5,8 +5,8 @@
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote};
-use ratelimit_core::period;
-use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, UnOp};
+use ratelimit_core::{CalendarUnit, period};
+use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, LitStr, UnOp};
 
 use crate::names::{list, nearest};
 
@@ -83,6 +83,26 @@ pub(crate) fn time(name: &str, expr: Expr) -> syn::Result<Value> {
     Ok(Value { expr, number, kind: Kind::Time })
 }
 
+/// Parses the lengths of blocks: one length of time, or an array of them, all literals.
+pub(crate) fn lengths(name: &str, expr: &Expr) -> Vec<syn::Result<Value>> {
+    let form = |at: &Expr| {
+        let message = format!(
+            "`{name}` is a length of time such as `\"10m\"`, or an array such as `[\"2m\", \"10m\"]`; all \
+             are literals"
+        );
+        Err(syn::Error::new_spanned(at, message))
+    };
+    let of_one = |expr: &Expr| match literal(expr) {
+        None => form(expr),
+        Some(_) => time(name, expr.clone()),
+    };
+    match ungrouped(expr) {
+        Expr::Array(array) if array.elems.is_empty() => vec![form(expr)],
+        Expr::Array(array) => array.elems.iter().map(of_one).collect(),
+        _ => vec![of_one(expr)],
+    }
+}
+
 /// Parses a number of units: an integer literal or an expression.
 pub(crate) fn units(name: &str, expr: Expr) -> syn::Result<Value> {
     let number = match literal(&expr) {
@@ -96,6 +116,44 @@ pub(crate) fn units(name: &str, expr: Expr) -> syn::Result<Value> {
         }
     };
     Ok(Value { expr, number, kind: Kind::Units })
+}
+
+/// Parses a share: a string of percent, an integer literal or an expression.
+pub(crate) fn percent(name: &str, expr: Expr) -> syn::Result<Value> {
+    let wrong = |at: &Lit| {
+        let message = format!(
+            "`{name}` is a string such as `\"20%\"`, or an expression of an unsigned integer: percent"
+        );
+        syn::Error::new_spanned(at, message)
+    };
+    match literal(&expr) {
+        Some(Written::Other(lit)) => {
+            let Lit::Str(text) = lit else { return Err(wrong(lit)) };
+            let text = text.value();
+            let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+            let number = Some(percent.ok_or_else(|| wrong(lit))?);
+            Ok(Value { expr, number, kind: Kind::Units })
+        }
+        _ => units(name, expr),
+    }
+}
+
+/// Returns the unit of the calendar that a string literal names.
+pub(crate) fn calendar_unit(expr: &Expr) -> Option<CalendarUnit> {
+    let Written::Other(Lit::Str(text)) = literal(expr)? else { return None };
+    let text = text.value();
+    CalendarUnit::ALL.iter().copied().find(|unit| unit.as_str() == text)
+}
+
+/// Parses a string literal that is a name of a time zone.
+pub(crate) fn zone(expr: &Expr) -> syn::Result<LitStr> {
+    match literal(expr) {
+        Some(Written::Other(Lit::Str(text))) if !text.value().is_empty() => Ok(text.clone()),
+        _ => {
+            let message = "`zone` is a string literal such as `\"Europe/Berlin\"`";
+            Err(syn::Error::new_spanned(expr, message))
+        }
+    }
 }
 
 /// Parses one of a closed set of words.

@@ -1,6 +1,6 @@
 //! The rules of a lease: units that a process takes ahead of its calls.
 
-use super::{Burst, Draft, Setting};
+use super::{Draft, Setting};
 use crate::{Algorithm, PolicyFault};
 
 /// The minimum length of a lease in microseconds: 1 ms.
@@ -25,6 +25,7 @@ pub(super) fn faults(draft: &Draft<'_>) -> Vec<PolicyFault> {
         of_bucket,
         with("count_rejected", draft.count_rejected),
         with("concurrency", draft.concurrency.is_explicit()),
+        with("block", !draft.block.is_empty()),
     ]
     .into_iter()
     .flatten()
@@ -61,8 +62,8 @@ fn buckets(draft: &Draft<'_>) -> impl Iterator<Item = ((u64, u64), u64)> {
     tiers.iter().filter_map(move |tier| {
         let tier = tier.known()?;
         let size = match burst {
-            Burst::Threshold => Some(tier.1),
-            Burst::Explicit(burst) => burst,
+            Setting::Default => Some(tier.1),
+            Setting::Explicit(burst) => burst,
         };
         Some((tier, size.filter(|size| *size > 0)?))
     })

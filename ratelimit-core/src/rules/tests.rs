@@ -1,4 +1,5 @@
 use super::*;
+use crate::fault::BlockFault;
 
 const SECOND: u64 = 1_000_000;
 
@@ -10,13 +11,16 @@ fn draft(algorithm: Algorithm) -> Draft<'static> {
     Draft {
         algorithm,
         tiers: &[],
-        burst: Burst::Threshold,
+        burst: Setting::Default,
         cost: None,
         count_rejected: false,
         weighted: false,
         concurrency: Setting::Default,
         concurrency_timeout: Setting::Default,
         lease: Setting::Default,
+        leave: None,
+        zone: false,
+        block: &[],
     }
 }
 
@@ -79,7 +83,7 @@ fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
     let bursts = [None, Some(0), Some(1), Some(284), Some(285), Some(u32::MAX)];
     let leases = [None, Some(0), Some(999), Some(1_000), Some(8_640 * SECOND)];
     let flags = [false, true].map(|count_rejected| [false, true].map(|it| (count_rejected, it)));
-    for &algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL.iter().chain([&Algorithm::CalendarWindow]) {
         for period in periods.into_iter().chain([MAX_PERIOD + 1]) {
             for (threshold, burst) in
                 thresholds.iter().flat_map(|it| bursts.map(|burst| (*it, burst)))
@@ -91,7 +95,7 @@ fn a_tier_is_valid_alone_if_and_only_if_no_rule_is_broken() {
                     let draft = Draft {
                         tiers: &[tier],
                         burst: burst
-                            .map_or(Burst::Threshold, |it| Burst::Explicit(Some(it.into()))),
+                            .map_or(Setting::Default, |it| Setting::Explicit(Some(it.into()))),
                         cost: Some(1),
                         count_rejected,
                         weighted,
@@ -158,7 +162,7 @@ fn a_bucket_under_a_lease_keeps_a_token_beside_those_that_refill() {
     // 10.1 tokens refill in 100 ms.
     let leased = |burst, cost| Draft {
         tiers: &tiers,
-        burst: Burst::Explicit(Some(burst)),
+        burst: Setting::Explicit(Some(burst)),
         cost: Some(cost),
         lease: Setting::Explicit(Some(100_000)),
         ..draft(Algorithm::TokenBucket)
@@ -172,7 +176,7 @@ fn a_bucket_under_a_lease_keeps_a_token_beside_those_that_refill() {
     assert_eq!(violations(&leased(20, 10)), [(Argument::Cost, large)]);
     let larger = PolicyFault::CostOverBurst { cost: 21, burst: 20 };
     assert_eq!(violations(&leased(20, 21)), [(Argument::Cost, larger)]);
-    let of_threshold = Draft { burst: Burst::Threshold, ..leased(0, 91) };
+    let of_threshold = Draft { burst: Setting::Default, ..leased(0, 91) };
     let large = PolicyFault::CostOverLeasedBucket { cost: 91, largest: 90 };
     assert_eq!(violations(&of_threshold), [(Argument::Cost, large)]);
 }
@@ -188,7 +192,7 @@ fn calls_in_flight_need_no_window_and_what_counts_units_needs_one() {
     assert_eq!(violations(&Draft { cost: Some(1), ..alone }), []);
     let nothing = |argument| PolicyFault::NothingToCount { argument };
     for (draft, fault) in [
-        (Draft { burst: Burst::Explicit(None), ..alone }, (Argument::Burst, nothing("burst"))),
+        (Draft { burst: Setting::Explicit(None), ..alone }, (Argument::Burst, nothing("burst"))),
         (Draft { cost: Some(2), ..alone }, (Argument::Cost, nothing("cost"))),
         (
             Draft { count_rejected: true, ..alone },
@@ -236,4 +240,68 @@ fn every_fault_is_found_in_its_place() {
         places,
         [Argument::Period(0), Argument::Threshold(0), Argument::Period(1), Argument::Threshold(1)]
     );
+}
+
+#[test]
+fn a_share_is_rounded_up_and_leaves_one_unit_to_use() {
+    for (quota, percent, left) in [(100, 20, 20), (3, 1, 1), (3, 66, 2), (3, 67, 3), (1, 0, 0)] {
+        assert_eq!(units_left(quota, percent), left);
+    }
+    assert_eq!(units_left(u32::MAX, 100), u32::MAX);
+    let tiers =
+        [100, 3].map(|threshold| TierDraft { period: Some(SECOND), threshold: Some(threshold) });
+    let all = draft(Algorithm::FixedWindow);
+    let leaving = |share, cost| {
+        let draft = Draft { tiers: &tiers, leave: Some(share), cost: Some(cost), ..all };
+        let found = violations(&draft).into_iter();
+        found.filter(|it| it.0 == Argument::Leave).map(|it| it.1).next()
+    };
+    assert_eq!(leaving(66, 1), None);
+    assert_eq!(leaving(67, 1), Some(PolicyFault::LeavesNothing { share: 67, quota: 3 }));
+    assert_eq!(leaving(100, 1), Some(PolicyFault::LeaveTooLarge { share: 100 }));
+    assert_eq!(leaving(20, 3), Some(PolicyFault::CostOverUsable { cost: 3, usable: 2, quota: 3 }));
+}
+
+#[test]
+fn a_window_of_the_calendar_is_one_tier_of_a_unit() {
+    let found = |tiers: &[(u64, u64)]| found(Algorithm::CalendarWindow, tiers);
+    for days in [1, 7, 31] {
+        assert_eq!(found(&[(days * 86_400, 1_000_000)]), []);
+    }
+    for seconds in [60, 86_399, 2 * 86_400, 30 * 86_400] {
+        assert_eq!(found(&[(seconds, 1)]), [(Argument::Period(0), PolicyFault::PeriodOffCalendar)]);
+    }
+    let several = (Argument::Tier(1), calendar_violation("tier"));
+    assert_eq!(found(&[(86_400, 1), (7 * 86_400, 100)]), [several]);
+    for algorithm in Algorithm::ALL {
+        let tier = TierDraft { period: Some(86_400 * SECOND), threshold: Some(1) };
+        let zoned = Draft { zone: true, tiers: &[tier], ..draft(*algorithm) };
+        assert_eq!(violations(&zoned), [(Argument::Zone, PolicyFault::ZoneWithoutCalendar)]);
+    }
+}
+
+#[test]
+fn blocks_grow_within_their_bounds() {
+    const DAY: u64 = 86_400 * SECOND;
+    let tier = TierDraft { period: Some(60 * SECOND), threshold: Some(5) };
+    let tiers = [tier; MAX_TIERS];
+    let blocked = |block: &[u64]| {
+        let block: Vec<_> = block.iter().copied().map(Some).collect();
+        violations(&Draft { tiers: &[tier], block: &block, ..draft(Algorithm::FixedWindow) })
+    };
+    let at = |index, fault| [(Argument::Block(index), PolicyFault::Block(fault))];
+    for valid in [&[][..], &[1_000], &[SECOND, 2 * SECOND, DAY, 31 * DAY]] {
+        assert_eq!(blocked(valid), [], "{valid:?}");
+    }
+    assert_eq!(blocked(&[999]), at(0, BlockFault::OutOfRange { length: 999 }));
+    let length = 31 * DAY + 1;
+    assert_eq!(blocked(&[SECOND, length]), at(1, BlockFault::OutOfRange { length }));
+    assert_eq!(blocked(&[SECOND, DAY, DAY]), at(2, BlockFault::DoesNotGrow));
+    assert_eq!(blocked(&[1, 2, 3, 4, 5].map(|it| it * SECOND)), at(4, BlockFault::TooMany));
+    let all = Draft { tiers: &tiers, block: &[None], ..draft(Algorithm::TokenBucket) };
+    assert!(violations(&all).contains(&(Argument::Tier(7), PolicyFault::TooManyTiers)));
+    let leased = Draft { tiers: &[tier], lease: Setting::Explicit(Some(SECOND)), ..all };
+    assert_eq!(violations(&leased), [(Argument::Lease, needs_the_store("block"))]);
+    let nothing = Draft { tiers: &[], concurrency: Setting::Explicit(Some(5)), ..all };
+    assert_eq!(violations(&nothing), [(Argument::Block(0), nothing_to_count("block"))]);
 }
