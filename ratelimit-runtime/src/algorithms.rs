@@ -3,6 +3,9 @@
 //!
 //! Floor 3: pure, `now` is an argument. It imports `policy`, `request` and `time`; `memory` imports it.
 
+mod block;
+mod calendar_window;
+mod counts;
 mod fixed_window;
 mod line;
 mod packed;
@@ -16,17 +19,13 @@ mod token_bucket;
 mod weighted_window;
 
 use self::{
-    fixed_window::Window,
-    line::TurnsAhead,
-    per_tier::{ManyTiers, OneTier},
-    sliding_counter::Counter,
-    sliding_window::Log,
-    token_bucket::Level,
-    weighted_window::WeightedLog,
+    block::LastBlock, calendar_window::DatedWindow, counts::Counts, fixed_window::Window,
+    line::TurnsAhead, per_tier::OneTier, sliding_counter::Counter, sliding_window::Log,
+    token_bucket::Level, weighted_window::WeightedLog,
 };
 use crate::{
     policy::{Policy, StateKind},
-    request::{Charged, Outcome, Place, Request, Settle, Standing},
+    request::{Charged, OneUnit, Op, Outcome, Place, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -37,65 +36,27 @@ pub(crate) enum State {
     SlidingCounter(OneTier<Counter>),
     FixedWindow(OneTier<Window>),
     TokenBucket(OneTier<Level>),
-    SlidingCounters(Box<ManyTiers<Counter>>),
-    FixedWindows(Box<ManyTiers<Window>>),
-    TokenBuckets(Box<ManyTiers<Level>>),
     WeightedWindow(WeightedLog),
+    CalendarWindow(OneTier<DatedWindow>),
+    SlidingCounters(Box<Counts>),
+    FixedWindows(Box<Counts>),
+    TokenBuckets(Box<Counts>),
+    CalendarWindows(Box<Counts>),
     SlidingCounterLine(Box<TurnsAhead>),
     FixedWindowLine(Box<TurnsAhead>),
     TokenBucketLine(Box<TurnsAhead>),
+    Block(LastBlock),
 }
 
-/// The result of the straight path, [`State::take_one`]: one unit, one tier, and no override.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Straight<D> {
-    /// The unit is taken. The state counts for this long.
-    Admitted { lasts: Micros, detail: D },
-    /// No unit is left, and nothing has changed.
-    Refused { wait: Micros, reset: Micros },
-    /// The call needs [`State::decide`], and nothing has changed.
-    Skipped,
-}
-
-/// The result of one unit under one tier, as any other part of the limiter decides it.
-impl<D: Detail> From<Outcome> for Straight<D> {
-    #[inline]
-    fn from(outcome: Outcome) -> Self {
-        let Outcome { admitted, lasts, wait, reset, .. } = outcome;
-        if admitted {
-            Self::Admitted { lasts, detail: D::new(|| outcome) }
-        } else {
-            Self::Refused { wait, reset }
-        }
-    }
-}
-
-/// The outcome of an admitted call, as far as it is read.
-pub(crate) trait Detail {
-    fn new(outcome: impl FnOnce() -> Outcome) -> Self;
-}
-
-/// Nothing is read.
-impl Detail for () {
-    #[inline]
-    fn new(_: impl FnOnce() -> Outcome) -> Self {}
-}
-
-/// All of it is read.
-impl Detail for Outcome {
-    #[inline]
-    fn new(outcome: impl FnOnce() -> Outcome) -> Self {
-        outcome()
-    }
-}
-
-/// Constructors of empty states, in the order of [`StateKind::ALL`].
-static EMPTY: [fn() -> State; StateKind::ALL.len()] = [
+/// Constructors of empty states, in the order of [`StateKind::ALL`] and then of a block.
+static EMPTY: [fn() -> State; StateKind::ALL.len() + 1] = [
     || State::SlidingWindow(Log::default()),
     || State::SlidingCounter(OneTier::new()),
     || State::FixedWindow(OneTier::new()),
     || State::TokenBucket(OneTier::new()),
     || State::WeightedWindow(WeightedLog::default()),
+    || State::CalendarWindow(OneTier::new()),
+    || State::Block(LastBlock::default()),
 ];
 
 impl State {
@@ -117,31 +78,34 @@ impl State {
                 StateKind::TokenBucket
             }
             Self::WeightedWindow(_) => StateKind::WeightedWindow,
+            Self::CalendarWindow(_) | Self::CalendarWindows(_) => StateKind::CalendarWindow,
+            Self::Block(_) => StateKind::Block,
         }
     }
 
-    /// Takes one unit under a valid policy that no override changes. It is a fast path for most
-    /// calls, with the same outcome and the same state as [`decide`](Self::decide).
+    /// Takes one unit under a valid policy of one tier that no override changes, or refuses it. Most calls are
+    /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
+    /// for a call that needs that one: nothing has changed then. An admission that nobody `reads` has only the
+    /// time for which it counts.
     #[inline]
-    pub(crate) fn take_one<D: Detail>(&mut self, now: Timestamp, policy: &Policy) -> Straight<D> {
-        let [tier] = policy.tiers() else { return Straight::Skipped };
-        let taken = match self {
-            Self::SlidingWindow(log) => log.take_one(now, tier),
-            Self::SlidingCounter(one) => one.take_one(now, tier),
-            Self::FixedWindow(one) => one.take_one(now, tier),
-            Self::TokenBucket(one) => one.take_one(now, policy, tier),
-            Self::SlidingCounters(_)
-            | Self::FixedWindows(_)
-            | Self::TokenBuckets(_)
-            | Self::WeightedWindow(_)
-            | Self::SlidingCounterLine(_)
-            | Self::FixedWindowLine(_)
-            | Self::TokenBucketLine(_) => Straight::Skipped,
+    pub(crate) fn take_one(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        reads: bool,
+    ) -> Option<OneUnit> {
+        let [tier] = policy.tiers() else { return None };
+        let unit = match self {
+            Self::SlidingWindow(log) => log.take_one(now, tier, reads),
+            Self::SlidingCounter(one) => one.take_one(now, tier, reads),
+            Self::FixedWindow(one) => one.take_one(now, tier, reads),
+            Self::TokenBucket(one) => one.take_one(now, policy, tier, reads),
+            _ => None,
         };
-        match taken {
+        match unit {
             // The refused call is recorded, which takes the long way.
-            Straight::Refused { .. } if policy.counts_rejected() => Straight::Skipped,
-            taken => taken,
+            Some(unit) if !unit.is_taken && policy.counts_rejected() => None,
+            unit => unit,
         }
     }
 
@@ -150,28 +114,36 @@ impl State {
         let (outcome, successor) = match self {
             Self::SlidingWindow(log) => return log.decide(now, request),
             Self::WeightedWindow(log) => return log.decide(now, request),
+            Self::Block(block) => return block.decide(now, request),
             Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
                 return self.decide_in_line(now, request);
             }
             _ if request.max_wait > Micros::ZERO => return self.decide_in_line(now, request),
-            Self::SlidingCounters(many) => return many.decide(now, request),
-            Self::FixedWindows(many) => return many.decide(now, request),
-            Self::TokenBuckets(many) => return many.decide(now, request),
+            Self::SlidingCounters(many)
+            | Self::FixedWindows(many)
+            | Self::TokenBuckets(many)
+            | Self::CalendarWindows(many) => {
+                return many.decide(now, request);
+            }
             Self::SlidingCounter(one) => {
                 let (outcome, many) = one.decide(now, request);
-                (outcome, many.map(Self::SlidingCounters))
+                (outcome, many.map(Counts::Counters))
             }
             Self::FixedWindow(one) => {
                 let (outcome, many) = one.decide(now, request);
-                (outcome, many.map(Self::FixedWindows))
+                (outcome, many.map(Counts::Windows))
             }
             Self::TokenBucket(one) => {
                 let (outcome, many) = one.decide(now, request);
-                (outcome, many.map(Self::TokenBuckets))
+                (outcome, many.map(Counts::Buckets))
+            }
+            Self::CalendarWindow(one) => {
+                let (outcome, many) = one.decide(now, request);
+                (outcome, many.map(Counts::Dated))
             }
         };
-        if let Some(successor) = successor {
-            *self = successor;
+        if let Some(many) = successor {
+            *self = many.into_state();
         }
         outcome
     }
@@ -183,6 +155,14 @@ impl State {
             Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
                 false
             }
+            Self::SlidingCounters(many)
+            | Self::FixedWindows(many)
+            | Self::TokenBuckets(many)
+            | Self::CalendarWindows(many)
+                if !many.is_aligned(now, request) =>
+            {
+                false
+            }
             _ => self.growth(now, request) == 0,
         }
     }
@@ -191,31 +171,58 @@ impl State {
     /// decision needs no memory.
     #[inline]
     pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        match self {
-            Self::SlidingWindow(log) => log.growth(now, request),
-            Self::WeightedWindow(log) => log.growth(now, request),
+        let counts = match self {
+            Self::SlidingWindow(log) => return log.growth(now, request),
+            Self::WeightedWindow(log) => return log.growth(now, request),
+            Self::Block(_) => return 0,
             Self::SlidingCounterLine(line)
             | Self::FixedWindowLine(line)
-            | Self::TokenBucketLine(line) => line.growth(now, request),
-            _ if request.max_wait > Micros::ZERO => self.growth_of_line(now, request),
+            | Self::TokenBucketLine(line) => return line.growth(now, request),
+            _ if request.max_wait > Micros::ZERO => return self.growth_of_line(now, request),
+            Self::SlidingCounters(_)
+            | Self::FixedWindows(_)
+            | Self::TokenBuckets(_)
+            | Self::CalendarWindows(_)
+                if request.op == Op::Peek =>
+            {
+                return 0;
+            }
+            Self::SlidingCounters(many)
+            | Self::FixedWindows(many)
+            | Self::TokenBuckets(many)
+            | Self::CalendarWindows(many)
+                if many.is_aligned(now, request) =>
+            {
+                return 0;
+            }
+            Self::SlidingCounters(many)
+            | Self::FixedWindows(many)
+            | Self::TokenBuckets(many)
+            | Self::CalendarWindows(many) => {
+                return many.growth_to(many.len_after(now, request));
+            }
             Self::SlidingCounter(one) => one.growth(now, request),
             Self::FixedWindow(one) => one.growth(now, request),
             Self::TokenBucket(one) => one.growth(now, request),
-            Self::SlidingCounters(many) => many.growth(now, request),
-            Self::FixedWindows(many) => many.growth(now, request),
-            Self::TokenBuckets(many) => many.growth(now, request),
-        }
+            Self::CalendarWindow(one) => one.growth(now, request),
+        };
+        if counts > 0 { size_of::<Counts>() + counts } else { 0 }
     }
 
     /// Returns the memory on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::SlidingWindow(log) => log.heap_bytes(),
-            Self::SlidingCounter(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => 0,
-            Self::SlidingCounters(many) => many.heap_bytes(),
-            Self::FixedWindows(many) => many.heap_bytes(),
-            Self::TokenBuckets(many) => many.heap_bytes(),
             Self::WeightedWindow(log) => log.heap_bytes(),
+            Self::SlidingCounter(_)
+            | Self::FixedWindow(_)
+            | Self::TokenBucket(_)
+            | Self::CalendarWindow(_)
+            | Self::Block(_) => 0,
+            Self::SlidingCounters(many)
+            | Self::FixedWindows(many)
+            | Self::TokenBuckets(many)
+            | Self::CalendarWindows(many) => size_of::<Counts>() + many.heap_bytes(),
             Self::SlidingCounterLine(line)
             | Self::FixedWindowLine(line)
             | Self::TokenBucketLine(line) => line.heap_bytes(),
@@ -225,29 +232,33 @@ impl State {
     /// Changes the units of a call, as far as they still count. Returns the time for which the state
     /// then counts, if that is longer than before.
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
-        match self {
+        let lasts = match self {
             Self::SlidingWindow(log) => {
                 log.settle(settle);
-                Micros::ZERO
+                None
             }
+            Self::Block(_) => None,
+            Self::WeightedWindow(log) => Some(log.settle(now, settle)),
             Self::SlidingCounter(one) => one.settle(now, settle),
             Self::FixedWindow(one) => one.settle(now, settle),
             Self::TokenBucket(one) => one.settle(now, settle),
-            Self::SlidingCounters(many) => many.settle(now, settle, 0).unwrap_or_default(),
-            Self::FixedWindows(many) => many.settle(now, settle, 0).unwrap_or_default(),
-            Self::TokenBuckets(many) => many.settle(now, settle, 0).unwrap_or_default(),
-            Self::WeightedWindow(log) => log.settle(now, settle),
+            Self::CalendarWindow(one) => one.settle(now, settle),
+            Self::SlidingCounters(many)
+            | Self::FixedWindows(many)
+            | Self::TokenBuckets(many)
+            | Self::CalendarWindows(many) => many.settle(now, settle, 0),
             Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
-                self.settle_in_line(now, settle)
+                Some(self.settle_in_line(now, settle))
             }
-        }
+        };
+        lasts.unwrap_or_default()
     }
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.
     pub(crate) fn is_promised(&self, now: Timestamp, place: Place<'_>) -> bool {
-        has_come(now, place)
+        self.has_come(now, place)
             || match self {
-                Self::WeightedWindow(log) => log.is_promised(place),
+                Self::WeightedWindow(log) => log.turn_of(place).is_some(),
                 _ => self.has_turn(place),
             }
     }
@@ -260,7 +271,7 @@ impl State {
         now: Timestamp,
         place: Place<'_>,
     ) -> Option<(Standing, Micros)> {
-        if has_come(now, place) {
+        if self.has_come(now, place) {
             let (at, turn) = (place.mark.at, Micros::ZERO);
             return Some((Standing { at, turn, has_room: true }, Micros::ZERO));
         }
@@ -269,11 +280,28 @@ impl State {
             _ => self.advance_turn(now, place),
         }
     }
-}
 
-/// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
-fn has_come(now: Timestamp, place: Place<'_>) -> bool {
-    place.mark.charged != Charged::Nothing && place.mark.at <= now
+    /// Returns the time of a place's charge, unless it is gone.
+    pub(crate) fn turn_of(&self, place: Place<'_>) -> Option<Timestamp> {
+        if let Self::WeightedWindow(log) = self { log.turn_of(place) } else { None }
+    }
+
+    /// Admits nobody before `ends`, unless a longer pause goes on, and moves the turns that lie ahead behind it.
+    /// Returns the time for which the state then counts. Only weighted windows have pauses.
+    pub(crate) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) -> Micros {
+        if let Self::WeightedWindow(log) = self {
+            log.pause(now, ends, policy)
+        } else {
+            Micros::ZERO
+        }
+    }
+
+    /// Returns `true` if the turn of a place is not later than now. It is then a charge like others.
+    fn has_come(&self, now: Timestamp, place: Place<'_>) -> bool {
+        let is_past = place.mark.charged != Charged::Nothing && place.mark.at <= now;
+        // A pause may have moved it.
+        is_past && self.turn_of(place).is_none_or(|turn| turn <= now)
+    }
 }
 
 #[cfg(test)]
@@ -281,7 +309,6 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{policy::Policy, request::Op, time::Micros};
 
     pub(in super::super) fn take(
         state: &mut State,

@@ -1,180 +1,13 @@
-//! The caller of a call: the parts of its key, and the ambient caller of the current task.
+//! The ambient caller of the current task, and the macro that makes a caller.
+//!
+//! Floor 2: imports `key`. Every room above may import it.
 
-// Floor 2: imports `key`. Every room above may import it.
+use std::future::Future;
 
-use std::{borrow::Cow, fmt, future::Future};
-
-use crate::key::{self, InlineBytes};
+pub(crate) use crate::key::{Caller, IntoCaller};
 
 tokio::task_local! {
     static CURRENT: Caller;
-}
-
-/// The identity under which a call is counted: one or more parts.
-///
-/// Every [`Display`](fmt::Display) type converts into a caller of one part. Different parts always make
-/// different callers: `("a/b", "c")` is not `("a", "b/c")`, and empty parts count.
-///
-/// ```
-/// use ratelimit_runtime::caller::Caller;
-///
-/// let user = Caller::from("user-42");
-/// let tenant_user = Caller::from("acme").and(42);
-/// assert_ne!(user, tenant_user);
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Caller {
-    parts: InlineBytes,
-}
-
-impl Caller {
-    /// Adds a further part.
-    #[must_use]
-    pub fn and(mut self, part: impl fmt::Display) -> Self {
-        key::push_display(&mut self.parts, &part);
-        self
-    }
-
-    /// Returns a caller of one part that appears in keys only as its SHA-256. `Identity::header`
-    /// returns the same.
-    ///
-    /// ```
-    /// use ratelimit_runtime::Caller;
-    ///
-    /// assert_ne!(Caller::digest("sk-live-4711"), Caller::from("sk-live-4711"));
-    /// ```
-    #[must_use]
-    pub fn digest(part: impl fmt::Display) -> Self {
-        let mut caller = Self::without_parts();
-        caller.push_digest(&part);
-        caller
-    }
-
-    /// Returns `caller` as the second extractor of an identity finds it, after `Identity::or`. Apply it
-    /// twice for the third extractor.
-    #[must_use]
-    pub fn alternative(caller: impl Into<Self>) -> Self {
-        caller.into().marked()
-    }
-
-    /// Returns this caller after the mark of an alternative extractor.
-    pub(crate) fn marked(self) -> Self {
-        let mut caller = Self::without_parts();
-        caller.push_or();
-        caller.append(&self);
-        caller
-    }
-
-    /// Returns the caller of one absent part: the one that `key` makes of `Option::None`.
-    ///
-    /// ```
-    /// use ratelimit_runtime::Caller;
-    ///
-    /// assert_ne!(Caller::none(), Caller::from("None"));
-    /// ```
-    #[must_use]
-    pub fn none() -> Self {
-        let mut caller = Self::without_parts();
-        caller.push_none();
-        caller
-    }
-
-    /// Adds all parts of another caller.
-    ///
-    /// ```
-    /// use ratelimit_runtime::Caller;
-    ///
-    /// // `key = (tenant, user)` with a `user` that is `None`.
-    /// let anonymous = Caller::from("acme").join(&Caller::none());
-    /// assert_ne!(anonymous, Caller::from("acme"));
-    /// assert_eq!(Caller::from("acme").join(&Caller::from(42)), Caller::from("acme").and(42));
-    /// ```
-    #[must_use]
-    pub fn join(mut self, other: &Self) -> Self {
-        self.append(other);
-        self
-    }
-
-    pub(crate) fn push_or(&mut self) {
-        key::push_or(&mut self.parts);
-    }
-
-    pub(crate) fn push_digest(&mut self, part: &(impl fmt::Display + ?Sized)) {
-        key::push_digest(&mut self.parts, part);
-    }
-
-    #[inline]
-    pub(crate) fn without_parts() -> Self {
-        Self { parts: InlineBytes::new() }
-    }
-
-    /// Returns the caller under which all calls without a caller are counted, for look-ups by
-    /// operators.
-    #[must_use]
-    pub fn shared() -> Self {
-        let mut caller = Self::without_parts();
-        key::push_shared(&mut caller.parts);
-        caller
-    }
-
-    pub(crate) fn push(&mut self, part: &(impl fmt::Display + ?Sized)) {
-        key::push_display(&mut self.parts, part);
-    }
-
-    /// Adds the part of [`push`](Self::push) for a value that displays as `text`.
-    #[inline]
-    pub(crate) fn push_str(&mut self, text: &str) {
-        key::push_str(&mut self.parts, text);
-    }
-
-    /// Adds the part of [`push`](Self::push) for a number. Returns `false`, and adds nothing, if it has
-    /// more than eight digits.
-    pub(crate) fn push_number(&mut self, number: u32) -> bool {
-        self.parts.append_number(number)
-    }
-
-    pub(crate) fn push_none(&mut self) {
-        key::push_none(&mut self.parts);
-    }
-
-    /// Adds another caller as one part of a key.
-    pub(crate) fn push_caller(&mut self, other: &Self) {
-        key::push_caller(&mut self.parts, &other.parts);
-    }
-
-    pub(crate) fn append(&mut self, other: &Self) {
-        self.parts.append(&other.parts);
-    }
-
-    #[inline]
-    pub(crate) fn parts(&self) -> &InlineBytes {
-        &self.parts
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-}
-
-/// A value that names a caller: a [`Caller`] or a reference to one, or a value that converts into
-/// one, as every [`Display`](fmt::Display) type does.
-pub trait IntoCaller<'a> {
-    /// Returns the caller; a reference is not cloned.
-    fn into_caller(self) -> Cow<'a, Caller>;
-}
-
-impl<'a, T: Into<Caller>> IntoCaller<'a> for T {
-    #[inline]
-    fn into_caller(self) -> Cow<'a, Caller> {
-        Cow::Owned(self.into())
-    }
-}
-
-impl<'a> IntoCaller<'a> for &'a Caller {
-    #[inline]
-    fn into_caller(self) -> Cow<'a, Caller> {
-        Cow::Borrowed(self)
-    }
 }
 
 /// Makes a [`Caller`](crate::Caller) of one part for each argument, as the attribute's `key` does.
@@ -216,19 +49,6 @@ macro_rules! caller {
         );)+
         caller
     }};
-}
-
-impl<T: fmt::Display> From<T> for Caller {
-    fn from(part: T) -> Self {
-        Self::without_parts().and(part)
-    }
-}
-
-/// Shows no part: an identity does not belong in a log.
-impl fmt::Debug for Caller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").finish_non_exhaustive()
-    }
 }
 
 /// Runs `future` with `caller` as the ambient caller. Annotated functions without a `key` are counted
@@ -279,10 +99,5 @@ mod tests {
         })
         .await;
         assert_eq!(current(), None);
-    }
-
-    #[test]
-    fn debug_shows_no_part() {
-        assert!(!format!("{:?}", Caller::from("user-42")).contains("42"));
     }
 }

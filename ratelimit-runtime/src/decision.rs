@@ -4,7 +4,10 @@
 
 mod limiters;
 mod meter;
+#[cfg(feature = "tower")]
+mod paused;
 mod permit;
+mod plan;
 mod receipt;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -19,7 +22,7 @@ use crate::{
     caller::Caller,
     error::RateLimitError,
     key::KeyRef,
-    policy::{Policy, PolicyName, Tier},
+    policy::{Flags, Policy, PolicyName, QuotaUnit, Tier},
     request::{DecidedBy, Op, Outcome, Request, Settle},
     time::Micros,
 };
@@ -62,6 +65,7 @@ pub struct Decision {
     threshold: u32,
     quota: u32,
     remaining: u32,
+    flags: Flags,
     is_dry_run: bool,
     decided_by: DecidedBy,
     receipt: Option<Receipt>,
@@ -103,6 +107,7 @@ impl Decision {
             threshold: tier.threshold(),
             quota: policy.quota_of(tier),
             remaining: outcome.remaining,
+            flags: policy.flags(),
             is_dry_run: false,
             decided_by: outcome.decided_by,
             receipt,
@@ -163,7 +168,7 @@ impl Decision {
 
     /// Returns the change of the call's charge that this settle is.
     pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard) -> Settle {
-        let Receipt { state, cost, mark, id, burst, .. } = *receipt;
+        let Receipt { state, cost, mark, id, burst, zone, .. } = *receipt;
         Settle {
             state,
             from: cost,
@@ -173,6 +178,7 @@ impl Decision {
             number: settle.number,
             tier: Tier::new(self.period.into(), self.threshold),
             burst: Some(burst).filter(|burst| *burst > 0),
+            zone,
             reset_after: self.reset_after,
         }
     }
@@ -239,7 +245,7 @@ impl Decision {
     /// units, and for a call that passed without a check, in a dry run, or under
     /// [`OnStoreError::Allow`](crate::OnStoreError::Allow). It is `false` too for a call under a
     /// [policy without a window](crate::Policy::concurrency_limit), which takes a permit and no units:
-    /// [`is_held`](Self::is_held) tells whether the permit is held.
+    /// [`has_permit`](Self::has_permit) returns whether it still has the permit.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.receipt.is_some()
@@ -254,7 +260,7 @@ impl Decision {
     /// taken its place. A permit that finds a free place again is held again. Without `concurrency`,
     /// and in the copies that [`observe`](crate::observe) returns, there is no permit.
     #[must_use]
-    pub fn is_held(&self) -> bool {
+    pub fn has_permit(&self) -> bool {
         self.permit.as_ref().is_some_and(|permit| permit.is_held())
     }
 
@@ -330,6 +336,12 @@ impl Decision {
     #[must_use]
     pub fn quota(&self) -> u32 {
         self.quota
+    }
+
+    /// Returns what a unit of the quota is: [`Policy::quota_unit`](crate::Policy::quota_unit).
+    #[must_use]
+    pub fn unit(&self) -> QuotaUnit {
+        self.flags.unit()
     }
 
     /// Returns the units that are available at once after this call, at most the

@@ -4,6 +4,7 @@
 
 mod busy;
 mod connect;
+mod denied;
 mod flush;
 mod one_line;
 mod unavailable;
@@ -13,12 +14,13 @@ use std::{error::Error, fmt, time::Duration};
 pub use self::{
     busy::Busy,
     connect::{AlreadyInstalled, ConnectError},
+    denied::Denied,
     flush::FlushError,
     unavailable::{Unavailable, UnavailableReason},
 };
 pub(crate) use self::{connect::ConnectFault, one_line::OneLine};
 use crate::{
-    policy::{CallFault, InvalidPolicy, Policy, TooLarge},
+    policy::{CallFault, Flags, InvalidPolicy, Policy, QuotaUnit, TooLarge, plans},
     request::Outcome,
     time::Micros,
 };
@@ -56,6 +58,9 @@ pub enum RateLimitError {
     /// The caller has as many calls in flight as the limit allows. A call may be repeated once another
     /// ends.
     Busy(Busy),
+    /// An override shuts the caller out; the call may be repeated after [`Denied::retry_after`], if that is
+    /// known.
+    Denied(Denied),
     /// The limit can never admit the call: its cost is above a threshold or burst, or one of these
     /// is 0.
     TooLarge(TooLarge),
@@ -71,25 +76,25 @@ impl RateLimitError {
     /// Returns the name of the policy.
     #[must_use]
     pub fn policy(&self) -> &'static str {
+        self.parts().0
+    }
+
+    /// Returns the name of the policy, and the error itself.
+    fn parts(&self) -> (&'static str, &dyn fmt::Display) {
         match self {
-            Self::Exceeded(error) => error.policy(),
-            Self::Busy(error) => error.policy(),
-            Self::TooLarge(error) => error.policy(),
-            Self::Unavailable(error) => error.policy(),
-            Self::InvalidPolicy(error) => error.policy(),
+            Self::Exceeded(error) => (error.policy(), error),
+            Self::Busy(error) => (error.policy(), error),
+            Self::Denied(error) => (error.policy(), error),
+            Self::TooLarge(error) => (error.policy(), error),
+            Self::Unavailable(error) => (error.policy(), error),
+            Self::InvalidPolicy(error) => (error.policy(), error),
         }
     }
 }
 
 impl fmt::Display for RateLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exceeded(error) => error.fmt(f),
-            Self::Busy(error) => error.fmt(f),
-            Self::TooLarge(error) => error.fmt(f),
-            Self::Unavailable(error) => error.fmt(f),
-            Self::InvalidPolicy(error) => error.fmt(f),
-        }
+        self.parts().1.fmt(f)
     }
 }
 
@@ -104,6 +109,12 @@ impl From<Exceeded> for RateLimitError {
 impl From<Busy> for RateLimitError {
     fn from(error: Busy) -> Self {
         Self::Busy(error)
+    }
+}
+
+impl From<Denied> for RateLimitError {
+    fn from(error: Denied) -> Self {
+        Self::Denied(error)
     }
 }
 
@@ -143,8 +154,8 @@ pub struct Exceeded {
     reset_after: Micros,
     threshold: u32,
     remaining: u32,
-    /// The size of a token bucket.
-    burst: Option<u32>,
+    quota: u32,
+    flags: Flags,
 }
 
 impl Exceeded {
@@ -159,7 +170,8 @@ impl Exceeded {
             reset_after: outcome.reset,
             threshold: tier.threshold(),
             remaining: outcome.remaining,
-            burst: policy.burst_of(tier),
+            quota: policy.quota_of(tier),
+            flags: policy.flags(),
         }
     }
 
@@ -184,7 +196,25 @@ impl Exceeded {
     /// Returns the units of that tier's full quota: its threshold, or the burst of a token bucket.
     #[must_use]
     pub fn quota(&self) -> u32 {
-        self.burst.unwrap_or(self.threshold)
+        self.quota
+    }
+
+    /// Returns what a unit of the quota is.
+    #[must_use]
+    pub fn unit(&self) -> QuotaUnit {
+        self.flags.unit()
+    }
+
+    /// Returns the name of the plan, if the policy is one of [`Plans`](crate::Plans).
+    #[must_use]
+    pub fn plan(&self) -> Option<&'static str> {
+        plans::plan(self.policy, self.flags)
+    }
+
+    /// Returns the name by which clients know the policy: `api@pro` for a plan.
+    #[cfg(feature = "web")]
+    pub(crate) fn shown_name(&self) -> &'static str {
+        plans::shown(self.policy, self.flags)
     }
 
     /// Returns the remaining units of the tier that refused: fewer than the call's cost.
@@ -215,16 +245,32 @@ impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "rate limit `{}` exceeded: at most {} per {:?}, retry after {:?}",
+            "rate limit `{}` exceeded: at most {} per {}, retry after {:?}",
             self.policy,
             self.threshold(),
-            self.period(),
+            Period(self.period()),
             ceil_to_millis(self.retry_after()),
         )
     }
 }
 
 impl Error for Exceeded {}
+
+/// A period, in days from two days on.
+struct Period(Duration);
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DAY: u64 = 86_400;
+        let Self(period) = *self;
+        match period.as_secs() {
+            seconds if seconds > DAY && seconds % DAY == 0 && period.subsec_nanos() == 0 => {
+                write!(f, "{} days", seconds / DAY)
+            }
+            _ => write!(f, "{period:?}"),
+        }
+    }
+}
 
 /// Rounds a wait up to milliseconds, because callers wait for it.
 fn ceil_to_millis(wait: Duration) -> Duration {
@@ -253,11 +299,21 @@ mod tests {
             reset_after: Micros::new(60_000_000),
             threshold: 5,
             remaining: 0,
-            burst: None,
+            quota: 5,
+            flags: policy.flags(),
         };
         assert_eq!(
             exceeded.to_string(),
             "rate limit `reply` exceeded: at most 5 per 60s, retry after 1.501s"
+        );
+    }
+
+    #[test]
+    fn long_periods_are_shown_in_days() {
+        let text = |seconds| Period(Duration::from_secs(seconds)).to_string();
+        assert_eq!(
+            [60, 86_400, 604_800, 2_678_400].map(text),
+            ["60s", "86400s", "7 days", "31 days"]
         );
     }
 }

@@ -15,17 +15,19 @@
 //! - `%sha256-..` for a part that is secret, or longer than 128 bytes.
 
 mod bytes;
+mod caller;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod hash;
 mod stored_caller;
 mod words;
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+pub use self::caller::{Caller, IntoCaller};
 pub(crate) use self::{
     bytes::InlineBytes,
     hash::{KeyHasher, Lookup},
@@ -97,67 +99,9 @@ impl Key {
     }
 }
 
-/// Appends a part: the escaped text of `value`, or its digest if that is too long.
-pub(crate) fn push_display(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
-    let mut part = PartWriter::new(parts);
-    // A `Display` that fails has written the part already.
-    let _ = write!(part, "{value}");
-    part.finish();
-}
-
-/// Appends the part of [`push_display`] for a value that displays as `text`.
-#[inline]
-pub(crate) fn push_str(parts: &mut InlineBytes, text: &str) {
-    if !parts.append_word(text.as_bytes()) {
-        push_other_str(parts, text);
-    }
-}
-
-#[inline(never)]
-fn push_other_str(parts: &mut InlineBytes, text: &str) {
-    if !parts.append_part(text.as_bytes()) {
-        push_display(parts, text);
-    }
-}
-
-/// Appends the digest of the escaped text of `value`, of any length.
-pub(crate) fn push_digest(parts: &mut InlineBytes, value: &(impl fmt::Display + ?Sized)) {
-    let mut part = PartWriter::new(parts);
-    part.digest = Some(Sha256::new());
-    let _ = write!(part, "{value}");
-    part.finish();
-}
-
-/// Appends the mark of callers of an alternative extractor, which no text equals.
-pub(crate) fn push_or(parts: &mut InlineBytes) {
-    parts.append(b"/%or");
-}
-
-/// Appends the part of an absent value, which no text equals.
-pub(crate) fn push_none(parts: &mut InlineBytes) {
-    parts.append(b"/%none");
-}
-
-/// Appends the part of all calls without a caller, which no text equals.
-pub(crate) fn push_shared(parts: &mut InlineBytes) {
-    parts.append(b"/%shared");
-}
-
-/// Appends a caller as one part of a key: where the parts of several callers join, they stay apart. A caller
-/// of one part is that part, and the first caller keeps its parts as they are.
-pub(crate) fn push_caller(parts: &mut InlineBytes, caller: &InlineBytes) {
-    let count = caller.split(|byte| *byte == b'/').skip(1).count();
-    if count > 1 && !parts.is_empty() {
-        parts.append(format!("/%caller-{count}").as_bytes());
-    }
-    parts.append(caller);
-}
-
 /// Returns a hash of a request id, below 2^51: exact in a double, with room to count on.
 pub(crate) fn hash_request_id(value: &impl fmt::Display) -> u64 {
-    let mut text = InlineBytes::new();
-    push_display(&mut text, value);
-    let digest = Sha256::digest(&*text);
+    let digest = Sha256::digest(&**Caller::from(value).parts());
     digest[..8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte)) >> 13
 }
 
@@ -170,6 +114,34 @@ pub(crate) fn caller_digest(secret: &str, caller: &[u8]) -> String {
         .chain_update(caller)
         .finalize();
     digest[..8].iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Returns a policy's name as keys contain it.
+#[cfg(feature = "overrides")]
+pub(crate) fn escaped_name(name: &str) -> String {
+    let mut text = Vec::with_capacity(name.len());
+    escape(name.as_bytes(), |piece| text.extend_from_slice(piece));
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Returns the policy's name that keys contain so, if it is one.
+#[cfg(feature = "overrides")]
+pub(crate) fn unescaped_name(text: &str) -> Option<String> {
+    let mut pieces = text.split('%');
+    let mut name = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        name.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
+        name.extend_from_slice(&piece.as_bytes()[2..]);
+    }
+    let name = String::from_utf8(name).ok()?;
+    (!name.is_empty() && escaped_name(&name) == text).then_some(name)
+}
+
+/// Returns `true` if keys may contain a caller so.
+#[cfg(feature = "overrides")]
+pub(crate) fn is_caller(text: &str) -> bool {
+    text.starts_with('/')
+        && text.bytes().all(|byte| matches!(byte, b'/' | b'%') || !needs_escape(byte))
 }
 
 /// Returns `true` for ASCII that a key cannot contain as it is.
@@ -198,61 +170,6 @@ fn escape(mut text: &[u8], mut write: impl FnMut(&[u8])) {
     write(text);
 }
 
-/// A writer of one part. It changes to the digest of the escaped text once that is too long, so that
-/// memory is bounded for any input.
-struct PartWriter<'a> {
-    parts: &'a mut InlineBytes,
-    start: usize,
-    digest: Option<Sha256>,
-}
-
-impl<'a> PartWriter<'a> {
-    fn new(parts: &'a mut InlineBytes) -> Self {
-        parts.append(b"/");
-        Self { start: parts.len(), parts, digest: None }
-    }
-
-    /// Moves the text into the digest if it is longer than `length` bytes.
-    fn digest_when_over(&mut self, length: usize) {
-        if self.parts.len() - self.start > length {
-            self.digest.get_or_insert_default().update(&self.parts[self.start..]);
-            self.parts.truncate(self.start);
-        }
-    }
-
-    fn finish(mut self) {
-        if self.digest.is_some() {
-            self.digest_when_over(0);
-        }
-        if let Some(digest) = self.digest {
-            self.parts.append(b"%sha256-");
-            for byte in digest.finalize() {
-                let _ = write!(Bytes(self.parts), "{byte:02x}");
-            }
-        }
-    }
-}
-
-impl Write for PartWriter<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for piece in text.as_bytes().chunks(MAX_PART) {
-            escape(piece, |escaped| self.parts.append(escaped));
-            self.digest_when_over(MAX_PART);
-        }
-        Ok(())
-    }
-}
-
-/// A formatter into bytes.
-struct Bytes<'a>(&'a mut InlineBytes);
-
-impl Write for Bytes<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.append(text.as_bytes());
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -263,13 +180,10 @@ mod tests {
     use super::*;
 
     fn key(name: &'static str, parts: &[&str]) -> String {
-        let mut text = InlineBytes::new();
-        for part in parts {
-            push_display(&mut text, part);
-        }
+        let caller = parts.iter().fold(Caller::without_parts(), super::caller::Caller::and);
         let policy = Policy::sliding_window(name, Duration::from_secs(1), 1);
-        let key = Key::compose("ratelimit:", KeyRef::new(&policy, &text));
-        assert!(key.as_key_ref() == KeyRef::new(&policy, &text));
+        let key = Key::compose("ratelimit:", KeyRef::new(&policy, caller.parts()));
+        assert!(key.as_key_ref() == KeyRef::new(&policy, caller.parts()));
         String::from_utf8(key.as_bytes().to_vec()).unwrap()
     }
 
@@ -334,26 +248,9 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_shared_parts_and_marks_are_no_text() {
-        let (mut none, mut shared, mut or) =
-            (InlineBytes::new(), InlineBytes::new(), InlineBytes::new());
-        push_none(&mut none);
-        push_shared(&mut shared);
-        push_or(&mut or);
-        for text in ["", "none", "shared", "or", "%none", "%shared", "%or"] {
-            let mut written = InlineBytes::new();
-            push_display(&mut written, text);
-            assert!(written != none && written != shared && written != or);
-        }
-    }
-
-    #[test]
     fn a_digest_is_that_of_the_text_and_no_text_equals_it() {
-        let digest = |text: &str| {
-            let mut digest = InlineBytes::new();
-            push_digest(&mut digest, text);
-            String::from_utf8(digest.to_vec()).unwrap()
-        };
+        let bytes = |caller: Caller| String::from_utf8(caller.parts().to_vec()).unwrap();
+        let digest = |text: &str| bytes(Caller::digest(text));
         // printf '' | sha256sum, printf 'a' | sha256sum
         assert_eq!(
             digest(""),
@@ -363,14 +260,10 @@ mod tests {
             digest("a"),
             "/%sha256-ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
         );
-        let mut written = InlineBytes::new();
-        push_display(&mut written, &digest("a")[1..]);
-        assert_ne!(&*written, digest("a").as_bytes());
+        assert_ne!(bytes(Caller::from(&digest("a")[1..])), digest("a"));
         // One text has one digest, also where it is too long to be written out.
         let long = "x".repeat(MAX_PART + 1);
-        let mut written = InlineBytes::new();
-        push_display(&mut written, &long);
-        assert_eq!(&*written, digest(&long).as_bytes());
+        assert_eq!(bytes(Caller::from(&long)), digest(&long));
     }
 
     #[test]

@@ -2,16 +2,22 @@
 //!
 //! Floor 1: pure, imports `ratelimit-core`. Every room above may import it.
 
+mod block;
+mod calendar;
+mod concurrency;
+mod debug;
 mod flags;
-mod in_flight;
 mod invalid;
 mod lease;
+mod leave;
 mod millis;
 mod name;
+pub(crate) mod plans;
 #[cfg(test)]
 mod tests;
 mod tier;
 mod too_large;
+mod unit;
 mod validation;
 mod weighted;
 
@@ -19,10 +25,12 @@ use std::time::Duration;
 
 use ratelimit_core::{Algorithm, MAX_TIERS, rules};
 
-use self::{flags::Flags, millis::Millis};
-pub use self::{invalid::InvalidPolicy, tier::Tier, too_large::TooLarge};
+use self::millis::Millis;
 pub(crate) use self::{
-    name::PolicyName, tier::BucketRate, validation::CallFault, weighted::StateKind,
+    flags::Flags, name::PolicyName, tier::BucketRate, validation::CallFault, weighted::StateKind,
+};
+pub use self::{
+    invalid::InvalidPolicy, plans::Plans, tier::Tier, too_large::TooLarge, unit::QuotaUnit,
 };
 use crate::time::Micros;
 
@@ -47,7 +55,6 @@ use crate::time::Micros;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Policy {
     name: PolicyName,
-    algorithm: Algorithm,
     state: StateKind,
     tiers: [Tier; MAX_TIERS],
     longest_period: Micros,
@@ -58,6 +65,7 @@ pub struct Policy {
     concurrency: Option<u32>,
     concurrency_timeout: Millis,
     lease: Millis,
+    zone: Option<&'static str>,
     flags: Flags,
 }
 
@@ -138,7 +146,6 @@ impl Policy {
     const fn without_tiers(name: &'static str, algorithm: Algorithm) -> Self {
         Self {
             name: PolicyName::new(name),
-            algorithm,
             state: StateKind::of(algorithm),
             tiers: [Tier::NONE; MAX_TIERS],
             longest_period: Micros::ZERO,
@@ -148,7 +155,8 @@ impl Policy {
             concurrency: None,
             concurrency_timeout: Millis::UNSET,
             lease: Millis::UNSET,
-            flags: Flags::NONE,
+            zone: None,
+            flags: Flags::of(algorithm),
         }
     }
 
@@ -159,7 +167,7 @@ impl Policy {
     #[must_use]
     pub const fn tier(mut self, period: Duration, threshold: u32) -> Self {
         let count = self.count as usize;
-        if count < MAX_TIERS {
+        if count < if self.has_block() { block::ROOM } else { MAX_TIERS } {
             let tier = Tier::new(period, threshold);
             self.tiers[count] = tier;
             if self.longest_period.get() < tier.micros().get() {
@@ -168,8 +176,10 @@ impl Policy {
             if self.largest_threshold < threshold {
                 self.largest_threshold = threshold;
             }
+            self.count += 1;
+        } else {
+            self.count = u8::MAX;
         }
-        self.count = self.count.saturating_add(1);
         self.checked()
     }
 
@@ -184,7 +194,7 @@ impl Policy {
 
     /// Returns the size of the bucket in tokens, if [`burst`](Self::burst) has set one.
     #[must_use]
-    pub const fn explicit_burst(&self) -> Option<u32> {
+    pub const fn burst_size(&self) -> Option<u32> {
         self.burst
     }
 
@@ -219,16 +229,18 @@ impl Policy {
         let is_valid = self.count == 1
             && self.concurrency.is_none()
             && self.concurrency_timeout.is_unset()
+            && (self.zone.is_none() || self.is_calendar())
+            && !self.has_block()
             && rules::is_valid_alone(
-                self.algorithm,
+                self.algorithm(),
                 self.is_weighted(),
                 (period, threshold as u64),
                 self.burst,
                 self.counts_rejected(),
                 self.lease.micros(),
             );
-        // Memory takes no straight path for a weighted log; units on lease are in no log.
-        let is_simple = is_valid && (!self.is_weighted() || !self.lease.is_unset());
+        // Units on lease are in no log.
+        let is_simple = is_valid && (self.state.is_plain() || !self.lease.is_unset());
         self.flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
         self
     }
@@ -255,7 +267,7 @@ impl Policy {
     /// Returns this policy with other tiers, at least one.
     pub(crate) fn with_tiers(self, tiers: &[Tier]) -> Self {
         let bare = Self {
-            tiers: [Tier::NONE; MAX_TIERS],
+            tiers: self.tiers_without_windows(),
             count: 0,
             longest_period: Micros::ZERO,
             largest_threshold: 0,
@@ -265,7 +277,7 @@ impl Policy {
     }
 
     /// Returns this policy under the name of another.
-    pub(crate) fn named_as(mut self, other: &Self) -> Self {
+    pub(crate) const fn named_as(mut self, other: &Self) -> Self {
         self.name = other.name;
         self
     }
@@ -284,7 +296,7 @@ impl Policy {
     /// Returns the algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
-        self.algorithm
+        if self.is_calendar() { Algorithm::CalendarWindow } else { self.flags.algorithm() }
     }
 
     /// Returns the kind of state in which callers are counted.
@@ -326,10 +338,11 @@ impl Policy {
     #[inline(never)]
     pub(crate) fn limits_as(&self, other: &Self) -> bool {
         let numbers = |it: &Self| (it.state, it.count, it.burst, it.counts_rejected());
-        let in_flight = |it: &Self| (it.concurrency, it.concurrency_timeout, it.lease);
+        let others = |it: &Self| (it.concurrency, it.concurrency_timeout, it.lease, it.zone);
         numbers(self) == numbers(other)
-            && in_flight(self) == in_flight(other)
+            && others(self) == others(other)
             && self.tiers() == other.tiers()
+            && self.block_lengths().eq(other.block_lengths())
     }
 
     /// Returns the longest period of the tiers.
@@ -352,36 +365,26 @@ impl Policy {
         tier.bucket(self.bucket_size(tier))
     }
 
-    /// Returns the units of this tier's full quota: the tokens of a full bucket, or the threshold.
+    /// Returns the units of this tier's full quota: the tokens of a full bucket without those that are left to
+    /// others, or the threshold.
     #[inline]
     pub(crate) fn quota_of(&self, tier: Tier) -> u32 {
-        self.burst_of(tier).unwrap_or(tier.threshold())
+        match self.burst_of(tier) {
+            Some(burst) if self.lease == Millis::UNSET => burst,
+            Some(burst) => burst - self.tokens_left(tier),
+            None => tier.threshold(),
+        }
     }
 
     /// Returns the tokens of a full bucket of this tier, if the policy has buckets.
     #[inline]
     pub(crate) fn burst_of(&self, tier: Tier) -> Option<u32> {
-        matches!(self.algorithm, Algorithm::TokenBucket).then(|| self.bucket_size(tier))
+        matches!(self.state, StateKind::TokenBucket).then(|| self.bucket_size(tier))
     }
 
     /// Returns the tokens of a full bucket of this tier, without regard to a lease.
     #[inline]
     pub(crate) fn written_bucket_size(&self, tier: Tier) -> u32 {
         self.burst.unwrap_or(tier.threshold())
-    }
-}
-
-impl std::fmt::Debug for Policy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Policy")
-            .field("name", &self.name())
-            .field("algorithm", &self.algorithm)
-            .field("tiers", &self.tiers())
-            .field("burst", &self.burst)
-            .field("count_rejected", &self.counts_rejected())
-            .field("weighted", &self.is_weighted())
-            .field("concurrency", &self.concurrency)
-            .field("lease", &self.lease_length())
-            .finish_non_exhaustive()
     }
 }

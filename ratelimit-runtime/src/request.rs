@@ -3,16 +3,19 @@
 //! Floor 2: plain data, imports `policy` and `time`. Every room above may import it.
 
 mod id;
+mod one_unit;
 mod place;
 
 use std::fmt;
 
 pub(crate) use self::{
     id::next_id,
+    one_unit::OneUnit,
     place::{Place, Standing},
 };
 
 use crate::{
+    calendar::Zone,
     policy::{Policy, PolicyName, StateKind, Tier},
     time::{Micros, Timestamp},
 };
@@ -54,7 +57,7 @@ impl<'a> Request<'a> {
 
     /// Returns `true` if the call holds a permit once it is admitted.
     pub(crate) fn takes_permit(&self) -> bool {
-        self.policy.max_in_flight().is_some() && self.op == Op::Take
+        self.policy.max_concurrency().is_some() && self.op == Op::Take
     }
 }
 
@@ -84,6 +87,8 @@ pub(crate) struct Settle {
     /// The tier of the decision, and the burst of its policy.
     pub(crate) tier: Tier,
     pub(crate) burst: Option<u32>,
+    /// The zone of windows of the calendar.
+    pub(crate) zone: Option<Zone>,
     /// The time from the charge until the full quota is back, without other calls.
     pub(crate) reset_after: Micros,
 }
@@ -121,8 +126,9 @@ impl Settle {
     /// Returns a policy of the decision's tier alone. What exceeds a charge that has expired counts
     /// under it.
     pub(crate) fn policy(self, name: PolicyName) -> Policy {
-        let Self { state, tier, burst, .. } = self;
+        let Self { state, tier, burst, zone, .. } = self;
         let policy = state.policy(name.text(), tier);
+        let policy = zone.map_or(policy, |zone| policy.zone(zone.name()));
         burst.map_or(policy, |burst| policy.burst(burst))
     }
 
@@ -130,8 +136,9 @@ impl Settle {
     #[cfg(test)]
     pub(crate) fn of_one_tier(policy: &Policy, from: u32, to: u32, mark: Mark) -> Self {
         let (state, tier) = (policy.state(), policy.tiers()[0]);
-        let (burst, reset_after) = (policy.explicit_burst(), policy.longest_period());
-        Self { state, from, to, mark, id: None, number: 0, tier, burst, reset_after }
+        let (burst, reset_after) = (policy.burst_size(), policy.longest_period());
+        let zone = policy.time_zone().and_then(Zone::new);
+        Self { state, from, to, mark, id: None, number: 0, tier, burst, zone, reset_after }
     }
 }
 

@@ -8,6 +8,9 @@ use std::{
     time::Duration,
 };
 
+use once_cell::sync::Lazy;
+use tokio::time::Instant;
+
 /// A length of time in microseconds. Sums saturate, differences end at 0.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Micros(u64);
@@ -15,6 +18,13 @@ pub(crate) struct Micros(u64);
 /// An instant in microseconds on the clock of one store. Instants of two stores do not compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Timestamp(u64);
+
+/// Returns the time since this was first called in the process.
+pub(crate) fn uptime() -> Duration {
+    static FIRST: Lazy<Instant> = Lazy::new(Instant::now);
+    let first = *FIRST;
+    Instant::now().saturating_duration_since(first)
+}
 
 impl Micros {
     pub(crate) const ZERO: Self = Self(0);

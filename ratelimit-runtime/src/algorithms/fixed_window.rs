@@ -1,14 +1,9 @@
 //! The fixed window in plain Rust: the same rule as `fixed_window.lua`.
 
-use super::{
-    Detail, Straight,
-    packed::{PackedUnits, Word},
-    per_tier::{Count, Header, OneTier},
-    summary::Summary,
-};
+use super::per_tier::{Count, OneTier};
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, Outcome, Request},
+    request::{Mark, OneUnit},
     time::{Micros, Timestamp},
 };
 
@@ -26,61 +21,54 @@ pub(crate) struct Window {
     units: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
+#[repr(C, packed)]
 pub(crate) struct PackedWindow {
-    period: Word,
-    written: Word,
-    start: Word,
-    units: PackedUnits,
+    period: Micros,
+    written: Timestamp,
+    start: Timestamp,
+    units: u32,
 }
 
 impl OneTier<Window> {
     /// Takes one unit, or refuses it.
     #[inline]
-    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, tier: &Tier) -> Straight<D> {
-        let window = &mut self.packed;
-        let (start, units) = (window.start.timestamp(), window.units.get());
-        if window.period.micros() != tier.micros() || start > now {
-            return Straight::Skipped;
+    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier, reads: bool) -> Option<OneUnit> {
+        let PackedWindow { period, start, units, .. } = self.packed;
+        if period != tier.micros() || start > now {
+            return None;
         }
-        let is_over = units == 0 || start + tier.micros() <= now;
+        let is_over = units == 0 || start + period <= now;
         let (start, units) = if is_over { (now, 0) } else { (start, units) };
-        let ends = start + tier.micros() - now;
+        let ends = start + period - now;
         if units >= tier.threshold() {
-            return Straight::Refused { wait: ends, reset: ends };
+            return Some(OneUnit::refused(now, ends, ends));
         }
-        (window.start, window.units) = (start.into(), PackedUnits::new(units + 1));
-        window.written = now.into();
-        let detail = D::new(|| {
-            let mark = Mark { at: now, charged: self.generation.charged() };
-            Outcome::admitted(tier.threshold() - units - 1, ends, ends, mark)
-        });
-        Straight::Admitted { lasts: ends, detail }
+        self.packed = PackedWindow { period, written: now, start, units: units + 1 };
+        if !reads {
+            return Some(OneUnit::unread(ends));
+        }
+        let mark = Mark { at: now, charged: self.generation.charged() };
+        Some(OneUnit::taken(tier.threshold() - units - 1, ends, ends, mark))
     }
 }
 
 impl Count for Window {
     type Packed = PackedWindow;
-    const EMPTY: PackedWindow = PackedWindow {
-        period: Word::ZERO,
-        written: Word::ZERO,
-        start: Word::ZERO,
-        units: PackedUnits::ZERO,
-    };
+    const COUNTS_REFUSED: bool = false;
 
     #[inline]
     fn unpack(packed: PackedWindow) -> Option<(Timestamp, Self)> {
         let PackedWindow { period, written, start, units } = packed;
-        let (period, start, units) = (period.micros(), start.timestamp(), units.get());
         let window = Self { period, since: Timestamp::default(), start, units };
-        (period > Micros::ZERO).then_some((written.timestamp(), window))
+        (period > Micros::ZERO).then_some((written, window))
     }
 
     #[inline]
     fn pack(self, written: Timestamp) -> PackedWindow {
-        let (period, start) = (self.period.into(), self.start.into());
-        PackedWindow { period, written: written.into(), start, units: PackedUnits::new(self.units) }
+        let Self { period, start, units, .. } = self;
+        PackedWindow { period, written, start, units }
     }
 
     #[inline]
@@ -105,55 +93,36 @@ impl Count for Window {
         Self { since: now, start, units, ..self }
     }
 
+    /// Starts a new window if this one is over. One that lies in the future starts now.
     #[inline]
-    fn advance(header: &mut Header, windows: &mut [Self], now: Timestamp) -> bool {
-        // A clock that stepped back leaves windows in the future. They start now instead.
-        let mut ahead = false;
-        for window in windows {
-            ahead |= window.start > now;
-            *window = window.at(now);
+    fn advance(&mut self, _: Timestamp, now: Timestamp) -> bool {
+        let is_ahead = self.start > now;
+        self.start = self.start.min(now);
+        if self.units == 0 || now >= self.start + self.period {
+            (self.start, self.units) = (now, 0);
         }
-        header.written = header.written.min(now);
-        ahead
+        is_ahead
     }
 
     #[inline]
-    fn decide(
-        header: &mut Header,
-        (own, others): (&mut [Self], &mut [Self]),
-        now: Timestamp,
-        request: Request<'_>,
-    ) -> (Outcome, bool) {
-        let Request { policy, cost, .. } = request;
-        let tiers = policy.tiers();
-        let has_room = |(window, tier): (&Self, &Tier)| window.has_room(*tier, cost);
-        let admitted = own.iter().zip(tiers).all(has_room);
-        let mut summary = Summary::new(admitted);
-        for ((index, tier), window) in (0..).zip(tiers).zip(&mut *own) {
-            if admitted {
-                window.units += cost;
-            }
-            let left = tier.threshold().saturating_sub(window.units);
-            let ends = window.ends(now);
-            let is_waited_for = admitted || !window.has_room(*tier, cost);
-            let wait = if is_waited_for { ends } else { Micros::ZERO };
-            summary.add_tier(index, ends, left, wait);
-        }
-        let mark = Mark { at: now, charged: header.generation.charged() };
-        let mut outcome = summary.outcome(mark, cost, |units| {
-            let full = tiers.iter().zip(&*own).filter(|it| !it.1.has_room(*it.0, units));
-            full.map(|(_, window)| window.ends(now)).max().unwrap_or_default()
-        });
-        for window in others {
-            if admitted {
-                window.units = window.units.saturating_add(cost);
-            }
-            outcome.lasts = outcome.lasts.max(window.ends(now));
-        }
-        if admitted {
-            header.written = now;
-        }
-        (outcome, admitted)
+    fn has_room(&self, _: Timestamp, tier: &Tier, units: u32) -> bool {
+        u64::from(self.units) + u64::from(units) <= u64::from(tier.threshold())
+    }
+
+    #[inline]
+    fn left(&self, _: Timestamp, tier: &Tier) -> u32 {
+        tier.threshold().saturating_sub(self.units)
+    }
+
+    #[inline]
+    fn until(&self, now: Timestamp, tier: &Tier, units: u32) -> Micros {
+        if self.has_room(now, tier, units) { Micros::ZERO } else { self.lasts(now) }
+    }
+
+    #[inline]
+    fn take(&mut self, _: &Tier, units: u32) -> u32 {
+        self.units += units;
+        units
     }
 
     fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, least: u32) {
@@ -166,26 +135,9 @@ impl Count for Window {
         self.units = self.units.saturating_add(units);
     }
 
-    fn lasts(&self, now: Timestamp) -> Micros {
-        self.ends(now)
-    }
-}
-
-impl Window {
-    /// Returns the window at `now`: a new one if this one is over.
-    #[inline]
-    fn at(self, now: Timestamp) -> Self {
-        let start = self.start.min(now);
-        let open = self.units > 0 && now < start + self.period;
-        if open { Self { start, ..self } } else { Self { start: now, units: 0, ..self } }
-    }
-
-    fn has_room(self, tier: Tier, units: u32) -> bool {
-        units == 0 || u64::from(self.units) + u64::from(units) <= u64::from(tier.threshold())
-    }
-
     /// Returns the time until the window is over, 0 if it is not open.
-    fn ends(self, now: Timestamp) -> Micros {
+    #[inline]
+    fn lasts(&self, now: Timestamp) -> Micros {
         if self.units > 0 { self.start + self.period - now } else { Micros::ZERO }
     }
 }

@@ -4,14 +4,12 @@
 //! While turns lie ahead, a call is decided as if it came at the last one. A call that may wait takes
 //! its units at the time at which it is admitted there.
 
-mod counts;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::VecDeque, mem, ptr};
 
-use self::counts::Counts;
-use super::{State, packed::Generation, summary::behind};
+use super::{State, counts::Counts, packed::Generation, summary::behind};
 use crate::{
     policy::Policy,
     request::{Mark, Op, Outcome, Place, Request, Settle, Standing},
@@ -47,6 +45,13 @@ struct PromisedTurn {
     /// The generation in its mark. A bucket that is full when the turn comes gets it. One that was to be
     /// full by then and is not keeps its own, and such a charge is not given back.
     generation: Generation,
+}
+
+impl PromisedTurn {
+    /// Adds the units of the turn, whatever room there is.
+    fn count_in(self, counts: &mut Counts) {
+        counts.add_turn(self.at, self.units, self.generation);
+    }
 }
 
 impl State {
@@ -207,9 +212,15 @@ impl TurnsAhead {
         let line = Box::new(self);
         match line.base {
             Counts::Counters(_) => State::SlidingCounterLine(line),
-            Counts::Windows(_) => State::FixedWindowLine(line),
+            // Nobody waits for a window of the calendar.
+            Counts::Windows(_) | Counts::Dated(_) => State::FixedWindowLine(line),
             Counts::Buckets(_) => State::TokenBucketLine(line),
         }
+    }
+
+    /// Returns the counts with all turns.
+    pub(super) fn tail(&self) -> &Counts {
+        &self.tail
     }
 
     /// Returns the last turn, or now.
@@ -232,7 +243,7 @@ impl TurnsAhead {
     fn fold(&mut self, now: Timestamp) {
         let ahead = self.turns.partition_point(|turn| turn.at <= now);
         for turn in self.turns.drain(..ahead) {
-            self.base.add_turn(turn);
+            turn.count_in(&mut self.base);
         }
     }
 
@@ -248,7 +259,7 @@ impl TurnsAhead {
     fn renew_tail(&mut self) {
         self.tail = self.base.clone();
         for turn in &self.turns {
-            self.tail.add_turn(*turn);
+            turn.count_in(&mut self.tail);
         }
     }
 
@@ -308,7 +319,12 @@ impl TurnsAhead {
             Some(index) if settle.lowered() > 0 && !self.may_lower(index) => false,
             Some(index) if to == 0 => self.turns.remove(index).is_some(),
             Some(index) => mem::replace(&mut self.turns[index].units, to) != to,
-            None => self.base.settle(now, settle),
+            // Of several windows each stays open: one without a unit would start later, and last into a
+            // turn that was promised after its end.
+            None => {
+                let least = self.base.has_linked_windows().into();
+                self.base.settle(now, settle, least).is_some()
+            }
         };
         if is_changed {
             self.renew_tail();
@@ -334,7 +350,7 @@ impl TurnsAhead {
         }
         let mut base = self.base.clone();
         for turn in self.turns.range(..first) {
-            base.add_turn(*turn);
+            turn.count_in(&mut base);
         }
         let policy = place.policy.without_count_rejected();
         let request = Request::new(&policy, Op::Take, place.cost);

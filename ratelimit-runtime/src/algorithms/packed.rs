@@ -1,75 +1,12 @@
-//! The numbers of a state in few bytes, none of which is aligned: a state has no padding.
+//! Numbers of few bytes, none of which is aligned: a state has no padding.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{
-    request::Charged,
-    time::{Micros, Timestamp},
-};
-
-/// Eight bytes, which one instruction loads or stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word([u8; 8]);
-
-/// The units of one window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PackedUnits([u8; 4]);
+use crate::{request::Charged, time::Timestamp};
 
 /// Three bytes; a larger number is the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short([u8; 3]);
-
-impl Word {
-    pub(crate) const ZERO: Self = Self([0; 8]);
-
-    #[inline]
-    pub(crate) const fn new(number: u64) -> Self {
-        Self(number.to_le_bytes())
-    }
-
-    #[inline]
-    pub(crate) const fn get(self) -> u64 {
-        u64::from_le_bytes(self.0)
-    }
-
-    #[inline]
-    pub(crate) const fn micros(self) -> Micros {
-        Micros::new(self.get())
-    }
-
-    #[inline]
-    pub(crate) const fn timestamp(self) -> Timestamp {
-        Timestamp::new(self.get())
-    }
-}
-
-impl From<Micros> for Word {
-    #[inline]
-    fn from(length: Micros) -> Self {
-        Self::new(length.get())
-    }
-}
-
-impl From<Timestamp> for Word {
-    #[inline]
-    fn from(at: Timestamp) -> Self {
-        Self::new(at.get())
-    }
-}
-
-impl PackedUnits {
-    pub(crate) const ZERO: Self = Self([0; 4]);
-
-    #[inline]
-    pub(crate) const fn new(units: u32) -> Self {
-        Self(units.to_le_bytes())
-    }
-
-    #[inline]
-    pub(crate) const fn get(self) -> u32 {
-        u32::from_le_bytes(self.0)
-    }
-}
 
 impl Short {
     const LARGEST: u32 = (1 << 24) - 1;
@@ -120,6 +57,15 @@ impl Generation {
     }
 }
 
+/// The fields that all counts of a state share.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(crate) struct Header {
+    pub(super) generation: Generation,
+    /// The time of the last write.
+    pub(super) written: Timestamp,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,8 +76,6 @@ mod tests {
             assert_eq!(Short::new(number).get(), number);
         }
         assert_eq!(Short::new(1 << 24).get(), (1 << 24) - 1);
-        assert_eq!(PackedUnits::new(u32::MAX).get(), u32::MAX);
-        assert_eq!(Word::new(u64::MAX).get(), u64::MAX);
     }
 
     #[test]

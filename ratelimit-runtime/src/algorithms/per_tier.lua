@@ -1,6 +1,6 @@
 -- The common part of the algorithms that count for each tier, on one string. It is followed by the text
--- of one of them as a function of a state, which reads and writes no key, and by `per_tier_call.lua` and
--- `per_tier_line.lua`:
+-- of one of them; by `per_tier_rule.lua`, a function of a state, which reads and writes no key; and by
+-- `per_tier_call.lua` and `per_tier_line.lua`:
 --
 -- rule(stored, now, op, cost, count_rejected, taken_at, least, turns) -> reply, text, lasts, is_new
 --   stored           text of the state, false or nil without one
@@ -23,13 +23,13 @@
 -- ARGV[1]        op: 0 peeks, 1 takes, 2 settles, 3 advances; these have other arguments
 -- ARGV[2]        cost: the units to take; 0 only in a peek
 -- ARGV[3]        1 if refused calls are recorded too, otherwise 0
--- ARGV[4]        0
+-- ARGV[4]        a number that the reply names
 -- ARGV[5]        take: microseconds that the call may wait for its turn, and after a space the number of
 --                turns that may lie ahead then; otherwise 0
 -- ARGV[6]        number of tiers that decide; further ones are only counted
 -- ARGV[7], ..    numbers of the first tier, then of further tiers
 -- Returns        {admitted, tier, remaining, wait, reset, more, at, birth}; {} for a settle
---   admitted     1 or 0
+--   admitted     ARGV[4], negative unless the call was admitted; other replies have -1 * ARGV[4] before them
 --   tier         index of the tier that is reported: of a refusal the one with the longest wait, of
 --                an admission the one with the fewest units left
 --   remaining    units left in that tier
@@ -64,6 +64,25 @@ local FIRST = op == SETTLE and 9 or 7
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+-- Returns the numbers of a state of one string.
+local function numbers_of(stored)
+  local numbers = {}
+  for number in string.gmatch(stored or '', '%-?%d+') do
+    numbers[#numbers + 1] = number + 0
+  end
+  return numbers
+end
+
+-- Whole quotients, exact up to 2^53; a plain division would round.
+local function divide(a, b)
+  return (a - a % b) / b
+end
+
+local function divide_up(a, b)
+  local rest = a % b
+  return (a - rest) / b + (rest > 0 and 1 or 0)
+end
 
 -- Writes the state, or without a text only its expiry. It decides like an absent one after this many
 -- microseconds; without them, it expires as before.

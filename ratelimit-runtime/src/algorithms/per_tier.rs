@@ -1,71 +1,25 @@
 //! The state of the algorithms that count: one count for each tier, also for the tiers of other
 //! policies under the same key.
 
+mod count;
+
 use ratelimit_core::MAX_TIERS;
 use smallvec::SmallVec;
 
-use super::packed::Generation;
+pub(crate) use self::count::Count;
+use super::{
+    packed::{Generation, Header},
+    summary::outcome_of,
+};
 use crate::{
     policy::{Policy, Tier},
-    request::{Op, Outcome, Request, Settle},
+    request::{Mark, Op, Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
 /// The maximum number of kept counts of other policies. Those that decided longest ago are dropped
 /// first.
 const MAX_OTHERS: usize = 8;
-
-/// The count of one tier.
-pub(crate) trait Count: Copy {
-    /// The count and the time of its last write, in at most 28 bytes.
-    type Packed: Copy;
-    const EMPTY: Self::Packed;
-
-    /// Returns the count and the time of its last write, or `None` if it was never written.
-    fn unpack(packed: Self::Packed) -> Option<(Timestamp, Self)>;
-
-    fn pack(self, written: Timestamp) -> Self::Packed;
-
-    /// Returns a count without a unit in it.
-    fn new(policy: &Policy, tier: Tier, now: Timestamp) -> Self;
-
-    /// Returns `true` if both count the same units.
-    fn is_same(&self, other: &Self) -> bool;
-
-    /// Returns this new count with the units that the other counts record for its period, rounded
-    /// up. It counts calls itself from `now` on.
-    fn carried(self, others: &[Self], written: Timestamp, now: Timestamp) -> Self;
-
-    /// Moves the counts to `now`. Returns `true` if the clock had stepped back behind them.
-    fn advance(header: &mut Header, counts: &mut [Self], now: Timestamp) -> bool;
-
-    /// Decides by the counts of the policy's tiers, and counts in the others as well. Returns
-    /// `true` beside the outcome if a count has changed.
-    fn decide(
-        header: &mut Header,
-        counts: (&mut [Self], &mut [Self]),
-        now: Timestamp,
-        request: Request<'_>,
-    ) -> (Outcome, bool);
-
-    /// Removes this many units that were taken at `at`, if this count, last written at `written`,
-    /// still contains them. A window keeps at least so many of those that it has.
-    fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp, least: u32);
-
-    /// Adds units beyond what a call was admitted with, whatever room there is.
-    fn raise(&mut self, units: u32);
-
-    /// Returns the time until the count is as if it had never counted.
-    fn lasts(&self, now: Timestamp) -> Micros;
-}
-
-/// The fields that all counts of a state share.
-#[derive(Clone, Copy)]
-pub(crate) struct Header {
-    pub(crate) generation: Generation,
-    /// The time of the last write.
-    pub(crate) written: Timestamp,
-}
 
 /// A state of at most one count, which needs no heap.
 #[cfg_attr(test, derive(Clone, Debug, PartialEq))]
@@ -78,9 +32,8 @@ pub(crate) struct OneTier<C: Count> {
 #[derive(Clone)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
 pub(crate) struct ManyTiers<C> {
-    generation: Generation,
-    written: Timestamp,
-    counts: Vec<C>,
+    header: Header,
+    counts: Box<[C]>,
 }
 
 /// A copy of a state on which a decision works.
@@ -89,99 +42,65 @@ struct Working<C> {
     counts: SmallVec<[C; MAX_TIERS]>,
 }
 
-/// The successor of a [`OneTier`] that has to count for several tiers.
-type Successor<C> = Option<Box<ManyTiers<C>>>;
-
-/// The heap memory of a state of this many counts.
-fn heap_bytes<C>(counts: usize) -> usize {
-    size_of::<ManyTiers<C>>() + counts * size_of::<C>()
-}
-
 impl<C: Count> OneTier<C> {
     pub(crate) fn new() -> Self {
-        Self { generation: Generation::next(), packed: C::EMPTY }
+        Self { generation: Generation::next(), packed: C::Packed::default() }
     }
 
-    /// Decides a call. The state is replaced if the call's policy needs more counts.
+    /// Decides a call. Returns the counts that replace this one if the call's policy needs several.
     #[inline]
     pub(crate) fn decide(
         &mut self,
         now: Timestamp,
         request: Request<'_>,
-    ) -> (Outcome, Successor<C>) {
-        let Some((mut header, count)) = self.count_of(now, request) else {
-            return self.decide_other(now, request);
-        };
-        let mut own = [count];
-        let ahead = C::advance(&mut header, &mut own, now);
-        let (outcome, is_changed) = C::decide(&mut header, (&mut own, &mut []), now, request);
-        if request.op == Op::Take && (is_changed || ahead) {
-            let [count] = own;
-            *self = Self { generation: header.generation, packed: count.pack(header.written) };
+    ) -> (Outcome, Option<ManyTiers<C>>) {
+        let mut working = self.working();
+        let (outcome, is_changed) = working.decide(now, request);
+        match Self::of(working.header, &working.counts) {
+            _ if !is_changed => {}
+            Some(one) => *self = one,
+            None => return (outcome, Some(working.to_many())),
         }
         (outcome, None)
     }
 
-    /// Decides the first call, or one whose policy this state does not count for yet.
-    #[cold]
-    fn decide_other(&mut self, now: Timestamp, request: Request<'_>) -> (Outcome, Successor<C>) {
-        let mut working = self.working();
-        let (outcome, is_changed) = working.decide(now, request);
-        if !is_changed {
-            return (outcome, None);
-        }
-        if let [count] = working.counts[..] {
-            let Header { generation, written } = working.header;
-            *self = Self { generation, packed: count.pack(written) };
-            return (outcome, None);
-        }
-        (outcome, Some(Box::new(working.into_many())))
-    }
-
-    /// Returns the bytes by which the heap grows if the call is decided now.
+    /// Returns the bytes of the counts that replace this one if the call is decided now; 0 if none do.
     #[inline]
     pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        match request.op {
-            Op::Take if self.count_of(now, request).is_none() => self.growth_of_other(now, request),
-            Op::Take | Op::Peek => 0,
-        }
-    }
-
-    #[cold]
-    fn growth_of_other(&self, now: Timestamp, request: Request<'_>) -> usize {
         let mut working = self.working();
+        if request.op == Op::Peek || is_aligned(&working.counts, now, request) {
+            return 0;
+        }
         working.align(now, request);
         match working.counts.len() {
             1 => 0,
-            counts => heap_bytes::<C>(counts),
+            counts => counts * size_of::<C>(),
         }
     }
 
-    #[inline]
-    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
+    pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Option<Micros> {
         let mut working = self.working();
-        let lasts = working.settle(now, settle, 0);
-        if let [count] = working.counts[..] {
-            let Header { generation, written } = working.header;
-            *self = Self { generation, packed: count.pack(written) };
-        }
-        lasts.unwrap_or_default()
+        let lasts = working.settle(now, settle, 0)?;
+        *self = Self::of(working.header, &working.counts)?;
+        Some(lasts)
     }
 
     pub(super) fn to_many(&self) -> ManyTiers<C> {
-        self.working().into_many()
+        self.working().to_many()
     }
 
-    /// Returns the count if it is the one of the call's policy, and no override decides.
+    /// Returns the state of these counts, if there is at most one.
     #[inline]
-    fn count_of(&self, now: Timestamp, request: Request<'_>) -> Option<(Header, C)> {
-        let Request { policy, written: in_source, .. } = request;
-        let (written, count) = C::unpack(self.packed)?;
-        let [tier] = policy.tiers() else { return None };
-        let is_own = std::ptr::eq(policy, in_source) && count.is_same(&C::new(policy, *tier, now));
-        is_own.then_some((Header { generation: self.generation, written }, count))
+    fn of(header: Header, counts: &[C]) -> Option<Self> {
+        let packed = match counts {
+            [] => C::Packed::default(),
+            [count] => count.pack(header.written),
+            _ => return None,
+        };
+        Some(Self { generation: header.generation, packed })
     }
 
+    #[inline]
     fn working(&self) -> Working<C> {
         let header = Header { generation: self.generation, written: Timestamp::default() };
         let mut working = Working { header, counts: SmallVec::new() };
@@ -203,17 +122,13 @@ impl<C: Count> ManyTiers<C> {
         outcome
     }
 
-    /// Returns the bytes by which the heap grows if the call is decided now.
-    pub(crate) fn growth(&self, now: Timestamp, request: Request<'_>) -> usize {
-        if request.op == Op::Peek || is_aligned(&self.counts, now, request) {
-            return 0;
-        }
-        self.growth_to(self.len_after(now, request))
-    }
-
     /// Returns the bytes by which the heap grows if the state has this many counts.
     pub(super) fn growth_to(&self, counts: usize) -> usize {
-        counts.saturating_sub(self.counts.capacity()) * size_of::<C>()
+        counts.saturating_sub(self.len()) * size_of::<C>()
+    }
+
+    pub(super) fn is_aligned(&self, now: Timestamp, request: Request<'_>) -> bool {
+        is_aligned(&self.counts, now, request)
     }
 
     /// Returns `true` if the state has the counts of the call's policy.
@@ -230,7 +145,7 @@ impl<C: Count> ManyTiers<C> {
 
     /// Returns the memory on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        heap_bytes::<C>(self.counts.capacity())
+        size_of_val::<[C]>(&self.counts)
     }
 
     /// Changes the units of a call. Returns the time for which the state then counts, if that is longer
@@ -250,16 +165,15 @@ impl<C: Count> ManyTiers<C> {
     /// Adds the units of a turn at this time, whatever room there is. If that renews the state, its
     /// generation is the one that the call was told.
     pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, told: Generation) {
-        let mut header = Header { generation: self.generation, written: self.written };
-        raise(&mut header, &mut self.counts, at, units);
-        self.written = header.written;
-        if header.generation != self.generation {
-            self.generation = told;
+        let before = self.generation();
+        raise(&mut self.header, &mut self.counts, at, units);
+        if self.generation() != before {
+            self.header.generation = told;
         }
     }
 
     pub(super) fn generation(&self) -> Generation {
-        self.generation
+        self.header.generation
     }
 
     /// Returns the time until no count has a unit.
@@ -274,40 +188,65 @@ impl<C: Count> ManyTiers<C> {
 
     /// Returns the same state without heap memory, if it has at most one count.
     pub(super) fn to_one(&self) -> Option<OneTier<C>> {
-        let packed = match self.counts[..] {
-            [] => C::EMPTY,
-            [count] => count.pack(self.written),
-            _ => return None,
-        };
-        Some(OneTier { generation: self.generation, packed })
+        OneTier::of(self.header, &self.counts)
     }
 
     fn working(&self) -> Working<C> {
-        let header = Header { generation: self.generation, written: self.written };
-        Working { header, counts: SmallVec::from_slice(&self.counts) }
+        Working { header: self.header, counts: SmallVec::from_slice(&self.counts) }
     }
 
     fn store(&mut self, working: &Working<C>) {
-        Header { generation: self.generation, written: self.written } = working.header;
-        self.counts.clear();
-        self.counts.reserve_exact(working.counts.len());
-        self.counts.extend_from_slice(&working.counts);
+        if self.len() == working.counts.len() {
+            self.header = working.header;
+            self.counts.copy_from_slice(&working.counts);
+        } else {
+            *self = working.to_many();
+        }
     }
 }
 
 impl<C: Count> Working<C> {
-    fn into_many(self) -> ManyTiers<C> {
-        let Header { generation, written } = self.header;
-        ManyTiers { generation, written, counts: self.counts.to_vec() }
+    fn to_many(&self) -> ManyTiers<C> {
+        ManyTiers { header: self.header, counts: self.counts[..].into() }
     }
 
-    /// Returns the outcome, and `true` if the state has to be written.
+    /// Decides by the counts of the policy's tiers, and counts in the others as well. Returns the outcome,
+    /// and `true` if the state has to be written.
+    #[inline]
     fn decide(&mut self, now: Timestamp, request: Request<'_>) -> (Outcome, bool) {
-        let ahead = C::advance(&mut self.header, &mut self.counts, now);
+        let Request { policy, cost, op, .. } = request;
+        let is_ahead = advance(&mut self.header, &mut self.counts, now);
         let is_new = self.align(now, request);
-        let counts = self.counts.split_at_mut(request.policy.tiers().len());
-        let (outcome, is_changed) = C::decide(&mut self.header, counts, now, request);
-        (outcome, request.op == Op::Take && (is_changed || ahead || is_new))
+        let tiers = policy.tiers();
+        let (own, others) = self.counts.split_at_mut(tiers.len());
+        own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(tier, now));
+        let kept = |tier: &Tier| C::kept(policy, tier);
+        let needed = |tier: &Tier, units: u32| units.saturating_add(kept(tier));
+        let has_room = |(count, tier): (&C, &Tier)| count.has_room(now, tier, needed(tier, cost));
+        let admitted = cost == 0 || own.iter().zip(tiers).all(has_room);
+        let takes = admitted || (C::COUNTS_REFUSED && policy.counts_rejected());
+        if takes {
+            let took = own.iter_mut().zip(tiers).map(|(count, tier)| count.take(tier, cost)).max();
+            for count in &mut *others {
+                count.follow(took.unwrap_or_default());
+            }
+        }
+        if takes || C::COUNTS_REFUSED {
+            self.header.written = now;
+        }
+        let mark = Mark { at: now, charged: self.header.generation.charged() };
+        let mut outcome = outcome_of(
+            request,
+            admitted,
+            mark,
+            |index, tier| {
+                let left = own[index].left(now, tier).saturating_sub(kept(tier));
+                (left, own[index].lasts(now))
+            },
+            |index, tier, units| own[index].until(now, tier, needed(tier, units)),
+        );
+        outcome.lasts = outcome.lasts.max(lasts(others, now));
+        (outcome, op == Op::Take && (takes || is_ahead || is_new))
     }
 
     /// Changes the units of a call, unless the state was emptied since. Returns the time for which
@@ -369,9 +308,23 @@ impl<C: Count> Working<C> {
     }
 }
 
+/// Moves the counts to `now`. Returns `true` if the clock had stepped back behind them.
+#[inline]
+fn advance<C: Count>(header: &mut Header, counts: &mut [C], now: Timestamp) -> bool {
+    let mut is_ahead = false;
+    for count in &mut *counts {
+        is_ahead |= count.advance(header.written, now);
+    }
+    if C::are_renewed(counts) {
+        header.generation = header.generation.renewed(now);
+    }
+    header.written = header.written.min(now);
+    is_ahead
+}
+
 /// Adds units at this time, whatever room there is.
 fn raise<C: Count>(header: &mut Header, counts: &mut [C], at: Timestamp, units: u32) {
-    C::advance(header, counts, at);
+    advance(header, counts, at);
     header.written = at;
     for count in counts {
         count.raise(units);

@@ -11,6 +11,7 @@ if not is_line and (op == TAKE or op == PEEK) then
     if text then
       write(text, lasts)
     end
+    reply[1] = reply[1] == 1 and ARGV[4] + 0 or -ARGV[4]
     return reply
   end
 end

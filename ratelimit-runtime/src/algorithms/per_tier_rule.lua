@@ -1,49 +1,167 @@
--- The body of `rule`, up to the text of an algorithm.
+-- The rule of the algorithms that count for each tier. The text of one of them comes before, which defines what
+-- one count does:
+--
+-- KIND, PATTERN, LETTER       what a state is called, the pattern of its text, and the first letter of that
+-- NUMBERS, ARGUMENTS          how many numbers a count has in the text, and a tier among the arguments
+-- COUNTS_REFUSED              true if refused calls are counted where their policy says so; if not, a refusal
+--                             is no write either
+-- decode(numbers, i)          -> the count from the i-th number on
+-- encode(it)                  -> its numbers as text
+-- new_count(i, now)           -> a count without units, for the tier from the i-th argument on
+-- is_same(it, other)          -> true if both count the same units
+-- carry(it, others, last, now)
+--                             gives a new count the units that others, last written at `last`, have recorded
+-- advance(it, last, now)      moves a count to now -> true if the clock had stepped back behind it
+-- are_renewed(counts)         -> true if they are like those of an absent state
+-- set_tier(it, i)             sets the numbers by which a count decides
+-- has_room(it, units, now)    -> true if so many units can be taken
+-- left_of(it, now)            -> units that the tier has left
+-- until_free(it, units, now)  -> microseconds until it has so many, or as many as ever
+-- lasts_for(it, now)          -> microseconds until the count is as if it had never counted
+-- take(it, units)             takes units, or records those of a refused call -> how many these are in the
+--                             counts of other policies
+-- follow(it, units)           takes units that a call under another policy has taken
+-- raise(it, units)            takes units whatever room there is
+-- lower(it, units, at, last, least)
+--                             gives back units that were taken at a microsecond, if the count still has them
 
-local TAKE, LOWER, RAISE = '1', 'lower', 'raise'
-local deciding = tonumber(ARGV[6])
+local LOWER, RAISE = 'lower', 'raise'
 
 -- Counts of other policies that are kept too; beyond, the least recently used are dropped.
 local OTHERS = 8
 
--- The numbers of the state, none if there is no state.
-local birth, last, numbers = now, now, {}
-if stored then
-  local count = 0
-  for number in string.gmatch(stored, '%-?%d+') do
-    count = count + 1
-    numbers[count] = number + 0
+local function rule(stored, now, op, cost, count_rejected, taken_at, least, turns)
+  local deciding, numbers = tonumber(ARGV[6]), numbers_of(stored)
+  local is_whole = #numbers > 2 and #numbers % NUMBERS == 2
+  if stored and not (is_whole and string.find(stored, PATTERN)) then
+    return redis.error_reply('WRONGTYPE the value is not a ' .. KIND)
   end
-  birth, last = numbers[1], numbers[2]
-end
-
--- Returns the text of the state, its counts by `encode`.
-local function text_of(letter, encode, at, counts)
-  local words = { string.format('%s%.0f %.0f', letter, birth, at) }
-  for i, it in ipairs(counts) do
-    words[i + 1] = encode(it)
+  local birth, last, saved = numbers[1] or now, numbers[2] or now, {}
+  for i = 3, #numbers, NUMBERS do
+    saved[#saved + 1] = decode(numbers, i)
   end
-  return table.concat(words, ' ')
-end
 
--- Chooses the tier that is reported, the one at an index or the one before: of a refusal the one with the
--- longest wait, of an admission the one with the fewest units left, of several the one with the longest
--- wait.
-local admitted, tier, remaining, wait = true, nil, nil, nil
-local function choose(admitted, index, left, leaves, tier, remaining, wait)
-  local closer = admitted and (not tier or left < remaining)
-  if not tier or closer or leaves > wait and (left == remaining or not admitted) then
-    return index - 1, left, leaves
+  local function text_of(at, counts)
+    local words = { string.format('%s%.0f %.0f', LETTER, birth, at) }
+    for i, it in ipairs(counts) do
+      words[i + 1] = encode(it)
+    end
+    return table.concat(words, ' ')
   end
-  return tier, remaining, wait
-end
 
--- Appends the stored counts that are of other policies to those of the call.
-local function append_others(counts, saved)
-  for _, it in ipairs(saved) do
-    if not it.is_added and #counts < deciding + OTHERS then
-      counts[#counts + 1] = it
+  if op == LOWER then
+    for _, it in ipairs(saved) do
+      lower(it, cost, taken_at, last, least or 0)
+    end
+    return nil, text_of(last, saved)
+  end
+
+  -- The counts as of now, with the units of turns that come before.
+  local is_ahead, turn = false, 1
+  while true do
+    for _, it in ipairs(saved) do
+      is_ahead = advance(it, last, now) or is_ahead
+    end
+    if are_renewed(saved) then
+      birth = turns and turns[turn + 2] or now
+    end
+    if not turns or turn + 3 >= #turns then
+      break
+    end
+    for _, it in ipairs(saved) do
+      raise(it, cost)
+    end
+    turn, last = turn + 3, now
+    cost, now = turns[turn], turns[turn + 1]
+  end
+  last = math.min(last, now)
+
+  -- Adds the count of the tier from an argument on, unless it was added before. A policy is counted from its
+  -- first call on, even if that call is refused.
+  local counts, is_new = {}, false
+  local function add(i)
+    local new = new_count(i, now)
+    for _, it in ipairs(counts) do
+      if is_same(it, new) then
+        return
+      end
+    end
+    for _, it in ipairs(saved) do
+      if is_same(it, new) then
+        it.is_added, counts[#counts + 1] = true, it
+        return
+      end
+    end
+    is_new = true
+    if #saved > 0 then
+      new.since = now
+      carry(new, saved, last, now)
+    end
+    counts[#counts + 1] = new
+  end
+
+  if op == RAISE then
+    if #saved == 0 then
+      add(FIRST)
+      saved = counts
+    end
+    local lasts = 0
+    for _, it in ipairs(saved) do
+      raise(it, cost)
+      lasts = math.max(lasts, lasts_for(it, now))
+    end
+    return nil, text_of(now, saved), lasts
+  end
+
+  for i = FIRST, #ARGV, ARGUMENTS do
+    add(i)
+  end
+  local admitted = true
+  for i = 1, deciding do
+    set_tier(counts[i], FIRST + ARGUMENTS * (i - 1))
+    admitted = admitted and (cost == 0 or has_room(counts[i], cost, now))
+  end
+  local takes = admitted or COUNTS_REFUSED and count_rejected
+
+  -- The tier that is reported: of a refusal the one with the longest wait, of an admission the one with the
+  -- fewest units left, of several the one with the longest wait.
+  local tier, remaining, wait, reset, taken = nil, nil, nil, 0, 0
+  for i = 1, deciding do
+    local it = counts[i]
+    if takes then
+      taken = math.max(taken, take(it, cost))
+    end
+    local left = left_of(it, now)
+    local leaves = until_free(it, admitted and left + 1 or cost, now)
+    local is_fewer = admitted and (not tier or left < remaining)
+    if not tier or is_fewer or leaves > wait and (left == remaining or not admitted) then
+      tier, remaining, wait = i - 1, left, leaves
+    end
+    reset = math.max(reset, lasts_for(it, now))
+  end
+
+  local more = admitted and 0 or wait
+  if not admitted and cost > remaining + 1 then
+    more = 0
+    for i = 1, deciding do
+      more = math.max(more, until_free(counts[i], remaining + 1, now))
     end
   end
+
+  local text, lasts
+  if op == TAKE and (takes or is_ahead or is_new) then
+    for _, it in ipairs(saved) do
+      if not it.is_added and #counts < deciding + OTHERS then
+        counts[#counts + 1] = it
+      end
+    end
+    lasts = reset
+    for i = deciding + 1, #counts do
+      follow(counts[i], taken)
+      lasts = math.max(lasts, lasts_for(counts[i], now))
+    end
+    text = text_of((takes or COUNTS_REFUSED) and now or last, counts)
+  end
+  return { admitted and 1 or 0, tier, remaining, wait, reset, more, now, birth }, text, lasts, is_new
 end
 

@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
 
 /// The bytes by which the first id of a log grows the heap, at most.
 pub(super) const FIRST_BYTES: usize = 8 * (size_of::<NamedCharge>() + 1) + 32;
@@ -37,6 +37,13 @@ impl RequestIds {
     /// Returns the charge of this id that was made then.
     pub(super) fn charged_at(&mut self, id: u64, stamp: Timestamp) -> Option<&mut NamedCharge> {
         self.0.find_mut(id, |it| it.id == id && it.stamp == stamp)
+    }
+
+    /// Moves the charges after `now` to later times.
+    pub(super) fn move_after(&mut self, now: Timestamp, by: Micros) {
+        for charge in self.0.iter_mut().filter(|it| it.stamp > now) {
+            charge.stamp = charge.stamp + by;
+        }
     }
 
     /// Remembers a charge in place of an earlier one of its id. Makes room by dropping those before `oldest`.

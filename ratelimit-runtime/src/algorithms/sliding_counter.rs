@@ -2,15 +2,10 @@
 
 use ratelimit_core::rules::MAX_EXACT_INTEGER;
 
-use super::{
-    Detail, Straight,
-    packed::{PackedUnits, Word},
-    per_tier::{Count, Header, OneTier},
-    summary::Summary,
-};
+use super::per_tier::{Count, OneTier};
 use crate::{
     policy::{Policy, Tier},
-    request::{Mark, Outcome, Request},
+    request::{Mark, OneUnit},
     time::{Micros, Timestamp},
 };
 
@@ -34,14 +29,15 @@ pub(crate) struct Counter {
 /// The time of the last write in two parts, so that a call in the same window divides nothing: the
 /// start of its window, and the time since then. That has fewer bits than the longest period, which are
 /// 45. Those above the 32nd are in the high bits of `period`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
+#[repr(C, packed)]
 pub(crate) struct PackedCounter {
-    period: Word,
-    start: Word,
-    since_start: PackedUnits,
-    previous: PackedUnits,
-    current: PackedUnits,
+    period: u64,
+    start: Timestamp,
+    since_start: u32,
+    previous: u32,
+    current: u32,
 }
 
 const LOW_48: u64 = (1 << 48) - 1;
@@ -49,39 +45,34 @@ const LOW_48: u64 = (1 << 48) - 1;
 impl PackedCounter {
     #[inline]
     fn new(counter: Counter, start: Timestamp, written: Timestamp) -> Self {
-        let (period, since) = (counter.period.get(), (written - start).get());
+        let Counter { period, previous, current, .. } = counter;
+        let since = (written - start).get();
+        let period = period.get() & LOW_48 | since >> 32 << 48;
         #[expect(clippy::cast_possible_truncation, reason = "the low half")]
-        let since_start = PackedUnits::new(since as u32);
-        Self {
-            period: Word::new(period & LOW_48 | since >> 32 << 48),
-            start: start.into(),
-            since_start,
-            previous: PackedUnits::new(counter.previous),
-            current: PackedUnits::new(counter.current),
-        }
+        let since_start = since as u32;
+        Self { period, start, since_start, previous, current }
     }
 
     #[inline]
     fn period(&self) -> Micros {
-        Micros::new(self.period.get() & LOW_48)
+        Micros::new(self.period & LOW_48)
     }
 
     #[inline]
     fn written(&self) -> Timestamp {
-        let high = self.period.get() >> 48 << 32;
-        self.start.timestamp() + Micros::new(high | u64::from(self.since_start.get()))
+        self.start + Micros::new(self.period >> 48 << 32 | u64::from(self.since_start))
     }
 }
 
 impl OneTier<Counter> {
     /// Takes one unit, or refuses it.
     #[inline]
-    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, tier: &Tier) -> Straight<D> {
-        let (period, latest) = (tier.micros(), self.packed.start.timestamp());
+    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier, reads: bool) -> Option<OneUnit> {
+        let PackedCounter { start: latest, previous, current, .. } = self.packed;
+        let period = tier.micros();
         if self.packed.period() != period || latest > now {
-            return Straight::Skipped;
+            return None;
         }
-        let (previous, current) = (self.packed.previous.get(), self.packed.current.get());
         let (start, previous, current) = if now < latest + period {
             (latest, previous, current)
         } else {
@@ -93,37 +84,30 @@ impl OneTier<Counter> {
         let ends = start + period - now;
         let position = Position::new(counter, ends, *tier);
         if !position.has_room(1) {
-            let (wait, reset) = (position.wait(1), position.reset());
-            return Straight::Refused { wait, reset };
+            return Some(OneUnit::refused(now, position.wait(1), counter.lasts_by(ends)));
         }
         let after = Counter { current: current + 1, ..counter };
         self.packed = PackedCounter::new(after, start, now);
         // The units of this window still weigh in the next one.
-        let lasts = ends + period;
-        let detail = D::new(|| {
-            let position = Position::new(after, ends, *tier);
-            let left = position.left();
-            let mark = Mark { at: now, charged: self.generation.charged() };
-            Outcome::admitted(left, position.wait(left.saturating_add(1)), lasts, mark)
-        });
-        Straight::Admitted { lasts, detail }
+        let reset = ends + period;
+        if !reads {
+            return Some(OneUnit::unread(reset));
+        }
+        let position = Position::new(after, ends, *tier);
+        let left = position.left();
+        let mark = Mark { at: now, charged: self.generation.charged() };
+        Some(OneUnit::taken(left, position.wait(left.saturating_add(1)), reset, mark))
     }
 }
 
 impl Count for Counter {
     type Packed = PackedCounter;
-    const EMPTY: PackedCounter = PackedCounter {
-        period: Word::ZERO,
-        start: Word::ZERO,
-        since_start: PackedUnits::ZERO,
-        previous: PackedUnits::ZERO,
-        current: PackedUnits::ZERO,
-    };
+    const COUNTS_REFUSED: bool = true;
 
     #[inline]
     fn unpack(packed: PackedCounter) -> Option<(Timestamp, Self)> {
+        let PackedCounter { previous, current, .. } = packed;
         let (period, since) = (packed.period(), Timestamp::default());
-        let [previous, current] = [packed.previous, packed.current].map(PackedUnits::get);
         let counter = Self { period, since, previous, current };
         (period > Micros::ZERO).then_some((packed.written(), counter))
     }
@@ -152,55 +136,38 @@ impl Count for Counter {
         Self { since: now, previous: units(previous), current: units(current), ..self }
     }
 
+    /// Moves the two windows to `now`, also back from the future.
     #[inline]
-    fn advance(header: &mut Header, counters: &mut [Self], now: Timestamp) -> bool {
-        // A clock that stepped back leaves a window in the future. It is the one of now instead.
-        let mut ahead = false;
-        for counter in counters {
-            let period = counter.period;
-            ahead |= header.written.window_start(period) > now.window_start(period);
-            *counter = counter.at(header.written, now);
-        }
-        ahead
+    fn advance(&mut self, written: Timestamp, now: Timestamp) -> bool {
+        let [now, written] = [now, written].map(|at| at.window_start(self.period));
+        (self.previous, self.current) = match now - written {
+            Micros::ZERO => (self.previous, self.current),
+            passed if passed <= self.period => (self.current, 0),
+            _ => (0, 0),
+        };
+        written > now
     }
 
     #[inline]
-    fn decide(
-        header: &mut Header,
-        (own, others): (&mut [Self], &mut [Self]),
-        now: Timestamp,
-        request: Request<'_>,
-    ) -> (Outcome, bool) {
-        let Request { policy, cost, .. } = request;
-        let tiers = policy.tiers();
-        let position =
-            |counter: &Self, tier: &Tier| Position::new(*counter, counter.ends(now), *tier);
-        let admitted = own.iter().zip(tiers).all(|(it, tier)| position(it, tier).has_room(cost));
-        let counts = admitted || policy.counts_rejected();
-        let mut summary = Summary::new(admitted);
-        let mut grown = 0;
-        for ((index, tier), counter) in (0..).zip(tiers).zip(&mut *own) {
-            if counts {
-                let before = counter.current;
-                counter.current = before.max(before.saturating_add(cost).min(tier.threshold()));
-                grown = grown.max(counter.current - before);
-            }
-            let position = position(counter, tier);
-            let left = position.left();
-            let wanted = if admitted { left.saturating_add(1) } else { cost };
-            summary.add_tier(index, position.reset(), left, position.wait(wanted));
-        }
-        let mark = Mark { at: now, charged: header.generation.charged() };
-        let mut outcome = summary.outcome(mark, cost, |units| {
-            let until = |(tier, counter): (&Tier, &Self)| position(counter, tier).wait(units);
-            tiers.iter().zip(&*own).map(until).max().unwrap_or_default()
-        });
-        for counter in others {
-            counter.current = counter.current.saturating_add(grown);
-            outcome.lasts = outcome.lasts.max(counter.lasts(now));
-        }
-        header.written = now;
-        (outcome, counts)
+    fn has_room(&self, now: Timestamp, tier: &Tier, units: u32) -> bool {
+        self.position(now, tier).has_room(units)
+    }
+
+    #[inline]
+    fn left(&self, now: Timestamp, tier: &Tier) -> u32 {
+        self.position(now, tier).left()
+    }
+
+    #[inline]
+    fn until(&self, now: Timestamp, tier: &Tier, units: u32) -> Micros {
+        self.position(now, tier).wait(units)
+    }
+
+    #[inline]
+    fn take(&mut self, tier: &Tier, units: u32) -> u32 {
+        let before = self.current;
+        self.current = before.max(before.saturating_add(units).min(tier.threshold()));
+        self.current - before
     }
 
     fn lower(&mut self, written: Timestamp, units: u32, at: Timestamp, _: u32) {
@@ -219,13 +186,8 @@ impl Count for Counter {
         self.current = self.current.saturating_add(units);
     }
 
-    /// Returns the time until neither window has a unit.
     fn lasts(&self, now: Timestamp) -> Micros {
-        match (self.previous, self.current) {
-            (0, 0) => Micros::ZERO,
-            (_, 0) => self.ends(now),
-            _ => self.ends(now) + self.period,
-        }
+        self.lasts_by(self.ends(now))
     }
 }
 
@@ -236,16 +198,19 @@ impl Counter {
         now.window_start(self.period) + self.period - now
     }
 
-    /// Returns the two windows at `now`.
+    /// Returns the time until neither window has a unit, if the later one ends after this time.
     #[inline]
-    fn at(self, written: Timestamp, now: Timestamp) -> Self {
-        let [now, written] = [now, written].map(|at| at.window_start(self.period));
-        let (previous, current) = match now - written {
-            Micros::ZERO => (self.previous, self.current),
-            passed if passed <= self.period => (self.current, 0),
-            _ => (0, 0),
-        };
-        Self { previous, current, ..self }
+    fn lasts_by(&self, ends: Micros) -> Micros {
+        match (self.previous, self.current) {
+            (0, 0) => Micros::ZERO,
+            (_, 0) => ends,
+            _ => ends + self.period,
+        }
+    }
+
+    #[inline]
+    fn position(&self, now: Timestamp, tier: &Tier) -> Position {
+        Position::new(*self, self.ends(now), *tier)
     }
 }
 
@@ -303,16 +268,6 @@ impl Position {
     #[inline]
     fn left(self) -> u32 {
         u32::try_from(u64::from(self.threshold).saturating_sub(self.used)).unwrap_or(u32::MAX)
-    }
-
-    /// Returns the time until all units of the threshold are left.
-    #[inline]
-    fn reset(self) -> Micros {
-        match self.counter {
-            _ if self.used == 0 => Micros::ZERO,
-            Counter { current: 0, .. } => self.ends,
-            Counter { period, .. } => self.ends + period,
-        }
     }
 
     /// Returns the time until this many units, at most the threshold, are left.

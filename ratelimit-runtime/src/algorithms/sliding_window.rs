@@ -1,14 +1,13 @@
 //! The exact log in plain Rust: the same rule as `sliding_window.lua`.
 
 use super::{
-    Detail, Straight,
     request_ids::{self, NamedCharge, RequestIds},
-    summary::Summary,
+    summary::outcome_of,
     timestamps::{Ring, Timestamps},
 };
 use crate::{
     policy::Tier,
-    request::{Mark, Op, Outcome, Request, Settle},
+    request::{Mark, OneUnit, Op, Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -43,30 +42,27 @@ impl Default for Log {
 impl Log {
     /// Takes one unit, or refuses it.
     #[inline]
-    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, tier: &Tier) -> Straight<D> {
+    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier, reads: bool) -> Option<OneUnit> {
         match self {
-            Self::Plain(stamps) => stamps.take_one(now, tier),
-            Self::WithIds(_) => Straight::Skipped,
+            Self::Plain(stamps) => stamps.take_one(now, tier, reads),
+            Self::WithIds(_) => None,
         }
     }
 
     /// Decides a call.
     pub(crate) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
-        let Request { policy, written, op, cost, id, .. } = request;
-        let (tiers, longest) = (policy.tiers(), policy.longest_period());
+        let Request { policy, written, op, id, .. } = request;
         let view = self.view(now, request);
-        let reset = view.leaves(0, longest);
-        let mut summary = Summary::new(view.admitted);
-        for (index, tier) in (0..).zip(tiers) {
-            let left = tier.threshold().saturating_sub(view.live(*tier));
-            let wanted = if view.admitted { left + 1 } else { cost };
-            summary.add_tier(index, reset, left, view.wait(*tier, wanted));
-        }
-        let until =
-            |units| tiers.iter().map(|tier| view.wait(*tier, units)).max().unwrap_or_default();
+        let reset = view.leaves(0, policy.longest_period());
         let charged = self.stamps().generation().charged();
         let mark = Mark { at: view.charged.unwrap_or(now), charged };
-        let mut outcome = summary.outcome(mark, cost, until);
+        let mut outcome = outcome_of(
+            request,
+            view.admitted,
+            mark,
+            |_, tier| (tier.threshold().saturating_sub(view.live(*tier)), reset),
+            |_, tier, units| view.wait(*tier, units),
+        );
         let View { own, capacity, .. } = view;
         if own > 0 {
             // The units count again when an override is removed.

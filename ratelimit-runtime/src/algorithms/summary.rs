@@ -1,73 +1,45 @@
 //! The outcome of a call, from the numbers of every tier.
 
 use crate::{
-    request::{DecidedBy, Mark, Outcome},
+    policy::Tier,
+    request::{Mark, Outcome, Request},
     time::Micros,
 };
 
-/// The outcome so far, while tiers are added.
-pub(super) struct Summary {
+/// Returns the outcome of a decided call. `numbers` returns the units left in the tier of an index, and the
+/// time until its full quota is back; `until` returns the time until the tier has this many units.
+#[inline]
+pub(super) fn outcome_of(
+    request: Request<'_>,
     admitted: bool,
-    chosen: Option<Chosen>,
-    reset: Micros,
-}
-
-/// The tier that the outcome is about.
-#[derive(Clone, Copy)]
-struct Chosen {
-    index: u8,
-    left: u32,
-    wait: Micros,
-}
-
-impl Summary {
-    pub(super) fn new(admitted: bool) -> Self {
-        Self { admitted, chosen: None, reset: Micros::ZERO }
-    }
-
-    /// Adds a tier with `left` units, whose full quota is back after `reset`. Admitted: more than
-    /// `left` units are available after `wait`. Refused: the tier admits the call after `wait`.
-    #[inline]
-    pub(super) fn add_tier(&mut self, index: u8, reset: Micros, left: u32, wait: Micros) {
-        self.reset = self.reset.max(reset);
-        let is_chosen = self.chosen.is_none_or(|chosen| {
-            let fewer = self.admitted && left < chosen.left;
-            fewer || (wait > chosen.wait && (left == chosen.left || !self.admitted))
-        });
-        if is_chosen {
-            self.chosen = Some(Chosen { index, left, wait });
+    mark: Mark,
+    numbers: impl Fn(usize, &Tier) -> (u32, Micros),
+    until: impl Fn(usize, &Tier, u32) -> Micros,
+) -> Outcome {
+    let Request { policy, cost, .. } = request;
+    let (mark, zero) = (if admitted { mark } else { Mark::NONE }, Micros::ZERO);
+    let mut outcome = Outcome { admitted, mark, ..Outcome::refused(zero, zero) };
+    for (index, tier) in policy.tiers().iter().enumerate() {
+        let (left, reset) = numbers(index, tier);
+        let wait = until(index, tier, if admitted { left.saturating_add(1) } else { cost });
+        let Outcome { remaining, wait: longest, .. } = outcome;
+        let is_longer = wait > longest && (left == remaining || !admitted);
+        if index == 0 || (admitted && left < remaining) || is_longer {
+            let tier = u8::try_from(index).unwrap_or(u8::MAX);
+            outcome = Outcome { tier, remaining: left, wait, ..outcome };
         }
+        outcome.reset = outcome.reset.max(reset);
     }
-
-    /// Returns the outcome of a call of this cost. `until` returns the time until every tier has
-    /// this many units.
-    #[inline]
-    pub(super) fn outcome(
-        self,
-        mark: Mark,
-        cost: u32,
-        until: impl FnOnce(u32) -> Micros,
-    ) -> Outcome {
-        let (tier, remaining, wait) =
-            self.chosen.map_or_else(Default::default, |it| (it.index, it.left, it.wait));
-        let more = match remaining.checked_add(1) {
-            _ if self.admitted => Micros::ZERO,
-            Some(units) if units < cost => until(units),
-            _ => wait,
-        };
-        Outcome {
-            admitted: self.admitted,
-            tier,
-            remaining,
-            wait,
-            more,
-            reset: self.reset,
-            lasts: self.reset,
-            mark: if self.admitted { mark } else { Mark::NONE },
-            decided_by: DecidedBy::Store,
-            is_busy: false,
+    outcome.lasts = outcome.reset;
+    outcome.more = match outcome.remaining.checked_add(1) {
+        _ if admitted => zero,
+        Some(units) if units < cost => {
+            let tiers = policy.tiers().iter().enumerate();
+            tiers.map(|(index, tier)| until(index, tier, units)).max().unwrap_or_default()
         }
-    }
+        _ => outcome.wait,
+    };
+    outcome
 }
 
 /// Returns the outcome of a call behind others that wait for their turns, the last of them `ahead` from

@@ -2,15 +2,10 @@
 
 use ratelimit_core::rules::MAX_EXACT_INTEGER;
 
-use super::{
-    Detail, Straight,
-    packed::{PackedUnits, Word},
-    per_tier::{Count, Header, OneTier},
-    summary::Summary,
-};
+use super::per_tier::{Count, OneTier};
 use crate::{
     policy::{BucketRate, Policy, Tier},
-    request::{Mark, Outcome, Request},
+    request::{Mark, OneUnit},
     time::{Micros, Timestamp},
 };
 
@@ -33,20 +28,21 @@ pub(crate) struct Level {
 
 /// The numbers of a level, with the burst split over their unused high bits. A token has fewer than
 /// 2^48 parts and a bucket fewer than 2^56; 2^56 microseconds are two thousand years.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
+#[repr(C, packed)]
 pub(crate) struct PackedLevel {
-    token: Word,
-    parts: Word,
-    written: Word,
-    refill: PackedUnits,
+    token: u64,
+    parts: u64,
+    written: u64,
+    refill: u32,
 }
 
 /// The low bits of a word, below its share of the burst.
 const LOW_48: u64 = (1 << 48) - 1;
 
 /// The bit of a packed token that makes the content a debt. No token has it: a period has fewer than
-/// 2^45 microseconds. So the rate differs from that of any policy, and the straight path is left.
+/// 2^45 microseconds. So the rate differs from that of any policy, and the call is not plain.
 const DEBT: u64 = 1 << 47;
 
 const LOW_56: u64 = (1 << 56) - 1;
@@ -55,22 +51,8 @@ impl PackedLevel {
     #[inline]
     fn new(token: u64, refill: u32, burst: u32) -> Self {
         let burst = u64::from(burst);
-        Self {
-            token: Word::new(token.min(LOW_48) | (burst >> 16) << 48),
-            parts: Word::new((burst >> 8) << 56),
-            written: Word::new(burst << 56),
-            refill: PackedUnits::new(refill),
-        }
-    }
-
-    #[inline]
-    fn parts(&self) -> u64 {
-        self.parts.get() & LOW_56
-    }
-
-    #[inline]
-    fn written(&self) -> Timestamp {
-        Timestamp::new(self.written.get() & LOW_56)
+        let token = token.min(LOW_48) | (burst >> 16) << 48;
+        Self { token, parts: (burst >> 8) << 56, written: burst << 56, refill }
     }
 
     /// Returns the content and the time of the last write, if the bucket has this rate and size.
@@ -78,84 +60,72 @@ impl PackedLevel {
     fn read(&self, bucket: BucketRate, burst: u32) -> Option<(u64, Timestamp)> {
         let own = Self::new(bucket.token, 0, burst);
         // The shares of an equal burst cancel out.
-        let parts = self.parts.get() ^ own.parts.get();
-        let written = self.written.get() ^ own.written.get();
+        let (parts, written) = (self.parts ^ own.parts, self.written ^ own.written);
         let is_own = self.token == own.token
-            && u64::from(self.refill.get()) == bucket.refill
+            && u64::from(self.refill) == bucket.refill
             && (parts | written) <= LOW_56;
         is_own.then_some((parts, Timestamp::new(written)))
     }
 
     #[inline]
     fn set(&mut self, parts: u64, written: Timestamp) {
-        self.parts = Word::new(self.parts.get() & !LOW_56 | parts.min(LOW_56));
-        self.written = Word::new(self.written.get() & !LOW_56 | written.get().min(LOW_56));
-    }
-
-    #[inline]
-    fn rate(&self) -> BucketRate {
-        let (token, refill) = (self.token.get() & LOW_48, self.refill.get().into());
-        let [middle, low] = [self.parts, self.written].map(|word| word.get() >> 56);
-        let burst = self.token.get() >> 48 << 16 | middle << 8 | low;
-        BucketRate { token, refill, full: token.saturating_mul(burst) }
+        self.parts = self.parts & !LOW_56 | parts.min(LOW_56);
+        self.written = self.written & !LOW_56 | written.get().min(LOW_56);
     }
 }
 
 impl OneTier<Level> {
     /// Takes one token, or refuses it.
     #[inline]
-    pub(super) fn take_one<D: Detail>(
+    pub(super) fn take_one(
         &mut self,
         now: Timestamp,
         policy: &Policy,
         tier: &Tier,
-    ) -> Straight<D> {
+        reads: bool,
+    ) -> Option<OneUnit> {
         // A policy on this path has no lease.
         let burst = policy.written_bucket_size(*tier);
         let bucket = tier.bucket(burst);
-        let Some((parts, written)) = self.packed.read(bucket, burst) else {
-            return Straight::Skipped;
-        };
+        let (parts, written) = self.packed.read(bucket, burst)?;
         if written > now {
-            return Straight::Skipped;
+            return None;
         }
         let parts = bucket.refilled(parts, now - written);
         let Some(left) = parts.checked_sub(bucket.token) else {
             let wait = bucket.until(parts, bucket.token);
-            return Straight::Refused { wait, reset: bucket.until(parts, bucket.full) };
+            return Some(OneUnit::refused(now, wait, bucket.until(parts, bucket.full)));
         };
         if parts == bucket.full {
             self.generation = self.generation.renewed(now);
         }
         self.packed.set(left, now);
-        let lasts = bucket.until(left, bucket.full);
-        let detail = D::new(|| {
-            let tokens = left / bucket.token;
-            let wait = bucket.until(left, (tokens + 1) * bucket.token);
-            let mark = Mark { at: now, charged: self.generation.charged() };
-            Outcome::admitted(u32::try_from(tokens).unwrap_or(u32::MAX), wait, lasts, mark)
-        });
-        Straight::Admitted { lasts, detail }
+        let reset = bucket.until(left, bucket.full);
+        if !reads {
+            return Some(OneUnit::unread(reset));
+        }
+        let tokens = left / bucket.token;
+        let wait = bucket.until(left, (tokens + 1) * bucket.token);
+        let remaining = u32::try_from(tokens).unwrap_or(u32::MAX);
+        let mark = Mark { at: now, charged: self.generation.charged() };
+        Some(OneUnit::taken(remaining, wait, reset, mark))
     }
 }
 
 impl Count for Level {
     type Packed = PackedLevel;
-    const EMPTY: PackedLevel = PackedLevel {
-        token: Word::ZERO,
-        parts: Word::ZERO,
-        written: Word::ZERO,
-        refill: PackedUnits::ZERO,
-    };
+    const COUNTS_REFUSED: bool = true;
 
     #[inline]
     fn unpack(packed: PackedLevel) -> Option<(Timestamp, Self)> {
-        let token = packed.token.get();
-        let bucket = PackedLevel { token: Word::new(token & !DEBT), ..packed }.rate();
-        let parts = packed.parts().cast_signed();
-        let parts = if token & DEBT == 0 { parts } else { -parts };
+        let PackedLevel { token: high, parts, written, refill } = packed;
+        let (token, refill) = (high & LOW_48 & !DEBT, refill.into());
+        let burst = high >> 48 << 16 | parts >> 56 << 8 | written >> 56;
+        let bucket = BucketRate { token, refill, full: token.saturating_mul(burst) };
+        let parts = (parts & LOW_56).cast_signed();
+        let parts = if high & DEBT == 0 { parts } else { -parts };
         let level = Self { bucket, since: Timestamp::default(), parts };
-        (bucket.token > 0).then_some((packed.written(), level))
+        (token > 0).then_some((Timestamp::new(written & LOW_56), level))
     }
 
     #[inline]
@@ -165,7 +135,7 @@ impl Count for Level {
         let mut packed = PackedLevel::new(token, units(refill), units(full / token));
         packed.set(self.parts.unsigned_abs(), written);
         if self.parts < 0 {
-            packed.token = Word::new(packed.token.get() | DEBT);
+            packed.token |= DEBT;
         }
         packed
     }
@@ -189,75 +159,73 @@ impl Count for Level {
         Self { since: now, parts: self.bounded(parts), ..self }
     }
 
+    /// Refills the bucket. A clock that stepped back neither fills it nor drains it.
     #[inline]
-    fn advance(header: &mut Header, levels: &mut [Self], now: Timestamp) -> bool {
-        // A clock that stepped back neither fills a bucket nor drains it.
-        let (elapsed, mut is_full) = (now - header.written, !levels.is_empty());
-        for level in levels {
-            level.refill(elapsed);
-            is_full &= level.parts == level.full();
-        }
-        if is_full {
-            // As if nothing had ever been taken: there is nothing to refund either.
-            header.generation = header.generation.renewed(now);
-        }
-        header.written > now
+    fn advance(&mut self, written: Timestamp, now: Timestamp) -> bool {
+        let gained = (now - written).get().saturating_mul(self.bucket.refill);
+        let gained = i64::try_from(gained).unwrap_or(i64::MAX);
+        self.parts = self.parts.saturating_add(gained).min(self.full());
+        written > now
+    }
+
+    /// Full buckets are as if nothing had ever been taken: there is nothing to refund either.
+    #[inline]
+    fn are_renewed(levels: &[Self]) -> bool {
+        !levels.is_empty() && levels.iter().all(|level| level.parts == level.full())
     }
 
     #[inline]
-    fn decide(
-        header: &mut Header,
-        (own, others): (&mut [Self], &mut [Self]),
-        now: Timestamp,
-        request: Request<'_>,
-    ) -> (Outcome, bool) {
-        let Request { policy, cost, .. } = request;
-        let admitted = own.iter().all(|level| cost == 0 || level.parts >= level.of(cost.into()));
-        let takes = admitted || policy.counts_rejected();
-        let mut summary = Summary::new(admitted);
-        let mut tokens = 0;
-        for (index, level) in (0..).zip(&mut *own) {
-            if takes {
-                tokens = tokens.max(level.content().div_ceil(level.bucket.token).min(cost.into()));
-                level.take(cost.into());
-            }
-            let left = level.content() / level.bucket.token;
-            let wait = level.until(level.of(if admitted { left + 1 } else { cost.into() }));
-            let full = level.until(level.full());
-            summary.add_tier(index, full, u32::try_from(left).unwrap_or(u32::MAX), wait);
-        }
-        let mark = Mark { at: now, charged: header.generation.charged() };
-        let mut outcome = summary.outcome(mark, cost, |units| {
-            let until = |level: &Self| level.until(level.of(units.into()));
-            own.iter().map(until).max().unwrap_or_default()
-        });
-        for level in others {
-            level.take(tokens);
-            outcome.lasts = outcome.lasts.max(level.lasts(now));
-        }
-        header.written = now;
-        (outcome, takes)
+    fn kept(policy: &Policy, tier: &Tier) -> u32 {
+        policy.tokens_left(*tier)
+    }
+
+    #[inline]
+    fn has_room(&self, _: Timestamp, _: &Tier, units: u32) -> bool {
+        self.parts >= self.of(units)
+    }
+
+    #[inline]
+    fn left(&self, _: Timestamp, _: &Tier) -> u32 {
+        u32::try_from(self.content() / self.bucket.token).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the time until the bucket has this many tokens, or is full.
+    #[inline]
+    fn until(&self, _: Timestamp, _: &Tier, units: u32) -> Micros {
+        self.until_parts(self.of(units))
+    }
+
+    #[inline]
+    fn take(&mut self, _: &Tier, units: u32) -> u32 {
+        let tokens = self.content().div_ceil(self.bucket.token);
+        self.follow(units);
+        u32::try_from(tokens).map_or(units, |tokens| tokens.min(units))
+    }
+
+    /// Takes tokens as far as there are any. A debt stays as it is.
+    fn follow(&mut self, units: u32) {
+        self.parts = self.parts.saturating_sub(self.of(units)).max(self.parts.min(0));
     }
 
     fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, _: u32) {
         if self.since <= at {
-            self.parts = self.bounded(self.parts.saturating_add(self.of(units.into())));
+            self.parts = self.bounded(self.parts.saturating_add(self.of(units)));
         }
     }
 
     fn raise(&mut self, units: u32) {
-        self.parts = self.bounded(self.parts.saturating_sub(self.of(units.into())));
+        self.parts = self.bounded(self.parts.saturating_sub(self.of(units)));
     }
 
     fn lasts(&self, _: Timestamp) -> Micros {
-        self.until(self.full())
+        self.until_parts(self.full())
     }
 }
 
 impl Level {
     /// Returns the parts of this many tokens, which may be more than any bucket has.
-    fn of(&self, tokens: u64) -> i64 {
-        i64::try_from(self.bucket.token.saturating_mul(tokens)).unwrap_or(i64::MAX)
+    fn of(&self, tokens: u32) -> i64 {
+        i64::try_from(self.bucket.token.saturating_mul(tokens.into())).unwrap_or(i64::MAX)
     }
 
     /// Returns the parts of a full bucket.
@@ -277,19 +245,8 @@ impl Level {
         parts.max(-debt).min(self.full())
     }
 
-    /// Takes tokens as far as there are any. A debt stays as it is.
-    fn take(&mut self, tokens: u64) {
-        self.parts = self.parts.saturating_sub(self.of(tokens)).max(self.parts.min(0));
-    }
-
-    fn refill(&mut self, elapsed: Micros) {
-        let gained = elapsed.get().saturating_mul(self.bucket.refill);
-        let gained = i64::try_from(gained).unwrap_or(i64::MAX);
-        self.parts = self.parts.saturating_add(gained).min(self.full());
-    }
-
     /// Returns the time until the bucket has this many parts, or is full.
-    fn until(&self, wanted: i64) -> Micros {
+    fn until_parts(&self, wanted: i64) -> Micros {
         let missing = wanted.min(self.full()).saturating_sub(self.parts).max(0).unsigned_abs();
         Micros::new(missing.div_ceil(self.bucket.refill))
     }
@@ -308,7 +265,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::algorithms::{State, tests::take};
+    use crate::{
+        algorithms::{State, tests::take},
+        request::Place,
+    };
 
     const SECOND: u64 = 1_000_000;
     const POLICY: Policy = Policy::token_bucket("p", Duration::from_secs(10), 1);
@@ -322,5 +282,19 @@ mod tests {
         assert!(!admits(500 * SECOND));
         assert!(!admits(510 * SECOND - 1));
         assert!(admits(510 * SECOND));
+    }
+
+    #[test]
+    fn a_refund_gives_tokens_beside_those_that_were_refilled_since() {
+        let policy = Policy::token_bucket("p", Duration::from_secs(1), 10);
+        let mut state = State::new(policy.state());
+        let outcome = take(&mut state, &policy, SECOND, 3);
+        // 9.9 tokens are in the bucket, and 9 of them are taken.
+        let now = SECOND + 290_000;
+        assert!(take(&mut state, &policy, now, 9).admitted);
+        let charge = Place { policy: &policy, cost: 3, mark: outcome.mark, id: None };
+        state.settle(Timestamp::new(now), charge.leave());
+        assert!(take(&mut state, &policy, now, 3).admitted);
+        assert!(!take(&mut state, &policy, now, 1).admitted);
     }
 }

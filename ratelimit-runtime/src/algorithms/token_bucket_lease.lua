@@ -10,37 +10,27 @@ end
 -- Returns the state without what was filled into the room of so many tokens, and the microseconds until it
 -- is full.
 local function without_room(stored, tokens)
-  local numbers, mine = numbers_of(stored), {}
-  local is_new = #numbers == 0
-  if is_new then
-    numbers = { now, now }
+  local numbers, buckets, mine = numbers_of(stored), {}, {}
+  for i = 3, #numbers, NUMBERS do
+    buckets[#buckets + 1] = decode(numbers, i)
   end
-  for i = FIRST, FIRST + 3 * ARGV[6] - 1, 3 do
-    mine[table.concat({ ARGV[i], ARGV[i + 1], ARGV[i + 2] }, ' ')] = true
-    if is_new then
-      for _, number in ipairs({ ARGV[i], ARGV[i + 1], ARGV[i + 2], 0, ARGV[i + 2] }) do
-        numbers[#numbers + 1] = tonumber(number)
-      end
-    end
+  for i = FIRST, FIRST + ARGUMENTS * (ARGV[6] - 1), ARGUMENTS do
+    mine[#mine + 1] = new_count(i)
   end
-  local elapsed, lasts = math.max(now - numbers[2], 0), 0
-  numbers[2] = numbers[2] + elapsed
-  for i = 3, #numbers, 5 do
-    local token, refill, full, level = numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 4]
-    if elapsed >= divide_up(full - level, refill) then
-      level = full
-    else
-      level = level + elapsed * refill
+  buckets = stored and buckets or mine
+  local birth, last, lasts = numbers[1] or now, numbers[2] or now, 0
+  local words = { string.format('b%.0f %.0f', birth, math.max(last, now)) }
+  for i, it in ipairs(buckets) do
+    advance(it, last, now)
+    local is_mine = false
+    for _, own in ipairs(mine) do
+      is_mine = is_mine or is_same(it, own)
     end
-    local is_mine = mine[string.format('%.0f %.0f %.0f', token, refill, full)]
-    local room = tokens * token + (is_mine and 0 or length * refill)
+    local room = tokens * it.token + (is_mine and 0 or length * it.refill)
     -- A debt is one full bucket at most.
-    level = math.min(level, math.max(full - room, -full))
-    numbers[i + 4], lasts = level, math.max(lasts, divide_up(full - level, refill))
+    it.level = math.min(it.level, math.max(it.full - room, -it.full))
+    words[i + 1], lasts = encode(it), math.max(lasts, lasts_for(it))
   end
-  for i, number in ipairs(numbers) do
-    numbers[i] = string.format('%.0f', number)
-  end
-  return 'b' .. table.concat(numbers, ' '), lasts
+  return table.concat(words, ' '), lasts
 end
 

@@ -9,7 +9,7 @@ use self::entries::CallEntries;
 use super::{
     packed::Generation,
     request_ids::NamedCharge,
-    summary::{Summary, behind},
+    summary::{behind, outcome_of},
 };
 use crate::{
     policy::Tier,
@@ -58,33 +58,32 @@ impl WeightedLog {
         request: Request<'_>,
         may_pass: bool,
     ) -> Outcome {
-        let Request { policy, op, cost, .. } = request;
+        let Request { policy, op, .. } = request;
         if op == Op::Take
             && let Some(entries) = &mut self.0
         {
             entries.drop_surplus(now, request);
         }
         let forecast = self.forecast(at, now, request, may_pass);
-        let (tiers, longest) = (policy.tiers(), policy.longest_period());
-        let mut summary = Summary::new(forecast.admitted);
+        let longest = policy.longest_period();
         let reset = match forecast.own {
             0 => forecast.newest().map_or(Micros::ZERO, |newest| newest + longest - at),
             _ => longest,
         };
-        for (index, tier) in (0..).zip(tiers) {
-            let left = forecast.left(*tier);
-            let wanted = if forecast.admitted { left.saturating_add(1) } else { cost };
-            summary.add_tier(index, reset, left, forecast.wait(*tier, wanted));
-        }
-        let until =
-            |units| tiers.iter().map(|tier| forecast.wait(*tier, units)).max().unwrap_or_default();
         let mut mark = Mark { at, charged: Charged::Nothing };
         if let (Some(entries), Some(charge)) = (forecast.entries, forecast.charged) {
             mark = Mark { at: charge.stamp, charged: entries.charged(charge.entry, false) };
         }
-        let mut outcome = summary.outcome(mark, cost, until);
+        let mut outcome = outcome_of(
+            request,
+            forecast.admitted,
+            mark,
+            |_, tier| (forecast.left(*tier), reset),
+            |_, tier, units| forecast.wait(*tier, units),
+        );
         if !may_pass {
-            outcome = behind(outcome, at - now, until(1));
+            let one = policy.tiers().iter().map(|tier| forecast.wait(*tier, 1)).max();
+            outcome = behind(outcome, at - now, one.unwrap_or_default());
         }
         if forecast.full > Micros::ZERO {
             let (remaining, wait) = (0, (at - now + forecast.full).max(outcome.wait));
@@ -207,7 +206,8 @@ impl WeightedLog {
     fn lasts(&self, now: Timestamp) -> Micros {
         let Some(entries) = &self.0 else { return Micros::ZERO };
         let newest = entries.newest().map(|newest| newest.min(now.max(entries.last_turn())));
-        newest.map_or(Micros::ZERO, |newest| newest + entries.longest_kept() - now)
+        let counts = newest.map(|newest| newest + entries.longest_kept() - now);
+        counts.unwrap_or_default().max(entries.pause_left(now))
     }
 }
 

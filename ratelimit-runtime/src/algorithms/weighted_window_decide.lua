@@ -1,6 +1,6 @@
-local admitted, newest = has_room(), nil
+local admitted, newest = op ~= PAUSE and has_room(), nil
 if not admitted then
-  newest = call('ZRANGE', log, -1, -1, 'WITHSCORES')[2]
+  newest = call('ZRANGE', log, -1, -1, 'WITHSCORES')[2] or 0
   if newest - now > shortest then
     -- After a clock has stepped back by more than a period, entries lie in the future. They are moved
     -- to now; so many that this would block the server are deleted instead.
@@ -32,8 +32,70 @@ if not admitted then
   end
 end
 
+-- Returns the id that follows from a request id and the microsecond of its charge.
+local function id_of(request_id, at)
+  return 4 + 4 * ((request_id % NAMES + at % NAMES) % NAMES)
+end
+
+-- A pause is an empty turn. The turns that lie ahead come as much later as the first of them has to, so that
+-- no window of them gets more units.
+if op == PAUSE then
+  local ends, arguments = arrival + ARGV[5], {}
+  if cost > 0 and cost + ARGV[5] <= arrival then
+    return {}
+  end
+  if ends <= pause then
+    return { pause }
+  end
+  local later, moved = 0, {}
+  read(arrival + 1, last_turn, 2, function(_, _, entry)
+    later = is_lease(entry) and 0 or math.max(ends - call('ZSCORE', log, entry), 0)
+    return not is_lease(entry)
+  end)
+  if later > 0 then
+    local members = call('ZRANGEBYSCORE', log, arrival + 1, '+inf', 'WITHSCORES')
+    for i = 1, #members, 2 do
+      push(moved, members[i + 1] + later, { not is_lease(members[i]) and members[i] or nil })
+    end
+    local ahead, named = '(' .. string.format('%.0f', -1024 * arrival), {}
+    members = call('ZRANGEBYSCORE', log, '-inf', ahead, 'WITHSCORES')
+    for i = 1, #members, 2 do
+      local request_id, score = string.match(members[i], '^.(%d+)'), members[i + 1] - 1024 * later
+      push(moved, score, { members[i] })
+      -- "i" comes before "r".
+      named[request_id] = named[request_id] or string.sub(members[i], 1, 1) == 'i' and score
+      if named[request_id] ~= score then
+        push(moved, score, { named_entry(request_id, id_of(request_id, members[i + 1] / -1024)) })
+      end
+    end
+  end
+  for i = 1, #moved, 1000 do
+    call('ZADD', log, unpack(moved, i, math.min(i + 999, #moved)))
+  end
+  for period, since in pairs(cut) do
+    -- A tier that was decided for a turn ahead is used when that has come.
+    if later > 0 and since + period > arrival then
+      cut[period] = since + later
+      if since < arrival then
+        move_on(period, since, since + later)
+      else
+        count[period] = sum(since + later + 1, '+inf')
+      end
+    end
+    push_tier(arguments, period)
+  end
+  last_turn = math.max(last_turn + later, ends)
+  push(arguments, -(birth or arrival), { 'g' })
+  push(arguments, -ends, { 'p' })
+  push(arguments, -last_turn, { '>' })
+  push(arguments, -arrival, { '<' })
+  write(arguments)
+  expire(last_turn)
+  return { ends }
+end
+
 -- A repeated call is admitted, and not charged again.
-local id, at, repeated, name = tonumber(ARGV[4]), nil, false, nil
+local id, at, repeated, name = ARGV[4] + (is_leased and 3 or 0), nil, false, nil
 if mode == NAMED then
   name = 'r' .. ARGV[4]
   local score = card > 0 and call('ZSCORE', log, name)
@@ -110,7 +172,11 @@ else
 end
 at = at or now
 if mode == NAMED then
-  id = 4 + 4 * ((id % NAMES + at % NAMES) % NAMES)
+  local moved
+  for _, it in ipairs(repeated and call('ZRANGEBYSCORE', log, -1024 * at, -1024 * at) or {}) do
+    moved = moved or string.match(it, '^i' .. ARGV[4] .. ' (%d+)$')
+  end
+  id = moved and moved + 0 or id_of(id, at)
 end
 
 -- full: microseconds until an entry can be added, if the log has as many as it may.
@@ -120,7 +186,7 @@ local lowest = oldest_counted()
 if own > 0 then
   entries, units = entries_of(id, own), own
   local size = size_of_log()
-  if size >= CROWDED and mode ~= NAMED and now == arrival then
+  if size >= CROWDED and mode ~= NAMED and not is_leased and now == arrival then
     -- It joins the newest entry, if both are in one part of the shortest period.
     is_joined = true
     local last, part = call('ZRANGE', log, -1, -1, 'WITHSCORES'), math.max(math.floor(shortest / PARTS), 1)
@@ -149,6 +215,7 @@ if op ~= PEEK and own > 0 then
     end
   end
   -- The entries of another call are at most 44.
+  local follows = id
   while is_taken() do
     if is_joined then
       its_id = NOBODY + (its_id + 176) % 1999999000
@@ -165,7 +232,7 @@ if op ~= PEEK and own > 0 then
     arguments[#arguments + 1] = 'g'
   end
   if name then
-    push(arguments, -1024 * now, { name })
+    push(arguments, -1024 * now, { name, id ~= follows and named_entry(ARGV[4], id) or nil })
   end
   if turn > 0 then
     last_turn = now
@@ -209,16 +276,7 @@ for i = 1, deciding do
   local it = tiers[i]
   local left = math.max(it.threshold - count[it.period] - virtual, 0)
   if not admitted or not tier or left <= remaining then
-    local leaves
-    if not admitted then
-      leaves = until_free(it, cost)
-    elseif oldest[i] == nil or count[it.period] + virtual > it.threshold then
-      leaves = until_free(it, left + 1)
-    elseif oldest[i] then
-      leaves = (own > 0 and math.min(oldest[i], now) or oldest[i]) + it.length - now
-    else
-      leaves = own > 0 and it.length or 0
-    end
+    local leaves = until_free(it, admitted and left + 1 or cost)
     if not tier or admitted and left < remaining or leaves > wait then
       tier, remaining, wait = i, left, leaves
     end

@@ -1,5 +1,12 @@
 -- The lease of a weighted window, between the counting of the tiers and the decision of `decide`: gives the
 -- old entry back, and sets the units to take.
+--
+-- Reads `arrival`, `now`, `birth`, `log`, `cut`, `tiers` and `deciding` of `decide`, and the request in
+-- `lease.lua`. Sets for the decision:
+--   op, cost         TAKE and the units that the process gets, or PEEK and 1 if there are none
+--   card, count      the size of the log and the units of each period, without what is given back
+--   lease_end        the latest end of a lease in the log, with that of the units
+--   units            the units that the process gets
 
 if old.units > 0 and birth == old.birth then
   local entry = member(old.id, old.units)
@@ -19,7 +26,6 @@ if old.units > 0 and birth == old.birth then
       push_tier(arguments, period)
     end
     write(arguments)
-    oldest = {}
   end
 end
 
@@ -35,6 +41,4 @@ end
 units = share_of(free, read_demands(arrival))
 op, cost = units > 0 and TAKE or PEEK, math.max(units, 1)
 lease_end = units > 0 and math.max(lease_end, arrival + length) or lease_end
--- The entry is the lease's own, by its name as well.
-CROWDED, ARGV[4] = math.huge, ARGV[4] + 3
 

@@ -2,7 +2,7 @@
 -- The entry of a lease counts as if all units were used at the lease's end: windows are then exact, however
 -- late they are used.
 
-local reply = decide()
+local reply = decide(true)
 if want == 0 then
   return reply
 end

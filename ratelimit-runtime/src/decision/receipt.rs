@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::limiters::LimiterId;
 use crate::{
+    calendar::Zone,
     caller::Caller,
     policy::StateKind,
     request::{Mark, Outcome, Request, next_id},
@@ -18,6 +19,8 @@ pub(crate) struct Receipt {
     pub(crate) cost: u32,
     /// The explicit burst of the policy, 0 without one.
     pub(super) burst: u32,
+    /// The zone of windows of the calendar.
+    pub(super) zone: Option<Zone>,
     pub(super) limiter: LimiterId,
     pub(super) id: Option<u64>,
     pub(super) mark: Mark,
@@ -77,9 +80,10 @@ impl Receipt {
     ) -> Self {
         let Request { policy, cost, id, .. } = request;
         let mark = outcome.mark;
-        let (state, burst) = (policy.state(), policy.explicit_burst().unwrap_or(0));
+        let (state, burst) = (policy.state(), policy.burst_size().unwrap_or(0));
         let (caller, settlement) = (caller.clone(), Settlement::default());
-        Self { caller, state, cost, burst, limiter, id, mark, settlement }
+        let zone = policy.time_zone().and_then(Zone::new);
+        Self { caller, state, cost, burst, zone, limiter, id, mark, settlement }
     }
 
     /// Returns the units at which the call is settled, or about to be.

@@ -2,7 +2,9 @@
 
 use std::{error::Error, fmt};
 
-use crate::policy::Policy;
+#[cfg(feature = "web")]
+use crate::policy::plans;
+use crate::policy::{Flags, Policy};
 
 /// The error of a call that is refused because as many calls of its caller are in flight as its limit
 /// allows.
@@ -21,7 +23,7 @@ use crate::policy::Policy;
 /// let Err(RateLimitError::Busy(busy)) = limiter.check(&UPLOAD, "alice").await else {
 ///     panic!("the first upload is still in flight");
 /// };
-/// assert_eq!((busy.policy(), busy.max_in_flight()), ("upload", 1));
+/// assert_eq!((busy.policy(), busy.max_concurrency()), ("upload", 1));
 /// assert_eq!(busy.to_string(), "rate limit `upload` is busy: at most 1 in flight");
 /// # Ok(())
 /// # }
@@ -29,21 +31,28 @@ use crate::policy::Policy;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {
     policy: &'static str,
-    max_in_flight: u32,
+    max_concurrency: u32,
+    flags: Flags,
     has_window: bool,
 }
 
 impl Busy {
     pub(crate) fn new(policy: &Policy) -> Self {
-        let max_in_flight = policy.max_in_flight().unwrap_or_default();
+        let max_concurrency = policy.max_concurrency().unwrap_or_default();
         let has_window = !policy.tiers().is_empty();
-        Self { policy: policy.name(), max_in_flight, has_window }
+        Self { policy: policy.name(), max_concurrency, flags: policy.flags(), has_window }
     }
 
     /// Returns `true` if the policy limits units in a window too.
     #[cfg(feature = "web")]
     pub(crate) fn has_window(&self) -> bool {
         self.has_window
+    }
+
+    /// Returns the name by which clients know the policy: `api@pro` for a plan.
+    #[cfg(feature = "web")]
+    pub(crate) fn shown_name(&self) -> &'static str {
+        plans::shown(self.policy, self.flags)
     }
 
     /// Returns the name of the policy.
@@ -54,15 +63,15 @@ impl Busy {
 
     /// Returns the calls of one caller that may be in flight at one time.
     #[must_use]
-    pub fn max_in_flight(&self) -> u32 {
-        self.max_in_flight
+    pub fn max_concurrency(&self) -> u32 {
+        self.max_concurrency
     }
 }
 
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, max_in_flight, .. } = self;
-        write!(f, "rate limit `{policy}` is busy: at most {max_in_flight} in flight")
+        let Self { policy, max_concurrency, .. } = self;
+        write!(f, "rate limit `{policy}` is busy: at most {max_concurrency} in flight")
     }
 }
 

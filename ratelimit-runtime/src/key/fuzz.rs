@@ -8,10 +8,7 @@ use std::{
 use ratelimit_core::Algorithm;
 use sha2::{Digest, Sha256};
 
-use super::{
-    InlineBytes, Key, KeyRef, MAX_PART, push_digest, push_display, push_none, push_or, push_shared,
-    push_str,
-};
+use super::{Caller, Key, KeyRef, MAX_PART};
 use crate::policy::Policy;
 
 /// The most awkward names. Names are the program's own, so that no input needs to choose them.
@@ -44,12 +41,12 @@ pub(crate) fn assert_property(bytes: &[u8]) {
     };
 
     let policy = policy(algorithm, name);
-    let mut text = InlineBytes::new();
+    let mut caller = Caller::without_parts();
     for part in &parts {
-        push(&mut text, part);
+        push(&mut caller, part);
     }
-    let key = Key::compose("ratelimit:", KeyRef::new(&policy, &text));
-    assert!(key.as_key_ref() == KeyRef::new(&policy, &text));
+    let key = Key::compose("ratelimit:", KeyRef::new(&policy, caller.parts()));
+    assert!(key.as_key_ref() == KeyRef::new(&policy, caller.parts()));
     let written = str::from_utf8(key.as_bytes()).expect("a key is text");
     assert!(!written.contains(is_forbidden), "{written:?}");
     let longest = name.len() * 3 + parts.len() * (MAX_PART + 1);
@@ -74,24 +71,24 @@ fn part(bytes: &[u8]) -> Part {
 }
 
 /// Appends a part, and asserts that all ways to write a text make the same one.
-fn push(text: &mut InlineBytes, part: &Part) {
+fn push(caller: &mut Caller, part: &Part) {
     match part {
         Part::Text(value) => {
-            let mut by_piece = text.clone();
-            push_display(&mut by_piece, &InPieces(value));
-            let mut at_once = text.clone();
-            push_str(&mut at_once, value);
-            push_display(text, value);
-            assert!(*text == by_piece && *text == at_once, "{value:?}");
+            let mut by_piece = caller.clone();
+            by_piece.push(&InPieces(value));
+            let mut at_once = caller.clone();
+            at_once.push_str(value);
+            caller.push(value);
+            assert!(*caller == by_piece && *caller == at_once, "{value:?}");
         }
-        Part::None => push_none(text),
-        Part::Shared => push_shared(text),
-        Part::Or => push_or(text),
+        Part::None => caller.push_none(),
+        Part::Shared => caller.append(&Caller::shared()),
+        Part::Or => caller.append(&Caller::without_parts().marked()),
         Part::Secret(value) => {
-            let mut by_piece = text.clone();
-            push_digest(&mut by_piece, &InPieces(value));
-            push_digest(text, value);
-            assert!(*text == by_piece, "{value:?}");
+            let mut by_piece = caller.clone();
+            by_piece.push_digest(&InPieces(value));
+            caller.push_digest(value);
+            assert!(*caller == by_piece, "{value:?}");
         }
         Part::Digest(_) => unreachable!("no input is a digest"),
     }

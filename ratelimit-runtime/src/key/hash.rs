@@ -2,23 +2,12 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use hashbrown::DefaultHashBuilder;
-
 use super::{CallerBytes, KeyRef};
 use crate::policy::PolicyName;
 
-/// The hasher of one store.
-///
-/// A short caller is two words, each under a secret seed, and their 128-bit product folded to 64 bits:
-/// the step of wyhash and foldhash. It is taken twice: under one seed in a hundred, the first product
-/// alone fills some shards with three times as many numbered callers as others. Longer callers go through foldhash itself. Callers choose their
-/// names; without the seeds they cannot choose names of one hash. A collision costs a comparison, and
-/// never merges two callers.
-pub(crate) struct KeyHasher {
-    seeds: [u64; 2],
-    /// For callers of more than 16 bytes.
-    long: DefaultHashBuilder,
-}
+/// The hasher of one store, with secret seeds. Callers choose their names; without the seeds they cannot
+/// choose names of one hash. A collision costs a comparison, and never merges two callers.
+pub(crate) struct KeyHasher(foldhash::quality::RandomState);
 
 /// A key with its hash, as it is looked up.
 #[derive(Clone, Copy)]
@@ -29,8 +18,7 @@ pub(crate) struct Lookup<'a> {
 
 impl KeyHasher {
     pub(crate) fn new() -> Self {
-        let long = DefaultHashBuilder::default();
-        Self { seeds: [0, 1].map(|seed: u64| long.hash_one(seed)), long }
+        Self(foldhash::quality::RandomState::default())
     }
 
     #[inline]
@@ -42,33 +30,17 @@ impl KeyHasher {
     /// algorithms is rare.
     #[inline]
     pub(crate) fn hash(&self, name: PolicyName, caller: CallerBytes<'_>) -> u64 {
-        let [first, second] = self.seeds.map(|seed| seed ^ name.hash());
+        let mut hasher = self.0.build_hasher();
+        hasher.write_u64(name.hash());
         match caller {
             CallerBytes::Short([start, end]) => {
-                folded_product(folded_product(first ^ start, second ^ end), ODD)
+                hasher.write_u64(start);
+                hasher.write_u64(end);
             }
-            CallerBytes::Long(bytes) => self.hash_long(first, bytes),
+            CallerBytes::Long(bytes) => hasher.write(bytes),
         }
-    }
-
-    #[inline(never)]
-    fn hash_long(&self, seed: u64, caller: &[u8]) -> u64 {
-        let mut hasher = self.long.build_hasher();
-        hasher.write_u64(seed);
-        hasher.write(caller);
         hasher.finish()
     }
-}
-
-/// The golden ratio, whose bits have no pattern.
-const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// Returns the product, folded to 64 bits.
-#[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
-#[inline]
-fn folded_product(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
-    (product >> 64) as u64 ^ product as u64
 }
 
 #[cfg(test)]

@@ -29,6 +29,12 @@ impl<'a> From<&'a [u8]> for CallerBytes<'a> {
 }
 
 impl CallerBytes<'_> {
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        let mut copy = Vec::new();
+        self.with_bytes(|bytes| copy.extend_from_slice(bytes));
+        copy
+    }
+
     /// Calls `read` with the bytes.
     pub(super) fn with_bytes(self, read: impl FnOnce(&[u8])) {
         match self {

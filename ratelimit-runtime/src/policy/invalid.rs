@@ -23,9 +23,14 @@ impl InvalidPolicy {
         self.policy
     }
 
-    /// Returns the broken rule.
+    /// Returns the broken rule, as a sentence without the name of the policy.
     #[must_use]
-    pub fn fault(&self) -> PolicyFault {
+    pub fn fault(&self) -> impl fmt::Display + use<> {
+        *self.fault
+    }
+
+    /// Returns the broken rule.
+    pub(crate) fn rule(&self) -> PolicyFault {
         *self.fault
     }
 }

@@ -12,7 +12,7 @@ impl Policy {
     /// this long.
     ///
     /// It is for a few callers with many calls, such as one key for a whole service: see
-    /// [leases](crate::guide::capacity#leases). Without it every call asks Redis, whose one thread
+    /// [leases](crate::guide::waiting#leases). Without it every call asks Redis, whose one thread
     /// decides some 80 000 calls a second of one key. In memory a lease changes no count: the store is
     /// in the process already.
     ///
@@ -43,7 +43,7 @@ impl Policy {
     #[must_use]
     pub const fn lease(mut self, length: Duration) -> Self {
         self.lease = Millis::new(length);
-        if matches!(self.algorithm, Algorithm::SlidingWindow) {
+        if matches!(self.algorithm(), Algorithm::SlidingWindow) {
             self.state = StateKind::WeightedWindow;
         }
         self.checked()

@@ -25,7 +25,7 @@ use crate::time::Micros;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let limiter = Limiter::in_memory();
-/// let Err(RateLimitError::TooLarge(refused)) = limiter.check_n(&MAIL, "alice", 6).await else {
+/// let Err(RateLimitError::TooLarge(refused)) = limiter.check(&MAIL, "alice").cost(6).await else {
 ///     panic!("six units never fit");
 /// };
 /// assert_eq!((refused.cost(), refused.threshold()), (6, 5));
@@ -73,9 +73,10 @@ impl TooLarge {
         self.period.into()
     }
 
-    /// Returns the rule that the call breaks. Literals of an attribute that break it do not compile.
+    /// Returns the rule that the call breaks, as a sentence without the name of the policy. Literals of
+    /// an attribute that break it do not compile.
     #[must_use]
-    pub fn fault(&self) -> PolicyFault {
+    pub fn fault(&self) -> impl fmt::Display + use<> {
         *self.fault
     }
 }
@@ -83,39 +84,24 @@ impl TooLarge {
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { policy, cost, .. } = self;
-        match *self.fault {
-            PolicyFault::ThresholdZero => {
-                write!(f, "rate limit `{policy}` admits nothing: its threshold is 0")
+        let mut nothing = |what| write!(f, "rate limit `{policy}` admits nothing: its {what} is 0");
+        let why = match *self.fault {
+            PolicyFault::ThresholdZero => return nothing("threshold"),
+            PolicyFault::BurstZero => return nothing("burst"),
+            PolicyFault::ConcurrencyZero => return nothing("concurrency"),
+            PolicyFault::CostOverBurst { burst, .. } => format!("its burst is {burst}"),
+            PolicyFault::CostOverLeasedBucket { largest, .. } => {
+                format!("its bucket holds {largest} under its lease")
             }
-            PolicyFault::BurstZero => {
-                write!(f, "rate limit `{policy}` admits nothing: its burst is 0")
+            PolicyFault::LeaveTooLarge { share } | PolicyFault::LeavesNothing { share, .. } => {
+                return write!(f, "rate limit `{policy}` admits nothing: a call leaves {share} %");
             }
-            PolicyFault::ConcurrencyZero => {
-                write!(f, "rate limit `{policy}` admits nothing: its concurrency is 0")
+            PolicyFault::CostTooLarge { largest, .. } => {
+                format!("a sliding window takes at most {largest} in one call")
             }
-            PolicyFault::CostOverBurst { burst, .. } => {
-                write!(
-                    f,
-                    "rate limit `{policy}` never admits {cost} units at once: its burst is {burst}"
-                )
-            }
-            PolicyFault::CostOverLeasedBucket { largest, .. } => write!(
-                f,
-                "rate limit `{policy}` never admits {cost} units at once: its bucket holds {largest} \
-                 under its lease"
-            ),
-            PolicyFault::CostTooLarge { largest, .. } => write!(
-                f,
-                "rate limit `{policy}` never admits {cost} units at once: a sliding window takes at \
-                 most {largest} in one call"
-            ),
-            _ => write!(
-                f,
-                "rate limit `{policy}` never admits {cost} units at once: at most {} per {:?}",
-                self.threshold(),
-                self.period(),
-            ),
-        }
+            _ => format!("at most {} per {:?}", self.threshold(), self.period()),
+        };
+        write!(f, "rate limit `{policy}` never admits {cost} units at once: {why}")
     }
 }
 

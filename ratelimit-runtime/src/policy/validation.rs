@@ -2,7 +2,7 @@
 
 use ratelimit_core::{
     MAX_TIERS, PolicyFault,
-    rules::{self, Burst, Draft, MAX_LOG_COST, Setting, TierDraft},
+    rules::{self, Draft, MAX_LOG_COST, Setting, TierDraft},
 };
 
 use super::{InvalidPolicy, Policy, StateKind, Tier, TooLarge};
@@ -38,7 +38,12 @@ impl Policy {
     /// - a burst is set, or refused calls are recorded, without a window,
     /// - a [lease](Self::lease) is shorter than 1 ms or longer than a tenth of the shortest period, or is
     ///   without a window, or together with recorded refusals or calls in flight,
-    /// - a bucket holds no token under its lease.
+    /// - a bucket holds no token under its lease,
+    /// - a [`calendar_window`](Self::calendar_window) has another period than a unit of the calendar, several
+    ///   tiers, recorded refusals, a lease or an unknown zone, or the program lacks the feature `calendar`,
+    /// - a zone is set for another algorithm,
+    /// - the lengths of a [block](Self::block) are out of range, too many or do not grow, or there is no window
+    ///   or a lease.
     ///
     /// A check under a threshold, a burst or a `concurrency` of 0 fails with [`TooLarge`] instead: a plan may have no
     /// calls.
@@ -48,35 +53,32 @@ impl Policy {
 
     /// Validates the policy together with the cost of each call.
     pub(crate) fn validate_with(&self, cost: Option<u32>) -> Result<(), InvalidPolicy> {
-        match self.faults(cost).first() {
-            Some(fault) => Err(InvalidPolicy::new(self.name(), *fault)),
-            None => Ok(()),
-        }
+        self.invalid_by(self.faults(cost, 0).first().copied())
     }
 
     /// Validates all but the rules by which the policy can never admit a call.
     pub(crate) fn validate_shape(&self) -> Result<(), InvalidPolicy> {
-        match self.faults(None).into_iter().find(|fault| !fault.can_never_admit()) {
-            Some(fault) => Err(InvalidPolicy::new(self.name(), fault)),
-            None => Ok(()),
-        }
+        self.invalid_by(self.faults(None, 0).into_iter().find(|fault| !fault.can_never_admit()))
     }
 
-    /// Validates the policy for a call of this cost.
+    /// Validates the policy for a call of this cost that leaves this share, in percent.
     ///
     /// # Errors
     ///
     /// `InvalidPolicy` if the policy breaks a rule, `TooLarge` if it never admits such a call.
-    pub(crate) fn validate_call(&self, cost: u32) -> Result<(), CallFault> {
-        if self.is_valid_alone() && cost <= self.surely_valid_cost() {
+    pub(crate) fn validate_call(&self, cost: u32, share: u8) -> Result<(), CallFault> {
+        let is_surely_valid =
+            self.is_valid_alone() && cost <= self.surely_valid_cost() && share == 0;
+        if is_surely_valid && (!self.is_calendar() || self.calendar_fault().is_none()) {
             return Ok(());
         }
-        let faults = self.faults((cost > 0).then_some(cost));
+        let faults = self.faults((cost > 0).then_some(cost), share);
         if let Some(fault) = faults.iter().find(|fault| !fault.can_never_admit()) {
             return Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), *fault)));
         }
         let Some(fault) = faults.first() else { return Ok(()) };
-        let tier = self.tiers().iter().min_by_key(|tier| tier.threshold());
+        let usable = self.leaving(share);
+        let tier = usable.tiers().iter().min_by_key(|tier| tier.threshold());
         let tier = *tier.unwrap_or(&Tier::NONE);
         Err(CallFault::TooLarge(TooLarge::new(self.name(), cost, tier, *fault)))
     }
@@ -96,33 +98,68 @@ impl Policy {
     }
 
     /// Validates that calls under the policy can have request ids.
-    pub(crate) fn validate_request_id(&self) -> Result<(), CallFault> {
+    pub(crate) fn validate_request_id(&self) -> Result<(), InvalidPolicy> {
         let fault = match self.count {
             0 => Some(rules::nothing_to_count("request_id")),
-            _ => rules::request_id_violation(self.algorithm, self.counts_rejected()),
+            _ => rules::request_id_violation(self.algorithm(), self.counts_rejected()),
         };
-        self.call_fault(fault)
+        self.invalid_by(fault.or(self.block_fault("request_id")))
     }
 
     /// Validates that calls under the policy can wait.
-    pub(crate) fn validate_wait(&self) -> Result<(), CallFault> {
-        self.call_fault(rules::wait_violation(self.has_window() && self.state.is_log_of_units()))
+    pub(crate) fn validate_wait(&self) -> Result<(), InvalidPolicy> {
+        let of_calendar = self.is_calendar().then(|| rules::calendar_violation("max_wait"));
+        let is_log_of_units = self.has_window() && self.state.is_log_of_units();
+        let of_block = self.block_fault("max_wait");
+        self.invalid_by(of_calendar.or(of_block).or(rules::wait_violation(is_log_of_units)))
     }
 
-    fn call_fault(&self, fault: Option<PolicyFault>) -> Result<(), CallFault> {
-        match fault {
-            Some(fault) => Err(CallFault::InvalidPolicy(InvalidPolicy::new(self.name(), fault))),
-            None => Ok(()),
-        }
+    /// Validates the policy, and that its callers can be paused.
+    pub(crate) fn validate_pause(&self) -> Result<(), InvalidPolicy> {
+        self.validate_shape()?;
+        self.validate_store_argument("pause")?;
+        let has_line = self.is_weighted() && !self.counts_rejected();
+        let fault = (!has_line).then_some(PolicyFault::PauseWithoutLine);
+        self.invalid_by(fault.or(self.block_fault("pause")))
+    }
+
+    /// Validates that a call under the policy can leave a share of it.
+    pub(crate) fn validate_leave(&self, waits: bool) -> Result<(), InvalidPolicy> {
+        let counted = self.counts_rejected().then_some("count_rejected");
+        let other = waits.then_some("max_wait").or(counted);
+        self.invalid_by(other.map(rules::leave_violation).or(self.block_fault("leave")))
+    }
+
+    /// Returns the rule that an argument of a call breaks if the policy has a block.
+    fn block_fault(&self, argument: &'static str) -> Option<PolicyFault> {
+        self.has_block().then(|| rules::block_violation(argument))
+    }
+
+    /// Returns `true` if there are several tiers.
+    pub(crate) const fn has_tiers(&self) -> bool {
+        self.count > 1
+    }
+
+    /// Validates that calls under the policy can be warned of.
+    pub(crate) fn validate_warning(&self, percent: u8) -> Result<(), InvalidPolicy> {
+        let of_tiers = rules::warning_violation(self.tiers().len());
+        self.invalid_by(of_tiers.or(rules::mark_fault(percent.into())))
+    }
+
+    fn invalid_by(&self, fault: Option<PolicyFault>) -> Result<(), InvalidPolicy> {
+        fault.map_or(Ok(()), |fault| Err(InvalidPolicy::new(self.name(), fault)))
     }
 
     /// Validates that a call can have an argument which needs the store at each call.
-    pub(crate) fn validate_store_argument(&self, argument: &'static str) -> Result<(), CallFault> {
-        self.call_fault((!self.lease.is_unset()).then(|| rules::needs_the_store(argument)))
+    pub(crate) fn validate_store_argument(
+        &self,
+        argument: &'static str,
+    ) -> Result<(), InvalidPolicy> {
+        self.invalid_by((!self.lease.is_unset()).then(|| rules::needs_the_store(argument)))
     }
 
-    /// Returns the rules that the policy breaks, or calls of this cost.
-    fn faults(&self, cost: Option<u32>) -> Vec<PolicyFault> {
+    /// Returns the rules that the policy breaks, or calls of this cost that leave this share.
+    fn faults(&self, cost: Option<u32>, share: u8) -> Vec<PolicyFault> {
         // Tiers beyond the maximum are not kept: one more, without numbers, breaks the rule of their count.
         let mut tiers = [TierDraft { period: None, threshold: None }; MAX_TIERS + 1];
         for (draft, tier) in tiers.iter_mut().zip(self.tiers()) {
@@ -132,17 +169,21 @@ impl Policy {
             };
         }
         let draft = Draft {
-            algorithm: self.algorithm,
+            algorithm: self.algorithm(),
             tiers: &tiers[..usize::from(self.count).min(MAX_TIERS + 1)],
-            burst: self.burst.map_or(Burst::Threshold, |burst| Burst::Explicit(Some(burst.into()))),
+            burst: setting(self.burst.map(u64::from)),
             cost: cost.map(u64::from),
             count_rejected: self.counts_rejected(),
             weighted: self.is_weighted(),
             concurrency: setting(self.concurrency.map(u64::from)),
             concurrency_timeout: setting(self.concurrency_timeout.micros()),
             lease: setting(self.lease.micros()),
+            leave: Some(share.into()).filter(|share| *share > 0),
+            zone: self.zone.is_some(),
+            block: &self.block_drafts(),
         };
-        rules::violations(&draft).into_iter().map(|(_, fault)| fault).collect()
+        let faults = rules::violations(&draft).into_iter().map(|(_, fault)| fault);
+        faults.chain(self.calendar_fault()).collect()
     }
 }
 

@@ -13,16 +13,20 @@ pub(crate) enum StateKind {
     TokenBucket,
     /// A sliding window with an entry for each call.
     WeightedWindow,
+    CalendarWindow,
+    /// The last block of a caller in memory, beside one of the others. No policy has it.
+    Block,
 }
 
 impl StateKind {
-    /// All kinds.
+    /// The kinds of policies.
     pub(crate) const ALL: &'static [Self] = &[
         Self::SlidingWindow,
         Self::SlidingCounter,
         Self::FixedWindow,
         Self::TokenBucket,
         Self::WeightedWindow,
+        Self::CalendarWindow,
     ];
 
     /// Returns the kind of an algorithm's policies that are not weighted.
@@ -31,6 +35,7 @@ impl StateKind {
             Algorithm::SlidingCounter => Self::SlidingCounter,
             Algorithm::FixedWindow => Self::FixedWindow,
             Algorithm::TokenBucket => Self::TokenBucket,
+            Algorithm::CalendarWindow => Self::CalendarWindow,
             // `Algorithm` is not exhaustive outside of its crate.
             _ => Self::SlidingWindow,
         }
@@ -44,6 +49,8 @@ impl StateKind {
             Self::FixedWindow => "fixed_window",
             Self::TokenBucket => "token_bucket",
             Self::WeightedWindow => "weighted_window",
+            Self::CalendarWindow => "calendar_window",
+            Self::Block => "block",
         }
     }
 
@@ -51,12 +58,18 @@ impl StateKind {
     pub(crate) const fn policy(self, name: &'static str, tier: Tier) -> Policy {
         let (period, threshold) = (tier.period(), tier.threshold());
         match self {
-            Self::SlidingWindow => Policy::sliding_window(name, period, threshold),
+            Self::SlidingWindow | Self::Block => Policy::sliding_window(name, period, threshold),
             Self::SlidingCounter => Policy::sliding_counter(name, period, threshold),
             Self::FixedWindow => Policy::fixed_window(name, period, threshold),
             Self::TokenBucket => Policy::token_bucket(name, period, threshold),
             Self::WeightedWindow => Policy::sliding_window(name, period, threshold).weighted(),
+            Self::CalendarWindow => Policy::new(name, Algorithm::CalendarWindow, period, threshold),
         }
+    }
+
+    /// Returns `true` if a call of one unit takes the short way in memory.
+    pub(super) const fn is_plain(self) -> bool {
+        !matches!(self, Self::WeightedWindow | Self::CalendarWindow)
     }
 
     /// Returns `true` if an entry is kept for each unit.

@@ -44,7 +44,8 @@ impl Place<'_> {
             id,
             number: next_id(),
             tier: policy.tier_of(0),
-            burst: policy.explicit_burst(),
+            burst: policy.burst_size(),
+            zone: None,
             reset_after: policy.longest_period(),
         }
     }

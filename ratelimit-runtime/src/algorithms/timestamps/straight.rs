@@ -1,60 +1,56 @@
-//! One unit of a log of plain timestamps, on the straight path.
+//! One unit of a log of plain timestamps, for plain calls.
 
 use super::{Bounds, Timestamps, units, wrapped};
 use crate::{
-    algorithms::{Detail, Straight},
     policy::Tier,
-    request::{Mark, Outcome},
+    request::{Mark, OneUnit},
     time::{Micros, Timestamp},
 };
 
 impl Timestamps {
     /// Takes one unit of a window, or refuses it.
     #[inline]
-    pub(in super::super) fn take_one<D: Detail>(
+    pub(in super::super) fn take_one(
         &mut self,
         now: Timestamp,
         tier: &Tier,
-    ) -> Straight<D> {
+        reads: bool,
+    ) -> Option<OneUnit> {
         let (period, capacity) = (tier.micros(), tier.threshold() as usize);
         if self.capacity() != capacity {
-            return Straight::Skipped;
+            return None;
         }
-        let taken = match self {
+        let unit = match self {
             Self::Inline { bounds, buffer, .. } => {
                 let mut ring = (bounds.first(), bounds.count());
-                let taken = take_one(&mut ring, buffer, now, period, capacity);
+                let unit = take_one(&mut ring, buffer, now, period, capacity);
                 *bounds = Bounds::new(ring.0, ring.1, capacity);
-                taken
+                unit
             }
             Self::Heap { first, count, buffer, .. } => {
                 let mut ring = (*first as usize, *count as usize);
-                let taken = take_one(&mut ring, buffer, now, period, capacity);
+                let unit = take_one(&mut ring, buffer, now, period, capacity);
                 (*first, *count) = (units(ring.0), units(ring.1));
-                taken
+                unit
             }
         };
-        match taken {
-            Straight::Admitted { lasts, .. } => {
-                let detail = D::new(|| self.admission(now, tier));
-                Straight::Admitted { lasts, detail }
-            }
-            Straight::Refused { wait, reset } => Straight::Refused { wait, reset },
-            Straight::Skipped => Straight::Skipped,
+        match unit {
+            Some(unit) if unit.is_taken && reads => Some(self.taken(now, tier)),
+            unit => unit,
         }
     }
 
-    /// Returns the outcome of a unit that was taken just now.
-    fn admission(&self, now: Timestamp, tier: &Tier) -> Outcome {
+    /// Returns the answer to a unit that was taken just now.
+    fn taken(&self, now: Timestamp, tier: &Tier) -> OneUnit {
         let (ring, period) = (self.ring(), tier.micros());
         let expired = match ring.get(0) {
             Some(oldest) if oldest + period > now => 0,
             _ => ring.partition_point(|stamp| *stamp + period <= now),
         };
-        let left = tier.threshold().saturating_sub(units(ring.len() - expired));
+        let remaining = tier.threshold().saturating_sub(units(ring.len() - expired));
         let oldest = ring.get(expired).unwrap_or(now);
         let mark = Mark { at: now, charged: self.generation().charged() };
-        Outcome::admitted(left, oldest + period - now, period, mark)
+        OneUnit::taken(remaining, oldest + period - now, period, mark)
     }
 }
 
@@ -66,7 +62,7 @@ fn take_one(
     now: Timestamp,
     period: Micros,
     capacity: usize,
-) -> Straight<()> {
+) -> Option<OneUnit> {
     let (len, end) = (buffer.len(), *first + *count);
     let is_full = *count >= capacity;
     let newest = match *count {
@@ -75,13 +71,13 @@ fn take_one(
     };
     // A clock that stepped back, or a buffer that has to grow.
     if newest > Some(now) || (!is_full && *count == len) {
-        return Straight::Skipped;
+        return None;
     }
     if is_full
         && let (Some(oldest), Some(newest)) = (buffer.get(*first), newest)
         && *oldest + period > now
     {
-        return Straight::Refused { wait: *oldest + period - now, reset: newest + period - now };
+        return Some(OneUnit::refused(now, *oldest + period - now, newest + period - now));
     }
     if let Some(slot) = buffer.get_mut(wrapped(end, len)) {
         *slot = now;
@@ -91,5 +87,5 @@ fn take_one(
     } else {
         *count += 1;
     }
-    Straight::Admitted { lasts: period, detail: () }
+    Some(OneUnit::unread(period))
 }

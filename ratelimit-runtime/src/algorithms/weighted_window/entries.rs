@@ -45,8 +45,10 @@ pub(super) struct CallEntries {
     named: RequestIds,
     /// The longest period of each policy that decides.
     kept: SmallVec<[KeptPeriod; 1]>,
-    /// The last turn that was promised.
+    /// The last turn that was promised, or the end of a later pause.
     last_turn: Timestamp,
+    /// The end of the last pause.
+    pause: Timestamp,
 }
 
 /// The units of one call, or of several that have joined.
@@ -83,8 +85,8 @@ fn periods(request: Request<'_>) -> [Micros; 2] {
 impl CallEntries {
     pub(super) fn new(generation: Generation) -> Self {
         let entries = VecDeque::with_capacity(FIRST_ENTRIES);
-        let (named, kept, last_turn) = Default::default();
-        Self { generation, last: 0, entries, named, kept, last_turn }
+        let (named, kept, last_turn, pause) = Default::default();
+        Self { generation, last: 0, entries, named, kept, last_turn, pause }
     }
 
     pub(super) fn newest(&self) -> Option<Timestamp> {
@@ -266,8 +268,14 @@ impl CallEntries {
     pub(super) fn position(&self, at: Timestamp, entry: EntryMark) -> Option<usize> {
         let first = self.entries.partition_point(|it| it.stamp < at);
         let mut charged = self.entries.range(first..).take_while(|it| it.stamp == at);
-        let found = charged.position(|it| u64::from(it.id) == entry.id());
-        found.filter(|_| !entry.is_joined()).map(|index| first + index)
+        let is_it = |it: &WeightedEntry| u64::from(it.id) == entry.id();
+        let found = charged.position(is_it);
+        // A pause has moved it since.
+        let moved = || self.was_paused().then(|| self.entries.range(first..).position(is_it));
+        found
+            .or_else(|| moved().flatten())
+            .filter(|_| !entry.is_joined())
+            .map(|index| first + index)
     }
 
     pub(super) fn units(&self, at: usize) -> u32 {

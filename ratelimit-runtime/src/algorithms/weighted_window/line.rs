@@ -6,8 +6,10 @@
 #[cfg(test)]
 mod tests;
 
-use super::WeightedLog;
+use super::{CallEntries, WeightedLog};
 use crate::{
+    algorithms::packed::Generation,
+    policy::Policy,
     request::{Charged, Op, Outcome, Place, Request, Standing},
     time::{Micros, Timestamp},
 };
@@ -75,10 +77,17 @@ impl WeightedLog {
         Some(charge.stamp).filter(|turn| *turn > now)
     }
 
-    /// Returns `true` if the log has the charge of a place.
-    pub(crate) fn is_promised(&self, place: Place<'_>) -> bool {
-        let Charged::Entry(entry) = place.mark.charged else { return false };
-        self.0.as_ref().is_some_and(|entries| entries.stamp(place, entry).is_some())
+    /// Returns the time of a place's charge, unless it is gone.
+    pub(crate) fn turn_of(&self, place: Place<'_>) -> Option<Timestamp> {
+        let Charged::Entry(entry) = place.mark.charged else { return None };
+        self.0.as_ref()?.stamp(place, entry)
+    }
+
+    /// Admits nobody before `ends`: see [`State::pause`](crate::algorithms::State::pause).
+    pub(crate) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) -> Micros {
+        let entries = self.0.get_or_insert_with(|| Box::new(CallEntries::new(Generation::next())));
+        entries.pause(now, ends, Request::new(policy, Op::Take, 0));
+        self.lasts(now)
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.

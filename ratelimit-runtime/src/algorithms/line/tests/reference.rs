@@ -21,14 +21,15 @@ pub(super) struct Promised {
 /// Counts a turn.
 fn add_turn(state: &mut State, Promised { at, cost, generation }: Promised) {
     let mut counts = Counts::of(state).expect("counts");
-    counts.add_turn(PromisedTurn { at: Timestamp::new(at), units: cost, generation });
+    counts.add_turn(Timestamp::new(at), cost, generation);
     *state = counts.into_state();
 }
 
 /// Settles a charge that has passed, and keeps windows open if several of them count.
 fn settle_before_turns(state: &mut State, now: u64, settle: Settle) {
     let mut counts = Counts::of(state).expect("counts");
-    counts.settle(Timestamp::new(now), settle);
+    let least = counts.has_linked_windows().into();
+    counts.settle(Timestamp::new(now), settle, least);
     *state = counts.into_state();
 }
 
@@ -220,7 +221,7 @@ impl Reference {
     }
 
     fn is_linked(&self) -> bool {
-        matches!(self.base, State::FixedWindows(_))
+        Counts::of(&self.base).is_some_and(|counts| counts.has_linked_windows())
     }
 
     /// Returns the time to which a turn moves.

@@ -1,10 +1,10 @@
 //! The entries that lie ahead: the turns of waiting calls.
 
-use super::CallEntries;
+use super::{CallEntries, WeightedEntry};
 use crate::{
     policy::Tier,
     request::{EntryMark, Op, Place, Request, Standing},
-    time::Timestamp,
+    time::{Micros, Timestamp},
 };
 
 impl CallEntries {
@@ -34,9 +34,47 @@ impl CallEntries {
     /// Ends the line at the newest entry, once the last turn at `left` is given back.
     pub(in super::super) fn end_line(&mut self, now: Timestamp, left: Timestamp) {
         if left == self.last_turn && left > now {
-            self.last_turn = self.newest().unwrap_or_default();
+            self.last_turn = self.newest().unwrap_or_default().max(self.pause);
             self.forget_line(now);
         }
+    }
+
+    /// Returns `true` if turns may have moved to later times.
+    pub(super) fn was_paused(&self) -> bool {
+        self.pause > Timestamp::default()
+    }
+
+    /// Returns the time until which nobody is admitted.
+    pub(in super::super) fn pause_left(&self, now: Timestamp) -> Micros {
+        self.pause - now
+    }
+
+    /// Admits nobody before `ends`, unless a longer pause goes on. The turns that lie ahead come as much later as
+    /// the first of them has to, so that no window of them gets more units.
+    pub(in super::super) fn pause(
+        &mut self,
+        now: Timestamp,
+        ends: Timestamp,
+        request: Request<'_>,
+    ) {
+        if ends <= self.pause {
+            return;
+        }
+        self.drop_surplus(now, request);
+        self.keep_for(now.max(self.last_turn), now, request);
+        let first = self.entries.partition_point(|entry| entry.stamp <= now);
+        // Behind the last turn are the entries of a clock that has stepped back.
+        let is_turn = |entry: &&WeightedEntry| entry.stamp <= self.last_turn;
+        let later =
+            self.entries.get(first).filter(is_turn).map_or(Micros::ZERO, |it| ends - it.stamp);
+        for entry in self.entries.range_mut(first..) {
+            entry.stamp = entry.stamp + later;
+        }
+        self.named.move_after(now, later);
+        for kept in self.kept.iter_mut().filter(|it| it.used > now) {
+            kept.used = kept.used + later;
+        }
+        (self.last_turn, self.pause) = ((self.last_turn + later).max(ends), ends);
     }
 
     /// Returns the stamp of a call's charge, unless it is gone or settled.
@@ -74,6 +112,7 @@ impl CallEntries {
 
     /// Returns the time from which on the entries before this one leave its call room in all tiers.
     fn earliest(&self, now: Timestamp, place: Place<'_>, index: usize) -> Option<Timestamp> {
+        let start = now.max(self.pause);
         let room = |tier: &Tier| {
             let most = u64::from(tier.threshold().checked_sub(place.cost)?);
             let period = tier.micros();
@@ -81,9 +120,14 @@ impl CallEntries {
             let live = before - self.sum_before(self.expired(period, now).min(index));
             match live.checked_sub(most).filter(|excess| *excess > 0) {
                 Some(excess) => Some(self.leaving(period, now, excess)? + period),
-                None => Some(now),
+                None => Some(start),
             }
         };
-        place.policy.tiers().iter().map(room).try_fold(now, |latest, room| Some(latest.max(room?)))
+        place
+            .policy
+            .tiers()
+            .iter()
+            .map(room)
+            .try_fold(start, |latest, room| Some(latest.max(room?)))
     }
 }

@@ -92,10 +92,10 @@ fn no_window_is_exceeded_and_turns_follow_the_order_of_arrival() {
             if let Some(chosen) = chosen {
                 let Charge { cost, mark, .. } = charges.all[chosen];
                 let place = place(&policy, cost, mark);
-                assert!(log.is_promised(place));
+                assert!(log.turn_of(place).is_some());
                 if rng.bool() {
                     log.settle(Timestamp::new(now), place.leave());
-                    assert!(!log.is_promised(place));
+                    assert!(log.turn_of(place).is_none());
                     charges.all.remove(chosen);
                 } else {
                     let standing = log.advance(Timestamp::new(now), place).expect("a charge");
@@ -197,7 +197,7 @@ fn debt_counts_from_now_on_also_while_others_wait() {
     assert_eq!(waiting.turn().get(), SECOND / 2);
     let now = Timestamp::new(SECOND / 2);
     log.settle(now, crate::request::Settle::of_one_tier(&policy, 1, 3, first));
-    assert!(log.is_promised(place(&policy, 2, waiting.mark)));
+    assert!(log.turn_of(place(&policy, 2, waiting.mark)).is_some());
     let refused = decide(&mut log, SECOND, request(&policy, 2, 0));
     assert_eq!(refused.wait.get(), SECOND);
 }

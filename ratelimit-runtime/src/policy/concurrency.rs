@@ -27,7 +27,7 @@ impl Policy {
     /// let second = limiter.check(&UPLOAD, "alice").await;
     /// assert!(matches!(second, Err(RateLimitError::Busy(_))));
     /// drop(upload);
-    /// assert!(limiter.check(&UPLOAD, "alice").await?.is_held());
+    /// assert!(limiter.check(&UPLOAD, "alice").await?.has_permit());
     /// # Ok(())
     /// # }
     /// ```
@@ -47,7 +47,7 @@ impl Policy {
     /// /// A hundred exports a day, and two at one time.
     /// const EXPORT: Policy =
     ///     Policy::sliding_window("export", Duration::from_secs(86_400), 100).concurrency(2);
-    /// assert_eq!(EXPORT.max_in_flight(), Some(2));
+    /// assert_eq!(EXPORT.max_concurrency(), Some(2));
     /// ```
     #[must_use]
     pub const fn concurrency(mut self, calls: u32) -> Self {
@@ -80,7 +80,7 @@ impl Policy {
     /// Returns the calls of one caller that may be in flight at one time, if
     /// [`concurrency`](Self::concurrency) has set their number.
     #[must_use]
-    pub const fn max_in_flight(&self) -> Option<u32> {
+    pub const fn max_concurrency(&self) -> Option<u32> {
         self.concurrency
     }
 }

@@ -1,11 +1,10 @@
 //! The counts of a state as plain data: a copy costs little, and none is a log.
 
-use super::PromisedTurn;
+use super::{
+    State, calendar_window::DatedWindow, fixed_window::Window, packed::Generation,
+    per_tier::ManyTiers, sliding_counter::Counter, token_bucket::Level,
+};
 use crate::{
-    algorithms::{
-        State, fixed_window::Window, packed::Generation, per_tier::ManyTiers,
-        sliding_counter::Counter, token_bucket::Level,
-    },
     request::{Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
@@ -13,10 +12,11 @@ use crate::{
 /// The counts of a state of any number of tiers.
 #[derive(Clone)]
 #[cfg_attr(test, derive(Debug, PartialEq))]
-pub(super) enum Counts {
+pub(crate) enum Counts {
     Counters(ManyTiers<Counter>),
     Windows(ManyTiers<Window>),
     Buckets(ManyTiers<Level>),
+    Dated(ManyTiers<DatedWindow>),
 }
 
 /// Evaluates an expression for the counts of any algorithm.
@@ -26,41 +26,50 @@ macro_rules! of_any {
             Counts::Counters($many) => $value,
             Counts::Windows($many) => $value,
             Counts::Buckets($many) => $value,
+            Counts::Dated($many) => $value,
         }
     };
 }
 
 impl Counts {
-    /// Returns a copy of the counts in a state, unless it is a log.
+    /// Returns a copy of the counts in a state in which calls can wait, unless it is a log.
     pub(super) fn of(state: &State) -> Option<Self> {
         Some(match state {
             State::SlidingCounter(one) => Self::Counters(one.to_many()),
             State::FixedWindow(one) => Self::Windows(one.to_many()),
             State::TokenBucket(one) => Self::Buckets(one.to_many()),
-            State::SlidingCounters(many) => Self::Counters(ManyTiers::clone(many)),
-            State::FixedWindows(many) => Self::Windows(ManyTiers::clone(many)),
-            State::TokenBuckets(many) => Self::Buckets(ManyTiers::clone(many)),
+            State::SlidingCounters(many)
+            | State::FixedWindows(many)
+            | State::TokenBuckets(many) => Self::clone(many),
             State::SlidingCounterLine(line)
             | State::FixedWindowLine(line)
-            | State::TokenBucketLine(line) => line.tail.clone(),
-            State::SlidingWindow(_) | State::WeightedWindow(_) => return None,
+            | State::TokenBucketLine(line) => line.tail().clone(),
+            State::SlidingWindow(_)
+            | State::WeightedWindow(_)
+            | State::CalendarWindow(_)
+            | State::CalendarWindows(_)
+            | State::Block(_) => return None,
         })
     }
 
     /// Returns the state that has these counts.
     pub(super) fn into_state(self) -> State {
-        match self {
+        match &self {
             Self::Counters(many) => match many.to_one() {
                 Some(one) => State::SlidingCounter(one),
-                None => State::SlidingCounters(Box::new(many)),
+                None => State::SlidingCounters(Box::new(self)),
             },
             Self::Windows(many) => match many.to_one() {
                 Some(one) => State::FixedWindow(one),
-                None => State::FixedWindows(Box::new(many)),
+                None => State::FixedWindows(Box::new(self)),
             },
             Self::Buckets(many) => match many.to_one() {
                 Some(one) => State::TokenBucket(one),
-                None => State::TokenBuckets(Box::new(many)),
+                None => State::TokenBuckets(Box::new(self)),
+            },
+            Self::Dated(many) => match many.to_one() {
+                Some(one) => State::CalendarWindow(one),
+                None => State::CalendarWindows(Box::new(self)),
             },
         }
     }
@@ -74,9 +83,10 @@ impl Counts {
         of_any!(self, many => many.decide(now, request))
     }
 
-    /// Adds the units of a turn, whatever room there is.
-    pub(super) fn add_turn(&mut self, PromisedTurn { at, units, generation }: PromisedTurn) {
-        of_any!(self, many => many.add_turn(at, units, generation));
+    /// Adds the units of a turn at this time, whatever room there is. If that renews the state, its
+    /// generation is the one that the call was told.
+    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, told: Generation) {
+        of_any!(self, many => many.add_turn(at, units, told));
     }
 
     /// Returns the generation of which a charge is that was made last.
@@ -84,17 +94,20 @@ impl Counts {
         of_any!(self, many => many.generation())
     }
 
-    /// Changes the units of a call that has passed before the turns. Returns `true` if the counts have
-    /// changed. Of several windows each stays open: one without a unit would start later, and last into
-    /// a turn that was promised after its end.
-    pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) -> bool {
-        let least = self.has_linked_windows().into();
-        of_any!(self, many => many.settle(now, settle, least)).is_some()
+    /// Changes the units of a call. Returns the time for which the counts then last, if that is longer
+    /// than before; nothing if they have not changed. A window keeps at least so many of its units.
+    pub(super) fn settle(&mut self, now: Timestamp, settle: Settle, least: u32) -> Option<Micros> {
+        of_any!(self, many => many.settle(now, settle, least))
     }
 
     /// Returns the time until no count has a unit.
     pub(super) fn lasts(&self, at: Timestamp) -> Micros {
         of_any!(self, many => many.lasts(at))
+    }
+
+    /// Returns `true` if the first counts are those of the policy's tiers, and no override decides.
+    pub(super) fn is_aligned(&self, now: Timestamp, request: Request<'_>) -> bool {
+        of_any!(self, many => many.is_aligned(now, request))
     }
 
     /// Returns `true` if there are counts for the policy of this call.
@@ -112,9 +125,9 @@ impl Counts {
         of_any!(self, many => many.growth_to(counts))
     }
 
-    /// Returns the memory on the heap.
+    /// Returns the memory on the heap, without this value itself.
     pub(super) fn heap_bytes(&self) -> usize {
-        of_any!(self, many => many.heap_bytes() - size_of_val(many))
+        of_any!(self, many => many.heap_bytes())
     }
 
     /// Returns `true` if a charge that is taken out can let a window start later, and so last longer than a

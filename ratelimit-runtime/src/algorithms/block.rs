@@ -1,0 +1,45 @@
+//! Blocks: a caller who exceeds a limit is shut out, each time for longer.
+
+use crate::{
+    request::{Mark, Op, Outcome, Request},
+    time::{Micros, Timestamp},
+};
+
+/// The last block of a caller, beside the state of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LastBlock {
+    /// The offences that are not forgiven, at most the number of lengths.
+    level: u8,
+    until: Timestamp,
+}
+
+impl LastBlock {
+    /// Refuses the calls of a blocked caller. Of others a peek is admitted, and a take is an offence, which the
+    /// window has refused for its `max_wait`.
+    pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
+        if now >= self.until {
+            if request.op == Op::Peek {
+                return Outcome::admitted(0, Micros::ZERO, Micros::ZERO, Mark::NONE);
+            }
+            self.offend(now, request);
+        }
+        let left = self.until - now;
+        let forgiven = request.policy.block_lengths().take(self.level.into());
+        let lasts = forgiven.fold(left.get(), |sum, length| sum + length.get());
+        Outcome { lasts: Micros::new(lasts), ..Outcome::refused(left, left) }
+    }
+
+    /// Blocks the caller. Each quiet stretch as long as the last block has forgiven one offence.
+    fn offend(&mut self, now: Timestamp, request: Request<'_>) {
+        let lengths: Vec<_> = request.policy.block_lengths().collect();
+        let mut level = usize::from(self.level).min(lengths.len());
+        let mut forgiven = self.until;
+        while level > 0 && forgiven + lengths[level - 1] <= now {
+            forgiven = forgiven + lengths[level - 1];
+            level -= 1;
+        }
+        let length = lengths[level.min(lengths.len() - 1)];
+        self.level = u8::try_from(lengths.len().min(level + 1)).unwrap_or(u8::MAX);
+        self.until = now + length.max(request.max_wait);
+    }
+}

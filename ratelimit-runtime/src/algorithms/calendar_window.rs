@@ -1,0 +1,134 @@
+//! The window of the calendar in plain Rust: the same rule as `calendar_window.lua`.
+
+use super::per_tier::Count;
+use crate::{
+    policy::{Policy, Tier},
+    time::{Micros, Timestamp},
+};
+
+/// The last window of one unit of the calendar that has counted. Under another zone of the same unit it goes on.
+///
+/// Invariant: a window that is not over counts every unit recorded since its start, whichever policy decides.
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+pub(crate) struct DatedWindow {
+    /// The nominal length of the unit.
+    period: Micros,
+    /// The time from which the window counts units; 0 if it has counted since the state's first
+    /// call.
+    since: Timestamp,
+    start: Timestamp,
+    /// The length, which is whole seconds in every zone.
+    seconds: u32,
+    units: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+#[cfg_attr(test, derive(Debug, PartialEq))]
+#[repr(C, packed)]
+pub(crate) struct PackedDates {
+    days: u8,
+    written: Timestamp,
+    start: Timestamp,
+    seconds: u32,
+    units: u32,
+}
+
+/// In microseconds.
+const SECOND: u64 = 1_000_000;
+/// In microseconds.
+const DAY: u64 = 24 * 60 * 60 * SECOND;
+
+impl DatedWindow {
+    fn end(&self) -> Timestamp {
+        self.start + Micros::new(u64::from(self.seconds) * SECOND)
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.units == 0 || self.end() <= now
+    }
+}
+
+impl Count for DatedWindow {
+    type Packed = PackedDates;
+    const COUNTS_REFUSED: bool = false;
+
+    fn unpack(packed: PackedDates) -> Option<(Timestamp, Self)> {
+        let PackedDates { days, written, start, seconds, units } = packed;
+        let (period, since) = (Micros::new(u64::from(days) * DAY), Timestamp::default());
+        (days > 0).then_some((written, Self { period, since, start, seconds, units }))
+    }
+
+    fn pack(self, written: Timestamp) -> PackedDates {
+        let Self { period, start, seconds, units, .. } = self;
+        let days = u8::try_from(period.get() / DAY).unwrap_or(u8::MAX);
+        PackedDates { days, written, start, seconds, units }
+    }
+
+    fn new(_: &Policy, tier: Tier, _: Timestamp) -> Self {
+        let (start, seconds) = tier.dates();
+        Self { period: tier.micros(), since: Timestamp::default(), start, seconds, units: 0 }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.period == other.period
+    }
+
+    /// Returns the window with the units of the fullest other one that is not over.
+    fn carried(self, others: &[Self], _: Timestamp, now: Timestamp) -> Self {
+        let open = others.iter().filter(|window| !window.is_over(now));
+        Self { since: now, units: open.map(|it| it.units).max().unwrap_or(0), ..self }
+    }
+
+    /// Empties a window that is over.
+    fn advance(&mut self, _: Timestamp, now: Timestamp) -> bool {
+        if self.is_over(now) {
+            self.units = 0;
+        }
+        self.start > now
+    }
+
+    /// Replaces an empty window by the present one, and one that starts in the future, with its units. If the
+    /// present one starts much later than one that is not over, the process's clock was set forward: it is empty.
+    fn date(&mut self, tier: &Tier, now: Timestamp) {
+        let (start, seconds) = tier.dates();
+        if start > self.start + Micros::new(u64::from(self.seconds) * SECOND / 2) {
+            self.units = 0;
+        }
+        if self.units == 0 || self.start > now {
+            (self.start, self.seconds) = (start, seconds);
+        }
+    }
+
+    fn has_room(&self, _: Timestamp, tier: &Tier, units: u32) -> bool {
+        u64::from(self.units) + u64::from(units) <= u64::from(tier.threshold())
+    }
+
+    fn left(&self, _: Timestamp, tier: &Tier) -> u32 {
+        tier.threshold().saturating_sub(self.units)
+    }
+
+    fn until(&self, now: Timestamp, tier: &Tier, units: u32) -> Micros {
+        if self.has_room(now, tier, units) { Micros::ZERO } else { self.lasts(now) }
+    }
+
+    fn take(&mut self, _: &Tier, units: u32) -> u32 {
+        self.units += units;
+        units
+    }
+
+    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, least: u32) {
+        if self.since <= at && self.start <= at {
+            self.units = self.units.saturating_sub(units).max(self.units.min(least));
+        }
+    }
+
+    fn raise(&mut self, units: u32) {
+        self.units = self.units.saturating_add(units);
+    }
+
+    /// Returns the time until the window is over, 0 if it has no unit.
+    fn lasts(&self, now: Timestamp) -> Micros {
+        if self.units > 0 { self.end() - now } else { Micros::ZERO }
+    }
+}

@@ -1,0 +1,44 @@
+-- The units of one window: the part that a fixed window and a window of the calendar have in common. The text of
+-- one of them comes before, and defines `ends(it)`, the microsecond at which the window of a count is over.
+
+local function are_renewed()
+  return false
+end
+
+local function set_tier(it, i)
+  it.threshold = tonumber(ARGV[i + 1])
+end
+
+local function has_room(it, units)
+  return it.count + units <= it.threshold
+end
+
+local function left_of(it)
+  return math.max(it.threshold - it.count, 0)
+end
+
+local function lasts_for(it, now)
+  return it.count > 0 and math.max(ends(it) - now, 0) or 0
+end
+
+local function until_free(it, units, now)
+  return has_room(it, units) and 0 or lasts_for(it, now)
+end
+
+local function raise(it, units)
+  it.count = math.min(it.count + units, 4294967295)
+end
+
+local function take(it, units)
+  it.count = it.count + units
+  return units
+end
+
+local follow = raise
+
+-- Only a window that was open then and still is.
+local function lower(it, units, at, _, least)
+  if it.since <= at and it.start <= at then
+    it.count = math.max(it.count - units, math.min(it.count, least))
+  end
+end

@@ -1,0 +1,95 @@
+//! The part of a policy that names windows of the calendar.
+
+use std::time::Duration;
+
+use ratelimit_core::{Algorithm, CalendarUnit, PolicyFault};
+
+use super::{Policy, StateKind, Tier};
+use crate::{
+    calendar::{self, Windows},
+    time::Timestamp,
+};
+
+impl Policy {
+    /// Creates a policy of at most `threshold` units in a day, a week or a month of the calendar
+    /// ([`Algorithm::CalendarWindow`]), in UTC or in another [`zone`](Self::zone).
+    ///
+    /// The window of Redis's time decides, also if the clock of a process is up to one window off. It has one
+    /// tier: several limits are [decided together](crate::Limiter::check_all). It does not go with
+    /// [`max_wait`](crate::Check::max_wait), [`lease`](Self::lease) and
+    /// [`count_rejected`](Self::count_rejected). An [override](crate::Overrides) changes the threshold.
+    ///
+    /// A [`period`](crate::Decision::period) of it is nominal: 1, 7 or 31 days. Waits are exact.
+    ///
+    #[cfg_attr(feature = "calendar", doc = "```")]
+    #[cfg_attr(not(feature = "calendar"), doc = "```ignore")]
+    /// use ratelimit_runtime::{CalendarUnit, Policy};
+    ///
+    /// const BILL: Policy =
+    ///     Policy::calendar_window("bill", CalendarUnit::Month, 100_000).zone("Europe/Berlin");
+    /// assert!(BILL.validate().is_ok());
+    /// ```
+    #[must_use]
+    pub const fn calendar_window(name: &'static str, unit: CalendarUnit, threshold: u32) -> Self {
+        let period = Duration::from_micros(unit.nominal());
+        Self::new(name, Algorithm::CalendarWindow, period, threshold)
+    }
+
+    /// Sets the time zone of a [`calendar_window`](Self::calendar_window), by its name in the database of the
+    /// IANA; UTC by default. The database is the system's, or else one in the program.
+    #[must_use]
+    pub const fn zone(mut self, zone: &'static str) -> Self {
+        self.zone = Some(zone);
+        self.checked()
+    }
+
+    /// Returns the time zone that [`zone`](Self::zone) has set.
+    #[must_use]
+    pub const fn time_zone(&self) -> Option<&'static str> {
+        self.zone
+    }
+
+    /// Returns the unit of a [`calendar_window`](Self::calendar_window).
+    #[must_use]
+    pub const fn calendar_unit(&self) -> Option<CalendarUnit> {
+        if self.is_calendar() { CalendarUnit::of_nominal(self.tiers[0].period) } else { None }
+    }
+
+    /// Returns `true` if the windows are those of the calendar.
+    #[inline]
+    pub(crate) const fn is_calendar(&self) -> bool {
+        matches!(self.state, StateKind::CalendarWindow)
+    }
+
+    /// Returns the rule that the policy breaks by what only the program knows: its features, and the zones of
+    /// its database.
+    pub(super) fn calendar_fault(&self) -> Option<PolicyFault> {
+        self.calendar_unit()?;
+        if cfg!(not(feature = "calendar")) {
+            return Some(PolicyFault::CalendarWithoutFeature);
+        }
+        let is_known = self.windows_at(calendar::now()).is_some();
+        self.zone.filter(|_| !is_known).map(|zone| PolicyFault::UnknownZone { zone })
+    }
+
+    /// Returns the windows of the calendar around a time in microseconds since the UNIX epoch.
+    pub(crate) fn windows_at(&self, now: u64) -> Option<Windows> {
+        calendar::windows(self.calendar_unit()?, self.zone, now)
+    }
+
+    /// Returns the policy whose window is this one.
+    pub(crate) fn dated(&self, start: Timestamp, end: Timestamp) -> Self {
+        let mut policy = *self;
+        policy.tiers[0] = policy.tiers[0].dated(start, end);
+        policy
+    }
+
+    /// Returns the period as people read it: `month (Europe/Berlin)`, or a length of time.
+    pub(crate) fn period_text(&self, tier: Tier) -> String {
+        match (self.calendar_unit(), self.zone) {
+            (Some(unit), Some(zone)) => format!("{} ({zone})", unit.as_str()),
+            (Some(unit), None) => unit.as_str().to_owned(),
+            (None, _) => format!("{:?}", tier.period()),
+        }
+    }
+}

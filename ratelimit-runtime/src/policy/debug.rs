@@ -1,0 +1,22 @@
+//! The text of a policy in logs and tests.
+
+use std::fmt;
+
+use super::Policy;
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("name", &self.name())
+            .field("algorithm", &self.algorithm())
+            .field("tiers", &self.tiers())
+            .field("burst", &self.burst)
+            .field("count_rejected", &self.counts_rejected())
+            .field("weighted", &self.is_weighted())
+            .field("concurrency", &self.concurrency)
+            .field("lease", &self.lease_length())
+            .field("block", &self.blocks().collect::<Vec<_>>())
+            .field("unit", &self.unit())
+            .finish_non_exhaustive()
+    }
+}

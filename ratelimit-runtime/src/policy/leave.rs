@@ -1,0 +1,36 @@
+//! The policy that decides a call which leaves a share of its limit to others.
+
+use ratelimit_core::rules;
+
+use super::{Policy, StateKind, Tier, millis::Millis};
+
+impl Policy {
+    /// Returns the policy that admits a call only if this share of each tier and of the permits is left after
+    /// it, in percent.
+    ///
+    /// A window has a lower threshold. A bucket keeps its rate and its size, and has the share in place of a
+    /// lease: one of a lower size would give what it refills to the others.
+    pub(crate) fn leaving(&self, share: u8) -> Self {
+        let usable = |quota| quota - rules::units_left(quota, share);
+        let mut policy = *self;
+        policy.concurrency = self.concurrency.map(usable);
+        if self.state == StateKind::TokenBucket {
+            policy.lease = Millis::of_share(share);
+            return policy;
+        }
+        for tier in &mut policy.tiers {
+            tier.threshold = usable(tier.threshold);
+        }
+        policy.largest_threshold = usable(self.largest_threshold);
+        policy
+    }
+
+    /// Returns the tokens of a full bucket of this tier that a call under the policy leaves.
+    #[inline]
+    pub(crate) fn tokens_left(&self, tier: Tier) -> u32 {
+        match self.lease.share() {
+            0 => 0,
+            share => rules::units_left(self.written_bucket_size(tier), share),
+        }
+    }
+}
