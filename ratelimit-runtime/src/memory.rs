@@ -6,10 +6,12 @@
 //!
 //! Floor 5: imports `algorithms`, `telemetry` and plain data. `limiter` and `redis` import it.
 
+mod block;
 mod block_vec;
 mod budget;
 mod clock;
 mod eviction;
+mod in_flight;
 mod line;
 #[cfg(test)]
 #[path = "../../tests/decisions/model/inside_the_store.rs"]
@@ -29,24 +31,25 @@ mod tests;
 
 use std::{num::NonZeroUsize, thread::available_parallelism};
 
-pub(crate) use self::clock::Clock;
+pub(crate) use self::clock::{Clock, EPOCH};
 use self::{
+    block::of_block,
     budget::{Budget, Usage},
     eviction::MAX_WORK,
     shard::{Entry, KEY_BYTES, NEVER, ShardTable},
 };
 use crate::{
-    algorithms::{Detail, State, Straight},
+    algorithms::State,
     error::UnavailableReason,
     key::{KeyHasher, KeyRef, Lookup, StoredCaller},
     policy::Policy,
-    request::{Mark, Op, Outcome, Request},
+    request::{OneUnit, Op, Outcome, Request},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     telemetry,
-    time::{Micros, Timestamp},
+    time::Timestamp,
 };
 
 /// The minimum number of shards for each core: two threads rarely contend for one. With more, a store
@@ -87,6 +90,13 @@ impl MemoryStore {
         Self::with_shards(max_keys, max_bytes, shards_for(max_keys, cores))
     }
 
+    /// Creates a store without bounds, whose calls come from one thread and bring their times.
+    pub(crate) fn for_replay() -> Self {
+        let store = Self::with_shards(usize::MAX, usize::MAX, 1);
+        store.clock.set_calendar(Timestamp::default(), 0);
+        store
+    }
+
     /// Creates a store with this many shards, a power of two.
     fn with_shards(max_keys: usize, max_bytes: usize, shards: usize) -> Self {
         Self {
@@ -98,23 +108,31 @@ impl MemoryStore {
         }
     }
 
+    /// Sets the time of the calendar, in microseconds since the UNIX epoch.
+    #[cfg(all(feature = "testing", feature = "calendar"))]
+    pub(crate) fn set_calendar(&self, unix: u64) {
+        self.clock.set_calendar(self.clock.now(), unix);
+    }
+
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Takes one unit of a key that is stored, or refuses it, under a valid policy that no override
-    /// changes.
-    ///
-    /// This is the straight path of [`decide`](Self::decide), on which most calls are decided: see
-    /// [`State::take_one`](crate::algorithms::State::take_one).
-    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
+    /// Takes one unit of a key that is stored, or refuses it, under a valid policy of one tier that no
+    /// override changes: see [`State::take_one`](crate::algorithms::State::take_one).
+    #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
-    pub(crate) fn take_known<D: Detail>(&self, key: KeyRef<'_>, policy: &Policy) -> Straight<D> {
+    pub(crate) fn take_one(
+        &self,
+        key: KeyRef<'_>,
+        policy: &Policy,
+        reads: bool,
+    ) -> Option<OneUnit> {
         let counted = self.clock.counted();
         let lookup = self.hasher.lookup(key);
-        let mut table = self.shard(&lookup).lock();
+        let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        table.take_one(&lookup, now, policy)
+        table.take_one(&lookup, now, policy, reads)
     }
 
     /// Decides a call.
@@ -128,18 +146,63 @@ impl MemoryStore {
         key: KeyRef<'_>,
         request: Request<'_>,
     ) -> Result<Outcome, UnavailableReason> {
-        let counted = self.clock.counted();
+        self.decide_at(self.clock.counted(), key, request)
+    }
+
+    /// Decides a call at a time that was [counted](Clock::counted).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`decide`](Self::decide).
+    #[inline]
+    pub(crate) fn decide_at(
+        &self,
+        counted: Option<Timestamp>,
+        key: KeyRef<'_>,
+        request: Request<'_>,
+    ) -> Result<Outcome, UnavailableReason> {
+        if request.policy.has_block() {
+            return self.decide_unless_blocked(counted, key, request);
+        }
+        self.decide_window(counted, key, request)
+    }
+
+    /// Decides a call by the state of its key.
+    #[inline]
+    fn decide_window(
+        &self,
+        counted: Option<Timestamp>,
+        key: KeyRef<'_>,
+        request: Request<'_>,
+    ) -> Result<Outcome, UnavailableReason> {
         let lookup = self.hasher.lookup(key);
         let shard = self.shard(&lookup);
-        let mut table = shard.lock();
+        let mut table = shard.table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        if request.policy.max_in_flight().is_none()
+        if request.policy.is_calendar() {
+            return self.decide_dated(shard, table, now, &lookup, request);
+        }
+        if request.policy.max_concurrency().is_none()
             && let Some(entry) = table.find_mut(&lookup)
             && entry.state.keeps_size(now, request)
         {
             return Ok(entry.decide(now, request));
         }
         self.decide_with_memory(shard, table, now, &lookup, request)
+    }
+
+    /// Decides a call in the present window of the calendar.
+    #[cold]
+    fn decide_dated<'a>(
+        &self,
+        shard: &'a Shard,
+        table: MutexGuard<'a, ShardTable>,
+        now: Timestamp,
+        lookup: &Lookup<'_>,
+        request: Request<'_>,
+    ) -> Result<Outcome, UnavailableReason> {
+        let dated = self.clock.dated(now, request).ok_or(UnavailableReason::StoreError)?;
+        self.decide_with_memory(shard, table, now, lookup, dated.of(request))
     }
 
     /// Decides a call that takes memory, after an eviction if there is no room, or needs a permit.
@@ -177,7 +240,7 @@ impl MemoryStore {
                 Err(_) => return Err(self.full(lookup.key, now)),
             }
             let counted = self.clock.counted();
-            table = shard.lock();
+            table = shard.table.lock();
             now = self.clock.ordered(counted, &mut table.latest);
         }
     }
@@ -198,7 +261,7 @@ impl MemoryStore {
             return Ok((outcome, Usage::default(), Usage::default()));
         }
         let growth = Usage { keys: 0, bytes: entry.state.growth(now, request) };
-        if !self.budget().take(key.name.text(), growth) {
+        if !self.budget.lock().take(key.name.text(), growth) {
             return Err(growth);
         }
         let before = Usage { keys: 0, bytes: entry.bytes() };
@@ -227,7 +290,7 @@ impl MemoryStore {
         let growth = state.growth(now, request);
         let more = Usage { keys: 1, bytes: KEY_BYTES + caller.heap_bytes() + growth };
         let evicted = table.evict_some(now, &self.hasher);
-        let mut budget = self.budget();
+        let mut budget = self.budget.lock();
         budget.release_all(&evicted);
         let name = budget.take_key(lookup.key.name.text(), more);
         drop(budget);
@@ -254,14 +317,14 @@ impl MemoryStore {
     fn release_unused(&self, key: KeyRef<'_>, granted: Usage, taken: Usage) {
         if taken.bytes < granted.bytes {
             let unused = Usage { keys: 0, bytes: granted.bytes - taken.bytes };
-            self.budget().release(key.name.text(), unused);
+            self.budget.lock().release(key.name.text(), unused);
         }
     }
 
     /// Reports that a call found no room.
     fn full(&self, key: KeyRef<'_>, now: Timestamp) -> UnavailableReason {
         let limit = key.name.text();
-        let mut budget = self.budget();
+        let mut budget = self.budget.lock();
         let is_first = budget.record_full(limit, now);
         let used = budget.used_by(limit);
         drop(budget);
@@ -269,34 +332,32 @@ impl MemoryStore {
         UnavailableReason::StoreFull
     }
 
-    /// Removes a key.
+    /// Removes a key, and the block of its caller.
     pub(crate) fn reset(&self, key: KeyRef<'_>) {
-        let lookup = self.hasher.lookup(key);
-        let removed = self.shard(&lookup).lock().remove(&lookup, &self.hasher);
-        self.budget().release_all(&removed);
-        report_keys(Usage::default(), removed.total());
+        for key in [key, of_block(key)] {
+            let lookup = self.hasher.lookup(key);
+            let removed = self.shard(&lookup).table.lock().remove(&lookup, &self.hasher);
+            self.budget.lock().release_all(&removed);
+            report_keys(Usage::default(), removed.total());
+        }
     }
 
     /// Adds a call in flight to a key, above any bound: another store has admitted it.
     pub(crate) fn hold(&self, key: KeyRef<'_>) {
         let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).lock().permits.hold(&lookup);
+        self.shard(&lookup).table.lock().permits.hold(&lookup);
     }
 
     /// Returns the permits of a key that calls have.
     pub(crate) fn held(&self, key: KeyRef<'_>) -> u32 {
         let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).lock().permits.held(&lookup)
+        self.shard(&lookup).table.lock().permits.held(&lookup)
     }
 
     /// Frees the permit of a call.
     pub(crate) fn release(&self, key: KeyRef<'_>) {
         let lookup = self.hasher.lookup(key);
-        self.shard(&lookup).lock().permits.release(&lookup);
-    }
-
-    fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock()
+        self.shard(&lookup).table.lock().permits.release(&lookup);
     }
 
     #[inline]
@@ -326,39 +387,7 @@ fn report_keys(taken: Usage, released: Usage) {
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
-        let used = self.budget().used();
+        let used = self.budget.lock().used();
         report_keys(Usage::default(), used);
-    }
-}
-
-impl ShardTable {
-    /// Returns the outcome of a call that finds no permit free, or whose policy has no window.
-    fn decide_permit(&mut self, lookup: &Lookup<'_>, request: Request<'_>) -> Option<Outcome> {
-        let Request { policy, cost, .. } = request;
-        let free = policy.max_in_flight()?.saturating_sub(self.permits.held(lookup));
-        if cost > 0 && free == 0 {
-            return Some(Outcome::busy());
-        }
-        if !policy.tiers().is_empty() {
-            return None;
-        }
-        let free = free.saturating_sub(cost.min(1));
-        let outcome = Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE);
-        self.take_permit(lookup, request, outcome);
-        Some(outcome)
-    }
-
-    /// Adds an admitted call to those in flight, if its policy bounds their number.
-    fn take_permit(&mut self, lookup: &Lookup<'_>, request: Request<'_>, outcome: Outcome) {
-        if request.takes_permit() && outcome.admitted {
-            self.permits.hold(lookup);
-        }
-    }
-}
-
-impl Shard {
-    #[inline]
-    fn lock(&self) -> MutexGuard<'_, ShardTable> {
-        self.table.lock()
     }
 }

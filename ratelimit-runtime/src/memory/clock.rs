@@ -1,20 +1,22 @@
 //! The clock of a store: the processor's counter where the system itself keeps time by it, tokio's
-//! clock elsewhere.
+//! clock elsewhere. It is our own, since `quanta`, which reads the same counter, has no bound of its
+//! error, and [`Clock::surely_past`] needs one.
 //!
 //! A build whose tokio has `test-util` keeps tokio's clock, so that tests with a paused clock need
 //! no other.
 
 mod anchor;
+mod calendar;
 mod counter;
 
 use tokio::time::Instant;
 
-use self::{anchor::MAX_ERROR, counter::CounterClock};
-use crate::time::{Micros, Timestamp};
+use self::{anchor::MAX_ERROR, calendar::WallClock, counter::CounterClock};
+use crate::time::{self, Micros, Timestamp};
 
 /// The time of a new store: 70 years, so that tests whose paused clocks started earlier can share
 /// it. In whole days, so that aligned windows of usual periods start with the store.
-const EPOCH: Timestamp = Timestamp::new(70 * 365 * 24 * 3_600 * 1_000_000);
+pub(crate) const EPOCH: Timestamp = Timestamp::new(70 * 365 * 24 * 3_600 * 1_000_000);
 
 /// `true` if this module defines a function `pause`. Without one, the glob import has no such name,
 /// and the outer scope's is found.
@@ -31,13 +33,17 @@ const IS_PAUSABLE: bool = has_pause!(tokio::time);
 
 pub(crate) struct Clock {
     made: Instant,
+    /// The time of the process when the clock was made.
+    uptime: Micros,
     counter: Option<CounterClock>,
+    calendar: WallClock,
 }
 
 impl Clock {
     pub(super) fn new() -> Self {
         let counter = if IS_PAUSABLE { None } else { CounterClock::new() };
-        Self { made: Instant::now(), counter }
+        let calendar = WallClock::new(!IS_PAUSABLE);
+        Self { made: Instant::now(), uptime: time::uptime().into(), counter, calendar }
     }
 
     /// Returns the time, which may be some microseconds before the one returned last.
@@ -47,6 +53,12 @@ impl Clock {
             Some(counter) => EPOCH + counter.now(),
             None => self.tokio_now(),
         }
+    }
+
+    /// Returns the time of the process at an instant of this clock. It is the same for all clocks.
+    #[inline]
+    pub(crate) fn uptime(&self, at: Timestamp) -> Micros {
+        self.uptime + (at - EPOCH)
     }
 
     /// Returns the time less the error of two readings: the time from it to a later reading is never
@@ -161,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_time_since_one_that_is_surely_past_is_never_too_short() {
-        let clock = Clock { made: Instant::now(), counter: CounterClock::new() };
+        let clock = Clock { counter: CounterClock::new(), ..Clock::new() };
         let start = std::time::Instant::now();
         // Several windows of the counter.
         while start.elapsed() < Duration::from_millis(20) {
@@ -176,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_shard_does_not_go_back() {
-        let clock = Clock { made: Instant::now(), counter: Some(CounterClock::unchecked()) };
+        let clock = Clock { counter: Some(CounterClock::unchecked()), ..Clock::new() };
         let mut latest = Timestamp::default();
         let first = clock.ordered(clock.counted(), &mut latest);
         assert!(first >= EPOCH && latest == first);

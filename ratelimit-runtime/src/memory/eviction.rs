@@ -59,12 +59,12 @@ impl MemoryStore {
             while !is_over {
                 if *work == 0 {
                     self.cursor.store(at, Ordering::Relaxed);
-                    return self.budget().has_room(limit, more);
+                    return self.budget.lock().has_room(limit, more);
                 }
                 let sweep = self.sweep_shard(&self.shards[at], WORK_PER_LOOK.min(*work));
                 *work = work.saturating_sub(sweep.work);
                 is_over = sweep.is_over;
-                let mut budget = self.budget();
+                let mut budget = self.budget.lock();
                 budget.release_all(&sweep.evicted);
                 let has_room = budget.has_room(limit, more);
                 drop(budget);
@@ -76,12 +76,12 @@ impl MemoryStore {
             }
         }
         // Another call may have made room meanwhile.
-        self.budget().has_room(limit, more)
+        self.budget.lock().has_room(limit, more)
     }
 
     fn sweep_shard(&self, shard: &Shard, work: usize) -> Sweep {
         let counted = self.clock.counted();
-        let mut table = shard.lock();
+        let mut table = shard.table.lock();
         // By the shard's own time, which may be another microsecond.
         let now = self.clock.ordered(counted, &mut table.latest);
         let sweep = table.evict_due(now, &self.hasher, work);

@@ -1,34 +1,64 @@
 //! The turns of waiting calls in memory.
 
-use super::MemoryStore;
+use super::{MemoryStore, shard::Entry};
 use crate::{
+    error::UnavailableReason,
     key::KeyRef,
-    request::{Place, Standing},
+    policy::Policy,
+    request::{Op, Place, Request, Standing},
+    time::{Micros, Timestamp},
 };
 
 impl MemoryStore {
     /// Returns `true` if the key has the charge of a place, or its turn has come.
     pub(crate) fn is_promised(&self, key: KeyRef<'_>, place: Place<'_>) -> bool {
-        let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
-        let mut table = self.shard(&lookup).lock();
-        let now = self.clock.ordered(counted, &mut table.latest);
-        table.find_mut(&lookup).is_some_and(|entry| entry.state.is_promised(now, place))
+        let is_promised = |entry: &mut Entry, now| entry.state.is_promised(now, place);
+        self.change(self.clock.counted(), key, is_promised).unwrap_or(false)
+    }
+
+    /// Returns the times of charges, none for one that is gone.
+    pub(crate) fn turns(&self, key: KeyRef<'_>, places: &[Place<'_>]) -> Vec<Option<Timestamp>> {
+        let turns = |entry: &mut Entry, _| {
+            places.iter().map(|place| entry.state.turn_of(*place)).collect::<Vec<_>>()
+        };
+        self.change(self.clock.counted(), key, turns).unwrap_or_default()
+    }
+
+    /// Admits nobody under a key of a weighted window before the end of a pause. One that would have ended by
+    /// now, if it had begun at a charge of this store, is none, and the result `false`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreFull`](UnavailableReason::StoreFull) if there is no room for the key.
+    pub(crate) fn pause(
+        &self,
+        key: KeyRef<'_>,
+        policy: &Policy,
+        length: Micros,
+        charged: Option<Timestamp>,
+    ) -> Result<bool, UnavailableReason> {
+        let counted = self.clock.counted();
+        let pause = |entry: &mut Entry, now| {
+            let is_timely = charged.is_none_or(|charged| charged + length > now);
+            if is_timely {
+                entry.pause(now, now + length, policy);
+            }
+            is_timely
+        };
+        loop {
+            if let Some(is_timely) = self.change(counted, key, pause) {
+                return Ok(is_timely);
+            }
+            // The key takes its room as by a call, of no units.
+            let policy = policy.without_concurrency();
+            self.decide_at(counted, key, Request::new(&policy, Op::Take, 0))?;
+        }
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
     /// Returns the turn, unless the charge is gone.
     pub(crate) fn advance(&self, key: KeyRef<'_>, place: Place<'_>) -> Option<Standing> {
-        let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
-        let mut table = self.shard(&lookup).lock();
-        let now = self.clock.ordered(counted, &mut table.latest);
-        let entry = table.find_mut(&lookup)?;
-        let before = entry.bytes();
-        let standing = entry.advance(now, place);
-        let after = entry.bytes();
-        if before != after {
-            self.resize(table, key, before, after);
-        }
-        standing
+        self.change(self.clock.counted(), key, |entry, now| entry.advance(now, place))?
     }
 }
 
@@ -37,12 +67,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        Policy,
-        caller::Caller,
-        request::{Op, Outcome, Request},
-        time::Micros,
-    };
+    use crate::{Policy, caller::Caller, request::Outcome};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -85,7 +110,7 @@ mod tests {
     fn a_line_takes_memory_until_nobody_waits() {
         let caller = Caller::from("alice");
         let store = MemoryStore::new(100, usize::MAX);
-        let used = || store.budget().used().bytes;
+        let used = || store.budget.lock().used().bytes;
         let minute = Policy::token_bucket("p", MINUTE, 1);
         let moment = Policy::token_bucket("p", Duration::from_millis(1), 1);
         let keys = [&minute, &moment].map(|policy| KeyRef::new(policy, caller.parts()));

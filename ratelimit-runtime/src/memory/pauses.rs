@@ -28,7 +28,8 @@ async fn stale_store(shards: usize, keys: usize, expired: usize) -> MemoryStore 
 /// Returns the number of blocks that have not been scanned since their keys were called.
 fn stale_blocks(store: &MemoryStore) -> usize {
     let now = store.clock.now();
-    let blocks = |shard: &Shard| shard.lock().entries.next_dues().filter(|due| *due <= now).count();
+    let blocks =
+        |shard: &Shard| shard.table.lock().entries.next_dues().filter(|due| *due <= now).count();
     store.shards.iter().map(blocks).sum()
 }
 

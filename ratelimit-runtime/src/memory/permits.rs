@@ -13,10 +13,10 @@ use crate::{
 
 /// The callers of a shard that have calls in flight.
 #[derive(Default)]
-pub(super) struct PermitTable(HashTable<CallerInFlight>);
+pub(super) struct PermitTable(HashTable<CallerPermits>);
 
 /// The calls of one caller in flight; at least one.
-struct CallerInFlight {
+struct CallerPermits {
     hash: u64,
     state: StateKind,
     name: PolicyName,
@@ -24,7 +24,7 @@ struct CallerInFlight {
     calls: u32,
 }
 
-impl CallerInFlight {
+impl CallerPermits {
     fn is(&self, lookup: &Lookup<'_>) -> bool {
         let Self { state, name, caller, .. } = self;
         (*state, *name) == (lookup.key.state, lookup.key.name)
@@ -41,7 +41,7 @@ impl PermitTable {
     /// Adds a call.
     pub(super) fn hold(&mut self, lookup: &Lookup<'_>) {
         let held = self.0.entry(lookup.hash, |it| it.is(lookup), |it| it.hash);
-        let mut held = held.or_insert_with(|| CallerInFlight {
+        let mut held = held.or_insert_with(|| CallerPermits {
             hash: lookup.hash,
             state: lookup.key.state,
             name: lookup.key.name,

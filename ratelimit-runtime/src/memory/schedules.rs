@@ -46,8 +46,8 @@ fn admitted(answers: &[Answer]) -> usize {
 
 /// Returns the number of keys, which is that of the budget.
 fn keys_of(store: &MemoryStore) -> usize {
-    let keys = store.shards.iter().map(|shard| shard.lock().len()).sum();
-    assert_eq!(store.budget().used().keys, keys);
+    let keys = store.shards.iter().map(|shard| shard.table.lock().len()).sum();
+    assert_eq!(store.budget.lock().used().keys, keys);
     keys
 }
 

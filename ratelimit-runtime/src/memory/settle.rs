@@ -1,23 +1,40 @@
 //! The units of decided calls, and the memory of their keys.
 
-use super::{MemoryStore, budget::Usage, report_keys, shard::ShardTable};
+use super::{
+    MemoryStore,
+    budget::Usage,
+    report_keys,
+    shard::{Entry, ShardTable},
+};
 use crate::{
     key::KeyRef,
+    policy::StateKind,
     request::{Op, Request, Settle},
     sync::MutexGuard,
+    time::Timestamp,
 };
 
 impl MemoryStore {
     /// Changes the units of a call in its key, as far as they still count. Units beyond those that it
     /// took count from now on.
-    pub(crate) fn settle(&self, key: KeyRef<'_>, mut settle: Settle) {
-        if settle.raised() > 0 && !self.has_state(key, settle) {
+    pub(crate) fn settle(&self, key: KeyRef<'_>, settle: Settle) {
+        self.settle_at(self.clock.counted(), key, settle);
+    }
+
+    /// Changes the units of a call at a time that was [counted](super::Clock::counted).
+    pub(crate) fn settle_at(
+        &self,
+        counted: Option<Timestamp>,
+        key: KeyRef<'_>,
+        mut settle: Settle,
+    ) {
+        if settle.raised() > 0 && !self.has_state(counted, key, settle) {
             // The caller's state has expired. The next one starts with what such a call can take.
             let policy = &settle.policy(key.name);
-            let most = policy.explicit_burst().unwrap_or(settle.tier.threshold());
+            let most = policy.burst_size().unwrap_or(settle.tier.threshold());
             let cost = settle.raised().min(most);
             let request = Request::new(policy, Op::Take, cost);
-            match self.decide(key, request) {
+            match self.decide_at(counted, key, request) {
                 Ok(outcome) if outcome.admitted => {
                     settle.to -= cost;
                     settle.mark.charged = outcome.mark.charged;
@@ -27,23 +44,35 @@ impl MemoryStore {
             }
         }
         if settle.from != settle.to {
-            let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
-            let mut table = self.shard(&lookup).lock();
-            let now = self.clock.ordered(counted, &mut table.latest);
-            let Some(entry) = table.find_mut(&lookup) else { return };
-            let before = entry.bytes();
-            entry.settle(now, settle);
-            let after = entry.bytes();
-            if before != after {
-                self.resize(table, key, before, after);
-            }
+            self.change(counted, key, |entry, now| entry.settle(now, settle));
         }
+    }
+
+    /// Changes the entry of a key, if there is one, at a time that was [counted](super::Clock::counted).
+    #[inline]
+    pub(super) fn change<T>(
+        &self,
+        counted: Option<Timestamp>,
+        key: KeyRef<'_>,
+        change: impl FnOnce(&mut Entry, Timestamp) -> T,
+    ) -> Option<T> {
+        let lookup = self.hasher.lookup(key);
+        let mut table = self.shard(&lookup).table.lock();
+        let now = self.clock.ordered(counted, &mut table.latest);
+        let entry = table.find_mut(&lookup)?;
+        let before = entry.bytes();
+        let changed = change(entry, now);
+        let after = entry.bytes();
+        if before != after {
+            self.resize(table, key, before, after);
+        }
+        Some(changed)
     }
 
     /// Follows the memory of a key that has changed. What a call has taken is kept, also beyond the
     /// store's bounds.
     #[cold]
-    pub(super) fn resize(
+    fn resize(
         &self,
         table: MutexGuard<'_, ShardTable>,
         key: KeyRef<'_>,
@@ -52,7 +81,7 @@ impl MemoryStore {
     ) {
         let [taken, released] = [(after, before), (before, after)]
             .map(|(more, less)| Usage { keys: 0, bytes: more.saturating_sub(less) });
-        let mut budget = self.budget();
+        let mut budget = self.budget.lock();
         budget.add(key.name.text(), taken);
         budget.release(key.name.text(), released);
         drop(budget);
@@ -60,11 +89,13 @@ impl MemoryStore {
         report_keys(taken, released);
     }
 
-    /// Returns `true` if the key has a state, or if the one of the settled charge was reset.
-    fn has_state(&self, key: KeyRef<'_>, settle: Settle) -> bool {
-        let (lookup, counted) = (self.hasher.lookup(key), self.clock.counted());
-        let mut table = self.shard(&lookup).lock();
+    /// Returns `true` if the key has a state, or if the one of the settled charge was reset. A state whose window
+    /// of the calendar is over counts as none.
+    fn has_state(&self, counted: Option<Timestamp>, key: KeyRef<'_>, settle: Settle) -> bool {
+        let lookup = self.hasher.lookup(key);
+        let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        table.find_mut(&lookup).is_some() || now < settle.ends()
+        now < settle.ends()
+            || settle.state != StateKind::CalendarWindow && table.find_mut(&lookup).is_some()
     }
 }

@@ -8,10 +8,10 @@ use super::{block_vec::BlockVec, budget::Removed, permits::PermitTable};
 #[cfg(test)]
 use crate::key::KeyRef;
 use crate::{
-    algorithms::{Detail, State, Straight},
+    algorithms::State,
     key::{KeyHasher, Lookup, StoredCaller},
     policy::{Policy, PolicyName},
-    request::{Op, Outcome, Place, Request, Settle, Standing},
+    request::{OneUnit, Op, Outcome, Place, Request, Settle, Standing},
     time::Timestamp,
 };
 
@@ -85,12 +85,17 @@ impl Entry {
 
     /// Takes one unit, or refuses it: see [`State::take_one`].
     #[inline]
-    pub(super) fn take_one<D: Detail>(&mut self, now: Timestamp, policy: &Policy) -> Straight<D> {
-        let taken = self.state.take_one(now, policy);
-        if let Straight::Admitted { lasts, .. } | Straight::Refused { reset: lasts, .. } = taken {
-            self.expires = self.expires.max(now + lasts);
+    pub(super) fn take_one(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        reads: bool,
+    ) -> Option<OneUnit> {
+        let unit = self.state.take_one(now, policy, reads);
+        if let Some(unit) = &unit {
+            self.expires = self.expires.max(now + unit.reset);
         }
-        taken
+        unit
     }
 
     /// Decides a call of one unit as [`take_one`](Self::take_one) does, if that can.
@@ -99,11 +104,7 @@ impl Entry {
         if !request.is_one_unit() {
             return None;
         }
-        match self.take_one::<Outcome>(now, request.policy) {
-            Straight::Admitted { detail, .. } => Some(detail),
-            Straight::Refused { wait, reset } => Some(Outcome::refused(wait, reset)),
-            Straight::Skipped => None,
-        }
+        Some(self.take_one(now, request.policy, true)?.outcome())
     }
 
     /// Decides a call. The heap grows by at most [`State::growth`].
@@ -127,6 +128,12 @@ impl Entry {
         let (standing, lasts) = self.state.advance(now, place)?;
         self.expires = self.expires.max(now + lasts);
         Some(standing)
+    }
+
+    /// Admits nobody before `ends`: see [`State::pause`].
+    pub(super) fn pause(&mut self, now: Timestamp, ends: Timestamp, policy: &Policy) {
+        let lasts = self.state.pause(now, ends, policy);
+        self.expires = self.expires.max(now + lasts);
     }
 
     /// Returns the memory of the key.
@@ -176,26 +183,26 @@ impl ShardTable {
         Some(&mut self.entries[at])
     }
 
-    /// Takes one unit of a key, or refuses it: see [`State::take_one`]. A key that is not there is
-    /// skipped.
+    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_one`].
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
-    pub(super) fn take_one<D: Detail>(
+    pub(super) fn take_one(
         &mut self,
         lookup: &Lookup<'_>,
         now: Timestamp,
         policy: &Policy,
-    ) -> Straight<D> {
+        reads: bool,
+    ) -> Option<OneUnit> {
         let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
         for slot in self.index.iter_hash(wanted.hash()) {
             if slot.hash == wanted.hash
                 && let Some(entry) = self.entries.get_mut(slot.at as usize)
                 && entry.is(lookup)
             {
-                return entry.take_one(now, policy);
+                return entry.take_one(now, policy, reads);
             }
         }
-        Straight::Skipped
+        None
     }
 
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]

@@ -1,4 +1,4 @@
-//! Random calls on the straight path, decided by [`Entry::decide`] as well: both lead to the same
+//! Random plain calls, decided by [`Entry::decide`] as well: both lead to the same
 //! outcome and leave the same entry.
 //!
 //! `RATELIMIT_STRAIGHT_CALLS=10000000` runs more than the 100 000 calls of an ordinary test run.
@@ -10,10 +10,9 @@ use fastrand::Rng;
 use super::shard::Entry;
 use crate::{
     Algorithm, Policy,
-    algorithms::Straight,
     caller::Caller,
     key::KeyRef,
-    request::{Mark, Op, Outcome, Request, Settle},
+    request::{Mark, OneUnit, Op, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -107,24 +106,16 @@ fn take_both_ways(entry: &mut Entry, now: Timestamp, policy: &Policy, figures: &
     assert!(long.bytes() <= before.bytes() + growth, "{policy:?} at {now:?}: {before:?}");
     let case = || format!("{policy:?} at {now:?}: {before:?}");
     let mut unread = entry.clone();
-    match (entry.take_one::<Outcome>(now, policy), unread.take_one::<()>(now, policy)) {
-        (Straight::Skipped, Straight::Skipped) => {
-            figures.skipped += 1;
-            assert_eq!((&*entry, &unread), (&before, &before));
-            *entry = long;
-            return;
-        }
-        (Straight::Admitted { lasts, detail }, Straight::Admitted { lasts: unread, .. }) => {
-            figures.admitted += 1;
-            assert_eq!(detail, outcome, "{}", case());
-            assert_eq!((lasts, unread), (outcome.lasts, outcome.lasts), "{}", case());
-        }
-        (Straight::Refused { wait, reset }, unread) => {
-            figures.refused += 1;
-            assert_eq!(outcome, Outcome::refused(wait, reset), "{}", case());
-            assert_eq!(unread, Straight::Refused { wait, reset }, "{}", case());
-        }
-        both => panic!("{both:?}: {}", case()),
-    }
+    let (unit, less) = (entry.take_one(now, policy, true), unread.take_one(now, policy, false));
+    let Some(unit) = unit else {
+        figures.skipped += 1;
+        assert_eq!((&*entry, &unread, less), (&before, &before, None));
+        *entry = long;
+        return;
+    };
+    assert_eq!(unit.outcome(), outcome, "{}", case());
+    let expected = if outcome.admitted { OneUnit::unread(unit.reset) } else { unit };
+    assert_eq!(less, Some(expected), "{}", case());
+    *(if outcome.admitted { &mut figures.admitted } else { &mut figures.refused }) += 1;
     assert_eq!((&*entry, &unread), (&long, &long), "{}", case());
 }

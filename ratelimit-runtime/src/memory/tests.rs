@@ -32,11 +32,11 @@ pub(super) fn store_of(shards: usize, keys: usize) -> MemoryStore {
 pub(super) fn keys_of(store: &MemoryStore) -> usize {
     let mut used = Usage::default();
     for shard in &store.shards {
-        let table = shard.lock();
+        let table = shard.table.lock();
         used.keys += table.len();
         used.bytes += table.bytes();
     }
-    assert_eq!(store.budget().used(), used);
+    assert_eq!(store.budget.lock().used(), used);
     used.keys
 }
 
@@ -317,7 +317,7 @@ async fn the_budget_is_exact_however_keys_come_grow_and_go() {
         let (has_ids, is_log) = (policy.state().names_charges(), policy.state().is_log_of_units());
         let id = Some(rng.u64(..9)).filter(|_| has_ids && rng.bool());
         let (cost, op) = (rng.u32(1..30), if rng.u8(..9) > 0 { Op::Take } else { Op::Peek });
-        let before = store.budget().used();
+        let before = store.budget.lock().used();
         match store.decide(key, Request { id, ..Request::new(&policy, op, cost) }) {
             Ok(outcome) if outcome.admitted && op == Op::Take && rng.u8(..4) == 0 => {
                 let to = if is_log { 0 } else { rng.u32(..60) };
@@ -330,7 +330,7 @@ async fn the_budget_is_exact_however_keys_come_grow_and_go() {
                 full += 1;
             }
         }
-        let after = store.budget().used();
+        let after = store.budget.lock().used();
         grown += usize::from(after.keys == before.keys && after.bytes > before.bytes);
         if rng.u8(..50) == 0 {
             store.reset(key);

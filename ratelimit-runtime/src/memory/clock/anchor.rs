@@ -3,7 +3,8 @@
 //! An anchor is a reading of both clocks, and the rate of the counter measured up to it. The counter
 //! is used for a few milliseconds; then both are read anew, so that errors never add up. It is used
 //! only while it foretells the system's time: when the system is suspended, a clock is set, or the
-//! counter steps or changes its rate, the system's time is used until two intervals agree again.
+//! counter steps or changes its rate, the system's time is used until two intervals agree again, and
+//! from then on if the system itself trusts the counter no more.
 
 use crate::{
     sync::atomic::{AtomicU64, Ordering, fence},
@@ -58,6 +59,9 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
+    /// The anchor of a counter that is not trusted. It is never used, and its window is never over.
+    const UNTRUSTED: Self = Self { counter: 0, nanos: u64::MAX, rate: 0, ticks: 0 };
+
     /// Starts to measure.
     fn new(reading: Reading) -> Self {
         let counter = reading.before.wrapping_add(reading.width() / 2);
@@ -135,15 +139,22 @@ impl SharedAnchor {
         self.load()?.1.nanos_at(counter)
     }
 
-    /// Returns the system's time, and replaces the anchor if that is due.
-    pub(super) fn renew(&self, mut read: impl FnMut() -> Reading) -> u64 {
+    /// Returns the system's time, and replaces the anchor if that is due. Asks after a window that was
+    /// foretold wrongly whether the counter is to be trusted.
+    pub(super) fn renew(
+        &self,
+        mut read: impl FnMut() -> Reading,
+        is_trusted: impl FnOnce() -> bool,
+    ) -> u64 {
         let known = self.load();
         let first = read();
         if let Some((version, anchor)) = known
             && anchor.is_over(first.nanos)
             && let Some(next) = anchor.next(narrowest(first, read))
         {
-            self.store(version, next);
+            let has_failed = anchor.ticks > 0 && next.ticks == 0;
+            let is_lost = has_failed && !is_trusted();
+            self.store(version, if is_lost { Anchor::UNTRUSTED } else { next });
         }
         first.nanos
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
+use std::ops::Range;
+
 use fastrand::Rng;
 
 use super::*;
@@ -192,4 +194,21 @@ fn readings_that_take_too_long_are_no_anchor() {
     machine.width = MAX_WIDTH;
     let run = machine.run(SECOND, MILLISECOND / 10);
     assert!(run.by_counter < f64::EPSILON, "{run:?}");
+}
+
+#[test]
+fn a_counter_that_the_system_trusts_no_more_after_a_failed_window_answers_no_reading() {
+    for is_trusted in [true, false] {
+        let shared = SharedAnchor::new(Reading { before: 0, nanos: 0, after: 0 });
+        let renew = |window: u64, step: u64| {
+            let nanos = window * WINDOW;
+            let reading = Reading { before: nanos + step, nanos, after: nanos + step };
+            assert_eq!(shared.renew(|| reading, || is_trusted), nanos);
+            shared.nanos_at(nanos + step + 1)
+        };
+        let run = |windows: Range<u64>, step| windows.fold(None, |_, window| renew(window, step));
+        assert_eq!(run(1..4, 0), Some(3 * WINDOW + 1));
+        assert_eq!(renew(4, SECOND), None);
+        assert_eq!(run(5..9, SECOND), is_trusted.then_some(8 * WINDOW + 1));
+    }
 }
