@@ -24,16 +24,15 @@ mod exchange;
 mod failure;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-#[cfg(feature = "overrides")]
 mod hash;
 mod leases;
-mod line;
 mod managed;
 mod multiplexer;
 mod node;
 mod options;
 mod outbox;
 mod permits;
+mod remote;
 mod resp;
 mod script;
 mod secrets;
@@ -41,39 +40,45 @@ mod stream;
 mod target;
 mod tls;
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::time::SystemTime;
+use std::{sync::Arc, time::Duration};
 
+use redis::aio::ConnectionLike;
 use tokio::time::Instant;
 
 pub use self::credentials::Credentials;
-#[cfg(feature = "overrides")]
-pub(crate) use self::options::HashContent;
 pub(crate) use self::{
     background::start,
-    client::{RedisClient, Unanswered},
-    connect_options::{AddressMap, ConnectOptions},
+    connect_options::ConnectOptions,
     credentials::CredentialsProvider,
-    options::RedisOptions,
-    outbox::Content,
-    permits::HeldPermit,
+    options::{Content, OnDelivery, RedisOptions},
 };
 use self::{
     backoff::Backoff,
+    client::RedisClient,
     deny_cache::{DenyCache, RoundTrip},
     leases::Leases,
+    node::Node,
     outbox::Outbox,
+    permits::{PendingPermit, PermitRegistry},
+    remote::Remote,
+    script::{
+        ScriptCall, reset,
+        turn::{self, Turn},
+    },
 };
+pub(crate) use self::{hash::HashReader, options::HashContent};
 use crate::{
-    algorithms::{Detail, Straight},
-    error::UnavailableReason,
+    decision::Permit,
+    error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
     memory::{Clock, MemoryStore},
     policy::Policy,
-    request::{DecidedBy, OnStoreError, Op, Outcome, PermitRequest, Request, Settle},
-    time::Micros,
+    request::{
+        DecidedBy, OnStoreError, Op, Outcome, PermitRequest, Place, Request, Settle, Standing,
+    },
+    telemetry,
+    time::{Micros, Timestamp},
 };
 
 /// The pauses of a call that waits for Redis. The circuit breaker bounds its commands.
@@ -81,80 +86,81 @@ const WAITING_FOR_REDIS: Backoff =
     Backoff::new(Duration::from_millis(20), Duration::from_millis(320));
 
 pub(crate) struct RedisBackend {
-    client: RedisClient,
-    #[cfg(feature = "overrides")]
-    hashes: hash::Hashes,
-    deny_cache: DenyCache,
-    leases: Leases,
-    outbox: Outbox,
-    /// Decides while Redis cannot, with [`OnStoreError::Local`].
-    fallback: MemoryStore,
-    permits: permits::PermitRegistry,
-    /// Called for every posted command that has arrived.
-    on_delivery: OnceLock<OnDelivery>,
-    deadline: Duration,
-    on_store_error: OnStoreError,
+    remote: Arc<Remote>,
+    leases: Arc<Leases>,
+    outbox: Arc<Outbox>,
+    permits: Arc<PermitRegistry>,
 }
 
-/// A function that receives the key and the content of a command that has arrived.
-pub(crate) type OnDelivery = Box<dyn Fn(KeyRef<'_>, Content) + Send + Sync>;
-
 impl RedisBackend {
-    pub(crate) fn new(client: RedisClient, options: RedisOptions) -> Self {
-        let RedisOptions { deadline, on_store_error, deny_cache, deny_cache_ttl, .. } = options;
-        Self {
+    /// Connects in the background.
+    pub(crate) fn open(
+        url: &str,
+        connection: &ConnectOptions,
+        options: RedisOptions,
+    ) -> Result<Self, ConnectFault> {
+        Ok(Self::new(RedisClient::open(url, connection)?, options))
+    }
+
+    /// Uses a connection of the program's own.
+    pub(crate) fn from_connection<C>(connection: C, options: RedisOptions) -> Self
+    where
+        C: ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        Self::new(RedisClient::to_node(Node::from_connection(connection)), options)
+    }
+
+    fn new(client: RedisClient, options: RedisOptions) -> Self {
+        let RedisOptions { deadline, deny_cache, deny_cache_ttl, .. } = options;
+        let remote = Arc::new(Remote {
             client,
-            #[cfg(feature = "overrides")]
-            hashes: hash::Hashes::default(),
             deny_cache: DenyCache::new(deny_cache, deny_cache_ttl),
-            leases: Leases::new(deny_cache_ttl),
-            outbox: Outbox::default(),
             fallback: MemoryStore::new(options.max_keys, options.max_bytes),
-            permits: permits::PermitRegistry::default(),
-            on_delivery: OnceLock::new(),
             deadline,
-            on_store_error,
+        });
+        let outbox = Outbox::new(Arc::clone(&remote));
+        Self {
+            leases: Leases::new(Arc::clone(&remote), deny_cache_ttl),
+            permits: PermitRegistry::new(Arc::clone(&remote), Arc::clone(&outbox)),
+            outbox,
+            remote,
         }
+    }
+
+    /// Waits for the end of the first attempt to connect.
+    pub(crate) async fn connected(&self) -> Result<(), ConnectFault> {
+        self.remote.client.connected().await
     }
 
     /// Sets the function that is called for every posted command that has arrived. The first one is kept.
     pub(crate) fn on_delivery(&self, call: OnDelivery) {
-        self.on_delivery.get_or_init(|| call);
+        self.outbox.on_delivery(call);
     }
 
-    /// The clock of the deny cache.
-    #[inline]
-    fn clock(&self) -> &Clock {
-        self.fallback.clock()
+    /// Sends a command that nobody awaits.
+    pub(crate) fn post(&self, key: Key, content: Content) {
+        self.outbox.post(key, content);
     }
 
-    /// Takes one of the units on lease, or refuses it as Redis would, under a valid policy of one tier
-    /// that no override changes. Returns also the part that decides. Skipped, nothing is done.
+    /// Gives all leases back, sends what is posted, and waits for what others send. Returns the number of
+    /// commands that could not be sent.
+    pub(crate) async fn flush(&self) -> usize {
+        self.leases.give_all_back().await + self.outbox.flush().await
+    }
+
+    /// The clock of this process's part.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.remote.clock()
+    }
+
+    /// Decides a call by units on lease or by the deny cache, if they can. A call without an answer is to be
+    /// [decided](Self::decide): it may be the one that revalidates its refusal, and a second look-up would find
+    /// the refusal.
     #[inline(never)]
-    pub(crate) fn take_ahead<D: Detail>(
-        &self,
-        key: KeyRef<'_>,
-        policy: &Policy,
-    ) -> (Straight<D>, DecidedBy) {
-        let (request, clock) = (Request::new(policy, Op::Take, 1), || self.clock().now());
-        if let Some(outcome) = self.leased(key, request) {
-            return (outcome.into(), outcome.decided_by);
-        }
-        let refusal = self.deny_cache.look(key, request, Duration::ZERO, clock);
-        (refusal.map_or(Straight::Skipped, Straight::from), DecidedBy::DenyCache)
-    }
-
-    /// Returns the refusal in the deny cache that Redis would return, if its wait is longer than
-    /// `max_wait`. A call without one is to be [decided](Self::decide): it may be the call that
-    /// revalidates, and a second look-up would find a refusal for it.
-    #[inline]
-    pub(crate) fn cached_refusal(
-        &self,
-        key: KeyRef<'_>,
-        request: Request<'_>,
-        max_wait: Duration,
-    ) -> Option<Outcome> {
-        self.deny_cache.get(key, request, max_wait, || self.clock().now())
+    pub(crate) fn decide_now(&self, key: KeyRef<'_>, request: Request<'_>) -> Option<Outcome> {
+        let (max_wait, now) = (request.max_wait.into(), || self.remote.clock().now());
+        let leased = self.leases.take(key, request);
+        leased.or_else(|| self.remote.deny_cache.get(key, request, max_wait, true, now))
     }
 
     /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`.
@@ -164,22 +170,41 @@ impl RedisBackend {
         request: Request<'_>,
         max_wait: Duration,
     ) -> Option<Micros> {
-        let refusal = self.deny_cache.look(key, request, max_wait, || self.clock().now());
+        let refusal =
+            self.remote.deny_cache.get(key, request, max_wait, false, || self.remote.clock().now());
         refusal.map(|refusal| refusal.wait)
     }
 
-    /// Decides a request for which the deny cache has no refusal.
+    /// Decides a request for which the deny cache has no refusal, and returns the permit of an admitted call.
+    /// The deadline runs from `asked` on.
     pub(crate) async fn decide(
-        self: &Arc<Self>,
+        &self,
         key: &Key,
         request: Request<'_>,
-        on_store_error: Option<OnStoreError>,
+        asked: Instant,
+        on_store_error: OnStoreError,
+    ) -> (Result<Outcome, UnavailableReason>, Option<Arc<dyn Permit>>) {
+        let mut pending = PendingPermit::new(&self.permits, key, request, asked);
+        let permit = pending.as_mut().map(|pending| &mut pending.permit);
+        let outcome = self.outcome(key, request, asked, on_store_error, permit).await;
+        (outcome, pending.and_then(|pending| pending.answered(outcome)))
+    }
+
+    async fn outcome(
+        &self,
+        key: &Key,
+        request: Request<'_>,
+        asked: Instant,
+        on_store_error: OnStoreError,
         permit: Option<&mut PermitRequest>,
     ) -> Result<Outcome, UnavailableReason> {
-        let asked = Instant::now();
-        let deadline = asked + self.deadline;
+        let deadline = asked + self.remote.deadline;
+        if deadline <= Instant::now() {
+            let late = (asked, UnavailableReason::DeadlineExceeded);
+            return self.without_redis(key, request, on_store_error, late);
+        }
         if request.policy.lease_micros().is_some() {
-            match self.decide_on_lease(key, request, deadline).await {
+            match self.leases.decide(key, request, deadline).await {
                 Some(Ok(outcome)) => return Ok(outcome),
                 Some(Err(reason)) => {
                     return self.without_redis(key, request, on_store_error, (asked, reason));
@@ -187,16 +212,18 @@ impl RedisBackend {
                 None => {}
             }
         }
-        let sent = self.clock().surely_past();
-        match self.client.decide(key, request, permit, deadline).await {
+        let sent = self.remote.clock().surely_past();
+        match self.remote.client.decide(key, request, permit, deadline).await {
             Ok(outcome) => {
-                // Without a free permit nothing is known of the windows, and a permit is free at any time.
+                // Without a free permit nothing is known of the windows, and a permit is free at any time. A call
+                // that a look's refusal answered would be no offence.
                 if !outcome.is_busy
+                    && (request.op == Op::Take || !request.policy.has_block())
                     && !request.policy.tiers().is_empty()
                     && outcome.turn() == Micros::ZERO
                 {
-                    let trip = RoundTrip { sent, answered: self.clock().now() };
-                    self.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
+                    let trip = RoundTrip { sent, answered: self.remote.clock().now() };
+                    self.remote.deny_cache.insert(key.as_key_ref(), request, outcome, trip);
                 }
                 Ok(outcome)
             }
@@ -212,16 +239,16 @@ impl RedisBackend {
         &self,
         key: &Key,
         request: Request<'_>,
-        on_store_error: Option<OnStoreError>,
+        on_store_error: OnStoreError,
         (asked, reason): (Instant, UnavailableReason),
     ) -> Result<Outcome, UnavailableReason> {
         if asked.elapsed() < Duration::from(request.max_wait) {
             return Err(reason);
         }
         let request = Request { max_wait: Micros::ZERO, ..request };
-        match on_store_error.unwrap_or(self.on_store_error) {
+        match on_store_error {
             OnStoreError::Local => {
-                let outcome = self.fallback.decide(key.as_key_ref(), request)?;
+                let outcome = self.remote.fallback.decide(key.as_key_ref(), request)?;
                 Ok(Outcome { decided_by: DecidedBy::Fallback, ..outcome })
             }
             OnStoreError::Deny => Err(reason),
@@ -229,9 +256,14 @@ impl RedisBackend {
         }
     }
 
-    /// Returns `true` if a call that Redis cannot decide fails.
-    pub(crate) fn denies(&self, on_store_error: Option<OnStoreError>) -> bool {
-        on_store_error.unwrap_or(self.on_store_error) == OnStoreError::Deny
+    /// Returns the outcomes of looks at each tier by itself, and the number of free permits.
+    pub(crate) async fn usage(
+        &self,
+        key: &Key,
+        policy: &Policy,
+    ) -> Result<(Vec<Outcome>, u32), UnavailableReason> {
+        let call = ScriptCall::usage(key, policy);
+        call.decode_usage(&self.remote.ask(key.as_bytes(), |attempt| call.command(attempt)).await?)
     }
 
     /// Returns the pause of a call that waits for Redis, which has failed it so many times.
@@ -243,71 +275,121 @@ impl RedisBackend {
     /// Returns the names of the known servers. One with an open breaker comes with the reason of its
     /// last failure.
     pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
-        self.client.servers()
+        self.remote.client.servers()
     }
 
-    /// Deletes the caller's counts, here and on Redis.
-    pub(crate) async fn reset(&self, key: &Key) -> Result<(), UnavailableReason> {
-        self.fallback.reset(key.as_key_ref());
+    /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room.
+    /// Returns the turn, unless the charge is gone.
+    pub(crate) async fn advance(
+        &self,
+        key: &Key,
+        place: Place<'_>,
+    ) -> Result<Option<Standing>, UnavailableReason> {
+        let Some(turn) = Turn::new(key, place) else { return Ok(None) };
+        Turn::decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
+    }
+
+    /// Returns the times of charges in a weighted window, none for one that is gone.
+    pub(crate) async fn turns(
+        &self,
+        key: &Key,
+        places: &[Place<'_>],
+    ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
+        let command = |attempt| turn::turns_command(key, places, attempt);
+        turn::decode_turns(&self.remote.ask(key.as_bytes(), command).await?)
+    }
+
+    /// Admits nobody under the key of a weighted window before the end of a pause. One that would have ended by
+    /// now, if it had begun at a charge of Redis, is none, and the result `false`. One that cannot be written is
+    /// kept here, for calls that this process decides without Redis.
+    pub(crate) async fn pause_key(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        length: Micros,
+        charged: Option<Timestamp>,
+    ) -> Result<bool, UnavailableReason> {
+        let command = |attempt| turn::pause_command(key, policy, length, charged, attempt);
+        let pause = self.remote.ask(key.as_bytes(), command);
+        let paused =
+            self.remote.invalidating(key, pause).await.and_then(|it| turn::decode_pause(&it));
+        if paused != Ok(false) {
+            // Redis may be away later, during the pause.
+            let _ = self.remote.fallback.pause(key.as_key_ref(), policy, length, None);
+        }
+        if let Err(reason) = paused {
+            telemetry::pause_is_local(policy.name(), reason);
+        }
+        paused
+    }
+
+    /// Deletes the caller's counts and block under a policy, here and on Redis.
+    pub(crate) async fn reset(&self, key: &Key, policy: &Policy) -> Result<(), UnavailableReason> {
+        self.remote.fallback.reset(key.as_key_ref());
         self.leases.invalidate(key.as_key_ref());
-        let reset = self.client.reset(key, Instant::now() + self.deadline);
-        let result = self.invalidating(key, reset).await;
+        let reset = reset(key, policy.has_block());
+        let reset = self.remote.run(key.as_bytes(), &reset);
+        let result = self.remote.invalidating(key, reset).await;
         // Units that were taken meanwhile may be from before the reset.
         self.leases.invalidate(key.as_key_ref());
         result
     }
 
-    /// Returns the store that decides while Redis cannot.
-    pub(crate) fn fallback(&self) -> &MemoryStore {
-        &self.fallback
-    }
-
-    /// Changes the units of a call that the fallback decided.
-    pub(crate) fn settle_in_fallback(&self, key: KeyRef<'_>, settle: Settle) {
-        self.fallback.settle(key, settle);
+    /// Changes the units of a call that this process counted: the fallback, or a lease, if that lasts. Returns
+    /// `false` if Redis did.
+    pub(crate) fn settle_here(
+        &self,
+        key: KeyRef<'_>,
+        settle: Settle,
+        decided_by: DecidedBy,
+    ) -> bool {
+        match decided_by {
+            DecidedBy::Fallback => self.remote.fallback.settle(key, settle),
+            DecidedBy::Lease if settle.raised() == 0 => self.leases.give_back(key, settle),
+            _ => return false,
+        }
+        true
     }
 
     /// Changes the units of a call that Redis decided.
-    pub(crate) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), Unanswered> {
-        let change = self.client.settle(key, settle, Instant::now() + self.deadline);
-        // More units make no remembered wait too long.
-        if settle.raised() > 0 { change.await } else { self.invalidating(key, change).await }
-    }
-
-    /// Awaits a reset or settle, and removes the key's refusals from the deny cache before and
-    /// after it.
-    async fn invalidating<T>(&self, key: &Key, change: impl Future<Output = T>) -> T {
-        // The change may take effect although its reply is lost, or nobody awaits it.
-        self.deny_cache.invalidate(key.as_key_ref(), self.clock().now());
-        let result = change.await;
-        // A refusal from before the change may have arrived meanwhile.
-        self.deny_cache.invalidate(key.as_key_ref(), self.clock().now());
-        result
+    pub(crate) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), UnavailableReason> {
+        self.remote.settle(key, settle).await.map_err(|failed| failed.reason)
     }
 
     /// Returns the fields of a hash and their values.
-    #[cfg(feature = "overrides")]
-    pub(crate) async fn fields(&self, key: &[u8]) -> Result<HashContent, UnavailableReason> {
-        self.hashes.fields(&self.client, key, self.deadline).await
+    pub(crate) async fn fields(
+        &self,
+        reader: &HashReader,
+        key: &[u8],
+        max_fields: usize,
+    ) -> Result<HashContent, UnavailableReason> {
+        reader.fields(&self.remote, key, max_fields).await
+    }
+
+    /// Returns the value of a hash's field, and the time of its server.
+    pub(crate) async fn revision(
+        &self,
+        key: &[u8],
+        field: &str,
+    ) -> Result<(Option<String>, SystemTime), UnavailableReason> {
+        hash::field_and_time(&self.remote, key, field).await
     }
 
     /// Sets fields of a hash.
-    #[cfg(feature = "overrides")]
     pub(crate) async fn set_fields(
         &self,
         key: &[u8],
         fields: &[(String, String)],
     ) -> Result<(), UnavailableReason> {
-        hash::set_fields(&self.client, key, fields, self.deadline).await
+        self.remote.run(key, redis::cmd("HSET").arg(key).arg(fields)).await
     }
 
     /// Removes a field of a hash.
-    #[cfg(feature = "overrides")]
     pub(crate) async fn remove_field(
         &self,
         key: &[u8],
         field: &str,
     ) -> Result<(), UnavailableReason> {
-        hash::remove_field(&self.client, key, field, self.deadline).await
+        self.remote.run(key, redis::cmd("HDEL").arg(key).arg(field)).await
     }
 }

@@ -50,6 +50,20 @@ pub(super) fn spawn<T: Send + 'static>(
     THREAD.spawn(task.with_current_subscriber())
 }
 
+/// A task on the thread, which its owner starts anew once it has ended, also by a panic.
+#[derive(Default)]
+pub(super) struct Worker(Option<JoinHandle<()>>);
+
+impl Worker {
+    pub(super) fn is_running(&self) -> bool {
+        self.0.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
+    pub(super) fn start(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0 = Some(spawn(work));
+    }
+}
+
 /// Begins a task here and now, and lets the thread go on with it once it is woken. What it sends first is
 /// sent before what its caller sends later, and replies are received in their order.
 pub(crate) fn start(task: impl Future<Output = ()> + Send + 'static) {

@@ -42,19 +42,27 @@ pub(super) struct Breaker {
 
 #[derive(Default)]
 struct BreakerState {
-    open: Option<Open>,
-    /// The pauses of the last outage, and its end.
-    last: Option<(Backoff, Instant)>,
+    /// The last outage, also after its end.
+    outage: Option<Outage>,
     /// The number of probes so far; each one's number is the count after it.
     probes: u64,
 }
 
-struct Open {
+struct Outage {
     backoff: Backoff,
     probe_at: Instant,
     /// The probe under way.
     probe: Option<u64>,
     reason: UnavailableReason,
+    /// The time at which the breaker was closed.
+    ended: Option<Instant>,
+}
+
+impl BreakerState {
+    /// Returns the outage while the breaker is open.
+    fn open(&mut self) -> Option<&mut Outage> {
+        self.outage.as_mut().filter(|outage| outage.ended.is_none())
+    }
 }
 
 /// Permission to send one command to a server; records its result in the breaker. Dropped without
@@ -77,31 +85,25 @@ impl Breaker {
         &self.server
     }
 
-    /// Permits one command.
+    /// Permits one command. The reply to a read proves only that the server answers. A server that answers and
+    /// refuses scripts still reads: the overrides that end its trouble arrive.
     ///
     /// # Errors
     ///
-    /// The reason of the last failure while the breaker is open and no probe is due.
-    pub(super) fn guard(self: &Arc<Self>) -> Result<BreakerGuard, UnavailableReason> {
-        let probe = self.start_probe()?;
-        Ok(BreakerGuard { breaker: Arc::clone(self), probe, is_read: false })
-    }
-
-    /// Permits one read, whose reply proves only that the server answers. A server that answers and refuses
-    /// scripts still reads: the overrides that end its trouble arrive.
-    ///
-    /// # Errors
-    ///
-    /// As [`guard`](Self::guard), if the last failure was a silence.
-    pub(super) fn guard_of_read(self: &Arc<Self>) -> Result<BreakerGuard, UnavailableReason> {
-        let refuses_scripts = self.failure().is_some_and(|reason| !reason.is_silence());
-        let probe = if refuses_scripts { None } else { self.start_probe()? };
-        Ok(BreakerGuard { breaker: Arc::clone(self), probe, is_read: true })
+    /// The reason of the last failure while the breaker is open and no probe is due; for a read only if that
+    /// failure was a silence.
+    pub(super) fn guard(
+        self: &Arc<Self>,
+        is_read: bool,
+    ) -> Result<BreakerGuard, UnavailableReason> {
+        let refuses_scripts = || self.failure().is_some_and(|reason| !reason.is_silence());
+        let probe = if is_read && refuses_scripts() { None } else { self.start_probe()? };
+        Ok(BreakerGuard { breaker: Arc::clone(self), probe, is_read })
     }
 
     /// Returns the reason of the last failure while the breaker is open.
     pub(super) fn failure(&self) -> Option<UnavailableReason> {
-        self.state().open.as_ref().map(|open| open.reason)
+        self.state().open().map(|open| open.reason)
     }
 
     /// Starts a probe and returns its number; `None` while the breaker is closed.
@@ -109,19 +111,16 @@ impl Breaker {
         if self.failures.load(Ordering::Relaxed) < FAILURE_THRESHOLD {
             return Ok(None);
         }
-        let BreakerState { open, probes, .. } = &mut *self.state();
-        match open {
-            Some(open) if open.probe.is_some() || Instant::now() < open.probe_at => {
-                Err(open.reason)
-            }
-            Some(open) => {
-                *probes += 1;
-                open.probe = Some(*probes);
-                Ok(open.probe)
-            }
-            // Another call has closed it since.
-            None => Ok(None),
+        let mut state = self.state();
+        let probe = state.probes + 1;
+        // Another call may have closed it since.
+        let Some(open) = state.open() else { return Ok(None) };
+        if open.probe.is_some() || Instant::now() < open.probe_at {
+            return Err(open.reason);
         }
+        open.probe = Some(probe);
+        state.probes = probe;
+        Ok(Some(probe))
     }
 
     fn state(&self) -> MutexGuard<'_, BreakerState> {
@@ -162,16 +161,11 @@ impl BreakerGuard {
         }
         let mut state = breaker.state();
         breaker.failures.store(0, Ordering::Relaxed);
-        let open = state.open.take();
-        let was_open = open.is_some();
-        if let Some(open) = open {
-            state.last = Some((open.backoff, Instant::now()));
-        }
+        let Some(open) = state.open() else { return };
+        open.ended = Some(Instant::now());
         drop(state);
-        if was_open {
-            tracing::info!(breaker.server, "rate limit store answering, circuit breaker closed");
-            breaker.report_health();
-        }
+        tracing::info!(breaker.server, "rate limit store answering, circuit breaker closed");
+        breaker.report_health();
     }
 
     /// Records a failure.
@@ -186,23 +180,21 @@ impl BreakerGuard {
         if failures < FAILURE_THRESHOLD {
             return;
         }
-        let mut backoff = match &mut state.open {
-            Some(open) if self.probe.is_none() || open.probe != self.probe => {
+        let mut was_closed = true;
+        if let Some(open) = state.open() {
+            if self.probe.is_none() || open.probe != self.probe {
                 // A command that was under way when the breaker opened.
                 open.reason = reason;
                 return;
             }
-            Some(open) => open.backoff.clone(),
-            None => BACKOFF,
-        };
-        let was_closed = state.open.is_none();
-        let last = state.last.take_if(|(_, end)| was_closed && end.elapsed() < MEMORY);
-        let is_flapping = last.is_some();
-        if let Some((of_last, _)) = last {
-            backoff = of_last;
+            was_closed = false;
         }
+        let is_remembered = |it: &Outage| it.ended.is_none_or(|end| end.elapsed() < MEMORY);
+        let last = state.outage.take().filter(is_remembered);
+        let is_flapping = was_closed && last.is_some();
+        let mut backoff = last.map_or(BACKOFF, |last| last.backoff);
         let probe_at = Instant::now() + backoff.next();
-        state.open = Some(Open { backoff, probe_at, probe: None, reason });
+        state.outage = Some(Outage { backoff, probe_at, probe: None, reason, ended: None });
         drop(state);
         if was_closed {
             let server = &breaker.server;
@@ -221,7 +213,7 @@ impl BreakerGuard {
 impl Drop for BreakerGuard {
     fn drop(&mut self) {
         if self.probe.is_some()
-            && let Some(open) = &mut self.breaker.state().open
+            && let Some(open) = self.breaker.state().open()
             && open.probe == self.probe
         {
             open.probe = None;
@@ -241,7 +233,7 @@ mod tests {
 
     fn fail(breaker: &Arc<Breaker>, times: u32) {
         for _ in 0..times {
-            breaker.guard().expect("a permitted command").failed(LOST);
+            breaker.guard(false).expect("a permitted command").failed(LOST);
         }
     }
 
@@ -250,14 +242,14 @@ mod tests {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD - 1);
         assert_eq!(breaker.failure(), None);
-        breaker.guard().unwrap().succeeded();
+        breaker.guard(false).unwrap().succeeded();
         fail(&breaker, FAILURE_THRESHOLD);
         assert_eq!(breaker.failure(), Some(LOST));
-        assert_eq!(breaker.guard().err(), Some(LOST));
+        assert_eq!(breaker.guard(false).err(), Some(LOST));
         tokio::time::advance(BACKOFF.first).await;
-        breaker.guard().unwrap().succeeded();
+        breaker.guard(false).unwrap().succeeded();
         fail(&breaker, FAILURE_THRESHOLD - 1);
-        assert!(breaker.guard().is_ok());
+        assert!(breaker.guard(false).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -265,13 +257,13 @@ mod tests {
         for (reason, is_closed) in [(LOST, true), (UnavailableReason::RefusesWrites, false)] {
             let breaker = new();
             for _ in 0..FAILURE_THRESHOLD {
-                breaker.guard().unwrap().failed(reason);
+                breaker.guard(false).unwrap().failed(reason);
             }
-            assert_eq!(breaker.guard_of_read().is_err(), is_closed, "{reason}");
+            assert_eq!(breaker.guard(true).is_err(), is_closed, "{reason}");
             tokio::time::advance(BACKOFF.first).await;
-            breaker.guard_of_read().unwrap().succeeded();
+            breaker.guard(true).unwrap().succeeded();
             assert_eq!(breaker.failure().is_none(), is_closed, "{reason}");
-            assert!(breaker.guard().is_ok(), "{reason}");
+            assert!(breaker.guard(false).is_ok(), "{reason}");
         }
     }
 
@@ -280,16 +272,16 @@ mod tests {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD);
         tokio::time::advance(BACKOFF.first).await;
-        breaker.guard().unwrap().failed(LOST);
+        breaker.guard(false).unwrap().failed(LOST);
         tokio::time::advance(BACKOFF.longest).await;
-        breaker.guard().unwrap().succeeded();
+        breaker.guard(false).unwrap().succeeded();
         for (after, longer) in [(MEMORY / 2, true), (MEMORY, false)] {
             tokio::time::advance(after).await;
             fail(&breaker, FAILURE_THRESHOLD);
             tokio::time::advance(BACKOFF.first * 2).await;
-            assert_eq!(breaker.guard().is_err(), longer, "after {after:?}");
+            assert_eq!(breaker.guard(false).is_err(), longer, "after {after:?}");
             tokio::time::advance(BACKOFF.longest).await;
-            breaker.guard().unwrap().succeeded();
+            breaker.guard(false).unwrap().succeeded();
         }
     }
 
@@ -298,33 +290,33 @@ mod tests {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD);
         tokio::time::advance(BACKOFF.first).await;
-        let probe = breaker.guard().unwrap();
-        assert_eq!(breaker.guard().err(), Some(LOST));
+        let probe = breaker.guard(false).unwrap();
+        assert_eq!(breaker.guard(false).err(), Some(LOST));
         drop(probe);
-        breaker.guard().unwrap().failed(LOST);
+        breaker.guard(false).unwrap().failed(LOST);
         // Twice the pause now.
         tokio::time::advance(BACKOFF.first / 2).await;
-        assert_eq!(breaker.guard().err(), Some(LOST));
+        assert_eq!(breaker.guard(false).err(), Some(LOST));
         tokio::time::advance(BACKOFF.first * 2).await;
-        assert!(breaker.guard().is_ok());
+        assert!(breaker.guard(false).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_of_an_earlier_outage_permits_none_in_this_one() {
         for ends in [drop, |probe: BreakerGuard| probe.failed(LOST)] {
             let breaker = new();
-            let under_way = breaker.guard().unwrap();
+            let under_way = breaker.guard(false).unwrap();
             fail(&breaker, FAILURE_THRESHOLD);
             tokio::time::advance(BACKOFF.first).await;
-            let slow = breaker.guard().unwrap();
+            let slow = breaker.guard(false).unwrap();
             under_way.succeeded();
             fail(&breaker, FAILURE_THRESHOLD);
             tokio::time::advance(BACKOFF.longest).await;
-            let probe = breaker.guard().unwrap();
+            let probe = breaker.guard(false).unwrap();
             ends(slow);
-            assert_eq!(breaker.guard().err(), Some(LOST));
+            assert_eq!(breaker.guard(false).err(), Some(LOST));
             drop(probe);
-            assert!(breaker.guard().is_ok());
+            assert!(breaker.guard(false).is_ok());
         }
     }
 
@@ -334,18 +326,18 @@ mod tests {
         fail(&breaker, FAILURE_THRESHOLD);
         for _ in 0..20 {
             tokio::time::advance(BACKOFF.longest).await;
-            breaker.guard().expect("a pause of less than a second").failed(LOST);
+            breaker.guard(false).expect("a pause of less than a second").failed(LOST);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_of_calls_under_way_do_not_prolong_the_pause() {
         let breaker = new();
-        let under_way: Vec<_> = (0..64).map(|_| breaker.guard().unwrap()).collect();
+        let under_way: Vec<_> = (0..64).map(|_| breaker.guard(false).unwrap()).collect();
         for guard in under_way {
             guard.failed(LOST);
         }
         tokio::time::advance(BACKOFF.first).await;
-        assert!(breaker.guard().is_ok());
+        assert!(breaker.guard(false).is_ok());
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{Value, aio::ConnectionLike};
+use redis::Value;
 use tokio::time::Instant;
 
 use super::{
@@ -15,15 +15,15 @@ use super::{
     connect_options::ConnectOptions,
     connector::Connector,
     echo::Command,
-    failure::{Failure, message},
+    failure::Failure,
     node::Node,
-    script::{Attempt, Grant, LeaseCall, Renewal, ScriptCall, SettleCall, Turn, release},
+    script::{Attempt, Grant, LeaseCall, ScriptCall},
     target::{Kind, Target},
 };
 use crate::{
     error::{ConnectFault, UnavailableReason},
     key::Key,
-    request::{Outcome, PermitRequest, Request, Settle, Standing},
+    request::{Outcome, PermitRequest, Request},
     telemetry,
     time::Micros,
 };
@@ -52,46 +52,28 @@ pub(crate) struct Unanswered {
 }
 
 impl RedisClient {
-    /// Connects.
-    pub(crate) async fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
-        let target = Target::parse(url, &options.at_home())?;
-        let addresses = target.addresses();
-        let opened = match target.kind {
-            Kind::Cluster => Cluster::open(target).await.map(Topology::Cluster),
-            Kind::Single | Kind::Sentinel { .. } => {
-                let connector = Connector::to_target(&target)?;
-                let node = Node::open(&connector, addresses.clone()).await;
-                node.map(Topology::single).map_err(|error| message(&error))
-            }
-        };
-        match opened {
-            Ok(topology) => Ok(Self::new(topology)),
-            Err(cause) => Err(ConnectFault::Unreachable { addresses, cause }),
-        }
-    }
-
     /// Connects in the background.
-    pub(crate) fn open_lazy(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
+    pub(super) fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
         let target = Target::parse(url, &options.at_home())?;
-        let topology = if matches!(target.kind, Kind::Cluster) {
-            Topology::Cluster(Cluster::lazy(target))
-        } else {
-            let connector = Connector::to_target(&target)?;
-            Topology::single(Node::lazy(&connector, target.addresses()))
+        if matches!(target.kind, Kind::Cluster) {
+            return Ok(Self { topology: Topology::Cluster(Cluster::new(target)) });
+        }
+        let (addresses, first) = (target.addresses(), target.servers[0].addr().clone());
+        Ok(Self::to_node(Node::managed(Connector::new(&Arc::new(target), first), addresses)))
+    }
+
+    /// Waits for the end of the first attempt to connect.
+    pub(super) async fn connected(&self) -> Result<(), ConnectFault> {
+        let (connected, addresses) = match &self.topology {
+            Topology::Single(node) => (node.connected().await, node.name().to_owned()),
+            Topology::Cluster(cluster) => (cluster.connected().await, cluster.addresses()),
         };
-        Ok(Self::new(topology))
+        connected.map_err(|cause| ConnectFault::Unreachable { addresses, cause })
     }
 
-    /// Uses a connection of the program's own.
-    pub(crate) fn from_connection<C>(connection: C) -> Self
-    where
-        C: ConnectionLike + Clone + Send + Sync + 'static,
-    {
-        Self::new(Topology::single(Node::from_connection(connection)))
-    }
-
-    fn new(topology: Topology) -> Self {
-        Self { topology }
+    /// Uses one server.
+    pub(super) fn to_node(node: Node) -> Self {
+        Self { topology: Topology::Single(Arc::new(node)) }
     }
 
     /// Returns the names of the known servers. One with an open breaker comes with the reason of its
@@ -113,9 +95,8 @@ impl RedisClient {
         deadline: Instant,
     ) -> Result<Outcome, UnavailableReason> {
         let call = ScriptCall::decision(key, request, permit.as_deref().copied());
-        let sent = Instant::now();
         let may_wait = request.max_wait > Micros::ZERO;
-        let patience = may_wait.then(|| sent + Duration::from(request.max_wait));
+        let patience = may_wait.then(|| Instant::now() + Duration::from(request.max_wait));
         let is_idempotent = call.is_idempotent();
         let options = SendOptions { is_idempotent, patience, ..IDEMPOTENT };
         let mut permit = permit;
@@ -125,24 +106,20 @@ impl RedisClient {
             }
             call.command(attempt)
         };
-        let reply = self.send(key.as_bytes(), deadline, options, command).await;
-        if !matches!(reply, Err(Failure::BreakerOpen(_))) {
-            telemetry::store_answered(&reply, sent);
-        }
-        call.decode(&reply?)
+        call.decode(&self.send_timed(key, deadline, options, command).await?)
     }
 
-    /// Changes the units of an admitted call.
-    pub(crate) async fn settle(
+    /// Makes a change that nobody may be waiting for. Made again, it does nothing.
+    pub(super) async fn change(
         &self,
         key: &Key,
-        settle: Settle,
         deadline: Instant,
+        mut build: impl FnMut(Attempt) -> Command,
     ) -> Result<(), Unanswered> {
-        let (call, mut may_have_run) = (SettleCall::new(key, settle), false);
+        let mut may_have_run = false;
         let command = |attempt: Attempt| {
             may_have_run |= attempt.may_have_run;
-            call.command(attempt)
+            build(attempt)
         };
         let Err(failure) = self.send(key.as_bytes(), deadline, IDEMPOTENT, command).await else {
             return Ok(());
@@ -155,68 +132,31 @@ impl RedisClient {
         Err(Unanswered { may_have_run: may_have_run || !is_unsent, reason: failure.reason() })
     }
 
-    /// Advances the charge of a waiting call, if it is the next one and has room.
-    pub(super) async fn advance(
-        &self,
-        turn: &Turn<'_>,
-        deadline: Instant,
-    ) -> Result<Option<Standing>, UnavailableReason> {
-        let command = |attempt| turn.advance(attempt);
-        let reply = self.send(turn.key.as_bytes(), deadline, IDEMPOTENT, command).await?;
-        Turn::decode(&reply)
-    }
-
     /// Gives units on lease back, and takes others.
     pub(super) async fn exchange(
         &self,
         call: &LeaseCall<'_>,
         deadline: Instant,
     ) -> Result<Option<Grant>, UnavailableReason> {
-        let sent = Instant::now();
         let options = SendOptions { is_idempotent: false, ..IDEMPOTENT };
         let command = |attempt| call.command(attempt);
-        let reply = self.send(call.key.as_bytes(), deadline, options, command).await;
+        call.decode(&self.send_timed(call.key, deadline, options, command).await?)
+    }
+
+    /// Sends the command of a decision, and records its duration.
+    async fn send_timed(
+        &self,
+        key: &Key,
+        deadline: Instant,
+        options: SendOptions,
+        build: impl FnMut(Attempt) -> Command,
+    ) -> Result<Value, Failure> {
+        let sent = Instant::now();
+        let reply = self.send(key.as_bytes(), deadline, options, build).await;
         if !matches!(reply, Err(Failure::BreakerOpen(_))) {
             telemetry::store_answered(&reply, sent);
         }
-        call.decode(&reply?)
-    }
-
-    /// Frees a permit.
-    pub(crate) async fn release(
-        &self,
-        key: &Key,
-        id: u64,
-        deadline: Instant,
-    ) -> Result<(), Unanswered> {
-        let released =
-            self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| release(key, id).into()).await;
-        // A repeated release does nothing.
-        let unanswered = |it: Failure| Unanswered { may_have_run: false, reason: it.reason() };
-        released.map(drop).map_err(unanswered)
-    }
-
-    /// Renews permits, and returns the ids of those that are lost.
-    pub(super) async fn renew(
-        &self,
-        renewal: &Renewal<'_>,
-        deadline: Instant,
-    ) -> Result<Vec<u64>, UnavailableReason> {
-        let command = |attempt| renewal.command(attempt);
-        let reply = self.send(renewal.key.as_bytes(), deadline, IDEMPOTENT, command).await?;
-        Renewal::decode(reply)
-    }
-
-    /// Deletes the key.
-    pub(crate) async fn reset(
-        &self,
-        key: &Key,
-        deadline: Instant,
-    ) -> Result<(), UnavailableReason> {
-        let mut unlink = redis::cmd("UNLINK");
-        unlink.arg(key.as_bytes());
-        self.send(key.as_bytes(), deadline, IDEMPOTENT, |_| unlink.clone().into()).await?;
-        Ok(())
+        reply
     }
 
     /// Sends a command to the key's server, and waits for its reply until the deadline.
@@ -252,16 +192,10 @@ impl RedisClient {
                     attempt.send_source = true;
                     next = Some((node, asking));
                 }
-                (Failure::Moved(to), Topology::Cluster(cluster)) => {
-                    let to = cluster.moved_to(to, &node, key);
-                    next = Some((to.ok_or(UnavailableReason::NotReady)?, false));
-                    failed.record();
-                    redirects += 1;
-                    pause_before_redirect(redirects, deadline).await?;
-                }
-                (Failure::Ask(to), Topology::Cluster(cluster)) => {
-                    let to = cluster.node_at(to, &node);
-                    next = Some((to.ok_or(UnavailableReason::NotReady)?.1, true));
+                (Failure::Moved(to) | Failure::Ask(to), Topology::Cluster(cluster)) => {
+                    let is_moved = matches!(failed.failure, Failure::Moved(_));
+                    let to = cluster.redirected(to, &node, is_moved.then_some(key));
+                    next = Some((to.ok_or(UnavailableReason::NotReady)?, !is_moved));
                     failed.record();
                     redirects += 1;
                     pause_before_redirect(redirects, deadline).await?;
@@ -286,10 +220,6 @@ impl RedisClient {
 }
 
 impl Topology {
-    fn single(node: Node) -> Self {
-        Self::Single(Arc::new(node))
-    }
-
     /// Returns the key's server.
     pub(super) async fn node_for(
         &self,

@@ -37,24 +37,24 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Fetches the slot map, and keeps it up to date.
-    pub(super) async fn open(target: Target) -> Result<Self, String> {
-        let map = SlotMap::new(target);
-        map.refresh().await?;
-        Ok(Self::start(map))
-    }
-
     /// Fetches the slot map in the background, and keeps it up to date.
-    pub(super) fn lazy(target: Target) -> Self {
-        let map = SlotMap::new(target);
+    pub(super) fn new(target: Target) -> Self {
+        let map = Arc::new(SlotMap::new(target));
         map.stale.notify_one();
-        Self::start(map)
-    }
-
-    fn start(map: SlotMap) -> Self {
-        let map = Arc::new(map);
         let task = background::spawn(refresh_loop(Arc::clone(&map)));
         Self { map, task }
+    }
+
+    /// Waits for the first slot map. The error is the cause at the last node.
+    pub(super) async fn connected(&self) -> Result<(), String> {
+        let mut refreshed = self.map.refreshed.subscribe();
+        let first = refreshed.wait_for(Option::is_some).await;
+        first.ok().and_then(|it| it.clone()).unwrap_or(Ok(()))
+    }
+
+    /// Returns the addresses in the URL, for messages.
+    pub(super) fn addresses(&self) -> String {
+        self.map.target.addresses()
     }
 
     /// Returns the breakers of all nodes, and that of unassigned slots while it is open.
@@ -77,10 +77,10 @@ impl Cluster {
         key: &[u8],
         deadline: Instant,
     ) -> Result<Arc<Node>, Failure> {
-        let guard = self.map.unassigned().guard().map_err(Failure::BreakerOpen)?;
-        let mut refreshes = self.map.refreshes.subscribe();
+        let guard = self.map.unassigned().guard(false).map_err(Failure::BreakerOpen)?;
+        let mut refreshed = self.map.refreshed.subscribe();
         self.mark_stale();
-        let found = match tokio::time::timeout_at(deadline, refreshes.changed()).await {
+        let found = match tokio::time::timeout_at(deadline, refreshed.changed()).await {
             Ok(_) => self.node(key).ok_or(UnavailableReason::NotReady),
             Err(_) => Err(UnavailableReason::DeadlineExceeded),
         };
@@ -91,22 +91,24 @@ impl Cluster {
         Ok(found?)
     }
 
-    /// Returns the node that a `MOVED` of the node `from` names, and assigns the key's slot to it.
-    pub(super) fn moved_to(&self, address: &Address, from: &Node, key: &[u8]) -> Option<Arc<Node>> {
-        let (number, node) = self.node_at(address, from)?;
-        self.map.slots[usize::from(slot(key))].store(number, Ordering::Relaxed);
-        self.mark_stale();
-        Some(node)
-    }
-
-    /// Returns the node at the address that a redirect of the node `from` names, and its number; none if
-    /// redirects have named too many. An address without a host has the host of `from`.
-    pub(super) fn node_at(&self, address: &Address, from: &Node) -> Option<(u16, Arc<Node>)> {
+    /// Returns the node at the address that a redirect of the node `from` names; none if redirects have named too
+    /// many. An address without a host has the host of `from`. The slot of a key that has `moved` is assigned to it.
+    pub(super) fn redirected(
+        &self,
+        address: &Address,
+        from: &Node,
+        moved: Option<&[u8]>,
+    ) -> Option<Arc<Node>> {
         let mut address = address.clone();
         if address.host.is_empty() {
             host(from.name()).clone_into(&mut address.host);
         }
-        self.map.redirect_to(&address)
+        let (number, node) = self.map.add_node(&address, Some(Instant::now()))?;
+        if let Some(key) = moved {
+            self.map.slots[usize::from(slot(key))].store(number, Ordering::Relaxed);
+            self.mark_stale();
+        }
+        Some(node)
     }
 
     /// Schedules a refresh of the slot map.
@@ -133,10 +135,10 @@ async fn refresh_loop(map: Arc<SlotMap>) {
         }
         let refreshed = map.refresh().await;
         has_failed = refreshed.is_err();
-        if let Err(cause) = refreshed {
+        if let Err(cause) = &refreshed {
             tracing::debug!(%cause, "slot map refresh failed");
         }
-        map.refreshes.send_modify(|refreshes| *refreshes += 1);
+        map.refreshed.send_replace(Some(refreshed));
         tokio::time::sleep(backoff.next()).await;
     }
 }

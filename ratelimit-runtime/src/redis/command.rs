@@ -50,8 +50,7 @@ pub(super) async fn send(
     options: SendOptions,
     deadline: Instant,
 ) -> Result<Result<Value, Unrecorded>, UnavailableReason> {
-    let breaker = node.breaker();
-    let guard = if options.is_read { breaker.guard_of_read() } else { breaker.guard() }?;
+    let guard = node.breaker().guard(options.is_read)?;
     let reply = node.start(command(), asking, options.lane);
     let mut awaited = Awaited { node, deadline, parts: Some((reply, guard)) };
     Ok(awaited.wait(options.patience).await)

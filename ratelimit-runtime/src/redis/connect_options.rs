@@ -6,45 +6,36 @@ use super::{background::Home, credentials::CredentialsProvider, tls::Tls};
 use crate::error::ConnectFault;
 
 /// The settings of connections, beside those in the URL.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default)]
 pub(crate) struct ConnectOptions {
     pub(crate) tls: Tls,
-    /// The name of connections, which servers list; empty for none.
-    pub(crate) client_name: Box<str>,
+    /// The name of connections, if it is another one than by default.
+    pub(crate) client_name: Option<Box<str>>,
     /// The provider of logins, instead of one in the URL.
     pub(crate) credentials: Option<CredentialsProvider>,
     /// The addresses of a cluster's nodes.
-    pub(crate) address_map: Option<AddressMap>,
+    pub(crate) address_map: Option<Arc<MapAddress>>,
     /// The runtime that carries the bytes of connections.
     pub(super) home: Home,
 }
 
-/// The address of a node, from the one that a cluster announces.
-#[derive(Clone)]
-pub(crate) struct AddressMap(pub(crate) Arc<MapAddress>);
-
-/// Maps a host and a port.
+/// Maps the host and the port that a node of a cluster announces to its address.
 type MapAddress = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
 
-impl fmt::Debug for AddressMap {
+/// Does not show certificates, keys and logins.
+impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AddressMap(..)")
-    }
-}
-
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        Self {
-            tls: Tls::default(),
-            client_name: "ratelimit".into(),
-            credentials: None,
-            address_map: None,
-            home: Home::default(),
-        }
+        let name = self.client_name();
+        f.debug_struct("ConnectOptions").field("client_name", &name).finish_non_exhaustive()
     }
 }
 
 impl ConnectOptions {
+    /// Returns the name of connections, which servers list; empty for none.
+    pub(super) fn client_name(&self) -> &str {
+        self.client_name.as_deref().unwrap_or("ratelimit")
+    }
+
     /// Returns these settings for connections of a limiter that the current runtime makes.
     pub(super) fn at_home(&self) -> Self {
         Self { home: Home::current(), ..self.clone() }
@@ -58,7 +49,7 @@ impl ConnectOptions {
     /// Refuses settings that do not fit each other, or a URL of this transport.
     pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
         self.tls.check(transport)?;
-        if !self.client_name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if !self.client_name().bytes().all(|byte| byte.is_ascii_graphic()) {
             let why = "the client name may only have letters, digits and punctuation of ASCII; \
                        write for example client_name=shop-api";
             return Err(ConnectFault::Refused(why.to_owned()));

@@ -5,37 +5,33 @@
 //! again.
 
 use std::{
-    future::{pending, poll_fn},
+    future::pending,
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use redis::RedisResult;
+use redis::{RedisError, RedisResult};
 use tokio::{
     sync::{Notify, watch},
-    task::JoinHandle,
+    task::{AbortHandle, JoinHandle},
     time::Instant,
 };
 
 use super::{
     background,
     backoff::Backoff,
-    connector::{Connector, NewConnection, broken, first},
+    connector::{Connector, NewConnection, first, reply_to},
     credentials::{Credentials, CredentialsProvider},
-    exchange::{Exchange, Reply},
-    failure::{Failure, message},
+    exchange::Exchange,
+    failure::{Failure, broken, message},
     multiplexer::Multiplexer,
     secrets::Secrets,
-    stream::Traffic,
 };
 use crate::error::UnavailableReason;
-
-/// The number of the first handle.
-const FIRST: u64 = 1;
 
 /// The pauses between failed attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
@@ -46,16 +42,20 @@ const RENEWAL_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Durati
 /// The timeout of the reply to a login.
 const AUTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection that ends unused after less than this counts as a failed attempt.
-const MIN_LIFETIME: Duration = Duration::from_millis(100);
+/// A connection that ends earlier, without a reply to a command, counts as a failed attempt. As long as
+/// the longest pause: no server is asked for more than one useless connection a second.
+const MIN_LIFETIME: Duration = BACKOFF.longest;
 
-/// The owners of a handle that one call uses: that call and the state. Its command does not
-/// wait for others, because there are none to share a write with.
-const ALONE: usize = 2;
+/// Consecutive timeouts after which a connection is replaced: nothing else reveals a peer that
+/// vanished without closing it.
+const MAX_TIMEOUTS: u32 = 3;
+
+/// The owners of a handle that one call uses: that call, the state and the task that keeps the connection.
+/// Its command does not wait for others, because there are none to share a write with.
+const ALONE: usize = 3;
 
 pub(super) struct Connection {
     state: watch::Receiver<ConnectionState>,
-    retired: Arc<RetiredHandles>,
     task: JoinHandle<()>,
 }
 
@@ -64,158 +64,156 @@ enum ConnectionState {
     /// An attempt is under way, the first or one after a connection.
     Connecting,
     Ready(Arc<Handle>),
-    /// The last attempt failed, for this reason; the next one follows after a pause.
-    Failed(UnavailableReason),
+    /// The last attempt failed; the next one follows after a pause.
+    Failed(ConnectFailure),
+}
+
+/// The failure of an attempt to connect.
+#[derive(Clone)]
+pub(super) struct ConnectFailure {
+    reason: UnavailableReason,
+    /// The server's or the system's message.
+    pub(super) cause: Arc<str>,
+}
+
+impl ConnectFailure {
+    fn of(error: &RedisError) -> Self {
+        Self { reason: Failure::of(error).into(), cause: message(error).into() }
+    }
 }
 
 /// A handle of one connection, for calls.
 pub(super) struct Handle {
     multiplexer: Multiplexer,
+    /// The number of the connection in this process.
     number: u64,
-    traffic: Traffic,
     secrets: Secrets,
-    /// The time of the next login, if the first one ends.
-    renewal: Option<Instant>,
-    _driver: Driver,
+    since: Instant,
+    /// `true` after the first reply to a command.
+    has_replied: AtomicBool,
+    /// Consecutive commands without a reply in time.
+    timeouts: AtomicU32,
+    /// `true` if calls must not use it any more.
+    is_retired: AtomicBool,
+    retired: Notify,
+    /// The task that carries the connection's bytes, for as long as its handle exists.
+    driver: AbortHandle,
 }
 
-/// The task that carries a connection's bytes, for as long as its handle exists.
-struct Driver(JoinHandle<()>);
-
-impl Drop for Driver {
+impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Retires the handle of a driver that ends, also with its runtime.
-struct EndOfDriver {
-    retired: Arc<RetiredHandles>,
-    number: u64,
-}
-
-impl Drop for EndOfDriver {
-    fn drop(&mut self) {
-        self.retired.retire(self.number);
+        self.driver.abort();
     }
 }
 
 impl Handle {
-    /// Starts the driver of a connection on the current runtime. The handle is retired as soon as the
-    /// connection ends, even if no call uses it then.
-    fn new(connection: NewConnection, number: u64, retired: &Arc<RetiredHandles>) -> Self {
-        let NewConnection { multiplexer, driver, traffic, secrets, renewal } = connection;
-        let end = EndOfDriver { retired: Arc::clone(retired), number };
-        let driver = tokio::spawn(async move {
-            driver.await;
-            end.retired.ended.fetch_max(number, Ordering::Relaxed);
-        });
-        Self { multiplexer, number, traffic, secrets, renewal, _driver: Driver(driver) }
+    /// Starts the driver of a connection on the current runtime.
+    fn start(connection: NewConnection) -> NewHandle {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+        let NewConnection { multiplexer, driver, secrets, renewal } = connection;
+        let driver = tokio::spawn(driver);
+        let handle = Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            multiplexer,
+            secrets,
+            since: Instant::now(),
+            has_replied: AtomicBool::new(false),
+            timeouts: AtomicU32::new(0),
+            is_retired: AtomicBool::new(false),
+            retired: Notify::new(),
+            driver: driver.abort_handle(),
+        };
+        NewHandle { handle: Arc::new(handle), driver, renewal }
     }
 
     /// Sends the command of an exchange.
     pub(super) fn send(self: &Arc<Self>, exchange: &Arc<Exchange>) {
         self.multiplexer.send(exchange, Arc::strong_count(self) <= ALONE);
     }
-}
 
-/// The handles that calls must not use any more: all up to a number.
-#[derive(Default)]
-struct RetiredHandles {
-    number: AtomicU64,
-    /// The last handle whose connection ended, other than by the end of its runtime.
-    ended: AtomicU64,
-    notify: Notify,
-}
-
-impl RetiredHandles {
-    fn is_live(&self, number: u64) -> bool {
-        number > self.number.load(Ordering::Relaxed)
+    fn is_live(&self) -> bool {
+        !self.is_retired.load(Ordering::Relaxed) && !self.driver.is_finished()
     }
 
-    /// Waits until a handle must not be used any more.
-    async fn retired(&self, number: u64) {
-        while self.is_live(number) {
-            self.notify.notified().await;
+    /// Ends the use of the connection, which is then replaced.
+    pub(super) fn retire(&self) {
+        self.avoid();
+        self.retired.notify_one();
+    }
+
+    /// Ends the use of a connection whose driver ends: by that it is replaced.
+    pub(super) fn avoid(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that a command got a reply.
+    pub(super) fn on_reply(&self) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        self.has_replied.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that a command got no reply in time.
+    pub(super) fn on_timeout(&self) {
+        if self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_TIMEOUTS {
+            self.retire();
         }
     }
 
-    fn retire(&self, number: u64) {
-        self.number.fetch_max(number, Ordering::Relaxed);
-        self.notify.notify_one();
+    /// Returns `true` if the connection is young and has served no command.
+    fn is_useless(&self) -> bool {
+        !self.has_replied.load(Ordering::Relaxed) && self.since.elapsed() < MIN_LIFETIME
     }
 }
 
+/// A handle, the task that carries its bytes, and the time of the next login, if the first one ends.
+struct NewHandle {
+    handle: Arc<Handle>,
+    driver: JoinHandle<()>,
+    renewal: Option<Instant>,
+}
+
 impl Connection {
-    /// Connects, and keeps connected.
-    pub(super) async fn open(mut connector: Connector) -> RedisResult<Self> {
-        let retired = Arc::new(RetiredHandles::default());
-        let first = ConnectionState::Ready(connect(&mut connector, &retired, FIRST).await?);
-        Ok(Self::start(connector, first, retired))
-    }
-
     /// Connects in the background, and keeps connected.
-    pub(super) fn lazy(connector: Connector) -> Self {
-        Self::start(connector, ConnectionState::Connecting, Arc::default())
-    }
-
-    fn start(connector: Connector, first: ConnectionState, retired: Arc<RetiredHandles>) -> Self {
-        // Before the task runs, calls may have written to the connection.
-        let lifetime = Lifetime::of(&first);
-        let (sender, state) = watch::channel(first);
-        let keeper = keep_connected(connector, sender, lifetime, Arc::clone(&retired));
-        let task = background::spawn(keeper);
-        Self { state, retired, task }
+    pub(super) fn new(connector: Connector) -> Arc<Self> {
+        let (sender, state) = watch::channel(ConnectionState::Connecting);
+        let task = background::spawn(keep_connected(connector, sender));
+        Arc::new(Self { state, task })
     }
 
     /// Returns a live handle. Waits for an attempt under way, unless the one before it failed.
     pub(super) async fn get(&self) -> Result<Arc<Handle>, UnavailableReason> {
         // The usual case, without a copy of the receiver.
         if let ConnectionState::Ready(handle) = &*self.state.borrow()
-            && self.retired.is_live(handle.number)
+            && handle.is_live()
         {
             return Ok(Arc::clone(handle));
         }
+        // Rare, and therefore on the heap: the future of a call stays small.
+        Box::pin(self.connected()).await.map_err(|failure| failure.reason)
+    }
+
+    /// Waits for the end of an attempt to connect, as [`get`](Self::get) does.
+    pub(super) async fn connected(&self) -> Result<Arc<Handle>, ConnectFailure> {
         let mut state = self.state.clone();
         let is_settled = |state: &ConnectionState| match state {
             ConnectionState::Connecting => false,
-            ConnectionState::Ready(handle) => self.retired.is_live(handle.number),
+            ConnectionState::Ready(handle) => handle.is_live(),
             ConnectionState::Failed(_) => true,
         };
         match state.wait_for(is_settled).await.as_deref() {
             Ok(ConnectionState::Ready(handle)) => Ok(Arc::clone(handle)),
-            Ok(ConnectionState::Failed(reason)) => Err(*reason),
-            _ => Err(UnavailableReason::Disconnected),
+            Ok(ConnectionState::Failed(failure)) => Err(failure.clone()),
+            _ => Err(ConnectFailure::of(&broken())),
         }
-    }
-
-    /// Replaces the connection of this handle, unless that has been done.
-    pub(super) fn reconnect(&self, handle: &Handle) {
-        self.retired.retire(handle.number);
     }
 
     /// Returns `true` if another connection has taken the place of this handle's, or could not.
     pub(super) fn has_replaced(&self, handle: &Handle) -> bool {
-        match &*self.state.borrow() {
-            ConnectionState::Ready(current) => current.number != handle.number,
-            ConnectionState::Failed(_) => true,
-            ConnectionState::Connecting => false,
-        }
-    }
-
-    /// Replaces the current connection.
-    pub(super) fn reconnect_current(&self) {
-        let current = match &*self.state.borrow() {
-            ConnectionState::Ready(handle) => Some(Arc::clone(handle)),
-            ConnectionState::Connecting | ConnectionState::Failed(_) => None,
-        };
-        if let Some(handle) = current {
-            self.reconnect(&handle);
-        }
+        self.is_down() || self.number().is_some_and(|current| current != handle.number)
     }
 
     /// Returns the number of the current connection, if there is one.
-    #[cfg(feature = "overrides")]
     pub(super) fn number(&self) -> Option<u64> {
         match &*self.state.borrow() {
             ConnectionState::Ready(handle) => Some(handle.number),
@@ -235,134 +233,78 @@ impl Drop for Connection {
     }
 }
 
-async fn keep_connected(
-    mut connector: Connector,
-    state: watch::Sender<ConnectionState>,
-    mut lifetime: Option<Lifetime>,
-    retired: Arc<RetiredHandles>,
-) {
+async fn keep_connected(mut connector: Connector, state: watch::Sender<ConnectionState>) {
     let mut backoff = BACKOFF;
-    let mut number = lifetime.as_ref().map_or(0, |lifetime| lifetime.number);
     loop {
-        let renewal = lifetime.as_ref().and_then(|lifetime| lifetime.renewal);
-        let logins = keep_logged_in(&connector, &state, renewal);
-        let _ = first(retired.retired(number), logins).await;
-        let reason = if lifetime.take().is_some_and(|lifetime| lifetime.was_rejected(&retired)) {
-            UnavailableReason::Disconnected
-        } else {
-            if !matches!(&*state.borrow(), ConnectionState::Failed(_)) {
-                backoff.reset();
-                state.send_replace(ConnectionState::Connecting);
-            }
-            match connect(&mut connector, &retired, number + 1).await {
-                Ok(handle) => {
-                    number += 1;
-                    let ready = ConnectionState::Ready(handle);
-                    lifetime = Lifetime::of(&ready);
-                    state.send_replace(ready);
+        let failure = match connect(&mut connector).await {
+            Ok(NewHandle { handle, driver, renewal }) => {
+                state.send_replace(ConnectionState::Ready(Arc::clone(&handle)));
+                let logins = keep_logged_in(connector.credentials(), &handle, renewal);
+                let retired = async {
+                    let _ = first(handle.retired.notified(), logins).await;
+                };
+                let has_ended = matches!(first(driver, retired).await, Some(Ok(())));
+                if !has_ended || !handle.is_useless() {
+                    backoff.reset();
+                    state.send_replace(ConnectionState::Connecting);
                     continue;
                 }
-                Err(error) => {
-                    tracing::debug!(error = %message(&error), "rate limit store connection failed");
-                    Failure::of(&error).into()
-                }
+                // The server ended the connection and had replied to nothing but the handshake.
+                ConnectFailure::of(&broken())
+            }
+            Err(error) => {
+                tracing::debug!(error = %message(&error), "rate limit store connection failed");
+                ConnectFailure::of(&error)
             }
         };
-        state.send_replace(ConnectionState::Failed(reason));
+        state.send_replace(ConnectionState::Failed(failure));
         tokio::time::sleep(backoff.next()).await;
     }
 }
 
-/// Logs the current connection in again before each end of its login.
+/// Logs a connection in again before each end of its login.
 async fn keep_logged_in(
-    connector: &Connector,
-    state: &watch::Sender<ConnectionState>,
+    provider: Option<&CredentialsProvider>,
+    handle: &Arc<Handle>,
     mut renewal: Option<Instant>,
 ) {
-    if let Some(provider) = connector.credentials() {
-        while let Some(at) = renewal {
-            tokio::time::sleep_until(at).await;
-            let mut backoff = RENEWAL_BACKOFF;
-            renewal = loop {
-                match log_in(provider, state).await {
-                    Ok(credentials) => break credentials.renewal(),
-                    Err(error) => {
-                        tracing::debug!(error = %message(&error), "new login at the rate limit store failed");
-                        tokio::time::sleep(backoff.next()).await;
-                    }
+    while let (Some(provider), Some(at)) = (provider, renewal) {
+        tokio::time::sleep_until(at).await;
+        let mut backoff = RENEWAL_BACKOFF;
+        renewal = loop {
+            match log_in(provider, handle).await {
+                Ok(credentials) => break credentials.renewal(),
+                Err(error) => {
+                    tracing::debug!(error = %message(&error), "new login at the rate limit store failed");
+                    tokio::time::sleep(backoff.next()).await;
                 }
-            };
-        }
+            }
+        };
     }
     // Without an end there is nothing to renew.
     pending::<()>().await;
 }
 
-/// Logs the current connection in, between the commands of calls. If that fails, it keeps its login.
-async fn log_in(
-    provider: &CredentialsProvider,
-    state: &watch::Sender<ConnectionState>,
-) -> RedisResult<Credentials> {
+/// Logs a connection in, between the commands of calls. If that fails, it keeps its login.
+async fn log_in(provider: &CredentialsProvider, handle: &Arc<Handle>) -> RedisResult<Credentials> {
     let credentials = provider.renewed().await?;
-    let handle = match &*state.borrow() {
-        ConnectionState::Ready(handle) => Arc::clone(handle),
-        _ => return Err(broken()),
-    };
-    handle.secrets.add_login(&credentials);
+    handle.secrets.add(&credentials);
     let exchange = Exchange::new(credentials.auth(), false);
     handle.send(&exchange);
-    let reply = poll_fn(|context| exchange.poll_reply(context));
-    match tokio::time::timeout(AUTH_TIMEOUT, reply).await {
-        Ok(Reply::Received(reply)) => reply.map(|_| credentials),
-        Ok(Reply::Unsent) => Err(broken()),
-        Err(_) => {
-            exchange.abandon();
-            Err(io::Error::from(io::ErrorKind::TimedOut).into())
-        }
-    }
-}
-
-/// The use that a connection was of.
-struct Lifetime {
-    number: u64,
-    traffic: Traffic,
-    renewal: Option<Instant>,
-    /// The number of writes of the handshake.
-    handshake_writes: u64,
-    since: Instant,
-}
-
-impl Lifetime {
-    fn of(state: &ConnectionState) -> Option<Self> {
-        let ConnectionState::Ready(handle) = state else { return None };
-        let (number, traffic) = (handle.number, handle.traffic.clone());
-        let (renewal, handshake_writes) = (handle.renewal, traffic.writes());
-        Some(Self { number, traffic, renewal, handshake_writes, since: Instant::now() })
-    }
-
-    /// Returns `true` if the server ended the connection right after the handshake.
-    fn was_rejected(&self, retired: &RetiredHandles) -> bool {
-        retired.ended.load(Ordering::Relaxed) == self.number
-            && self.traffic.writes() == self.handshake_writes
-            && self.since.elapsed() < MIN_LIFETIME
-    }
-}
-
-/// Connects, and returns the handle of this number.
-async fn connect(
-    connector: &mut Connector,
-    retired: &Arc<RetiredHandles>,
-    number: u64,
-) -> RedisResult<Arc<Handle>> {
-    let work = || {
-        let (mut connector, retired) = (connector.clone(), Arc::clone(retired));
-        async move {
-            let connection = connector.connect().await;
-            let handle = connection.map(|it| Arc::new(Handle::new(it, number, &retired)));
-            (handle, connector)
-        }
+    let Ok(reply) = tokio::time::timeout(AUTH_TIMEOUT, reply_to(&exchange)).await else {
+        exchange.abandon();
+        return Err(io::Error::from(io::ErrorKind::TimedOut).into());
     };
-    // On the heap: the future is large, and would be part of each caller's.
+    reply.map(|_| credentials)
+}
+
+/// Connects on the runtime that made the limiter.
+async fn connect(connector: &mut Connector) -> RedisResult<NewHandle> {
+    let work = || {
+        let mut connector = connector.clone();
+        async move { (connector.connect().await.map(Handle::start), connector) }
+    };
+    // On the heap: the future is large.
     let (handle, changed) = Box::pin(connector.home().run(work)).await;
     *connector = changed;
     handle

@@ -17,6 +17,9 @@ const PROVIDER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest time from one login of a connection to the next, whatever the end.
 const MIN_RENEWAL: Duration = Duration::from_secs(1);
 
+/// The user that a server has without a login.
+const DEFAULT_USER: &str = "default";
+
 /// A user and a password of Redis, and optionally their end: the answer of
 /// [`credentials`](crate::LimiterBuilder::credentials).
 ///
@@ -57,12 +60,19 @@ impl Credentials {
         self.valid_for(end.duration_since(SystemTime::now()).unwrap_or_default())
     }
 
-    pub(super) fn username(&self) -> &str {
-        &self.username
+    /// Returns the login with these parts of a URL, if it has one.
+    pub(super) fn in_url(username: Option<&str>, password: Option<&str>) -> Option<Self> {
+        Some(Self::new(username.unwrap_or(DEFAULT_USER), password?))
     }
 
-    pub(super) fn password(&self) -> &str {
-        &self.password
+    /// Returns the parts that nobody else may read.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.username_of_acl().into_iter().chain([&*self.password])
+    }
+
+    /// Returns the user, unless it is the one that a server without users has too.
+    fn username_of_acl(&self) -> Option<&str> {
+        Some(&*self.username).filter(|name| *name != DEFAULT_USER)
     }
 
     /// Returns the time of the next login: before the end by a quarter of the time until then, more or
@@ -79,9 +89,12 @@ impl Credentials {
 
     /// Returns the command that logs a connection in.
     pub(super) fn auth(&self) -> Cmd {
-        let mut command = redis::cmd("AUTH");
-        command.arg(&*self.username).arg(&*self.password);
-        command
+        redis::cmd("AUTH").arg(self.username_of_acl()).arg(&*self.password).take()
+    }
+
+    /// Returns the command that logs a connection in and chooses RESP3.
+    pub(super) fn hello(&self) -> Cmd {
+        redis::cmd("HELLO").arg(3).arg("AUTH").arg(&*self.username).arg(&*self.password).take()
     }
 }
 
@@ -180,12 +193,6 @@ fn failed(why: &str) -> redis::RedisError {
     io::Error::other(format!("credentials provider: {why}")).into()
 }
 
-impl fmt::Debug for CredentialsProvider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CredentialsProvider(..)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -216,7 +223,7 @@ mod tests {
             let provider = provider.clone();
             tasks.spawn(async move {
                 tokio::time::sleep(Duration::from_millis(wait)).await;
-                provider.renewed().await.unwrap().password().to_owned()
+                provider.renewed().await.unwrap().password.to_string()
             });
         }
         let mut answers = tasks.join_all().await;
@@ -234,7 +241,7 @@ mod tests {
         provider.renewed().await.unwrap();
         let error = provider.renewed().await.unwrap_err();
         assert!(error.to_string().contains("credentials provider: it panicked"), "{error}");
-        assert_eq!(provider.for_connect().await.unwrap().password(), "0");
+        assert_eq!(&*provider.for_connect().await.unwrap().password, "0");
         tokio::time::sleep(Duration::from_secs(5)).await;
         let error = provider.for_connect().await.unwrap_err();
         assert!(error.to_string().contains("credentials provider: no token"), "{error}");

@@ -39,7 +39,7 @@ pub(super) struct DenyCache {
 }
 
 /// The instants when a call was sent to Redis, rather too early than too late, and when its reply came.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     pub(super) sent: Timestamp,
     pub(super) answered: Timestamp,
@@ -71,7 +71,7 @@ impl DenyCache {
     }
 
     /// Returns the refusal that Redis would return, if its wait is longer than `max_wait`: a call
-    /// that waits needs the exact one from Redis.
+    /// that waits needs the exact one from Redis. A call that `may_revalidate` is sent to Redis if it gets none.
     ///
     /// `now` is called once if it is needed, and not under the lock.
     #[inline]
@@ -80,6 +80,7 @@ impl DenyCache {
         key: KeyRef<'_>,
         request: Request<'_>,
         max_wait: Duration,
+        may_revalidate: bool,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Outcome> {
         if !is_cacheable(request) {
@@ -89,32 +90,14 @@ impl DenyCache {
         let mut set = self.set(key.hash)?;
         let at = set.position(&key, request.policy)?;
         let steps = &mut set.entries[at].steps;
-        let Some(outcome) = steps.get(request, self.ttl, now) else {
+        let refusal = steps.get(request, now);
+        if refusal.is_none() && may_revalidate {
+            steps.revalidate(request, self.ttl, now);
             if steps.is_empty() {
                 set.entries.remove(at);
             }
-            return None;
-        };
-        (outcome.wait > Micros::from(max_wait)).then_some(outcome)
-    }
-
-    /// Returns such a refusal, and changes nothing: this call does not revalidate.
-    #[inline]
-    pub(super) fn look(
-        &self,
-        key: KeyRef<'_>,
-        request: Request<'_>,
-        max_wait: Duration,
-        now: impl FnOnce() -> Timestamp,
-    ) -> Option<Outcome> {
-        if !is_cacheable(request) {
-            return None;
         }
-        let (key, now) = (self.hasher.lookup(key), now());
-        let set = self.set(key.hash)?;
-        let at = set.position(&key, request.policy)?;
-        let outcome = set.entries[at].steps.look(request, now)?;
-        (outcome.wait > Micros::from(max_wait)).then_some(outcome)
+        refusal.filter(|outcome| outcome.wait > Micros::from(max_wait))
     }
 
     /// Inserts a refusal of Redis. Removes what an outcome contradicts.

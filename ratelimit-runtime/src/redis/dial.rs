@@ -3,11 +3,11 @@
 //! The client's own way is not used: with RESP2, it does not report the end of a connection that it
 //! has made.
 
-use std::io;
+use std::{io, time::Duration};
 
 use redis::{
-    ConnectionAddr, ConnectionInfo,
-    io::tcp::{TcpSettings, socket2::SockRef},
+    ConnectionAddr,
+    io::tcp::socket2::{SockRef, TcpKeepalive},
 };
 use tokio::{net::TcpStream, task::JoinSet};
 
@@ -16,17 +16,18 @@ use super::{
     tls::Tls,
 };
 
+/// The time in which a vanished peer must acknowledge what was sent.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Opens a stream to the server at this address.
 #[cfg_attr(not(feature = "tls"), allow(unused_variables, reason = "as with TLS"))]
-pub(super) async fn dial(info: &ConnectionInfo, tls: &Tls) -> io::Result<BoxedStream> {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            Ok(Box::new(tcp(host, *port, info.tcp_settings()).await?))
-        }
+pub(super) async fn dial(address: &ConnectionAddr, tls: &Tls) -> io::Result<BoxedStream> {
+    match address {
+        ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port).await?)),
         #[cfg(feature = "tls")]
         ConnectionAddr::TcpTls { host, port, .. } => {
-            let encryption = tls.encryption(host)?;
-            encryption.handshake(tcp(host, *port, info.tcp_settings()).await?).await
+            tls.encrypt(host, tcp(host, *port).await?).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
@@ -38,31 +39,41 @@ pub(super) async fn dial(info: &ConnectionInfo, tls: &Tls) -> io::Result<BoxedSt
 }
 
 /// Connects to all addresses of the host, and returns the first connection.
-async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<EagerSocket<TcpStream>> {
+async fn tcp(host: &str, port: u16) -> io::Result<EagerSocket<TcpStream>> {
     let mut attempts = JoinSet::new();
     for address in tokio::net::lookup_host((host, port)).await? {
         attempts.spawn(TcpStream::connect(address));
     }
-    let mut why = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    let why = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    let socket = first_success(attempts, why).await?;
+    detect_vanished_peer(&socket)?;
+    Ok(EagerSocket::new(socket))
+}
+
+/// Returns the first success of some attempts, or the last failure; `why` if there is no attempt.
+pub(super) async fn first_success<T: 'static, E: From<io::Error> + 'static>(
+    mut attempts: JoinSet<Result<T, E>>,
+    mut why: E,
+) -> Result<T, E> {
     while let Some(attempt) = attempts.join_next().await {
-        match attempt.map_err(io::Error::other).and_then(|connected| connected) {
-            Ok(socket) => {
-                set(&socket, settings)?;
-                return Ok(EagerSocket::new(socket));
-            }
+        match attempt.unwrap_or_else(|error| Err(io::Error::other(error).into())) {
+            Ok(success) => return Ok(success),
             Err(error) => why = error,
         }
     }
     Err(why)
 }
 
-fn set(socket: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
-    socket.set_nodelay(settings.nodelay())?;
+/// Sets a socket to send at once, and to fail when its peer vanishes without closing it.
+fn detect_vanished_peer(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
-    if let Some(keepalive) = settings.keepalive() {
-        socket.set_tcp_keepalive(keepalive)?;
-    }
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(3))
+        .with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The room without the feature `redis`: backend and client have no values, and connecting is an error
-//! that names the feature. So the code of limiters and overrides is the same with and without it.
+//! The room without the feature `redis`: a backend has no value, and opening one is an error that names the
+//! feature. So the code of limiters and overrides is the same with and without it.
 #![allow(clippy::unused_async, clippy::needless_pass_by_value, reason = "as with the feature")]
 
 mod options;
@@ -8,83 +8,45 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-#[cfg(feature = "overrides")]
-pub(crate) use self::options::HashContent;
-pub(crate) use self::options::RedisOptions;
+pub(crate) use self::options::{Content, HashContent, OnDelivery, RedisOptions};
 use crate::{
-    algorithms::Straight,
+    decision::Permit,
     error::{ConnectFault, UnavailableReason},
     key::{Key, KeyRef},
-    memory::MemoryStore,
+    memory::Clock,
     policy::Policy,
-    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Place, Request, Settle, Standing},
-    time::Micros,
+    request::{DecidedBy, OnStoreError, Outcome, Place, Request, Settle, Standing},
+    time::{Micros, Timestamp},
 };
+
+/// The result of a command.
+type Replied<T> = Result<T, UnavailableReason>;
 
 pub(crate) struct RedisBackend(Infallible);
 
-pub(crate) struct RedisClient(Infallible);
-
-pub(crate) struct HeldPermit(Infallible);
-
-impl HeldPermit {
-    pub(crate) fn is_held(&self) -> bool {
-        match self.0 {}
-    }
-}
-
-/// The failure of a command that may be sent again.
-pub(crate) struct Unanswered {
-    pub(crate) reason: UnavailableReason,
-}
-
-/// The change that a command makes.
-#[derive(Clone, Copy)]
-pub(crate) enum Content {
-    Settle(Settle),
-    Leave(Settle),
-}
-
-pub(crate) type OnDelivery = Box<dyn Fn(KeyRef<'_>, Content) + Send + Sync>;
-
-/// Limiters in memory have no background work.
-pub(crate) fn start(_: impl Future<Output = ()> + Send + 'static) {}
+/// The reader of a hash.
+#[derive(Default)]
+pub(crate) struct HashReader(());
 
 /// The settings of connections: none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectOptions {}
 
-impl RedisClient {
-    pub(crate) async fn open(url: &str, options: &ConnectOptions) -> Result<Self, ConnectFault> {
-        Self::open_lazy(url, options)
-    }
+/// Limiters in memory have no background work.
+pub(crate) fn start(_: impl Future<Output = ()> + Send + 'static) {}
 
-    pub(crate) fn open_lazy(_: &str, _: &ConnectOptions) -> Result<Self, ConnectFault> {
+impl RedisBackend {
+    pub(crate) fn open(_: &str, _: &ConnectOptions, _: RedisOptions) -> Result<Self, ConnectFault> {
         let why = "only memory:// is supported: this program is built without the feature `redis` of \
                    `ratelimit-runtime`";
         Err(ConnectFault::Refused(why.to_owned()))
     }
-}
 
-impl RedisBackend {
-    pub(crate) fn new(client: RedisClient, _: RedisOptions) -> Self {
-        match client.0 {}
+    pub(crate) async fn connected(&self) -> Result<(), ConnectFault> {
+        match self.0 {}
     }
 
     pub(crate) fn on_delivery(&self, _: OnDelivery) {
-        match self.0 {}
-    }
-
-    pub(crate) fn take_ahead<D>(&self, _: KeyRef<'_>, _: &Policy) -> (Straight<D>, DecidedBy) {
-        match self.0 {}
-    }
-
-    pub(crate) fn cached_refusal(
-        &self,
-        _: KeyRef<'_>,
-        _: Request<'_>,
-        _: Duration,
-    ) -> Option<Outcome> {
         match self.0 {}
     }
 
@@ -97,52 +59,25 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) fn leased(&self, _: KeyRef<'_>, _: Request<'_>) -> Option<Outcome> {
+    pub(crate) fn clock(&self) -> &Clock {
         match self.0 {}
     }
 
-    pub(crate) fn give_back_to_lease(&self, _: KeyRef<'_>, _: Settle) {
+    pub(crate) fn decide_now(&self, _: KeyRef<'_>, _: Request<'_>) -> Option<Outcome> {
         match self.0 {}
     }
 
     pub(crate) async fn decide(
-        self: &Arc<Self>,
+        &self,
         _: &Key,
         _: Request<'_>,
-        _: Option<OnStoreError>,
-        _: Option<&mut PermitRequest>,
-    ) -> Result<Outcome, UnavailableReason> {
-        match self.0 {}
-    }
-
-    pub(crate) fn denies(&self, _: Option<OnStoreError>) -> bool {
-        match self.0 {}
-    }
-
-    pub(crate) fn ask_for_permit(&self, _: &Key, _: Micros) -> PermitRequest {
-        match self.0 {}
-    }
-
-    pub(crate) fn hold(
-        self: &Arc<Self>,
-        _: Key,
-        _: u64,
-        _: &Policy,
         _: Instant,
-        _: DecidedBy,
-    ) -> Arc<HeldPermit> {
+        _: OnStoreError,
+    ) -> (Replied<Outcome>, Option<Arc<dyn Permit>>) {
         match self.0 {}
     }
 
-    pub(crate) fn free(self: &Arc<Self>, _: &Arc<HeldPermit>) {
-        match self.0 {}
-    }
-
-    pub(crate) async fn give_back(&self, _: &HeldPermit) {
-        match self.0 {}
-    }
-
-    pub(crate) fn release(self: &Arc<Self>, _: Key, _: u64, _: Duration) {
+    pub(crate) async fn usage(&self, _: &Key, _: &Policy) -> Replied<(Vec<Outcome>, u32)> {
         match self.0 {}
     }
 
@@ -154,32 +89,37 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) async fn reset(&self, _: &Key) -> Result<(), UnavailableReason> {
+    pub(crate) async fn reset(&self, _: &Key, _: &Policy) -> Replied<()> {
         match self.0 {}
     }
 
-    pub(crate) fn fallback(&self) -> &MemoryStore {
-        match self.0 {}
-    }
-
-    pub(crate) async fn advance(
+    pub(crate) async fn pause_key(
         &self,
         _: &Key,
-        _: Place<'_>,
-    ) -> Result<Option<Standing>, UnavailableReason> {
+        _: &Policy,
+        _: Micros,
+        _: Option<Timestamp>,
+    ) -> Replied<bool> {
         match self.0 {}
     }
 
-    pub(crate) fn settle_in_fallback(&self, _: KeyRef<'_>, _: Settle) {
+    pub(crate) async fn turns(&self, _: &Key, _: &[Place<'_>]) -> Replied<Vec<Option<Timestamp>>> {
         match self.0 {}
     }
 
-    pub(crate) async fn settle(&self, _: &Key, _: Settle) -> Result<(), Unanswered> {
+    pub(crate) async fn advance(&self, _: &Key, _: Place<'_>) -> Replied<Option<Standing>> {
         match self.0 {}
     }
 
-    pub(crate) fn post(self: &Arc<Self>, _: Key, content: Content) {
-        let (Content::Settle(_) | Content::Leave(_)) = content;
+    pub(crate) fn settle_here(&self, _: KeyRef<'_>, _: Settle, _: DecidedBy) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) async fn settle(&self, _: &Key, _: Settle) -> Replied<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn post(&self, _: Key, _: Content) {
         match self.0 {}
     }
 
@@ -187,22 +127,23 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    #[cfg(feature = "overrides")]
-    pub(crate) async fn fields(&self, _: &[u8]) -> Result<HashContent, UnavailableReason> {
+    pub(crate) async fn fields(&self, _: &HashReader, _: &[u8], _: usize) -> Replied<HashContent> {
         match self.0 {}
     }
 
-    #[cfg(feature = "overrides")]
-    pub(crate) async fn set_fields(
+    pub(crate) async fn revision(
         &self,
         _: &[u8],
-        _: &[(String, String)],
-    ) -> Result<(), UnavailableReason> {
+        _: &str,
+    ) -> Replied<(Option<String>, std::time::SystemTime)> {
         match self.0 {}
     }
 
-    #[cfg(feature = "overrides")]
-    pub(crate) async fn remove_field(&self, _: &[u8], _: &str) -> Result<(), UnavailableReason> {
+    pub(crate) async fn set_fields(&self, _: &[u8], _: &[(String, String)]) -> Replied<()> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn remove_field(&self, _: &[u8], _: &str) -> Replied<()> {
         match self.0 {}
     }
 }

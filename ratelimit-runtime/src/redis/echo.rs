@@ -27,7 +27,8 @@ impl From<Cmd> for Command {
     }
 }
 
-/// Numbers of calls; more than a connection has in flight. Short ones cost the server less.
+/// The count of different numbers, which is more than a connection has commands in flight. Short numbers cost the
+/// server less.
 const NUMBERS: u32 = 1 << 16;
 
 /// Returns a number that no other call of this moment has.
@@ -36,7 +37,8 @@ pub(super) fn next_echo() -> u64 {
     u64::from(NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS + 1)
 }
 
-/// Returns `true` if a reply names its command. Its first number is 1 or 0 from there on: positive or not.
+/// Returns `true` if a reply names its command. Replaces its first number by 1 if it is positive, and by 0
+/// otherwise.
 pub(super) fn is_named(reply: &mut Value, echo: Option<u64>) -> bool {
     let Some(echo) = echo else { return true };
     let Value::Array(numbers) = reply else { return false };

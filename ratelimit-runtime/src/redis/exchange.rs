@@ -4,6 +4,7 @@
 mod schedules;
 
 use std::{
+    future::poll_fn,
     mem,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -42,13 +43,9 @@ enum ExchangeState {
     Abandoned,
 }
 
-/// The result of an exchange.
-pub(super) enum Reply {
-    /// The reply, which may be an error, or the loss of the connection after the command was written.
-    Received(RedisResult<Value>),
-    /// The connection ended before the command was written: it may go over another one.
-    Unsent,
-}
+/// The reply to a command, which may be an error, or the loss of the connection after the command was written.
+/// None if the connection ended before that: the command may go over another one.
+pub(super) type Reply = Option<RedisResult<Value>>;
 
 impl Exchange {
     pub(super) fn new(command: impl Into<Command>, asking: bool) -> Arc<Self> {
@@ -100,8 +97,13 @@ impl Exchange {
         }
     }
 
+    /// Waits for the reply of an enqueued command.
+    pub(super) async fn reply(&self) -> Reply {
+        poll_fn(|context| self.poll_reply(context)).await
+    }
+
     /// Returns the reply of an enqueued command once it is there.
-    pub(super) fn poll_reply(&self, context: &mut Context<'_>) -> Poll<Reply> {
+    fn poll_reply(&self, context: &mut Context<'_>) -> Poll<Reply> {
         let mut state = self.state.lock();
         match &mut *state {
             ExchangeState::Queued { caller, .. } | ExchangeState::Sent { caller } => {
@@ -110,11 +112,11 @@ impl Exchange {
                 }
                 Poll::Pending
             }
-            ExchangeState::Unsent(_) => Poll::Ready(Reply::Unsent),
+            ExchangeState::Unsent(_) => Poll::Ready(None),
             ExchangeState::Replied(reply) => {
                 let reply = mem::replace(reply, Ok(Value::Nil));
                 *state = ExchangeState::Abandoned;
-                Poll::Ready(Reply::Received(reply))
+                Poll::Ready(Some(reply))
             }
             ExchangeState::Abandoned => Poll::Pending,
         }

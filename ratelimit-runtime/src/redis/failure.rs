@@ -1,5 +1,7 @@
 //! The failures of commands, and the reasons that calls end with.
 
+use std::io;
+
 use redis::{ErrorKind, RedisError};
 
 use crate::error::UnavailableReason;
@@ -126,6 +128,11 @@ impl Address {
     pub(super) fn new(host: &str, port: u16) -> Option<Self> {
         (host.len() <= MAX_HOST).then(|| Self { host: host.to_owned(), port })
     }
+}
+
+/// Returns the error of a connection that has ended.
+pub(super) fn broken() -> RedisError {
+    io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
 /// Returns the error of a connection whose server sent something that is no reply to its command.

@@ -2,22 +2,19 @@
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::time::Instant;
 
 use super::{
-    client::RedisClient,
     command::{IDEMPOTENT, SendOptions},
     node::Lane,
     options::HashContent,
+    remote::Remote,
 };
 use crate::error::UnavailableReason;
-
-/// The most fields of a hash that is read.
-const MAX_FIELDS: usize = 10_000;
 
 /// The minimum deadline of a long reply. It replaces a shorter deadline of the limiter.
 const MIN_DEADLINE: Duration = Duration::from_secs(1);
@@ -31,41 +28,41 @@ const SHORT_REPLY: SendOptions = SendOptions { is_read: true, ..IDEMPOTENT };
 /// The options of a read with a long reply.
 const LONG_REPLY: SendOptions = SendOptions { lane: Lane::Side, ..SHORT_REPLY };
 
-/// The reader of hashes.
+/// The reader of one hash.
 #[derive(Default)]
-pub(super) struct Hashes {
-    /// The instant from which a hash that was too large may be read again.
+pub(crate) struct HashReader {
+    /// The instant from which the hash may be read again, if it was too large.
     oversize_until: Mutex<Option<Instant>>,
 }
 
-impl Hashes {
+impl HashReader {
     /// Returns the fields of a hash and their values; none if the key does not exist.
     ///
     /// They are read over the side connection, so that no decision waits behind them. It is made for the
-    /// first hash that is not empty. More than [`MAX_FIELDS`] are an error.
+    /// first hash that is not empty. More than `max_fields` are an error.
     pub(super) async fn fields(
         &self,
-        client: &RedisClient,
+        remote: &Remote,
         key: &[u8],
-        deadline: Duration,
+        max_fields: usize,
     ) -> Result<HashContent, UnavailableReason> {
         if self.oversize_until().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
         }
-        let length = read(client, "HLEN", key, SHORT_REPLY, Instant::now() + deadline).await?;
-        let node = client.topology.node_for(key, Instant::now() + deadline).await?;
+        let length = read(remote, "HLEN", key, SHORT_REPLY, remote.deadline).await?;
+        let node = remote.client.topology.node_for(key, remote.ends()).await?;
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
         let length: usize =
             redis::from_redis_value(length).map_err(|_| UnavailableReason::StoreError)?;
-        if length > MAX_FIELDS {
+        if length > max_fields {
             return Err(UnavailableReason::OverridesTooLarge);
         }
         if length == 0 {
             return Ok(HashContent { fields: Vec::new(), read_over });
         }
         node.open_side().await;
-        let deadline = Instant::now() + deadline.max(MIN_DEADLINE);
-        let reply = read(client, "HGETALL", key, LONG_REPLY, deadline).await;
+        let deadline = remote.deadline.max(MIN_DEADLINE);
+        let reply = read(remote, "HGETALL", key, LONG_REPLY, deadline).await;
         if matches!(reply, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
@@ -83,43 +80,30 @@ impl Hashes {
     }
 }
 
+/// Returns the value of a field of a hash, if it has one, and the time of its server.
+pub(super) async fn field_and_time(
+    remote: &Remote,
+    key: &[u8],
+    field: &str,
+) -> Result<(Option<String>, SystemTime), UnavailableReason> {
+    let get = redis::cmd("HGET").arg(key).arg(field).take();
+    let ends = remote.ends();
+    let value = remote.client.send(key, ends, SHORT_REPLY, |_| get.clone().into()).await?;
+    let time = remote.client.send(key, ends, SHORT_REPLY, |_| redis::cmd("TIME").into()).await?;
+    let decoded = redis::from_redis_value(value)
+        .and_then(|value| Ok((value, redis::from_redis_value::<(u64, u32)>(time)?)));
+    let (value, (seconds, micros)) = decoded.map_err(|_| UnavailableReason::StoreError)?;
+    let since = Duration::new(seconds, micros.saturating_mul(1_000));
+    Ok((value, SystemTime::UNIX_EPOCH + since))
+}
+
 async fn read(
-    client: &RedisClient,
+    remote: &Remote,
     command: &str,
     key: &[u8],
     options: SendOptions,
-    deadline: Instant,
+    deadline: Duration,
 ) -> Result<Value, UnavailableReason> {
-    let command: Cmd = redis::cmd(command).arg(key).take();
-    Ok(client.send(key, deadline, options, |_| command.clone().into()).await?)
-}
-
-/// Sets fields of a hash.
-pub(super) async fn set_fields(
-    client: &RedisClient,
-    key: &[u8],
-    fields: &[(String, String)],
-    deadline: Duration,
-) -> Result<(), UnavailableReason> {
-    write(client, key, redis::cmd("HSET").arg(key).arg(fields), deadline).await
-}
-
-/// Removes a field of a hash.
-pub(super) async fn remove_field(
-    client: &RedisClient,
-    key: &[u8],
-    field: &str,
-    deadline: Duration,
-) -> Result<(), UnavailableReason> {
-    write(client, key, redis::cmd("HDEL").arg(key).arg(field), deadline).await
-}
-
-async fn write(
-    client: &RedisClient,
-    key: &[u8],
-    command: &Cmd,
-    deadline: Duration,
-) -> Result<(), UnavailableReason> {
-    client.send(key, Instant::now() + deadline, IDEMPOTENT, |_| command.clone().into()).await?;
-    Ok(())
+    let (command, ends) = (redis::cmd(command).arg(key).take(), Instant::now() + deadline);
+    Ok(remote.client.send(key, ends, options, |_| command.clone().into()).await?)
 }

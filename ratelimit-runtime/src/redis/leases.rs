@@ -14,6 +14,7 @@ mod stock;
 mod task;
 #[cfg(test)]
 mod tests;
+mod trips;
 
 use std::{
     sync::{
@@ -27,9 +28,11 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{
     keys::{HotKey, LeaseSet, Signals, WaitingForUnits},
-    stock::{LeaseStep, Sent, Stock, StockAnswer},
+    stock::{LeaseStep, Stock, StockAnswer},
+    task::LeaseTask,
+    trips::Trips,
 };
-use super::{RedisBackend, script::Grant};
+use super::{deny_cache::RoundTrip, remote::Remote, script::Grant};
 use crate::{
     error::UnavailableReason,
     key::{Key, KeyHasher, KeyRef},
@@ -45,6 +48,7 @@ const SETS: usize = 64;
 
 /// The keys of this process under policies with a lease.
 pub(super) struct Leases {
+    remote: Arc<Remote>,
     /// Allocated by the first call under such a policy.
     sets: OnceLock<Box<[Mutex<LeaseSet>]>>,
     hasher: KeyHasher,
@@ -52,20 +56,14 @@ pub(super) struct Leases {
     ttl: Micros,
     /// The leases that could not be given back.
     lost: AtomicUsize,
-}
-
-/// The answer to a call.
-enum LeaseAnswer {
-    Decided(Outcome),
-    Wait(WaitingForUnits),
-    /// Redis decides.
-    Direct,
+    trips: Trips,
 }
 
 impl Leases {
-    pub(super) fn new(ttl: Duration) -> Self {
+    pub(super) fn new(remote: Arc<Remote>, ttl: Duration) -> Arc<Self> {
         let (sets, hasher, lost) = (OnceLock::new(), KeyHasher::new(), AtomicUsize::new(0));
-        Self { sets, hasher, ttl: ttl.into(), lost }
+        let trips = Trips::default();
+        Arc::new(Self { remote, sets, hasher, ttl: ttl.into(), lost, trips })
     }
 
     fn set(&self, hash: u64) -> &Mutex<LeaseSet> {
@@ -74,20 +72,25 @@ impl Leases {
         &sets[index]
     }
 
-    /// Decides a call of a hot key, if units or a refusal are at hand.
+    fn now(&self) -> Timestamp {
+        self.remote.clock().now()
+    }
+
+    /// Decides a call of a hot key by units on lease, or by what Redis has replied with them, if they are at
+    /// hand.
     #[inline]
-    fn take(
-        &self,
-        key: KeyRef<'_>,
-        request: Request<'_>,
-        now: impl FnOnce() -> Timestamp,
-    ) -> Option<Outcome> {
+    pub(super) fn take(&self, key: KeyRef<'_>, request: Request<'_>) -> Option<Outcome> {
+        if !is_leasable(request) {
+            return None;
+        }
         let lookup = self.hasher.lookup(key);
         let mut set = self.set(lookup.hash).lock();
         let hot = set.find(&lookup, request.policy)?;
-        match hot.stock.take(request.cost, now()) {
-            StockAnswer::Decided(outcome) => Some(outcome),
-            StockAnswer::Wait | StockAnswer::Direct => None,
+        // Without `?`, which copies the outcome once more: 25 instructions.
+        if let Some(Ok(outcome)) = hot.stock.take(request.cost, self.now()) {
+            Some(outcome)
+        } else {
+            None
         }
     }
 
@@ -98,37 +101,31 @@ impl Leases {
         request: Request<'_>,
         is_new: bool,
         now: Timestamp,
-    ) -> LeaseAnswer {
+    ) -> StockAnswer<WaitingForUnits> {
         let Request { policy, cost, .. } = request;
         let lookup = self.hasher.lookup(key);
         let mut set = self.set(lookup.hash).lock();
         if let Some(hot) = set.find(&lookup, policy) {
-            return match hot.stock.take(cost, now) {
-                StockAnswer::Decided(outcome) => LeaseAnswer::Decided(outcome),
-                StockAnswer::Direct => LeaseAnswer::Direct,
-                StockAnswer::Wait => {
-                    let waiting = hot.wait(cost, false);
-                    if is_new {
-                        hot.stock.add_demand(cost);
-                    }
-                    hot.signals.task.notify_one();
-                    LeaseAnswer::Wait(waiting)
+            let answer = hot.stock.take(cost, now)?;
+            return Some(answer.map_err(|()| {
+                if is_new {
+                    hot.stock.add_demand(cost);
                 }
-            };
+                hot.signals.task.notify_one();
+                hot.wait(cost, false)
+            }));
         }
-        let Some(length) = policy.lease_micros().filter(|_| is_new) else {
-            return LeaseAnswer::Direct;
-        };
-        if !set.heats(lookup.hash, length, now) {
-            return LeaseAnswer::Direct;
+        let is_hot = |length| is_new && set.heats(lookup.hash, length, now);
+        if !policy.lease_micros().is_some_and(is_hot) {
+            return None;
         }
-        let Some(mut stock) = Stock::new(policy, self.ttl, now) else { return LeaseAnswer::Direct };
-        let StockAnswer::Wait = stock.take(cost, now) else { return LeaseAnswer::Direct };
+        let mut stock = Stock::new(policy, self.ttl, now)?;
+        stock.take(cost, now)?.err()?;
         stock.add_demand(cost);
         let hot = HotKey::new(lookup, policy, stock);
         let waiting = hot.wait(cost, true);
         set.hot.push(hot);
-        LeaseAnswer::Wait(waiting)
+        Some(Err(waiting))
     }
 
     /// Returns the next step of a key's task. Its last one makes the key cold.
@@ -143,7 +140,7 @@ impl Leases {
     }
 
     /// Receives the reply to an exchange. Returns `false` if the task is to end.
-    fn receive(&self, hash: u64, signals: &Arc<Signals>, grant: Grant, at: Sent) -> bool {
+    fn receive(&self, hash: u64, signals: &Arc<Signals>, grant: Grant, at: RoundTrip) -> bool {
         let mut set = self.set(hash).lock();
         set.of_task(signals).is_some_and(|hot| {
             // Those that wait ask again.
@@ -173,7 +170,7 @@ impl Leases {
         self.change(key, Stock::invalidate);
     }
 
-    /// Lets all leases be given back. Returns what tells that one is.
+    /// Lets all leases be given back. Returns one signal for each lease.
     fn close(&self) -> Vec<Arc<Signals>> {
         let mut closing = Vec::new();
         for set in self.sets.get().into_iter().flatten() {
@@ -190,30 +187,10 @@ impl Leases {
         let mut sets = self.sets.get().into_iter().flatten();
         sets.any(|set| set.lock().of_task(signals).is_some())
     }
-}
-
-/// Returns `true` if units on lease may decide the request.
-#[inline]
-fn is_leasable(request: Request<'_>) -> bool {
-    request.policy.lease_micros().is_some()
-        && request.op == Op::Take
-        && request.id.is_none()
-        && request.max_wait == Micros::ZERO
-}
-
-impl RedisBackend {
-    /// Decides a call by units on lease, or by what Redis has told with them, if they are at hand.
-    #[inline]
-    pub(crate) fn leased(&self, key: KeyRef<'_>, request: Request<'_>) -> Option<Outcome> {
-        if !is_leasable(request) {
-            return None;
-        }
-        self.leases.take(key, request, || self.clock().now())
-    }
 
     /// Decides a call by units on lease, and waits for them until the deadline. Returns nothing if Redis
     /// is to decide it.
-    pub(super) async fn decide_on_lease(
+    pub(super) async fn decide(
         self: &Arc<Self>,
         key: &Key,
         request: Request<'_>,
@@ -224,45 +201,52 @@ impl RedisBackend {
         }
         let mut is_new = true;
         loop {
-            let asked = self.leases.ask(key.as_key_ref(), request, is_new, self.clock().now());
-            is_new = false;
-            let mut waiting = match asked {
-                LeaseAnswer::Decided(outcome) => return Some(Ok(outcome)),
-                LeaseAnswer::Direct => return None,
-                LeaseAnswer::Wait(waiting) => waiting,
+            let mut waiting = match self.ask(key.as_key_ref(), request, is_new, self.now())? {
+                Ok(outcome) => return Some(Ok(outcome)),
+                Err(waiting) => waiting,
             };
+            is_new = false;
             if waiting.is_first {
-                self.start_leasing(key, *request.policy, &waiting.signals);
+                LeaseTask::start(self, key, *request.policy, &waiting.signals);
             }
             if timeout_at(deadline, waiting.exchanged.changed()).await.is_err() {
                 // Redis does not answer the key's task. Calls ask it themselves for a while.
-                let hash = self.leases.hasher.lookup(key.as_key_ref()).hash;
-                self.leases.cool(hash, &waiting.signals, self.clock().now() + HOLD_OFF);
+                let hash = self.hasher.lookup(key.as_key_ref()).hash;
+                self.cool(hash, &waiting.signals, self.now() + HOLD_OFF);
                 return Some(Err(UnavailableReason::DeadlineExceeded));
             }
         }
     }
 
     /// Gives the units of a call back to their lease, if that lasts.
-    pub(crate) fn give_back_to_lease(&self, key: KeyRef<'_>, settle: Settle) {
-        let now = self.clock().now();
-        self.leases.change(key, |stock| stock.give_back(settle.mark, settle.lowered(), now));
+    pub(super) fn give_back(&self, key: KeyRef<'_>, settle: Settle) {
+        let now = self.now();
+        self.change(key, |stock| stock.give_back(settle.mark, settle.lowered(), now));
     }
 
     /// Gives all leases back. Returns the number of those that could not be.
-    pub(super) async fn give_leases_back(&self) -> usize {
-        let lost = self.leases.lost.load(Ordering::Relaxed);
-        let ends = Instant::now() + 2 * self.deadline;
+    pub(super) async fn give_all_back(&self) -> usize {
+        let lost = self.lost.load(Ordering::Relaxed);
+        let ends = Instant::now() + 2 * self.remote.deadline;
         let mut left = 0;
-        for signals in self.leases.close() {
+        for signals in self.close() {
             let mut exchanged = signals.exchanged.subscribe();
-            while self.leases.is_hot(&signals) {
+            while self.is_hot(&signals) {
                 if timeout_at(ends, exchanged.changed()).await.is_err() {
                     left += 1;
                     break;
                 }
             }
         }
-        left + self.leases.lost.load(Ordering::Relaxed) - lost
+        left + self.lost.load(Ordering::Relaxed) - lost
     }
+}
+
+/// Returns `true` if units on lease may decide the request.
+#[inline]
+fn is_leasable(request: Request<'_>) -> bool {
+    request.policy.lease_micros().is_some()
+        && request.op == Op::Take
+        && request.id.is_none()
+        && request.max_wait == Micros::ZERO
 }

@@ -23,7 +23,11 @@ use tokio::{
 };
 
 use super::{
-    echo::is_named, exchange::Exchange, failure::unexpected, resp::ReplyReader, secrets::Secrets,
+    echo::is_named,
+    exchange::Exchange,
+    failure::{broken, unexpected},
+    resp::ReplyReader,
+    secrets::Secrets,
 };
 use crate::sync::Mutex;
 
@@ -51,6 +55,8 @@ struct QueueState {
     waiting: VecDeque<Arc<Exchange>>,
     /// `true` if one of them is written without waiting for others.
     is_urgent: bool,
+    #[cfg(test)]
+    batches: u64,
     /// The task, while it waits for commands.
     task: Option<Waker>,
     has_ended: bool,
@@ -84,13 +90,19 @@ impl Multiplexer {
         (Self(queue), driver)
     }
 
+    /// Returns the number of batches so far.
+    #[cfg(test)]
+    pub(super) fn batches(&self) -> u64 {
+        self.0.0.lock().batches
+    }
+
     /// Enqueues the command of an exchange. With `is_alone`, no other caller uses the connection.
     pub(super) fn send(&self, exchange: &Arc<Exchange>, is_alone: bool) {
         exchange.enqueue();
         let mut queue = self.0.0.lock();
         if queue.has_ended {
             drop(queue);
-            exchange.complete(Err(closed()));
+            exchange.complete(Err(broken()));
             return;
         }
         queue.waiting.push_back(Arc::clone(exchange));
@@ -259,6 +271,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
                 return false;
             }
             queue.is_urgent = false;
+            #[cfg(test)]
+            {
+                queue.batches += 1;
+            }
             self.batch.extend(queue.waiting.drain(..count));
             drop(queue);
             self.has_yielded = false;
@@ -293,12 +309,8 @@ impl<S> MultiplexerTask<S> {
 /// The runtime may end before the connection does.
 impl<S> Drop for MultiplexerTask<S> {
     fn drop(&mut self) {
-        self.end(&closed());
+        self.end(&broken());
     }
-}
-
-fn closed() -> RedisError {
-    io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
 /// Wakes once the tasks that are ready have run.

@@ -1,10 +1,11 @@
 //! One server: its connections and its circuit breaker.
 
-#[cfg(feature = "overrides")]
-use std::sync::OnceLock;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use redis::{Cmd, RedisFuture, RedisResult, Value, aio::ConnectionLike};
+use redis::{Cmd, RedisFuture, Value, aio::ConnectionLike};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},
@@ -16,7 +17,7 @@ use super::{
     connector::Connector,
     echo::{Command, is_named},
     failure::Failure,
-    managed::{ManagedConnection, PendingCommand},
+    managed::PendingCommand,
 };
 use crate::error::UnavailableReason;
 
@@ -24,14 +25,12 @@ use crate::error::UnavailableReason;
 const MAX_ABANDONED: usize = 16;
 
 /// The longest reply over the side connection, in bytes.
-#[cfg(feature = "overrides")]
 const MAX_SIDE_REPLY: usize = 4 << 20;
 
 /// The longest wait for the side connection when it is first used.
-#[cfg(feature = "overrides")]
 const SIDE_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time after which a connection that has taken the place of another one proves its late replies lost.
+/// The time after which a late reply is lost, once another connection has replaced that of its command.
 const LATE: Duration = Duration::from_secs(1);
 
 pub(super) struct Node {
@@ -42,67 +41,43 @@ pub(super) struct Node {
 
 enum Transport {
     /// Connections that the limiter manages.
-    Managed {
-        main: Arc<ManagedConnection>,
-        #[cfg(feature = "overrides")]
-        side: SideConnection,
-    },
+    Managed { main: Arc<Connection>, side: SideConnection },
     /// The program's own connection.
-    External(Box<dyn ExternalConnection>),
+    External(Box<dyn Fn(Cmd) -> RedisFuture<'static, Value> + Send + Sync>),
 }
 
-/// The connection for a command. A connection of the program's own is both.
+/// The connection for a command. A connection of the program's own serves both lanes.
 #[derive(Clone, Copy)]
 pub(super) enum Lane {
     /// The connection of decisions.
     Main,
     /// The connection of long replies, so that no decision waits behind one.
-    #[cfg(feature = "overrides")]
     Side,
 }
 
 /// A connection for long replies, made for the first of them.
-#[cfg(feature = "overrides")]
 struct SideConnection {
     connector: Connector,
-    connection: OnceLock<Arc<ManagedConnection>>,
+    connection: OnceLock<Arc<Connection>>,
 }
 
-#[cfg(feature = "overrides")]
 impl SideConnection {
-    fn new(connector: &Connector) -> Self {
-        Self { connector: connector.with_max_reply(MAX_SIDE_REPLY), connection: OnceLock::new() }
-    }
-
-    fn get(&self) -> &Arc<ManagedConnection> {
-        let connect = || ManagedConnection::new(Connection::lazy(self.connector.clone()));
-        self.connection.get_or_init(connect)
-    }
-}
-
-impl Transport {
-    fn managed(connection: Connection, connector: &Connector) -> Self {
-        #[cfg(not(feature = "overrides"))]
-        let _ = connector;
-        Self::Managed {
-            main: ManagedConnection::new(connection),
-            #[cfg(feature = "overrides")]
-            side: SideConnection::new(connector),
-        }
+    fn get(&self) -> &Arc<Connection> {
+        self.connection.get_or_init(|| Connection::new(self.connector.clone()))
     }
 }
 
 impl Node {
-    /// Connects.
-    pub(super) async fn open(connector: &Connector, name: String) -> RedisResult<Self> {
-        let connection = Connection::open(connector.clone()).await?;
-        Ok(Self::new(Transport::managed(connection, connector), name))
-    }
-
     /// Connects in the background.
-    pub(super) fn lazy(connector: &Connector, name: String) -> Self {
-        let connection = Connection::lazy(connector.clone());
-        Self::new(Transport::managed(connection, connector), name)
+    pub(super) fn managed(connector: Connector, name: String) -> Self {
+        let transport = Transport::Managed {
+            side: SideConnection {
+                connector: connector.with_max_reply(MAX_SIDE_REPLY),
+                connection: OnceLock::new(),
+            },
+            main: Connection::new(connector),
+        };
+        Self::new(transport, name)
     }
 
     /// Uses a connection of the program's own.
@@ -110,8 +85,12 @@ impl Node {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
+        let send = move |command: Cmd| -> RedisFuture<'static, Value> {
+            let mut connection = connection.clone();
+            Box::pin(async move { connection.req_packed_command(&command).await })
+        };
         let name = "a connection of the program's own".to_owned();
-        Self::new(Transport::External(Box::new(connection)), name)
+        Self::new(Transport::External(Box::new(send)), name)
     }
 
     fn new(transport: Transport, name: String) -> Self {
@@ -135,11 +114,20 @@ impl Node {
 
     /// Returns the number of the connection of decisions: each reconnect has another one. A connection of
     /// the program's own has none.
-    #[cfg(feature = "overrides")]
     pub(super) fn connection_number(&self) -> Option<u64> {
         match &self.transport {
             Transport::Managed { main, .. } => main.number(),
             Transport::External(_) => None,
+        }
+    }
+
+    /// Waits for the end of the first attempt to connect. The error is its cause.
+    pub(super) async fn connected(&self) -> Result<(), String> {
+        match &self.transport {
+            Transport::Managed { main, .. } => {
+                main.connected().await.map(drop).map_err(|failure| failure.cause.to_string())
+            }
+            Transport::External(_) => Ok(()),
         }
     }
 
@@ -152,13 +140,12 @@ impl Node {
     }
 
     /// Makes the side connection and waits for it, if it is the first time and the breaker is closed.
-    #[cfg(feature = "overrides")]
     pub(super) async fn open_side(&self) {
         if let Transport::Managed { side, .. } = &self.transport
             && side.connection.get().is_none()
             && self.breaker.failure().is_none()
         {
-            let _ = tokio::time::timeout(SIDE_CONNECT_TIMEOUT, side.get().settled()).await;
+            let _ = tokio::time::timeout(SIDE_CONNECT_TIMEOUT, side.get().connected()).await;
         }
     }
 
@@ -168,12 +155,11 @@ impl Node {
             (Transport::Managed { main, .. }, Lane::Main) => {
                 PendingReply::Managed(PendingCommand::new(main, command, asking))
             }
-            #[cfg(feature = "overrides")]
             (Transport::Managed { side, .. }, Lane::Side) => {
                 PendingReply::Managed(PendingCommand::new(side.get(), command, asking))
             }
-            (Transport::External(connection), _) => {
-                PendingReply::External(connection.send(command.command), command.echo)
+            (Transport::External(send), _) => {
+                PendingReply::External(send(command.command), command.echo)
             }
         }
     }
@@ -230,17 +216,5 @@ impl PendingReply {
                 }
             }
         }
-    }
-}
-
-/// A connection of the program's own, shared by calls.
-trait ExternalConnection: Send + Sync {
-    fn send(&self, command: Cmd) -> RedisFuture<'static, Value>;
-}
-
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> ExternalConnection for C {
-    fn send(&self, command: Cmd) -> RedisFuture<'static, Value> {
-        let mut connection = self.clone();
-        Box::pin(async move { connection.req_packed_command(&command).await })
     }
 }

@@ -1,8 +1,11 @@
-//! The settings of a backend.
+//! The plain data of a backend, with and without the feature.
 
 use std::time::Duration;
 
-use crate::request::OnStoreError;
+use crate::{
+    key::KeyRef,
+    request::{OnStoreError, Settle},
+};
 
 /// The settings of a limiter on Redis.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +18,23 @@ pub(crate) struct RedisOptions {
     pub(crate) deny_cache_ttl: Duration,
 }
 
+/// The change that a posted command makes.
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    Settle(Settle),
+    /// The settle at 0 of a turn that no call takes.
+    Leave(Settle),
+    /// The release of a permit.
+    Release {
+        id: u64,
+        timeout: Duration,
+    },
+}
+
+/// A function that receives the key and the content of a command that has arrived.
+pub(crate) type OnDelivery = Box<dyn Fn(KeyRef<'_>, Content) + Send + Sync>;
+
 /// A hash as it was read.
-#[cfg(feature = "overrides")]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HashContent {
     pub(crate) fields: Vec<(String, String)>,

@@ -4,16 +4,8 @@
 //! One task renews them, and exists only while there are any: all that are due under one key by one
 //! command, once they are older than a third of their timeout. Calls that are shorter cost no renewal.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashMap, mem, pin::Pin, sync::Arc, time::Duration};
 
-use once_cell::sync::Lazy;
 use tokio::{
     sync::Notify,
     task::JoinSet,
@@ -21,15 +13,19 @@ use tokio::{
 };
 
 use super::{
-    RedisBackend, background,
-    outbox::Content,
-    script::{MAX_RENEWED, Renewal},
+    background::Worker,
+    options::Content,
+    outbox::Outbox,
+    remote::Remote,
+    script::{MAX_RENEWED, decode_lost, release, renew},
 };
 use crate::{
+    decision::Permit,
+    error::UnavailableReason,
     key::Key,
-    policy::Policy,
-    request::{DecidedBy, PermitClaim, PermitRequest, next_id},
-    telemetry,
+    request::{DecidedBy, Outcome, PermitClaim, PermitRequest, Request, next_id},
+    sync::Mutex,
+    telemetry::{self, CountedPermit},
     time::Micros,
 };
 
@@ -42,23 +38,21 @@ const RETRY: u32 = 10;
 /// The most keys whose renewals are under way at one time.
 const MAX_UNDER_WAY: usize = 64;
 
-/// The instant from which permits count their microseconds.
-static ORIGIN: Lazy<Instant> = Lazy::new(Instant::now);
-
 /// The permit of one call, which is renewed while it is held.
-pub(crate) struct HeldPermit {
+struct HeldPermit {
     key: Key,
     id: u64,
     timeout: Duration,
     /// The number of permits under the key.
     most: u32,
-    /// The earliest time at which Redis may take the permit for expired, in microseconds since [`ORIGIN`];
-    /// 0 once it is lost.
-    until: AtomicU64,
+    /// The earliest time at which Redis may take the permit for expired; none once it is lost.
+    until: Mutex<Option<Instant>>,
 }
 
 /// The permits that are held.
 pub(super) struct PermitRegistry {
+    remote: Arc<Remote>,
+    outbox: Arc<Outbox>,
     /// The number of this limiter among those whose calls wait for permits.
     process: u64,
     state: Mutex<HeldPermits>,
@@ -68,7 +62,9 @@ pub(super) struct PermitRegistry {
 #[derive(Default)]
 struct HeldPermits {
     held: HashMap<u64, RenewedPermit>,
-    /// The time at which the task looks again; none without a task.
+    /// Renews them while there are any.
+    task: Worker,
+    /// The time at which the task looks again.
     wakes: Option<Instant>,
 }
 
@@ -81,29 +77,7 @@ struct RenewedPermit {
 /// The permits of one key that are renewed together.
 type Due = Vec<Arc<HeldPermit>>;
 
-fn since_origin(at: Instant) -> u64 {
-    let passed = at.saturating_duration_since(*ORIGIN).as_micros();
-    u64::try_from(passed).unwrap_or(u64::MAX)
-}
-
 impl HeldPermit {
-    fn new(key: Key, id: u64, policy: &Policy, asked: Instant) -> Arc<Self> {
-        let timeout = Duration::from(policy.permit_timeout());
-        let most = policy.max_in_flight().unwrap_or(u32::MAX);
-        let permit = Self { key, id, timeout, most, until: AtomicU64::new(0) };
-        permit.extend(asked);
-        Arc::new(permit)
-    }
-
-    /// Returns `true` while Redis counts the permit: it was taken or renewed less than a timeout ago.
-    pub(crate) fn is_held(&self) -> bool {
-        since_origin(Instant::now()) < self.until.load(Ordering::Relaxed)
-    }
-
-    fn extend(&self, sent: Instant) {
-        self.until.store(since_origin(sent + self.timeout), Ordering::Relaxed);
-    }
-
     fn due(&self, sent: Instant) -> Instant {
         sent + self.timeout / 3
     }
@@ -114,21 +88,30 @@ impl HeldPermit {
     }
 }
 
-impl Default for PermitRegistry {
-    fn default() -> Self {
-        Self { process: next_id(), state: Mutex::default(), changed: Notify::default() }
+/// Records which permits are renewed, and which are lost.
+fn record_renewal(permits: &[Arc<HeldPermit>], lost: &[u64], sent: Instant) {
+    let mut newly_lost = 0;
+    for permit in permits {
+        let is_lost = lost.contains(&permit.id);
+        let until = (!is_lost).then(|| sent + permit.timeout);
+        let before = mem::replace(&mut *permit.until.lock(), until);
+        newly_lost += u64::from(is_lost && before.is_some());
+    }
+    if newly_lost > 0 {
+        telemetry::permits_lost(permits[0].key.as_key_ref().name.text(), newly_lost);
     }
 }
 
 impl PermitRegistry {
-    fn state(&self) -> MutexGuard<'_, HeldPermits> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(remote: Arc<Remote>, outbox: Arc<Outbox>) -> Arc<Self> {
+        let (process, state, changed) = (next_id(), Mutex::default(), Notify::default());
+        Arc::new(Self { remote, outbox, process, state, changed })
     }
 
     /// Returns the permits that are due by now, in groups of one key each, and the time to look again;
     /// none once no permit is held.
     fn due(&self, now: Instant) -> (Vec<Due>, Option<Instant>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut due: HashMap<(Vec<u8>, Duration, u32), Due> = HashMap::new();
         let mut next: Option<Instant> = None;
         for held in state.held.values_mut() {
@@ -142,142 +125,28 @@ impl PermitRegistry {
             next = Some(next.map_or(wakes, |next| next.min(wakes)));
         }
         state.wakes = next;
+        if next.is_none() {
+            state.task = Worker::default();
+        }
         (due.into_values().collect(), next)
     }
 
-    /// Makes permits due again soon: their renewal failed.
-    fn retry(&self, permits: &[Arc<HeldPermit>], now: Instant) {
-        let mut state = self.state();
-        for permit in permits {
-            if let Some(held) = state.held.get_mut(&permit.id) {
-                held.due = now + permit.timeout / RETRY;
-            }
-        }
-        drop(state);
-        self.changed.notify_one();
-    }
-
-    /// Returns those of the permits that are held no longer.
-    fn freed(&self, permits: &[Arc<HeldPermit>]) -> Vec<Arc<HeldPermit>> {
-        let state = self.state();
-        let is_freed = |permit: &&Arc<HeldPermit>| !state.held.contains_key(&permit.id);
-        permits.iter().filter(is_freed).cloned().collect()
-    }
-}
-
-/// Records which permits are renewed, and which are lost.
-fn record_renewal(permits: &[Arc<HeldPermit>], lost: &[u64], sent: Instant) {
-    let mut newly_lost = 0;
-    for permit in permits {
-        if lost.contains(&permit.id) {
-            newly_lost += u64::from(permit.until.swap(0, Ordering::Relaxed) > 0);
-        } else {
-            permit.extend(sent);
-        }
-    }
-    if newly_lost > 0 {
-        telemetry::permits_lost(permits[0].key.as_key_ref().name.text(), newly_lost);
-    }
-}
-
-/// The task that renews permits. Dropped before its end, as by a panic, it leaves the registry without a
-/// task, and the next permit starts another one.
-struct RenewalTask {
-    backend: Arc<RedisBackend>,
-    has_ended: bool,
-}
-
-impl Drop for RenewalTask {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.backend.permits.state().wakes = None;
-        }
-    }
-}
-
-impl RenewalTask {
-    async fn run(mut self) {
-        let backend = Arc::clone(&self.backend);
+    /// Renews permits until none is held.
+    async fn renew_all(self: Arc<Self>) {
         loop {
-            let (due, next) = backend.permits.due(Instant::now());
-            let Some(next) = next else {
-                self.has_ended = true;
-                return;
-            };
+            let (due, next) = self.due(Instant::now());
+            let Some(next) = next else { return };
             let mut under_way = JoinSet::new();
             for due in due {
                 if under_way.len() >= MAX_UNDER_WAY {
                     under_way.join_next().await;
                 }
-                under_way.spawn(Arc::clone(&backend).renew(due));
+                under_way.spawn(Arc::clone(&self).renew(due));
             }
             under_way.join_all().await;
             // Woken earlier if a permit is due before.
-            let _ = timeout_at(next, backend.permits.changed.notified()).await;
+            let _ = timeout_at(next, self.changed.notified()).await;
         }
-    }
-}
-
-impl RedisBackend {
-    /// Returns the permit that a call is to ask for.
-    pub(crate) fn ask_for_permit(&self, key: &Key, max_wait: Micros) -> PermitRequest {
-        let (id, process) = (next_id(), self.permits.process);
-        let claim = (max_wait > Micros::ZERO)
-            .then(|| PermitClaim { process, held: self.fallback.held(key.as_key_ref()) });
-        PermitRequest { id, claim, is_sent: false }
-    }
-
-    /// Keeps a permit that was asked for at this time, and renews it until it is [freed](Self::free).
-    pub(crate) fn hold(
-        self: &Arc<Self>,
-        key: Key,
-        id: u64,
-        policy: &Policy,
-        asked: Instant,
-        decided_by: DecidedBy,
-    ) -> Arc<HeldPermit> {
-        let permit = HeldPermit::new(key, id, policy, asked);
-        if decided_by != DecidedBy::Fallback {
-            // The fallback starts from the permits that this process holds.
-            self.fallback.hold(permit.key.as_key_ref());
-        }
-        let due = permit.due(asked);
-        let wakes = permit.wakes(due);
-        let mut state = self.permits.state();
-        state.held.insert(permit.id, RenewedPermit { permit: Arc::clone(&permit), due });
-        match state.wakes {
-            Some(planned) if planned <= wakes => {}
-            Some(_) => {
-                state.wakes = Some(wakes);
-                drop(state);
-                self.permits.changed.notify_one();
-            }
-            None => {
-                state.wakes = Some(wakes);
-                drop(state);
-                let task = RenewalTask { backend: Arc::clone(self), has_ended: false };
-                background::spawn(task.run());
-            }
-        }
-        permit
-    }
-
-    /// Frees a permit.
-    pub(crate) fn free(self: &Arc<Self>, permit: &Arc<HeldPermit>) {
-        self.permits.state().held.remove(&permit.id);
-        self.fallback.release(permit.key.as_key_ref());
-        self.release(permit.key.clone(), permit.id, permit.timeout);
-    }
-
-    /// Releases a permit that is dropped next, and waits until Redis has done it or the deadline. The drop
-    /// releases it once more, in case that this has failed.
-    pub(crate) async fn give_back(&self, permit: &HeldPermit) {
-        let _ = self.client.release(&permit.key, permit.id, Instant::now() + self.deadline).await;
-    }
-
-    /// Releases a permit on Redis without waiting. If it cannot be sent, its timeout frees it.
-    pub(crate) fn release(self: &Arc<Self>, key: Key, id: u64, timeout: Duration) {
-        self.post(key, Content::Release { id, timeout });
     }
 
     /// Renews permits of one key.
@@ -285,16 +154,150 @@ impl RedisBackend {
         for permits in due.chunks(MAX_RENEWED) {
             let ids: Vec<u64> = permits.iter().map(|permit| permit.id).collect();
             let HeldPermit { key, timeout, most, .. } = &*permits[0];
-            let renewal = Renewal { key, timeout: Micros::from(*timeout), most: *most, ids: &ids };
             let sent = Instant::now();
-            match self.client.renew(&renewal, sent + self.deadline).await {
-                Ok(lost) => record_renewal(permits, &lost, sent),
-                Err(_) => self.permits.retry(permits, Instant::now()),
+            let command = |attempt| renew(key, Micros::from(*timeout), *most, &ids, attempt);
+            let renewed = self.remote.ask(key.as_bytes(), command).await.and_then(decode_lost);
+            if let Ok(lost) = &renewed {
+                record_renewal(permits, lost, sent);
+            }
+            let mut freed = Vec::new();
+            let mut state = self.state.lock();
+            for permit in permits {
+                match state.held.get_mut(&permit.id) {
+                    None => freed.push(permit),
+                    Some(held) if renewed.is_err() => {
+                        held.due = Instant::now() + permit.timeout / RETRY;
+                    }
+                    Some(_) => {}
+                }
+            }
+            drop(state);
+            if renewed.is_err() {
+                self.changed.notify_one();
             }
             // One that was freed meanwhile may have taken a place again, also by a renewal without a reply.
-            for permit in self.permits.freed(permits) {
-                self.release(permit.key.clone(), permit.id, permit.timeout);
+            for permit in freed {
+                self.release(&permit.key, permit.id, permit.timeout);
             }
         }
+    }
+
+    /// Releases a permit on Redis without waiting. If it cannot be sent, its timeout frees it.
+    fn release(&self, key: &Key, id: u64, timeout: Duration) {
+        self.outbox.post(key.clone(), Content::Release { id, timeout });
+    }
+}
+
+/// A permit that a call asks Redis for. Dropped without an answer, it is released by its id: the
+/// command may be executed although nobody waits for its reply.
+pub(super) struct PendingPermit<'a> {
+    registry: &'a Arc<PermitRegistry>,
+    key: &'a Key,
+    request: Request<'a>,
+    /// The time before the first command: the permit's timeout is counted from here.
+    asked: Instant,
+    pub(super) permit: PermitRequest,
+}
+
+impl<'a> PendingPermit<'a> {
+    /// Asks for a permit if the request needs one.
+    pub(super) fn new(
+        registry: &'a Arc<PermitRegistry>,
+        key: &'a Key,
+        request: Request<'a>,
+        asked: Instant,
+    ) -> Option<Self> {
+        request.policy.max_concurrency()?;
+        let claim = (request.max_wait > Micros::ZERO).then(|| PermitClaim {
+            process: registry.process,
+            held: registry.remote.fallback.held(key.as_key_ref()),
+        });
+        let permit = PermitRequest { id: next_id(), claim, is_sent: false };
+        Some(Self { registry, key, request, asked, permit })
+    }
+
+    /// Returns the permit of an admitted call.
+    pub(super) fn answered(
+        mut self,
+        outcome: Result<Outcome, UnavailableReason>,
+    ) -> Option<Arc<dyn Permit>> {
+        let outcome = outcome.ok()?;
+        if outcome.decided_by == DecidedBy::Store && !outcome.admitted {
+            self.permit.is_sent = false;
+        }
+        if !outcome.admitted || !outcome.decided_by.counts() || !self.request.takes_permit() {
+            return None;
+        }
+        self.permit.is_sent = false;
+        Some(Arc::new(self.hold(outcome.decided_by)))
+    }
+
+    /// Keeps the permit, and renews it until it is dropped.
+    fn hold(&self, decided_by: DecidedBy) -> KeptPermit {
+        let Self { registry, key, asked, permit: PermitRequest { id, .. }, .. } = *self;
+        if decided_by != DecidedBy::Fallback {
+            // The fallback starts from the permits that this process holds.
+            registry.remote.fallback.hold(key.as_key_ref());
+        }
+        let policy = self.request.policy;
+        let timeout = Duration::from(policy.permit_timeout());
+        let most = policy.max_concurrency().unwrap_or(u32::MAX);
+        let until = Mutex::new(Some(asked + timeout));
+        let permit = Arc::new(HeldPermit { key: key.clone(), id, timeout, most, until });
+        let due = permit.due(asked);
+        let wakes = permit.wakes(due);
+        let mut state = registry.state.lock();
+        state.held.insert(id, RenewedPermit { permit: Arc::clone(&permit), due });
+        if !state.task.is_running() {
+            state.wakes = Some(wakes);
+            state.task.start(Arc::clone(registry).renew_all());
+        } else if state.wakes.is_none_or(|planned| wakes < planned) {
+            state.wakes = Some(wakes);
+            registry.changed.notify_one();
+        }
+        drop(state);
+        let counted = CountedPermit::new(telemetry::counters_of(policy));
+        KeptPermit { registry: Arc::clone(registry), permit, _counted: counted }
+    }
+}
+
+impl Drop for PendingPermit<'_> {
+    fn drop(&mut self) {
+        if self.permit.is_sent && self.request.takes_permit() {
+            let timeout = self.request.policy.permit_timeout().into();
+            self.registry.release(self.key, self.permit.id, timeout);
+        }
+    }
+}
+
+/// The permit of a call, as its decision keeps it. The fallback may have granted it.
+struct KeptPermit {
+    registry: Arc<PermitRegistry>,
+    permit: Arc<HeldPermit>,
+    _counted: CountedPermit,
+}
+
+impl Permit for KeptPermit {
+    /// Redis counts the permit if it was taken or renewed less than a timeout ago.
+    fn is_held(&self) -> bool {
+        self.permit.until.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Waits until Redis has released the permit, or the deadline. The drop releases it once more, in case that
+    /// this has failed.
+    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let (HeldPermit { key, id, .. }, remote) = (&*self.permit, &self.registry.remote);
+            let _ = remote.run(key.as_bytes(), &release(key, *id)).await;
+        })
+    }
+}
+
+impl Drop for KeptPermit {
+    fn drop(&mut self) {
+        let (HeldPermit { key, id, timeout, .. }, registry) = (&*self.permit, &self.registry);
+        registry.state.lock().held.remove(id);
+        registry.remote.fallback.release(key.as_key_ref());
+        registry.release(key, *id, *timeout);
     }
 }

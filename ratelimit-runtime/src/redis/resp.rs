@@ -8,9 +8,9 @@ use super::failure::unexpected;
 pub(super) struct ReplyReader {
     /// The longest reply, in bytes.
     max_reply: usize,
-    /// The end of what is known of the first reply.
+    /// The end of the scanned part of the first reply.
     at: usize,
-    /// The end of the bytes behind `at` that have no end of a line.
+    /// The end of the bytes in which no line ends, from `at` on.
     searched: usize,
     /// The values that the first reply still lacks, nested ones included.
     missing: usize,

@@ -1,24 +1,26 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
 mod lease;
-mod line;
 mod permits;
 mod settle;
 mod sources;
 #[cfg(test)]
 mod tests;
+pub(super) mod turn;
 
 use redis::{Cmd, Value};
 
-use self::lease::entry_id;
+#[cfg(test)]
+pub(super) use self::lease::LeaseMark;
+use self::{lease::entry_id, permits::ScriptGate, turn::LONGEST_TURN};
 pub(super) use self::{
-    lease::{EndedLease, Grant, LeaseCall, LeaseMark, LeaseRequest},
-    line::Turn,
-    permits::{MAX_RENEWED, Renewal, release},
-    settle::SettleCall,
+    lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
+    permits::{MAX_RENEWED, decode_lost, release, renew, reset},
+    settle::{settle_command, settle_is_known_for},
 };
 use super::echo::{Command, next_echo};
 use crate::{
+    calendar,
     error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind, Tier},
@@ -29,7 +31,8 @@ use crate::{
 /// The script of one algorithm.
 struct Script {
     text: Text,
-    with_permit: Text,
+    /// The same behind the gates.
+    gated: Text,
     /// Appends the arguments of one tier.
     push_tier: PushTier,
 }
@@ -43,9 +46,20 @@ impl Script {
         push_tier: PushTier,
     ) -> Self {
         let text = Text { source: sources[0], sha1: sha1s[0] };
-        let with_permit = Text { source: sources[1], sha1: sha1s[1] };
-        Self { text, with_permit, push_tier }
+        let gated = Text { source: sources[1], sha1: sha1s[1] };
+        Self { text, gated, push_tier }
     }
+
+    fn push_tiers(&self, command: &mut Cmd, policy: &Policy) {
+        for tier in policy.tiers() {
+            (self.push_tier)(command, policy, tier);
+        }
+    }
+}
+
+/// Returns a number of a reply that is not negative.
+fn number(value: &Value) -> Option<u64> {
+    if let Value::Int(number) = value { (*number).try_into().ok() } else { None }
 }
 
 /// The text of a script.
@@ -66,33 +80,44 @@ impl Text {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["7dd304efd643d5209a6f0b1d72bee025f397066d", "8dca64cb9a1faaae429561dcd683edf58c94f14c"],
+        ["9f9b82e30bec56c2e02995b89fb3157706c1380c", "b22f5bb01680cf939b43446f32770dfb306ee6b8"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["a09ceaace10cadee92fb2d67d26fb4097a45fdd0", "40d10d5be05bf601b21aa2f7322ad3ad5e81725b"],
+        ["28bbb56306c0510372278e33913044462011d926", "daec55e4ad7118fe843f2f4ee59b43c0355b8554"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["b5045fb702bf4d1f0655860a910072254e71a8d2", "dd45e3f32aecef7043d0dae03e6803b78722248b"],
+        ["71206237b8a8baaf39ff8cc159fc8be917aef9c4", "e6166de797b4b3d73e6a3a0223a7f8712e074b7d"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["91cfcc0c6934a5ffd6c6802997bb06c3d0061e6f", "a5084a59150518fe4aafec82f58c01bce8ab211e"],
+        ["3cba1c6d48d7c80f7642c20a21b5bea8fde9dc7f", "218563b00cdb462262434e88064da1481625719d"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["031ef43f70dc1334d30248f1545947ad386291fe", "ed0bdf02bbc196727c23268f2694fcbfc84532db"],
+        ["bb10939bf626f03c03330c0c04130ebd78dbdf49", "4b5c00999fdd9cfbf3220f7b688b60326572a0ac"],
         push_window,
+    ),
+    Script::new(
+        sources::CALENDAR_WINDOW,
+        ["cd983d39f1ffdfd8df8d5bca6eb9504749b3f873", "638cf13cba47c2a47ce7450284557b89d0be9229"],
+        push_calendar_window,
     ),
 ];
 
 fn push_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
     command.arg(tier.micros().get()).arg(tier.threshold());
+}
+
+/// The boundaries are those around the client's time; the script picks the window by the server's.
+fn push_calendar_window(command: &mut Cmd, policy: &Policy, tier: &Tier) {
+    push_window(command, policy, tier);
+    command.arg(&policy.windows_at(calendar::now()).unwrap_or_default()[..]);
 }
 
 fn push_ticking_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
@@ -101,14 +126,11 @@ fn push_ticking_window(command: &mut Cmd, _: &Policy, tier: &Tier) {
 
 fn push_bucket(command: &mut Cmd, policy: &Policy, tier: &Tier) {
     let bucket = policy.bucket(*tier);
-    command.arg(bucket.token).arg(bucket.refill).arg(bucket.full);
+    command.arg(bucket.token).arg(bucket.refill).arg(bucket.full).arg(policy.tokens_left(*tier));
 }
 
 /// In microseconds.
 const MILLISECOND: u64 = 1_000;
-
-/// The longest turn of another call that a reply may report, in microseconds: a year.
-const LONGEST_TURN: u64 = 366 * 86_400_000_000;
 
 /// The most by which the ways of two questions to the server differ, in microseconds.
 const DELAY: u64 = 1_000_000;
@@ -120,6 +142,8 @@ enum ScriptOp {
     Take = 1,
     Settle = 2,
     Advance = 3,
+    Pause = 4,
+    Turns = 5,
 }
 
 /// The treatment of refused and of repeated calls: a script's third argument.
@@ -138,8 +162,7 @@ enum Mode {
     Joined = 5,
 }
 
-/// Returns `true` if the request is decided by the tiers of its policy alone, and takes one unit from a
-/// log without a word of the call's own.
+/// Returns `true` if the request takes one unit from a log, with no id, wait or override.
 fn goes_straight(request: &Request<'_>) -> bool {
     let Request { policy, written, op, cost, id, .. } = *request;
     let is_log = policy.state() == StateKind::SlidingWindow;
@@ -163,8 +186,8 @@ pub(super) struct ScriptCall<'a> {
     key: &'a Key,
     state: StateKind,
     request: Request<'a>,
-    /// The call's permit; none if its policy has no `concurrency`.
-    permit: Option<PermitRequest>,
+    /// The gate before the decision; none if the policy has neither `concurrency` nor blocks.
+    gate: Option<ScriptGate>,
     op: ScriptOp,
     mode: Mode,
     /// The units of the call, which name the members that a log records.
@@ -201,8 +224,14 @@ impl<'a> ScriptCall<'a> {
         };
         let charged = first.map_or(Charged::Nothing, |first| Charged::Units { first });
         let echo = first.unwrap_or_else(next_echo);
-        let script = &SCRIPTS[state as usize];
-        Self { script, key, state, request, permit, op, mode, charged, echo }
+        let (script, gate) = (&SCRIPTS[state as usize], ScriptGate::of(policy, permit));
+        Self { script, key, state, request, gate, op, mode, charged, echo }
+    }
+
+    /// Looks at each tier by itself, and at the permits.
+    pub(super) fn usage(key: &'a Key, policy: &'a Policy) -> Self {
+        let look = Self::decision(key, Request::new(policy, Op::Peek, 0), None);
+        Self { gate: Some(ScriptGate::EachTier), ..look }
     }
 
     /// Returns `true` if a second execution changes nothing: a log recognizes units by their id, and
@@ -219,27 +248,27 @@ impl<'a> ScriptCall<'a> {
 
     /// Builds the command of an attempt.
     pub(super) fn command(&self, attempt: Attempt) -> Command {
-        let Self { script, key, request, permit, op, mode, echo, .. } = *self;
+        let Self { script, key, request, gate, op, mode, echo, .. } = *self;
         let Request { policy, written, cost, .. } = request;
         let may_be_charged = attempt.may_have_run && self.is_idempotent() && op == ScriptOp::Take;
         let mode = if may_be_charged && mode != Mode::Named { Mode::MayBeCharged } else { mode };
-        let text = match permit {
+        let text = match gate {
             None => &script.text,
             Some(_) if policy.tiers().is_empty() => &permits::WITHOUT_WINDOW,
-            Some(_) => &script.with_permit,
+            Some(_) => &script.gated,
         };
         let (name, text) = text.command(attempt);
         // Allocated once: a number has at most 20 digits.
         let kept = (!std::ptr::eq(policy, written)).then_some(written);
         let count = policy.tiers().len();
         let kept_count = kept.map_or(0, |kept| kept.tiers().len());
-        let numbers = 6 + 3 * (count + kept_count);
+        let numbers = 6 + 4 * (count + kept_count);
         let bytes = name.len() + text.len() + 1 + key.as_bytes().len() + 20 * numbers;
         let mut command = Cmd::with_capacity(4 + numbers, bytes);
         command.arg(name).arg(text);
-        match permit {
+        match gate {
             None => command.arg(1).arg(key.as_bytes()),
-            Some(permit) => permits::push(&mut command, key, policy, permit, cost > 0),
+            Some(gate) => gate.push(&mut command, key, policy, cost > 0),
         };
         command.arg(op as u8);
         if mode == Mode::Straight {
@@ -258,15 +287,13 @@ impl<'a> ScriptCall<'a> {
         }
         command.arg(count);
         for policy in [policy].into_iter().chain(kept) {
-            for tier in policy.tiers() {
-                (script.push_tier)(&mut command, policy, tier);
-            }
+            script.push_tiers(&mut command, policy);
         }
         Command::echoed(command, echo)
     }
 
     /// Returns the longest time that can pass until the state has any number of units again: that of a debt as
-    /// large as the quota, and before it the turns of other calls.
+    /// large as the quota after the turns of other calls, or that of a block.
     fn longest_wait(&self) -> Micros {
         let policy = self.request.policy;
         let fill = |tier: &Tier| {
@@ -278,7 +305,8 @@ impl<'a> ScriptCall<'a> {
             _ => policy.longest_period().get(),
         };
         let turns = if self.state.is_log_of_units() { 0 } else { LONGEST_TURN };
-        Micros::new(fills.saturating_mul(2).saturating_add(turns))
+        let longest = fills.saturating_mul(2).saturating_add(turns);
+        policy.block_lengths().fold(Micros::new(longest), Micros::max)
     }
 
     /// Returns the longest time until the call's own turn.
@@ -294,47 +322,45 @@ impl<'a> ScriptCall<'a> {
         if let Some(outcome) = reply.as_sequence().and_then(|reply| self.decode_permit(reply)) {
             return outcome;
         }
+        self.outcome(reply).ok_or(UnavailableReason::StoreError)
+    }
+
+    /// Reads the reply of an algorithm.
+    fn outcome(&self, reply: &Value) -> Option<Outcome> {
         let micros = |number: i64| number.try_into().ok().map(Micros::new);
-        let outcome = || {
-            let ([admitted, tier, remaining, wait, reset, more, at], birth) =
-                self.numbers(reply.as_sequence()?)?;
-            let tier = u8::try_from(tier).ok()?;
-            self.request.policy.tiers().get(usize::from(tier))?;
-            let (admitted, longest) = (admitted == 1, self.longest_wait());
-            let [wait, reset] = [micros(wait)?, micros(reset)?];
-            let more = micros(more)?;
-            let longest_more = if admitted { self.longest_turn() } else { longest };
-            if wait > longest || reset > longest || more > longest_more {
-                return None;
+        let ([admitted, tier, remaining, wait, reset, more, at], birth) =
+            self.numbers(reply.as_sequence()?)?;
+        let tier = u8::try_from(tier).ok()?;
+        self.request.policy.tiers().get(usize::from(tier))?;
+        let (admitted, longest) = (admitted == 1, self.longest_wait());
+        let [wait, reset, more] = [micros(wait)?, micros(reset)?, micros(more)?];
+        let longest_more = if admitted { self.longest_turn() } else { longest };
+        if wait > longest || reset > longest || more > longest_more {
+            return None;
+        }
+        // A log's units are marked by their id, those of other states by its birth.
+        let charged = match birth {
+            [] => self.charged,
+            [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
+            // Negative if it has joined the entry of others.
+            [Value::Int(birth), Value::Int(id)] => {
+                let birth = (*birth).try_into().ok()?;
+                Charged::Entry(EntryMark::new(id.unsigned_abs(), birth, *id < 0))
             }
-            Some(Outcome {
-                admitted,
-                tier,
-                remaining: remaining.try_into().ok()?,
-                wait,
-                more,
-                lasts: reset,
-                reset,
-                mark: Mark {
-                    at: Timestamp::new(at.try_into().ok()?),
-                    // A log's units are marked by their id, those of other states by its birth.
-                    charged: match birth {
-                        [] => self.charged,
-                        [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
-                        // Negative if it has joined the entry of others.
-                        [Value::Int(birth), Value::Int(id)] => Charged::Entry(EntryMark::new(
-                            id.unsigned_abs(),
-                            (*birth).try_into().ok()?,
-                            *id < 0,
-                        )),
-                        _ => return None,
-                    },
-                },
-                decided_by: DecidedBy::Store,
-                is_busy: false,
-            })
+            _ => return None,
         };
-        outcome().ok_or(UnavailableReason::StoreError)
+        Some(Outcome {
+            admitted,
+            tier,
+            remaining: remaining.try_into().ok()?,
+            wait,
+            more,
+            lasts: reset,
+            reset,
+            mark: Mark { at: Timestamp::new(at.try_into().ok()?), charged },
+            decided_by: DecidedBy::Store,
+            is_busy: false,
+        })
     }
 
     /// Returns the numbers of a full reply, also if the script left out those that follow from the rest.

@@ -13,31 +13,21 @@ const MAX_TEXT: usize = 200;
 /// The text in place of a login.
 const REDACTED: &str = "***";
 
-/// The user that a server has without a login.
-const DEFAULT_USER: &str = "default";
-
 /// The logins that a connection has used.
 #[derive(Clone, Default)]
 pub(super) struct Secrets(Arc<Mutex<Vec<Box<str>>>>);
 
 impl Secrets {
-    /// Adds a user and a password.
-    pub(super) fn add(&self, username: Option<&str>, password: Option<&str>) {
-        let username = username.filter(|name| *name != DEFAULT_USER);
-        let new = [username, password].into_iter().flatten().filter(|it| !it.is_empty());
+    /// Adds a login.
+    pub(super) fn add(&self, login: &Credentials) {
         let mut known = self.0.lock();
-        for secret in new {
+        for secret in login.secrets().filter(|it| !it.is_empty()) {
             if !known.iter().any(|it| **it == *secret) {
                 known.push(secret.into());
             }
         }
         // One may be a part of another.
         known.sort_by_key(|it| usize::MAX - it.len());
-    }
-
-    /// Adds a login that a provider gave.
-    pub(super) fn add_login(&self, login: &Credentials) {
-        self.add(Some(login.username()), Some(login.password()));
     }
 
     /// Returns the error without logins, its text in one line of [`MAX_TEXT`] characters at most.
@@ -85,8 +75,8 @@ mod tests {
     #[test]
     fn logins_are_cut_out_of_errors_and_their_codes() {
         let secrets = Secrets::default();
-        secrets.add(Some("app"), Some("app-password"));
-        secrets.add_login(&Credentials::new("default", "later"));
+        secrets.add(&Credentials::new("app", "app-password"));
+        secrets.add(&Credentials::new("default", "later"));
         let cleaned = secrets.cleaned(error("ERR no HELLO AUTH app app-password, default later"));
         assert_eq!(cleaned.detail(), Some("no HELLO AUTH *** ***, default ***"));
         assert_eq!(cleaned.code(), Some("ERR"));

@@ -1,13 +1,9 @@
-//! Streams below a connection: one counts its writes, the other reads an idle socket at once.
+//! The stream below a connection, which reads an idle socket at once.
 
 use std::{
     io::{self, Read},
     mem::MaybeUninit,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
     task::{Context, Poll},
 };
 
@@ -18,59 +14,6 @@ use redis::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pub(super) type BoxedStream = Box<dyn AsyncStream + Send + Unpin>;
-
-/// The number of a connection's writes.
-#[derive(Clone, Default)]
-pub(super) struct Traffic(Arc<AtomicU64>);
-
-impl Traffic {
-    /// Returns the number of writes.
-    pub(super) fn writes(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// A stream that counts its writes.
-pub(super) struct MeteredStream<S> {
-    stream: S,
-    traffic: Traffic,
-}
-
-impl<S> MeteredStream<S> {
-    pub(super) fn new(stream: S, traffic: Traffic) -> Self {
-        Self { stream, traffic }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        // Before the attempt: without a count nothing was written.
-        self.traffic.0.fetch_add(1, Ordering::Release);
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
 
 /// A socket that is read directly while no reply is due, because the runtime may not have polled it
 /// yet. So the end of an idle connection is read before the next command is written.

@@ -6,16 +6,15 @@ mod scheme;
 #[cfg(test)]
 mod tests;
 
-use redis::{
-    ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-    io::tcp::{TcpSettings, socket2::TcpKeepalive},
-};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use self::{
     query::{CLIENT_NAME, Query},
     scheme::{Deployment, Scheme},
 };
-use super::{connect_options::ConnectOptions, failure::message, tls::Tls};
+use super::{
+    connect_options::ConnectOptions, credentials::Credentials, failure::message, tls::Tls,
+};
 use crate::error::ConnectFault;
 
 /// The servers that a URL names, and the settings of connections to them.
@@ -33,7 +32,11 @@ pub(super) struct Target {
 pub(super) enum Kind {
     Single,
     Cluster,
-    Sentinel { primary: String, username: Option<String>, password: Option<String> },
+    /// The primary of this name, and the login of the Sentinels.
+    Sentinel {
+        primary: String,
+        login: Option<Credentials>,
+    },
 }
 
 /// The port of a Sentinel whose address names none.
@@ -81,7 +84,7 @@ impl Target {
         let query = Query::parse(parts.query, scheme)?;
         let mut options = options.clone();
         if let Some(name) = query.value(CLIENT_NAME) {
-            options.client_name = name.into();
+            options.client_name = Some(name.into());
         }
         options.check(scheme.transport)?;
         let (kind, database) = Kind::parse(scheme.deployment, parts.path, &query)?;
@@ -101,13 +104,13 @@ impl Target {
             if !scheme.is_unix() {
                 url.extend(["/", database]);
             }
-            server(&format!("{url}?{}", query.of_one_server()), &options.tls)
+            let info = format!("{url}?{}", query.of_one_server()).into_connection_info();
+            info.map_err(|error| ConnectFault::malformed(message(&error)))
         });
         let servers = servers.collect::<Result<Vec<_>, _>>()?;
-        let has_login = |settings: &RedisConnectionInfo| {
-            settings.username().is_some() || settings.password().is_some()
-        };
-        if options.credentials.is_some() && has_login(servers[0].redis_settings()) {
+        let settings = servers[0].redis_settings();
+        let has_login = settings.username().is_some() || settings.password().is_some();
+        if options.credentials.is_some() && has_login {
             let why = "`credentials` are set, and the URL has a login as well; remove one of them";
             return Err(ConnectFault::Refused(why.to_owned()));
         }
@@ -116,7 +119,7 @@ impl Target {
                        host names by `sentinel announce-hostnames yes`";
             return Err(ConnectFault::Refused(why.to_owned()));
         }
-        let protocol = query.value("protocol").map(|_| servers[0].redis_settings().protocol());
+        let protocol = query.value("protocol").map(|_| settings.protocol());
         Ok(Self { kind, servers, protocol, options })
     }
 
@@ -154,31 +157,21 @@ impl Kind {
                 }
                 let [username, password] =
                     ["sentinel_username", "sentinel_password"].map(|name| query.value(name));
-                Ok((Self::Sentinel { primary: primary.to_owned(), username, password }, database))
+                let login = Credentials::in_url(username.as_deref(), password.as_deref());
+                Ok((Self::Sentinel { primary: primary.to_owned(), login }, database))
             }
         }
     }
 }
 
-/// Reads the URL of a single server, and adds the settings of its socket and of TLS.
-fn server(url: &str, tls: &Tls) -> Result<ConnectionInfo, ConnectFault> {
-    let info =
-        url.into_connection_info().map_err(|error| ConnectFault::malformed(message(&error)))?;
-    tls.apply(info.set_tcp_settings(tcp_settings()))
-}
-
-/// Returns the settings of a socket: no delay, and an error when a peer vanishes without closing it.
-pub(super) fn tcp_settings() -> TcpSettings {
-    use std::time::Duration;
-
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(3))
-        .with_retries(3);
-    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let settings = settings.set_user_timeout(Duration::from_secs(5));
-    settings
+/// Returns the address of another server of a deployment, which has the transport of this one.
+pub(super) fn beside(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+    match address.clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    }
 }
 
 fn has_port(host: &str) -> bool {

@@ -11,7 +11,7 @@ fn new() -> Arc<Breaker> {
 
 fn fail(breaker: &Arc<Breaker>, times: u32) {
     for _ in 0..times {
-        breaker.guard().expect("a permitted command").failed(LOST);
+        breaker.guard(false).expect("a permitted command").failed(LOST);
     }
 }
 
@@ -25,12 +25,12 @@ fn open() -> Arc<Breaker> {
 fn assert_consistent(breaker: &Arc<Breaker>) {
     let failures = breaker.failures.load(Ordering::Relaxed);
     assert_eq!(
-        breaker.state().open.is_some(),
+        breaker.state().open().is_some(),
         failures >= FAILURE_THRESHOLD,
         "{failures} failures"
     );
     advance(BACKOFF.longest);
-    assert!(breaker.guard().is_ok());
+    assert!(breaker.guard(false).is_ok());
 }
 
 /// The end of a probe.
@@ -47,7 +47,7 @@ fn succeeded(guard: BreakerGuard) {
 }
 
 fn probe(breaker: &Arc<Breaker>, probing: &Mutex<u32>, end: End) {
-    let Ok(guard) = breaker.guard() else { return };
+    let Ok(guard) = breaker.guard(false) else { return };
     if guard.probe.is_some() {
         *probing.lock() += 1;
         // Another thread may run between the two locks.
@@ -86,7 +86,7 @@ fn a_reply_and_the_failure_that_opens_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
         fail(&breaker, FAILURE_THRESHOLD - 2);
-        let [one, other, own] = [(); 3].map(|()| breaker.guard().unwrap());
+        let [one, other, own] = [(); 3].map(|()| breaker.guard(false).unwrap());
         with(
             [Box::new(move || failed(one)) as Thread<()>, Box::new(move || succeeded(other))],
             || failed(own),
@@ -99,10 +99,10 @@ fn a_reply_and_the_failure_that_opens_leave_it_open_or_closed() {
 fn a_reply_to_a_call_under_way_and_a_probe_leave_it_open_or_closed() {
     each(|| {
         let breaker = new();
-        let under_way = breaker.guard().unwrap();
+        let under_way = breaker.guard(false).unwrap();
         fail(&breaker, FAILURE_THRESHOLD);
         advance(BACKOFF.first);
-        let probe = breaker.guard().unwrap();
+        let probe = breaker.guard(false).unwrap();
         assert!(probe.probe.is_some());
         with([Box::new(move || succeeded(under_way)) as Thread<()>], || failed(probe));
         assert_consistent(&breaker);

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -21,11 +20,10 @@ use crate::{
     error::UnavailableReason,
     redis::{
         breaker::Breaker,
-        connect_options::{AddressMap, ConnectOptions},
         connector::Connector,
-        failure::{Address, message},
+        failure::Address,
         node::{Lane, Node},
-        target::Target,
+        target::{Target, beside},
     },
 };
 
@@ -45,14 +43,11 @@ pub(super) struct SlotMap {
     nodes: RwLock<Vec<Option<Member>>>,
     /// The breaker of unassigned slots.
     unassigned: RwLock<Arc<Breaker>>,
-    /// The addresses in the URL.
-    seeds: Vec<ConnectionInfo>,
-    protocol: Option<ProtocolVersion>,
-    options: ConnectOptions,
+    pub(super) target: Arc<Target>,
     /// Notified when the map may be out of date.
     pub(super) stale: Notify,
-    /// The number of completed refreshes, also failed ones.
-    pub(super) refreshes: watch::Sender<u64>,
+    /// The result of the last refresh; none before the first one.
+    pub(super) refreshed: watch::Sender<Option<Result<(), String>>>,
 }
 
 #[derive(Clone)]
@@ -78,11 +73,9 @@ impl SlotMap {
             slots: (0..SLOTS).map(|_| AtomicU16::new(UNASSIGNED)).collect(),
             nodes: RwLock::default(),
             unassigned: RwLock::new(breaker()),
-            seeds: target.servers,
-            protocol: target.protocol,
-            options: target.options,
+            target: Arc::new(target),
             stale: Notify::new(),
-            refreshes: watch::Sender::new(0),
+            refreshed: watch::Sender::new(None),
         }
     }
 
@@ -109,14 +102,13 @@ impl SlotMap {
         self.members().iter().any(|member| member.node.is_down())
     }
 
-    /// Returns the number and the node of the address that a redirect names. A new one is added, unless
-    /// redirects have named too many.
-    pub(super) fn redirect_to(&self, address: &Address) -> Option<(u16, Arc<Node>)> {
-        self.add_node(address, Some(Instant::now()))
-    }
-
-    /// Returns the number of the node of the address, and the node. A new one is added, if there is room for it.
-    fn add_node(&self, address: &Address, redirected: Option<Instant>) -> Option<(u16, Arc<Node>)> {
+    /// Returns the number of the node at this address, and the node. A new one is added, unless it was
+    /// `redirected` to and redirects have named too many.
+    pub(super) fn add_node(
+        &self,
+        address: &Address,
+        redirected: Option<Instant>,
+    ) -> Option<(u16, Arc<Node>)> {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         let is_known = |it: &Option<Member>| it.as_ref().is_some_and(|it| it.address == *address);
         let number = if let Some(number) = nodes.iter().position(is_known) {
@@ -147,19 +139,12 @@ impl SlotMap {
     fn connect(&self, address: &Address) -> Node {
         let Address { host, port } = address.clone();
         let name = format!("{host}:{port}");
-        let (host, port) = match &self.options.address_map {
-            Some(AddressMap(map)) => map(&host, port),
+        let (host, port) = match &self.target.options.address_map {
+            Some(map) => map(&host, port),
             None => (host, port),
         };
-        // The transport is that of the seeds.
-        let addr = match self.seeds[0].addr().clone() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        let info = self.seeds[0].clone().set_addr(addr);
-        Node::lazy(&Connector::to_node(info, self.protocol, self.options.clone()), name)
+        let address = beside(self.target.servers[0].addr(), host, port);
+        Node::managed(Connector::new(&self.target, address), name)
     }
 
     /// Fetches the assignment and applies it. The error is the cause at the last node.
@@ -180,16 +165,14 @@ impl SlotMap {
                 Err(reason) => cause = reason.to_string(),
             }
         }
-        for seed in &self.seeds {
+        for seed in &self.target.servers {
             // A seed may be a load balancer, so that its connection is not kept.
-            let connector = Connector::to_node(seed.clone(), self.protocol, self.options.clone());
-            let node = match Node::open(&connector, seed.addr().to_string()).await {
-                Ok(node) => node,
-                Err(error) => {
-                    cause = message(&error);
-                    continue;
-                }
-            };
+            let connector = Connector::new(&self.target, seed.addr().clone());
+            let node = Node::managed(connector, seed.addr().to_string());
+            if let Err(why) = node.connected().await {
+                cause = why;
+                continue;
+            }
             match Self::fetch_from(&node).await {
                 Ok(ranges) => return Ok(ranges),
                 Err(UnavailableReason::StoreError) => {

@@ -106,7 +106,8 @@ impl World {
     fn call(&mut self) {
         let (call, now, key) = (self.draw(), self.store.clock().now(), self.key());
         let request = call.request(Op::Take);
-        let Some(found) = self.cache.get(key.as_key_ref(), request, Duration::ZERO, || now) else {
+        let Some(found) = self.cache.get(key.as_key_ref(), request, Duration::ZERO, true, || now)
+        else {
             self.figures.sent += 1;
             self.flights.push(Flight { call, sent: now, outcome: None });
             return;
@@ -226,5 +227,7 @@ async fn only_refusals_that_the_store_would_give_are_repeated() {
         compare(vec![of("p", PERIOD, 10).tier(10 * PERIOD, 30)]).await;
         compare(vec![of("p", PERIOD, 30), of("p", PERIOD, 40), of("p", PERIOD, 20)]).await;
         compare(vec![of("p", PERIOD, 30), of("p", 2 * PERIOD, 40)]).await;
+        let whole = of("p", PERIOD, 30);
+        compare(vec![whole, whole.leaving(20), whole.leaving(50)]).await;
     }
 }

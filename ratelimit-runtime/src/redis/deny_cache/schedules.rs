@@ -39,7 +39,9 @@ fn new() -> Arc<DenyCache> {
 }
 
 fn wait_at(cache: &DenyCache, now: Timestamp) -> Option<u64> {
-    cache.get(key().as_key_ref(), REQUEST, Duration::ZERO, || now).map(|outcome| outcome.wait.get())
+    cache
+        .get(key().as_key_ref(), REQUEST, Duration::ZERO, true, || now)
+        .map(|outcome| outcome.wait.get())
 }
 
 #[test]

@@ -78,29 +78,18 @@ impl RefusalSteps {
             || self.policy.limits_as(policy)
     }
 
-    /// Returns the refusal that Redis would return; `None` if no step refuses, or if this call is
-    /// the one that revalidates.
-    #[inline]
-    pub(super) fn get(
-        &mut self,
-        request: Request<'_>,
-        ttl: Duration,
-        now: Timestamp,
-    ) -> Option<Outcome> {
-        let refusal = self.look(request, now);
-        if refusal.is_none() {
-            let spare = spare(request.policy, request.cost);
-            self.steps.retain(|it| now < it.end);
-            if self.steps.iter().any(|it| spare <= it.spare) {
-                self.revalidating_until = now + ttl;
-            }
+    /// Lets the call revalidate the steps that refuse it and are older than the TTL. Removes those that have ended.
+    pub(super) fn revalidate(&mut self, request: Request<'_>, ttl: Duration, now: Timestamp) {
+        let spare = spare(request.policy, request.cost);
+        self.steps.retain(|it| now < it.end);
+        if self.steps.iter().any(|it| spare <= it.spare) {
+            self.revalidating_until = now + ttl;
         }
-        refusal
     }
 
-    /// Returns the refusal that Redis would return, if no revalidation is due.
+    /// Returns the refusal that Redis would return; `None` if no step refuses, or if a revalidation is due.
     #[inline]
-    pub(super) fn look(&self, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
+    pub(super) fn get(&self, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
         let step = self.longest(spare(request.policy, request.cost), now)?;
         let left = threshold(request.policy) - step.used;
         Some(Outcome {
@@ -156,14 +145,15 @@ impl RefusalSteps {
         if admitted {
             return contradicts(remaining.saturating_add(cost), Micros::ZERO);
         }
-        // With several tiers, another one may have fewer units left.
-        (policy.tiers().len() == 1 && contradicts(remaining, Micros::ZERO))
+        // With several tiers, another one may have fewer units left. Without any, more may be used already than
+        // this policy admits.
+        (policy.tiers().len() == 1 && remaining > 0 && contradicts(remaining, Micros::ZERO))
             || contradicts(remaining.saturating_add(1), more)
             || contradicts(cost, wait)
     }
 
-    /// Receives an answer that contradicts no step. It ends a revalidation, and no step tells more units than
-    /// it has left.
+    /// Receives an answer that contradicts no step. It ends a revalidation. No step reports more units left
+    /// than the answer.
     pub(super) fn receive(&mut self, request: Request<'_>, outcome: Outcome) {
         self.end_revalidation();
         if request.op == Op::Take {

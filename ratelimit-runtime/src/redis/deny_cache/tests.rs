@@ -45,7 +45,7 @@ fn insert(
 
 fn get(cache: &DenyCache, caller: &str, request: Request<'_>, now: Timestamp) -> Option<Outcome> {
     let key = key_under(request.policy, caller);
-    cache.get(key.as_key_ref(), request, Duration::ZERO, || now)
+    cache.get(key.as_key_ref(), request, Duration::ZERO, true, || now)
 }
 
 fn is_cached(cache: &DenyCache, caller: &str, cost: u32, now: Timestamp) -> bool {
@@ -109,7 +109,8 @@ fn a_refusal_implies_those_of_larger_costs() {
     let later = now + 3 * SECOND;
     assert_eq!([2, 3, 4].map(|cost| wait(cost, later)), [None, None, Some(6)]);
     // A call that may wait as long is sent.
-    let is_sent = |max_wait| cache.get(key("alice").as_key_ref(), four, max_wait, || now).is_none();
+    let is_sent =
+        |max_wait| cache.get(key("alice").as_key_ref(), four, max_wait, true, || now).is_none();
     assert!(is_sent(9 * SECOND) && !is_sent(8_999_999 * MICRO));
 }
 
@@ -314,4 +315,23 @@ fn no_refusal_tells_more_units_than_the_last_answer() {
     assert_eq!(left(), Some(1));
     insert(&cache, "alice", one, admitted(0), NOW + MICRO);
     assert_eq!(left(), Some(0));
+}
+
+#[test]
+fn a_call_that_leaves_a_share_neither_ends_nor_gets_the_refusals_of_others() {
+    let (half, bucket) = (POLICY.leaving(50), Policy::token_bucket("p", 60 * SECOND, 5));
+    let (cache, one) = (DenyCache::new(16, 10 * SECOND), Request { cost: 1, ..REQUEST });
+    let low = Request { policy: &half, ..one };
+    insert(&cache, "alice", low, refused(0, 9 * SECOND, 9 * SECOND), NOW);
+    assert!(get(&cache, "alice", low, NOW).is_some() && !is_cached(&cache, "alice", 1, NOW));
+    // Five are used: the one that leaves nothing is refused first.
+    insert(&cache, "alice", one, refused(0, 3 * SECOND, 3 * SECOND), NOW + MICRO);
+    insert(&cache, "alice", low, refused(0, 9 * SECOND, 9 * SECOND), NOW + 2 * MICRO);
+    assert!(is_cached(&cache, "alice", 1, NOW + SECOND));
+    assert_eq!(get(&cache, "alice", low, NOW + 4 * SECOND).map(|it| it.remaining), Some(0));
+    // Other shares of a bucket have refusals of their own.
+    let [low, none] = [20, 0].map(|share| bucket.leaving(share));
+    insert(&cache, "bob", Request { policy: &low, ..one }, REFUSED, NOW);
+    assert_eq!(get(&cache, "bob", Request { policy: &none, ..REQUEST }, NOW), None);
+    assert!(get(&cache, "bob", Request { policy: &low, ..REQUEST }, NOW).is_some());
 }

@@ -61,7 +61,7 @@ fn a_caller_gets_the_reply_to_its_command() {
             assert!(of_task.write(&mut Vec::new()));
             of_task.complete(Ok(Value::Int(7)));
         });
-        let Reply::Received(reply) = awaited(&exchange, task) else { panic!("it was sent") };
+        let Some(reply) = awaited(&exchange, task) else { panic!("it was sent") };
         assert_eq!(reply.unwrap(), Value::Int(7));
     });
 }
@@ -72,7 +72,7 @@ fn a_command_comes_back_if_its_connection_ends_before_it_is_written() {
         let exchange = enqueued();
         let of_task = Arc::clone(&exchange);
         let task = Box::new(move || of_task.complete(Err(lost())));
-        assert!(matches!(awaited(&exchange, task), Reply::Unsent));
+        assert!(awaited(&exchange, task).is_none());
         exchange.enqueue();
         assert!(exchange.write(&mut Vec::new()));
     });

@@ -3,7 +3,10 @@
 use super::demand::Demand;
 use crate::{
     policy::{Policy, StateKind},
-    redis::script::{EndedLease, Grant, LeaseMark, LeaseRequest},
+    redis::{
+        deny_cache::RoundTrip,
+        script::{EndedLease, Grant, LeaseRequest},
+    },
     request::{Charged, DecidedBy, EntryMark, Mark, Outcome},
     time::{Micros, Timestamp},
 };
@@ -46,18 +49,14 @@ struct UnderWay {
 /// Units that may be used until `ends`.
 #[derive(Clone, Copy, Debug)]
 struct UnitsInUse {
-    mark: LeaseMark,
+    grant: Grant,
     /// The mark of the calls that take its units.
-    charged: Charged,
+    mark_of_calls: Mark,
     sent: Timestamp,
     ends: Timestamp,
     last_use: Timestamp,
-    units: u32,
     left: u32,
-    /// The tier with the fewest units left on Redis, and their number.
-    tier: u8,
-    remaining: u32,
-    /// The instants from which there are more of them, and all.
+    /// The instants from which Redis has more units left, and all.
     more_at: Timestamp,
     full_at: Timestamp,
 }
@@ -72,15 +71,8 @@ struct KnownRefusal {
     full_at: Timestamp,
 }
 
-/// The answer to a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StockAnswer {
-    Decided(Outcome),
-    /// The next lease decides.
-    Wait,
-    /// Redis decides.
-    Direct,
-}
+/// The outcome of a call, or a wait for the next lease, which decides it. None if Redis is to decide it directly.
+pub(super) type StockAnswer<W = ()> = Option<Result<Outcome, W>>;
 
 /// The next step of a key's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +80,6 @@ pub(super) enum LeaseStep {
     Sleep(Micros),
     Exchange(LeaseRequest),
     End,
-}
-
-/// The instants when a command was sent, rather too early than too late, and when its reply came.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
-    pub(super) sent: Timestamp,
-    pub(super) answered: Timestamp,
 }
 
 impl Stock {
@@ -130,7 +115,7 @@ impl Stock {
             && now < lease.ends
         {
             self.demand.add(cost);
-            return StockAnswer::Decided(lease.take(cost, now));
+            return Some(Ok(lease.take(cost, now)));
         }
         self.take_none(cost, now)
     }
@@ -138,19 +123,19 @@ impl Stock {
     #[inline(never)]
     fn take_none(&mut self, cost: u32, now: Timestamp) -> StockAnswer {
         if cost > self.most || self.is_closing {
-            return StockAnswer::Direct;
+            return None;
         }
         let idle = self.lease.is_some_and(|lease| lease.left > 0 && now >= lease.ends);
         match self.refusal {
             Some(refusal) if now < refusal.ask_at && !idle => {
                 // More units than one may be refused for longer.
                 if cost > 1 {
-                    return StockAnswer::Direct;
+                    return None;
                 }
                 self.demand.add(cost);
-                StockAnswer::Decided(refusal.outcome(now))
+                Some(Ok(refusal.outcome(now)))
             }
-            _ => StockAnswer::Wait,
+            _ => Some(Err(())),
         }
     }
 
@@ -171,11 +156,11 @@ impl Stock {
         if now < due {
             return LeaseStep::Sleep(due - now);
         }
+        let returned = self.lease.take().and_then(|lease| self.returned(lease));
         // A direct call costs no more than a lease for one.
         let is_idle = pending == 0 && self.demand.asked() <= 1;
         if self.is_closing || is_idle {
             self.is_closing = true;
-            let returned = self.lease.take().and_then(|lease| self.returned(lease));
             return returned.map_or(LeaseStep::End, |returned| {
                 LeaseStep::Exchange(LeaseRequest { want: 0, demand: 1, returned: Some(returned) })
             });
@@ -186,36 +171,39 @@ impl Stock {
         let want = u32::try_from(want).unwrap_or(self.most);
         self.refusal = None;
         self.exchange = Some(UnderWay { want, is_stale: false });
-        let returned = self.lease.take().and_then(|lease| self.returned(lease));
         LeaseStep::Exchange(LeaseRequest { want, demand: demand.max(1), returned })
     }
 
-    /// Returns what of an ended lease is to be given back. A log is also told when it was used last.
+    /// Returns the part of an ended lease that is given back. A log also receives the time of its last use.
     fn returned(&self, lease: UnitsInUse) -> Option<EndedLease> {
-        let UnitsInUse { mark, units, left, last_use, sent, .. } = lease;
-        let is_told = left > 0 || self.state == StateKind::WeightedWindow;
-        is_told.then(|| EndedLease { mark, units, used: units - left, age: last_use - sent })
+        let UnitsInUse { grant: Grant { mark, units, .. }, left, last_use, sent, .. } = lease;
+        let is_returned = left > 0 || self.state == StateKind::WeightedWindow;
+        is_returned.then(|| EndedLease { mark, units, used: units - left, age: last_use - sent })
     }
 
     /// Receives the reply to an exchange. Returns `false` if no lease can be used: Redis decides from now
     /// on.
-    pub(super) fn receive(&mut self, grant: Grant, at: Sent) -> bool {
+    pub(super) fn receive(&mut self, grant: Grant, at: RoundTrip) -> bool {
         let Some(UnderWay { want, is_stale }) = self.exchange.take() else { return false };
-        let Sent { sent, answered } = at;
+        let RoundTrip { sent, answered } = at;
         let full_at = answered + grant.reset;
         // Units from before a reset are not used.
         let ends = if is_stale { sent } else { sent + grant.allowed };
         if grant.units > 0 {
+            let charged = match self.state {
+                // An entry of others, to which units can be added.
+                StateKind::WeightedWindow => {
+                    Charged::Entry(EntryMark::new(0, grant.mark.birth, true))
+                }
+                _ => Charged::Generation(grant.mark.birth),
+            };
             self.lease = Some(UnitsInUse {
-                mark: grant.mark,
-                charged: charged(self.state, grant.mark),
+                grant,
+                mark_of_calls: Mark { at: grant.mark.at, charged },
                 sent,
                 ends,
                 last_use: sent,
-                units: grant.units,
                 left: grant.units,
-                tier: grant.tier,
-                remaining: grant.remaining,
                 more_at: answered + grant.wait,
                 full_at,
             });
@@ -233,10 +221,10 @@ impl Stock {
     /// Gives units of a call back to the lease that they were taken from, while it lasts.
     pub(super) fn give_back(&mut self, mark: Mark, units: u32, now: Timestamp) {
         if let Some(lease) = &mut self.lease
-            && mark == lease.mark_of_calls()
+            && mark == lease.mark_of_calls
             && now < lease.ends
         {
-            lease.left = lease.left.saturating_add(units).min(lease.units);
+            lease.left = lease.left.saturating_add(units).min(lease.grant.units);
         }
     }
 
@@ -262,24 +250,10 @@ impl UnitsInUse {
     fn take(&mut self, cost: u32, now: Timestamp) -> Outcome {
         self.left -= cost;
         self.last_use = self.last_use.max(now);
-        let reset = self.full_at - now;
-        Outcome {
-            admitted: true,
-            tier: self.tier,
-            remaining: self.remaining.saturating_add(self.left),
-            wait: self.more_at - now,
-            more: Micros::ZERO,
-            reset,
-            lasts: reset,
-            mark: self.mark_of_calls(),
-            decided_by: DecidedBy::Lease,
-            is_busy: false,
-        }
-    }
-
-    #[inline]
-    fn mark_of_calls(&self) -> Mark {
-        Mark { at: self.mark.at, charged: self.charged }
+        let remaining = self.grant.remaining.saturating_add(self.left);
+        let (wait, reset) = (self.more_at - now, self.full_at - now);
+        let admitted = Outcome::admitted(remaining, wait, reset, self.mark_of_calls);
+        Outcome { tier: self.grant.tier, decided_by: DecidedBy::Lease, ..admitted }
     }
 }
 
@@ -288,13 +262,5 @@ impl KnownRefusal {
         let Self { tier, until, full_at, .. } = self;
         let refused = Outcome::refused(until - now, full_at.max(until) - now);
         Outcome { tier, decided_by: DecidedBy::Lease, ..refused }
-    }
-}
-
-/// Returns the mark of a call's charge: an entry of others, to which units can be added.
-fn charged(state: StateKind, mark: LeaseMark) -> Charged {
-    match state {
-        StateKind::WeightedWindow => Charged::Entry(EntryMark::new(0, mark.birth, true)),
-        _ => Charged::Generation(mark.birth),
     }
 }

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use super::{HOLD_OFF, LeaseStep, RedisBackend, Sent, Signals};
+use super::{HOLD_OFF, LeaseStep, Leases, Signals};
 use crate::{
     key::Key,
     policy::Policy,
     redis::{
         background,
         deny_cache::RoundTrip,
+        remote::Remote,
         script::{LeaseCall, LeaseRequest},
     },
     request::{Op, Request, next_id},
@@ -18,10 +19,10 @@ use crate::{
 };
 
 /// The task of a hot key. Dropped before its end, as by a panic, it makes the key cold.
-struct LeaseTask {
+pub(super) struct LeaseTask {
     /// The number of this task among those that share a key, also under another policy.
     id: u64,
-    backend: Arc<RedisBackend>,
+    leases: Arc<Leases>,
     key: Key,
     hash: u64,
     policy: Policy,
@@ -32,33 +33,23 @@ struct LeaseTask {
 
 impl Drop for LeaseTask {
     fn drop(&mut self) {
-        let leases = &self.backend.leases;
-        leases.cool(self.hash, &self.signals, self.backend.clock().now() + self.hold_off);
-    }
-}
-
-impl RedisBackend {
-    /// Starts the task of a key that is hot now.
-    pub(super) fn start_leasing(
-        self: &Arc<Self>,
-        key: &Key,
-        policy: Policy,
-        signals: &Arc<Signals>,
-    ) {
-        let hash = self.leases.hasher.lookup(key.as_key_ref()).hash;
-        let (backend, signals) = (Arc::clone(self), Arc::clone(signals));
-        let hold_off = Micros::ZERO;
-        let task =
-            LeaseTask { id: next_id(), backend, key: key.clone(), hash, policy, signals, hold_off };
-        background::spawn(task.run());
+        self.leases.cool(self.hash, &self.signals, self.leases.now() + self.hold_off);
     }
 }
 
 impl LeaseTask {
+    /// Starts the task of a key that is hot now.
+    pub(super) fn start(leases: &Arc<Leases>, key: &Key, policy: Policy, signals: &Arc<Signals>) {
+        let hash = leases.hasher.lookup(key.as_key_ref()).hash;
+        let (leases, signals, key) = (Arc::clone(leases), Arc::clone(signals), key.clone());
+        let task =
+            Self { id: next_id(), leases, key, hash, policy, signals, hold_off: Micros::ZERO };
+        background::spawn(task.run());
+    }
+
     async fn run(mut self) {
         loop {
-            let now = self.backend.clock().now();
-            match self.backend.leases.step(self.hash, &self.signals, now) {
+            match self.leases.step(self.hash, &self.signals, self.leases.now()) {
                 LeaseStep::Sleep(time) => {
                     let _ = timeout(time.into(), self.signals.task.notified()).await;
                 }
@@ -75,23 +66,23 @@ impl LeaseTask {
 
     /// Gives a lease back, and takes another one. Returns `false` if the task is to end.
     async fn exchange(&mut self, request: LeaseRequest) -> bool {
-        let Self { id, backend, key, policy, .. } = &*self;
+        let Self { id, leases, key, policy, .. } = &*self;
+        let Remote { client, deny_cache, .. } = &*leases.remote;
         let is_unused = request.returned.is_some_and(|it| it.used < it.units);
         if is_unused {
             // What is given back shortens waits.
-            backend.deny_cache.invalidate(key.as_key_ref(), backend.clock().now());
+            deny_cache.invalidate(key.as_key_ref(), leases.now());
         }
-        let sent = backend.clock().surely_past();
+        let sent = leases.remote.clock().surely_past();
         let call = LeaseCall::new(key, policy, *id, request);
-        let reply = backend.client.exchange(&call, Instant::now() + backend.deadline).await;
-        let answered = backend.clock().now();
+        let reply = client.exchange(&call, leases.remote.ends()).await;
+        let trip = RoundTrip { sent, answered: leases.now() };
         match reply {
             Ok(Some(grant)) => {
+                leases.trips.measured(policy, trip.answered - sent);
                 let taken = Request::new(policy, Op::Take, grant.units.max(1));
-                let trip = RoundTrip { sent, answered };
-                backend.deny_cache.insert(key.as_key_ref(), taken, grant.outcome(), trip);
-                if backend.leases.receive(self.hash, &self.signals, grant, Sent { sent, answered })
-                {
+                deny_cache.insert(key.as_key_ref(), taken, grant.outcome(), trip);
+                if leases.receive(self.hash, &self.signals, grant, trip) {
                     return true;
                 }
                 self.hold_off = HOLD_OFF;
@@ -99,7 +90,7 @@ impl LeaseTask {
             Ok(None) => {}
             Err(_) => {
                 if is_unused {
-                    backend.leases.lost.fetch_add(1, Ordering::Relaxed);
+                    leases.lost.fetch_add(1, Ordering::Relaxed);
                 }
                 self.hold_off = HOLD_OFF;
             }

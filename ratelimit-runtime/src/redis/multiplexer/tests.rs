@@ -1,4 +1,4 @@
-use std::{future::poll_fn, sync::Mutex, thread};
+use std::{sync::Mutex, thread};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -7,11 +7,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::redis::{
-    echo::Command,
-    exchange::Reply as Outcome,
-    stream::{MeteredStream, Traffic},
-};
+use crate::redis::{echo::Command, exchange::Reply as Outcome};
 
 /// The longest reply of the tests.
 const MAX_REPLY: usize = 8 * INPUT;
@@ -19,7 +15,6 @@ const MAX_REPLY: usize = 8 * INPUT;
 /// A connection, and the names of the commands that its server has read.
 struct Fixture {
     multiplexer: Multiplexer,
-    traffic: Traffic,
     read: Arc<Mutex<Vec<String>>>,
     driver: JoinHandle<()>,
 }
@@ -38,10 +33,8 @@ impl Fixture {
     }
 
     fn new(client: DuplexStream, read: Arc<Mutex<Vec<String>>>) -> Arc<Self> {
-        let traffic = Traffic::default();
-        let stream = MeteredStream::new(client, traffic.clone());
-        let (multiplexer, driver) = Multiplexer::new(stream, MAX_REPLY, Secrets::default());
-        Arc::new(Self { multiplexer, traffic, read, driver: tokio::spawn(driver) })
+        let (multiplexer, driver) = Multiplexer::new(client, MAX_REPLY, Secrets::default());
+        Arc::new(Self { multiplexer, read, driver: tokio::spawn(driver) })
     }
 
     fn start(&self, command: &str) -> Arc<Exchange> {
@@ -81,7 +74,7 @@ impl Fixture {
 }
 
 async fn reply_to(exchange: &Exchange) -> Outcome {
-    poll_fn(|context| exchange.poll_reply(context)).await
+    exchange.reply().await
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,11 +88,11 @@ enum Reply {
 impl Reply {
     fn of(reply: Outcome) -> Self {
         match reply {
-            Outcome::Received(Ok(Value::Int(number))) => Self::Number(number),
-            Outcome::Received(Ok(value)) => panic!("{value:?}"),
-            Outcome::Received(Err(error)) if error.code().is_some() => Self::Error,
-            Outcome::Received(Err(_)) => Self::Written,
-            Outcome::Unsent => Self::Unwritten,
+            Some(Ok(Value::Int(number))) => Self::Number(number),
+            Some(Ok(value)) => panic!("{value:?}"),
+            Some(Err(error)) if error.code().is_some() => Self::Error,
+            Some(Err(_)) => Self::Written,
+            None => Self::Unwritten,
         }
     }
 }
@@ -152,7 +145,8 @@ async fn commands_of_one_moment_go_out_in_few_writes_and_each_gets_its_own_reply
     let expected: Vec<_> = (0..200).map(Reply::Number).collect();
     assert_eq!(fixture.send_all(&names).await, expected);
     // Four are the least. The runtime sees to its sockets now and then before all tasks have run.
-    assert!((4..=10).contains(&fixture.traffic.writes()), "{}", fixture.traffic.writes());
+    let batches = fixture.multiplexer.batches();
+    assert!((4..=10).contains(&batches), "{batches}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -161,7 +155,7 @@ async fn an_error_is_the_reply_of_its_own_command_only() {
     let replies = fixture.send_all(&["1", "FAIL", "3", "FAIL", "5"]).await;
     let number = Reply::Number;
     assert_eq!(replies, [number(1), Reply::Error, number(3), Reply::Error, number(5)]);
-    assert_eq!(fixture.traffic.writes(), 1);
+    assert_eq!(fixture.multiplexer.batches(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -202,10 +196,10 @@ async fn a_lost_connection_fails_each_command_as_written_or_not() {
     ]) {
         assert_eq!(Reply::of(reply_to(exchange).await), expected);
     }
-    assert_eq!(fixture.traffic.writes(), 1);
+    assert_eq!(fixture.multiplexer.batches(), 1);
     // The end is known from here on, and the commands come back.
     assert_eq!(fixture.send_all(&["1"; 3]).await, [Reply::Unwritten; 3]);
-    assert_eq!(fixture.traffic.writes(), 1);
+    assert_eq!(fixture.multiplexer.batches(), 1);
     let other = Fixture::connect();
     let exchange = fixture.start("5");
     assert_eq!(Reply::of(reply_to(&exchange).await), Reply::Unwritten);
@@ -236,7 +230,7 @@ async fn one_thread_has_one_write_for_all_commands_too() {
     for (exchange, number) in exchanges.iter().zip(1..) {
         assert_eq!(Reply::of(reply_to(exchange).await), Reply::Number(number));
     }
-    assert_eq!(fixture.traffic.writes(), 1);
+    assert_eq!(fixture.multiplexer.batches(), 1);
 }
 
 #[tokio::test]
@@ -299,7 +293,7 @@ async fn the_reply_to_another_command_ends_the_connection() {
     });
     for exchange in [named, later] {
         let reply = reply_to(&exchange).await;
-        let Outcome::Received(Err(error)) = reply else { panic!("a reply") };
+        let Some(Err(error)) = reply else { panic!("a reply") };
         assert_eq!(error.detail(), Some("the reply to another command"));
     }
 }
@@ -332,7 +326,7 @@ async fn a_batch_that_is_written_in_part_counts_as_written() {
     let (client, server) = duplex(16);
     let fixture = Fixture::new(client, Arc::default());
     let batch = ["1", "2", "3"].map(|name| fixture.start(name));
-    while fixture.traffic.writes() < 2 {
+    while fixture.multiplexer.batches() < 1 {
         yield_now().await;
     }
     // The first one fills the stream, and this one waits behind the batch.

@@ -14,7 +14,8 @@
 --                of the state; and id of its entry in a weighted log
 -- ARGV[11], ..   arguments of the algorithm, which takes the units
 -- Returns        {allowed, units, ..}: microseconds for which the units may be used, counted from the
---                request, the units, and the rest of the algorithm's reply; {} if none are wanted
+--                request, the units, and the rest of the algorithm's reply; {} if none are wanted.
+--                Before it the caller receives -ARGV[14], the number of its call
 --
 -- Rule: units on lease are counted as taken, so that all uses of one lease are as exact as one call. What
 -- is not used is given back as of the time at which it was taken.
@@ -66,15 +67,6 @@ end
 -- Returns the units that the process gets of those that are free.
 local function share_of(free, all)
   return math.min(want, free, math.ceil(free * (demand / all)))
-end
-
--- Returns the numbers of a state of one string.
-local function numbers_of(stored)
-  local numbers = {}
-  for number in string.gmatch(stored or '', '%-?%d+') do
-    numbers[#numbers + 1] = number + 0
-  end
-  return numbers
 end
 
 -- Records the request, and what came of it.

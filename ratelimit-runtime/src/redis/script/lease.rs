@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, Text, sources};
+use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, Text, number, sources};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The suffix of the key of those that ask for leases, beside the key of their caller.
-const LEASES: &str = "l";
+const ASKING: &str = "l";
 
-/// A lease by which it is found on Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The numbers by which a lease is found on Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct LeaseMark {
     /// The time at which it was taken.
     pub(in super::super) at: Timestamp,
@@ -27,7 +27,7 @@ pub(in super::super) struct LeaseMark {
 }
 
 /// A lease that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct EndedLease {
     pub(in super::super) mark: LeaseMark,
     pub(in super::super) units: u32,
@@ -108,25 +108,17 @@ impl<'a> LeaseCall<'a> {
         let Self { key, policy, process, request, id } = *self;
         let LeaseRequest { want, demand, returned } = request;
         let script = &SCRIPTS[policy.state() as usize];
-        let (name, text) = text_of(policy.state()).command(attempt);
+        let (name, text) = LEASES[policy.state() as usize].command(attempt);
         let mut command = redis::cmd(name);
-        command.arg(text).arg(2).arg(key.as_bytes()).arg(key.companion(LEASES));
+        command.arg(text).arg(2).arg(key.as_bytes()).arg(key.companion(ASKING));
         let length = policy.lease_micros().unwrap_or(Micros::new(MILLISECOND));
         command.arg(process).arg(want).arg(length.get()).arg(demand);
-        match returned {
-            Some(EndedLease { mark, units, used, age }) => {
-                let LeaseMark { at, birth, id } = mark;
-                command.arg(units).arg(used).arg(age.get()).arg(at.get()).arg(birth).arg(id);
-            }
-            None => (0..6).for_each(|_| {
-                command.arg(0);
-            }),
-        }
+        let EndedLease { mark, units, used, age } = returned.unwrap_or_default();
+        command.arg(units).arg(used).arg(age.get());
+        command.arg(mark.at.get()).arg(mark.birth).arg(mark.id);
         command.arg(ScriptOp::Take as u8).arg(want).arg(Mode::Plain as u8).arg(id).arg(0);
         command.arg(policy.tiers().len());
-        for tier in policy.tiers() {
-            (script.push_tier)(&mut command, policy, tier);
-        }
+        script.push_tiers(&mut command, policy);
         Command::echoed(command, id)
     }
 
@@ -136,10 +128,6 @@ impl<'a> LeaseCall<'a> {
         reply: &Value,
     ) -> Result<Option<Grant>, UnavailableReason> {
         let grant = || {
-            let number = |value: &Value| match value {
-                Value::Int(number) => u64::try_from(*number).ok(),
-                _ => None,
-            };
             let numbers: Vec<u64> =
                 reply.as_sequence()?.iter().map(number).collect::<Option<_>>()?;
             let [_, allowed, units, tier, remaining, wait, reset, _, at, birth, id @ ..] =
@@ -171,22 +159,13 @@ pub(super) fn entry_id(id: u64) -> u64 {
     4 + 4 * (id % 22_499_999_900)
 }
 
-pub(super) static TEXTS: [Text; 4] = [
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "388a1237bfe739553340750fb2098d92925964a6" },
-    Text {
-        source: sources::LEASE_OF_FIXED_WINDOW,
-        sha1: "e26f6bf50d79e0668ad94537ba57364c4ee749b5",
-    },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "76860348cbefea0416e2d7ef9051279c925eaf81" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "e9f53d55d97aef183febd1a6f96d54ecbee87899" },
+/// The scripts, in the order of [`StateKind::ALL`]. A log of single units has no lease, nor has a
+/// window of the calendar.
+pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
+    Text { source: "", sha1: "" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "3403085773307a04b3eb13ca76b72c0e91dc39cb" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "bf786253808d957202ffd460b5602e5f349bea65" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "319d86deda522a07723018758e494a000352f692" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "92a1f4891c152c3702b0daf589cc19f1234ec876" },
+    Text { source: "", sha1: "" },
 ];
-
-/// Returns the script of a kind of state. A log of single units has no lease.
-fn text_of(state: StateKind) -> &'static Text {
-    match state {
-        StateKind::SlidingCounter => &TEXTS[0],
-        StateKind::FixedWindow => &TEXTS[1],
-        StateKind::TokenBucket => &TEXTS[2],
-        StateKind::WeightedWindow | StateKind::SlidingWindow => &TEXTS[3],
-    }
-}

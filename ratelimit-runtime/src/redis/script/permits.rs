@@ -1,4 +1,4 @@
-//! Permits in scripts: the text around an algorithm's, and the renewal.
+//! The gates of a script, which are asked around an algorithm, and the renewal of permits.
 
 use redis::{Cmd, Value};
 
@@ -15,31 +15,63 @@ use crate::{
 /// The suffix of the permits' key, beside the key of their caller.
 const PERMITS: &str = "c";
 
+/// The suffix of a block's key.
+const BLOCK: &str = "b";
+
 /// Permits renewed by one command at most. A thousand take half a millisecond of the server.
 pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "552a130588522f368eb7223b35ffb0c1fbba6a4a" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "7f1df29ce40568c69d77213436a9220fc4b05ae0" };
 
 pub(super) static RENEW: Text =
-    Text { source: sources::RENEW, sha1: "6b11cb356e8986de731f370b53adaa4524cd5075" };
+    Text { source: sources::RENEW, sha1: "515ceb46c61429f307f3fcfef83aaef63e33ad4d" };
 
-/// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`, the call
-/// only looks at what is left.
-pub(super) fn push<'c>(
-    command: &'c mut Cmd,
-    key: &Key,
-    policy: &Policy,
-    permit: PermitRequest,
-    is_needed: bool,
-) -> &'c mut Cmd {
-    command.arg(2).arg(key.as_bytes()).arg(key.companion(PERMITS)).arg(permit.id);
-    let permits = policy.max_in_flight().unwrap_or_default();
-    command.arg(permits).arg(policy.permit_timeout().get());
-    match permit.claim {
-        Some(PermitClaim { process, held }) => command.arg(format!("1 {process} {held}")),
-        None => command.arg(u8::from(is_needed)),
+/// The gate that a call passes before an algorithm decides.
+#[derive(Clone, Copy)]
+pub(super) enum ScriptGate {
+    Permit(PermitRequest),
+    /// That of the block alone.
+    Block,
+    /// None: the call looks at each tier by itself, and at the permits that are free.
+    EachTier,
+}
+
+impl ScriptGate {
+    /// Returns the gate of a call, if its policy has one.
+    pub(super) fn of(policy: &Policy, permit: Option<PermitRequest>) -> Option<Self> {
+        permit.map(Self::Permit).or(policy.has_block().then_some(Self::Block))
+    }
+
+    /// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`, the call
+    /// only looks at what is left.
+    pub(super) fn push<'c>(
+        self,
+        command: &'c mut Cmd,
+        key: &Key,
+        policy: &Policy,
+        is_needed: bool,
+    ) -> &'c mut Cmd {
+        let (id, word) = match self {
+            Self::Permit(PermitRequest { id, claim: Some(claim), .. }) => {
+                let PermitClaim { process, held } = claim;
+                (id, format!("1 {process} {held}"))
+            }
+            Self::Permit(PermitRequest { id, .. }) => (id, u8::from(is_needed).to_string()),
+            Self::Block => (0, "0".to_owned()),
+            Self::EachTier => (0, "each".to_owned()),
+        };
+        let keys = 2 + usize::from(policy.has_block());
+        command.arg(keys).arg(key.as_bytes()).arg(key.companion(PERMITS));
+        let mut lengths = String::new();
+        if policy.has_block() {
+            command.arg(key.companion(BLOCK));
+            let all = policy.block_lengths();
+            lengths = all.map(|it| it.get().to_string()).collect::<Vec<_>>().join(" ");
+        }
+        let permits = policy.max_concurrency().unwrap_or_default();
+        command.arg(id).arg(permits).arg(policy.permit_timeout().get()).arg(word).arg(lengths)
     }
 }
 
@@ -49,7 +81,7 @@ impl ScriptCall<'_> {
         &self,
         reply: &[Value],
     ) -> Option<Result<Outcome, UnavailableReason>> {
-        let policy = self.permit.map(|_| self.request.policy)?;
+        let policy = self.gate.map(|_| self.request.policy)?;
         match reply {
             [Value::Int(0), Value::Int(pause)] => {
                 let pause = u64::try_from(*pause).map_err(|_| UnavailableReason::StoreError);
@@ -65,6 +97,27 @@ impl ScriptCall<'_> {
             _ => None,
         }
     }
+
+    /// Reads the reply to a look at [each tier](ScriptGate::EachTier): its outcomes, and the number of free permits.
+    pub(in super::super) fn decode_usage(
+        &self,
+        reply: &Value,
+    ) -> Result<(Vec<Outcome>, u32), UnavailableReason> {
+        let usage = || {
+            let [_, Value::Int(free), tiers @ ..] = reply.as_sequence()? else { return None };
+            let outcomes: Vec<_> = tiers.iter().map_while(|tier| self.outcome(tier)).collect();
+            let is_whole = outcomes.len() == self.request.policy.tiers().len();
+            Some((outcomes, u32::try_from(*free).ok()?)).filter(|_| is_whole)
+        };
+        usage().ok_or(UnavailableReason::StoreError)
+    }
+}
+
+/// Builds the command that deletes a caller's counts, and its block.
+pub(in super::super) fn reset(key: &Key, has_block: bool) -> Cmd {
+    let mut command = redis::cmd("UNLINK");
+    command.arg(key.as_bytes()).arg(has_block.then(|| key.companion(BLOCK)));
+    command
 }
 
 /// Builds the command that frees a permit.
@@ -74,30 +127,24 @@ pub(in super::super) fn release(key: &Key, id: u64) -> Cmd {
     command
 }
 
-/// The renewal of permits under one key, at most [`MAX_RENEWED`].
-pub(in super::super) struct Renewal<'a> {
-    pub(in super::super) key: &'a Key,
-    pub(in super::super) timeout: Micros,
-    /// The number of permits under the key.
-    pub(in super::super) most: u32,
-    pub(in super::super) ids: &'a [u64],
+/// Builds the command of an attempt to renew permits, at most [`MAX_RENEWED`] of `most`.
+pub(in super::super) fn renew(
+    key: &Key,
+    timeout: Micros,
+    most: u32,
+    ids: &[u64],
+    attempt: Attempt,
+) -> Command {
+    let (name, text) = RENEW.command(attempt);
+    let mut command = redis::cmd(name);
+    command.arg(text).arg(1).arg(key.companion(PERMITS)).arg(timeout.get()).arg(most).arg(ids);
+    Command::echoed(command, ids.first().copied().unwrap_or_default())
 }
 
-impl Renewal<'_> {
-    /// Builds the command of an attempt.
-    pub(in super::super) fn command(&self, attempt: Attempt) -> Command {
-        let (name, text) = RENEW.command(attempt);
-        let mut command = redis::cmd(name);
-        command.arg(text).arg(1).arg(self.key.companion(PERMITS));
-        command.arg(self.timeout.get()).arg(self.most).arg(self.ids);
-        Command::echoed(command, self.ids.first().copied().unwrap_or_default())
-    }
-
-    /// Reads the ids of the permits that are lost.
-    pub(in super::super) fn decode(reply: Value) -> Result<Vec<u64>, UnavailableReason> {
-        let numbers: Vec<u64> =
-            redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)?;
-        let (_, lost) = numbers.split_first().ok_or(UnavailableReason::StoreError)?;
-        Ok(lost.to_vec())
-    }
+/// Reads the ids of the permits that are lost.
+pub(in super::super) fn decode_lost(reply: Value) -> Result<Vec<u64>, UnavailableReason> {
+    let numbers: Vec<u64> =
+        redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)?;
+    let (_, lost) = numbers.split_first().ok_or(UnavailableReason::StoreError)?;
+    Ok(lost.to_vec())
 }

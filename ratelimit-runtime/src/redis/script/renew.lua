@@ -4,7 +4,7 @@
 -- ARGV[1]        timeout of a permit, in microseconds
 -- ARGV[2]        number of permits
 -- ARGV[3], ..    ids of the permits, at most 1 000
--- Returns        the ids whose place another call has taken
+-- Returns        the ids whose place another call has taken; before them the caller receives -ARGV[3]
 --
 -- A permit that is gone takes a free place again: it may have expired while its process was cut off, or
 -- the state may be lost.

@@ -34,18 +34,19 @@ fn one_server_by_tcp_or_by_its_socket() {
 
 #[test]
 fn connections_are_named_by_the_url_or_the_setting() {
-    assert_eq!(&*parse("redis://host").options.client_name, "ratelimit");
+    assert_eq!(parse("redis://host").options.client_name(), "ratelimit");
     for url in [
         "redis://host/3?client_name=shop-api",
         "unix:///run/redis.sock?db=2&client_name=shop-api",
         "redis+cluster://a,b?protocol=resp2&client_name=shop-api",
         "redis+sentinel://a/mymaster?client_name=shop-api",
     ] {
-        assert_eq!(&*parse(url).options.client_name, "shop-api", "{url}");
+        assert_eq!(parse(url).options.client_name(), "shop-api", "{url}");
     }
-    let named = ConnectOptions { client_name: "shop api".into(), ..ConnectOptions::default() };
+    let named =
+        ConnectOptions { client_name: Some("shop api".into()), ..ConnectOptions::default() };
     let target = Target::parse("redis://host?client_name=", &named).unwrap();
-    assert_eq!(&*target.options.client_name, "");
+    assert_eq!(target.options.client_name(), "");
     let Some(ConnectFault::Refused(why)) = Target::parse("redis://host", &named).err() else {
         panic!("a name with a space");
     };
@@ -66,8 +67,9 @@ fn a_primary_by_its_sentinels() {
     assert_eq!(addresses(&target), ["a:26379", "b:7001"]);
     assert_eq!(target.servers[0].redis_settings().db(), 3);
     assert_eq!(target.servers[0].redis_settings().password(), Some("secret"));
-    let Kind::Sentinel { primary, username, password } = target.kind else { panic!() };
-    assert_eq!((primary.as_str(), username, password.as_deref()), ("mymaster", None, Some("s&")));
+    let Kind::Sentinel { primary, login } = target.kind else { panic!() };
+    let secrets = login.as_ref().map(|login| login.secrets().collect::<Vec<_>>());
+    assert_eq!((&*primary, secrets), ("mymaster", Some(vec!["s&"])));
 }
 
 #[test]

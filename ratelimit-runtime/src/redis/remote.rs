@@ -1,0 +1,88 @@
+//! Redis as the limiter's background work uses it, too: its client, and what this process remembers.
+
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use super::{
+    client::{RedisClient, Unanswered},
+    command::IDEMPOTENT,
+    deny_cache::DenyCache,
+    echo::Command,
+    script::{Attempt, settle_command},
+};
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    memory::{Clock, MemoryStore},
+    request::Settle,
+};
+
+pub(super) struct Remote {
+    pub(super) client: RedisClient,
+    pub(super) deny_cache: DenyCache,
+    /// Decides while Redis cannot, with [`OnStoreError::Local`](crate::OnStoreError::Local).
+    pub(super) fallback: MemoryStore,
+    pub(super) deadline: Duration,
+}
+
+impl Remote {
+    /// The clock of the deny cache and of leases.
+    #[inline]
+    pub(super) fn clock(&self) -> &Clock {
+        self.fallback.clock()
+    }
+
+    /// Returns the time until which a command that is sent now may take.
+    pub(super) fn ends(&self) -> Instant {
+        Instant::now() + self.deadline
+    }
+
+    /// Sends a short idempotent command to the key's server, and waits for its reply until the deadline.
+    pub(super) async fn ask(
+        &self,
+        key: &[u8],
+        build: impl FnMut(Attempt) -> Command,
+    ) -> Result<Value, UnavailableReason> {
+        Ok(self.client.send(key, self.ends(), IDEMPOTENT, build).await?)
+    }
+
+    /// Sends a short idempotent command that is no script, as [`ask`](Self::ask).
+    pub(super) async fn run(&self, key: &[u8], command: &Cmd) -> Result<(), UnavailableReason> {
+        self.ask(key, |_| command.clone().into()).await.map(drop)
+    }
+
+    /// Changes the units of a call that Redis decided.
+    pub(super) async fn settle(&self, key: &Key, settle: Settle) -> Result<(), Unanswered> {
+        let command = |attempt| settle_command(key, settle, attempt);
+        let change = self.client.change(key, self.ends(), command);
+        // More units make no remembered wait too long.
+        if settle.raised() > 0 { change.await } else { self.invalidating(key, change).await }
+    }
+
+    /// Awaits a reset or settle, and removes the key's refusals from the deny cache before and
+    /// after it.
+    pub(super) async fn invalidating<T>(&self, key: &Key, change: impl Future<Output = T>) -> T {
+        // The change may take effect although its reply is lost, or nobody awaits it.
+        self.deny_cache.invalidate(key.as_key_ref(), self.clock().now());
+        let result = change.await;
+        // A refusal from before the change may have arrived meanwhile.
+        self.deny_cache.invalidate(key.as_key_ref(), self.clock().now());
+        result
+    }
+}
+
+#[cfg(test)]
+impl Remote {
+    /// Returns one whose commands all fail.
+    pub(super) fn without_a_server() -> std::sync::Arc<Self> {
+        let client = RedisClient::open("redis://127.0.0.1:1", &super::ConnectOptions::default());
+        std::sync::Arc::new(Self {
+            client: client.unwrap(),
+            deny_cache: DenyCache::new(0, Duration::ZERO),
+            fallback: MemoryStore::new(1, 0),
+            deadline: Duration::ZERO,
+        })
+    }
+}

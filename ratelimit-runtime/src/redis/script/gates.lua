@@ -1,0 +1,256 @@
+-- The gates of a call: what is asked around the decision of an algorithm, whose text follows as the function
+-- `decide(ARGV)`, so that all are one script. First comes that of blocks, for which a caller is shut out, and then
+-- that of permits: a caller's calls in flight, on one sorted set beside the state of the algorithm.
+--
+-- KEYS[1]        the state of the algorithm
+-- KEYS[2]        the permits: their ids, each with the microsecond from which it is free; and the claims of
+--                processes whose calls wait, with a score below 0: -1 * the microsecond from which its place
+--                counts, and a member "w<process> <held> <stage> <till>": the permits that it has, 0 if it waits
+--                for its first permit, 1 if it has its turn and waits for more, 2 if it has its turn and its
+--                last call did not have to wait, and the microsecond from which the claim is void
+-- KEYS[3]        the last block, if there are lengths: "level until length", the offences that are not forgiven, the
+--                microsecond from which the caller is no longer shut out, and the microseconds before it
+-- ARGV[1]        id of the call's permit
+-- ARGV[2]        number of permits, 0 if there is no such gate
+-- ARGV[3]        timeout of a permit, in microseconds
+-- ARGV[4]        1 if the call needs a permit, 0 for a look at what is left; "1 <process> <held>" if the call
+--                may wait, with the permits that its process has; "each" for a look at each tier by itself
+-- ARGV[5]        the lengths of blocks in microseconds with a space between them, "" without any
+-- ARGV[6], ..    arguments of the algorithm, the first of which is the op: 0 peeks, 1 takes
+-- Returns        {-1, pause} if no permit is free for the call, with the microseconds after which it may ask
+--                again; otherwise the algorithm's reply, or without a window
+--                {1, remaining}, where `remaining` permits are free after the call;
+--                for "each" {1, remaining, ..} and the algorithm's reply to a peek for each tier alone.
+--                In place of the first number the caller receives ARGV[9], the number of its call: as it is if
+--                that number is positive, negative otherwise
+--
+-- Rule: a call is admitted if and only if its caller is not blocked, a permit is free and the algorithm admits it.
+-- It takes both or nothing. A call that holds its permit already needs no second one.
+--
+-- A take that the algorithm refuses is an offence: it shuts the caller out for the next length, or for the wait of
+-- the refusal if that is longer. Each quiet stretch as long as the last block has forgiven one offence.
+--
+-- While processes wait, the one with the fewest permits comes first, and of those with as many the one that has
+-- waited for longest. Its turn begins with its first permit and lasts for its part of a round, in which it is
+-- behind none with as many. Then it is the last one. Others' calls that do not wait get a permit that no claim
+-- is for. While permits and claims fit into their number, nobody is behind another.
+--
+-- Invariant: the set never has more permits than there were when the last of them was added.
+
+local permits, id, most = KEYS[2], ARGV[1], tonumber(ARGV[2])
+local timeout, word = tonumber(ARGV[3]), ARGV[4]
+local arguments = { unpack(ARGV, 6) }
+local is_take = arguments[1] == '1'
+
+-- Expired permits restamped at once at most, after a clock has stepped back.
+local RESTAMPED = 500
+
+-- The time in which each process that waits has its turn, the shortest turn, the longest pause of a call
+-- that is the first one, and the time for which the claim of a process that does not ask outlives its pause.
+local ROUND, SHORTEST, PAUSE, GRACE = 1000000, 50000, 100000, 1000000
+
+-- The longest time after which a claim is void. A later one is from before a clock has stepped back.
+local LONGEST = 3000000
+
+local function micros(at)
+  return string.format('%.0f', at)
+end
+
+-- Returns the permits that are held. Expired ones are free, although nobody has removed them yet.
+local function count_held(now)
+  return redis.call('ZCOUNT', permits, '(' .. micros(now), '+inf')
+end
+
+-- Removes expired permits, void claims and that of the call's own process. Returns the number of all these and
+-- of the claims that are left, the claims of others that wait, and the own claim; nil if the call does not wait.
+local function read_claims(now)
+  local process, mine = string.match(word, '^1 (%d+) (%d+)$')
+  local own = process and { process = process, held = mine + 0, since = now }
+  local found = redis.call('ZRANGEBYSCORE', permits, '-inf', micros(now), 'WITHSCORES')
+  local others, gone = {}, {}
+  for i = 1, #found, 2 do
+    local since = -found[i + 1]
+    if since <= 0 then
+      redis.call('ZREMRANGEBYSCORE', permits, 0, micros(now))
+      break
+    end
+    local its, held, stage, till = string.match(found[i], '^w(%d+) (%d+) (%d) (%d+)$')
+    local lasts = its and till - now or 0
+    if own and its == process then
+      gone[#gone + 1] = found[i]
+      own.since, own.has_turn = since, stage ~= '0'
+    elseif lasts <= 0 or lasts > LONGEST then
+      gone[#gone + 1] = found[i]
+    elseif stage ~= '2' then
+      others[#others + 1] = { held = held + 0, since = since, has_turn = stage == '1' }
+    end
+  end
+  if #gone > 0 then
+    redis.call('ZREM', permits, unpack(gone))
+  end
+  return #found / 2, others, own
+end
+
+-- Returns the number of claims that come before the call, and the length of a turn. Ends an own turn that is over.
+local function place_of(own, others, now)
+  local turn, before = math.max(ROUND / (#others + 1), SHORTEST), 0
+  if own and own.has_turn and now - own.since >= turn then
+    own.since, own.has_turn = now, false
+  end
+  for _, it in ipairs(others) do
+    local is_before = not own or it.held < own.held
+    if own and it.held == own.held and not own.has_turn then
+      is_before = not it.has_turn and it.since < own.since
+    end
+    before = before + (is_before and 1 or 0)
+  end
+  return before, turn
+end
+
+-- Keeps the claim of a process after its call.
+local function claim(own, held, stage, till)
+  local member = string.format('w%s %.0f %d %.0f', own.process, held, stage, till)
+  redis.call('ZADD', permits, micros(-own.since), member)
+end
+
+-- After a clock has stepped back, permits of dead processes would stay for longer than a timeout.
+local function restamp_late(now)
+  local latest = micros(now + timeout)
+  local late = { 'ZRANGEBYSCORE', permits, '(' .. latest, '+inf', 'LIMIT', 0, RESTAMPED }
+  for _, it in ipairs(redis.call(unpack(late))) do
+    redis.call('ZADD', permits, 'XX', latest, it)
+  end
+end
+
+-- Returns the refusal of a blocked caller.
+local function refusal(tier, left)
+  return { 0, tier, 0, left, left, left, 0 }
+end
+
+-- Returns the offences that are not forgiven, the end of the last block and its length.
+local function last_block()
+  local level, till, length = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(level or 0), tonumber(till or 0), tonumber(length or 0)
+end
+
+-- Keeps a block from now on until its offence is forgiven.
+local function keep_block(lengths, level, length, now)
+  local forgiven = length
+  for i = 1, math.min(level, #lengths) do
+    forgiven = forgiven + lengths[i]
+  end
+  local text = string.format('%d %s %.0f', level, micros(now + length), length)
+  local ttl = math.floor(forgiven / 1000) + 999
+  redis.call('SET', KEYS[3], text, 'PX', ttl)
+end
+
+-- Returns the microseconds for which the caller is still blocked, 0 or less if it is not.
+local function blocked_for(lengths, now)
+  local level, till, length = last_block()
+  if till - now > length then
+    -- The clock has stepped back.
+    till = now + length
+    if is_take then
+      keep_block(lengths, level, length, now)
+    end
+  end
+  return till - now
+end
+
+local function offend(lengths, reply, now)
+  local level, till = last_block()
+  level = math.min(level, #lengths)
+  while level > 0 and till + lengths[level] <= now do
+    till = till + lengths[level]
+    level = level - 1
+  end
+  level = math.min(level + 1, #lengths)
+  local tier, wait = reply[2], reply[4]
+  if #reply < 7 then
+    -- A short reply has the wait first, and the tier last unless there is one.
+    tier, wait = reply[4] or 0, reply[2]
+  end
+  local length = math.max(lengths[level], wait)
+  keep_block(lengths, level, length, now)
+  return refusal(tier, length)
+end
+
+local function look_at_each_tier(now, decide)
+  local reply = { 1, math.max(most - count_held(now), 0) }
+  local tiers = tonumber(arguments[6])
+  local width = (#arguments - 6) / tiers
+  for tier = 0, tiers - 1 do
+    local first = 7 + tier * width
+    local numbers = { unpack(arguments, first, first + width - 1) }
+    local looked = decide({ '0', '0', '0', arguments[4], '0', '1', unpack(numbers) })
+    if looked.err then
+      return looked
+    end
+    looked[1] = looked[1] > 0 and 1 or 0
+    reply[#reply + 1] = looked
+  end
+  return reply
+end
+
+-- Decides a call that needs a permit.
+local function decide_with_permit(now, decide)
+  local needed = word == '0' and 0 or 1
+  local held, claims, before, turn, own = redis.call('ZCARD', permits), 0, 0, ROUND, nil
+  if held >= most and is_take then
+    local others
+    claims, others, own = read_claims(now)
+    held, before, turn = held - claims, place_of(own, others, now)
+    restamp_late(now)
+  elseif held >= most then
+    held = count_held(now)
+  end
+  if needed > 0 and held + before >= most and redis.call('ZSCORE', permits, id) then
+    held, before = held - 1, 0
+  end
+  if needed > 0 and held + before >= most then
+    local pause = before == 0 and math.min(PAUSE, turn / 5) or math.min(before * turn, ROUND)
+    if own then
+      claim(own, own.held, own.has_turn and 1 or 0, now + pause + GRACE)
+    end
+    return { -1, pause }
+  end
+  local reply = decide(arguments)
+  if is_take and (reply[1] or 0) > 0 then
+    if claims > 0 and own then
+      own.since = own.has_turn and own.since or now
+      claim(own, own.held + 1, 2, now + ROUND)
+    end
+    redis.call('ZADD', permits, micros(now + timeout), id)
+    if redis.call('PTTL', permits) < timeout / 1000 then
+      redis.call('PEXPIRE', permits, math.floor(timeout / 1000) + 999)
+    end
+  end
+  if not reply[2] then
+    reply[2] = math.max(most - count_held(now) - (is_take and 0 or needed), 0)
+  end
+  return reply
+end
+
+local function gates(decide)
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  if word == 'each' then
+    return look_at_each_tier(now, decide)
+  end
+  local lengths = {}
+  if ARGV[5] ~= '' then
+    for length in string.gmatch(ARGV[5], '%d+') do
+      lengths[#lengths + 1] = tonumber(length)
+    end
+    local left = blocked_for(lengths, now)
+    if left > 0 then
+      return refusal(0, left)
+    end
+  end
+  local reply = most > 0 and decide_with_permit(now, decide) or decide(arguments)
+  -- Without a free permit there are two numbers.
+  if lengths[1] and is_take and #reply > 2 and reply[1] <= 0 then
+    return offend(lengths, reply, now)
+  end
+  return reply
+end

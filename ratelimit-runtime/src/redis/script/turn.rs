@@ -1,0 +1,143 @@
+//! The commands of lines: one advances the charge of a waiting call and tells where it stands, one pauses a key,
+//! and one tells where all turns stand then.
+
+use redis::Value;
+
+use super::{Attempt, Mode, SCRIPTS, ScriptOp, next_echo, number};
+use crate::{
+    error::UnavailableReason,
+    key::Key,
+    policy::{Policy, StateKind},
+    redis::echo::Command,
+    request::{Charged, Place, Standing},
+    time::{Micros, Timestamp},
+};
+
+/// The longest turn of another call that a reply may report, in microseconds: a year.
+pub(super) const LONGEST_TURN: u64 = 366 * 86_400_000_000;
+
+/// A charge that lies ahead.
+pub(in super::super) struct Turn<'a> {
+    pub(in super::super) key: &'a Key,
+    place: Place<'a>,
+    /// The numbers by which the script finds it: the id of a log's entry, and the request id, the time of the
+    /// charge and the log's birth; or the time of the charge, and the generation.
+    numbers: (u64, String),
+}
+
+impl<'a> Turn<'a> {
+    /// Returns the turn of a place, if its state has turns.
+    pub(in super::super) fn new(key: &'a Key, place: Place<'a>) -> Option<Self> {
+        let at = place.mark.at.get();
+        let numbers = match place.mark.charged {
+            Charged::Entry(entry) => {
+                let name = place.id.unwrap_or_default();
+                (entry.id(), format!("{name} {at} {}", entry.birth()))
+            }
+            Charged::Generation(generation) => (at, generation.to_string()),
+            Charged::Nothing | Charged::Units { .. } => return None,
+        };
+        Some(Self { key, place, numbers })
+    }
+
+    /// Builds the command of an attempt to advance the charge.
+    pub(in super::super) fn advance(&self, attempt: Attempt) -> Command {
+        let Place { policy, cost, id, .. } = self.place;
+        let script = &SCRIPTS[policy.state() as usize];
+        let (name, text) = script.text.command(attempt);
+        let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(1).arg(self.key.as_bytes());
+        command.arg(ScriptOp::Advance as u8).arg(cost).arg(mode as u8);
+        command.arg(self.numbers.0).arg(&self.numbers.1).arg(policy.tiers().len());
+        script.push_tiers(&mut command, policy);
+        Command::echoed(command, self.numbers.0)
+    }
+
+    /// Reads the reply to an advance.
+    pub(in super::super) fn decode(reply: &Value) -> Result<Option<Standing>, UnavailableReason> {
+        let standing = || match reply.as_sequence()? {
+            [_] => Some(None),
+            [_, at, turn, late @ ..] if matches!(late, [] | [Value::Int(1)]) => {
+                let turn = number(turn).filter(|turn| *turn <= LONGEST_TURN)?;
+                let (at, turn) = (Timestamp::new(number(at)?), Micros::new(turn));
+                Some(Some(Standing { at, turn, has_room: late.is_empty() }))
+            }
+            _ => None,
+        };
+        standing().ok_or(UnavailableReason::StoreError)
+    }
+}
+
+/// Builds the command of an attempt to pause a key. A pause that would have ended by now, if it had begun at a
+/// charge, is none.
+pub(in super::super) fn pause_command(
+    key: &Key,
+    policy: &Policy,
+    length: Micros,
+    charged: Option<Timestamp>,
+    attempt: Attempt,
+) -> Command {
+    let (script, echo) = (&SCRIPTS[StateKind::WeightedWindow as usize], next_echo());
+    let (name, text) = script.text.command(attempt);
+    let mut command = redis::cmd(name);
+    command.arg(text).arg(1).arg(key.as_bytes());
+    command.arg(ScriptOp::Pause as u8).arg(charged.unwrap_or_default().get());
+    command.arg(Mode::Plain as u8).arg(echo).arg(length.get()).arg(policy.tiers().len());
+    script.push_tiers(&mut command, policy);
+    Command::echoed(command, echo)
+}
+
+/// Builds the command of an attempt to read the turns of places under one key.
+pub(in super::super) fn turns_command(
+    key: &Key,
+    places: &[Place<'_>],
+    attempt: Attempt,
+) -> Command {
+    let echo = next_echo();
+    let (name, text) = SCRIPTS[StateKind::WeightedWindow as usize].text.command(attempt);
+    let mut command = redis::cmd(name);
+    command.arg(text).arg(1).arg(key.as_bytes());
+    command.arg(ScriptOp::Turns as u8).arg(0).arg(Mode::Plain as u8).arg(echo);
+    for place in places {
+        command.arg(place.mark.charged.number()).arg(place.cost);
+    }
+    Command::echoed(command, echo)
+}
+
+/// Reads the reply to a pause. Returns `false` if it is none.
+pub(in super::super) fn decode_pause(reply: &Value) -> Result<bool, UnavailableReason> {
+    let reply = reply.as_sequence().ok_or(UnavailableReason::StoreError)?;
+    Ok(reply.len() > 1)
+}
+
+/// Reads the turns; none of a charge that is gone.
+pub(in super::super) fn decode_turns(
+    reply: &Value,
+) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
+    let turn = |value| number(value).map(|at| Some(Timestamp::new(at)).filter(|_| at > 0));
+    let turns = reply.as_sequence().and_then(|reply| reply.get(1..)?.iter().map(turn).collect());
+    turns.ok_or(UnavailableReason::StoreError)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_is_no_turn_is_an_error() {
+        let decode = |numbers: &[i64]| {
+            Turn::decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
+        };
+        let (at, turn) = (Timestamp::new(9), Micros::new(2));
+        for (reply, has_room) in [(&[0, 9, 2][..], true), (&[0, 9, 2, 1], false)] {
+            assert_eq!(decode(reply), Ok(Some(Standing { at, turn, has_room })));
+        }
+        assert_eq!(decode(&[0]), Ok(None));
+        for wrong in
+            [&[][..], &[0, 9], &[0, 9, -1], &[0, 9, i64::MAX], &[0, 9, 2, 3], &[0, 9, 2, 1, 1]]
+        {
+            assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
+        }
+    }
+}
