@@ -4,11 +4,14 @@
 
 mod name;
 
-use std::{any::type_name, borrow::Cow};
+use std::{any::type_name, borrow::Cow, fmt::Display};
 
 use once_cell::sync::OnceCell;
 
-use crate::{policy::Policy, telemetry::PolicyCounters};
+use crate::{
+    policy::{Plans, Policy},
+    telemetry::{self, LimitCounters},
+};
 
 /// One annotated function, as a static in its body.
 pub struct Callsite {
@@ -17,6 +20,8 @@ pub struct Callsite {
     /// The policy of the attribute's literals. Its name is empty if none was written; the
     /// function's path is the name then. A value that is known only at the call is 0.
     policy: Policy,
+    /// The plans of which each call chooses one; the policy is then the default one.
+    pub(crate) plans: Option<&'static Plans>,
     pub(crate) declaration: Declaration,
     resolved: OnceCell<Resolved>,
 }
@@ -49,12 +54,12 @@ pub(crate) struct Resolved {
     pub(crate) policy: Policy,
     /// `true` if the path names a trait instead of the type on which the method is called.
     pub(crate) is_default_method: bool,
-    pub(crate) counters: PolicyCounters,
+    pub(crate) counters: &'static LimitCounters,
 }
 
 impl Resolved {
     fn new(policy: Policy, is_default_method: bool) -> Self {
-        Self { policy, is_default_method, counters: PolicyCounters::default() }
+        Self { policy, is_default_method, counters: telemetry::counters_of(&policy) }
     }
 }
 
@@ -62,7 +67,24 @@ impl Callsite {
     /// Creates the callsite of the function whose body declares the function `_here`.
     #[must_use]
     pub const fn new<Here: Copy>(_here: Here, policy: Policy, declaration: Declaration) -> Self {
-        Self { inner_path: type_name::<Here>, policy, declaration, resolved: OnceCell::new() }
+        let (inner_path, resolved) = (type_name::<Here>, OnceCell::new());
+        Self { inner_path, policy, plans: None, declaration, resolved }
+    }
+
+    /// Creates the callsite of a function whose calls have plans.
+    #[must_use]
+    pub const fn of_plans<Here: Copy>(
+        _here: Here,
+        plans: &'static Plans,
+        declaration: Declaration,
+    ) -> Self {
+        let (inner_path, policy) = (type_name::<Here>, *plans.default_policy());
+        Self { inner_path, policy, plans: Some(plans), declaration, resolved: OnceCell::new() }
+    }
+
+    /// Returns the policy of a call of this plan.
+    pub(crate) fn of_plan(&self, plan: &impl Display) -> Policy {
+        self.plans.map_or(self.policy, |plans| *plans.of(plan))
     }
 
     /// Returns all annotated functions of the program, without the copies that axum's `debug_handler`

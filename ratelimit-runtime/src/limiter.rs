@@ -6,93 +6,61 @@ mod admission;
 mod all;
 mod backend;
 mod builder;
+mod call;
 mod check;
 mod environment;
-mod future;
+#[cfg(feature = "metrics")]
+mod gauges;
+mod handle;
 mod installed;
+#[cfg(feature = "testing")]
+mod isolated;
 mod notices;
+mod pause;
 mod permit;
 mod pipeline;
+mod refused;
 mod settle;
+mod start;
 mod status;
-mod straight;
 mod usage;
 mod wait;
+mod warn;
+mod warning;
 
-use std::{fmt, sync::Arc};
-
+#[cfg(all(feature = "testing", feature = "calendar"))]
+pub(crate) use self::isolated::set_calendar;
+#[cfg(feature = "testing")]
+pub(crate) use self::isolated::{PlannedAnswer, PlannedRefusal, change_planned, run_isolated};
 pub(crate) use self::{
     admission::Admission,
-    all::OwnedCall,
-    check::{Call, Options},
+    call::{Call, Options, OwnedCall},
 };
 pub use self::{
-    admission::CallInFlight,
+    admission::PermitGuard,
     all::{JointCheck, admitted, all},
-    builder::{LimiterBuilder, URL_VARIABLE},
-    check::Check,
-    future::CheckFuture,
+    builder::LimiterBuilder,
+    check::{Check, CheckFuture},
+    handle::Limiter,
     installed::{install, limiter},
-    pipeline::Started,
+    refused::RefusedCaller,
+    start::Started,
     status::ServerStatus,
     usage::{LimitRef, LimitUsage, TierUsage, UsageError},
+    warning::Warning,
 };
-use self::{backend::Backend, notices::Notices, wait::Lines};
+use self::{
+    all::{answers, ask_all},
+    handle::Inner,
+};
 use crate::{
-    caller::{Caller, IntoCaller},
-    decision::{Decision, LimiterId},
+    caller::IntoCaller,
+    decision::Decision,
     error::{ConnectError, FlushError, RateLimitError, Unavailable},
-    key::{self, KeyRef},
-    overrides::Overrides,
+    key::KeyRef,
     policy::Policy,
     request::Op,
-    telemetry::{self, PolicyCounters},
 };
-
-/// A handle to a backend, in memory or on Redis, that counts calls and decides them.
-///
-/// Clones share one backend.
-///
-/// ```
-/// use std::time::Duration;
-/// use ratelimit_runtime::{Limiter, Policy, RateLimitError};
-///
-/// const REPLY: Policy = Policy::sliding_window("reply", Duration::from_secs(60), 1);
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let limiter = Limiter::in_memory();
-/// assert_eq!(limiter.check(&REPLY, "harry").await.unwrap().remaining(), 0);
-/// let refused = limiter.check(&REPLY, "harry").await.unwrap_err();
-/// assert!(matches!(refused, RateLimitError::Exceeded(e) if e.retry_after() <= REPLY.tiers()[0].period()));
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Limiter {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    /// The number by which decisions find this limiter.
-    id: LimiterId,
-    backend: Backend,
-    overrides: Overrides,
-    notices: Notices,
-    /// The calls of this process that wait.
-    lines: Lines,
-    /// The maximum number of turns and of calls ahead of one that waits.
-    max_line: u32,
-    /// The secret of the callers' digests in events; without it there are none.
-    secret: Option<Box<str>>,
-    /// `false` if nothing of this limiter is recorded.
-    is_instrumented: bool,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.id.forget();
-    }
-}
 
 impl Limiter {
     /// Builds a limiter that counts in this process's memory.
@@ -160,28 +128,13 @@ impl Limiter {
         Check::new(self, policy, caller.into_caller())
     }
 
-    /// Returns a check of `cost` units, all or none. A cost of 0 is admitted and takes nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`check`](Self::check). A cost above a threshold or a burst is
-    /// [`RateLimitError::TooLarge`].
-    pub fn check_n<'a>(
-        &'a self,
-        policy: &'a Policy,
-        caller: impl IntoCaller<'a>,
-        cost: u32,
-    ) -> Check<'a> {
-        self.check(policy, caller).cost(cost)
-    }
-
     /// Decides several checks together: all are admitted, or none takes anything. This limiter decides
     /// them, whichever made them.
     ///
-    /// They are asked one after another, and the first refusal is returned. Order them from the
-    /// narrowest limit to the widest: a refused call has then taken only from limits narrower than the
-    /// one that refused. What it has taken is given back before the refusal is returned, or after the
-    /// limiter's deadline if Redis does not answer. Refusals that this process remembers are asked
+    /// They are asked one after another, each within the deadline, and the first refusal is returned. Order
+    /// them from the narrowest limit to the widest: a refused call has then taken only from limits narrower
+    /// than the one that refused. What it has taken is given back before the refusal is returned, or after
+    /// the limiter's deadline if Redis does not answer. Refusals that this process remembers are asked
     /// first. Of several, the one with the longest wait is returned.
     ///
     /// Several keys are not changed at one instant. Until the units are given back, for one round trip
@@ -221,8 +174,9 @@ impl Limiter {
         &self,
         checks: [Check<'_>; N],
     ) -> Result<[Decision; N], RateLimitError> {
-        let answers = self.ask_all(checks.map(|check| self.join(&check))).await?;
-        Ok(answers.map(admitted))
+        let mut calls = checks.each_ref().map(|check| self.join(check));
+        ask_all(&mut calls).await?;
+        Ok(answers(&mut calls).map(admitted))
     }
 
     /// Returns a check that takes nothing: its answer is the one that [`check`](Self::check) would
@@ -250,6 +204,13 @@ impl Limiter {
     ) -> Result<(), RateLimitError> {
         let caller = caller.into_caller();
         let reset = self.inner.backend.reset(policy, &caller).await;
+        if self.inner.on_warning.is_some()
+            && let [tier] = policy.tiers()
+        {
+            let (limit, of_policy) = warn::limit_of(policy, tier.period(), &caller);
+            // The counts are gone already: without it, the next warning comes after the period.
+            let _ = self.inner.backend.reset(&limit, &of_policy).await;
+        }
         // Calls that wait lose their turns, also if only the answer is lost.
         self.follow(self.inner.lines.reset(KeyRef::new(policy, caller.parts())));
         reset.map_err(|reason| Unavailable::new(policy.name(), reason).into())
@@ -363,37 +324,5 @@ impl Limiter {
     pub fn servers(&self) -> Vec<ServerStatus> {
         let servers = self.inner.backend.redis().map_or_else(Vec::new, |redis| redis.servers());
         servers.into_iter().map(|(name, failure)| ServerStatus::new(name, failure)).collect()
-    }
-
-    /// Returns `true` if this process counts the calls, `false` if Redis does.
-    #[must_use]
-    pub fn is_in_memory(&self) -> bool {
-        self.inner.backend.redis().is_none()
-    }
-
-    /// Returns the overrides of this limiter's limits, which its clones share.
-    #[must_use]
-    pub fn overrides(&self) -> &Overrides {
-        &self.inner.overrides
-    }
-
-    /// Records a call without a caller: it is counted for [`Caller::shared`].
-    pub(crate) fn record_without_caller(&self, policy: &Policy, counters: Option<&PolicyCounters>) {
-        telemetry::without_caller(policy, counters, self.inner.is_instrumented);
-    }
-
-    /// Returns the digest of a caller for events.
-    fn caller_digest(&self, caller: &Caller) -> Option<String> {
-        let secret = self.inner.secret.as_ref()?;
-        Some(key::caller_digest(secret, caller.parts()))
-    }
-}
-
-impl fmt::Debug for Limiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limiter")
-            .field("store", &self.inner.backend.name())
-            .field("prefix", &self.inner.backend.prefix())
-            .finish()
     }
 }

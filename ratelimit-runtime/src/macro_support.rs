@@ -3,6 +3,7 @@
 //!
 //! Floor 9: nothing in this crate imports it.
 
+mod before;
 mod charge;
 mod key_part;
 mod output;
@@ -29,8 +30,8 @@ pub use self::{
         RefusalInBox,
     },
     shared_policy::{
-        names_apart, shared_policy, takes_cost_of_one, takes_costs, takes_dynamic_costs,
-        takes_request_ids, takes_settles, takes_waits,
+        names_apart, plan_of, shared_policy, takes_cost_of_one, takes_costs, takes_dynamic_costs,
+        takes_leaves, takes_request_ids, takes_settles, takes_waits, takes_warnings,
     },
     units::{Units, number},
 };
@@ -43,10 +44,11 @@ use crate::{
     overrides::Enforcement,
     policy::Policy,
     request::OnStoreError,
+    telemetry::{self, LimitCounters},
 };
 pub use crate::{
     callsite::{Callsite, Declaration},
-    limiter::{CallInFlight, JointCheck, Started, admitted, all, limiter},
+    limiter::{JointCheck, PermitGuard, Started, admitted, all, limiter},
     rejection::ErrorFromRejection,
 };
 
@@ -79,6 +81,18 @@ impl CallBuilder {
     /// Sets the units that this call takes.
     pub fn cost(&mut self, cost: u32) {
         self.options.set_cost(cost);
+        self.options.is_validated = false;
+    }
+
+    /// Sets the share that this call leaves, in percent.
+    pub fn leave(&mut self, percent: u32) {
+        self.options.set_leave(percent);
+        self.options.is_validated = false;
+    }
+
+    /// Sets the used share of the quota at which the limiter warns, in percent.
+    pub fn warn_at(&mut self, percent: u32) {
+        self.options.set_warn_at(percent);
         self.options.is_validated = false;
     }
 
@@ -123,8 +137,8 @@ impl CallBuilder {
     }
 
     /// Starts the check of a call under a policy with `concurrency`. The call is in flight until its
-    /// [`CallInFlight`] is dropped: keep it in a local until the end of the body.
-    pub fn hold(&self, limiter: &Limiter) -> Started<Result<CallInFlight, RateLimitError>> {
+    /// [`PermitGuard`] is dropped: keep it in a local until the end of the body.
+    pub fn hold(&self, limiter: &Limiter) -> Started<Result<PermitGuard, RateLimitError>> {
         self.start_declared(limiter)
     }
 
@@ -134,7 +148,7 @@ impl CallBuilder {
         &mut self,
         limiter: &Limiter,
         policy: &Policy,
-    ) -> Started<Result<CallInFlight, RateLimitError>> {
+    ) -> Started<Result<PermitGuard, RateLimitError>> {
         self.start_under(limiter, policy)
     }
 
@@ -175,7 +189,7 @@ impl CallBuilder {
 
     fn part(&self, limiter: &Limiter, resolved: &'static Resolved, policy: &Policy) -> JointCheck {
         let caller = if self.caller.is_empty() || resolved.is_default_method {
-            self.ambient_or_shared(limiter, resolved, policy)
+            self.ambient_or_shared(limiter, resolved)
         } else {
             self.caller.clone()
         };
@@ -184,7 +198,7 @@ impl CallBuilder {
             policy: *policy,
             caller,
             observed_as: None,
-            counters: Some(&resolved.counters),
+            counters: recorded(limiter, resolved, policy),
             options: self.options,
         })
     }
@@ -210,7 +224,7 @@ impl CallBuilder {
     fn start<A: Admission>(
         &self,
         limiter: &Limiter,
-        resolved: &Resolved,
+        resolved: &'static Resolved,
         policy: &Policy,
     ) -> Started<Answer<A>> {
         if self.caller.is_empty() || resolved.is_default_method {
@@ -223,10 +237,10 @@ impl CallBuilder {
     fn start_without_key<A: Admission>(
         &self,
         limiter: &Limiter,
-        resolved: &Resolved,
+        resolved: &'static Resolved,
         policy: &Policy,
     ) -> Started<Answer<A>> {
-        let caller = self.ambient_or_shared(limiter, resolved, policy);
+        let caller = self.ambient_or_shared(limiter, resolved);
         self.start_for(&caller, limiter, resolved, policy)
     }
 
@@ -236,16 +250,16 @@ impl CallBuilder {
         &self,
         caller: &Caller,
         limiter: &Limiter,
-        resolved: &Resolved,
+        resolved: &'static Resolved,
         policy: &Policy,
     ) -> Started<Answer<A>> {
-        let (counters, options) = (Some(&resolved.counters), &self.options);
+        let (counters, options) = (recorded(limiter, resolved, policy), &self.options);
         Call { limiter, policy, caller, observed_as: None, counters, options }.start()
     }
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
     /// share. A trait's default method counts each type for itself.
-    fn ambient_or_shared(&self, limiter: &Limiter, resolved: &Resolved, policy: &Policy) -> Caller {
+    fn ambient_or_shared(&self, limiter: &Limiter, resolved: &Resolved) -> Caller {
         let mut caller = Caller::without_parts();
         if let Some(self_type) = self.self_type.filter(|_| resolved.is_default_method) {
             caller.push(self_type);
@@ -255,11 +269,25 @@ impl CallBuilder {
         } else if let Some(ambient) = caller::current() {
             caller.append(&ambient);
         } else {
-            limiter.record_without_caller(policy, Some(&resolved.counters));
+            limiter.record_without_caller(resolved.counters);
             caller.append(&Caller::shared());
         }
         caller
     }
+}
+
+/// Returns the counters of a call's limit. Calls of a plan have those of the plan.
+#[inline]
+fn recorded(
+    limiter: &Limiter,
+    resolved: &'static Resolved,
+    policy: &Policy,
+) -> Option<&'static LimitCounters> {
+    let counters = || match policy.label() {
+        None => resolved.counters,
+        Some(_) => telemetry::counters_of(policy),
+    };
+    limiter.is_instrumented().then(counters)
 }
 
 /// Returns the caller to which `caller!` adds its parts.

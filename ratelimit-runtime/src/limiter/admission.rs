@@ -6,16 +6,15 @@ use crate::decision::{Decision, Permit};
 
 /// The part of an admission that the author of a check receives.
 pub(crate) trait Admission: Sized + Send + 'static {
-    /// The constructor if nothing of the decision is read. A value would be as large as a decision, and
-    /// copied.
-    const UNREAD: Option<fn() -> Self>;
+    /// `true` if the decision is read.
+    const READS: bool;
 
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
 }
 
 /// An annotated function without `concurrency` needs only the admission: its body runs.
 impl Admission for () {
-    const UNREAD: Option<fn() -> Self> = Some(|| ());
+    const READS: bool = false;
 
     #[inline]
     fn new(_: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {}
@@ -23,17 +22,17 @@ impl Admission for () {
 
 /// An annotated function with `concurrency` keeps this until its body has ended.
 #[must_use = "the call is in flight until this is dropped"]
-pub struct CallInFlight {
+pub struct PermitGuard {
     _permit: Option<Arc<dyn Permit>>,
 }
 
-impl CallInFlight {
+impl PermitGuard {
     /// A call that holds no permit: it is not checked.
     pub const UNCHECKED: Self = Self { _permit: None };
 }
 
-impl Admission for CallInFlight {
-    const UNREAD: Option<fn() -> Self> = Some(|| Self::UNCHECKED);
+impl Admission for PermitGuard {
+    const READS: bool = false;
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {
@@ -43,7 +42,7 @@ impl Admission for CallInFlight {
 
 /// A check by hand returns the decision.
 impl Admission for Decision {
-    const UNREAD: Option<fn() -> Self> = None;
+    const READS: bool = true;
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {

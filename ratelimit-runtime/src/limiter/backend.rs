@@ -2,16 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use crate::{
-    algorithms::{Detail, Straight},
     caller::Caller,
+    decision::Permit,
     error::UnavailableReason,
     key::{Key, KeyRef},
     memory::MemoryStore,
-    policy::Policy,
+    policy::{Policy, Tier},
     redis::RedisBackend,
-    request::{DecidedBy, OnStoreError, Outcome, PermitRequest, Request, Settle},
-    time::Micros,
+    request::{DecidedBy, Mark, OnStoreError, OneUnit, Op, Outcome, Request, Settle},
+    time::{Micros, Timestamp},
 };
 
 /// The store of a limiter, and the answer to calls that it cannot decide.
@@ -30,6 +32,24 @@ pub(super) enum Store {
 impl Backend {
     pub(super) fn new(store: Store, prefix: Box<str>, on_store_error: OnStoreError) -> Self {
         Self { store, prefix, on_store_error }
+    }
+
+    /// Returns the time of the process.
+    pub(super) fn uptime(&self) -> Micros {
+        let clock = match &self.store {
+            Store::Memory(store) => store.clock(),
+            Store::Redis(redis) => redis.clock(),
+        };
+        clock.uptime(clock.now())
+    }
+
+    /// Returns the time of the process when [`take_one`](Self::take_one) refused a unit.
+    #[inline]
+    pub(super) fn uptime_of(&self, refusal: Mark) -> Micros {
+        match &self.store {
+            Store::Memory(store) => store.clock().uptime(refusal.at),
+            Store::Redis(_) => self.uptime(),
+        }
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -60,32 +80,30 @@ impl Backend {
         }
     }
 
-    /// Takes one unit by the straight path, or refuses it, if calls are counted in memory.
-    #[expect(clippy::inline_always, reason = "so that the outcome stays in registers")]
+    /// Takes one unit, or refuses it, under a valid policy of one tier that no override changes. Memory
+    /// decides for a caller that it knows. On Redis units on lease and the deny cache decide.
+    #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
-    pub(super) fn take_known<D: Detail>(&self, policy: &Policy, caller: &Caller) -> Straight<D> {
-        match &self.store {
-            Store::Memory(store) => store.take_known(KeyRef::new(policy, caller.parts()), policy),
-            Store::Redis(_) => Straight::Skipped,
-        }
-    }
-
-    /// Takes one unit by the straight path, or refuses it, if calls are counted on Redis. Returns also
-    /// the part that decides: units on lease, or the deny cache.
-    #[inline]
-    pub(super) fn take_ahead<D: Detail>(
+    pub(super) fn take_one(
         &self,
         policy: &Policy,
         caller: &Caller,
-    ) -> (Straight<D>, DecidedBy) {
-        match self.redis() {
-            None => (Straight::Skipped, DecidedBy::Store),
-            Some(redis) => redis.take_ahead(KeyRef::new(policy, caller.parts()), policy),
+        reads: bool,
+    ) -> Option<OneUnit> {
+        match &self.store {
+            // Each has its own key, which stays in registers where memory decides.
+            Store::Memory(store) => {
+                store.take_one(KeyRef::new(policy, caller.parts()), policy, reads)
+            }
+            Store::Redis(redis) => {
+                let key = KeyRef::new(policy, caller.parts());
+                redis.decide_now(key, Request::new(policy, Op::Take, 1)).map(OneUnit::from)
+            }
         }
     }
 
     /// Decides a call without an await, if calls are counted in memory, units are on lease or the deny
-    /// cache has its refusal. The call must not be one that may wait.
+    /// cache has its refusal, for longer than the call may wait.
     #[inline]
     pub(super) fn decide_now(
         &self,
@@ -96,25 +114,9 @@ impl Backend {
         match &self.store {
             Store::Memory(store) => Some(self.decide_in(store, request, caller, on_store_error)),
             Store::Redis(redis) => {
-                let key = KeyRef::new(request.policy, caller.parts());
-                if let Some(leased) = redis.leased(key, request) {
-                    return Some(Ok(leased));
-                }
-                redis.cached_refusal(key, request, Duration::ZERO).map(Ok)
+                redis.decide_now(KeyRef::new(request.policy, caller.parts()), request).map(Ok)
             }
         }
-    }
-
-    /// Returns the refusal in the deny cache, if its wait is longer than `max_wait`. A call without
-    /// one is to be [decided](Self::decide): it may be the call that revalidates.
-    pub(super) fn cached_refusal(
-        &self,
-        request: Request<'_>,
-        caller: &Caller,
-        max_wait: Duration,
-    ) -> Option<Outcome> {
-        let key = KeyRef::new(request.policy, caller.parts());
-        self.redis()?.cached_refusal(key, request, max_wait)
     }
 
     /// Returns the wait of a refusal in the deny cache, if it is longer than `max_wait`. The call is
@@ -129,23 +131,50 @@ impl Backend {
         self.redis()?.known_refusal(key, request, max_wait)
     }
 
-    /// Decides a call for which the deny cache has no refusal.
+    /// Decides a call for which the deny cache has no refusal, and returns the permit of one that Redis has
+    /// admitted. The deadline runs from `asked` on.
     pub(super) async fn decide(
         &self,
         request: Request<'_>,
         caller: &Caller,
+        asked: Instant,
         on_store_error: Option<OnStoreError>,
-        permit: Option<&mut PermitRequest>,
-    ) -> Result<Outcome, UnavailableReason> {
+    ) -> (Result<Outcome, UnavailableReason>, Option<Arc<dyn Permit>>) {
         match &self.store {
-            Store::Memory(store) => self.decide_in(store, request, caller, on_store_error),
+            Store::Memory(store) => (self.decide_in(store, request, caller, on_store_error), None),
             Store::Redis(redis) => {
                 let key = self.key(request.policy, caller);
-                redis.decide(&key, request, on_store_error, permit).await
+                redis.decide(&key, request, asked, self.on_store_error(on_store_error)).await
             }
         }
     }
 
+    /// Returns the answer to a call that cannot be decided: its own, or that of the limiter.
+    pub(super) fn on_store_error(&self, of_call: Option<OnStoreError>) -> OnStoreError {
+        of_call.unwrap_or(self.on_store_error)
+    }
+
+    /// Returns the outcomes of looks at each tier by itself, and the number of free permits.
+    pub(super) async fn usage(
+        &self,
+        policy: &Policy,
+        caller: &Caller,
+    ) -> Result<(Vec<Outcome>, u32), UnavailableReason> {
+        let store = match &self.store {
+            Store::Memory(store) => store,
+            Store::Redis(redis) => return redis.usage(&self.key(policy, caller), policy).await,
+        };
+        let (key, windows) =
+            (KeyRef::new(policy, caller.parts()), policy.without_concurrency().without_block());
+        let look = |tier: &Tier| {
+            // A store has a count for each tier, which it finds by the period.
+            store.decide(key, Request::new(&windows.with_tiers(&[*tier]), Op::Peek, 0))
+        };
+        let free = policy.max_concurrency().unwrap_or_default().saturating_sub(store.held(key));
+        Ok((policy.tiers().iter().map(look).collect::<Result<_, _>>()?, free))
+    }
+
+    #[inline]
     fn decide_in(
         &self,
         store: &MemoryStore,
@@ -165,7 +194,7 @@ impl Backend {
         on_store_error: Option<OnStoreError>,
         reason: UnavailableReason,
     ) -> Result<Outcome, UnavailableReason> {
-        match on_store_error.unwrap_or(self.on_store_error) {
+        match self.on_store_error(on_store_error) {
             OnStoreError::Allow => Ok(Outcome::unlimited(request)),
             OnStoreError::Local | OnStoreError::Deny => Err(reason),
         }
@@ -182,7 +211,24 @@ impl Backend {
                 store.reset(KeyRef::new(policy, caller.parts()));
                 Ok(())
             }
-            Store::Redis(redis) => redis.reset(&self.key(policy, caller)).await,
+            Store::Redis(redis) => redis.reset(&self.key(policy, caller), policy).await,
+        }
+    }
+
+    /// Admits nobody under the key of a weighted window before the end of a pause. Returns `false` if it would have
+    /// ended by now, had it begun at a charge of the store.
+    pub(super) async fn pause(
+        &self,
+        key: KeyRef<'_>,
+        policy: &Policy,
+        length: Micros,
+        charged: Option<Timestamp>,
+    ) -> Result<bool, UnavailableReason> {
+        match &self.store {
+            Store::Memory(store) => store.pause(key, policy, length, charged),
+            Store::Redis(redis) => {
+                redis.pause_key(&Key::compose(&self.prefix, key), policy, length, charged).await
+            }
         }
     }
 
@@ -196,12 +242,7 @@ impl Backend {
     ) -> Option<(&Arc<RedisBackend>, Key)> {
         match &self.store {
             Store::Memory(store) => store.settle(key, settle),
-            Store::Redis(redis) if decided_by == DecidedBy::Fallback => {
-                redis.settle_in_fallback(key, settle);
-            }
-            Store::Redis(redis) if decided_by == DecidedBy::Lease && settle.raised() == 0 => {
-                redis.give_back_to_lease(key, settle);
-            }
+            Store::Redis(redis) if redis.settle_here(key, settle, decided_by) => {}
             Store::Redis(redis) => return Some((redis, Key::compose(&self.prefix, key))),
         }
         None

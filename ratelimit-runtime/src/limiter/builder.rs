@@ -3,6 +3,8 @@
 #[cfg(feature = "redis")]
 mod connection;
 mod fleet;
+mod pause;
+mod warning;
 
 use std::{
     fmt,
@@ -11,22 +13,25 @@ use std::{
 };
 
 use super::{
-    Inner, Limiter, Notices,
+    Inner, Limiter,
     backend::{Backend, Store},
     environment,
+    notices::Notices,
+    pause::MAX_PAUSE,
     wait::Lines,
+    warning::OnWarning,
 };
 use crate::{
     decision::{LimiterId, Settler},
     error::{ConnectError, ConnectFault},
     memory::MemoryStore,
     overrides::Overrides,
-    redis::{ConnectOptions, RedisBackend, RedisClient, RedisOptions},
+    redis::{ConnectOptions, RedisBackend, RedisOptions},
     request::OnStoreError,
 };
 
 /// The environment variable from which [`Limiter::from_env`] takes the store's URL.
-pub const URL_VARIABLE: &str = "RATELIMIT_URL";
+const URL_VARIABLE: &str = "RATELIMIT_URL";
 
 /// The start of every key, unless another is set.
 const DEFAULT_PREFIX: &str = "ratelimit:";
@@ -63,10 +68,13 @@ const URL_ARGUMENT: &str = "rate limit store URL";
 pub struct LimiterBuilder {
     prefix: Option<Box<str>>,
     secret: Option<Box<str>>,
+    shows_callers: bool,
     settings: RedisOptions,
     connection: ConnectOptions,
     is_instrumented: bool,
     max_line: u32,
+    max_pause: Duration,
+    on_warning: Option<OnWarning>,
     #[cfg(feature = "overrides")]
     follows_overrides: bool,
 }
@@ -76,6 +84,7 @@ impl LimiterBuilder {
         Self {
             prefix: None,
             secret: None,
+            shows_callers: false,
             settings: RedisOptions {
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
@@ -87,6 +96,8 @@ impl LimiterBuilder {
             connection: ConnectOptions::default(),
             is_instrumented: true,
             max_line: 500,
+            max_pause: MAX_PAUSE,
+            on_warning: None,
             #[cfg(feature = "overrides")]
             follows_overrides: true,
         }
@@ -135,7 +146,7 @@ impl LimiterBuilder {
     ///
     /// For each of these callers a process sends at most one command a second, whatever the costs.
     /// In addition it sends one at each end of a wait, and one for each admitted call. The page
-    /// [`guide::capacity`](crate::guide::capacity#an-exhausted-caller) lists the calls that are
+    /// [`guide::redis`](crate::guide::redis#the-deny-cache) lists the calls that are
     /// sent each time.
     pub fn deny_cache(mut self, entries: usize) -> Self {
         self.settings.deny_cache = entries.min(MAX_DENY_CACHE);
@@ -232,6 +243,14 @@ impl LimiterBuilder {
         self
     }
 
+    /// Names callers as keys contain them in [`Limiter::refused_callers`] and on the live page; off by default.
+    ///
+    /// Names may be personal data. Events contain them only as [digests](Self::caller_digest).
+    pub fn show_callers(mut self) -> Self {
+        self.shows_callers = true;
+        self
+    }
+
     /// Builds a limiter that counts in this process's memory.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
@@ -245,8 +264,7 @@ impl LimiterBuilder {
     ///
     /// As [`Limiter::connect`].
     pub async fn connect(self, url: &str) -> Result<Limiter, ConnectError> {
-        let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
-        let store = self.open(url).await.map_err(failed)?;
+        let store = self.connect_store(url, URL_ARGUMENT).await?;
         Ok(self.build_followed(store).await)
     }
 
@@ -258,16 +276,9 @@ impl LimiterBuilder {
     ///
     /// [`ConnectError`] if the URL is malformed or its scheme unknown.
     pub fn connect_lazy(self, url: &str) -> Result<Limiter, ConnectError> {
-        let store = match is_memory(url) {
-            Ok(true) => Ok(self.memory()),
-            Ok(false) => {
-                let opened = RedisClient::open_lazy(url, &self.connection);
-                opened.map(|store| self.remote(store))
-            }
-            Err(fault) => Err(fault),
-        };
         let failed = |cause| ConnectError { origin: URL_ARGUMENT, cause };
-        Ok(self.build_following(store.map_err(failed)?))
+        let store = self.open(url).map_err(failed)?;
+        Ok(self.build_following(store))
     }
 
     /// Builds a limiter on a connection of your own, of version 1 of the `redis` crate. All clones
@@ -295,8 +306,8 @@ impl LimiterBuilder {
     where
         C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
     {
-        let store = self.remote(RedisClient::from_connection(connection));
-        self.build(store)
+        let redis = RedisBackend::from_connection(connection, self.settings);
+        self.build(Store::Redis(Arc::new(redis)))
     }
 
     /// Builds a limiter on the store that `RATELIMIT_URL` names, as [`Limiter::from_env`].
@@ -306,10 +317,7 @@ impl LimiterBuilder {
     /// As [`Limiter::from_env`].
     pub async fn from_env(self) -> Result<Limiter, ConnectError> {
         let store = match environment::variable(URL_VARIABLE)? {
-            Some(url) => {
-                let failed = |cause| ConnectError { origin: URL_VARIABLE, cause };
-                self.open(&url).await.map_err(failed)?
-            }
+            Some(url) => self.connect_store(&url, URL_VARIABLE).await?,
             None => self.memory(),
         };
         let limiter = self.build_followed(store).await;
@@ -317,19 +325,30 @@ impl LimiterBuilder {
         Ok(limiter)
     }
 
-    async fn open(&self, url: &str) -> Result<Store, ConnectFault> {
-        if is_memory(url)? {
-            return Ok(self.memory());
+    /// Opens the store that a URL from `origin` names, and waits until it is connected.
+    async fn connect_store(&self, url: &str, origin: &'static str) -> Result<Store, ConnectError> {
+        let failed = |cause| ConnectError { origin, cause };
+        let store = self.open(url).map_err(failed)?;
+        if let Store::Redis(redis) = &store {
+            redis.connected().await.map_err(failed)?;
         }
-        Ok(self.remote(RedisClient::open(url, &self.connection).await?))
+        Ok(store)
+    }
+
+    /// Opens the store that a URL names: this process's memory, or Redis, which connects in the background.
+    fn open(&self, url: &str) -> Result<Store, ConnectFault> {
+        match url.strip_prefix("memory://") {
+            None => {
+                let redis = RedisBackend::open(url, &self.connection, self.settings)?;
+                Ok(Store::Redis(Arc::new(redis)))
+            }
+            Some("") => Ok(self.memory()),
+            Some(_) => Err(ConnectFault::malformed("nothing may follow memory://")),
+        }
     }
 
     fn memory(&self) -> Store {
         Store::Memory(MemoryStore::new(self.settings.max_keys, self.settings.max_bytes))
-    }
-
-    fn remote(&self, store: RedisClient) -> Store {
-        Store::Redis(Arc::new(RedisBackend::new(store, self.settings)))
     }
 
     fn build(self, store: Store) -> Limiter {
@@ -343,18 +362,22 @@ impl LimiterBuilder {
         let backend = Backend::new(store, prefix, self.settings.on_store_error);
         let overrides = match backend.redis() {
             #[cfg(feature = "overrides")]
-            Some(redis) => Overrides::on_redis(Arc::clone(redis), backend.prefix()),
-            _ => Overrides::none(),
+            Some(redis) => Overrides::on_redis(redis, backend.prefix(), self.secret.clone()),
+            _ => Overrides::none(self.secret.clone()),
         };
+        let lines = Lines::new(backend.redis().is_some());
         let inner = Arc::new(Inner {
             id: LimiterId::next(),
             backend,
             overrides,
             notices: Notices::default(),
             secret: self.secret,
+            shows_callers: self.shows_callers,
             is_instrumented: self.is_instrumented,
-            lines: Lines::default(),
+            lines,
             max_line: self.max_line,
+            max_pause: self.max_pause,
+            on_warning: self.on_warning,
         });
         let settler: Weak<dyn Settler> = Arc::<Inner>::downgrade(&inner);
         inner.id.register(settler);
@@ -371,14 +394,5 @@ impl fmt::Debug for LimiterBuilder {
             .field("settings", &self.settings)
             .field("connection", &self.connection)
             .finish_non_exhaustive()
-    }
-}
-
-/// Returns `true` if the URL names this process's memory.
-fn is_memory(url: &str) -> Result<bool, ConnectFault> {
-    match url.strip_prefix("memory://") {
-        None => Ok(false),
-        Some("") => Ok(true),
-        Some(_) => Err(ConnectFault::Malformed("nothing may follow memory://".to_owned())),
     }
 }

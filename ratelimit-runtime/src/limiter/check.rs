@@ -1,16 +1,26 @@
-//! The one description of a call, built by the attribute, a check by hand, a gate or the dashboard.
+//! A check by hand, and its future.
 
-use std::{borrow::Cow, fmt, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt, mem,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use super::Limiter;
+use super::{
+    Limiter,
+    call::{Call, Options},
+    start::{PendingAnswer, Started},
+};
 use crate::{
     caller::Caller,
-    key,
-    overrides::Enforcement,
+    decision::{Answer, Decision},
+    error::RateLimitError,
     policy::Policy,
     registry,
     request::{OnStoreError, Op},
-    telemetry::PolicyCounters,
+    telemetry::LimitCounters,
 };
 
 /// A call to be checked: await it, or add to it first.
@@ -47,94 +57,27 @@ pub struct Check<'a> {
     policy: &'a Policy,
     caller: Cow<'a, Caller>,
     observed_as: Option<&'a Caller>,
+    /// The counters of the policy's name, unless the limiter's decisions are not recorded.
+    counters: Option<&'static LimitCounters>,
     options: Options,
-}
-
-/// A call as the pipeline receives it, from a [`Check`], a task that outlives one, or an annotated
-/// function: references, which stay in registers.
-#[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
-    pub(crate) limiter: &'a Limiter,
-    pub(crate) policy: &'a Policy,
-    pub(crate) caller: &'a Caller,
-    /// The caller that is recorded for observers, if it is not the one that is counted.
-    pub(crate) observed_as: Option<&'a Caller>,
-    /// The counters of the policy's name, if they are kept where the call comes from.
-    pub(crate) counters: Option<&'a PolicyCounters>,
-    pub(crate) options: &'a Options,
-}
-
-/// The options of a check that are plain values.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
-    pub(crate) cost: u32,
-    pub(crate) id: Option<u64>,
-    /// A peek reports what a take would get, whatever the enforcement.
-    pub(crate) op: Op,
-    pub(crate) max_wait: Duration,
-    /// The limiter's own setting if `None`.
-    pub(crate) on_store_error: Option<OnStoreError>,
-    /// The enforcement that the source code declares.
-    pub(crate) declared: Enforcement,
-    /// `true` if the compiler has validated the policy and the cost.
-    pub(crate) is_validated: bool,
-    /// `true` if one unit is to be taken at once, without an id, and the declared enforcement refuses.
-    pub(super) is_one_unit: bool,
-}
-
-impl Options {
-    /// Sets the declared enforcement.
-    #[inline]
-    pub(crate) fn declare(&mut self, declared: Enforcement) {
-        self.declared = declared;
-        self.is_one_unit &= declared == Enforcement::On;
-    }
-
-    pub(crate) fn set_cost(&mut self, cost: u32) {
-        self.cost = cost;
-        self.is_one_unit &= cost == 1;
-    }
-
-    pub(crate) fn set_id(&mut self, id: &impl fmt::Display) {
-        self.id = Some(key::hash_request_id(id));
-        self.is_one_unit = false;
-    }
-
-    pub(crate) fn set_max_wait(&mut self, max_wait: Duration) {
-        self.max_wait = max_wait;
-        self.is_one_unit = false;
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            cost: 1,
-            id: None,
-            op: Op::Take,
-            max_wait: Duration::ZERO,
-            on_store_error: None,
-            declared: Enforcement::On,
-            is_validated: false,
-            is_one_unit: true,
-        }
-    }
 }
 
 impl<'a> Check<'a> {
     #[inline]
     pub(super) fn new(limiter: &'a Limiter, policy: &'a Policy, caller: Cow<'a, Caller>) -> Self {
-        if limiter.inner.is_instrumented && registry::is_new(policy) {
+        let on_new = || {
             registry::warn_of_conflict(policy);
             limiter.overrides().on_new_limit();
-        }
-        Self { limiter, policy, caller, observed_as: None, options: Options::default() }
+        };
+        let counters = limiter.is_instrumented().then(|| registry::counters(policy, on_new));
+        Self { limiter, policy, caller, observed_as: None, counters, options: Options::default() }
     }
 
     #[inline]
     pub(super) fn as_call(&self) -> Call<'_> {
-        let Self { limiter, policy, caller, observed_as, options } = self;
-        Call { limiter, policy, caller, observed_as: *observed_as, counters: None, options }
+        let Self { limiter, policy, caller, observed_as, counters, options } = self;
+        let (observed_as, counters) = (*observed_as, *counters);
+        Call { limiter, policy, caller, observed_as, counters, options }
     }
 
     /// Sets the units that the call takes, all or none; 1 by default. A call of 0 units is admitted
@@ -183,7 +126,8 @@ impl<'a> Check<'a> {
     /// Resets, refunds and settles reach a line at once if this process makes them, and within a second if
     /// another does. [Overrides](crate::Overrides) reach the calls of each process at once. Under a higher limit
     /// calls come nearer, one after the other, and none is refused. Under a lower limit calls keep their turns
-    /// while the first one has room. Without room for the first turn, the process asks for its line anew, in order.
+    /// while the first one has room. Without room for the first turn, the calls that were promised a turn under a
+    /// higher limit ask anew, in order. The others keep their turns.
     ///
     /// The call waits for Redis too. While Redis cannot decide, it asks again with pauses, and is answered by
     /// [`OnStoreError`] only when `max_wait` has passed. [`Decision::decided_by`](crate::Decision::decided_by)
@@ -193,9 +137,55 @@ impl<'a> Check<'a> {
     /// waits for its turn. A peek and a call of 0 units never wait.
     ///
     /// [`Decision::waited`](crate::Decision::waited) tells how long the call has waited. The guide has the
-    /// [wait to expect](crate::guide::capacity#a-line).
+    /// [wait to expect](crate::guide::waiting#lines).
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.options.set_max_wait(max_wait);
+        self
+    }
+
+    /// Admits the call only if at least this share of each tier is left after it, in percent; 0 by default.
+    ///
+    /// It is for calls that matter less: others find the share when they come, and may use all of it. The
+    /// share is rounded up to whole units, and is one of the [burst](Policy::burst) of a token bucket, and of the
+    /// [permits](Policy::concurrency) too. [`Decision::remaining`] and [`Decision::threshold`] are what a call with
+    /// the same share may use. A share of all units, such as 100, fails with
+    /// [`TooLarge`](crate::RateLimitError::TooLarge).
+    ///
+    /// It does not go with [`max_wait`](Self::max_wait), [`count_rejected`](Policy::count_rejected) and a
+    /// [`lease`](Policy::lease): the check fails with [`InvalidPolicy`](crate::InvalidPolicy).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_runtime::{Limiter, Policy};
+    /// const SEARCH: Policy = Policy::sliding_window("search", Duration::from_secs(60), 10);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.check(&SEARCH, "alice").cost(8).await?;
+    /// // A crawler would take one of the last two, which are 20 percent.
+    /// assert!(limiter.check(&SEARCH, "alice").leave(20).await.is_err());
+    /// limiter.check(&SEARCH, "alice").cost(2).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn leave(mut self, percent: u32) -> Self {
+        self.options.set_leave(percent);
+        self
+    }
+
+    /// Warns of the caller once this share of the quota is used, in percent: at most once in a period, over all
+    /// processes. By default nobody warns.
+    ///
+    /// An admitted call after which at most the rest is left warns, unless another one has done so within the
+    /// period. [`LimiterBuilder::on_warning`](crate::LimiterBuilder::on_warning) receives the warning. It is also
+    /// logged at `info`, and counted as `ratelimit_warnings_total`. A task asks Redis for it, which this call does
+    /// not await. Peeks and calls that no store counts do not warn. While Redis cannot decide, each process warns
+    /// for itself under [`OnStoreError::Local`], and not at all otherwise.
+    ///
+    /// The policy has one tier; otherwise the check fails with [`InvalidPolicy`](crate::InvalidPolicy).
+    pub fn warn_at(mut self, percent: u32) -> Self {
+        self.options.set_warn_at(percent);
         self
     }
 
@@ -228,5 +218,68 @@ impl fmt::Debug for Check<'_> {
             .field("max_wait", &self.options.max_wait)
             .field("on_store_error", &self.options.on_store_error)
             .finish_non_exhaustive()
+    }
+}
+
+impl<'a> IntoFuture for Check<'a> {
+    type Output = Result<Decision, RateLimitError>;
+    type IntoFuture = CheckFuture<'a>;
+
+    #[inline]
+    fn into_future(self) -> CheckFuture<'a> {
+        CheckFuture { check: self, stage: Stage::New }
+    }
+}
+
+/// The future of a [`Check`], which is decided at the first poll; in memory nothing is boxed.
+///
+/// It panics if it is polled after it was ready.
+#[must_use = "a check does nothing until it is awaited"]
+pub struct CheckFuture<'a> {
+    check: Check<'a>,
+    stage: Stage,
+}
+
+/// The stage of a check.
+enum Stage {
+    New,
+    Pending(PendingAnswer<Answer<Decision>>),
+    Ready,
+}
+
+impl Stage {
+    /// Polls a check that is not decided yet.
+    fn poll(
+        &mut self,
+        mut future: PendingAnswer<Answer<Decision>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Answer<Decision>> {
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            *self = Self::Pending(future);
+        }
+        polled
+    }
+}
+
+impl Future for CheckFuture<'_> {
+    type Output = Result<Decision, RateLimitError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { check, stage } = self.get_mut();
+        match mem::replace(stage, Stage::Ready) {
+            Stage::New => match check.as_call().start() {
+                Started::Ready(answer) => Poll::Ready(answer),
+                Started::Pending(future) => stage.poll(future, context),
+            },
+            Stage::Pending(future) => stage.poll(future, context),
+            Stage::Ready => panic!("a check was polled after it was ready"),
+        }
+    }
+}
+
+impl fmt::Debug for CheckFuture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckFuture").finish_non_exhaustive()
     }
 }

@@ -33,11 +33,11 @@ pub(super) fn variable(name: &'static str) -> Result<Option<String>, ConnectErro
 pub(super) fn override_limits(limiter: &Limiter) -> Result<(), ConnectError> {
     let mut layer = Layer::default();
     if let Some(text) = variable(OVERRIDES)? {
-        layer = read(&text)?;
+        layer = read(limiter, &text)?;
     }
     if let Some(word) = variable(ENFORCEMENT)? {
         let unknown = || refused(ENFORCEMENT, format!("`{word}` is none of on, dry_run and off"));
-        layer.enforcement = Some(Enforcement::parse(word.trim()).ok_or_else(unknown)?);
+        layer.enforce(Enforcement::parse(word.trim()).ok_or_else(unknown)?);
     }
     let replaced = limiter.overrides().replace(OverrideSource::Environment, layer);
     replaced.map_err(|error| refused(OVERRIDES, error.to_string()))?;
@@ -52,8 +52,8 @@ fn refused(origin: &'static str, why: impl Into<String>) -> ConnectError {
 }
 
 #[cfg(feature = "overrides")]
-fn read(text: &str) -> Result<Layer, ConnectError> {
-    crate::overrides::document::parse(text).map_err(|fault| refused(OVERRIDES, fault.to_string()))
+fn read(limiter: &Limiter, text: &str) -> Result<Layer, ConnectError> {
+    limiter.overrides().parse(text).map_err(|error| refused(OVERRIDES, error.to_string()))
 }
 
 #[cfg(feature = "overrides")]
@@ -64,7 +64,7 @@ fn follow(limiter: &Limiter, path: String) -> Result<(), ConnectError> {
 
 /// Returns an error rather than ignore overrides on which an operator relies.
 #[cfg(not(feature = "overrides"))]
-fn read(_: &str) -> Result<Layer, ConnectError> {
+fn read(_: &Limiter, _: &str) -> Result<Layer, ConnectError> {
     Err(refused(OVERRIDES, NOT_BUILT_IN))
 }
 

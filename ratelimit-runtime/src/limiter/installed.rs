@@ -39,5 +39,9 @@ pub fn install(limiter: Limiter) -> Result<(), AlreadyInstalled> {
 /// ```
 #[must_use]
 pub fn limiter() -> &'static Limiter {
+    #[cfg(feature = "testing")]
+    if let Some(isolated) = super::isolated::isolated_limiter() {
+        return isolated;
+    }
     INSTALLED.get().unwrap_or_else(|| &EMBEDDED)
 }

@@ -1,18 +1,18 @@
 //! The permit of a call in flight: it is asked for with the decision, and free once it is dropped.
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Limiter, check::Call};
+use super::{Limiter, call::Call};
 use crate::{
     caller::Caller,
     decision::Permit,
     error::UnavailableReason,
-    key::{Key, KeyRef},
+    key::KeyRef,
     policy::{PolicyName, StateKind},
-    redis::HeldPermit,
-    request::{DecidedBy, Outcome, PermitRequest, Request},
+    request::{Outcome, Request},
+    telemetry::CountedPermit,
 };
 
 /// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
@@ -40,6 +40,7 @@ struct InMemory {
     state: StateKind,
     name: PolicyName,
     caller: Caller,
+    _counted: Option<CountedPermit>,
 }
 
 impl Permit for InMemory {
@@ -54,119 +55,37 @@ impl Drop for InMemory {
             let Self { state, name, .. } = *self;
             let key = KeyRef { state, name, caller: self.caller.parts().into() };
             store.release(key);
-            self.limiter.inner.lines.permit_is_free(key);
-        }
-    }
-}
-
-/// A permit of a limiter on Redis. The fallback may have granted it.
-struct OnRedis {
-    limiter: Limiter,
-    permit: Arc<HeldPermit>,
-}
-
-impl Permit for OnRedis {
-    fn is_held(&self) -> bool {
-        self.permit.is_held()
-    }
-
-    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async {
-            if let Some(redis) = self.limiter.inner.backend.redis() {
-                redis.give_back(&self.permit).await;
+            if !self.limiter.inner.lines.is_empty() {
+                self.limiter.permit_is_free(key);
             }
-        })
-    }
-}
-
-impl Drop for OnRedis {
-    fn drop(&mut self) {
-        if let Some(redis) = self.limiter.inner.backend.redis() {
-            redis.free(&self.permit);
-        }
-    }
-}
-
-/// A permit that a call asks Redis for. Dropped without an answer, it is released by its id: the
-/// command may be executed although nobody waits for its reply.
-struct PendingPermit<'a> {
-    limiter: &'a Limiter,
-    request: Request<'a>,
-    key: Key,
-    /// The time before the first command: the permit's timeout is counted from here.
-    asked: Instant,
-    permit: PermitRequest,
-}
-
-impl<'a> PendingPermit<'a> {
-    /// Asks for a permit if the request needs one of Redis.
-    fn new(call: Call<'a>, request: Request<'a>) -> Option<Self> {
-        let Call { limiter, caller, .. } = call;
-        let backend = &limiter.inner.backend;
-        request.policy.max_in_flight().and(backend.redis())?;
-        let key = KeyRef::new(request.policy, caller.parts());
-        let key = Key::compose(backend.prefix(), key);
-        let permit = backend.redis()?.ask_for_permit(&key, request.max_wait);
-        Some(Self { limiter, request, key, asked: Instant::now(), permit })
-    }
-
-    /// Returns the permit of an admitted call.
-    fn answered(mut self, outcome: Result<Outcome, UnavailableReason>) -> Option<Arc<dyn Permit>> {
-        let redis = self.limiter.inner.backend.redis()?;
-        let outcome = outcome.ok()?;
-        if outcome.decided_by == DecidedBy::Store && !outcome.admitted {
-            self.permit.is_sent = false;
-        }
-        if !outcome.admitted || !outcome.decided_by.counts() || !self.request.takes_permit() {
-            return None;
-        }
-        self.permit.is_sent = false;
-        let Self { request, key, asked, .. } = &self;
-        let permit =
-            redis.hold(key.clone(), self.permit.id, request.policy, *asked, outcome.decided_by);
-        Some(Arc::new(OnRedis { limiter: self.limiter.clone(), permit }))
-    }
-}
-
-impl Drop for PendingPermit<'_> {
-    fn drop(&mut self) {
-        if self.permit.is_sent
-            && self.request.takes_permit()
-            && let Some(redis) = self.limiter.inner.backend.redis()
-        {
-            let timeout = self.request.policy.permit_timeout().into();
-            redis.release(self.key.clone(), self.permit.id, timeout);
         }
     }
 }
 
 impl<'a> Call<'a> {
-    /// Adds the permit to the outcome of a call that memory has admitted.
-    pub(super) fn in_memory(
+    /// Returns the permit of a call that memory has admitted.
+    #[inline]
+    pub(super) fn permit_in_memory(
         self,
-        request: Request<'_>,
-        outcome: Result<Outcome, UnavailableReason>,
-    ) -> Decided {
+        request: &Request<'_>,
+        outcome: &Result<Outcome, UnavailableReason>,
+    ) -> Option<Arc<dyn Permit>> {
         let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
         if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
-            return outcome.into();
+            return None;
         }
         let (state, name) = (request.policy.state(), request.policy.full_name());
         let (limiter, caller) = (self.limiter.clone(), self.caller.clone());
-        let permit = InMemory { limiter, state, name, caller };
-        Decided { outcome, permit: Some(Arc::new(permit)) }
+        let counted = self.counters.map(CountedPermit::new);
+        Some(Arc::new(InMemory { limiter, state, name, caller, _counted: counted }))
     }
 
-    /// Decides a request for which the deny cache has no refusal.
-    pub(super) async fn decide(self, request: Request<'a>) -> Decided {
+    /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
+    pub(super) async fn decide(self, request: Request<'a>, asked: Instant) -> Decided {
         let backend = &self.limiter.inner.backend;
-        let mut pending = PendingPermit::new(self, request);
-        let permit = pending.as_mut().map(|pending| &mut pending.permit);
-        let outcome =
-            backend.decide(request, self.caller, self.options.on_store_error, permit).await;
-        match pending {
-            Some(pending) => Decided { outcome, permit: pending.answered(outcome) },
-            None => self.in_memory(request, outcome),
-        }
+        let on_store_error = self.options.on_store_error;
+        let (outcome, permit) = backend.decide(request, self.caller, asked, on_store_error).await;
+        let permit = permit.or_else(|| self.permit_in_memory(&request, &outcome));
+        Decided { outcome, permit }
     }
 }

@@ -1,16 +1,14 @@
 //! The one path of a call: effective policy, validation, backend, telemetry, answer.
 //!
-//! [`Call::start`] is the only entry. [`Call::finish`] is the exit of every call that a store
-//! decides, except on the straight path where nobody else reads it. Calls that may wait are decided in
+//! [`Call::start`](super::start) is the only entry. [`Call::finish`] is the exit of every call that a store
+//! decides, except of plain ones that nobody else reads. Calls that may wait are decided in
 //! [`wait`](super::wait).
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{
-    Limiter,
     admission::Admission,
-    check::{Call, Options},
-    permit::Decided,
+    call::{Call, Options},
 };
 use crate::{
     caller::Caller,
@@ -25,49 +23,13 @@ use crate::{
     time::Micros,
 };
 
-/// An answer, or the future that brings it.
-#[must_use]
-pub enum Started<T> {
-    /// The answer: the call was decided in memory, or by the deny cache.
-    Ready(T),
-    /// The future, on the heap: in place it would add some kilobytes to every future that contains
-    /// it.
-    Pending(Pin<Box<dyn Future<Output = T> + Send>>),
-}
-
 impl<'a> Call<'a> {
-    /// Starts the check. On return it is decided, unless Redis decides it or it may wait.
-    #[inline]
-    pub(crate) fn start<A: Admission>(&self) -> Started<Answer<A>> {
-        self.start_as(Started::Ready, |is_straight| self.start_further(is_straight))
-    }
-
-    /// Starts a check of any kind.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn start_any<A: Admission>(&self) -> Started<Answer<A>> {
-        let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
-        let effective = self.effective();
-        if let Some(answer) = self.answer_without_store(&effective, || None) {
-            return Started::Ready(answer);
-        }
-        if !self.may_wait(&effective)
-            && let Some(decided) = self.decide_now(&effective)
-        {
-            return Started::Ready(self.finish(&effective, recorder, decided));
-        }
-        let pending = self.to_pending();
-        Started::Pending(if self.options.max_wait.is_zero() {
-            Box::pin(pending.run())
-        } else {
-            Box::pin(pending.wait())
-        })
-    }
-
     /// Applies overrides before validation, so that an override can repair an invalid policy.
     #[inline]
     pub(super) fn effective(self) -> Effective<'a> {
-        self.limiter.overrides().effective(self.policy, self.options.declared)
+        let Self { limiter, policy, caller, options, .. } = self;
+        let effective = limiter.overrides().effective(policy, caller, options.declared);
+        if options.leave == 0 { effective } else { effective.leaving(options.leave) }
     }
 
     /// Returns `true` if a refusal may be followed by a wait. A dry run refuses nothing.
@@ -87,41 +49,49 @@ impl<'a> Call<'a> {
     where
         'a: 'r,
     {
-        self.request_of(effective.policy())
+        self.request_under(effective.policy())
     }
 
+    /// The store's part of the check under this policy.
     #[inline]
-    pub(super) fn request_of<'r>(self, policy: &'r Policy) -> Request<'r>
+    pub(super) fn request_under<'r>(self, policy: &'r Policy) -> Request<'r>
     where
         'a: 'r,
     {
         let Options { cost, id, op, .. } = *self.options;
         // A call of 0 units takes nothing.
         let op = if cost == 0 { Op::Peek } else { op };
-        let request = Request::new(policy, op, cost);
-        Request { written: self.policy, id, ..request }
+        Request { written: self.policy, id, ..Request::new(policy, op, cost) }
     }
 
-    /// Returns the answer of a call that no store decides: enforcement is off, a rule is broken, or
-    /// the limit can never admit the call. `waited` returns how long the call has waited, if it has.
+    /// Returns the answer of a call that no store decides: its caller is shut out, enforcement is off, a rule
+    /// is broken, or the limit can never admit the call. `waited` returns how long the call has waited, if it has.
     #[inline]
     pub(super) fn answer_without_store<A: Admission>(
         self,
         effective: &Effective<'_>,
+        recorder: Recorder,
         waited: impl FnOnce() -> Option<Arc<dyn Permit>>,
     ) -> Option<Answer<A>> {
+        #[cfg(feature = "testing")]
+        if let Some(outcome) = super::isolated::planned_outcome(self.policy, self.caller) {
+            return Some(self.finish(effective, recorder, &outcome, waited()));
+        }
+        if let Some(error) = effective.answer() {
+            return Some(self.reject(effective, recorder, error.clone(), waited()));
+        }
         if effective.is_off() && !self.is_peek() {
             return Some(Ok(A::new(waited(), || self.uncounted(effective))));
         }
-        // Overrides are validated when they are set.
-        if self.options.is_validated {
+        // Overrides are validated when they are set. No compiler knows the zones.
+        if self.options.is_validated && !self.policy.is_calendar() {
             return None;
         }
-        let error = self.validate(effective.policy()).err()?;
-        Some(self.reject(effective, error, waited()))
+        let error = self.validate(effective.whole()).err()?;
+        Some(self.reject(effective, recorder, error, waited()))
     }
 
-    /// Validates the policy and the call.
+    /// Validates the whole policy and the call.
     pub(super) fn validate(self, policy: &Policy) -> Result<(), RateLimitError> {
         if self.options.id.is_some() {
             self.policy.validate_store_argument("request_id")?;
@@ -131,23 +101,30 @@ impl<'a> Call<'a> {
             self.policy.validate_store_argument("max_wait")?;
             policy.validate_wait()?;
         }
-        Ok(policy.validate_call(self.options.cost)?)
+        if self.options.leave > 0 {
+            self.policy.validate_store_argument("leave")?;
+            policy.validate_leave(!self.options.max_wait.is_zero())?;
+        }
+        if self.options.warn_at > 0 {
+            policy.validate_warning(self.options.warn_at)?;
+        }
+        Ok(policy.validate_call(self.options.cost, self.options.leave)?)
     }
 
-    /// Answers a call that breaks a rule or can never be admitted.
+    /// Answers a call that breaks a rule, whose caller is shut out, or that can never be admitted.
     #[cold]
     fn reject<A: Admission>(
         self,
         effective: &Effective<'_>,
+        recorder: Recorder,
         error: RateLimitError,
         waited: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
-        let recorder = Recorder::new(self.limiter.inner.is_instrumented, self.counters);
         // A limit of 0 units admits a call of 0 units.
         if self.options.cost == 0 && matches!(error, RateLimitError::TooLarge(_)) {
             let outcome = Outcome::unlimited(self.request(effective));
             let outcome = Outcome { decided_by: DecidedBy::Limiter, ..outcome };
-            self.record(recorder, effective, Ok(outcome), None);
+            self.record(recorder, effective, &Ok(outcome), None);
             let decision = self.uncounted(effective);
             if !self.is_peek() {
                 observe::record(|| Observed::admitted(None, decision.clone()));
@@ -158,67 +135,60 @@ impl<'a> Call<'a> {
             return Err(error);
         }
         let is_dry_run = effective.is_dry_run();
-        recorder.record_rejection(effective.policy(), is_dry_run, &error, || self.caller_digest());
+        let (policy, units) = (effective.whole(), self.options.cost);
+        recorder.record_rejection(policy, units, is_dry_run, &error, || self.caller_digest());
         if let RateLimitError::InvalidPolicy(invalid) = &error {
             self.limiter.inner.notices.invalid_policy(invalid);
         }
         self.enforce(effective, None, error, waited)
     }
 
-    /// Returns the wait of a refusal that a store has told before, if it is too long for the call.
-    pub(super) fn known_refusal(self, effective: &Effective<'_>) -> Option<Micros> {
-        let (request, max_wait) = (self.request(effective), self.options.max_wait);
-        self.limiter.inner.backend.known_refusal(request, self.caller, max_wait)
-    }
-
     /// Decides the call without an await, if memory or the deny cache can.
-    fn decide_now(self, effective: &Effective<'_>) -> Option<Decided> {
-        let request = self.request(effective);
-        if request.takes_permit() && self.limiter.inner.lines.has_queue(self.key(request.policy)) {
+    #[inline]
+    pub(super) fn decide_now(
+        self,
+        request: &Request<'_>,
+    ) -> Option<Result<Outcome, UnavailableReason>> {
+        let Self { limiter, caller, options, .. } = self;
+        if request.takes_permit()
+            && limiter.inner.lines.has_queue(KeyRef::new(request.policy, caller.parts()))
+        {
             // The next free permit is that of a call that waits for one.
-            return Some(Ok(Outcome::busy()).into());
+            return Some(Ok(Outcome::busy()));
         }
-        let outcome = self.limiter.inner.backend.decide_now(
-            request,
-            self.caller,
-            self.options.on_store_error,
-        )?;
-        Some(self.in_memory(request, outcome))
+        limiter.inner.backend.decide_now(*request, caller, options.on_store_error)
     }
 
     /// Records the outcome and builds the answer. Every check that a store decides ends here, except
-    /// on the straight path where nobody else reads it.
+    /// a plain one that nobody else reads.
     #[inline]
     pub(super) fn finish<A: Admission>(
         self,
         effective: &Effective<'_>,
-        recorder: Recorder<'_>,
-        decided: Decided,
+        recorder: Recorder,
+        outcome: &Result<Outcome, UnavailableReason>,
+        permit: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
-        let Decided { outcome, permit } = decided;
         self.record(recorder, effective, outcome, permit.as_ref());
-        match outcome {
-            Ok(outcome) if outcome.admitted => Ok(self.admit(effective, outcome, permit)),
-            Ok(outcome) => {
-                let error = if outcome.is_busy {
-                    Busy::new(effective.policy()).into()
-                } else {
-                    Exceeded::new(effective.policy(), outcome).into()
-                };
-                self.enforce(effective, Some(outcome), error, permit)
+        let (outcome, error) = match outcome {
+            Ok(outcome) if outcome.admitted => {
+                if self.options.warn_at > 0 {
+                    self.warn(effective, outcome);
+                }
+                return Ok(self.admit(effective, outcome, permit));
             }
-            Err(reason) => {
-                let error = Unavailable::new(effective.policy().name(), reason).into();
-                self.enforce(effective, None, error, permit)
-            }
-        }
+            Ok(outcome) if outcome.is_busy => (Some(outcome), Busy::new(effective.policy()).into()),
+            Ok(outcome) => (Some(outcome), Exceeded::new(effective.policy(), *outcome).into()),
+            Err(reason) => (None, Unavailable::new(effective.policy().name(), *reason).into()),
+        };
+        self.enforce(effective, outcome, error, permit)
     }
 
     #[inline]
     fn admit<A: Admission>(
         self,
         effective: &Effective<'_>,
-        outcome: Outcome,
+        outcome: &Outcome,
         permit: Option<Arc<dyn Permit>>,
     ) -> A {
         if observe::is_observed() && !self.is_peek() {
@@ -228,10 +198,10 @@ impl<'a> Call<'a> {
     }
 
     #[inline(never)]
-    pub(super) fn admit_observed<A: Admission>(
+    fn admit_observed<A: Admission>(
         self,
         effective: &Effective<'_>,
-        outcome: Outcome,
+        outcome: &Outcome,
         permit: Option<Arc<dyn Permit>>,
     ) -> A {
         let decision = self.decision(effective, outcome);
@@ -249,13 +219,13 @@ impl<'a> Call<'a> {
 
     /// Returns the decision of an admitted call, with a receipt if a store counted it.
     #[inline]
-    fn decision(self, effective: &Effective<'_>, outcome: Outcome) -> Decision {
+    fn decision(self, effective: &Effective<'_>, outcome: &Outcome) -> Decision {
         let request = self.request(effective);
         let has_window = !effective.policy().tiers().is_empty();
         if request.op == Op::Take && outcome.decided_by.counts() && has_window {
-            self.counted(request, outcome)
+            self.counted(request, *outcome)
         } else {
-            Decision::new(effective.policy(), outcome)
+            Decision::new(effective.policy(), *outcome)
         }
     }
 
@@ -269,7 +239,7 @@ impl<'a> Call<'a> {
     fn enforce<A: Admission>(
         self,
         effective: &Effective<'_>,
-        outcome: Option<Outcome>,
+        outcome: Option<&Outcome>,
         error: RateLimitError,
         waited: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
@@ -282,16 +252,27 @@ impl<'a> Call<'a> {
             Observed { caller, answer: Err(error.clone()), is_dry_run }
         });
         if !is_dry_run {
+            if !matches!(error, RateLimitError::Unavailable(_) | RateLimitError::InvalidPolicy(_)) {
+                self.count_refused(self.limiter.inner.backend.uptime());
+            }
             return Err(error);
         }
         self.limiter.inner.notices.would_have_refused(effective.policy().name(), &error);
         Ok(A::new(waited, || {
             let decision = match outcome {
-                Some(outcome) => Decision::new(effective.policy(), outcome),
+                Some(outcome) => Decision::new(effective.policy(), *outcome),
                 None => self.uncounted(effective),
             };
             decision.of_dry_run()
         }))
+    }
+
+    /// Counts a refused call for its caller.
+    #[inline]
+    pub(super) fn count_refused(self, now: Micros) {
+        if let Some(counters) = self.counters {
+            counters.refused.count(now, self.caller.parts().into());
+        }
     }
 
     /// Returns the decision of a call that passes without being counted.
@@ -303,20 +284,21 @@ impl<'a> Call<'a> {
     #[inline]
     fn record(
         self,
-        recorder: Recorder<'_>,
+        recorder: Recorder,
         effective: &Effective<'_>,
-        outcome: Result<Outcome, UnavailableReason>,
+        outcome: &Result<Outcome, UnavailableReason>,
         permit: Option<&Arc<dyn Permit>>,
     ) {
         if !self.is_peek() {
-            let (policy, is_dry_run) = (effective.policy(), effective.is_dry_run());
+            let (policy, is_dry_run) = (effective.whole(), effective.is_dry_run());
             let waited = || permit.map_or(Duration::ZERO, |permit| permit.waited());
-            recorder.record(policy, is_dry_run, outcome, || self.caller_digest(), waited);
+            let mut outcome = *outcome;
+            if let Ok(outcome) = &mut outcome {
+                effective.add_share(outcome);
+            }
+            let (units, digest) = (self.options.cost, || self.caller_digest());
+            recorder.record(policy, units, is_dry_run, outcome, digest, waited);
         }
-    }
-
-    fn key(self, policy: &Policy) -> KeyRef<'a> {
-        KeyRef::new(policy, self.caller.parts())
     }
 
     /// Returns the caller to whom the numbers of the call are shown. A dry run shows them to none: a
@@ -327,45 +309,5 @@ impl<'a> Call<'a> {
 
     pub(super) fn caller_digest(self) -> Option<String> {
         self.limiter.caller_digest(self.caller)
-    }
-
-    fn to_pending(self) -> PendingCall {
-        self.limiter.inner.notices.lease_of_few_units(self.policy);
-        PendingCall {
-            limiter: self.limiter.clone(),
-            policy: *self.policy,
-            caller: self.caller.clone(),
-            observed_as: self.observed_as.cloned(),
-            options: *self.options,
-        }
-    }
-}
-
-/// A call that outlives the expression which made it.
-pub(super) struct PendingCall {
-    limiter: Limiter,
-    policy: Policy,
-    caller: Caller,
-    observed_as: Option<Caller>,
-    options: Options,
-}
-
-impl PendingCall {
-    /// Decides a call that does not wait. The deny cache was asked at its start.
-    async fn run<A: Admission>(self) -> Answer<A> {
-        let call = self.as_call();
-        let recorder = Recorder::new(call.limiter.inner.is_instrumented, call.counters);
-        let effective = call.effective();
-        if let Some(answer) = call.answer_without_store(&effective, || None) {
-            return answer;
-        }
-        let decided = call.decide(call.request(&effective)).await;
-        call.finish(&effective, recorder, decided)
-    }
-
-    pub(super) fn as_call(&self) -> Call<'_> {
-        let Self { limiter, policy, caller, observed_as, options } = self;
-        let observed_as = observed_as.as_ref();
-        Call { limiter, policy, caller, observed_as, counters: None, options }
     }
 }

@@ -21,7 +21,7 @@ impl Backend {
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
         {
             let settled = redis.settle(&key, settle).await;
-            settled.map_err(|failed| Unavailable::new(decision.policy(), failed.reason))?;
+            settled.map_err(|reason| Unavailable::new(decision.policy(), reason))?;
         }
         guard.release = false;
         Ok(())

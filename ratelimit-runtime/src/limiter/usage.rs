@@ -4,12 +4,11 @@ use std::{error::Error, fmt, time::Duration};
 
 use super::Limiter;
 use crate::{
-    caller::{Caller, IntoCaller},
+    caller::IntoCaller,
     error::{RateLimitError, Unavailable},
     overrides::Enforcement,
     policy::Policy,
     registry::{self, RegisteredPolicy},
-    request::{OnStoreError, Op, Outcome, PermitRequest, Request, next_id},
 };
 
 /// A limit for [`Limiter::usage`]: the name of an annotated function's limit, its entry in the registry, or
@@ -43,6 +42,12 @@ impl<'a> From<&'a Policy> for LimitRef<'a> {
 }
 
 impl LimitRef<'_> {
+    /// Returns the name of the limit.
+    #[cfg(feature = "testing")]
+    pub(crate) fn name(self) -> Result<&'static str, UsageError> {
+        self.declared().map(|(policy, _)| policy.name())
+    }
+
     /// Returns the declared policy, and the expressions of its values that are known only at a call.
     fn declared(self) -> Result<(Policy, &'static [&'static str]), UsageError> {
         match self.0 {
@@ -66,7 +71,7 @@ pub struct LimitUsage {
     policy: Policy,
     enforcement: Enforcement,
     tiers: Vec<TierUsage>,
-    in_flight: Option<TierUsage>,
+    concurrency: Option<TierUsage>,
 }
 
 impl LimitUsage {
@@ -84,8 +89,8 @@ impl LimitUsage {
 
     /// Returns the calls in flight, of a limit with [`concurrency`](Policy::concurrency).
     #[must_use]
-    pub fn in_flight(&self) -> Option<&TierUsage> {
-        self.in_flight.as_ref()
+    pub fn concurrency(&self) -> Option<&TierUsage> {
+        self.concurrency.as_ref()
     }
 
     /// Returns the enforcement that overrides set, else [`Enforcement::On`].
@@ -105,15 +110,8 @@ pub struct TierUsage {
 }
 
 impl TierUsage {
-    fn new(policy: &Policy, outcome: Outcome) -> Self {
-        let tier = policy.tier_of(outcome.tier);
-        let quota = policy.quota_of(tier);
-        Self {
-            period: tier.period(),
-            quota,
-            left: outcome.remaining.min(quota),
-            reset_after: outcome.reset.into(),
-        }
+    fn new(period: Duration, quota: u32, left: u32, reset_after: Duration) -> Self {
+        Self { period, quota, left: left.min(quota), reset_after }
     }
 
     /// Returns the length of the window; zero for calls in flight.
@@ -269,7 +267,7 @@ impl Limiter {
     ///
     /// # Precision
     ///
-    /// Each tier is read by a command of its own, so that a call between two of them is in the later ones only.
+    /// On Redis, one command reads all tiers at one instant. In memory they are read one after the other.
     /// Units on [lease](Policy::lease) and turns in a line are used. Of several functions that share a
     /// name, a name means the first in [`policies`](crate::policies); [`conflicts`](crate::conflicts) shows those that differ.
     ///
@@ -286,39 +284,26 @@ impl Limiter {
     ) -> Result<LimitUsage, UsageError> {
         let (declared, expressions) = limit.into().declared()?;
         let caller = caller.into_caller();
-        let effective = self.overrides().effective(&declared, Enforcement::On);
+        let effective = self.overrides().effective(&declared, &caller, Enforcement::On);
         let policy = *effective.policy();
         let is_known = expressions.is_empty() || self.overrides_tiers(&declared);
         if !is_known {
             return Err(UsageError::Dynamic { limit: declared.name(), expressions });
         }
         policy.validate_shape().map_err(RateLimitError::from)?;
-        let windows = policy.without_concurrency();
-        let mut tiers = Vec::with_capacity(policy.tiers().len());
-        for tier in policy.tiers() {
-            // A store has a count for each tier, which it finds by the period.
-            tiers.push(self.usage_of(&windows.with_tiers(&[*tier]), &caller).await?);
-        }
-        let in_flight = match policy.max_in_flight() {
-            Some(_) => Some(self.usage_of(&policy.with_tiers(&[]), &caller).await?),
-            None => None,
-        };
-        Ok(LimitUsage { policy, enforcement: effective.enforcement, tiers, in_flight })
-    }
-
-    /// Returns the usage of a policy with one tier, or with calls in flight alone.
-    async fn usage_of(
-        &self,
-        policy: &Policy,
-        caller: &Caller,
-    ) -> Result<TierUsage, RateLimitError> {
-        let request = Request::new(policy, Op::Peek, 0);
-        let deny = Some(OnStoreError::Deny);
-        let mut permit = PermitRequest { id: next_id(), is_sent: false, claim: None };
-        let permit = policy.max_in_flight().map(|_| &mut permit);
-        let outcome = self.inner.backend.decide(request, caller, deny, permit).await;
-        let outcome = outcome.map_err(|reason| Unavailable::new(policy.name(), reason))?;
-        Ok(TierUsage::new(policy, outcome))
+        let usage = self.inner.backend.usage(&policy, &caller).await;
+        let (outcomes, free) = usage
+            .map_err(|reason| RateLimitError::from(Unavailable::new(policy.name(), reason)))?;
+        let tiers = policy.tiers().iter().zip(outcomes);
+        let tiers = tiers.map(|(tier, outcome)| {
+            let quota = policy.quota_of(*tier);
+            TierUsage::new(tier.period(), quota, outcome.remaining, outcome.reset.into())
+        });
+        let concurrency = policy
+            .max_concurrency()
+            .map(|permits| TierUsage::new(Duration::ZERO, permits, free, Duration::ZERO));
+        let (tiers, enforcement) = (tiers.collect(), effective.enforcement);
+        Ok(LimitUsage { policy, enforcement, tiers, concurrency })
     }
 
     /// Returns `true` if an override replaces all tiers of the limit.

@@ -28,7 +28,7 @@ use tokio::{
 
 pub(super) use self::lines::Lines;
 use self::{progress::Look, waiter::Waiter};
-use super::{admission::Admission, permit::Decided, pipeline::PendingCall};
+use super::{admission::Admission, call::OwnedCall, permit::Decided};
 use crate::{
     decision::{Answer, Permit},
     overrides::Effective,
@@ -71,19 +71,18 @@ impl Permit for Waited {
     }
 }
 
-impl PendingCall {
+impl OwnedCall {
     /// Decides a call that may wait. An override that changes its effective policy leaves it in its line.
-    pub(super) async fn wait<A: Admission>(self) -> Answer<A> {
+    pub(super) async fn wait<A: Admission>(self, recorder: Recorder) -> Answer<A> {
         let in_line = InLine(Waiter::new(self));
         let (waiter, call) = (&in_line.0, in_line.0.call());
         // Subscribes before the first look-up, so that no change is missed.
         let mut changes = call.limiter.overrides().changed();
-        let recorder = Recorder::new(call.limiter.inner.is_instrumented, call.counters);
         let mut waiting = None;
         loop {
             let effective = call.effective();
             let permit = || waiter.end_wait(&mut waiting, None);
-            if let Some(answer) = call.answer_without_store(&effective, permit) {
+            if let Some(answer) = call.answer_without_store(&effective, recorder, permit) {
                 return answer;
             }
             let decided = if call.may_wait(&effective) {
@@ -94,10 +93,10 @@ impl PendingCall {
                 decided
             } else {
                 call.limiter.follow(waiter.withdraw());
-                call.decide(call.request(&effective)).await
+                call.decide(call.request(&effective), waiter.asked()).await
             };
             let permit = waiter.end_wait(&mut waiting, decided.permit);
-            return call.finish(&effective, recorder, Decided { permit, ..decided });
+            return call.finish(&effective, recorder, &decided.outcome, permit);
         }
     }
 }
@@ -107,34 +106,31 @@ impl Waiter {
     async fn answer(
         self: &Arc<Self>,
         before: &Effective<'_>,
-        recorder: Recorder<'_>,
+        recorder: Recorder,
         changes: &mut watch::Receiver<u64>,
         waiting: &mut Option<Waiting>,
     ) -> Option<Decided> {
         let call = self.call();
         let is_overridden = || {
             let now = call.effective();
-            now.enforcement != before.enforcement || now.policy() != before.policy()
+            now.answer().is_some()
+                || now.enforcement != before.enforcement
+                || now.policy() != before.policy()
         };
-        let mut grace = None;
         loop {
-            let (look, after) = self.look(&mut grace);
+            let (look, after) = self.look();
             call.limiter.follow(after);
             let until = match look {
                 // It may have been refused before an override.
                 Look::Answered(decided) if decided.is_refused() && is_overridden() => return None,
                 Look::Answered(decided) => return Some(decided),
                 Look::Again => continue,
-                Look::Check(check) => {
-                    call.limiter.check_line(*check);
-                    continue;
-                }
                 Look::Await => None,
                 Look::Sleep(until) => {
                     waiting.get_or_insert_with(|| {
-                        let wait = || self.turn().map(|turn| turn.duration_since(Instant::now()));
-                        recorder.record_wait(before.policy(), wait, || call.caller_digest());
-                        Waiting::new(call.limiter.inner.is_instrumented, call.policy)
+                        let digest = || call.caller_digest();
+                        recorder.record_wait(before.policy(), || self.until_turn(), digest);
+                        Waiting::new(call.counters)
                     });
                     until
                 }

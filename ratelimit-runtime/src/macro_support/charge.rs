@@ -9,29 +9,35 @@ pub struct Charge(Option<Decision>);
 /// The admission of a call, which may have been charged.
 pub trait MayCharge {
     /// Returns the decision of an admitted call.
-    fn decision(&self) -> Option<&Decision>;
+    fn decision(self) -> Option<Decision>;
 }
 
 impl MayCharge for Decision {
-    fn decision(&self) -> Option<&Decision> {
+    fn decision(self) -> Option<Decision> {
         Some(self)
     }
 }
 
+impl MayCharge for &Decision {
+    fn decision(self) -> Option<Decision> {
+        Some(self.clone())
+    }
+}
+
 /// The body of a `soft` limit runs for refused calls too.
-impl MayCharge for Result<Decision, RateLimitError> {
-    fn decision(&self) -> Option<&Decision> {
-        self.as_ref().ok()
+impl MayCharge for &Result<Decision, RateLimitError> {
+    fn decision(self) -> Option<Decision> {
+        self.as_ref().ok().cloned()
     }
 }
 
 impl Charge {
     /// Returns the charge of a call; none if no store counted it.
-    pub fn of(admission: &impl MayCharge) -> Self {
-        Self(admission.decision().filter(|decision| decision.is_counted()).cloned())
+    pub fn of(admission: impl MayCharge) -> Self {
+        Self(admission.decision().filter(Decision::is_counted))
     }
 
-    /// Settles the call at the units that its output tells, and returns the output.
+    /// Settles the call at the units that `units` returns for its output, and returns the output.
     pub fn settle<T>(self, output: T, units: impl FnOnce(&T) -> u32) -> T {
         if let Self(Some(decision)) = self {
             decision.settle(units(&output));

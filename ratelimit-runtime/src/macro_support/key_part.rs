@@ -5,50 +5,27 @@
 //! everything else. None has bounds, so that [`KeyPart::push_to`] reports a value without a
 //! `Display`, at the value.
 
-use std::{fmt::Display, ops::Deref};
+use std::fmt::Display;
 
+use super::before::Before;
 use crate::caller::Caller;
 
 /// Wraps a value that becomes a part.
 pub const fn part<T: ?Sized>(value: &T) -> Part<'_, T> {
-    Part(Optional(Borrowed(Plain(value))))
+    Before(Before(Before(Plain(value))))
 }
 
 /// The first place where method look-up finds `pick`.
-pub struct Part<'a, T: ?Sized>(Optional<'a, T>);
+type Part<'a, T> = Before<Optional<'a, T>>;
 
 /// The second place where method look-up finds `pick`.
-pub struct Optional<'a, T: ?Sized>(Borrowed<'a, T>);
+type Optional<'a, T> = Before<Borrowed<'a, T>>;
 
 /// The third place where method look-up finds `pick`.
-pub struct Borrowed<'a, T: ?Sized>(Plain<'a, T>);
+type Borrowed<'a, T> = Before<Plain<'a, T>>;
 
 /// The last place where method look-up finds `pick`.
 pub struct Plain<'a, T: ?Sized>(&'a T);
-
-impl<'a, T: ?Sized> Deref for Part<'a, T> {
-    type Target = Optional<'a, T>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl<'a, T: ?Sized> Deref for Optional<'a, T> {
-    type Target = Borrowed<'a, T>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl<'a, T: ?Sized> Deref for Borrowed<'a, T> {
-    type Target = Plain<'a, T>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
 
 impl<T: AsText + ?Sized> Part<'_, T> {
     /// Returns what appends the value.
@@ -133,7 +110,7 @@ impl<T: AsText + ?Sized> KeyPart for Part<'_, T> {
     #[expect(clippy::inline_always, reason = "where a key begins, most branches are known")]
     #[inline(always)]
     fn push_to(value: Option<&Self>, caller: &mut Caller) {
-        let Some(Part(Optional(Borrowed(Plain(value))))) = value else { return };
+        let Some(Before(Before(Before(Plain(value))))) = value else { return };
         value.append_as_part(caller);
     }
 }
@@ -212,7 +189,7 @@ mod tests {
         for first in words {
             callers.extend(words.map(|second| of(&[first, second])));
         }
-        callers.extend([Caller::none(), Caller::shared(), Caller::alternative("a")]);
+        callers.extend([Caller::none(), Caller::shared(), Caller::fallback("a")]);
         // Also callers that are made of callers.
         for nested in [("a", of(&["b", "a"])), ("b", of(&["a", "b"]))] {
             callers.push(crate::caller!(nested.0, &nested.1));

@@ -1,9 +1,11 @@
 //! Checks of a policy that an attribute names by its path. They run in constants: the compiler reports a
 //! failure at the argument.
 
+use std::fmt::Display;
+
 use ratelimit_core::Algorithm;
 
-use crate::policy::Policy;
+use crate::{callsite::Callsite, policy::Policy};
 
 /// Asserts that calls under the policy ask the store, as an argument needs.
 macro_rules! assert_asks_store {
@@ -16,6 +18,16 @@ macro_rules! assert_asks_store {
                 "` needs the store at each call, and under the policy's `lease` a process decides \
                  without it"
             )
+        )
+    };
+}
+
+/// Asserts that the policy shuts no callers out, as an argument needs.
+macro_rules! assert_no_block {
+    ($policy:ident, $argument:literal, $reason:literal) => {
+        assert!(
+            !$policy.has_block(),
+            concat!("`", $argument, "` does not go with a policy that has a `block`: ", $reason)
         )
     };
 }
@@ -33,6 +45,12 @@ pub const fn shared_policy(policy: &Policy) -> Policy {
         "functions share this policy's counts under its name, which must not be empty"
     );
     *policy
+}
+
+/// Returns the policy of a call's plan.
+#[must_use]
+pub fn plan_of(callsite: &Callsite, plan: &impl Display) -> Policy {
+    callsite.of_plan(plan)
 }
 
 /// Asserts that two limits of one function count under two names.
@@ -108,7 +126,55 @@ pub const fn takes_waits(policy: &Policy) {
         "`max_wait` needs `.weighted()` on a policy of the algorithm `sliding_window`: a call that waits \
          is one entry of its log, whatever it costs"
     );
+    assert!(
+        !policy.is_calendar(),
+        "`max_wait` does not go with a policy of the algorithm `calendar_window`, whose windows are long \
+         and end together for all callers"
+    );
     assert_asks_store!(policy, "max_wait");
+    assert_no_block!(
+        policy,
+        "max_wait",
+        "who is shut out for asking too soon does not stand in line"
+    );
+}
+
+/// Asserts that calls under the policy can leave a share of it.
+///
+/// # Panics
+///
+/// If they cannot.
+#[track_caller]
+pub const fn takes_leaves(policy: &Policy) {
+    assert!(
+        !policy.counts_rejected(),
+        "`leave` does not go with a policy under `count_rejected`: refused calls are counted too, and \
+         would use up what they are to leave"
+    );
+    assert_asks_store!(policy, "leave");
+    assert_no_block!(
+        policy,
+        "leave",
+        "a refused call that leaves a share to others would shut out the caller's other calls"
+    );
+}
+
+/// Asserts that callers under the policy can be warned of.
+///
+/// # Panics
+///
+/// If they cannot.
+#[track_caller]
+pub const fn takes_warnings(policy: &Policy) {
+    assert!(
+        policy.has_window(),
+        "`warn_at` needs a window: a policy of `concurrency` alone has nothing to count"
+    );
+    assert!(
+        !policy.has_tiers(),
+        "`warn_at` needs a policy of one tier: a decision has the numbers of one, and another may \
+         reach its mark"
+    );
 }
 
 /// Asserts that calls under the policy can be settled at any number of units.
@@ -156,4 +222,9 @@ pub const fn takes_request_ids(policy: &Policy) {
          refused one would have the same name"
     );
     assert_asks_store!(policy, "request_id");
+    assert_no_block!(
+        policy,
+        "request_id",
+        "a repeat of an admitted call would be refused while its caller is blocked"
+    );
 }

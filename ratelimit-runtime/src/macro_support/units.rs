@@ -3,28 +3,17 @@
 //! Method look-up finds `pick` of a `u32` first, so that a literal without a suffix is a `u32`. One
 //! `Deref` further it finds that of every type, which [`Units`] converts.
 
-use std::ops::Deref;
+use super::before::Before;
 
 /// Wraps the value of a threshold, a burst or a cost.
-pub const fn number<T>(number: T) -> Number<T> {
-    Number(AnyNumber(number))
+pub const fn number<T>(number: T) -> Before<AnyNumber<T>> {
+    Before(AnyNumber(number))
 }
-
-/// The first place where method look-up finds `pick`.
-pub struct Number<T>(AnyNumber<T>);
 
 /// The last place where method look-up finds `pick`.
 pub struct AnyNumber<T>(T);
 
-impl<T> Deref for Number<T> {
-    type Target = AnyNumber<T>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-impl Number<u32> {
+impl Before<AnyNumber<u32>> {
     /// Returns the number.
     #[must_use]
     pub const fn pick(&self) -> &u32 {

@@ -3,7 +3,7 @@
 use std::{error::Error, sync::Arc};
 
 use super::LimiterBuilder;
-use crate::redis::{AddressMap, Credentials, CredentialsProvider};
+use crate::redis::{Credentials, CredentialsProvider};
 
 impl LimiterBuilder {
     /// Sets the name of connections to Redis, which `CLIENT LIST` shows; `ratelimit` by default, `""`
@@ -25,7 +25,7 @@ impl LimiterBuilder {
     /// # }
     /// ```
     pub fn client_name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.connection.client_name = name.into();
+        self.connection.client_name = Some(name.into());
         self
     }
 
@@ -104,7 +104,7 @@ impl LimiterBuilder {
         mut self,
         map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
     ) -> Self {
-        self.connection.address_map = Some(AddressMap(Arc::new(map)));
+        self.connection.address_map = Some(Arc::new(map));
         self
     }
 
@@ -129,7 +129,7 @@ impl LimiterBuilder {
     /// ```
     #[cfg(feature = "tls")]
     pub fn tls_server_name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.connection.tls.set_server_name(name.into());
+        self.connection.tls.server_name = Some(name.into());
         self
     }
 
@@ -137,7 +137,7 @@ impl LimiterBuilder {
     /// default. Needs a URL with TLS: `rediss://`.
     #[cfg(feature = "tls")]
     pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.connection.tls.set_root_certificate(pem.into());
+        self.connection.tls.root_certificate = Some(pem.into());
         self
     }
 
@@ -148,7 +148,7 @@ impl LimiterBuilder {
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
     ) -> Self {
-        self.connection.tls.set_client_certificate(certificate.into(), key.into());
+        self.connection.tls.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 }

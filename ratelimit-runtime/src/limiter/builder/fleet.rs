@@ -12,8 +12,8 @@ impl LimiterBuilder {
     /// that [`connect`](Self::connect), [`connect_lazy`](Self::connect_lazy) or
     /// [`from_env`](Self::from_env) builds; enabled by default. They are the kill switch of a fleet.
     ///
-    /// They cost two or three `HLEN` a second for each process, and `HGETALL` as often while the hash is
-    /// not empty. `connect` and `from_env` return after the first poll, which the
+    /// They cost two or three `HLEN`, `HGET` and `TIME` a second for each process, and `HGETALL` as often while
+    /// the hash of limits is not empty. `connect` and `from_env` return after the first poll, which the
     /// [`deadline`](Self::deadline) bounds.
     ///
     /// ```no_run

@@ -1,128 +1,31 @@
 //! The questions of waiting calls to their stores, and what follows from the answers.
 //!
-//! A store that has to be awaited is asked by a task of its own, so that a turn which is promised to a
-//! dropped call is received, too.
+//! Redis is asked by a task of the background thread, so that a turn which is promised to a dropped call is
+//! received, too.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll};
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{
-    lines::{Aftermath, FreedTurn, TurnCheck, wake},
-    waiter::Question,
+    lines::{Aftermath, wake},
+    seats::Seat,
+    waiter::{Question, Waiter},
 };
 use crate::{
-    error::UnavailableReason,
-    key::Key,
-    limiter::{Inner, Limiter, check::Call, permit::Decided},
-    memory::MemoryStore,
+    key::KeyRef,
+    limiter::{Inner, Limiter, permit::Decided},
     overrides::Enforcement,
-    redis::{Content, RedisBackend, start},
-    request::{Request, Settle},
+    redis::{Content, start},
+    request::{Place, Request},
     time::Micros,
 };
-
-/// A question that a task awaits. A task that ends without an answer has lost its runtime.
-struct OpenQuestion(Option<Question>);
-
-impl OpenQuestion {
-    /// Asks Redis for a turn.
-    async fn ask(mut self) {
-        let Some(question) = &self.0 else { return };
-        let request = question.request();
-        let decided = question.waiter.call().decide(request).await;
-        // At the end of its wait, the call has its answer from `on_store_error`.
-        let may_wait = request.max_wait > Micros::ZERO;
-        let again = if may_wait { question.waiter.asks_again(&decided) } else { None };
-        if let Some(question) = self.0.take() {
-            question.receive_answer(decided, again);
-        }
-    }
-}
-
-impl Drop for OpenQuestion {
-    fn drop(&mut self) {
-        if let Some(question) = self.0.take() {
-            let lost = Err(UnavailableReason::Disconnected).into();
-            let again = question.waiter.asks_again(&lost);
-            question.receive_answer(lost, again);
-        }
-    }
-}
-
-/// A turn on Redis that is given back, at the latest by a posted command.
-struct OpenLeave {
-    redis: Arc<RedisBackend>,
-    key: Key,
-    leave: Option<Settle>,
-}
-
-impl OpenLeave {
-    /// Gives the turn back.
-    async fn send(mut self) {
-        if let Some(leave) = self.leave
-            && self.redis.settle(&self.key, leave).await.is_ok()
-        {
-            self.leave = None;
-        }
-    }
-}
-
-impl Drop for OpenLeave {
-    fn drop(&mut self) {
-        if let Some(leave) = self.leave.take() {
-            self.redis.post(self.key.clone(), Content::Leave(leave));
-        }
-    }
-}
-
-/// A check that a task awaits, as an [`OpenQuestion`].
-struct CheckTask {
-    limiter: Limiter,
-    check: Option<TurnCheck>,
-}
-
-impl CheckTask {
-    /// Asks Redis for the standing of a line's first turn.
-    async fn run(mut self) {
-        let Some(check) = &self.check else { return };
-        let Some(redis) = self.limiter.inner.backend.redis() else { return };
-        let sent = Instant::now();
-        let standing = redis.advance(&check.waiter.key, check.place()).await;
-        if let Some(check) = self.check.take() {
-            self.limiter.follow(self.limiter.inner.lines.checked(&check, standing, sent));
-        }
-    }
-}
-
-impl Drop for CheckTask {
-    fn drop(&mut self) {
-        if let Some(check) = self.check.take() {
-            let unknown = Err(UnavailableReason::Disconnected);
-            self.limiter.follow(self.limiter.inner.lines.checked(&check, unknown, Instant::now()));
-        }
-    }
-}
-
-/// Asks for the turns of calls, after others are given back. Redis receives the commands in this order.
-fn ask(leaves: Vec<OpenLeave>, questions: Vec<Question>) {
-    let mut awaited: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
-    for mut question in questions {
-        question.renew();
-        match question.decide_now() {
-            Some(decided) => question.receive_answer(decided, None),
-            None => awaited.push(Box::pin(OpenQuestion(Some(question)).ask())),
-        }
-    }
-    if !awaited.is_empty() {
-        let leaves = leaves.into_iter().map(|leave| Box::pin(leave.send()) as _);
-        awaited.splice(..0, leaves);
-        start(poll_fn(move |context| {
-            awaited.retain_mut(|question| question.as_mut().poll(context).is_pending());
-            if awaited.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-        }));
-    }
-}
 
 impl Question {
     /// Asks under the policy of now: the call may not have seen an override yet.
@@ -136,45 +39,31 @@ impl Question {
 
     /// Returns the request to the store.
     fn request(&self) -> Request<'_> {
-        let Call { policy: written, options, .. } = self.waiter.call();
-        let left = self.waiter.ends().saturating_duration_since(Instant::now());
-        let policy = if self.claim.policy == *written { written } else { &self.claim.policy };
-        let request = Request::new(policy, options.op, options.cost);
-        let max_line = self.waiter.max_line();
-        Request { written, id: options.id, max_wait: left.into(), max_line, ..request }
+        let (waiter, call) = (&self.waiter, self.waiter.call());
+        let left = waiter.ends().saturating_duration_since(Instant::now());
+        let policy = &self.claim.policy;
+        let policy = if policy == call.policy { call.policy } else { policy };
+        let (max_wait, max_line) = (left.into(), waiter.max_line());
+        Request { max_wait, max_line, ..call.request_under(policy) }
     }
 
     /// Decides the call if memory or the deny cache can.
     fn decide_now(&self) -> Option<Decided> {
         let (call, request) = (self.waiter.call(), self.request());
         let backend = &call.limiter.inner.backend;
-        if backend.memory().is_some() {
-            let outcome = backend.decide_now(request, call.caller, call.options.on_store_error)?;
-            return Some(call.in_memory(request, outcome));
-        }
-        let refusal = backend.cached_refusal(request, call.caller, request.max_wait.into())?;
-        Some(Ok(refusal).into())
+        let outcome = backend.decide_now(request, call.caller, call.options.on_store_error)?;
+        let permit = call.permit_in_memory(&request, &outcome);
+        Some(Decided { outcome, permit })
     }
 
-    /// Receives an answer, and follows it. Without one the call asks `again` at that time.
-    fn receive_answer(self, decided: Decided, again: Option<Instant>) {
-        let outcome = decided.outcome;
-        let limiter = &self.waiter.call().limiter;
-        limiter.follow(self.receive(decided, again));
-        // A reset may have come between the decision and its receipt. The call, or another one that has its
-        // turn now, may also have left meanwhile.
-        if let Ok(outcome) = outcome
-            && outcome.turn() > Micros::ZERO
-        {
-            let (waiter, policy) = (Arc::clone(&self.waiter), self.claim.policy);
-            let is_remote = waiter.is_remote(outcome.decided_by);
-            let turn = TurnCheck { waiter, is_remote, claim: self.claim, outcome, policy };
-            if let Some(store) = limiter.local_store(is_remote)
-                && !store.is_promised(self.waiter.key.as_key_ref(), turn.place())
-            {
-                limiter.follow(limiter.inner.lines.lose(&turn));
-            }
-        }
+    /// Asks Redis, and follows the answer.
+    async fn ask_redis(self) {
+        let (waiter, request) = (&self.waiter, self.request());
+        let decided = waiter.call().decide(request, waiter.asked()).await;
+        // At the end of its wait, the call has its answer from `on_store_error`.
+        let may_wait = request.max_wait > Micros::ZERO;
+        let again = if may_wait { waiter.asks_again(&decided) } else { None };
+        waiter.call().limiter.follow(self.receive(decided, again));
     }
 }
 
@@ -184,56 +73,154 @@ impl Inner {
         let Some(redis) = self.backend.redis() else { return };
         let limiter = Arc::downgrade(self);
         redis.on_delivery(Box::new(move |key, content| {
-            if let Some(limiter) = limiter.upgrade() {
-                limiter.lines.delivered(key, content);
+            if let Some(inner) = limiter.upgrade() {
+                Limiter { inner }.delivered(key, content);
             }
         }));
     }
 }
 
 impl Limiter {
-    /// Makes the changes that follow a move in a line.
+    /// Makes the changes that follow a move in a line, and those that follow from them. Redis receives the
+    /// commands in this order.
     pub(in crate::limiter) fn follow(&self, after: Aftermath) {
-        let Aftermath { woken, asked, freed, permits } = after;
-        let leaves = freed.iter().filter_map(|freed| self.give_back(freed)).collect();
-        drop(permits);
-        wake(woken);
-        ask(leaves, asked);
+        let mut moves = VecDeque::from([after]);
+        while let Some(after) = moves.pop_front() {
+            let Aftermath { woken, asked, freed, checked, moved, permits, later } = after;
+            for seat in &freed {
+                self.give_back(seat, !asked.is_empty());
+            }
+            drop(permits);
+            wake(woken);
+            for question in asked {
+                self.ask(question, &mut moves);
+            }
+            if let Some(seat) = checked {
+                self.check_turn(seat, &mut moves);
+            }
+            if let Some(waiter) = moved {
+                self.move_line(waiter);
+            }
+            if let Some((text, pause)) = later {
+                self.look_later(text, pause);
+            }
+        }
     }
 
-    /// Gives back a turn that nobody takes, or returns the command that does. A charge under a request id is
-    /// kept for the next call with this id.
-    fn give_back(&self, freed: &FreedTurn) -> Option<OpenLeave> {
-        let FreedTurn { waiter, claim, outcome } = freed;
-        if claim.id.is_some() || claim.policy.tiers().is_empty() || !outcome.decided_by.counts() {
-            return None;
+    /// Lets the first call that waits for a permit of the key ask for the one that is free now.
+    pub(in crate::limiter) fn permit_is_free(&self, key: KeyRef<'_>) {
+        self.follow(self.inner.lines.permit_is_free(key));
+    }
+
+    /// Follows a command on the key that has arrived on Redis. One by which a call leaves the line brings
+    /// no call of this process nearer, except by the next check.
+    fn delivered(&self, key: KeyRef<'_>, content: Content) {
+        match content {
+            Content::Settle(settle) if settle.lowered() > 0 => self.inner.lines.hurry(key),
+            Content::Settle(_) | Content::Leave(_) => {}
+            Content::Release { .. } => self.permit_is_free(key),
         }
-        let key = waiter.key.as_key_ref();
-        let leave = claim.place(*outcome).leave();
+    }
+
+    /// Looks again after a pause whether other processes have freed a permit.
+    fn look_later(&self, text: Box<[u8]>, pause: Duration) {
+        let limiter = Arc::downgrade(&self.inner);
+        start(async move {
+            sleep(pause).await;
+            if let Some(inner) = limiter.upgrade() {
+                let after = inner.lines.look_for_permit(&text);
+                Self { inner }.follow(after);
+            }
+        });
+    }
+
+    /// Asks for the turn of a call.
+    fn ask(&self, mut question: Question, moves: &mut VecDeque<Aftermath>) {
+        question.renew();
+        let Some(decided) = question.decide_now() else { return start(question.ask_redis()) };
+        let (outcome, lines) = (decided.outcome, &self.inner.lines);
+        moves.push_back(question.receive(decided, None));
+        // A reset may have come between the decision and its receipt. The call, or another one that has its
+        // turn now, may also have left meanwhile.
+        if let Some(store) = self.inner.backend.memory()
+            && let Ok(outcome) = outcome
+            && outcome.turn() > Micros::ZERO
+        {
+            let seat = question.seat(outcome);
+            let policy = &seat.claim.policy;
+            let (key, place) = (seat.waiter.key.as_key_ref(), seat.claim.place(outcome));
+            if !store.is_promised(key, place) {
+                moves.push_back(lines.checked(&seat, policy, Ok(None), seat.promised));
+            } else if store.turns(key, &[place]).iter().any(|turn| *turn > Some(place.mark.at)) {
+                self.move_line(Arc::clone(&seat.waiter));
+            }
+        }
+    }
+
+    /// Gives back a turn that nobody takes. A charge under a request id is kept for the next call with this
+    /// id. Redis receives the command before the questions that follow.
+    fn give_back(&self, seat: &Seat<Arc<Waiter>>, is_followed: bool) {
+        let Seat { waiter, claim, outcome, .. } = seat;
+        if claim.id.is_some() || claim.policy.tiers().is_empty() || !outcome.decided_by.counts() {
+            return;
+        }
+        let (key, leave) = (waiter.key.as_key_ref(), claim.place(*outcome).leave());
         let Some((redis, key)) = self.inner.backend.settle_here(key, leave, outcome.decided_by)
         else {
-            self.inner.lines.hurry(key);
-            return None;
+            return self.inner.lines.hurry(key);
         };
-        Some(OpenLeave { redis: Arc::clone(redis), key, leave: Some(leave) })
-    }
-
-    /// Returns the store in memory that promises turns, unless Redis does.
-    fn local_store(&self, is_remote: bool) -> Option<&MemoryStore> {
-        let backend = &self.inner.backend;
-        if is_remote {
-            return None;
+        if !is_followed {
+            return redis.post(key, Content::Leave(leave));
         }
-        backend.memory().or_else(|| Some(backend.redis()?.fallback()))
+        let redis = Arc::clone(redis);
+        start(async move {
+            if redis.settle(&key, leave).await.is_err() {
+                redis.post(key, Content::Leave(leave));
+            }
+        });
     }
 
-    /// Asks for the standing of a line's first turn.
-    pub(super) fn check_line(&self, check: TurnCheck) {
-        if let Some(store) = self.local_store(check.is_remote) {
-            let standing = store.advance(check.waiter.key.as_key_ref(), check.place());
-            self.follow(self.inner.lines.checked(&check, Ok(standing), Instant::now()));
+    /// Moves the line of a call as [`move_turns`](Self::move_turns), in the background.
+    fn move_line(&self, waiter: Arc<Waiter>) {
+        let limiter = self.clone();
+        let moving = async move { limiter.move_turns(waiter.key.as_key_ref()).await };
+        if self.is_in_memory() {
+            // It awaits nothing.
+            let _ = pin!(moving).poll(&mut Context::from_waker(Waker::noop()));
         } else {
-            start(CheckTask { limiter: self.clone(), check: Some(check) }.run());
+            start(moving);
         }
+    }
+
+    /// Moves the turns of a key's line to those that its store has after a pause.
+    pub(in crate::limiter) async fn move_turns(&self, key: KeyRef<'_>) {
+        let seats = self.inner.lines.turns(key);
+        let Some(first) = seats.first() else { return };
+        let places: Vec<_> = seats.iter().map(|seat| seat.claim.place(seat.outcome)).collect();
+        let turns = match (self.inner.backend.memory(), self.inner.backend.redis()) {
+            (Some(store), _) => Ok(store.turns(key, &places)),
+            (_, Some(redis)) => redis.turns(&first.waiter.key, &places).await,
+            _ => return,
+        };
+        // Without an answer, the first call asks for its turn within a second.
+        if let Ok(turns) = turns {
+            self.follow(self.inner.lines.moved(&seats, &turns));
+        }
+    }
+
+    /// Asks for the standing of a turn, under the policy that its call waits under now.
+    fn check_turn(&self, seat: Seat<Arc<Waiter>>, moves: &mut VecDeque<Aftermath>) {
+        let (limiter, policy, asked) = (self.clone(), seat.waiter.policy(), Instant::now());
+        if let Some(store) = self.inner.backend.memory() {
+            let place = Place { policy: &policy, ..seat.claim.place(seat.outcome) };
+            let standing = store.advance(seat.waiter.key.as_key_ref(), place);
+            return moves.push_back(self.inner.lines.checked(&seat, &policy, Ok(standing), asked));
+        }
+        start(async move {
+            let Some(redis) = limiter.inner.backend.redis() else { return };
+            let place = Place { policy: &policy, ..seat.claim.place(seat.outcome) };
+            let standing = redis.advance(&seat.waiter.key, place).await;
+            limiter.follow(limiter.inner.lines.checked(&seat, &policy, standing, asked));
+        });
     }
 }

@@ -3,81 +3,70 @@
 //! One lock guards all queues and the progress of their calls. It is held for moves within a queue. Stores
 //! are asked, and permits are dropped, without it.
 
-use std::{collections::HashMap, mem, sync::Arc};
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
     permit_queue::PermitQueue,
-    seats::{Claim, Line, Seat},
+    seats::{Line, Seat},
     waiter::{Question, WaitStage, Waiter, text_of},
 };
 use crate::{
     decision::Permit,
     error::UnavailableReason,
     key::KeyRef,
-    limiter::permit::Decided,
-    policy::{Policy, Tier},
-    redis::Content,
-    request::{Outcome, Place, Standing},
+    policy::Policy,
+    request::Standing,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Timestamp,
 };
 
-type Waiters = Vec<Arc<Waiter>>;
-
 /// All calls of a limiter that wait.
-#[derive(Default)]
 pub(in crate::limiter) struct Lines {
     queues: Mutex<HashMap<Box<[u8]>, KeyQueue>>,
     /// The number of queues, readable without the lock.
     count: AtomicUsize,
+    /// `true` if other processes change turns and permits too.
+    is_remote: bool,
 }
 
-/// The calls that wait under one key.
+/// The calls that wait under one key: those with a turn, and those that wait for a permit.
 pub(super) struct KeyQueue {
-    /// Those with a turn: in memory, and on Redis.
-    lines: [Line<Arc<Waiter>>; 2],
-    /// Those that wait for a permit.
+    pub(super) line: Line<Arc<Waiter>>,
     pub(super) permits: PermitQueue<Arc<Waiter>>,
 }
 
-/// A question for the first turn of a line.
-#[derive(Clone)]
-pub(super) struct TurnCheck {
-    /// The call that has the turn.
-    pub(super) waiter: Arc<Waiter>,
-    pub(super) is_remote: bool,
-    pub(super) claim: Claim,
-    pub(super) outcome: Outcome,
-    /// The policy that the call waits under.
-    pub(super) policy: Policy,
-}
-
 /// The changes that follow a move, to be made without the lock.
+#[must_use = "a call whose question is not asked waits forever"]
 #[derive(Default)]
 pub(in crate::limiter) struct Aftermath {
     /// Calls that look again.
-    pub(super) woken: Waiters,
+    pub(super) woken: Vec<Arc<Waiter>>,
     /// Questions to a store, in this order.
     pub(super) asked: Vec<Question>,
     /// Turns that nobody takes.
-    pub(super) freed: Vec<FreedTurn>,
+    pub(super) freed: Vec<Seat<Arc<Waiter>>>,
+    /// The first turn of a line, for whose standing a store is asked.
+    pub(super) checked: Option<Seat<Arc<Waiter>>>,
+    /// A call whose turn a pause has moved: a store is asked for all turns of its line.
+    pub(super) moved: Option<Arc<Waiter>>,
     /// Permits that are dropped.
     pub(super) permits: Vec<Option<Arc<dyn Permit>>>,
-}
-
-/// A turn that nobody takes, and a call that waits or waited under its key.
-pub(super) struct FreedTurn {
-    pub(super) waiter: Arc<Waiter>,
-    pub(super) claim: Claim,
-    pub(super) outcome: Outcome,
+    /// The text of a key under which a call found no permit, and the time after which its queue looks again.
+    pub(super) later: Option<(Box<[u8]>, Duration)>,
 }
 
 impl Lines {
-    /// Changes the queue of a key, which exists while calls wait in it.
+    pub(in crate::limiter) fn new(is_remote: bool) -> Self {
+        Self { queues: Mutex::default(), count: AtomicUsize::new(0), is_remote }
+    }
+
+    /// Changes the queue of a key, which exists while calls wait in it. If a permit may be free then, the call
+    /// that is first asks for it.
     pub(super) fn change<T>(
         &self,
         key: &[u8],
@@ -86,13 +75,15 @@ impl Lines {
         let (mut after, mut queues) = (Aftermath::default(), self.queues.lock());
         let changed = if let Some(queue) = queues.get_mut(key) {
             let changed = change(queue, &mut after);
+            after.ask_for_permit(queue);
             if queue.is_empty() {
                 queues.remove(key);
             }
             changed
         } else {
-            let mut queue = KeyQueue::default();
+            let mut queue = KeyQueue::new(self.is_remote);
             let changed = change(&mut queue, &mut after);
+            after.ask_for_permit(&mut queue);
             if !queue.is_empty() {
                 queues.insert(key.into(), queue);
             }
@@ -125,161 +116,129 @@ impl Lines {
 
     /// Removes the turns of a key that was reset. Their calls are to ask anew.
     pub(in crate::limiter) fn reset(&self, key: KeyRef<'_>) -> Aftermath {
-        self.change_if_any(key, |queue, after| {
-            queue.lines.iter_mut().for_each(|line| after.ask_anew(line.take_all()));
-        })
+        self.change_if_any(key, |queue, after| after.ask_anew(queue.line.take_all(|_| true)))
     }
 
-    /// Lets the first call of the key's lines look whether its turn has come nearer.
+    /// Lets the first call of the key's line ask whether its turn has come nearer.
     pub(in crate::limiter) fn hurry(&self, key: KeyRef<'_>) {
-        let after = self.change_if_any(key, |queue, after| {
-            after.woken.extend(queue.lines.iter_mut().filter_map(Line::hurry));
-        });
-        wake(after.woken);
-    }
-
-    /// Follows a command on the key that has arrived on Redis. One by which a call leaves the line brings
-    /// no call of this process nearer, except by the next check.
-    pub(super) fn delivered(&self, key: KeyRef<'_>, content: Content) {
-        match content {
-            Content::Settle(settle) if settle.lowered() > 0 => self.hurry(key),
-            Content::Settle(_) | Content::Leave(_) => {}
-            #[cfg(feature = "redis")]
-            Content::Release { .. } => self.permit_is_free(key),
+        if !self.is_empty() {
+            let hurry = |queue: &mut KeyQueue| queue.line.hurry();
+            let first = self.queues.lock().get_mut(&*text_of(key)).and_then(hurry);
+            wake(first);
         }
     }
 
-    /// Lets the first call that waits for a permit of the key ask for the one that is free now.
-    pub(in crate::limiter) fn permit_is_free(&self, key: KeyRef<'_>) {
-        let free = |queue: &mut KeyQueue, after: &mut Aftermath| {
-            after.woken.extend(queue.permits.hurry());
-        };
-        wake(self.change_if_any(key, free).woken);
+    /// Returns the turn of a call by the clock of this process.
+    pub(super) fn turn(&self, waiter: &Arc<Waiter>) -> Option<Instant> {
+        self.queues.lock().get(&waiter.text)?.line.turn(waiter)
     }
 
-    /// Removes a turn that its store has lost, if a call still has it. The call is to ask anew.
-    pub(super) fn lose(&self, lost: &TurnCheck) -> Aftermath {
-        let remove = |queue: &mut KeyQueue, after: &mut Aftermath| {
-            if let Some((seat, moved)) = queue.line(lost.is_remote).take(&lost.claim, lost.outcome)
-            {
-                after.woken.extend(moved);
-                after.ask_anew([seat]);
+    /// Lets the first call that waits for a permit of the key ask for the one that is free now.
+    pub(super) fn permit_is_free(&self, key: KeyRef<'_>) -> Aftermath {
+        self.change_if_any(key, |queue, _| queue.permits.hurry())
+    }
+
+    /// Lets the first call that waits for a permit ask again, if it is time.
+    pub(super) fn look_for_permit(&self, text: &[u8]) -> Aftermath {
+        self.change(text, |_, _| {}).1
+    }
+
+    /// Returns the turns of a key's line.
+    pub(super) fn turns(&self, key: KeyRef<'_>) -> Vec<Seat<Arc<Waiter>>> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let queues = self.queues.lock();
+        queues.get(&text_of(key)).into_iter().flat_map(|it| it.line.seats()).cloned().collect()
+    }
+
+    /// Receives the turns that a store has after a pause, in place of those that it was asked for. A call whose
+    /// turn is now beyond its wait asks anew: others may have left.
+    pub(super) fn moved(
+        &self,
+        asked: &[Seat<Arc<Waiter>>],
+        turns: &[Option<Timestamp>],
+    ) -> Aftermath {
+        let Some(first) = asked.first() else { return Aftermath::default() };
+        let is_late = |seat: &Seat<Arc<Waiter>>| seat.is_moved && seat.turn > seat.waiter.ends();
+        let receive = |KeyQueue { line, .. }: &mut KeyQueue, after: &mut Aftermath| {
+            line.move_to(asked, turns);
+            if line.seats().any(is_late) {
+                after.ask_anew(line.take_all(is_late));
             }
         };
-        self.change(&lost.waiter.text, remove).1
+        self.change(&first.waiter.text, receive).1
     }
 
-    /// Receives the standing of a line's first turn, which was asked for at `seen`.
+    /// Receives the standing of a turn under a policy, which was asked for at `seen`; none if its store has
+    /// lost it. A lost turn on Redis was perhaps lost with all others.
     pub(super) fn checked(
         &self,
-        check: &TurnCheck,
+        checked: &Seat<Arc<Waiter>>,
+        policy: &Policy,
         standing: Result<Option<Standing>, UnavailableReason>,
         seen: Instant,
     ) -> Aftermath {
-        let (now, asked) = (Instant::now(), (&check.claim, check.outcome));
-        let receive = |queue: &mut KeyQueue, after: &mut Aftermath| {
-            let line = queue.line(check.is_remote);
-            // Without a turn, its call may have left, and its turn with it.
-            let is_kept = !line.has(asked.0, asked.1);
+        let now = Instant::now();
+        let receive = |KeyQueue { line, .. }: &mut KeyQueue, after: &mut Aftermath| {
+            // Without the turn, its call may have left, and its turn with it.
+            let is_kept = line.has(checked);
             match standing {
-                Ok(Some(standing)) if is_kept || standing.has_room || !check.is_stricter() => {
-                    line.stands(asked, standing, seen, now);
+                Ok(None) if is_kept => {
+                    let is_lost = |seat: &Seat<_>| self.is_remote || seat.has_turn_of(checked);
+                    after.ask_anew(line.take_all(is_lost));
                 }
-                Ok(None) if is_kept => {}
-                Ok(_) => after.ask_anew(line.take_all()),
-                Err(_) => after.ask_anew(line.take_due(now)),
+                Ok(None) => {}
+                // Turns that were promised under the policy of now, or a stricter one, are kept.
+                Ok(Some(Standing { has_room: false, .. }))
+                    if is_kept && checked.claim.is_laxer_than(policy) =>
+                {
+                    after.ask_anew(line.take_all(|seat| seat.claim.is_laxer_than(policy)));
+                }
+                Ok(Some(standing)) => {
+                    let is_moved = line.stands(checked, standing, seen, now);
+                    after.moved = is_moved.then(|| Arc::clone(&checked.waiter));
+                }
+                Err(_) => after.ask_anew(line.take_unknown(now)),
             }
             after.woken.extend(line.end_check(now));
         };
-        self.change(&check.waiter.text, receive).1
-    }
-}
-
-impl Default for KeyQueue {
-    fn default() -> Self {
-        Self { lines: [false, true].map(Line::new), permits: PermitQueue::default() }
+        self.change(&checked.waiter.text, receive).1
     }
 }
 
 impl KeyQueue {
+    fn new(is_remote: bool) -> Self {
+        Self { line: Line::new(is_remote), permits: PermitQueue::new(is_remote) }
+    }
+
     fn is_empty(&self) -> bool {
-        self.permits.is_empty() && self.lines.iter().all(Line::is_empty)
-    }
-
-    /// Returns the line of the turns in memory, or on Redis.
-    pub(super) fn line(&mut self, is_remote: bool) -> &mut Line<Arc<Waiter>> {
-        &mut self.lines[usize::from(is_remote)]
-    }
-
-    /// Adds a call with its turn to a line. Returns its index.
-    pub(super) fn enter_line(
-        &mut self,
-        question: &Question,
-        is_remote: bool,
-        outcome: Outcome,
-        after: &mut Aftermath,
-    ) -> usize {
-        let (promised, waiter) = (Instant::now(), Arc::clone(&question.waiter));
-        let turn = promised + outcome.turn().into();
-        let seat = Seat { outcome, turn, promised, claim: question.claim, waiter };
-        let (index, moved) = self.line(is_remote).insert(seat);
-        after.woken.extend(moved);
-        index
-    }
-}
-
-impl TurnCheck {
-    /// Returns the place whose standing is asked for.
-    pub(super) fn place(&self) -> Place<'_> {
-        Place { policy: &self.policy, ..self.claim.place(self.outcome) }
-    }
-
-    /// Returns `true` if an override since the promise may forbid the turn. Counts that are carried to the
-    /// numbers of a higher limit are rounded, and must refuse nobody.
-    fn is_stricter(&self) -> bool {
-        let (before, now) = (&self.claim.policy, &self.policy);
-        let is_kept = |(before, now): (&Tier, &Tier)| {
-            before.period() >= now.period() && before.threshold() <= now.threshold()
-        };
-        before.tiers().len() != now.tiers().len()
-            || !before.tiers().iter().zip(now.tiers()).all(is_kept)
-            || before.explicit_burst() > now.explicit_burst()
+        self.permits.is_empty() && self.line.is_empty()
     }
 }
 
 impl Aftermath {
-    /// Asks a call's store. Returns the stage of the call.
-    pub(super) fn ask(&mut self, waiter: &Arc<Waiter>) -> WaitStage {
-        let (question, asking) = waiter.question();
+    /// Asks a call's store for a turn, a permit or both.
+    pub(super) fn ask(&mut self, waiter: &Arc<Waiter>, stage: &mut WaitStage) {
+        let question = waiter.question();
+        if let WaitStage::InLine(permit) = mem::replace(stage, WaitStage::Asking(question.number)) {
+            self.permits.push(permit);
+        }
         self.asked.push(question);
-        asking
     }
 
-    /// Gives the turn of a call that has left to nobody.
-    pub(super) fn free(&mut self, left: Option<(Seat<Arc<Waiter>>, Waiters)>) {
-        if let Some((Seat { waiter, claim, outcome, .. }, moved)) = left {
-            self.woken.extend(moved);
-            self.freed.push(FreedTurn { waiter, claim, outcome });
+    /// Asks for a permit that may be free, for the first call that waits for one.
+    fn ask_for_permit(&mut self, queue: &mut KeyQueue) {
+        if let Some(waiter) = queue.permits.next() {
+            self.ask(&waiter, &mut waiter.stage.lock());
         }
-    }
-
-    /// Gives back the answer that a call does not take.
-    pub(super) fn give_back(&mut self, waiter: &Arc<Waiter>, claim: &Claim, decided: Decided) {
-        if let Some(outcome) = decided.outcome.ok().filter(|outcome| outcome.admitted) {
-            self.freed.push(FreedTurn { waiter: Arc::clone(waiter), claim: *claim, outcome });
-        }
-        self.permits.push(decided.permit);
     }
 
     /// Lets calls ask anew. A turn that their store may still have is given back first.
     fn ask_anew(&mut self, seats: impl IntoIterator<Item = Seat<Arc<Waiter>>>) {
-        for Seat { waiter, claim, outcome, .. } in seats {
-            let stage = self.ask(&waiter);
-            if let WaitStage::InLine { permit, .. } = mem::replace(&mut *waiter.stage.lock(), stage)
-            {
-                self.permits.push(permit);
-            }
-            self.freed.push(FreedTurn { waiter, claim, outcome });
+        for seat in seats {
+            self.ask(&seat.waiter, &mut seat.waiter.stage.lock());
+            self.freed.push(seat);
         }
     }
 }

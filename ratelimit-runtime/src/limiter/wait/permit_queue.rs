@@ -1,7 +1,8 @@
 //! The calls of this process that wait for a permit of one key, in the order of their arrival.
 //!
-//! The first one asks again when a permit of this process is free, and once in a while if other processes
-//! hold some. The others wait behind it. Once it has a permit, the next one asks: until one asks in vain.
+//! One question is out for all of them, for the first call whose wait goes on: when a permit of this process is
+//! free, and once in a while if other processes hold some. Once it has a permit, the next one asks: until one
+//! asks in vain. Nothing of this waits for the calls' futures, whose threads may be blocked.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,102 +13,78 @@ use tokio::time::Instant;
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct PermitQueue<W> {
-    waiters: VecDeque<W>,
-    /// `true` if a permit may be free: the first call asks at once.
+    /// The calls, with the ends of their waits.
+    waiters: VecDeque<(W, Instant)>,
+    /// The call for which a question is out.
+    asking: Option<W>,
+    /// `true` if a permit may be free.
     may_be_free: bool,
-    /// The time at which the first call last asked in vain, and the pause until it asks again.
-    asked: Option<Instant>,
-    pause: Duration,
-    /// `true` while the first call asks.
-    is_asking: bool,
+    /// The time from which a call asks again.
+    asks_again: Option<Instant>,
     /// `true` if other processes hold permits of the key too.
     is_remote: bool,
 }
 
-/// The next step of a call in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PermitStep {
-    /// It asks for a permit.
-    Ask,
-    /// It sleeps, at most until then.
-    Sleep(Option<Instant>),
-    /// It has waited for as long as it may.
-    Over,
-}
-
-impl<W> Default for PermitQueue<W> {
-    fn default() -> Self {
-        let (waiters, may_be_free, asked, is_asking, is_remote) = Default::default();
-        Self { waiters, may_be_free, asked, pause: PAUSE, is_asking, is_remote }
-    }
-}
-
 impl<W: Clone + PartialEq> PermitQueue<W> {
+    pub(super) fn new(is_remote: bool) -> Self {
+        let (waiters, asking, may_be_free, asks_again) = Default::default();
+        Self { waiters, asking, may_be_free, asks_again, is_remote }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// Adds a call, if there are fewer than `max_line`.
-    pub(super) fn push(&mut self, waiter: &W, is_remote: bool, max_line: u32) -> bool {
-        if self.is_empty() {
-            // In memory a permit may have been freed since the first call was refused.
-            (self.may_be_free, self.is_remote) = (!is_remote, is_remote);
-            self.asked = Some(Instant::now());
-        }
+    /// Returns `true` if the call waits until `ends`: it is in the queue already, or it is added behind fewer
+    /// than `max_line` others.
+    pub(super) fn waits(&mut self, waiter: &W, ends: Instant, max_line: u32) -> bool {
+        // In memory a permit may have been freed since the first call was refused.
+        self.may_be_free |= self.is_empty() && !self.is_remote;
+        let is_in_queue = self.waiters.iter().any(|(it, _)| it == waiter);
         let has_room = self.waiters.len() < usize::try_from(max_line).unwrap_or(usize::MAX);
-        if has_room {
-            self.waiters.push_back(waiter.clone());
+        if !is_in_queue && has_room {
+            self.waiters.push_back((waiter.clone(), ends));
         }
-        has_room
+        is_in_queue || has_room
     }
 
-    fn is_first(&self, waiter: &W) -> bool {
-        self.waiters.front() == Some(waiter)
+    /// Receives that a call of the queue found no permit. Returns the time after which [`next`](Self::next) is
+    /// to be looked for again, if other processes may free one: the pause that the store names, or a second.
+    pub(super) fn found_none(&mut self, waiter: &W, pause: Duration) -> Option<Duration> {
+        self.asking = self.asking.take().filter(|it| it != waiter);
+        let pause = if pause.is_zero() { PAUSE } else { pause };
+        self.asks_again = self.is_remote.then(|| Instant::now() + pause);
+        self.is_remote.then_some(pause)
     }
 
-    /// Returns `true` if the call is in the queue already: it has asked in vain.
-    pub(super) fn still_waits(&mut self, waiter: &W) -> bool {
-        if self.is_first(waiter) {
-            (self.is_asking, self.asked) = (false, Some(Instant::now()));
-        }
-        self.waiters.contains(waiter)
-    }
-
-    /// Sets the pause until the first call asks again, as the store has told it.
-    pub(super) fn pause_for(&mut self, pause: Option<Duration>) {
-        self.pause = pause.unwrap_or(PAUSE);
-    }
-
-    /// Lets the first call ask at once, and returns it.
-    pub(super) fn hurry(&mut self) -> Option<W> {
+    /// A permit may be free.
+    pub(super) fn hurry(&mut self) {
         self.may_be_free = true;
-        self.waiters.front().cloned()
     }
 
-    /// Removes a call. Returns the one that is first now: there may be a permit for it, too.
-    pub(super) fn leave(&mut self, waiter: &W) -> Option<W> {
-        if self.is_first(waiter) {
-            self.waiters.pop_front();
-            self.is_asking = false;
-            return self.hurry();
+    /// Returns the call that is to ask now, if one is.
+    pub(super) fn next(&mut self) -> Option<W> {
+        if self.is_empty() || self.asking.is_some() {
+            return None;
         }
-        self.waiters.retain(|it| it != waiter);
-        None
+        let now = Instant::now();
+        if !self.may_be_free && self.asks_again.is_none_or(|asks_again| now < asks_again) {
+            return None;
+        }
+        // One whose wait is over leaves as soon as its future is polled.
+        let (first, _) = self.waiters.iter().find(|(_, ends)| now < *ends)?;
+        (self.asking, self.may_be_free, self.asks_again) = (Some(first.clone()), false, None);
+        self.asking.clone()
     }
 
-    /// Returns the next step of a call that waits until `ends`.
-    pub(super) fn look(&mut self, waiter: &W, ends: Instant, now: Instant) -> PermitStep {
-        let polls = self.asked.filter(|_| self.is_remote).map(|asked| asked + self.pause);
-        let next = polls.map_or(ends, |next| next.min(ends));
-        if now >= ends {
-            PermitStep::Over
-        } else if !self.is_first(waiter) || self.is_asking {
-            PermitStep::Sleep(Some(ends))
-        } else if now < next && !self.may_be_free {
-            PermitStep::Sleep(Some(next))
-        } else {
-            (self.may_be_free, self.is_asking) = (false, true);
-            PermitStep::Ask
+    /// Removes a call. If it was asking, there may be a permit for the next one, too.
+    pub(super) fn leave(&mut self, waiter: &W) {
+        if let Some(index) = self.waiters.iter().position(|(it, _)| it == waiter) {
+            self.waiters.remove(index);
+        }
+        if self.asking.as_ref() == Some(waiter) {
+            self.asking = None;
+            self.hurry();
         }
     }
 }
@@ -117,63 +94,66 @@ mod tests {
     use super::*;
 
     const MILLI: Duration = Duration::from_millis(1);
-
-    /// Returns the steps of the calls that are not told to sleep until they give up.
-    fn looks(queue: &mut PermitQueue<char>, now: Instant) -> Vec<(char, PermitStep)> {
-        let ends = now + 60 * PAUSE;
-        let waiters: Vec<_> = queue.waiters.iter().copied().collect();
-        let steps = waiters.into_iter().map(|it| (it, queue.look(&it, ends, now)));
-        steps.filter(|(_, step)| *step != PermitStep::Sleep(Some(ends))).collect()
-    }
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn queue(is_remote: bool) -> PermitQueue<char> {
-        let mut queue = PermitQueue::default();
-        assert!("abc".chars().all(|waiter| queue.push(&waiter, is_remote, 3)));
-        assert!(!queue.push(&'d', is_remote, 3));
+        let (mut queue, ends) = (PermitQueue::new(is_remote), Instant::now() + MINUTE);
+        assert!("abc".chars().all(|waiter| queue.waits(&waiter, ends, 3)));
+        assert!(!queue.waits(&'d', ends, 3));
         queue
     }
 
     #[test]
     fn calls_ask_in_turn_until_one_asks_in_vain() {
-        let (mut queue, now) = (queue(false), Instant::now());
-        // The permit may have been freed while it was added.
-        assert_eq!(looks(&mut queue, now), [('a', PermitStep::Ask)]);
+        let mut queue = queue(false);
+        // The permit may have been freed while the first one was added.
+        assert_eq!(queue.next(), Some('a'));
         // One is freed while it asks.
-        assert_eq!(queue.hurry(), Some('a'));
-        assert!(queue.still_waits(&'a'));
-        assert_eq!(looks(&mut queue, now), [('a', PermitStep::Ask)]);
-        assert_eq!(queue.leave(&'a'), Some('b'));
-        assert_eq!(looks(&mut queue, now), [('b', PermitStep::Ask)]);
-        assert!(queue.still_waits(&'b'));
-        assert_eq!(looks(&mut queue, now + 10 * PAUSE), []);
-        assert_eq!(queue.hurry(), Some('b'));
-        assert_eq!(looks(&mut queue, now), [('b', PermitStep::Ask)]);
-        assert_eq!(queue.leave(&'b'), Some('c'));
-        assert_eq!(queue.leave(&'c'), None);
-        assert!(queue.is_empty());
+        queue.hurry();
+        assert_eq!(queue.next(), None);
+        assert_eq!(queue.found_none(&'a', Duration::ZERO), None);
+        assert_eq!(queue.next(), Some('a'));
+        queue.leave(&'a');
+        assert_eq!(queue.next(), Some('b'));
+        assert_eq!(queue.found_none(&'b', Duration::ZERO), None);
+        assert_eq!(queue.next(), None);
+        queue.hurry();
+        assert_eq!(queue.next(), Some('b'));
+        queue.leave(&'b');
+        assert_eq!(queue.next(), Some('c'));
+        queue.leave(&'c');
+        assert!(queue.is_empty() && queue.next().is_none());
     }
 
-    #[test]
-    fn permits_of_other_processes_are_asked_for_once_in_a_while_and_all_that_are_free_at_once() {
-        let (mut queue, now) = (queue(true), Instant::now());
-        assert!(matches!(looks(&mut queue, now)[..], [('a', PermitStep::Sleep(_))]));
-        assert_eq!(looks(&mut queue, now + PAUSE + MILLI), [('a', PermitStep::Ask)]);
-        assert!(queue.still_waits(&'a'));
-        assert!(matches!(looks(&mut queue, Instant::now())[..], [('a', PermitStep::Sleep(_))]));
-        let now = Instant::now() + PAUSE;
-        assert_eq!(looks(&mut queue, now), [('a', PermitStep::Ask)]);
-        assert_eq!(queue.leave(&'a'), Some('b'));
-        assert_eq!(looks(&mut queue, now), [('b', PermitStep::Ask)]);
+    #[tokio::test(start_paused = true)]
+    async fn permits_of_other_processes_are_asked_for_once_in_a_while_and_all_that_are_free_at_once()
+     {
+        let mut queue = queue(true);
+        assert_eq!(queue.found_none(&'a', Duration::ZERO), Some(PAUSE));
+        tokio::time::advance(PAUSE.saturating_sub(MILLI)).await;
+        assert_eq!(queue.next(), None);
+        tokio::time::advance(MILLI).await;
+        assert_eq!(queue.next(), Some('a'));
+        assert_eq!(queue.found_none(&'a', 5 * MILLI), Some(5 * MILLI));
+        assert_eq!(queue.next(), None);
+        tokio::time::advance(5 * MILLI).await;
+        // No pause is between one that is found and the next.
+        for waiter in "abc".chars() {
+            assert_eq!(queue.next(), Some(waiter));
+            queue.leave(&waiter);
+        }
     }
 
-    #[test]
-    fn a_call_that_gives_up_leaves_those_behind_it() {
-        let (mut queue, now) = (queue(true), Instant::now());
-        assert_eq!(queue.look(&'b', now, now), PermitStep::Over);
-        assert_eq!(queue.leave(&'b'), None);
-        assert_eq!(queue.leave(&'a'), Some('c'));
-        assert!(
-            !queue.still_waits(&'a') && queue.push(&'d', true, 2) && !queue.push(&'e', true, 2)
-        );
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_wait_is_over_asks_no_more_and_keeps_its_place_until_it_leaves() {
+        let mut queue = PermitQueue::new(true);
+        assert!(queue.waits(&'a', Instant::now() + MILLI, 2));
+        assert!(queue.waits(&'b', Instant::now() + MINUTE, 2));
+        tokio::time::advance(MILLI).await;
+        queue.hurry();
+        assert_eq!(queue.next(), Some('b'));
+        assert!(!queue.waits(&'c', Instant::now() + MINUTE, 2));
+        queue.leave(&'a');
+        assert!(queue.waits(&'c', Instant::now() + MINUTE, 2));
     }
 }

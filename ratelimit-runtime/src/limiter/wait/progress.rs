@@ -5,8 +5,7 @@ use std::{mem, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    lines::{Aftermath, KeyQueue, Lines, TurnCheck},
-    permit_queue::PermitStep,
+    lines::{Aftermath, KeyQueue, Lines},
     seats::{NextStep, Seat},
     waiter::{Question, WaitStage, Waiter},
 };
@@ -16,20 +15,11 @@ use crate::{
     time::Micros,
 };
 
-/// The time for which a call whose turn has come lets those before it pass first, whose turn has come too. It
-/// begins anew when one of them passes. Their futures may not be polled.
-const GRACE: Duration = Duration::from_millis(1);
-
-/// The end of a [`GRACE`], and the number of calls before.
-pub(super) type Grace = Option<(Instant, usize)>;
-
-/// The next step of a waiting call.
+/// The next step of a waiting call, as its future takes it.
 pub(super) enum Look {
     Answered(Decided),
-    /// It looks again: a question is asked.
+    /// It looks again: a store is asked.
     Again,
-    /// It asks a store for the first turn of its line.
-    Check(Box<TurnCheck>),
     /// It sleeps, at most until then.
     Sleep(Option<Instant>),
     /// It sleeps until a store has answered.
@@ -51,103 +41,55 @@ impl Waiter {
                 WaitStage::Outside | WaitStage::Paused(_)
                     if takes_permit && !queue.permits.is_empty() =>
                 {
-                    *stage = if self.is_queued(queue) {
+                    *stage = if queue.permits.waits(self, self.ends(), self.max_line()) {
                         WaitStage::Queued
                     } else {
                         WaitStage::Answered(Ok(Outcome::busy()).into())
                     };
                 }
-                WaitStage::Outside | WaitStage::Paused(_) => {
-                    *stage = after.ask(self);
-                }
-                WaitStage::InLine { is_remote, .. } => {
-                    after.woken.extend(queue.line(*is_remote).hurry_each());
-                }
-                WaitStage::Queued | WaitStage::Asking(_) => {
-                    after.woken.extend(queue.permits.hurry());
-                }
+                WaitStage::Outside | WaitStage::Paused(_) => after.ask(self, &mut stage),
+                WaitStage::InLine(_) => after.woken.extend(queue.line.hurry_each()),
+                WaitStage::Queued | WaitStage::Asking(_) => queue.permits.hurry(),
                 WaitStage::Answered(_) => {}
             }
         };
         self.lines().change(&self.text, arrive).1
     }
 
-    /// Returns `true` if the call waits for a permit: it is in the queue, or there is room for it.
-    fn is_queued(self: &Arc<Self>, queue: &mut KeyQueue) -> bool {
-        let is_remote = self.is_remote(DecidedBy::Store);
-        queue.permits.still_waits(self) || queue.permits.push(self, is_remote, self.max_line())
-    }
-
-    /// Returns the call's next step. Until `grace`, which is set when its turn has come, it lets others pass
-    /// first.
-    pub(super) fn look(self: &Arc<Self>, grace: &mut Grace) -> (Look, Aftermath) {
+    /// Returns the call's next step.
+    pub(super) fn look(self: &Arc<Self>) -> (Look, Aftermath) {
         let now = Instant::now();
-        self.lines().change(&self.text, |queue, after| {
+        self.lines().change(&self.text, |KeyQueue { line, permits }, after| {
             let mut stage = self.stage.lock();
-            let (look, next) = match mem::take(&mut *stage) {
-                WaitStage::InLine { is_remote, permit } => {
-                    match self.look_in_line(queue, is_remote, now, grace, after) {
-                        Ok(outcome) => {
-                            let outcome = Ok(outcome);
-                            (Look::Answered(Decided { outcome, permit }), WaitStage::Outside)
-                        }
-                        Err(look) => (look, WaitStage::InLine { is_remote, permit }),
-                    }
-                }
-                WaitStage::Queued => match queue.permits.look(self, self.ends(), now) {
-                    PermitStep::Ask => (Look::Again, after.ask(self)),
-                    PermitStep::Sleep(until) => (Look::Sleep(until), WaitStage::Queued),
-                    PermitStep::Over => {
-                        after.woken.extend(queue.permits.leave(self));
-                        (Look::Answered(Ok(Outcome::busy()).into()), WaitStage::Outside)
-                    }
-                },
-                WaitStage::Paused(until) if now < until => {
-                    (Look::Sleep(Some(until)), WaitStage::Paused(until))
-                }
-                WaitStage::Paused(_) => (Look::Again, after.ask(self)),
-                WaitStage::Answered(decided) => (Look::Answered(decided), WaitStage::Outside),
-                other => (Look::Await, other),
+            let step = match &*stage {
+                WaitStage::Outside | WaitStage::Asking(_) => return Look::Await,
+                WaitStage::InLine(_) => line.step(self, now, &mut after.woken),
+                WaitStage::Queued if now < self.ends() => NextStep::Sleep(Some(self.ends())),
+                WaitStage::Paused(until) if now < *until => NextStep::Sleep(Some(*until)),
+                WaitStage::Paused(_) => NextStep::Ask,
+                WaitStage::Queued | WaitStage::Answered(_) => NextStep::End,
             };
-            *stage = next;
-            look
+            match step {
+                NextStep::Ask => after.ask(self, &mut stage),
+                NextStep::Check => after.checked = line.begin_check(now).cloned(),
+                NextStep::Sleep(until) => return Look::Sleep(until),
+                NextStep::End => {
+                    return Look::Answered(match mem::take(&mut *stage) {
+                        WaitStage::InLine(permit) => {
+                            let (seat, moved) = line.pass(self).expect("a call in line has a turn");
+                            after.woken.extend(moved);
+                            Decided { outcome: Ok(seat.outcome_under(&self.policy())), permit }
+                        }
+                        WaitStage::Answered(decided) => decided,
+                        _ => {
+                            permits.leave(self);
+                            Ok(Outcome::busy()).into()
+                        }
+                    });
+                }
+            }
+            Look::Again
         })
-    }
-
-    /// Returns the outcome of a call that passes, or its next step.
-    fn look_in_line(
-        self: &Arc<Self>,
-        queue: &mut KeyQueue,
-        is_remote: bool,
-        now: Instant,
-        grace: &mut Grace,
-        after: &mut Aftermath,
-    ) -> Result<Outcome, Look> {
-        let line = queue.line(is_remote);
-        match line.step(self, now).expect("a call in line has a turn") {
-            NextStep::PassAfter(others)
-                if grace.is_none_or(|(end, before)| now < end || others < before) =>
-            {
-                if grace.is_none() {
-                    after.woken.extend(line.before(self));
-                }
-                if grace.is_none_or(|(_, before)| others < before) {
-                    *grace = Some((now + GRACE, others));
-                }
-                Err(Look::Sleep(grace.map(|(end, _)| end)))
-            }
-            NextStep::Pass | NextStep::PassAfter(_) => {
-                let (seat, moved) = line.pass(self).expect("a call in line has a turn");
-                after.woken.extend(moved);
-                Ok(seat.outcome_under(&self.policy()))
-            }
-            NextStep::Check => Err(line.begin_check(now).map_or(Look::Sleep(None), |seat| {
-                let Seat { claim, outcome, ref waiter, .. } = *seat;
-                let (waiter, policy) = (Arc::clone(waiter), waiter.policy());
-                Look::Check(Box::new(TurnCheck { waiter, is_remote, claim, outcome, policy }))
-            })),
-            NextStep::Sleep(until) => Err(Look::Sleep(until)),
-        }
     }
 
     /// Takes the call out of its line. The answer to a question that is out is given back once it comes.
@@ -155,28 +97,27 @@ impl Waiter {
         let withdraw = |queue: &mut KeyQueue, after: &mut Aftermath| match mem::take(
             &mut *self.stage.lock(),
         ) {
-            WaitStage::InLine { is_remote, permit } => {
-                after.free(queue.line(is_remote).leave(self));
+            WaitStage::InLine(permit) => {
+                if let Some((seat, moved)) = queue.line.leave(self) {
+                    after.woken.extend(moved);
+                    after.freed.push(seat);
+                }
                 after.permits.push(permit);
             }
-            WaitStage::Queued | WaitStage::Asking(_) => {
-                after.woken.extend(queue.permits.leave(self));
-            }
-            WaitStage::Answered(decided) => {
-                after.give_back(self, &self.claim(), decided);
+            WaitStage::Queued | WaitStage::Asking(_) => queue.permits.leave(self),
+            WaitStage::Answered(Decided { outcome, permit }) => {
+                let outcome = outcome.ok().filter(|outcome| outcome.admitted);
+                after.freed.extend(outcome.map(|outcome| self.question().seat(outcome)));
+                after.permits.push(permit);
             }
             WaitStage::Outside | WaitStage::Paused(_) => {}
         };
         self.lines().change(&self.text, withdraw).1
     }
 
-    /// Returns the turn of a call in line.
-    pub(super) fn turn(self: &Arc<Self>) -> Option<Instant> {
-        let turn = |queue: &mut KeyQueue, _: &mut Aftermath| match &*self.stage.lock() {
-            WaitStage::InLine { is_remote, .. } => queue.line(*is_remote).turn(self),
-            _ => None,
-        };
-        self.lines().change(&self.text, turn).0
+    /// Returns the time until the turn of a call in line.
+    pub(super) fn until_turn(self: &Arc<Self>) -> Option<Duration> {
+        Some(self.lines().turn(self)?.duration_since(Instant::now()))
     }
 }
 
@@ -186,41 +127,45 @@ impl Question {
     pub(super) fn receive(&self, decided: Decided, again: Option<Instant>) -> Aftermath {
         let Self { waiter, number, claim } = self;
         let outcome = decided.outcome.ok();
-        let admitted = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
         let is_busy = outcome.is_some_and(|outcome| outcome.is_busy);
-        let receive = |queue: &mut KeyQueue, after: &mut Aftermath| {
+        let seat = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
+        let seat = seat.map(|outcome| self.seat(outcome));
+        let receive = |KeyQueue { line, permits }: &mut KeyQueue, after: &mut Aftermath| {
             let mut stage = waiter.stage.lock();
             let is_current = matches!(*stage, WaitStage::Asking(asked) if asked == *number);
             // An override may have come since the question.
             let is_overridden = waiter.policy() != claim.policy;
             if is_current && !is_busy {
-                after.woken.extend(queue.permits.leave(waiter));
+                permits.leave(waiter);
             }
             // Calls before it may still sleep, by a reply that came later after its turn.
-            let turn = admitted.and_then(|outcome| {
-                let is_remote = waiter.is_remote(outcome.decided_by);
-                let has_line = !queue.line(is_remote).is_empty();
-                (outcome.turn() > Micros::ZERO || has_line).then_some((outcome, is_remote))
-            });
-            if let Some((outcome, is_remote)) = turn {
-                let index = queue.enter_line(self, is_remote, outcome, after);
+            let is_in_line = |seat: &Seat<_>| {
+                let is_behind = !line.is_empty() && seat.outcome.decided_by != DecidedBy::Fallback;
+                seat.outcome.turn() > Micros::ZERO || is_behind
+            };
+            if let Some(seat) = seat.as_ref().filter(|seat| is_in_line(seat)) {
+                let (index, moved) = line.insert(seat.clone());
+                after.woken.extend(moved);
                 if is_current {
-                    *stage = WaitStage::InLine { is_remote, permit: decided.permit };
+                    *stage = WaitStage::InLine(decided.permit);
                 } else {
-                    after.free(Some(queue.line(is_remote).leave_at(index)));
+                    let (freed, moved) = line.leave_at(index);
+                    after.woken.extend(moved);
+                    after.freed.push(freed);
                     after.permits.push(decided.permit);
                 }
                 if is_overridden {
-                    after.woken.extend(queue.line(is_remote).hurry_each());
+                    after.woken.extend(line.hurry_each());
                 }
             } else if !is_current {
-                after.give_back(waiter, claim, decided);
-            } else if is_busy && waiter.is_queued(queue) {
-                let pause = outcome.map(|outcome| outcome.more).filter(|it| *it > Micros::ZERO);
-                queue.permits.pause_for(pause.map(Duration::from));
+                after.freed.extend(seat);
+                after.permits.push(decided.permit);
+            } else if is_busy && permits.waits(waiter, waiter.ends(), waiter.max_line()) {
+                let pause = outcome.map_or(Micros::ZERO, |it| it.more).into();
+                after.later = permits.found_none(waiter, pause).map(|it| (waiter.text.clone(), it));
                 *stage = WaitStage::Queued;
-            } else if is_overridden && outcome.is_some_and(|it| !it.admitted && !is_busy) {
-                *stage = after.ask(waiter);
+            } else if is_overridden && !is_busy && decided.is_refused() {
+                after.ask(waiter, &mut stage);
             } else {
                 *stage = again.map_or(WaitStage::Answered(decided), WaitStage::Paused);
             }

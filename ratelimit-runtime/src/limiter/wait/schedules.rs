@@ -144,7 +144,7 @@ fn a_permit_that_is_free_at_once_with_an_arrival_is_not_missed() {
         let passes = &mut passed;
         with(others, || *passes = poll(&mut call));
         let passed = passed.or_else(|| poll(&mut call));
-        assert!(passed.expect("a permit").is_held());
+        assert!(passed.expect("a permit").has_permit());
         assert!(limiter.inner.lines.is_empty());
     });
 }

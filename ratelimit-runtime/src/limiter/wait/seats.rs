@@ -11,12 +11,20 @@ use std::{collections::VecDeque, mem, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    policy::Policy,
+    policy::{Policy, Tier},
     request::{Outcome, Place, Standing},
+    time::Timestamp,
 };
 
 /// The time for which a turn on Redis counts as promised after it was last seen there.
 pub(super) const SEEN: Duration = Duration::from_secs(1);
+
+/// The pause of a call whose turn has come, while it lets calls before it pass first.
+const NAP: Duration = Duration::from_millis(1);
+
+/// The number of naps after which a call passes those before it, whose futures are not polled. After each one
+/// its runtime has polled all that were woken: a process that stands still for long has slept for one.
+const NAPS: u32 = 3;
 
 /// The waiting calls of one key, in the order of their turns.
 pub(super) struct Line<W> {
@@ -32,6 +40,15 @@ pub(super) struct Line<W> {
     asked: Option<TurnQuestion>,
     /// `true` if the first turn may have come nearer.
     hurries: bool,
+    /// The grace of calls that have not passed, although they were woken.
+    grace: Option<Grace>,
+}
+
+#[derive(Clone, Copy)]
+struct Grace {
+    /// The end of the present nap.
+    ends: Instant,
+    naps: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -43,6 +60,7 @@ struct TurnQuestion {
 }
 
 /// A promised turn, and the call that passes at it.
+#[derive(Clone)]
 pub(super) struct Seat<W> {
     /// The store's answer, with the numbers of the turn.
     pub(super) outcome: Outcome,
@@ -51,6 +69,10 @@ pub(super) struct Seat<W> {
     /// The time of the answer.
     pub(super) promised: Instant,
     pub(super) claim: Claim,
+    /// `true` if a call behind it has passed it: its future is not polled.
+    pub(super) is_asleep: bool,
+    /// `true` if a pause has moved it: it may be beyond the wait of its call.
+    pub(super) is_moved: bool,
     pub(super) waiter: W,
 }
 
@@ -65,11 +87,11 @@ pub(super) struct Claim {
 /// The next step of a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// It passes.
-    Pass,
-    /// It passes after so many calls that are before it, whose turn has come too.
-    PassAfter(usize),
-    /// It asks Redis whether the first turn is still promised.
+    /// Its wait ends: it passes, or has waited for a permit for as long as it may.
+    End,
+    /// It asks for a permit.
+    Ask,
+    /// It asks its store for the standing of the first turn.
     Check,
     /// It sleeps, at most until then.
     Sleep(Option<Instant>),
@@ -85,9 +107,26 @@ impl Claim {
     pub(super) fn place(&self, outcome: Outcome) -> Place<'_> {
         Place { policy: &self.policy, cost: self.cost, mark: outcome.mark, id: self.id }
     }
+
+    /// Returns `true` if an override to this policy may forbid the turn. Counts that are carried to the
+    /// numbers of a higher limit are rounded, and must refuse nobody.
+    pub(super) fn is_laxer_than(&self, now: &Policy) -> bool {
+        let before = &self.policy;
+        let is_kept = |(before, now): (&Tier, &Tier)| {
+            before.period() >= now.period() && before.threshold() <= now.threshold()
+        };
+        before.tiers().len() != now.tiers().len()
+            || !before.tiers().iter().zip(now.tiers()).all(is_kept)
+            || before.burst_size() > now.burst_size()
+    }
 }
 
 impl<W> Seat<W> {
+    /// Returns `true` if both have this charge and mark. Without entries, several calls of one instant do.
+    pub(super) fn has_turn_of(&self, other: &Self) -> bool {
+        self.outcome.mark == other.outcome.mark && self.claim == other.claim
+    }
+
     /// Returns the outcome with the numbers of the policy that the call waits under now.
     pub(super) fn outcome_under(&self, policy: &Policy) -> Outcome {
         let Self { outcome, claim, .. } = self;
@@ -104,8 +143,8 @@ impl<W> Seat<W> {
 
 impl<W: Clone + PartialEq> Line<W> {
     pub(super) fn new(is_remote: bool) -> Self {
-        let (seats, seen, asked, hurries) = Default::default();
-        Self { seats, is_remote, asks_each: !is_remote, seen, asked, hurries }
+        let (seats, seen, asked, hurries, grace) = Default::default();
+        Self { seats, is_remote, asks_each: !is_remote, seen, asked, hurries, grace }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -123,8 +162,8 @@ impl<W: Clone + PartialEq> Line<W> {
     }
 
     /// Returns `true` if a call of the line has this turn.
-    pub(super) fn has(&self, claim: &Claim, outcome: Outcome) -> bool {
-        self.index_of_turn(claim, outcome).is_some()
+    pub(super) fn has(&self, turn: &Seat<W>) -> bool {
+        self.seats.iter().any(|seat| seat.has_turn_of(turn))
     }
 
     /// Returns the turn of a call by the clock of this process.
@@ -132,15 +171,11 @@ impl<W: Clone + PartialEq> Line<W> {
         Some(self.seats[self.index(waiter)?].turn)
     }
 
+    /// Returns the index of a call. A call that arrives is near the end, and one that passes near the start.
     fn index(&self, waiter: &W) -> Option<usize> {
-        self.seats.iter().position(|seat| seat.waiter == *waiter)
-    }
-
-    /// Returns the first of the turns with this charge and mark: without entries, several calls of one
-    /// instant have one mark.
-    fn index_of_turn(&self, claim: &Claim, outcome: Outcome) -> Option<usize> {
-        let is_it = |seat: &Seat<W>| seat.outcome.mark == outcome.mark && seat.claim == *claim;
-        self.seats.iter().position(is_it)
+        let is_it = |index: &usize| self.seats[*index].waiter == *waiter;
+        let last = self.seats.len().checked_sub(1)?;
+        (0..=last / 2).flat_map(|index| [index, last - index]).find(is_it)
     }
 
     /// Adds a call behind those with an earlier or the same turn. Replies may come in another order than
@@ -150,11 +185,10 @@ impl<W: Clone + PartialEq> Line<W> {
         let at = seat.outcome.mark.at;
         let index = self.seats.partition_point(|before| before.outcome.mark.at <= at);
         let mut moved = Vec::new();
-        for before in self.seats.range_mut(..index) {
-            if before.turn > seat.turn {
-                before.turn = seat.turn;
-                moved.push(before.waiter.clone());
-            }
+        let before = self.seats.range_mut(..index).rev();
+        for before in before.take_while(|before| before.turn > seat.turn) {
+            before.turn = seat.turn;
+            moved.push(before.waiter.clone());
         }
         let next = self.seats.get(index).map_or(seat.turn, |next| next.turn);
         self.seats.insert(index, Seat { turn: seat.turn.min(next), ..seat });
@@ -175,6 +209,7 @@ impl<W: Clone + PartialEq> Line<W> {
             if seats[index].claim.is_shared_with(&seats[next].claim) {
                 let (before, behind) = seats.split_at_mut(next);
                 mem::swap(&mut before[index].waiter, &mut behind[0].waiter);
+                mem::swap(&mut before[index].is_asleep, &mut behind[0].is_asleep);
                 moved.push(before[index].waiter.clone());
                 index = next;
             }
@@ -188,14 +223,9 @@ impl<W: Clone + PartialEq> Line<W> {
         Some((self.remove(self.index(waiter)?, &mut moved), moved))
     }
 
-    /// Removes the call that has this turn. Returns its seat, and the call that is first now.
-    pub(super) fn take(&mut self, claim: &Claim, outcome: Outcome) -> Option<(Seat<W>, Vec<W>)> {
-        let mut moved = Vec::new();
-        Some((self.remove(self.index_of_turn(claim, outcome)?, &mut moved), moved))
-    }
-
     fn remove(&mut self, index: usize, moved: &mut Vec<W>) -> Seat<W> {
         let seat = self.seats.remove(index).expect("a seat of the line");
+        self.grace = None;
         if index == 0 {
             let has_moved = self.asked.as_mut().map(|asked| mem::take(&mut asked.has_moved));
             self.hurries |= has_moved == Some(true) || self.asks_each;
@@ -204,35 +234,59 @@ impl<W: Clone + PartialEq> Line<W> {
         seat
     }
 
-    /// Returns the next step of a call; none if it is not in the line.
-    pub(super) fn step(&self, waiter: &W, now: Instant) -> Option<NextStep> {
-        let index = self.index(waiter)?;
-        let seat = &self.seats[index];
-        // A call waits for the check of a turn before its own, which may be the older promise.
-        let promised = seat.promised.min(self.seats[0].promised);
-        let known = self.seen.map_or(promised, |seen| seen.max(promised)) + SEEN;
-        if seat.turn <= now {
-            let is_known = !self.is_remote || now < known;
-            return Some(match (is_known, index) {
-                (true, 0) => NextStep::Pass,
-                (true, others) => NextStep::PassAfter(others),
-                (false, _) => {
-                    self.asks_until(now).map_or(NextStep::Check, |end| NextStep::Sleep(Some(end)))
-                }
-            });
+    /// Returns how to find the time until which a turn counts as promised. A call waits for the check of a turn before its
+    /// own, which may be the older promise.
+    fn known_until(&self) -> impl Fn(&Seat<W>) -> Instant + use<W> {
+        let (first, seen) = (self.seats.front().map(|first| first.promised), self.seen);
+        move |seat| {
+            let promised = first.map_or(seat.promised, |first| first.min(seat.promised));
+            seen.map_or(promised, |seen| seen.max(promised)) + SEEN
         }
-        if index > 0 || self.asks_until(now).is_some() || !(self.hurries || self.is_remote) {
-            return Some(NextStep::Sleep(Some(seat.turn)));
-        }
-        let next = self.asked.map_or(known, |asked| known.max(asked.at + SEEN));
-        let is_next = self.hurries || next <= now;
-        Some(if is_next { NextStep::Check } else { NextStep::Sleep(Some(seat.turn.min(next))) })
     }
 
-    /// Returns the calls before this one.
-    pub(super) fn before(&self, waiter: &W) -> Vec<W> {
-        let index = self.index(waiter).unwrap_or(0);
-        self.seats.range(..index).map(|seat| seat.waiter.clone()).collect()
+    /// Removes the calls whose turns have come, and are not known to be promised any more.
+    pub(super) fn take_unknown(&mut self, now: Instant) -> VecDeque<Seat<W>> {
+        let known_until = self.known_until();
+        self.take_all(|seat| seat.turn <= now && known_until(seat) <= now)
+    }
+
+    /// Returns the next step of a call of the line. Wakes those that it lets pass first.
+    pub(super) fn step(&mut self, waiter: &W, now: Instant, woken: &mut Vec<W>) -> NextStep {
+        let index = self.index(waiter).expect("a call in line has a turn");
+        let (seat, asks_until) = (&self.seats[index], self.asks_until(now));
+        let known = self.known_until()(seat);
+        if seat.turn > now {
+            let may_ask = index == 0 && asks_until.is_none() && (self.hurries || self.is_remote);
+            let next = self.asked.map_or(known, |asked| known.max(asked.at + SEEN));
+            return match may_ask {
+                false => NextStep::Sleep(Some(seat.turn)),
+                true if self.hurries || next <= now => NextStep::Check,
+                true => NextStep::Sleep(Some(seat.turn.min(next))),
+            };
+        }
+        if self.is_remote && known <= now {
+            return asks_until.map_or(NextStep::Check, |end| NextStep::Sleep(Some(end)));
+        }
+        self.let_pass(index, now, woken).map_or(NextStep::End, |nap| NextStep::Sleep(Some(nap)))
+    }
+
+    /// Returns the end of the next nap of a call whose turn has come, if calls before it are to pass first.
+    fn let_pass(&mut self, index: usize, now: Instant, woken: &mut Vec<W>) -> Option<Instant> {
+        let before = || self.seats.range(..index).filter(|seat| !seat.is_asleep);
+        before().next()?;
+        let grace = match self.grace {
+            Some(grace) if now < grace.ends => grace,
+            Some(Grace { naps: NAPS, .. }) => {
+                self.seats.range_mut(..index).for_each(|seat| seat.is_asleep = true);
+                return None;
+            }
+            last => {
+                woken.extend(before().map(|seat| seat.waiter.clone()));
+                Grace { ends: now + NAP, naps: last.map_or(1, |grace| grace.naps + 1) }
+            }
+        };
+        self.grace = Some(grace);
+        Some(grace.ends)
     }
 
     /// Lets the first call ask at once whether its turn has come nearer, and returns it.
@@ -260,40 +314,64 @@ impl<W: Clone + PartialEq> Line<W> {
     pub(super) fn end_check(&mut self, now: Instant) -> Vec<W> {
         self.asked = self.asked.map(|asked| TurnQuestion { is_answered: true, ..asked });
         let seats = self.seats.iter().enumerate();
-        let looks = seats.filter(|(index, seat)| *index == 0 || seat.turn <= now);
+        let looks = seats.take_while(|(index, seat)| *index == 0 || seat.turn <= now);
         looks.map(|(_, seat)| seat.waiter.clone()).collect()
     }
 
-    /// Receives the standing of a turn from the store's reply, asked for at `seen` and received at `now`.
+    /// Returns the turns, in order.
+    pub(super) fn seats(&self) -> impl Iterator<Item = &Seat<W>> {
+        self.seats.iter()
+    }
+
+    /// Moves the turns that a store was asked for to the later ones that it has after a pause.
+    pub(super) fn move_to(&mut self, asked: &[Seat<W>], turns: &[Option<Timestamp>]) {
+        for (seat, turn) in asked.iter().zip(turns) {
+            let turn = turn.filter(|turn| *turn > seat.outcome.mark.at);
+            let own = self.seats.iter_mut().find(|own| own.has_turn_of(seat));
+            if let (Some(turn), Some(own)) = (turn, own) {
+                own.turn += (turn - own.outcome.mark.at).into();
+                (own.outcome.mark.at, own.is_moved) = (turn, true);
+            }
+        }
+        self.seats.make_contiguous().sort_by_key(|seat| seat.outcome.mark.at);
+        let mut next = None;
+        for seat in self.seats.iter_mut().rev() {
+            seat.turn = next.map_or(seat.turn, |next| seat.turn.min(next));
+            next = Some(seat.turn);
+        }
+    }
+
+    /// Receives the standing of a turn from the store's reply, asked for at `seen` and received at `now`. Returns
+    /// `true` if a pause has moved it, and maybe those behind it.
     pub(super) fn stands(
         &mut self,
-        (claim, asked): (&Claim, Outcome),
+        turn: &Seat<W>,
         standing: Standing,
         seen: Instant,
         now: Instant,
-    ) {
+    ) -> bool {
         self.seen = self.seen.max(Some(seen));
-        let Some(index) = self.index_of_turn(claim, asked) else { return };
+        let is_it = |seat: &Seat<W>| seat.has_turn_of(turn);
+        let Some(index) = self.seats.iter().position(is_it) else { return false };
         let seat = &mut self.seats[index];
-        let has_moved = standing.at < seat.outcome.mark.at;
+        let (own, has_moved) = (now + standing.turn.into(), standing.at < seat.outcome.mark.at);
+        let is_later = standing.at > seat.outcome.mark.at;
+        seat.is_moved |= is_later;
+        seat.turn = if is_later { own } else { seat.turn.min(own) };
         self.asked = self.asked.map(|asked| TurnQuestion { has_moved, ..asked });
         seat.outcome.mark.at = standing.at;
-        seat.turn = seat.turn.min(now + standing.turn.into());
         // The one that was asked for was the first. It may have passed, and left a turn of the same instant.
         let first = self.seats.partition_point(|it| it.outcome.mark.at < standing.at);
         if has_moved && first < index {
             self.seats.make_contiguous()[first..=index].rotate_right(1);
         }
+        is_later
     }
 
-    /// Removes all calls, in order.
-    pub(super) fn take_all(&mut self) -> VecDeque<Seat<W>> {
-        mem::take(&mut self.seats)
-    }
-
-    /// Removes the calls whose turn has come, in order.
-    pub(super) fn take_due(&mut self, now: Instant) -> VecDeque<Seat<W>> {
-        let due = self.seats.partition_point(|seat| seat.turn <= now);
-        self.seats.drain(..due).collect()
+    /// Removes the calls of these seats, in order. The one that is first then asks whether it comes nearer.
+    pub(super) fn take_all(&mut self, is_taken: impl Fn(&Seat<W>) -> bool) -> VecDeque<Seat<W>> {
+        let (taken, left) = mem::take(&mut self.seats).into_iter().partition(is_taken);
+        (self.seats, self.hurries, self.grace) = (left, true, None);
+        taken
     }
 }

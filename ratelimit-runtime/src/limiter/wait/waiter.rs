@@ -11,13 +11,16 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::seats::Claim;
+use super::seats::{Claim, Seat};
 use crate::{
     decision::Permit,
     key::{Key, KeyRef},
-    limiter::{check::Call, permit::Decided, pipeline::PendingCall},
+    limiter::{
+        call::{Call, OwnedCall},
+        permit::Decided,
+    },
     policy::Policy,
-    request::{DecidedBy, next_id},
+    request::{OnStoreError, Outcome, next_id},
     sync::Mutex,
 };
 
@@ -26,7 +29,7 @@ const LONGEST: Duration = Duration::from_secs(1 << 33);
 
 /// A call that waits.
 pub(super) struct Waiter {
-    call: PendingCall,
+    call: OwnedCall,
     pub(super) key: Key,
     /// The text by which its queue is found.
     pub(super) text: Box<[u8]>,
@@ -54,11 +57,8 @@ pub(super) enum WaitStage {
     Outside,
     /// The [question](Question) of this number is out.
     Asking(u64),
-    /// It has a turn, on a server if `is_remote`, and maybe a permit.
-    InLine {
-        is_remote: bool,
-        permit: Option<Arc<dyn Permit>>,
-    },
+    /// It has a turn, and maybe a permit.
+    InLine(Option<Arc<dyn Permit>>),
     /// It waits for a permit.
     Queued,
     /// It waits for Redis, which could not decide, and asks again at this time.
@@ -75,7 +75,7 @@ pub(super) struct Question {
 }
 
 impl Waiter {
-    pub(super) fn new(call: PendingCall) -> Arc<Self> {
+    pub(super) fn new(call: OwnedCall) -> Arc<Self> {
         let Call { limiter, policy, caller, .. } = call.as_call();
         let key = KeyRef::new(policy, caller.parts());
         let (text, key) = (text_of(key), Key::compose(limiter.inner.backend.prefix(), key));
@@ -95,12 +95,9 @@ impl Waiter {
         self.call.as_call()
     }
 
-    /// Returns a question under the policy that the call waits under, and the stage of a call that asks it.
-    pub(super) fn question(self: &Arc<Self>) -> (Question, WaitStage) {
-        let question =
-            Question { waiter: Arc::clone(self), number: next_id(), claim: self.claim() };
-        let stage = WaitStage::Asking(question.number);
-        (question, stage)
+    /// Returns a question under the policy that the call waits under.
+    pub(super) fn question(self: &Arc<Self>) -> Question {
+        Question { waiter: Arc::clone(self), number: next_id(), claim: self.claim() }
     }
 
     /// Returns the time until which the call may wait.
@@ -108,13 +105,22 @@ impl Waiter {
         self.arrived + self.call().options.max_wait.min(LONGEST)
     }
 
+    /// Returns the time from which a question that is asked now has its deadline: however late it is, the
+    /// call has its answer a deadline after the end of its wait.
+    pub(super) fn asked(&self) -> Instant {
+        Instant::now().min(self.ends())
+    }
+
     /// Returns the time at which the call asks again after Redis has not decided it: after a pause, at the
     /// latest when its wait ends. Returns nothing if there is an answer, or if time does not help.
     pub(super) fn asks_again(&self, decided: &Decided) -> Option<Instant> {
         decided.outcome.err().filter(|reason| reason.may_pass())?;
         let Call { limiter, options, .. } = self.call();
-        let (redis, now) = (limiter.inner.backend.redis()?, Instant::now());
-        if now >= self.ends() && redis.denies(options.on_store_error) {
+        let (backend, now) = (&limiter.inner.backend, Instant::now());
+        let redis = backend.redis()?;
+        if now >= self.ends()
+            && backend.on_store_error(options.on_store_error) == OnStoreError::Deny
+        {
             return None;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
@@ -123,11 +129,6 @@ impl Waiter {
 
     pub(super) fn max_line(&self) -> u32 {
         self.call().limiter.inner.max_line
-    }
-
-    /// Returns `true` if other processes change the turns that this decider promises.
-    pub(super) fn is_remote(&self, decided_by: DecidedBy) -> bool {
-        !self.call().limiter.is_in_memory() && decided_by != DecidedBy::Fallback
     }
 
     /// Returns the policy that the call waits under.
@@ -145,6 +146,15 @@ impl Waiter {
     pub(super) fn claim(&self) -> Claim {
         let Call { options, .. } = self.call();
         Claim { policy: self.policy(), cost: options.cost, id: options.id }
+    }
+}
+
+impl Question {
+    /// Returns the turn of an answer.
+    pub(super) fn seat(&self, outcome: Outcome) -> Seat<Arc<Waiter>> {
+        let (promised, claim, waiter) = (Instant::now(), self.claim, Arc::clone(&self.waiter));
+        let turn = promised + outcome.turn().into();
+        Seat { outcome, turn, promised, claim, is_asleep: false, is_moved: false, waiter }
     }
 }
 

@@ -53,6 +53,8 @@ impl TestLine {
             turn: self.at(turn) + late,
             promised: self.start + late,
             claim: *claim,
+            is_asleep: false,
+            is_moved: false,
             waiter,
         };
         self.line.insert(seat).1
@@ -73,13 +75,16 @@ impl TestLine {
             .collect()
     }
 
-    fn begin_check(&mut self, now: Instant) -> (Claim, Outcome) {
-        let seat = self.line.begin_check(now).unwrap();
-        (seat.claim, seat.outcome)
+    fn begin_check(&mut self, now: Instant) -> Seat<char> {
+        self.line.begin_check(now).unwrap().clone()
     }
 
-    fn step(&self, waiter: char, seconds: u64) -> NextStep {
-        self.line.step(&waiter, self.at(seconds)).unwrap()
+    fn step(&mut self, waiter: char, seconds: u64) -> NextStep {
+        self.step_at(waiter, self.at(seconds))
+    }
+
+    fn step_at(&mut self, waiter: char, now: Instant) -> NextStep {
+        self.line.step(&waiter, now, &mut Vec::new())
     }
 }
 
@@ -130,14 +135,30 @@ fn a_late_reply_makes_nobody_overtake() {
 
 #[test]
 fn calls_of_one_instant_pass_in_the_order_of_their_arrival() {
-    let mut seats = TestLine::local(&[('a', 1, 1), ('b', 1, 1)]);
+    let mut seats = TestLine::local(&[('a', 1, 1), ('b', 1, 1), ('c', 1, 1)]);
     let now = seats.at(1);
-    assert_eq!(seats.line.step(&'a', now - MILLI), Some(NextStep::Check));
+    assert_eq!(seats.step_at('a', now - MILLI), NextStep::Check);
     seats.line.begin_check(now - MILLI).unwrap();
     seats.line.end_check(now - MILLI);
-    assert_eq!(seats.line.step(&'a', now - MILLI), Some(NextStep::Sleep(Some(now))));
-    assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Pass, NextStep::PassAfter(1)]);
-    assert_eq!(seats.line.before(&'b'), ['a']);
+    assert_eq!(seats.step_at('a', now - MILLI), NextStep::Sleep(Some(now)));
+    let mut woken = Vec::new();
+    let after_others = NextStep::Sleep(Some(now + NAP));
+    assert_eq!(seats.line.step(&'b', now, &mut woken), after_others);
+    assert_eq!(seats.step('a', 1), NextStep::End);
+    assert_eq!(woken, ['a']);
+    // A process that stands still for long has slept for one nap.
+    let now = now + SECOND / 2;
+    for nap in [0, 1] {
+        let nap = now + NAP * nap;
+        assert_eq!(seats.step_at('b', nap), NextStep::Sleep(Some(nap + NAP)));
+        assert_eq!(seats.step_at('c', nap), NextStep::Sleep(Some(nap + NAP)));
+    }
+    // The future of the first is not polled. Nobody waits for it once more.
+    let now = now + 2 * NAP;
+    assert_eq!(seats.step_at('b', now), NextStep::End);
+    seats.line.pass(&'b').unwrap();
+    assert_eq!(seats.step_at('c', now), NextStep::End);
+    assert_eq!(seats.step_at('a', now), NextStep::End);
 }
 
 #[test]
@@ -150,18 +171,19 @@ fn the_first_call_asks_for_its_turn_once_a_second_and_others_only_when_it_has_no
     // Its future is not polled.
     assert_eq!(seats.step('b', 3), NextStep::Check);
     let now = seats.at(3);
-    let (claim, first) = seats.begin_check(now);
+    let first = seats.begin_check(now);
     let answered = NextStep::Sleep(Some(seats.at(4)));
     assert_eq!([seats.step('a', 3), seats.step('b', 3)], [answered; 2]);
-    let standing = Standing { at: first.mark.at, turn: Micros::ZERO, has_room: true };
-    seats.line.stands((&claim, first), standing, now, now);
+    let standing = Standing { at: first.outcome.mark.at, turn: Micros::ZERO, has_room: true };
+    seats.line.stands(&first, standing, now, now);
     assert_eq!(seats.line.end_check(now), ['a', 'b']);
-    assert_eq!([seats.step('a', 3), seats.step('b', 3)], [NextStep::Pass, NextStep::PassAfter(1)]);
+    let after_others = NextStep::Sleep(Some(now + NAP));
+    assert_eq!([seats.step('a', 3), seats.step('b', 3)], [NextStep::End, after_others]);
     // Seen with the first one.
     seats.line.pass(&'a').unwrap();
     let (_, moved) = seats.line.pass(&'b').unwrap();
     assert_eq!(moved, ['c']);
-    assert_eq!(seats.line.step(&'c', now + SECOND / 2), Some(NextStep::Sleep(Some(seats.at(4)))));
+    assert_eq!(seats.step_at('c', now + SECOND / 2), NextStep::Sleep(Some(seats.at(4))));
     assert_eq!(seats.step('c', 4), NextStep::Check);
 }
 
@@ -172,13 +194,14 @@ fn a_call_waits_for_the_check_of_the_turns_before_its_own() {
     seats.add('b', 0, 1, SECOND / 2);
     let now = seats.at(1);
     assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Check; 2]);
-    let (claim, first) = seats.begin_check(now);
+    let first = seats.begin_check(now);
     assert_eq!(seats.step('b', 1), NextStep::Sleep(Some(now + SEEN)));
     assert_eq!(seats.step('b', 2), NextStep::Check);
-    let standing = Standing { at: first.mark.at, turn: Micros::ZERO, has_room: true };
-    seats.line.stands((&claim, first), standing, now, now);
+    let standing = Standing { at: first.outcome.mark.at, turn: Micros::ZERO, has_room: true };
+    seats.line.stands(&first, standing, now, now);
     assert_eq!(seats.line.end_check(now), ['a', 'b']);
-    assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::Pass, NextStep::PassAfter(1)]);
+    let after_others = NextStep::Sleep(Some(now + NAP));
+    assert_eq!([seats.step('a', 1), seats.step('b', 1)], [NextStep::End, after_others]);
 }
 
 #[test]
@@ -193,8 +216,8 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
     assert_eq!(seats.line.hurry(), Some('a'));
     assert_eq!(seats.step('a', 0), NextStep::Check);
     for turn in [2, 8] {
-        let (claim, first) = seats.begin_check(now);
-        seats.line.stands((&claim, first), stands(turn), now, now);
+        let first = seats.begin_check(now);
+        seats.line.stands(&first, stands(turn), now, now);
         assert_eq!(seats.line.end_check(now), ['a']);
         assert_eq!(seats.order(), [('a', 2), ('b', 6), ('c', 7)]);
         if turn == 2 {
@@ -205,8 +228,8 @@ fn a_turn_that_has_moved_comes_earlier_and_never_later_and_the_next_call_asks_fo
     // The second answer moved nothing.
     seats.line.pass(&'a').unwrap();
     assert_eq!(seats.step('b', 0), NextStep::Sleep(Some(seats.at(1))));
-    let (claim, first) = seats.begin_check(now);
-    seats.line.stands((&claim, first), stands(2), now, now);
+    let first = seats.begin_check(now);
+    seats.line.stands(&first, stands(2), now, now);
     seats.line.end_check(now);
     seats.line.pass(&'b').unwrap();
     assert_eq!(seats.step('c', 0), NextStep::Check);
@@ -260,21 +283,25 @@ fn a_turn_shows_what_is_left_under_the_policy_of_now() {
 #[test]
 fn of_turns_with_one_mark_the_one_that_is_asked_for_moves() {
     let mut seats = TestLine::new(&[]);
-    let claims = [2, 1, 1].map(|cost| Claim { policy: POLICY, cost, id: None });
     let mark = Mark { at: Timestamp::new(9_000_000), charged: Charged::Generation(7) };
     let outcome = Outcome::admitted(0, Micros::ZERO, Micros::ZERO, mark);
-    for (waiter, claim) in "abc".chars().zip(claims) {
-        let (turn, promised) = (seats.at(9), seats.start);
-        seats.line.insert(Seat { outcome, turn, promised, claim, waiter });
+    let (turn, promised) = (seats.at(9), seats.start);
+    let added = [('a', 2), ('b', 1), ('c', 1)].map(|(waiter, cost)| {
+        let claim = Claim { policy: POLICY, cost, id: None };
+        Seat { outcome, turn, promised, claim, is_asleep: false, is_moved: false, waiter }
+    });
+    for seat in &added {
+        seats.line.insert(seat.clone());
     }
-    assert!(seats.line.has(&claims[1], outcome));
+    assert!(seats.line.has(&added[1]));
     let (now, at) = (seats.at(0), Timestamp::new(2_000_000));
     let standing = Standing { at, turn: Micros::new(2_000_000), has_room: true };
-    seats.line.stands((&claims[1], outcome), standing, now, now);
+    seats.line.stands(&added[1], standing, now, now);
     assert_eq!(seats.order(), [('b', 2), ('a', 9), ('c', 9)]);
     // The other one of its cost has still its mark, and then nobody has.
-    assert_eq!(seats.line.take(&claims[2], outcome).unwrap().0.waiter, 'c');
-    assert!(!seats.line.has(&claims[1], outcome) && seats.line.has(&claims[0], outcome));
+    let taken = seats.line.take_all(|seat| seat.has_turn_of(&added[1]));
+    assert_eq!(taken.iter().map(|seat| seat.waiter).collect::<String>(), "c");
+    assert!(!seats.line.has(&added[1]) && seats.line.has(&added[0]));
 }
 
 #[test]
@@ -290,31 +317,30 @@ fn a_store_that_does_not_answer_is_asked_once_a_second() {
 }
 
 #[test]
-fn a_turn_that_is_lost_takes_only_its_call_out_of_the_line() {
-    let mut seats = TestLine::new(&[('a', 1, 1), ('b', 2, 1), ('c', 3, 1)]);
-    let [first, second] = [0, 1].map(|index| seats.line.seats[index].outcome);
-    let claim = Claim { policy: POLICY, cost: 1, id: None };
-    let (seat, moved) = seats.line.take(&claim, second).unwrap();
-    assert_eq!((seat.waiter, moved), ('b', vec![]));
-    assert!(seats.line.take(&claim, second).is_none());
-    assert_eq!(seats.line.take(&claim, first).unwrap().1, ['c']);
-    assert_eq!(seats.order(), [('c', 3)]);
-}
-
-#[test]
 fn a_line_is_dissolved_in_order_in_full_or_as_far_as_it_is_due() {
     let waiters = [('a', 1, 1), ('b', 2, 1), ('c', 3, 1)];
     let names =
         |seats: VecDeque<Seat<char>>| seats.iter().map(|seat| seat.waiter).collect::<String>();
     let mut seats = TestLine::new(&waiters);
     let now = seats.at(2);
-    assert_eq!(names(seats.line.take_due(now)), "ab");
+    assert_eq!(names(seats.line.take_all(|seat| seat.turn <= now)), "ab");
+    assert_eq!(seats.step('c', 0), NextStep::Check);
     assert_eq!(seats.order(), [('c', 3)]);
-    assert_eq!(names(TestLine::new(&waiters).line.take_all()), "abc");
+    assert_eq!(names(TestLine::new(&waiters).line.take_all(|_| true)), "abc");
 }
 
 /// Calls come and leave at random: nobody is later than promised, nobody overtakes one of the same charge,
 /// and each turn is taken once or given back.
+#[test]
+fn a_check_that_fails_takes_only_turns_that_are_not_known_any_more() {
+    let mut seats = TestLine::new(&[('a', 0, 1), ('b', 0, 1), ('c', 2, 1)]);
+    let known_until = seats.start + SEEN;
+    assert!(seats.line.take_unknown(known_until - MILLI).is_empty());
+    let taken = seats.line.take_unknown(known_until);
+    assert_eq!(taken.iter().map(|seat| seat.waiter).collect::<String>(), "ab");
+    assert_eq!(seats.order().len(), 1);
+}
+
 #[test]
 fn turns_are_passed_on_and_none_is_lost() {
     for seed in 0..200 {

@@ -1,0 +1,83 @@
+//! The metrics that are read from the counts and overrides of the process, not at each call.
+
+use metrics::{counter, gauge};
+
+use super::Limiter;
+use crate::{
+    caller::Caller,
+    overrides::Enforcement,
+    policy::Policy,
+    registry::{RegisteredPolicy, policies, policies_by_hand},
+    stats::{self, PolicyStats, Verdict},
+    telemetry,
+};
+
+impl Limiter {
+    /// Sets the metrics of limits that change without a call: `ratelimit_limit`, `ratelimit_enforcement`,
+    /// `ratelimit_used_share`, `ratelimit_permits_held`, `ratelimit_units_total` and `ratelimit_refused_total`.
+    ///
+    /// Call it before each scrape. The page [`guide::operating`](crate::guide::operating#metrics) describes them. With the
+    /// feature `metrics`.
+    ///
+    /// ```
+    /// # fn render() -> String { String::new() }
+    /// fn scrape() -> String {
+    ///     ratelimit_runtime::limiter().record_limits();
+    ///     render()
+    /// }
+    /// # scrape();
+    /// ```
+    pub fn record_limits(&self) {
+        telemetry::describe_metrics();
+        let counted = stats::snapshot();
+        for limit in policies().iter().chain(&policies_by_hand()) {
+            let effective = self.record_limit(limit);
+            if let Some(counts) = counted.iter().find(|counts| counts.name() == limit.name()) {
+                record_counts(counts, &effective);
+            }
+        }
+    }
+
+    /// Records the numbers and the enforcement of a limit under the current overrides, and returns its policy.
+    fn record_limit(&self, limit: &RegisteredPolicy) -> Policy {
+        let (name, shared) = (limit.name(), Caller::shared());
+        let declared = if limit.is_dry_run() { Enforcement::DryRun } else { Enforcement::On };
+        let effective = self.overrides().effective(limit.declared(), &shared, declared);
+        let enforcement = match effective.enforcement {
+            Enforcement::Off => 0.0,
+            Enforcement::DryRun => 1.0,
+            Enforcement::On => 2.0,
+        };
+        gauge!("ratelimit_enforcement", "policy" => name).set(enforcement);
+        let policy = *effective.whole();
+        for tier in policy.tiers().iter().filter(|tier| tier.threshold() > 0) {
+            let period = policy.period_text(*tier);
+            gauge!("ratelimit_limit", "policy" => name, "tier" => period).set(tier.threshold());
+        }
+        if let Some(calls) = policy.max_concurrency().filter(|calls| *calls > 0) {
+            gauge!("ratelimit_limit", "policy" => name, "tier" => "in_flight").set(calls);
+        }
+        policy
+    }
+}
+
+fn record_counts(counts: &PolicyStats, policy: &Policy) {
+    let name = counts.name();
+    gauge!("ratelimit_used_share", "policy" => name).set(counts.max_used_share());
+    if policy.max_concurrency().is_some() {
+        #[expect(clippy::cast_precision_loss, reason = "so many calls are not in flight")]
+        let held = counts.permits_held() as f64;
+        gauge!("ratelimit_permits_held", "policy" => name).set(held);
+    }
+    for verdict in Verdict::ALL.iter().filter(|verdict| counts.total(**verdict) > 0) {
+        counter!("ratelimit_units_total", "policy" => name, "outcome" => verdict.as_str())
+            .absolute(counts.units(*verdict));
+    }
+    let tiers = policy.tiers().iter().enumerate();
+    let by_tier =
+        tiers.map(|(index, tier)| (policy.period_text(*tier), counts.refused_by_tier(index)));
+    let in_flight = ("in_flight".to_owned(), counts.total(Verdict::Busy));
+    for (tier, calls) in by_tier.chain([in_flight]).filter(|(_, calls)| *calls > 0) {
+        counter!("ratelimit_refused_total", "policy" => name, "tier" => tier).absolute(calls);
+    }
+}

@@ -1,0 +1,88 @@
+//! The callers that were refused most, for operators.
+
+use super::Limiter;
+use crate::{
+    caller::Caller,
+    telemetry::{self, stats::TimeWindow},
+};
+
+/// A caller with the number of its refused calls.
+#[derive(Clone, Debug)]
+pub struct RefusedCaller {
+    caller: Option<Caller>,
+    name: Option<String>,
+    calls: u64,
+    at_most_wrong: u64,
+}
+
+impl RefusedCaller {
+    /// Returns the caller, if [`show_callers`](crate::LimiterBuilder::show_callers) is set: for a look-up, a reset or
+    /// an override of its own.
+    #[must_use]
+    pub fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref()
+    }
+
+    /// Returns the name of the caller for people: the text of its key with
+    /// [`show_callers`](crate::LimiterBuilder::show_callers), otherwise its
+    /// [`digest`](crate::LimiterBuilder::caller_digest), if there is a secret for it.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Returns the number of refused calls, which may be too large by [`at_most_wrong`](Self::at_most_wrong).
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Returns the maximum by which [`calls`](Self::calls) is too large.
+    #[must_use]
+    pub fn at_most_wrong(&self) -> u64 {
+        self.at_most_wrong
+    }
+}
+
+impl Limiter {
+    /// Returns the callers that this process refused most often under a limit, the most often refused first.
+    ///
+    /// The limit is a name, of a plan `api@pro`. Calls with the verdicts `Refused`, `Busy`, `Denied` and `TooLarge`
+    /// count, of all limiters of the process.
+    ///
+    /// The list is a sample in bounded memory: at most 64 callers in the current minute, and 16 of each minute before.
+    /// A caller of more than a 64th of a minute's refusals is always in it. Some refusals may be missing in it that two
+    /// threads counted at the same moment.
+    ///
+    /// Callers have no name unless [`show_callers`](crate::LimiterBuilder::show_callers) or
+    /// [`caller_digest`](crate::LimiterBuilder::caller_digest) is set.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Limiter, Policy, stats::TimeWindow};
+    ///
+    /// const LOGIN: Policy = Policy::sliding_window("login by account", Duration::from_secs(60), 1);
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let limiter = Limiter::builder().show_callers().in_memory();
+    /// for _ in 0..3 {
+    ///     let _ = limiter.check(&LOGIN, "mallory").await;
+    /// }
+    /// let refused = limiter.refused_callers("login by account", TimeWindow::Minute);
+    /// assert_eq!((refused[0].name(), refused[0].calls()), (Some("mallory"), 2));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn refused_callers(&self, limit: &str, window: TimeWindow) -> Vec<RefusedCaller> {
+        let counted = telemetry::refused_within(limit, window);
+        let named = counted.into_iter().map(|counted| {
+            let caller = Caller::from_parts(&counted.caller);
+            let is_shown = self.inner.shows_callers;
+            let name = if is_shown { Some(caller.text()) } else { self.caller_digest(&caller) };
+            let (calls, at_most_wrong) = (counted.calls, counted.at_most_wrong);
+            RefusedCaller { caller: is_shown.then_some(caller), name, calls, at_most_wrong }
+        });
+        named.collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! Warnings of callers who have used most of a limit: once for each caller and period, over the fleet.
+//!
+//! A warning is itself a limit of one call a period, which is asked below the pipeline: nothing records it.
+
+use std::time::Duration;
+
+use ratelimit_core::{Algorithm, rules::units_left};
+use tokio::time::Instant;
+
+use super::{
+    Limiter,
+    call::Call,
+    warning::{OnWarning, Warning},
+};
+use crate::{
+    caller::Caller,
+    decision::Decision,
+    error::UnavailableReason,
+    overrides::Effective,
+    policy::Policy,
+    redis,
+    request::{Op, Outcome, Request},
+    telemetry,
+};
+
+/// Returns the limit of one warning, and the caller under it.
+pub(super) fn limit_of(policy: &Policy, period: Duration, caller: &Caller) -> (Policy, Caller) {
+    let mut of_policy = Caller::from(policy.name());
+    of_policy.append(caller);
+    let algorithm = match policy.calendar_unit() {
+        Some(_) => Algorithm::CalendarWindow,
+        None => Algorithm::FixedWindow,
+    };
+    let limit = Policy::new("ratelimit_runtime::warned", algorithm, period, 1);
+    (policy.time_zone().map_or(limit, |zone| limit.zone(zone)), of_policy)
+}
+
+impl Call<'_> {
+    /// Warns of the caller if this admitted call has reached the mark. On Redis, a task does it.
+    pub(super) fn warn(self, effective: &Effective<'_>, outcome: &Outcome) {
+        let (policy, mut outcome) = (effective.whole(), *outcome);
+        effective.add_share(&mut outcome);
+        let tier = policy.tier_of(outcome.tier);
+        let (quota, percent) = (policy.quota_of(tier), self.options.warn_at);
+        let is_reached = outcome.remaining <= quota - units_left(quota, percent);
+        if !is_reached || !outcome.decided_by.counts() || self.options.op == Op::Peek {
+            return;
+        }
+        let (limit, of_policy) = limit_of(policy, tier.period(), self.caller);
+        let (backend, on_store_error) = (&self.limiter.inner.backend, self.options.on_store_error);
+        let decision = Decision::new(policy, outcome);
+        let warning = Warning { percent, caller: self.caller.clone(), decision };
+        let request = Request::new(&limit, Op::Take, 1);
+        if let Some(decided) = backend.decide_now(request, &of_policy, on_store_error) {
+            return self.limiter.on_warned(&warning, decided);
+        }
+        let limiter = self.limiter.clone();
+        redis::start(async move {
+            let (backend, now) = (&limiter.inner.backend, Instant::now());
+            let request = Request::new(&limit, Op::Take, 1);
+            let (decided, _) = backend.decide(request, &of_policy, now, on_store_error).await;
+            limiter.on_warned(&warning, decided);
+        });
+    }
+}
+
+impl Limiter {
+    /// Tells of a warning that is the first one of its period.
+    fn on_warned(&self, warning: &Warning, decided: Result<Outcome, UnavailableReason>) {
+        if !decided.is_ok_and(|outcome| outcome.admitted && outcome.decided_by.counts()) {
+            return;
+        }
+        if self.inner.is_instrumented {
+            let digest = || self.caller_digest(&warning.caller);
+            telemetry::warned(&warning.decision, warning.percent, digest);
+        }
+        if let Some(OnWarning(call)) = &self.inner.on_warning {
+            call(warning.clone());
+        }
+    }
+}
