@@ -36,6 +36,12 @@ impl Logged {
     /// The number of errors that are remembered.
     const CAPACITY: usize = 64;
 
+    /// Returns `true` if no error was logged.
+    #[cfg(feature = "overrides")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns `true` if the error was not logged yet, and remembers it.
     pub(crate) fn is_new(&mut self, error: &impl fmt::Display) -> bool {
         if self.0.len() == Self::CAPACITY {

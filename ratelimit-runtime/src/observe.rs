@@ -276,7 +276,7 @@ mod tests {
         let limiter = Limiter::in_memory();
         let work = || async {
             let _ = limiter.check(&A, "alice").await;
-            let _ = limiter.check_n(&A, "bob", 3).await;
+            let _ = limiter.check(&A, "bob").cost(3).await;
         };
         let ((), Observation { answers, .. }) = observe_for(to("alice"), work()).await;
         assert_eq!(answers.len(), 1);

@@ -3,8 +3,12 @@
 //! Floor 6: imports `registry`, `policy`, `error`, `follow`, and `redis` in `hash` alone. `limiter`,
 //! `macro_support` and `web` import it.
 
+mod applied;
+mod by_caller;
+mod callers;
 #[cfg(feature = "overrides")]
 pub(crate) mod document;
+mod effective;
 mod enforcement;
 mod entry;
 mod error;
@@ -15,34 +19,38 @@ mod filter;
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
 mod hash;
+mod history;
+mod layer;
 mod problem;
 mod snapshot;
 mod source;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "overrides")]
+mod until;
 mod validate;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 #[cfg(feature = "overrides")]
-use self::hash::OverridesHash;
+use self::hash::FleetHashes;
 pub use self::{
-    enforcement::Enforcement, entry::Override, error::OverrideError, problem::OverrideProblem,
-    source::OverrideSource,
+    by_caller::CallerOverride, enforcement::Enforcement, entry::Override, error::OverrideError,
+    history::OverrideChange, problem::OverrideProblem, source::OverrideSource,
 };
-pub(crate) use self::{
-    error::Fault,
-    snapshot::{Effective, Layer},
+use self::{
+    callers::{ALL_LIMITS, Identities},
+    filter::NameFilter,
+    history::History,
+    problem::Problems,
+    snapshot::Snapshot,
 };
-use self::{filter::NameFilter, problem::Problems, snapshot::Snapshot};
-use crate::policy::Policy;
+pub(crate) use self::{effective::Effective, error::Fault, layer::Layer};
+use crate::{key::Caller, policy::Policy};
 
 /// The overrides of a limiter: policies and enforcement that replace those in the source while the
 /// program runs.
@@ -73,12 +81,13 @@ use crate::policy::Policy;
 ///
 /// # Sources
 ///
-/// Overrides come from four [sources](OverrideSource). For each limit, the highest source that names
+/// Overrides come from five [sources](OverrideSource). For each limit, the highest source that names
 /// an enforcement decides the enforcement, and the highest source that names a number decides all
 /// numbers.
 ///
 /// | source, highest first | changed by |
 /// |---|---|
+/// | [`Operator`](OverrideSource::Operator) | an operator in this process: `set`, `remove` and `enforce` of the handle that [`by`](Self::by) returns |
 /// | [`Redis`](OverrideSource::Redis) | `publish` and `HSET`; followed by every limiter that `connect` or `from_env` builds |
 /// | [`Environment`](OverrideSource::Environment) | `RATELIMIT_OVERRIDES` and `RATELIMIT_ENFORCEMENT`, at the start |
 /// | [`File`](OverrideSource::File) | an edit of the file; read by `follow_file` |
@@ -88,6 +97,8 @@ use crate::policy::Policy;
 #[derive(Clone)]
 pub struct Overrides {
     shared: Arc<Shared>,
+    /// The operator who acts by this handle; empty if the name is not known.
+    operator: Option<Arc<str>>,
 }
 
 /// State that all clones of a handle share.
@@ -101,18 +112,74 @@ struct Shared {
     /// The number of changes; wakes waiting calls.
     changes: watch::Sender<u64>,
     problems: Problems,
-    /// The hash of the limiter's Redis.
+    history: History,
+    /// The hashes on the limiter's Redis.
     #[cfg(feature = "overrides")]
-    hash: Option<OverridesHash>,
+    hashes: Option<FleetHashes>,
+}
+
+impl Shared {
+    fn new(secret: Option<Box<str>>) -> Self {
+        let snapshot = ArcSwap::from_pointee(Snapshot::new(Identities::new(secret)));
+        Self { snapshot, ..Self::default() }
+    }
 }
 
 impl Overrides {
     /// Returns a handle without overrides.
-    pub(crate) fn none() -> Self {
-        Self { shared: Arc::default() }
+    ///
+    /// With a secret, callers are written as digests under it.
+    pub(crate) fn none(secret: Option<Box<str>>) -> Self {
+        Self::of(&Arc::new(Shared::new(secret)))
     }
 
-    /// Overrides the limit of this name in this process, in place of an earlier `set`.
+    fn of(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), operator: None }
+    }
+
+    /// Returns a handle for the actions of an operator, whom the [`history`](Self::history) and the log name.
+    /// An operator without a name is the empty one.
+    ///
+    /// Its overrides in this process come before all other sources, also before Redis:
+    /// [`OverrideSource::Operator`]. On Redis they have the name with them, so that the history of every
+    /// process shows it.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{Enforcement, Limiter, OverrideSource};
+    ///
+    /// let limiter = Limiter::in_memory();
+    /// limiter.overrides().by("alice").enforce(Some(Enforcement::Off));
+    /// let (enforcement, source) = limiter.overrides().enforcement().unwrap();
+    /// assert_eq!((enforcement, source), (Enforcement::Off, OverrideSource::Operator));
+    /// ```
+    #[must_use]
+    pub fn by(&self, operator: &str) -> Self {
+        Self { shared: Arc::clone(&self.shared), operator: Some(operator.into()) }
+    }
+
+    /// Returns the name of the operator who acts by this handle.
+    fn operator(&self) -> Option<&str> {
+        self.operator.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Returns the source of overrides that this handle sets in this process.
+    fn own_source(&self) -> OverrideSource {
+        match self.operator {
+            Some(_) => OverrideSource::Operator,
+            None => OverrideSource::Program,
+        }
+    }
+
+    /// Returns the override with the name of this handle's operator, if there is one.
+    fn signed(&self, what: Override) -> Override {
+        match self.operator {
+            Some(_) => Override { by: self.operator().map(str::to_owned), ..what },
+            None => what,
+        }
+    }
+
+    /// Overrides the limit of this name in this process, in place of an earlier `set`. Under the name `*` it is
+    /// the [global enforcement](Self::enforce), which may have an end.
     ///
     /// A name that no limit has yet is accepted, since a check by hand may bring it, and logged. It is one of
     /// the [`problems`](Self::problems) until then.
@@ -123,17 +190,14 @@ impl Overrides {
     /// override stays in effect.
     pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
         validate::named(name, &what)?;
-        self.change(OverrideSource::Program, |layer| {
-            layer.limits.insert(name.to_owned(), what);
-        });
+        let what = self.signed(what);
+        self.change(self.own_source(), |layer| layer.set(name, Some(what)));
         Ok(())
     }
 
     /// Removes the override that [`set`](Self::set) has made for this limit.
     pub fn remove(&self, name: &str) {
-        self.change(OverrideSource::Program, |layer| {
-            layer.limits.remove(name);
-        });
+        self.change(self.own_source(), |layer| layer.set(name, None));
     }
 
     /// Sets the global enforcement of this process, or removes it. With [`Enforcement::Off`] nothing
@@ -143,30 +207,32 @@ impl Overrides {
     /// [`Enforcement::On`] changes no limit; it replaces the global enforcement of a lower
     /// [source](OverrideSource).
     pub fn enforce(&self, enforcement: Option<Enforcement>) {
-        self.change(OverrideSource::Program, |layer| layer.enforcement = enforcement);
+        let what = enforcement.map(|it| self.signed(Override::new().enforcement(it)));
+        self.change(self.own_source(), |layer| layer.set(ALL_LIMITS, what));
     }
 
     /// Returns the global enforcement and its source.
     #[must_use]
     pub fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
-        self.shared.snapshot.load().enforcement()
+        self.current().enforcement()
     }
 
     /// Returns the overrides by the limits' names, each merged from all sources as by
     /// [`get`](Self::get).
     #[must_use]
     pub fn list(&self) -> BTreeMap<String, Override> {
-        self.shared.snapshot.load().list()
+        self.current().list()
     }
 
     /// Returns the override of a limit, merged from all sources: its numbers may be from one source
     /// and its enforcement from another.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Override> {
-        self.shared.snapshot.load().get(name).cloned()
+        self.current().get(name).cloned()
     }
 
-    /// Returns the override of a limit in each source that has one, the highest source first.
+    /// Returns the override of a limit in each source that has one, the highest source first. The name `*` is
+    /// that of all limits.
     ///
     /// ```
     /// use ratelimit_runtime::{Limiter, Override, OverrideSource};
@@ -181,7 +247,7 @@ impl Overrides {
     /// ```
     #[must_use]
     pub fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
-        self.shared.snapshot.load().by_source(name)
+        self.current().by_source(name)
     }
 
     /// Returns the highest source that overrides this limit.
@@ -204,13 +270,38 @@ impl Overrides {
         self.shared.filter.may_contain(policy.full_name())
     }
 
-    /// Returns the policy and the enforcement of a call.
+    /// Returns the policy and the enforcement of a call, or its answer.
     #[inline]
-    pub(crate) fn effective<'a>(&self, policy: &'a Policy, declared: Enforcement) -> Effective<'a> {
+    pub(crate) fn effective<'a>(
+        &self,
+        policy: &'a Policy,
+        caller: &Caller,
+        declared: Enforcement,
+    ) -> Effective<'a> {
         if self.may_apply(policy) {
-            self.overridden(policy, declared)
+            self.overridden(policy, caller, declared)
         } else {
             Effective::declared(policy, declared)
+        }
+    }
+
+    /// Returns the overrides at this moment.
+    fn current(&self) -> Guard<Arc<Snapshot>> {
+        let snapshot = self.shared.snapshot.load();
+        if !snapshot.has_ended() {
+            return snapshot;
+        }
+        self.end_ended();
+        self.shared.snapshot.load()
+    }
+
+    /// Removes the overrides of limits that have ended.
+    fn end_ended(&self) {
+        if self.shared.snapshot.load().has_ended() {
+            let ending = Self::of(&self.shared);
+            for source in OverrideSource::ALL {
+                ending.change(source, |_| ());
+            }
         }
     }
 
@@ -221,8 +312,19 @@ impl Overrides {
     }
 
     #[inline(never)]
-    fn overridden<'a>(&self, policy: &'a Policy, declared: Enforcement) -> Effective<'a> {
-        self.shared.snapshot.load().effective(policy, declared)
+    fn overridden<'a>(
+        &self,
+        policy: &'a Policy,
+        caller: &Caller,
+        declared: Enforcement,
+    ) -> Effective<'a> {
+        self.current().effective(policy, caller, declared)
+    }
+
+    /// Parses a document.
+    #[cfg(feature = "overrides")]
+    pub(crate) fn parse(&self, text: &str) -> Result<Layer, OverrideError> {
+        Ok(document::parse(text, self.shared.snapshot.load().identities())?)
     }
 
     /// Replaces all overrides of a source.
@@ -244,7 +346,7 @@ impl Overrides {
     /// none is lost.
     fn change(&self, source: OverrideSource, change: impl FnOnce(&mut Layer)) {
         let shared = &*self.shared;
-        let changing = shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let changing = shared.changing.lock();
         let before = shared.snapshot.load_full();
         let Some(next) = before.changed(source, change) else { return };
         let next = Arc::new(next);
@@ -252,10 +354,13 @@ impl Overrides {
         // After the snapshot: a call that sees the bit of its limit sees the override as well. The lock
         // keeps the filters of two changes in the order of their snapshots.
         shared.filter.replace(&next.names());
+        let layers = (&**before.layer(source), &**next.layer(source));
+        shared.history.record(source, self.operator.as_ref(), layers, next.identities());
         drop(changing);
         // Outside the lock: subscribers of events may have limits themselves.
         shared.changes.send_modify(|changes| *changes += 1);
-        tracing::info!(%source, overrides = ?next.layer(source), "overrides changed");
+        let operator = self.operator();
+        tracing::info!(%source, operator, overrides = ?next.layer(source), "overrides changed");
         self.on_change(source, before.layer(source), next.layer(source));
     }
 }

@@ -9,26 +9,55 @@
 //!
 //! [limits]
 //! search = "dry_run"                # short for { enforcement = "dry_run" }
+//!
+//! [[callers]]
+//! limit = "search"                  # all limits without it
+//! caller = ["acme", "42"]           # or one text
+//! threshold = 500
+//! until = 2026-11-27T18:00:00Z
 //! ```
 
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
-    de::{self, Visitor, value::MapAccessDeserializer},
+    de::{self, Unexpected, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{Enforcement, Fault, Layer, Override, OverrideError};
-use crate::policy::Tier;
+use toml::value::Datetime;
 
-/// Parses a document: JSON if it starts with a brace, else TOML.
-pub(crate) fn parse(text: &str) -> Result<Layer, Fault> {
+use super::{
+    Enforcement, Fault, Layer, Override, OverrideError,
+    callers::{ALL_LIMITS, Identities},
+    until,
+};
+use crate::{key::Caller, policy::Tier};
+
+/// Parses a document: JSON if it starts with a brace, else TOML. Callers become those that `identities` writes.
+pub(super) fn parse(text: &str, identities: &Identities) -> Result<Layer, Fault> {
     let document: Document = if text.trim_start().starts_with('{') {
         serde_json::from_str(text).map_err(unreadable)?
     } else {
         toml::from_str(text).map_err(|error| unreadable(placed(text, &error)))?
     };
-    Ok(Layer { enforcement: document.enforcement, limits: document.limits })
+    let Document { enforcement, limits, callers } = document;
+    let mut layer = Layer { limits, ..Layer::default() };
+    if let Some(enforcement) = enforcement {
+        layer.enforce(enforcement);
+    }
+    for CallerItem { limit, caller: CallerParts(caller), what } in callers {
+        let caller = identities.text(&caller);
+        layer.callers.insert(limit.as_deref().unwrap_or(ALL_LIMITS), caller, what.into());
+    }
+    Ok(layer)
 }
 
 /// Parses one override: a JSON object, or the word of an enforcement.
@@ -42,7 +71,12 @@ pub(super) fn parse_one(text: &str) -> Result<Override, Fault> {
             text.trim()
         )));
     }
-    serde_json::from_str(text).map_err(unreadable)
+    serde_json::from_str(text).map_err(|error| {
+        let message = error.to_string();
+        // A value of one line needs no place.
+        let end = if text.contains('\n') { None } else { message.rfind(" at line ") };
+        unreadable(&message[..end.unwrap_or(message.len())])
+    })
 }
 
 /// Parses a JSON object such as `{"threshold": 10}`, or the word of an enforcement.
@@ -83,6 +117,26 @@ struct Document {
     enforcement: Option<Enforcement>,
     #[serde(default)]
     limits: BTreeMap<String, Override>,
+    #[serde(default)]
+    callers: Vec<CallerItem>,
+}
+
+/// The table of the override of one caller.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallerItem {
+    limit: Option<String>,
+    caller: CallerParts,
+    #[serde(flatten)]
+    what: OverrideTable,
+}
+
+/// The parts of a caller, or its only one.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`caller` is a text or a list of texts")]
+enum TextOrTexts {
+    Text(String),
+    Texts(Vec<String>),
 }
 
 /// The table of one override.
@@ -94,47 +148,70 @@ struct OverrideTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     period: Option<PeriodText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    threshold: Option<u32>,
+    threshold: Option<Whole>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tiers: Vec<TierTable>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    burst: Option<u32>,
+    burst: Option<Whole>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    concurrency: Option<u32>,
+    concurrency: Option<Whole>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    deny: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<UntilText>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
 }
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct TierTable {
     period: PeriodText,
-    threshold: u32,
+    threshold: Whole,
 }
+
+/// A whole number; the errors of others name no type of Rust.
+#[derive(Clone, Copy, Serialize)]
+#[serde(transparent)]
+struct Whole(u32);
 
 struct PeriodText(Duration);
 
+struct UntilText(SystemTime);
+
+struct CallerParts(Caller);
+
 impl From<OverrideTable> for Override {
     fn from(table: OverrideTable) -> Self {
-        let OverrideTable { enforcement, period, threshold, tiers, burst, concurrency } = table;
+        let OverrideTable { enforcement, threshold, burst, concurrency, deny, .. } = table;
+        let OverrideTable { period, tiers, until, by, .. } = table;
         let period = period.map(|PeriodText(period)| period);
-        let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold)).collect();
-        Self { enforcement, period, threshold, tiers, burst, concurrency }
+        let tiers = tiers.into_iter().map(|it| Tier::new(it.period.0, it.threshold.0)).collect();
+        let [threshold, burst, concurrency] =
+            [threshold, burst, concurrency].map(|it| it.map(|Whole(number)| number));
+        let until = until.map(|UntilText(until)| until);
+        Self { enforcement, period, threshold, tiers, burst, concurrency, deny, until, by }
     }
 }
 
 impl Serialize for Override {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { enforcement, period, threshold, tiers, burst, concurrency } = self;
+        let Self { enforcement, period, threshold, tiers, burst, concurrency, deny, until, by } =
+            self;
         let tier = |tier: &Tier| TierTable {
             period: PeriodText(tier.period()),
-            threshold: tier.threshold(),
+            threshold: Whole(tier.threshold()),
         };
         let table = OverrideTable {
             enforcement: *enforcement,
             period: period.map(PeriodText),
-            threshold: *threshold,
+            threshold: threshold.map(Whole),
             tiers: tiers.iter().map(tier).collect(),
-            burst: *burst,
-            concurrency: *concurrency,
+            burst: burst.map(Whole),
+            concurrency: concurrency.map(Whole),
+            deny: *deny,
+            until: until.map(UntilText),
+            by: by.clone(),
         };
         table.serialize(serializer)
     }
@@ -179,6 +256,32 @@ impl<'de> Deserialize<'de> for Enforcement {
 impl Serialize for Enforcement {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+
+        impl Visitor<'_> for Number {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number up to 4294967295")
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Whole, E> {
+                let invalid = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
+                u32::try_from(number).map(Whole).map_err(invalid)
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Whole, E> {
+                let invalid = |_| E::invalid_value(Unexpected::Signed(number), &self);
+                u32::try_from(number).map(Whole).map_err(invalid)
+            }
+        }
+
+        deserializer.deserialize_any(Number)
     }
 }
 
@@ -227,95 +330,48 @@ impl Serialize for PeriodText {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A text or a TOML date, each with a time and an offset.
+impl<'de> Deserialize<'de> for UntilText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrDate;
 
-    #[test]
-    fn a_document_is_read_in_toml_and_in_json() {
-        let toml = parse(
-            r#"
-            enforcement = "on"
+        impl<'de> Visitor<'de> for TextOrDate {
+            type Value = Datetime;
 
-            [limits]
-            search = "dry_run"
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time such as 2026-11-27T18:00:00Z")
+            }
 
-            [limits."app::reply"]
-            period = "1m 30s"
-            threshold = 10
-            enforcement = "off"
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Datetime, E> {
+                text.parse().map_err(|why| E::custom(format_args!("`until` {why}")))
+            }
 
-            [limits.mail]
-            tiers = [{ period = 60, threshold = 2 }, { period = "1h", threshold = 10 }]
-
-            [limits.paced]
-            burst = 3
-            "#,
-        );
-        let json = parse(
-            r#"{
-                "enforcement": "on",
-                "limits": {
-                    "search": { "enforcement": "dry_run" },
-                    "app::reply": { "period": 90, "threshold": 10, "enforcement": "off" },
-                    "mail": { "tiers": [
-                        { "period": "1m", "threshold": 2 }, { "period": 3600, "threshold": 10 }
-                    ] },
-                    "paced": { "burst": 3 }
-                }
-            }"#,
-        );
-        let toml = toml.unwrap();
-        assert_eq!(json, Ok(toml.clone()));
-        assert_eq!(toml.enforcement, Some(Enforcement::On));
-        let seconds = Duration::from_secs;
-        let expected = [
-            (
-                "app::reply",
-                Override::new().period(seconds(90)).threshold(10).enforcement(Enforcement::Off),
-            ),
-            ("mail", Override::new().tier(seconds(60), 2).tier(seconds(3600), 10)),
-            ("paced", Override::new().burst(3)),
-            ("search", Override::new().enforcement(Enforcement::DryRun)),
-        ];
-        let limits: Vec<_> =
-            toml.limits.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
-        assert_eq!(limits, expected);
-        assert_eq!(parse(""), Ok(Layer::default()));
-    }
-
-    #[test]
-    fn an_unreadable_document_is_an_error_with_its_place() {
-        for (text, parts) in [
-            ("[limits.reply]\nthreshold = -1", ["line 2", "-1"]),
-            ("[limits.reply]\nthreshhold = 1", ["line 2", "unknown field `threshhold`"]),
-            ("[limits.reply]\nperiod = \"30\"", ["line 2", "`period` needs a unit after `30`"]),
-            ("[limits.reply]\nperiod = -30", ["line 2", "`period` cannot be negative"]),
-            ("[limits.reply]\nperiod = 1.5", ["line 2", "a whole number of seconds"]),
-            ("[limits]\nreply = 5", ["line 2", "a table such as { threshold = 10 }"]),
-            ("[limits]\nreply = \"dry-run\"", ["line 2", "unknown variant `dry-run`"]),
-            ("limit = 1", ["line 1", "unknown field `limit`"]),
-            ("[limits.reply", ["line 1", "TOML parse error"]),
-            ("{\n\"limits\": {\"reply\": {\"threshold\": 5000000000}}}", ["line 2", "u32"]),
-        ] {
-            let message = parse(text).unwrap_err().to_string();
-            assert!(parts.iter().all(|part| message.contains(part)), "{text}: {message}");
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Datetime, A::Error> {
+                Datetime::deserialize(MapAccessDeserializer::new(map))
+            }
         }
-    }
 
-    #[test]
-    fn an_override_is_parsed_from_its_own_text() {
-        for what in [
-            Override::new(),
-            Override::new().enforcement(Enforcement::DryRun),
-            Override::new().period(Duration::from_millis(1_500)).threshold(2),
-            Override::new().tier(Duration::from_secs(1), 2).tier(Duration::from_secs(60), 9),
-            Override::new().burst(7),
-        ] {
-            assert_eq!(parse_one(&what.to_string()), Ok(what));
-        }
-        assert_eq!(parse_one(" off\n"), Ok(Override::new().enforcement(Enforcement::Off)));
-        let message = parse_one("of").unwrap_err().to_string();
-        assert!(message.starts_with("`of` is none of on, dry_run and off"), "{message}");
+        let written = deserializer.deserialize_any(TextOrDate)?;
+        let time = until::time(&written);
+        time.map(Self).map_err(|why| de::Error::custom(format_args!("`until` {why}")))
+    }
+}
+
+impl Serialize for UntilText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&until::text(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for CallerParts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parts = match TextOrTexts::deserialize(deserializer)? {
+            TextOrTexts::Text(part) => vec![part],
+            TextOrTexts::Texts(parts) if parts.is_empty() => {
+                return Err(de::Error::custom("`caller` has no part"));
+            }
+            TextOrTexts::Texts(parts) => parts,
+        };
+        Ok(Self(parts.iter().fold(Caller::without_parts(), Caller::and)))
     }
 }

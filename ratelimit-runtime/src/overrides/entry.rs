@@ -1,8 +1,10 @@
 //! One override, and the policy that it makes of the declared one.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::{Enforcement, Fault, OverrideError};
+use ratelimit_core::rules;
+
+use super::{Enforcement, Fault};
 use crate::policy::{Policy, Tier};
 
 /// Values that replace those of a limit; a value that is not set stays as declared.
@@ -64,6 +66,12 @@ pub struct Override {
     /// The calls of one caller in flight at one time, of a limit that declares
     /// [`concurrency`](Policy::concurrency).
     pub concurrency: Option<u32>,
+    /// `true` if the caller is shut out. For single callers; excludes all other values but `until` and `by`.
+    pub deny: bool,
+    /// The time from which the override counts as none, by the clock of the limiter's Redis.
+    pub until: Option<SystemTime>,
+    /// The operator who made the override, for [`Overrides::history`](crate::Overrides::history).
+    pub by: Option<String>,
 }
 
 impl Override {
@@ -109,55 +117,51 @@ impl Override {
         self
     }
 
+    /// Shuts a caller out: its calls fail with [`RateLimitError::Denied`](crate::RateLimitError::Denied).
+    pub fn deny(mut self) -> Self {
+        self.deny = true;
+        self
+    }
+
+    /// Sets the time from which the override counts as none.
+    pub fn until(mut self, until: SystemTime) -> Self {
+        self.until = Some(until);
+        self
+    }
+
+    /// Signs the override with the name of an operator. It changes no limit.
+    pub fn by(mut self, operator: impl Into<String>) -> Self {
+        self.by = Some(operator.into());
+        self
+    }
+
     /// Returns `true` if the override replaces a period, a threshold, tiers, a burst or the calls in
     /// flight, and not the enforcement alone.
     #[must_use]
-    pub fn changes_limits(&self) -> bool {
-        let Self { enforcement: _, period, threshold, tiers, burst, concurrency } = self;
+    pub fn has_numbers(&self) -> bool {
+        let Self { period, threshold, tiers, burst, concurrency, .. } = self;
         let is_window = period.is_some() || threshold.is_some() || !tiers.is_empty();
         is_window || burst.is_some() || concurrency.is_some()
     }
 
-    /// Returns the policy that this override would make of the declared one.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use ratelimit_runtime::{Override, Policy};
-    ///
-    /// const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 2);
-    ///
-    /// let preview = Override::new().threshold(5).preview(&MAIL).unwrap();
-    /// assert_eq!(preview.tiers()[0].threshold(), 5);
-    /// assert!(Override::new().burst(5).preview(&MAIL).is_err());
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`OverrideError`] if that policy would break a rule.
-    pub fn preview(&self, declared: &Policy) -> Result<Policy, OverrideError> {
-        self.validate(declared, None).map_err(|fault| OverrideError::of(declared.name(), fault))
-    }
-
-    /// Returns the enforcement of an override that sets nothing else.
-    #[cfg(feature = "overrides")]
-    pub(super) fn enforcement_only(&self) -> Result<Enforcement, Fault> {
-        match self.enforcement {
-            Some(enforcement) if !self.changes_limits() => Ok(enforcement),
-            _ => Err(Fault::MoreThanEnforcement),
-        }
+    /// Returns `true` if the override sets an enforcement, and no other value.
+    pub(super) fn is_enforcement_only(&self) -> bool {
+        self.enforcement.is_some() && !self.has_numbers() && !self.deny
     }
 
     /// Returns this override, with values of a lower source if it has none. Numbers are not mixed.
     pub(super) fn layered_over(self, lower: Self) -> Self {
         let enforcement = self.enforcement.or(lower.enforcement);
-        let numbers = if self.changes_limits() { self } else { lower };
-        Self { enforcement, ..numbers }
+        let until = self.until.into_iter().chain(lower.until).min();
+        let by = self.by.clone().or_else(|| lower.by.clone());
+        let numbers = if self.has_numbers() { self } else { lower };
+        Self { enforcement, until, by, ..numbers }
     }
 
     /// Returns the policy that this override makes of the declared one. A policy that can never
     /// admit a call is no fault of the override; the call is refused.
     pub(super) fn apply(&self, declared: &Policy) -> Result<Policy, Fault> {
-        if !self.changes_limits() {
+        if !self.has_numbers() {
             return Ok(*declared);
         }
         // Calls under other numbers ask the store.
@@ -176,16 +180,19 @@ impl Override {
             several if is_single => return Err(Fault::SeveralTiers(several.len())),
             _ => *declared,
         };
+        if policy.calendar_unit() != declared.calendar_unit() {
+            return Err(Fault::Policy(rules::calendar_violation("period")));
+        }
         if let Some(burst) = burst {
             policy = policy.burst(*burst);
         }
         if let Some(calls) = concurrency {
-            if policy.max_in_flight().is_none() {
+            if policy.max_concurrency().is_none() {
                 return Err(Fault::NoConcurrency);
             }
             policy = policy.concurrency(*calls);
         }
-        policy.validate_shape().map_err(|invalid| Fault::Policy(invalid.fault()))?;
+        policy.validate_shape().map_err(|invalid| Fault::Policy(invalid.rule()))?;
         Ok(policy)
     }
 }

@@ -39,11 +39,14 @@ pub(crate) enum Fault {
     NoConcurrency,
     /// Tiers together with a period or a threshold.
     TiersAndOne,
+    /// A `deny` for a limit.
+    OfCallers,
+    /// A `deny` with other values.
+    DenyAndOther,
     /// A text or a file that is no override.
     #[cfg(feature = "overrides")]
     Unreadable(String),
     /// Anything but an enforcement for all limits together.
-    #[cfg(feature = "overrides")]
     MoreThanEnforcement,
     /// Redis did not answer.
     #[cfg(feature = "overrides")]
@@ -98,9 +101,10 @@ impl fmt::Display for Fault {
                  one in the program",
             ),
             Self::TiersAndOne => f.write_str("`tiers` replace `period` and `threshold`; give one"),
+            Self::OfCallers => f.write_str("`deny` is for single callers"),
+            Self::DenyAndOther => f.write_str("`deny` takes nothing but `until` and `by`"),
             #[cfg(feature = "overrides")]
             Self::Unreadable(why) => f.write_str(why),
-            #[cfg(feature = "overrides")]
             Self::MoreThanEnforcement => {
                 f.write_str("all limits together take only `on`, `dry_run` or `off`")
             }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{Fault, OverrideError, OverrideSource, Overrides, Shared, document};
+use super::{Fault, OverrideError, OverrideSource, Overrides, Shared};
 use crate::follow::{UnreadableFile, follow_file};
 
 impl Overrides {
@@ -30,6 +30,16 @@ impl Overrides {
     ///
     /// [limits]
     /// search = "off"               # short for { enforcement = "off" }
+    ///
+    /// [[callers]]                  # one caller
+    /// limit = "search"             # all limits without it
+    /// caller = ["acme", "42"]      # the parts of the key; a text is the only part
+    /// threshold = 500
+    /// until = "2026-11-27T18:00:00Z"
+    ///
+    /// [[callers]]
+    /// caller = "mallory"
+    /// deny = true
     /// ```
     ///
     /// The file is a regular one of at most 1 MiB. It is followed until the last clone of the limiter
@@ -47,14 +57,14 @@ impl Overrides {
         let origin = path.display().to_string();
         let refused = "overrides refused; previous ones stay in effect";
         let apply = move |shared: &Arc<Shared>, text: &str| {
-            let overrides = Self { shared: shared.clone() };
-            let parsed = document::parse(text).map_err(OverrideError::from);
+            let overrides = Self::of(shared);
+            let parsed = overrides.parse(text);
             let applied = parsed.and_then(|layer| overrides.replace(OverrideSource::File, layer));
             applied.map_err(|error| error.at(&origin))
         };
         let report = |shared: &Arc<Shared>, applied: Result<(), &OverrideError>| {
             let errors = applied.err().cloned().into_iter().collect();
-            Self { shared: shared.clone() }.reject(OverrideSource::File, errors);
+            Self::of(shared).reject(OverrideSource::File, false, errors);
         };
         follow_file(path, &self.shared, refused, apply, report)
     }

@@ -7,7 +7,8 @@ use crate::policy::PolicyName;
 const WORDS: usize = 8;
 
 /// A Bloom filter of names, each with two bits in one word. It seldom seems to contain a name that it
-/// does not, and never lacks one that it contains.
+/// does not, and never lacks one that it contains. With one flag for all names instead, a call of any
+/// limit takes 24 % more instructions while one override is set.
 #[derive(Default)]
 pub(super) struct NameFilter {
     /// `false` while the set is empty. Most programs override nothing, and read nothing else.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Override, document};
+use super::{Override, callers::Identities, document};
 use crate::policy::Policy;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -17,8 +17,11 @@ const POLICIES: [Policy; 5] = [
 
 /// Asserts the property of the text as a document, and as one override.
 pub(crate) fn assert_property(text: &str) {
-    match document::parse(text) {
-        Ok(layer) => layer.limits.values().for_each(make_policies),
+    match document::parse(text, &Identities::default()) {
+        Ok(layer) => {
+            let of_callers = layer.callers.iter().map(|(_, _, what)| what);
+            layer.limits.values().chain(of_callers).for_each(make_policies);
+        }
         Err(fault) => assert!(!fault.to_string().is_empty()),
     }
     match document::parse_one(text) {

@@ -1,45 +1,50 @@
-//! Overrides in a hash on Redis: following it, and publishing to it. The only file here that imports
-//! `redis`.
+//! Overrides in two hashes on Redis, those of limits and those of single callers: publishing to them. The only
+//! file here that imports `redis`.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+mod fields;
+mod follower;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use self::{
+    fields::{ALL_FIELD, HashKind, REVISION},
+    follower::follow,
+};
 use super::{
     Enforcement, Fault, Layer, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
-    Shared, document, validate,
+    Shared, callers::random, validate,
 };
 use crate::{
     error::UnavailableReason,
-    follow::{Logged, POLL_INTERVAL, next_poll},
-    redis::{HashContent, RedisBackend, start},
-    registry::{self, RegisteredPolicy},
+    follow::POLL_INTERVAL,
+    key::IntoCaller,
+    redis::{HashContent, HashReader, RedisBackend, start},
+    registry,
 };
 
-/// The hash's key after the limiter's prefix.
-const KEY: &str = "overrides";
+/// The keys of the hashes after the limiter's prefix.
+const LIMITS_KEY: &str = "overrides";
+const CALLERS_KEY: &str = "overrides:callers";
 
-/// The field of all limits. No function has this name.
-const ALL_LIMITS: &str = "*";
-
-/// The value of `*` that replaces nothing: it is written in place of the last field.
-const NOTHING: (&str, Enforcement) = (ALL_LIMITS, Enforcement::On);
-
-/// The pause after the Redis user was not permitted to read the hash. Each attempt enters its log.
-const FORBIDDEN_PAUSE: Duration = Duration::from_secs(30);
-
-/// The hash of overrides on a limiter's Redis.
-pub(super) struct OverridesHash {
-    backend: Arc<RedisBackend>,
-    key: String,
+/// The hashes of overrides on a limiter's Redis.
+pub(super) struct FleetHashes {
+    limits: FleetHash,
+    callers: FleetHash,
     is_followed: AtomicBool,
+}
+
+/// A hash of overrides.
+struct FleetHash {
+    kind: HashKind,
+    key: String,
+    backend: Arc<RedisBackend>,
+    reader: HashReader,
     state: Mutex<HashState>,
 }
 
@@ -53,24 +58,78 @@ enum HashState {
     Unreadable(UnavailableReason),
 }
 
-impl OverridesHash {
-    /// Returns the problem of the latest poll, if it had one.
-    pub(super) fn problem(&self) -> Option<OverrideProblem> {
-        match *self.state() {
+impl FleetHashes {
+    /// Returns the problems of the latest polls.
+    pub(super) fn problems(&self) -> impl Iterator<Item = OverrideProblem> {
+        [&self.limits, &self.callers].into_iter().filter_map(|hash| match *hash.state.lock() {
             HashState::Read => None,
-            HashState::Lost => Some(OverrideProblem::Lost { key: self.key.clone() }),
+            HashState::Lost => Some(OverrideProblem::Lost { key: hash.key.clone() }),
             HashState::Unreadable(reason) => Some(OverrideProblem::Unreadable { reason }),
+        })
+    }
+}
+
+impl FleetHash {
+    fn new(kind: HashKind, key: String, backend: Arc<RedisBackend>) -> Self {
+        Self { kind, key, backend, reader: HashReader::default(), state: Mutex::default() }
+    }
+
+    async fn read(&self) -> Result<HashContent, UnavailableReason> {
+        self.backend.fields(&self.reader, self.key.as_bytes(), self.kind.max_fields()).await
+    }
+
+    fn is_lost(&self) -> bool {
+        *self.state.lock() == HashState::Lost
+    }
+
+    /// Writes a field, or removes it. A hash that was lost is restored with this change.
+    async fn write(
+        &self,
+        before: &Layer,
+        field: &str,
+        value: Option<String>,
+    ) -> Result<(), OverrideError> {
+        let (key, is_lost) = (self.key.as_bytes(), self.is_lost());
+        let mut fields = if is_lost { self.kind.fields_of(before) } else { Vec::new() };
+        fields.retain(|(other, _)| other != field);
+        if value.is_none() && !is_lost {
+            self.backend.remove_field(key, field).await.map_err(Fault::Unavailable)?;
         }
+        fields.extend(value.map(|value| (field.to_owned(), value)));
+        match self.kind {
+            // There is always a field, and this one changes nothing.
+            HashKind::Limits if is_lost && fields.is_empty() => {
+                fields.push((ALL_FIELD.to_owned(), Enforcement::On.as_str().to_owned()));
+            }
+            HashKind::Callers => {
+                let revision = format!("{:016x}", random());
+                fields.push((REVISION.to_owned(), revision));
+            }
+            HashKind::Limits => {}
+        }
+        if !fields.is_empty() {
+            self.backend.set_fields(key, &fields).await.map_err(Fault::Unavailable)?;
+        }
+        if is_lost {
+            // Every process reads the restored hash before the next change can empty it.
+            tokio::time::sleep(2 * POLL_INTERVAL).await;
+        }
+        Ok(())
     }
 }
 
 impl Overrides {
     /// Returns a handle without overrides, for a limiter whose keys on this Redis start with `prefix`.
-    pub(crate) fn on_redis(backend: Arc<RedisBackend>, prefix: &str) -> Self {
-        let key = format!("{prefix}{KEY}");
-        let (is_followed, state) = (AtomicBool::new(false), Mutex::default());
-        let hash = OverridesHash { backend, key, is_followed, state };
-        Self { shared: Arc::new(Shared { hash: Some(hash), ..Shared::default() }) }
+    pub(crate) fn on_redis(
+        backend: &Arc<RedisBackend>,
+        prefix: &str,
+        secret: Option<Box<str>>,
+    ) -> Self {
+        let hash = |kind, key| FleetHash::new(kind, format!("{prefix}{key}"), Arc::clone(backend));
+        let (limits, callers) =
+            (hash(HashKind::Limits, LIMITS_KEY), hash(HashKind::Callers, CALLERS_KEY));
+        let hashes = FleetHashes { limits, callers, is_followed: AtomicBool::new(false) };
+        Self::of(&Arc::new(Shared { hashes: Some(hashes), ..Shared::new(secret) }))
     }
 
     /// Applies the overrides in a hash on the limiter's Redis and follows it. A write by any process
@@ -106,10 +165,12 @@ impl Overrides {
     ///
     /// # Cost
     ///
-    /// Each process sends `HLEN` two or three times a second over the connection of decisions. While the
-    /// hash is not empty, it also sends `HGETALL` over a second connection. Its Redis user needs `+hlen`
-    /// and `+hgetall`, and read access to this key: `%R~ratelimit:overrides`, from Redis 7 on. Without them
-    /// it polls twice a minute, and logs this once.
+    /// Each process sends `HLEN`, `HGET` and `TIME` two or three times a second over the connection of decisions.
+    /// While the hash is not empty, it also sends `HGETALL` over a second connection. The hash of
+    /// [callers](Self::publish_for) it reads so only after a change, and every 30 s. Its Redis user needs
+    /// `+hlen`, `+hget`, `+time` and `+hgetall`, and read access to both keys: `%R~ratelimit:overrides` and
+    /// `%R~ratelimit:overrides:callers`, from Redis 7 on. Without them it polls twice a minute, and logs this
+    /// once.
     ///
     /// The future is ready after the first poll, also if Redis did not answer. The hash is followed
     /// until the last clone of the limiter and of this handle is dropped.
@@ -118,7 +179,7 @@ impl Overrides {
     ///
     /// [`OverrideError`] if the limiter is in memory.
     pub async fn follow_redis(&self) -> Result<(), OverrideError> {
-        self.hash()?;
+        self.hashes()?;
         if let Some(first_poll) = self.start_following() {
             // Fails if the last clone of the limiter is dropped before.
             let _ = first_poll.await;
@@ -129,8 +190,8 @@ impl Overrides {
     /// Starts to follow the hash, unless that was done or there is none. The receiver is ready after the
     /// first poll.
     pub(crate) fn start_following(&self) -> Option<oneshot::Receiver<()>> {
-        let hash = self.shared.hash.as_ref()?;
-        if hash.is_followed.swap(true, Ordering::Relaxed) {
+        let hashes = self.shared.hashes.as_ref()?;
+        if hashes.is_followed.swap(true, Ordering::Relaxed) {
             return None;
         }
         let (sender, first_poll) = oneshot::channel();
@@ -141,7 +202,7 @@ impl Overrides {
     /// Returns `true` if this process [follows](Self::follow_redis) the hash on Redis.
     #[must_use]
     pub fn follows_redis(&self) -> bool {
-        self.hash().is_ok_and(|hash| hash.is_followed.load(Ordering::Relaxed))
+        self.hashes().is_ok_and(|hashes| hashes.is_followed.load(Ordering::Relaxed))
     }
 
     /// Returns the reason why the latest poll of the hash on Redis failed, if it did.
@@ -153,7 +214,7 @@ impl Overrides {
     /// ```
     #[must_use]
     pub fn redis_failure(&self) -> Option<UnavailableReason> {
-        match *self.hash().ok()?.state() {
+        match *self.hashes().ok()?.limits.state.lock() {
             HashState::Unreadable(reason) => Some(reason),
             HashState::Read | HashState::Lost => None,
         }
@@ -168,7 +229,7 @@ impl Overrides {
     /// returned if the limiter is in memory, or Redis does not answer within the deadline.
     pub async fn publish(&self, name: &str, what: &Override) -> Result<(), OverrideError> {
         validate::named(name, what)?;
-        self.write(name, Some(what.to_string())).await
+        self.write(name, Some(self.signed(what.clone()))).await
     }
 
     /// Removes the override of a limit from the hash on Redis.
@@ -189,7 +250,8 @@ impl Overrides {
         &self,
         enforcement: Option<Enforcement>,
     ) -> Result<(), OverrideError> {
-        self.write(ALL_LIMITS, enforcement.map(|it| it.as_str().to_owned())).await
+        let what = enforcement.map(|it| self.signed(Override::new().enforcement(it)));
+        self.write(ALL_FIELD, what).await
     }
 
     /// Reads the override of a limit from the hash on Redis; none if it has no valid one. Of a hash that
@@ -201,188 +263,93 @@ impl Overrides {
     ///
     /// As [`unpublish`](Self::unpublish).
     pub async fn published(&self, name: &str) -> Result<Option<Override>, OverrideError> {
-        let hash = self.hash()?;
-        if *hash.state() == HashState::Lost {
-            return Ok(self.layer(OverrideSource::Redis).limits.get(name).cloned());
+        let hash = &self.hashes()?.limits;
+        if hash.is_lost() {
+            return Ok(self.layer(OverrideSource::Redis).limit(name).cloned());
         }
         let fields = hash.read().await.map_err(Fault::Unavailable)?.fields;
         let value = fields.into_iter().find_map(|(field, value)| (field == name).then_some(value));
-        Ok(value.and_then(|value| value.parse().ok()))
+        let what: Option<Override> = value.and_then(|value| value.parse().ok());
+        let snapshot = self.shared.snapshot.load();
+        Ok(what.filter(|what| !snapshot.identities().has_ended(what)))
     }
 
-    /// Writes a field, or removes it. A hash that was lost is restored with this change.
-    async fn write(&self, field: &str, value: Option<String>) -> Result<(), OverrideError> {
-        let hash = self.hash()?;
-        let (backend, key) = (&hash.backend, hash.key.as_bytes());
-        let is_lost = *hash.state() == HashState::Lost;
-        let written = match value {
-            _ if is_lost => backend.set_fields(key, &self.restored(field, value)).await,
-            Some(value) => backend.set_fields(key, &[(field.to_owned(), value)]).await,
-            None => backend.remove_field(key, field).await,
-        };
-        written.map_err(Fault::Unavailable)?;
-        if is_lost {
-            // Every process reads the restored hash before the next change can empty it.
-            tokio::time::sleep(2 * POLL_INTERVAL).await;
-        }
+    /// Writes the override of one caller to the hash of callers on Redis, in place of an earlier one. It takes
+    /// effect in all processes that [follow](Self::follow_redis) the hash. A `limit` of `*` is all limits.
+    ///
+    /// With a [`caller_digest`](crate::LimiterBuilder::caller_digest), Redis keeps a digest of the caller. All
+    /// processes of the fleet need the same secret.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish) and [`set_for`](Self::set_for).
+    pub async fn publish_for<'a>(
+        &self,
+        limit: &str,
+        caller: impl IntoCaller<'a>,
+        what: &Override,
+    ) -> Result<(), OverrideError> {
+        validate::of_caller(&registry::policies(), limit, what)?;
+        let (caller, what) = (self.text_of(caller), self.signed(what.clone()));
+        self.write_for(limit, &caller, Some(&what)).await
+    }
+
+    /// Removes the override of one caller from the hash on Redis.
+    ///
+    /// # Errors
+    ///
+    /// As [`unpublish`](Self::unpublish).
+    pub async fn unpublish_for<'a>(
+        &self,
+        limit: &str,
+        caller: impl IntoCaller<'a>,
+    ) -> Result<(), OverrideError> {
+        let caller = self.text_of(caller);
+        self.write_for(limit, &caller, None).await
+    }
+
+    async fn write_for(
+        &self,
+        limit: &str,
+        caller: &str,
+        what: Option<&Override>,
+    ) -> Result<(), OverrideError> {
+        let (hash, before) = (&self.hashes()?.callers, self.layer(OverrideSource::Redis));
+        let field = fields::of_caller(limit, caller);
+        self.expect_removal(limit, Some(caller), what);
+        let written = hash.write(&before, &field, what.map(ToString::to_string)).await;
+        self.on_written(limit, Some(caller), &written);
+        written?;
+        self.audit(limit, caller, what);
         Ok(())
     }
 
-    /// Returns the fields of a hash that was lost, after a change of one. There is always a field.
-    fn restored(&self, field: &str, value: Option<String>) -> Vec<(String, String)> {
-        let mut fields = fields_of(&self.layer(OverrideSource::Redis));
-        fields.remove(field);
-        fields.extend(value.map(|value| (field.to_owned(), value)));
-        if fields.is_empty() {
-            fields.insert(NOTHING.0.to_owned(), NOTHING.1.as_str().to_owned());
-        }
-        fields.into_iter().collect()
+    async fn write(&self, field: &str, what: Option<Override>) -> Result<(), OverrideError> {
+        let (hash, before) = (&self.hashes()?.limits, self.layer(OverrideSource::Redis));
+        let value = what.as_ref().map(|what| fields::value_of(field, what));
+        self.expect_removal(field, None, what.as_ref());
+        let written = hash.write(&before, field, value).await;
+        self.on_written(field, None, &written);
+        written?;
+        let operator = self.operator();
+        tracing::info!(policy = field, operator, overridden = ?what, "override written to Redis");
+        Ok(())
     }
 
-    fn hash(&self) -> Result<&OverridesHash, Fault> {
-        self.shared.hash.as_ref().ok_or(Fault::NoRedis)
-    }
-}
-
-/// Polls the hash until the overrides are dropped.
-async fn follow(overrides: Weak<Shared>, first_poll: oneshot::Sender<()>) {
-    let (mut follower, mut first_poll) = (HashFollower::default(), Some(first_poll));
-    let mut next = overrides.upgrade();
-    while let Some(shared) = next {
-        let overrides = Overrides { shared };
-        let Ok(hash) = overrides.hash() else { return };
-        let pause = follower.poll(hash, &overrides).await;
-        if let Some(first_poll) = first_poll.take() {
-            let _ = first_poll.send(());
-        }
-        let target = Arc::downgrade(&overrides.shared);
-        drop(overrides);
-        next = next_poll(&target, pause).await;
-    }
-}
-
-/// Returns the fields of a hash with these overrides.
-fn fields_of(layer: &Layer) -> BTreeMap<String, String> {
-    let limits = layer.limits.iter().map(|(name, what)| (name.clone(), what.to_string()));
-    let global = layer.enforcement.map(|it| (ALL_LIMITS.to_owned(), it.as_str().to_owned()));
-    limits.chain(global).collect()
-}
-
-impl OverridesHash {
-    async fn read(&self) -> Result<HashContent, UnavailableReason> {
-        self.backend.fields(self.key.as_bytes()).await
-    }
-
-    fn state(&self) -> MutexGuard<'_, HashState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One process's view of the hash.
-#[derive(Default)]
-struct HashFollower {
-    /// The fields that are in effect. The same fields are not validated again.
-    fields: Vec<(String, String)>,
-    /// The connection over which these fields were read.
-    read_over: Option<(String, u64)>,
-    /// `true` while Redis has lost the hash.
-    is_lost: bool,
-    /// The errors of each invalid field, logged once until the field is valid.
-    refused: BTreeMap<String, Logged>,
-    /// The reasons why Redis did not answer, logged once until it does.
-    unreachable: Logged,
-}
-
-impl HashFollower {
-    /// Applies the hash. Returns the pause before the next poll.
-    async fn poll(&mut self, hash: &OverridesHash, overrides: &Overrides) -> Duration {
-        let (state, pause) = match hash.read().await {
-            Ok(content) => {
-                self.unreachable = Logged::default();
-                (self.on_content(content, hash, overrides), POLL_INTERVAL)
-            }
-            Err(reason) => {
-                self.on_unreachable(reason, &hash.key);
-                let is_forbidden = reason == UnavailableReason::NotPermitted;
-                let pause = if is_forbidden { FORBIDDEN_PAUSE } else { POLL_INTERVAL };
-                (HashState::Unreadable(reason), pause)
-            }
-        };
-        *hash.state() = state;
-        overrides.report_problems();
-        pause
-    }
-
-    fn on_unreachable(&mut self, reason: UnavailableReason, key: &str) {
-        if self.unreachable.is_new(&reason) {
-            let advice = reason.advice();
-            tracing::warn!(key, %reason, advice, "overrides on Redis unreadable; previous ones stay in effect");
+    /// Remembers who removes an override: the next poll finds a field less, and no name in it.
+    fn expect_removal(&self, limit: &str, caller: Option<&str>, what: Option<&Override>) {
+        if let (Some(operator), None, true) = (&self.operator, what, self.follows_redis()) {
+            self.shared.history.expect_removal(limit, caller, operator);
         }
     }
 
-    fn on_content(
-        &mut self,
-        content: HashContent,
-        hash: &OverridesHash,
-        overrides: &Overrides,
-    ) -> HashState {
-        let HashContent { fields, read_over } = content;
-        if fields.is_empty() && !self.fields.is_empty() && read_over != self.read_over {
-            if !std::mem::replace(&mut self.is_lost, true) {
-                let problem = OverrideProblem::Lost { key: hash.key.clone() };
-                tracing::warn!(%problem, "overrides on Redis lost; previous ones stay in effect");
-            }
-            return HashState::Lost;
+    fn on_written(&self, limit: &str, caller: Option<&str>, written: &Result<(), OverrideError>) {
+        if written.is_err() {
+            self.shared.history.forget_removal(limit, caller);
         }
-        (self.read_over, self.is_lost) = (read_over, false);
-        self.apply(fields, &hash.key, overrides);
-        HashState::Read
     }
 
-    /// Applies the fields. An invalid one leaves the previous override of its limit in effect.
-    fn apply(&mut self, fields: Vec<(String, String)>, key: &str, overrides: &Overrides) {
-        if fields == self.fields {
-            return;
-        }
-        let registered = registry::policies();
-        let before = overrides.layer(OverrideSource::Redis);
-        let mut layer = Layer::default();
-        let (mut refused, mut errors) = (BTreeMap::new(), Vec::new());
-        for (field, value) in &fields {
-            let Err(error) = apply_field(&mut layer, &registered, field, value) else { continue };
-            if field == ALL_LIMITS {
-                layer.enforcement = before.enforcement;
-            } else if let Some(what) = before.limits.get(field) {
-                layer.limits.insert(field.clone(), what.clone());
-            }
-            let mut logged = self.refused.remove(field).unwrap_or_default();
-            let error = error.at(key);
-            if logged.is_new(&error) {
-                tracing::warn!(%error, "override refused; the previous one stays in effect");
-            }
-            refused.insert(field.clone(), logged);
-            errors.push(error);
-        }
-        self.refused = refused;
-        self.fields = fields;
-        overrides.change(OverrideSource::Redis, |before| *before = layer);
-        overrides.reject(OverrideSource::Redis, errors);
+    fn hashes(&self) -> Result<&FleetHashes, Fault> {
+        self.shared.hashes.as_ref().ok_or(Fault::NoRedis)
     }
-}
-
-fn apply_field(
-    layer: &mut Layer,
-    registered: &[RegisteredPolicy],
-    field: &str,
-    value: &str,
-) -> Result<(), OverrideError> {
-    let fault = |fault| OverrideError::of(field, fault);
-    let what = document::parse_one(value).map_err(fault)?;
-    if field == ALL_LIMITS {
-        layer.enforcement = Some(what.enforcement_only().map_err(fault)?);
-    } else {
-        validate::against(registered, field, &what)?;
-        layer.limits.insert(field.to_owned(), what);
-    }
-    Ok(())
 }

@@ -1,12 +1,13 @@
 //! Overrides that change no limit: rejected ones, misspelt names, and a source that cannot be read.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Layer, OverrideError, OverrideSource, Overrides};
+use parking_lot::Mutex;
+
+use super::{Layer, OverrideError, OverrideSource, Overrides, callers::ALL_LIMITS};
 use crate::{
     error::{OneLine, UnavailableReason},
     registry,
@@ -99,26 +100,19 @@ impl fmt::Display for OverrideProblem {
 
 /// The problems that the overrides in effect do not show, and the counts that were reported.
 #[derive(Default)]
-pub(super) struct Problems {
-    found: Mutex<Found>,
-}
+pub(super) struct Problems(Mutex<Found>);
 
 #[derive(Default)]
 struct Found {
-    rejected: BTreeMap<OverrideSource, Vec<OverrideError>>,
+    /// By source; those of callers on Redis have a list of their own.
+    rejected: BTreeMap<(OverrideSource, bool), Vec<OverrideError>>,
     reported: ProblemCounts,
-}
-
-impl Problems {
-    fn found(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The problems of a limiter end with it.
 impl Drop for Problems {
     fn drop(&mut self) {
-        telemetry::count_override_problems(&self.found().reported, &ProblemCounts::default());
+        telemetry::count_override_problems(&self.0.lock().reported, &ProblemCounts::default());
     }
 }
 
@@ -148,7 +142,7 @@ impl Overrides {
     #[must_use]
     pub fn problems(&self) -> Vec<OverrideProblem> {
         let mut problems = Vec::new();
-        for (source, errors) in &self.shared.problems.found().rejected {
+        for ((source, _), errors) in &self.shared.problems.0.lock().rejected {
             let rejected = |error: &OverrideError| OverrideProblem::Rejected {
                 source: *source,
                 error: error.clone(),
@@ -157,19 +151,25 @@ impl Overrides {
         }
         let snapshot = self.shared.snapshot.load();
         for source in OverrideSource::ALL {
-            problems.extend(unknown(source, snapshot.layer(source).limits.keys()));
+            let layer = snapshot.layer(source);
+            problems.extend(unknown(source, named(layer)));
         }
         #[cfg(feature = "overrides")]
-        if let Some(hash) = &self.shared.hash {
-            problems.extend(hash.problem());
+        if let Some(hashes) = &self.shared.hashes {
+            problems.extend(hashes.problems());
         }
         problems
     }
 
-    /// Replaces the rejected overrides of a source.
+    /// Replaces the rejected overrides of a source, or of the callers in its own hash.
     #[cfg(feature = "overrides")]
-    pub(super) fn reject(&self, source: OverrideSource, errors: Vec<OverrideError>) {
-        self.shared.problems.found().rejected.insert(source, errors);
+    pub(super) fn reject(
+        &self,
+        source: OverrideSource,
+        is_of_callers: bool,
+        errors: Vec<OverrideError>,
+    ) {
+        self.shared.problems.0.lock().rejected.insert((source, is_of_callers), errors);
         self.report_problems();
     }
 
@@ -180,7 +180,8 @@ impl Overrides {
 
     /// Logs the new overrides of unknown limits, and updates the counts.
     pub(super) fn on_change(&self, source: OverrideSource, before: &Layer, now: &Layer) {
-        let added = now.limits.keys().filter(|name| !before.limits.contains_key(*name));
+        let before: BTreeSet<_> = named(before).collect();
+        let added = named(now).filter(|name| !before.contains(name));
         for problem in unknown(source, added) {
             if matches!(problem, OverrideProblem::UnknownLimit { nearest: Some(_), .. }) {
                 tracing::warn!(%problem, "override changes no limit");
@@ -196,9 +197,15 @@ impl Overrides {
         for problem in self.problems() {
             now[problem.source() as usize][problem.kind()] += 1;
         }
-        let before = std::mem::replace(&mut self.shared.problems.found().reported, now);
+        let before = std::mem::replace(&mut self.shared.problems.0.lock().reported, now);
         telemetry::count_override_problems(&before, &now);
     }
+}
+
+/// Returns the names of the limits that are overridden, also for single callers.
+fn named(layer: &Layer) -> impl Iterator<Item = &String> {
+    let with_callers = layer.callers.0.keys().filter(|name| *name != ALL_LIMITS);
+    with_callers.filter(|name| !layer.limits.contains_key(*name)).chain(layer.limits.keys())
 }
 
 /// Returns the problems of the names that no limit has.

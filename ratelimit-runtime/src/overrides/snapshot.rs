@@ -1,27 +1,21 @@
 //! The overrides of all sources at one moment, merged for calls to read.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use hashbrown::HashTable;
-use once_cell::sync::OnceCell;
 
-use super::{Enforcement, Override, OverrideSource, filter::NameBits};
-use crate::policy::{Policy, PolicyName};
-
-/// The overrides of one source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Layer {
-    /// The global enforcement.
-    pub(crate) enforcement: Option<Enforcement>,
-    /// The overrides of single limits, by name.
-    pub(crate) limits: BTreeMap<String, Override>,
-}
+use super::{
+    Enforcement, Layer, Override, OverrideSource,
+    applied::AppliedOverride,
+    callers::{CallerTable, Identities},
+    effective::Effective,
+    filter::NameBits,
+};
+use crate::{
+    error::Denied,
+    key::Caller,
+    policy::{Policy, PolicyName, plans},
+};
 
 /// The overrides of all sources at one moment. A change makes another snapshot.
 #[derive(Default)]
@@ -29,37 +23,28 @@ pub(super) struct Snapshot {
     layers: [Arc<Layer>; OverrideSource::ALL.len()],
     /// By the hash of the name that every policy carries.
     limits: HashTable<LimitEntry>,
+    callers: CallerTable,
+    /// The time at which the first override of a limit ends.
+    first_end: Option<SystemTime>,
 }
 
 /// The merged override of one limit.
 struct LimitEntry {
     name: String,
-    merged: Override,
-    applied: [OnceCell<Box<Applied>>; APPLIED],
-    /// `true` once a misfit was logged.
-    is_warned: AtomicBool,
+    merged: AppliedOverride<PLANS>,
 }
 
-/// Declared policies of one limit whose overridden form is kept. Plans that share a name are
-/// declared differently; further ones are computed for each call.
-const APPLIED: usize = 4;
-
-/// A declared policy, and the policy that the override makes of it; none if it does not fit.
-struct Applied {
-    written: Policy,
-    policy: Option<Arc<Policy>>,
-}
-
-/// The policy and the enforcement of one call, after overrides.
-pub(crate) struct Effective<'a> {
-    /// The policy as declared.
-    pub(crate) written: &'a Policy,
-    pub(crate) enforcement: Enforcement,
-    /// The policy after overrides, if one changes it.
-    overridden: Option<Arc<Policy>>,
-}
+/// Declared policies of one limit whose overridden form is kept: plans that share a name are declared
+/// differently.
+const PLANS: usize = 8;
 
 impl Snapshot {
+    /// Returns a snapshot without overrides.
+    pub(super) fn new(identities: Identities) -> Self {
+        let layers = Default::default();
+        Self::merge(layers, Arc::new(identities))
+    }
+
     /// Returns the snapshot after a change of one layer, or nothing if that leaves it as it is.
     pub(super) fn changed(
         &self,
@@ -67,11 +52,14 @@ impl Snapshot {
         change: impl FnOnce(&mut Layer),
     ) -> Option<Self> {
         let mut layers = self.layers.clone();
-        change(Arc::make_mut(&mut layers[source as usize]));
-        (layers != self.layers).then(|| Self::merge(layers))
+        let layer = Arc::make_mut(&mut layers[source as usize]);
+        change(layer);
+        let identities = self.identities();
+        layer.drop_ended(identities);
+        (layers != self.layers).then(|| Self::merge(layers, Arc::clone(identities)))
     }
 
-    fn merge(layers: [Arc<Layer>; OverrideSource::ALL.len()]) -> Self {
+    fn merge(layers: [Arc<Layer>; OverrideSource::ALL.len()], identities: Arc<Identities>) -> Self {
         let mut merged = BTreeMap::<&str, Override>::new();
         for (name, higher) in layers.iter().flat_map(|layer| &layer.limits) {
             let lower = merged.remove(name.as_str()).unwrap_or_default();
@@ -81,20 +69,37 @@ impl Snapshot {
         for (name, merged) in merged {
             limits.insert_unique(
                 PolicyName::hash_of(name),
-                LimitEntry::new(name, merged),
+                LimitEntry { name: name.to_owned(), merged: AppliedOverride::new(merged) },
                 |limit| PolicyName::hash_of(&limit.name),
             );
         }
-        Self { layers, limits }
+        let sources = layers.iter().rev().map(|layer| &layer.callers);
+        let callers = CallerTable::new(identities, sources);
+        let first_end = layers.iter().filter_map(|layer| layer.first_end()).min();
+        Self { layers, limits, callers, first_end }
+    }
+
+    /// Returns `true` if the override of a limit has ended since.
+    pub(super) fn has_ended(&self) -> bool {
+        self.first_end.is_some_and(|end| end <= self.identities().now())
+    }
+
+    pub(super) fn identities(&self) -> &Arc<Identities> {
+        &self.callers.identities
     }
 
     /// Returns the names of the limits whose calls may differ from their declarations.
     pub(super) fn names(&self) -> NameBits {
-        if self.enforcement().is_some() {
+        if self.enforcement().is_some() || self.callers.has_all_limits() {
             return NameBits::ALL;
         }
         let mut names = NameBits::default();
-        self.limits.iter().for_each(|limit| names.insert(PolicyName::hash_of(&limit.name)));
+        let with_callers = self.layers.iter().flat_map(|layer| layer.callers.0.keys());
+        let limits = self.limits.iter().map(|limit| &limit.name).chain(with_callers);
+        for name in limits {
+            names.insert(PolicyName::hash_of(name));
+            names.insert(PolicyName::hash_of(plans::limit_of(name)));
+        }
         names
     }
 
@@ -106,118 +111,57 @@ impl Snapshot {
     /// Returns the global enforcement of the highest source that has one.
     pub(super) fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
         OverrideSource::ALL.into_iter().rev().find_map(|source| {
-            self.layer(source).enforcement.map(|enforcement| (enforcement, source))
+            self.layer(source).enforcement().map(|enforcement| (enforcement, source))
         })
     }
 
     pub(super) fn list(&self) -> BTreeMap<String, Override> {
-        self.limits.iter().map(|limit| (limit.name.clone(), limit.merged.clone())).collect()
+        self.limits.iter().map(|limit| (limit.name.clone(), limit.merged.what().clone())).collect()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Override> {
-        self.find(PolicyName::hash_of(name), name).map(|limit| &limit.merged)
+        self.find(PolicyName::hash_of(name), name).map(|limit| limit.merged.what())
     }
 
     pub(super) fn by_source(&self, name: &str) -> Vec<(OverrideSource, Override)> {
         let sources = OverrideSource::ALL.into_iter().rev();
-        let found = |source| Some((source, self.layer(source).limits.get(name)?.clone()));
+        let found = |source| Some((source, self.layer(source).limit(name)?.clone()));
         sources.filter_map(found).collect()
     }
 
+    /// Returns the policy, the enforcement or the answer of a call. The caller's override comes before the
+    /// plan's, this before the limit's, and a `deny` before the global enforcement. Numbers of several overrides are not mixed.
     pub(super) fn effective<'a>(
         &self,
         written: &'a Policy,
+        caller: &Caller,
         declared: Enforcement,
     ) -> Effective<'a> {
-        let name = written.full_name();
-        let limit = self.find(name.hash(), name.text());
-        let own = limit.and_then(|limit| limit.merged.enforcement).unwrap_or(declared);
+        let names = || written.label().into_iter().chain([written.full_name()]);
+        let mine = self.callers.find(names(), caller);
+        if let Some(mine) = mine.filter(|mine| mine.what().deny) {
+            let now = || self.identities().now();
+            let wait = mine.what().until.map(|until| until.duration_since(now()));
+            let answer = Denied::new(written, wait.map(Result::unwrap_or_default));
+            return Effective::answered(written, answer.into());
+        }
+        // That of the plan, and that of the limit.
+        let limits = || names().filter_map(|name| self.find(name.hash(), name.text()));
+        let of_limits = limits().map(|limit| limit.merged.what());
+        let mut own = mine.map(AppliedOverride::what).into_iter().chain(of_limits);
+        let own = own.find_map(|what| what.enforcement).unwrap_or(declared);
         let enforcement = self.enforcement().map_or(own, |(global, _)| own.max(global));
-        let overridden = limit.and_then(|limit| limit.apply(written));
-        Effective { written, enforcement, overridden }
+        let overridden = if let Some(mine) = mine.filter(|mine| mine.what().has_numbers()) {
+            mine.apply(written)
+        } else {
+            let with_numbers = limits().find(|limit| limit.merged.what().has_numbers());
+            with_numbers.and_then(|limit| limit.merged.apply(written))
+        };
+        Effective::overridden(written, enforcement, overridden)
     }
 
     fn find(&self, hash: u64, name: &str) -> Option<&LimitEntry> {
         self.limits.find(hash, |limit| limit.name == name)
-    }
-}
-
-impl LimitEntry {
-    fn new(name: &str, merged: Override) -> Self {
-        let (applied, is_warned) = (Default::default(), AtomicBool::new(false));
-        Self { name: name.to_owned(), merged, applied, is_warned }
-    }
-
-    /// Returns the declared policy after the override; `None` if the override changes no limit, or
-    /// does not fit. Results are cached for each declared policy.
-    fn apply(&self, written: &Policy) -> Option<Arc<Policy>> {
-        if !self.merged.changes_limits() {
-            return None;
-        }
-        let mut known = self.applied.iter().map_while(OnceCell::get);
-        // All of them have the name of this limit.
-        if let Some(known) = known.find(|known| known.written.limits_as(written)) {
-            return known.policy.clone();
-        }
-        // Not within a cell: a subscriber of the event in it may have the same limit.
-        let policy = self.compute(written).map(Arc::new);
-        let applied = Box::new(Applied { written: *written, policy: policy.clone() });
-        let _ = self
-            .applied
-            .iter()
-            .try_fold(applied, |applied, cell| cell.set(applied).err().ok_or(()));
-        policy
-    }
-
-    /// Computes the policy. An override is validated when it is set, but may not fit values that
-    /// are known only at the call. This is logged once after each change.
-    #[cold]
-    fn compute(&self, written: &Policy) -> Option<Policy> {
-        match self.merged.apply(written) {
-            Ok(policy) => Some(policy),
-            Err(fault) => {
-                if !self.is_warned.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        policy = written.name(),
-                        %fault,
-                        "override does not fit the policy of a call; the declared policy decides"
-                    );
-                }
-                None
-            }
-        }
-    }
-}
-
-impl<'a> Effective<'a> {
-    /// Returns the declared policy and enforcement, unchanged.
-    #[inline]
-    pub(crate) fn declared(written: &'a Policy, enforcement: Enforcement) -> Self {
-        Self { written, enforcement, overridden: None }
-    }
-
-    /// Returns the policy that decides the call.
-    #[inline]
-    pub(crate) fn policy(&self) -> &Policy {
-        self.overridden.as_deref().unwrap_or(self.written)
-    }
-
-    /// Returns `true` if the declared policy decides, and refuses.
-    #[inline]
-    pub(crate) fn is_declared(&self) -> bool {
-        self.overridden.is_none() && self.enforcement == Enforcement::On
-    }
-
-    /// Returns `true` if refused calls pass.
-    #[inline]
-    pub(crate) fn is_dry_run(&self) -> bool {
-        self.enforcement == Enforcement::DryRun
-    }
-
-    /// Returns `true` if calls pass without being counted.
-    #[inline]
-    pub(crate) fn is_off(&self) -> bool {
-        self.enforcement == Enforcement::Off
     }
 }
 
@@ -235,7 +179,7 @@ mod tests {
     }
 
     fn thresholds(snapshot: &Snapshot, policy: &Policy) -> Vec<u32> {
-        let effective = snapshot.effective(policy, Enforcement::On);
+        let effective = snapshot.effective(policy, &Caller::shared(), Enforcement::On);
         effective.policy().tiers().iter().map(|tier| tier.threshold()).collect()
     }
 
@@ -245,12 +189,12 @@ mod tests {
         // More plans than are kept, each twice.
         for threshold in (1..10).chain(1..10) {
             let plan = Policy::fixed_window("plan", MINUTE, threshold);
-            let effective = snapshot.effective(&plan, Enforcement::On);
+            let effective = snapshot.effective(&plan, &Caller::shared(), Enforcement::On);
             assert_eq!(*effective.policy(), Policy::fixed_window("plan", 2 * MINUTE, threshold));
             assert_eq!(effective.written, &plan);
         }
         let limit = snapshot.find(PolicyName::hash_of("plan"), "plan").unwrap();
-        assert!(limit.applied.iter().all(|cell| cell.get().is_some()));
+        assert_eq!(limit.merged.kept(), PLANS);
     }
 
     #[test]
@@ -269,7 +213,7 @@ mod tests {
         let (mail, other) =
             (Policy::fixed_window("mail", MINUTE, 1), Policy::fixed_window("other", MINUTE, 1));
         for (policy, enforcement) in [(&mail, Enforcement::Off), (&other, Enforcement::On)] {
-            let effective = snapshot.effective(policy, Enforcement::On);
+            let effective = snapshot.effective(policy, &Caller::shared(), Enforcement::On);
             assert!(std::ptr::eq(effective.policy(), policy));
             assert_eq!(effective.enforcement, enforcement);
         }

@@ -15,11 +15,15 @@ pub enum OverrideSource {
     Environment,
     /// The hash on Redis, which limiters that `connect` or `from_env` builds follow.
     Redis,
+    /// An operator, in this process alone: [`Overrides::set`](crate::Overrides::set) on a handle that
+    /// [`Overrides::by`](crate::Overrides::by) returns.
+    Operator,
 }
 
 impl OverrideSource {
     /// All variants, the lowest source first.
-    pub(crate) const ALL: [Self; 4] = [Self::Program, Self::File, Self::Environment, Self::Redis];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Program, Self::File, Self::Environment, Self::Redis, Self::Operator];
 }
 
 impl fmt::Display for OverrideSource {
@@ -29,6 +33,7 @@ impl fmt::Display for OverrideSource {
             Self::File => "the file of overrides",
             Self::Environment => "the environment",
             Self::Redis => "the overrides on Redis",
+            Self::Operator => "an operator of this process",
         })
     }
 }

@@ -16,14 +16,14 @@ fn policies(count: usize) -> Vec<Policy> {
 }
 
 fn threshold(overrides: &Overrides, policy: &Policy) -> u32 {
-    overrides.effective(policy, Enforcement::On).policy().tiers()[0].threshold()
+    overrides.effective(policy, &Caller::shared(), Enforcement::On).policy().tiers()[0].threshold()
 }
 
 fn set(overrides: &Overrides, policy: &Policy, threshold: u32) {
     overrides.set(policy.name(), Override::new().threshold(threshold)).unwrap();
 }
 
-/// Returns two policies whose names the filter cannot tell apart.
+/// Returns two policies whose names have the same bits in the filter.
 fn of_equal_bits() -> [Policy; 2] {
     let bits = |policy: &Policy| {
         let mut bits = filter::NameBits::default();
@@ -43,7 +43,7 @@ fn of_equal_bits() -> [Policy; 2] {
 
 #[test]
 fn limits_that_the_filter_cannot_tell_apart_are_overridden_each_for_itself() {
-    let (overrides, [first, second]) = (Overrides::none(), of_equal_bits());
+    let (overrides, [first, second]) = (Overrides::none(None), of_equal_bits());
     let thresholds = || [&first, &second].map(|policy| threshold(&overrides, policy));
     set(&overrides, &first, 7);
     assert_eq!(thresholds(), [7, 1]);
@@ -57,8 +57,10 @@ fn limits_that_the_filter_cannot_tell_apart_are_overridden_each_for_itself() {
 
 #[test]
 fn a_global_enforcement_reaches_every_limit_until_it_is_removed() {
-    let (overrides, policies) = (Overrides::none(), policies(2_000));
-    let is_dry_run = |policy: &Policy| overrides.effective(policy, Enforcement::On).is_dry_run();
+    let (overrides, policies) = (Overrides::none(None), policies(2_000));
+    let is_dry_run = |policy: &Policy| {
+        overrides.effective(policy, &Caller::shared(), Enforcement::On).is_dry_run()
+    };
     set(&overrides, &policies[0], 7);
     overrides.enforce(Some(Enforcement::DryRun));
     assert!(policies.iter().all(is_dry_run));
@@ -69,7 +71,7 @@ fn a_global_enforcement_reaches_every_limit_until_it_is_removed() {
 
 #[test]
 fn an_override_applies_to_every_call_that_starts_after_it_was_set() {
-    let (overrides, policies, done) = (Overrides::none(), policies(300), AtomicUsize::new(0));
+    let (overrides, policies, done) = (Overrides::none(None), policies(300), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             for (number, policy) in policies.iter().enumerate() {
@@ -89,7 +91,7 @@ fn an_override_applies_to_every_call_that_starts_after_it_was_set() {
 
 #[test]
 fn changes_of_one_thread_are_not_undone_by_those_of_another() {
-    let (overrides, policies) = (Overrides::none(), of_equal_bits());
+    let (overrides, policies) = (Overrides::none(None), of_equal_bits());
     thread::scope(|scope| {
         for policy in &policies {
             scope.spawn(|| {
@@ -111,7 +113,7 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
     let upload = Policy::concurrency_limit("upload", 5);
     let both = Policy::sliding_window("both", MINUTE, 5).concurrency(2);
     let nine = Override::new().concurrency(9);
-    assert!(nine.changes_limits());
+    assert!(nine.has_numbers());
     assert_eq!(nine.preview(&upload), Ok(upload.concurrency(9)));
     assert_eq!(nine.preview(&both), Ok(both.concurrency(9)));
     let windowed = Override::new().tier(MINUTE, 3).concurrency(9);
@@ -127,7 +129,7 @@ fn calls_in_flight_are_changed_where_they_are_declared() {
         "invalid override of rate limit `upload`: the limit has no window; give `tiers`, or \
          `concurrency` alone"
     );
-    let overrides = Overrides::none();
+    let overrides = Overrides::none(None);
     overrides.set("unknown", nine).unwrap();
     assert!(overrides.set("unknown", Override::new().concurrency(0)).is_err());
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Fault, Layer, Override, OverrideError};
+use super::{Fault, Layer, Override, OverrideError, callers::ALL_LIMITS};
 use crate::{
     policy::{Policy, Tier},
     registry::{self, RegisteredPolicy},
@@ -19,7 +19,21 @@ pub(super) fn named(name: &str, what: &Override) -> Result<(), OverrideError> {
 /// Validates all overrides of a source.
 pub(super) fn all(layer: &Layer) -> Result<(), OverrideError> {
     let registered = registry::policies();
-    layer.limits.iter().try_for_each(|(name, what)| against(&registered, name, what))
+    layer.of_limits().try_for_each(|(name, what)| against(&registered, name, what))?;
+    layer.callers.iter().try_for_each(|(limit, _, what)| of_caller(&registered, limit, what))
+}
+
+/// Validates the override of one caller of a limit, or of all limits.
+pub(super) fn of_caller(
+    registered: &[RegisteredPolicy],
+    limit: &str,
+    what: &Override,
+) -> Result<(), OverrideError> {
+    let numbers = Override { deny: false, ..what.clone() };
+    if what.deny && (numbers.has_numbers() || numbers.enforcement.is_some()) {
+        return Err(OverrideError::of(limit, Fault::DenyAndOther));
+    }
+    fits(registered, limit, &numbers)
 }
 
 /// Validates the override of one limit against the registered policies of its name. Without any, it
@@ -29,7 +43,19 @@ pub(super) fn against(
     name: &str,
     what: &Override,
 ) -> Result<(), OverrideError> {
-    let mut named = registered.iter().filter(|limit| limit.name() == name).peekable();
+    if name == ALL_LIMITS && !what.is_enforcement_only() {
+        return Err(OverrideError::of(name, Fault::MoreThanEnforcement));
+    }
+    if what.deny {
+        return Err(OverrideError::of(name, Fault::OfCallers));
+    }
+    fits(registered, name, what)
+}
+
+/// Validates the numbers against the registered policies of this name.
+fn fits(registered: &[RegisteredPolicy], name: &str, what: &Override) -> Result<(), OverrideError> {
+    let is_named = |it: &&RegisteredPolicy| it.name() == name || it.declared().name() == name;
+    let mut named = registered.iter().filter(is_named).peekable();
     let validated = match named.peek() {
         Some(_) => named.try_for_each(|limit| what.validate_registered(limit)),
         None => what.validate_standalone(),
@@ -38,6 +64,26 @@ pub(super) fn against(
 }
 
 impl Override {
+    /// Returns the policy that this override would make of the declared one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ratelimit_runtime::{Override, Policy};
+    ///
+    /// const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 2);
+    ///
+    /// let preview = Override::new().threshold(5).preview(&MAIL).unwrap();
+    /// assert_eq!(preview.tiers()[0].threshold(), 5);
+    /// assert!(Override::new().burst(5).preview(&MAIL).is_err());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError`] if that policy would break a rule.
+    pub fn preview(&self, declared: &Policy) -> Result<Policy, OverrideError> {
+        self.validate(declared, None).map_err(|fault| OverrideError::of(declared.name(), fault))
+    }
+
     /// Validates the override against a registered policy, as far as its values are known.
     fn validate_registered(&self, limit: &RegisteredPolicy) -> Result<(), Fault> {
         match limit.policy() {
@@ -50,7 +96,7 @@ impl Override {
     pub(super) fn validate(&self, declared: &Policy, cost: Option<u32>) -> Result<Policy, Fault> {
         let policy = self.apply(declared)?;
         match policy.validate_with(cost) {
-            Err(invalid) if self.changes_limits() => Err(Fault::Policy(invalid.fault())),
+            Err(invalid) if self.has_numbers() => Err(Fault::Policy(invalid.rule())),
             _ => Ok(policy),
         }
     }
@@ -68,6 +114,9 @@ impl Override {
     /// Validates the override against a policy whose values are known only at run time.
     pub(super) fn validate_dynamic(&self, declared: &Policy) -> Result<(), Fault> {
         let policy = match declared.tiers() {
+            [tier] if declared.is_calendar() => {
+                declared.with_tiers(&[Tier::new(tier.period(), SOME_TIER.threshold())])
+            }
             [_] => declared.with_tiers(&[SOME_TIER]),
             _ if self.period.is_some() || self.threshold.is_some() || !self.tiers.is_empty() => {
                 *declared

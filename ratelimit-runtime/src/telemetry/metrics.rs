@@ -11,36 +11,91 @@ use std::{
 };
 
 use metrics::{Counter, Gauge, Histogram, Unit};
-use once_cell::sync::{Lazy, OnceCell};
+use once_cell::sync::OnceCell;
+use tokio::time::Instant;
 
-use super::{PolicyCounters, Verdict, per_policy::PerPolicy};
-use crate::{policy::Policy, request::DecidedBy};
+use super::Verdict;
+use crate::request::DecidedBy;
 
-/// The decisions of one policy, by verdict and by `decided_by`. A series appears with its first decision.
+const COUNTERS: [(&str, &str); 8] = [
+    ("ratelimit_decisions_total", "Calls by policy, outcome and decider"),
+    ("ratelimit_memory_full_total", "Calls that were not counted because memory is full"),
+    (
+        "ratelimit_permits_lost_total",
+        "Permits of calls in flight that other calls have taken on Redis",
+    ),
+    ("ratelimit_refused_total", "Refused calls by policy and tier"),
+    ("ratelimit_units_total", "Units of calls by policy and outcome"),
+    (
+        "ratelimit_unsent_total",
+        "Settles, releases of permits and places in a line that could not be sent to Redis",
+    ),
+    ("ratelimit_warnings_total", "Callers that have used most of a limit, once in a period"),
+    (
+        "ratelimit_without_caller_total",
+        "Calls without a key and outside caller scopes and identity layers, which share one bucket",
+    ),
+];
+
+const GAUGES: [(&str, &str); 8] = [
+    ("ratelimit_enforcement", "2 while a limit refuses calls, 1 in a dry run, 0 while it is off"),
+    ("ratelimit_limit", "Units that a caller has in each tier, after overrides"),
+    ("ratelimit_memory_keys", "Keys in this process's memory, one for each policy and caller"),
+    ("ratelimit_override_problems", "Overrides that change no limit, by source and problem"),
+    ("ratelimit_permits_held", "Permits of calls in flight that this process holds"),
+    (
+        "ratelimit_store_up",
+        "1 while a Redis server's circuit breaker is closed, 0 while it is open",
+    ),
+    ("ratelimit_used_share", "Largest share of a limit that a caller has used, from 0 to 1"),
+    ("ratelimit_waiting", "Calls of this process that wait in line"),
+];
+
+/// In seconds.
+const HISTOGRAMS: [(&str, &str); 2] = [
+    ("ratelimit_store_duration_seconds", "Round trip of a decision on Redis"),
+    ("ratelimit_wait_seconds", "Time for which calls have waited in line"),
+];
+
+/// Describes all metrics, once in a process.
+#[inline]
+pub(crate) fn describe() {
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        for (name, text) in COUNTERS {
+            metrics::describe_counter!(name, text);
+        }
+        for (name, text) in GAUGES {
+            metrics::describe_gauge!(name, text);
+        }
+        let text = "Bytes of the keys in this process's memory";
+        metrics::describe_gauge!("ratelimit_memory_bytes", Unit::Bytes, text);
+        for (name, text) in HISTOGRAMS {
+            metrics::describe_histogram!(name, Unit::Seconds, text);
+        }
+    });
+}
+
+/// The series of one limit. Each appears with its first call.
 #[derive(Default)]
-pub(super) struct Decisions([[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()]);
-
-static DECISIONS: Lazy<PerPolicy<Decisions>> = Lazy::new(PerPolicy::default);
+pub(super) struct OfLimit {
+    decisions: [[OnceCell<Counter>; DecidedBy::ALL.len()]; Verdict::ALL.len()],
+    without_caller: OnceCell<Counter>,
+}
 
 #[inline]
 pub(super) fn decided(
-    policy: &Policy,
-    counters: Option<&PolicyCounters>,
+    policy: &'static str,
+    series: &OfLimit,
     verdict: Verdict,
     decided_by: DecidedBy,
 ) {
-    let decisions = match counters {
-        Some(counters) => *counters.decisions.get_or_init(|| DECISIONS.of(policy)),
-        None => DECISIONS.of(policy),
-    };
-    let counter = decisions.0[verdict as usize][decided_by as usize].get_or_init(|| {
-        metrics::describe_counter!(
-            "ratelimit_decisions_total",
-            "Calls by policy, outcome and decider"
-        );
+    let series = &series.decisions[verdict as usize][decided_by as usize];
+    let counter = series.get_or_init(|| {
+        describe();
         metrics::counter!(
             "ratelimit_decisions_total",
-            "policy" => policy.name(),
+            "policy" => policy,
             "outcome" => verdict.as_str(),
             "decided_by" => decided_by.as_str(),
         )
@@ -48,32 +103,28 @@ pub(super) fn decided(
     counter.increment(1);
 }
 
-pub(super) fn store_answered(is_answered: bool, took: Duration) {
+/// Records the round trip of a decision on Redis.
+pub(crate) fn store_answered<T, E>(answer: &Result<T, E>, sent: Instant) {
     static TIMES: [OnceCell<Histogram>; 2] = [OnceCell::new(), OnceCell::new()];
+    let is_answered = answer.is_ok();
     let times = TIMES[usize::from(is_answered)].get_or_init(|| {
-        metrics::describe_histogram!(
-            "ratelimit_store_duration_seconds",
-            Unit::Seconds,
-            "Round trip of a decision on Redis"
-        );
+        describe();
         let result = if is_answered { "ok" } else { "error" };
         metrics::histogram!("ratelimit_store_duration_seconds", "result" => result)
     });
-    times.record(took);
+    times.record(sent.elapsed());
 }
 
-/// Keys are counted before an exporter is installed as well, so that its gauge starts with their number.
-pub(super) fn keys_held(more: i64) {
-    static HELD: AtomicI64 = AtomicI64::new(0);
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_gauge!(
-            "ratelimit_memory_keys",
-            "Keys in this process's memory, one for each policy and caller"
-        );
-    });
-    HELD.fetch_add(more, Ordering::SeqCst);
-    show(&HELD, &metrics::gauge!("ratelimit_memory_keys"));
+/// Records a change of the number of keys and bytes in memory. They are counted before an exporter is installed
+/// as well, so that its gauges start with their numbers.
+pub(crate) fn memory_held(keys: i64, bytes: i64) {
+    static KEYS: AtomicI64 = AtomicI64::new(0);
+    static BYTES: AtomicI64 = AtomicI64::new(0);
+    describe();
+    KEYS.fetch_add(keys, Ordering::SeqCst);
+    show(&KEYS, &metrics::gauge!("ratelimit_memory_keys"));
+    BYTES.fetch_add(bytes, Ordering::SeqCst);
+    show(&BYTES, &metrics::gauge!("ratelimit_memory_bytes"));
 }
 
 /// Sets a gauge to a sum that other threads change too. If the sum differs afterwards, the gauge is
@@ -92,107 +143,55 @@ fn show(sum: &AtomicI64, gauge: &Gauge) {
 }
 
 pub(super) fn waiting(policy: &'static str, count: &AtomicI64) {
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_gauge!("ratelimit_waiting", "Calls of this process that wait in line");
-    });
+    describe();
     show(count, &metrics::gauge!("ratelimit_waiting", "policy" => policy));
 }
 
-pub(super) fn without_caller(policy: &'static str, calls: &OnceCell<Counter>) {
-    let calls = calls.get_or_init(|| {
-        metrics::describe_counter!(
-            "ratelimit_without_caller_total",
-            "Calls without a key and outside caller scopes and identity layers, which share one bucket"
-        );
+pub(super) fn waited(policy: &'static str, waited: Duration) {
+    describe();
+    metrics::histogram!("ratelimit_wait_seconds", "policy" => policy).record(waited);
+}
+
+pub(super) fn without_caller(policy: &'static str, series: &OfLimit) {
+    let calls = series.without_caller.get_or_init(|| {
+        describe();
         metrics::counter!("ratelimit_without_caller_total", "policy" => policy)
     });
     calls.increment(1);
 }
 
-pub(super) fn waited(policy: &'static str, waited: Duration) {
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_histogram!(
-            "ratelimit_wait_seconds",
-            Unit::Seconds,
-            "Time for which calls have waited in line"
-        );
-    });
-    metrics::histogram!("ratelimit_wait_seconds", "policy" => policy).record(waited);
-}
-
-pub(super) fn bytes_held(more: i64) {
-    static HELD: AtomicI64 = AtomicI64::new(0);
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_gauge!(
-            "ratelimit_memory_bytes",
-            Unit::Bytes,
-            "Bytes of the keys in this process's memory"
-        );
-    });
-    HELD.fetch_add(more, Ordering::SeqCst);
-    show(&HELD, &metrics::gauge!("ratelimit_memory_bytes"));
-}
-
 pub(super) fn memory_full(policy: &'static str) {
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_counter!(
-            "ratelimit_memory_full_total",
-            "Calls that were not counted because memory is full"
-        );
-    });
+    describe();
     metrics::counter!("ratelimit_memory_full_total", "policy" => policy).increment(1);
 }
 
-#[cfg(feature = "redis")]
-pub(super) fn unsent(policy: &'static str, command: &'static str) {
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_counter!(
-            "ratelimit_unsent_total",
-            "Settles, releases of permits and places in a line that could not be sent to Redis"
-        );
-    });
+/// Counts a command that could not be sent.
+pub(crate) fn unsent(policy: &'static str, command: &'static str) {
+    describe();
     metrics::counter!("ratelimit_unsent_total", "policy" => policy, "command" => command)
         .increment(1);
 }
 
+pub(super) fn warned(policy: &'static str) {
+    describe();
+    metrics::counter!("ratelimit_warnings_total", "policy" => policy).increment(1);
+}
+
 pub(super) fn override_problems(source: &'static str, problem: &'static str, count: &AtomicI64) {
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_gauge!(
-            "ratelimit_override_problems",
-            "Overrides that change no limit, by source and problem"
-        );
-    });
+    describe();
     let gauge =
         metrics::gauge!("ratelimit_override_problems", "source" => source, "problem" => problem);
     show(count, &gauge);
 }
 
-#[cfg(feature = "redis")]
 pub(super) fn permits_lost(policy: &'static str, permits: u64) {
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_counter!(
-            "ratelimit_permits_lost_total",
-            "Permits of calls in flight that other calls have taken on Redis"
-        );
-    });
+    describe();
     metrics::counter!("ratelimit_permits_lost_total", "policy" => policy).increment(permits);
 }
 
-pub(super) fn server_is_up(server: &str, is_up: bool) {
-    static DESCRIBED: Once = Once::new();
-    DESCRIBED.call_once(|| {
-        metrics::describe_gauge!(
-            "ratelimit_store_up",
-            "1 while a Redis server's circuit breaker is closed, 0 while it is open"
-        );
-    });
+/// Records that a server's circuit breaker opened or closed.
+pub(crate) fn server_is_up(server: &str, is_up: bool) {
+    describe();
     let up = metrics::gauge!("ratelimit_store_up", "server" => server.to_owned());
     up.set(if is_up { 1.0 } else { 0.0 });
 }

@@ -2,11 +2,10 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-#[cfg(feature = "metrics")]
 use super::metrics;
 
 /// The sources, as metrics name them.
-pub(crate) const SOURCES: [&str; 4] = ["program", "file", "environment", "redis"];
+pub(crate) const SOURCES: [&str; 5] = ["program", "file", "environment", "redis", "operator"];
 
 /// The kinds of problems, as metrics name them.
 pub(crate) const KINDS: [&str; 4] = ["rejected", "unknown_limit", "unreadable", "lost"];
@@ -27,7 +26,6 @@ pub(crate) fn count_override_problems(before: &ProblemCounts, now: &ProblemCount
             }
             let count = &COUNTS[source][kind];
             count.fetch_add(more, Ordering::SeqCst);
-            #[cfg(feature = "metrics")]
             metrics::override_problems(SOURCES[source], KINDS[kind], count);
         }
     }

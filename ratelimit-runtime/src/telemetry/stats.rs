@@ -1,76 +1,63 @@
 //! Counts of calls by limit, for admin pages, health checks and tests.
 //!
-//! Counting starts with [`enable`]. [`snapshot`] returns the counts of all limits that were called
-//! since then, of all limiters of the process, including checks by hand. No caller is named.
+//! [`snapshot`] returns the counts of all limits that were called since the process started, of all its
+//! limiters, including checks by hand. Callers are not named here: see [`Limiter::refused_callers`].
 //!
 //! ```
 //! use std::time::Duration;
-//! use ratelimit_runtime::{DecidedBy, Limiter, Policy, stats::{self, Verdict}};
+//! use ratelimit_runtime::{DecidedBy, Limiter, Policy, stats::{self, Verdict, TimeWindow}};
 //!
 //! const LOGIN: Policy = Policy::sliding_window("login", Duration::from_secs(60), 4);
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), ratelimit_runtime::RateLimitError> {
-//! stats::enable();
+//! # async fn main() {
 //! let limiter = Limiter::in_memory();
-//! limiter.check(&LOGIN, "alice").await?;
+//! limiter.check(&LOGIN, "alice").cost(3).await.unwrap();
+//! limiter.check(&LOGIN, "alice").cost(3).await.unwrap_err();
 //!
 //! let login = stats::snapshot().into_iter().find(|limit| limit.name() == "login").unwrap();
 //! assert_eq!(login.calls(Verdict::Admitted, DecidedBy::Store), 1);
-//! assert_eq!(login.total(Verdict::Refused), 0);
-//! assert_eq!(login.least_share_left(), Some(0.75));
-//! assert_eq!(login.policy(), Some(&LOGIN));
-//! # Ok(())
+//! assert_eq!(login.units(Verdict::Admitted), 3);
+//! assert_eq!(login.refused_within(TimeWindow::Hour), 1);
+//! assert_eq!(login.max_used_share(), 0.75);
 //! # }
 //! ```
 //!
-//! Once enabled, each decision briefly takes a lock, one for each limit. To plot rates, take
-//! snapshots and subtract. To export counts to a monitoring system, use the feature `metrics`
-//! instead. Calls of a limiter without [`instrument`](crate::LimiterBuilder::instrument) are not
-//! counted.
+//! Each decision adds to one or two counters without a lock. To plot rates, take snapshots and subtract. To export
+//! counts to a monitoring system, use the feature `metrics` instead. Calls of a limiter without
+//! [`instrument`](crate::LimiterBuilder::instrument) are not counted.
+//!
+//! [`Limiter::refused_callers`]: crate::Limiter::refused_callers
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
 
-use once_cell::sync::Lazy;
-use tokio::time::Instant;
+use parking_lot::Mutex;
 
-pub use super::Verdict;
-use super::{override_problems, per_policy::PerPolicy, waiting, without_caller};
-use crate::{
-    policy::Policy,
-    request::{DecidedBy, Outcome},
+pub use super::{Verdict, refused::TimeWindow};
+use super::{
+    limits::{self, DECIDERS, LimitCounters, VERDICTS, WHOLE},
+    override_problems,
 };
+use crate::{policy::Policy, request::DecidedBy, time};
 
-static IS_ENABLED: AtomicBool = AtomicBool::new(false);
-static COUNTERS: Lazy<PerPolicy<Counters>> = Lazy::new(PerPolicy::default);
-
-/// The resolution of [`PolicyStats::least_share_left`].
+/// The time for which the largest used share is kept, at the least.
 const SECOND: Duration = Duration::from_secs(1);
 
-const VERDICTS: usize = Verdict::ALL.len();
-const DECIDERS: usize = DecidedBy::ALL.len();
-
-/// Starts counting, for the rest of the process.
-pub fn enable() {
-    IS_ENABLED.store(true, Ordering::Relaxed);
-}
-
-/// Returns the counts of the limits that were called since counting was [enabled](enable), by name.
+/// Returns the counts of the limits that were called, by name.
 #[must_use]
 pub fn snapshot() -> Vec<PolicyStats> {
-    let mut limits: Vec<_> =
-        COUNTERS.all().into_iter().map(|(name, counters)| counters.snapshot(name)).collect();
+    let limits = limits::all();
+    forget_shares(&limits);
+    let called = limits.into_iter().filter(|limit| limit.is_called());
+    let mut limits: Vec<_> = called.map(PolicyStats::of).collect();
     limits.sort_by_key(PolicyStats::name);
     limits
 }
 
-/// Returns the number of overrides that change no limit, of all limiters of the process, enabled or not.
+/// Returns the number of overrides that change no limit, of all limiters of the process.
 /// [`Overrides::problems`](crate::Overrides::problems) names them.
 ///
 /// ```
@@ -93,14 +80,44 @@ pub fn override_problems() -> u64 {
 pub struct PolicyStats {
     name: &'static str,
     calls: [[u64; DECIDERS]; VERDICTS],
+    units: [u64; VERDICTS],
+    refused_by_tier: Vec<u64>,
+    refused_within: [u64; TimeWindow::ALL.len()],
     policy: Option<Policy>,
-    least_share_left: Option<f64>,
+    max_used_share: f64,
+    permits_held: u64,
     waiting: u64,
     shares_one_bucket: bool,
 }
 
 impl PolicyStats {
-    /// Returns the name of the policy.
+    fn of(limit: &LimitCounters) -> Self {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let now = |count: &AtomicI64| count.load(Ordering::Relaxed).try_into().unwrap_or(0);
+        let calls = limit.calls.each_ref().map(|calls| calls.each_ref().map(count));
+        let mut units = limit.further_units.each_ref().map(count);
+        for (units, calls) in units.iter_mut().zip(&calls) {
+            *units = units.wrapping_add(calls.iter().sum());
+        }
+        let further = limit.refused_by_further.each_ref().map(count);
+        let refused: u64 = calls[Verdict::Refused as usize].iter().sum();
+        let by_first = refused.saturating_sub(further.iter().sum());
+        Self {
+            name: limit.name,
+            calls,
+            units,
+            refused_by_tier: [by_first].into_iter().chain(further).collect(),
+            refused_within: [TimeWindow::Minute, TimeWindow::TenMinutes, TimeWindow::Hour]
+                .map(|window| limit.refused.calls_within(window)),
+            policy: *limit.recent.lock(),
+            max_used_share: limit.max_used_share(),
+            permits_held: now(&limit.permits),
+            waiting: now(&limit.waiting),
+            shares_one_bucket: limit.is_without_caller.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the name of the policy; of a plan `api@pro`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
@@ -118,18 +135,46 @@ impl PolicyStats {
         self.calls[verdict as usize].iter().sum()
     }
 
-    /// Returns the effective policy of the latest call that was decided. Its values are those of the
-    /// call if its policy is dynamic, and of the override if there was one.
+    /// Returns the units of the calls with this verdict, as they asked for them: a settle changes nothing.
+    #[must_use]
+    pub fn units(&self, verdict: Verdict) -> u64 {
+        self.units[verdict as usize]
+    }
+
+    /// Returns the number of calls that the tier of this index refused: the one with the longest wait.
+    #[must_use]
+    pub fn refused_by_tier(&self, index: usize) -> u64 {
+        self.refused_by_tier.get(index).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of refused calls in this window of time: those with the verdicts
+    /// [`Refused`](Verdict::Refused), [`Busy`](Verdict::Busy), [`Denied`](Verdict::Denied) and
+    /// [`TooLarge`](Verdict::TooLarge).
+    #[must_use]
+    pub fn refused_within(&self, window: TimeWindow) -> u64 {
+        self.refused_within[window as usize]
+    }
+
+    /// Returns the effective policy of a recent call: the first one, and later one of sixteen that are admitted. Its
+    /// values are those of the call if its policy is dynamic, and of the override if there was one.
     #[must_use]
     pub fn policy(&self) -> Option<&Policy> {
         self.policy.as_ref()
     }
 
-    /// Returns the smallest share of a quota that was left after a call, from 0.0 (nothing) to 1.0
-    /// (all). It covers this second and the one before; `None` if no call was decided in that time.
+    /// Returns the largest share of a quota that a caller had used after a call, from 0.0 (nothing) to 1.0 (all).
+    ///
+    /// It covers the time since the snapshot before the last one, and at least the last second. Of annotated
+    /// functions that do not read their decision, one of sixteen admitted calls is sampled, and all others.
     #[must_use]
-    pub fn least_share_left(&self) -> Option<f64> {
-        self.least_share_left
+    pub fn max_used_share(&self) -> f64 {
+        self.max_used_share
+    }
+
+    /// Returns the permits of [`concurrency`](crate::Policy::concurrency) that calls of this process hold.
+    #[must_use]
+    pub fn permits_held(&self) -> u64 {
+        self.permits_held
     }
 
     /// Returns the number of calls of this process that [wait](crate::Check::max_wait) in line.
@@ -146,85 +191,28 @@ impl PolicyStats {
     }
 }
 
-/// The counters of one limit.
-#[derive(Default)]
-struct Counters {
-    calls: [[AtomicU64; DECIDERS]; VERDICTS],
-    recent: Mutex<Recent>,
-}
+impl LimitCounters {
+    fn is_called(&self) -> bool {
+        self.is_without_caller.load(Ordering::Relaxed)
+            || self.calls.as_flattened().iter().any(|calls| calls.load(Ordering::Relaxed) > 0)
+    }
 
-/// The latest calls of one limit. Reading does not reset it: there may be several readers.
-#[derive(Default)]
-struct Recent {
-    policy: Option<Policy>,
-    /// The start of the current second; seconds begin with the first call.
-    second: Option<Instant>,
-    least_left: Option<f64>,
-    /// The same, of the second before.
-    least_before: Option<f64>,
-}
-
-impl Recent {
-    /// Drops the values of all seconds but the current one and the one before.
-    fn advance(&mut self) {
-        let now = Instant::now();
-        let second = *self.second.get_or_insert(now);
-        let passed = now.saturating_duration_since(second);
-        if passed < SECOND {
-            return;
-        }
-        let latest = self.least_left.take();
-        (self.second, self.least_before) =
-            if passed < 2 * SECOND { (Some(second + SECOND), latest) } else { (Some(now), None) };
+    fn max_used_share(&self) -> f64 {
+        let used = self.used.load(Ordering::Relaxed).max(self.used_before.load(Ordering::Relaxed));
+        f64::from(used) / f64::from(WHOLE)
     }
 }
 
-fn least(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.into_iter().chain(other).reduce(f64::min)
-}
-
-impl Counters {
-    fn snapshot(&self, name: &'static str) -> PolicyStats {
-        let calls = self
-            .calls
-            .each_ref()
-            .map(|calls| calls.each_ref().map(|count| count.load(Ordering::Relaxed)));
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.advance();
-        let least_share_left = least(recent.least_left, recent.least_before);
-        let waiting = waiting::count(name);
-        let shares_one_bucket = without_caller::shares_one_bucket(name);
-        let policy = recent.policy;
-        PolicyStats { name, calls, policy, least_share_left, waiting, shares_one_bucket }
-    }
-}
-
-#[inline]
-pub(super) fn is_enabled() -> bool {
-    IS_ENABLED.load(Ordering::Relaxed)
-}
-
-/// Counts a call, if counting is enabled.
-pub(super) fn record(
-    policy: &Policy,
-    verdict: Verdict,
-    decided_by: DecidedBy,
-    outcome: Option<Outcome>,
-) {
-    if !is_enabled() {
+/// Ends the time for which the largest used shares are kept, at most once a second: there may be several readers.
+fn forget_shares(limits: &[&LimitCounters]) {
+    static FORGOTTEN: Mutex<Duration> = Mutex::new(Duration::ZERO);
+    let now = time::uptime();
+    let mut forgotten = FORGOTTEN.lock();
+    if now.abs_diff(*forgotten) < SECOND {
         return;
     }
-    let counters = COUNTERS.of(policy);
-    counters.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
-    let left = outcome.map(|outcome| {
-        let quota = policy.quota_of(policy.tier_of(outcome.tier));
-        f64::from(outcome.remaining) / f64::from(quota.max(1))
-    });
-    let mut recent = counters.recent.lock().unwrap_or_else(PoisonError::into_inner);
-    recent.advance();
-    // An invalid policy decides nothing.
-    if verdict != Verdict::InvalidPolicy && recent.policy != Some(*policy) {
-        recent.policy = Some(*policy);
+    *forgotten = now;
+    for limit in limits {
+        limit.used_before.store(limit.used.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
-    recent.least_left = least(recent.least_left, left);
 }

@@ -1,0 +1,260 @@
+//! The overrides of single callers: how they are written down, and the table that calls look up.
+//!
+//! A caller is written as in keys, such as `/acme/42`. Under a secret it is a digest in every source, so that no
+//! identity is in a document of the fleet. The table is probed by a keyed hash, the tag of a caller; it is part of
+//! the digest's text, and so only a hit costs a SHA-256.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use hashbrown::HashTable;
+use sha2::{Digest, Sha256};
+
+use super::{Override, applied::AppliedOverride};
+use crate::{
+    key::{self, Caller},
+    policy::PolicyName,
+};
+
+/// The name of all limits. No function has it.
+pub(super) const ALL_LIMITS: &str = "*";
+
+/// The start of a caller that is written as its digest. No text of a part is escaped to it.
+const DIGEST: &str = "/%keyed-";
+
+/// Overrides by the limit's name, and by the caller as it is written down.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct CallerOverrides(pub(super) BTreeMap<String, BTreeMap<String, Override>>);
+
+impl CallerOverrides {
+    pub(super) fn insert(&mut self, limit: &str, caller: String, what: Override) {
+        self.0.entry(limit.to_owned()).or_default().insert(caller, what);
+    }
+
+    pub(super) fn remove(&mut self, limit: &str, caller: &str) {
+        if let Some(callers) = self.0.get_mut(limit) {
+            callers.remove(caller);
+            if callers.is_empty() {
+                self.0.remove(limit);
+            }
+        }
+    }
+
+    /// Removes the overrides that are not kept.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Override) -> bool) {
+        self.0.values_mut().for_each(|callers| callers.retain(|_, what| keep(what)));
+        self.0.retain(|_, callers| !callers.is_empty());
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
+        self.0.iter().flat_map(|(limit, callers)| {
+            callers.iter().map(move |(caller, what)| (limit.as_str(), caller.as_str(), what))
+        })
+    }
+}
+
+/// The number of overrides. Callers do not belong in a log.
+impl fmt::Debug for CallerOverrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().count().fmt(f)
+    }
+}
+
+/// The identities of callers as they are written down, and the clock by which overrides end.
+pub(super) struct Identities {
+    /// The key of the tags.
+    keys: [u64; 2],
+    /// The secret of the callers' digests, if they are written as such.
+    secret: Option<Box<str>>,
+    /// The clock of the server less that of this process, in microseconds.
+    ahead: AtomicI64,
+}
+
+impl Default for Identities {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl Identities {
+    /// With a secret, tags are equal in all processes that have it.
+    pub(super) fn new(secret: Option<Box<str>>) -> Self {
+        let keys = match &secret {
+            None => [random(), random()],
+            Some(secret) => {
+                let digest = Sha256::new().chain_update("tag").chain_update(&**secret).finalize();
+                [0, 8].map(|at| word(&digest[at..]))
+            }
+        };
+        Self { keys, secret, ahead: AtomicI64::default() }
+    }
+
+    /// Returns the tag of a caller's parts.
+    #[expect(deprecated, reason = "std has no other hash that is keyed and the same everywhere")]
+    fn tag(&self, parts: &[u8]) -> u64 {
+        let mut hasher = std::hash::SipHasher::new_with_keys(self.keys[0], self.keys[1]);
+        hasher.write(parts);
+        hasher.finish()
+    }
+
+    /// Returns a caller as it is written down.
+    pub(super) fn text(&self, caller: &Caller) -> String {
+        let parts = caller.parts();
+        match &self.secret {
+            Some(secret) if !parts.starts_with(DIGEST.as_bytes()) => {
+                format!("{DIGEST}{:016x}-{}", self.tag(parts), key::caller_digest(secret, parts))
+            }
+            _ => String::from_utf8_lossy(parts).into_owned(),
+        }
+    }
+
+    /// Returns a caller as it is written down here, from a text of either form; none for a digest without a
+    /// secret.
+    #[cfg(feature = "overrides")]
+    pub(super) fn text_in_document(&self, text: &str) -> Option<String> {
+        match (text.starts_with(DIGEST), self.has_secret()) {
+            (true, false) => None,
+            (false, true) => Some(self.text(&Caller::from_parts(text.as_bytes()))),
+            _ => Some(text.to_owned()),
+        }
+    }
+
+    /// Returns `true` if callers are written as digests.
+    pub(super) fn has_secret(&self) -> bool {
+        self.secret.is_some()
+    }
+
+    /// Returns the tag of a caller that is written down.
+    fn tag_of_text(&self, text: &str) -> u64 {
+        let digest = text.strip_prefix(DIGEST).and_then(|digest| digest.split('-').next());
+        let tag = digest.and_then(|tag| u64::from_str_radix(tag, 16).ok());
+        tag.unwrap_or_else(|| self.tag(text.as_bytes()))
+    }
+
+    /// Returns `true` if the text is that of these parts, whose tags are equal.
+    fn is(&self, text: &str, parts: &[u8]) -> bool {
+        match (&self.secret, text.strip_prefix(DIGEST)) {
+            (Some(secret), Some(digest)) => {
+                digest.rsplit('-').next() == Some(&*key::caller_digest(secret, parts))
+            }
+            _ => text.as_bytes() == parts,
+        }
+    }
+
+    /// Returns the time of the server, or that of this process without one.
+    pub(super) fn now(&self) -> SystemTime {
+        let (now, ahead) = (SystemTime::now(), self.ahead.load(Ordering::Relaxed));
+        let difference = Duration::from_micros(ahead.unsigned_abs());
+        let shifted =
+            if ahead < 0 { now.checked_sub(difference) } else { now.checked_add(difference) };
+        shifted.unwrap_or(now)
+    }
+
+    /// Sets the time of the server.
+    #[cfg(feature = "overrides")]
+    pub(super) fn set_server_time(&self, server: SystemTime) {
+        let micros = |length: Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
+        let ahead = match server.duration_since(SystemTime::now()) {
+            Ok(ahead) => micros(ahead),
+            Err(behind) => -micros(behind.duration()),
+        };
+        self.ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the override counts as none any more.
+    pub(super) fn has_ended(&self, what: &Override) -> bool {
+        what.until.is_some_and(|until| until <= self.now())
+    }
+}
+
+/// The overrides of callers in all sources, by tag.
+#[derive(Default)]
+pub(super) struct CallerTable {
+    pub(super) identities: Arc<Identities>,
+    entries: HashTable<CallerEntry>,
+    /// `true` if there are overrides of all limits.
+    has_all_limits: bool,
+}
+
+/// The overrides of one caller of one limit.
+struct CallerEntry {
+    tag: u64,
+    limit: Box<str>,
+    caller: Box<str>,
+    /// Those of the sources that have one, the highest first.
+    overrides: Vec<AppliedOverride<1>>,
+}
+
+impl CallerTable {
+    /// Creates the table of several sources, the highest first.
+    pub(super) fn new<'a>(
+        identities: Arc<Identities>,
+        sources: impl Iterator<Item = &'a CallerOverrides>,
+    ) -> Self {
+        let mut table = Self { identities, ..Self::default() };
+        for (limit, caller, what) in sources.flat_map(CallerOverrides::iter) {
+            table.has_all_limits |= limit == ALL_LIMITS;
+            let tag = table.identities.tag_of_text(caller);
+            let hash = |limit: &str, tag| PolicyName::hash_of(limit) ^ tag;
+            let is_known = |it: &CallerEntry| *it.limit == *limit && *it.caller == *caller;
+            let entry =
+                table.entries.entry(hash(limit, tag), is_known, |it| hash(&it.limit, it.tag));
+            let new = || CallerEntry {
+                tag,
+                limit: limit.into(),
+                caller: caller.into(),
+                overrides: Vec::new(),
+            };
+            entry.or_insert_with(new).into_mut().overrides.push(AppliedOverride::new(what.clone()));
+        }
+        table
+    }
+
+    pub(super) fn has_all_limits(&self) -> bool {
+        self.has_all_limits
+    }
+
+    /// Returns the override of a caller that is in effect: that of the first of the names that has one, else that
+    /// of all limits.
+    pub(super) fn find(
+        &self,
+        mut names: impl Iterator<Item = PolicyName>,
+        caller: &Caller,
+    ) -> Option<&AppliedOverride<1>> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let parts = caller.parts();
+        let tag = self.identities.tag(parts);
+        let find = |hash: u64, limit: &str| {
+            let is_it = |it: &CallerEntry| {
+                it.tag == tag && *it.limit == *limit && self.identities.is(&it.caller, parts)
+            };
+            let entry = self.entries.find(hash ^ tag, is_it)?;
+            entry.overrides.iter().find(|it| !self.identities.has_ended(it.what()))
+        };
+        let all_limits = || find(PolicyName::hash_of(ALL_LIMITS), ALL_LIMITS);
+        let own = names.find_map(|name| find(name.hash(), name.text()));
+        own.or_else(|| if self.has_all_limits { all_limits() } else { None })
+    }
+}
+
+/// Returns a number that no other process has.
+pub(super) fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes[..8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}

@@ -1,0 +1,107 @@
+//! The policy, the enforcement or the answer of one call, after overrides.
+
+use std::sync::Arc;
+
+use super::Enforcement;
+use crate::{error::RateLimitError, policy::Policy, request::Outcome};
+
+/// The policy and the enforcement of one call, after overrides.
+pub(crate) struct Effective<'a> {
+    /// The policy as declared.
+    pub(crate) written: &'a Policy,
+    pub(crate) enforcement: Enforcement,
+    /// None for most calls, which have the declared policy.
+    pub(crate) changed: Option<Box<ChangedCall>>,
+}
+
+/// The parts in which a call differs from its declaration.
+#[derive(Default)]
+pub(crate) struct ChangedCall {
+    /// The policy after overrides, if one changes it.
+    overridden: Option<Arc<Policy>>,
+    /// The policy that decides, if the call leaves a share of it.
+    leaving: Option<Policy>,
+    /// The answer of a call whose caller is shut out.
+    answer: Option<RateLimitError>,
+}
+
+impl<'a> Effective<'a> {
+    /// Returns the declared policy and enforcement, unchanged.
+    #[inline]
+    pub(crate) fn declared(written: &'a Policy, enforcement: Enforcement) -> Self {
+        Self { written, enforcement, changed: None }
+    }
+
+    /// Returns the policy after overrides, if one changes it, and the enforcement.
+    pub(super) fn overridden(
+        written: &'a Policy,
+        enforcement: Enforcement,
+        overridden: Option<Arc<Policy>>,
+    ) -> Self {
+        let overridden = Some(overridden).filter(Option::is_some);
+        let changed =
+            overridden.map(|it| Box::new(ChangedCall { overridden: it, ..ChangedCall::default() }));
+        Self { written, enforcement, changed }
+    }
+
+    /// Returns the answer of a call that no store decides.
+    pub(super) fn answered(written: &'a Policy, answer: RateLimitError) -> Self {
+        let changed = ChangedCall { answer: Some(answer), ..ChangedCall::default() };
+        Self { changed: Some(Box::new(changed)), ..Self::declared(written, Enforcement::On) }
+    }
+
+    /// Returns the same for a call that leaves a share, in percent.
+    pub(crate) fn leaving(mut self, share: u8) -> Self {
+        let leaving = self.whole().leaving(share);
+        self.changed.get_or_insert_default().leaving = Some(leaving);
+        self
+    }
+
+    /// Returns the policy that decides the call.
+    #[inline]
+    pub(crate) fn policy(&self) -> &Policy {
+        let leaving = self.changed.as_ref().and_then(|changed| changed.leaving.as_ref());
+        leaving.unwrap_or_else(|| self.whole())
+    }
+
+    /// Returns the same policy without regard to the share that the call leaves.
+    #[inline]
+    pub(crate) fn whole(&self) -> &Policy {
+        let overridden = self.changed.as_ref().and_then(|changed| changed.overridden.as_deref());
+        overridden.unwrap_or(self.written)
+    }
+
+    /// Adds the share that a decided call leaves to the units that are left.
+    #[inline]
+    pub(crate) fn add_share(&self, outcome: &mut Outcome) {
+        if let Some(leaving) = self.changed.as_ref().and_then(|changed| changed.leaving.as_ref()) {
+            let quota = |policy: &Policy| policy.quota_of(policy.tier_of(outcome.tier));
+            let share = quota(self.whole()).saturating_sub(quota(leaving));
+            outcome.remaining = outcome.remaining.saturating_add(share);
+        }
+    }
+
+    /// Returns `true` if the declared policy decides, and refuses.
+    #[inline]
+    pub(crate) fn is_declared(&self) -> bool {
+        self.changed.is_none() && self.enforcement == Enforcement::On
+    }
+
+    /// Returns the answer of a call whose caller is shut out.
+    #[inline]
+    pub(crate) fn answer(&self) -> Option<&RateLimitError> {
+        self.changed.as_ref().and_then(|changed| changed.answer.as_ref())
+    }
+
+    /// Returns `true` if refused calls pass.
+    #[inline]
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.enforcement == Enforcement::DryRun
+    }
+
+    /// Returns `true` if calls pass without being counted.
+    #[inline]
+    pub(crate) fn is_off(&self) -> bool {
+        self.enforcement == Enforcement::Off
+    }
+}

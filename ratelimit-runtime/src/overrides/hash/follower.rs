@@ -1,0 +1,188 @@
+//! Following the hashes of overrides by polling.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    FleetHash, HashState,
+    fields::{HashKind, REVISION},
+};
+use crate::{
+    error::UnavailableReason,
+    follow::{Logged, POLL_INTERVAL, next_poll},
+    overrides::{OverrideError, OverrideProblem, OverrideSource, Overrides, Shared},
+    redis::HashContent,
+    registry,
+};
+
+/// The pause after the Redis user was not permitted to read a hash. Each attempt enters its log.
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(30);
+
+/// The time after which callers are read although their revision is the same: `redis-cli` writes none.
+const UNREVISED: Duration = Duration::from_secs(30);
+
+/// Polls the hashes until the overrides are dropped.
+pub(super) async fn follow(overrides: Weak<Shared>, first_poll: oneshot::Sender<()>) {
+    let (mut limits, mut callers) = (HashFollower::default(), HashFollower::default());
+    let (mut first_poll, mut next) = (Some(first_poll), overrides.upgrade());
+    while let Some(shared) = next {
+        let overrides = Overrides::of(&shared);
+        let Ok(hashes) = overrides.hashes() else { return };
+        // A Redis that does not answer is asked once.
+        if limits.poll(&hashes.limits, &overrides).await {
+            callers.poll(&hashes.callers, &overrides).await;
+        }
+        if let Some(first_poll) = first_poll.take() {
+            let _ = first_poll.send(());
+        }
+        drop(overrides);
+        let target = Arc::downgrade(&shared);
+        drop(shared);
+        next = next_poll(&target, POLL_INTERVAL).await;
+    }
+}
+
+/// One process's view of a hash.
+#[derive(Default)]
+struct HashFollower {
+    /// The fields that are in effect. The same fields are not validated again.
+    fields: Vec<(String, String)>,
+    /// The connection over which these fields were read.
+    read_over: Option<(String, u64)>,
+    /// `true` while Redis has lost the hash.
+    is_lost: bool,
+    /// The errors of each invalid field, logged once until the field is valid, and the last one.
+    refused: BTreeMap<String, (Logged, Option<OverrideError>)>,
+    /// The reasons why Redis did not answer, logged once until it does.
+    unreachable: Logged,
+    /// The revision of the fields, and when they were read.
+    read: Option<(Option<String>, Instant)>,
+    /// The time before which the hash is not polled again.
+    pause: Option<Instant>,
+}
+
+impl HashFollower {
+    /// Applies the hash. Returns `false` if Redis did not answer.
+    async fn poll(&mut self, hash: &FleetHash, overrides: &Overrides) -> bool {
+        if self.pause.is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
+        let state = match self.read_if_changed(hash, overrides).await {
+            Ok(None) => return true,
+            Ok(Some(content)) => {
+                self.unreachable = Logged::default();
+                self.on_content(content, hash, overrides)
+            }
+            Err(reason) => {
+                self.on_unreachable(reason, &hash.key);
+                let is_forbidden = reason == UnavailableReason::NotPermitted;
+                self.pause = is_forbidden.then(|| Instant::now() + FORBIDDEN_PAUSE);
+                HashState::Unreadable(reason)
+            }
+        };
+        *hash.state.lock() = state;
+        overrides.report_problems();
+        !matches!(state, HashState::Unreadable(_))
+    }
+
+    /// Returns the fields, unless those of callers are as they were.
+    async fn read_if_changed(
+        &mut self,
+        hash: &FleetHash,
+        overrides: &Overrides,
+    ) -> Result<Option<HashContent>, UnavailableReason> {
+        if hash.kind == HashKind::Limits {
+            return hash.read().await.map(Some);
+        }
+        let (revision, time) = hash.backend.revision(hash.key.as_bytes(), REVISION).await?;
+        overrides.set_server_time(time);
+        let now = Instant::now();
+        let is_unchanged = self.read.as_ref().is_some_and(|(before, at)| {
+            *before == revision && now - *at < UNREVISED && self.unreachable.is_empty()
+        });
+        if is_unchanged {
+            return Ok(None);
+        }
+        let content = hash.read().await?;
+        self.read = Some((revision, now));
+        Ok(Some(content))
+    }
+
+    fn on_unreachable(&mut self, reason: UnavailableReason, key: &str) {
+        if self.unreachable.is_new(&reason) {
+            let advice = reason.advice();
+            tracing::warn!(key, %reason, advice, "overrides on Redis unreadable; previous ones stay in effect");
+        }
+    }
+
+    fn on_content(
+        &mut self,
+        content: HashContent,
+        hash: &FleetHash,
+        overrides: &Overrides,
+    ) -> HashState {
+        let HashContent { mut fields, read_over } = content;
+        if hash.kind == HashKind::Callers {
+            fields.retain(|(field, _)| field != REVISION);
+        }
+        if fields.is_empty() && !self.fields.is_empty() && read_over != self.read_over {
+            if !mem::replace(&mut self.is_lost, true) {
+                let problem = OverrideProblem::Lost { key: hash.key.clone() };
+                tracing::warn!(%problem, "overrides on Redis lost; previous ones stay in effect");
+            }
+            return HashState::Lost;
+        }
+        (self.read_over, self.is_lost) = (read_over, false);
+        self.apply(fields, hash, overrides);
+        HashState::Read
+    }
+
+    /// Applies the fields that have changed: there may be thousands. An invalid one leaves its previous override
+    /// in effect.
+    fn apply(&mut self, fields: Vec<(String, String)>, hash: &FleetHash, overrides: &Overrides) {
+        if fields == self.fields {
+            return;
+        }
+        let (kind, registered) = (hash.kind, registry::policies());
+        let mut before: HashMap<String, String> = mem::take(&mut self.fields).into_iter().collect();
+        let mut changes = Vec::new();
+        for (field, value) in &fields {
+            if before.remove(field).as_ref() == Some(value) {
+                continue;
+            }
+            let parsed = kind.parse(&registered, field, value, overrides);
+            let error = match parsed {
+                Ok(change) => {
+                    self.refused.remove(field);
+                    changes.push(change);
+                    continue;
+                }
+                Err(error) => error.at(&hash.key),
+            };
+            let (logged, last) = self.refused.entry(field.clone()).or_default();
+            if logged.is_new(&error) {
+                tracing::warn!(%error, "override refused; the previous one stays in effect");
+            }
+            *last = Some(error);
+        }
+        // What is left of those before is gone.
+        for field in before.into_keys() {
+            self.refused.remove(&field);
+            changes.extend(kind.removal(&field, overrides));
+        }
+        self.fields = fields;
+        overrides.change(OverrideSource::Redis, |layer| {
+            for change in changes {
+                change.apply(layer);
+            }
+        });
+        let errors = self.refused.values().filter_map(|(_, error)| error.clone()).collect();
+        overrides.reject(OverrideSource::Redis, kind == HashKind::Callers, errors);
+    }
+}

@@ -1,0 +1,156 @@
+//! The last changes of overrides: which, when and by whom.
+
+use std::{collections::VecDeque, sync::Arc, time::SystemTime};
+
+use parking_lot::Mutex;
+
+use super::{Layer, Override, OverrideSource, Overrides, callers::Identities};
+use crate::key::Caller;
+
+/// The number of changes that are kept.
+const KEPT: usize = 100;
+
+/// A change of the override of a limit or of a caller, as [`Overrides::history`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OverrideChange {
+    /// The number of the change in this process, from 1 on.
+    pub number: u64,
+    /// The time at which it took effect in this process.
+    pub at: SystemTime,
+    /// The source that has changed.
+    pub source: OverrideSource,
+    /// The operator, if one is known; see [`Overrides::by`].
+    pub operator: Option<Arc<str>>,
+    /// The name of the limit; `*` is all limits.
+    pub limit: String,
+    /// The caller, if the override is that of a single one. Where a
+    /// [`caller_digest`](crate::LimiterBuilder::caller_digest) is set, it is the digest.
+    pub caller: Option<Caller>,
+    /// The override of this source before.
+    pub before: Option<Override>,
+    /// The override of this source from then on.
+    pub after: Option<Override>,
+}
+
+/// The changes of a limiter's overrides.
+#[derive(Default)]
+pub(super) struct History(Mutex<Changes>);
+
+#[derive(Default)]
+struct Changes {
+    last: VecDeque<OverrideChange>,
+    count: u64,
+    /// The removals on Redis that this process has sent and not yet read.
+    removals: VecDeque<Removal>,
+}
+
+/// The removal of an override on Redis: the limit, the caller and the operator.
+type Removal = (String, Option<String>, Arc<str>);
+
+impl Changes {
+    fn push(&mut self, change: OverrideChange) {
+        self.count += 1;
+        self.last.push_back(OverrideChange { number: self.count, ..change });
+        if self.last.len() > KEPT {
+            self.last.pop_front();
+        }
+    }
+
+    /// Returns the operator who has removed this override on Redis from this process.
+    fn remover(&mut self, limit: &str, caller: Option<&str>) -> Option<Arc<str>> {
+        let is_it = |it: &Removal| it.0 == limit && it.1.as_deref() == caller;
+        let place = self.removals.iter().position(is_it)?;
+        self.removals.remove(place).map(|(.., operator)| operator)
+    }
+}
+
+impl History {
+    /// Records the changes of a source between two moments.
+    pub(super) fn record(
+        &self,
+        source: OverrideSource,
+        operator: Option<&Arc<str>>,
+        (before, now): (&Layer, &Layer),
+        identities: &Identities,
+    ) {
+        let mut changes = self.0.lock();
+        let at = identities.now();
+        let mut push = |limit: &str, caller: Option<&str>, before, after: Option<&Override>| {
+            let ended = |it: &&Override| identities.has_ended(it);
+            let end = Option::filter(before, ended).and_then(|it: &Override| it.until);
+            let signed = after.and_then(|it| it.by.as_deref().map(Arc::from));
+            let remover = || match after {
+                None if source == OverrideSource::Redis => changes.remover(limit, caller),
+                _ => None,
+            };
+            let operator = if after.is_none() && end.is_some() {
+                None
+            } else {
+                operator.cloned().or(signed).or_else(remover)
+            };
+            changes.push(OverrideChange {
+                number: 0,
+                at: end.filter(|_| after.is_none()).unwrap_or(at),
+                source,
+                operator: operator.filter(|it| !it.is_empty()),
+                limit: limit.to_owned(),
+                caller: caller.map(|it| Caller::from_parts(it.as_bytes())),
+                before: before.cloned(),
+                after: after.cloned(),
+            });
+        };
+        for (limit, caller, what) in before.iter() {
+            if now.get(limit, caller).is_none() {
+                push(limit, caller, Some(what), None);
+            }
+        }
+        for (limit, caller, what) in now.iter() {
+            let before = before.get(limit, caller);
+            if before != Some(what) {
+                push(limit, caller, before, Some(what));
+            }
+        }
+    }
+
+    /// Records that this process removes an override on Redis for an operator.
+    pub(super) fn expect_removal(&self, limit: &str, caller: Option<&str>, operator: &Arc<str>) {
+        let mut changes = self.0.lock();
+        changes.removals.push_back((limit.to_owned(), caller.map(str::to_owned), operator.clone()));
+        if changes.removals.len() > KEPT {
+            changes.removals.pop_front();
+        }
+    }
+
+    /// Undoes [`expect_removal`](Self::expect_removal).
+    pub(super) fn forget_removal(&self, limit: &str, caller: Option<&str>) {
+        self.0.lock().remover(limit, caller);
+    }
+}
+
+impl Overrides {
+    /// Returns the last 100 changes of overrides that took effect in this process, the latest first.
+    ///
+    /// The operator is known if the change was made by a handle that [`by`](Self::by) returns, or if the
+    /// override is signed with [`Override::by`]. In documents and on Redis that is the field `by`. A removal
+    /// from Redis by another process is nobody's, because a removed field has no name in it.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{Limiter, Override};
+    ///
+    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// let limiter = Limiter::in_memory();
+    /// limiter.overrides().by("alice").set("search", Override::new().threshold(50))?;
+    /// let change = limiter.overrides().history().remove(0);
+    /// assert_eq!(change.operator.as_deref(), Some("alice"));
+    /// assert_eq!(change.limit, "search");
+    /// assert_eq!((change.before, change.after.unwrap().threshold), (None, Some(50)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn history(&self) -> Vec<OverrideChange> {
+        self.end_ended();
+        self.shared.history.0.lock().last.iter().rev().cloned().collect()
+    }
+}

@@ -1,0 +1,188 @@
+//! The counts of each limit in this process, found by the hash of its name without a lock.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering},
+};
+
+use arc_swap::ArcSwap;
+use hashbrown::HashTable;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+
+use super::{
+    Verdict, metrics,
+    refused::{CountedCaller, RefusalSketch, TimeWindow},
+};
+use crate::{
+    policy::{Policy, PolicyName},
+    request::{DecidedBy, Outcome},
+};
+
+pub(super) const VERDICTS: usize = Verdict::ALL.len();
+pub(super) const DECIDERS: usize = DecidedBy::ALL.len();
+
+/// The tiers whose refusals are counted apart from those of the first one.
+const FURTHER_TIERS: usize = 7;
+
+/// The number of shares that a quota is divided into: see [`LimitCounters::used`].
+pub(super) const WHOLE: u32 = 1 << 16;
+
+/// The counts of one limit, of all limiters of the process. They are numbers in place, so that all calls can be
+/// counted.
+#[derive(Default)]
+pub(crate) struct LimitCounters {
+    pub(super) name: &'static str,
+    pub(super) calls: [[AtomicU64; DECIDERS]; VERDICTS],
+    /// The units of the calls with each verdict, less one for each call.
+    pub(super) further_units: [AtomicU64; VERDICTS],
+    /// The refused calls by tier, from the second tier on.
+    pub(super) refused_by_further: [AtomicU64; FURTHER_TIERS],
+    /// The largest used share of a caller's quota since it was last read, in parts of [`WHOLE`].
+    pub(super) used: AtomicU32,
+    /// The share before it was last read.
+    pub(super) used_before: AtomicU32,
+    /// The effective policy of a call that was sampled.
+    pub(super) recent: Mutex<Option<Policy>>,
+    /// The permits of calls in flight that this process holds.
+    pub(super) permits: AtomicI64,
+    /// The calls that wait in line.
+    pub(super) waiting: AtomicI64,
+    /// `true` once a call came without a caller.
+    pub(super) is_without_caller: AtomicBool,
+    /// `true` once a request without a caller was refused.
+    #[cfg(any(feature = "actix", feature = "tower"))]
+    pub(super) is_refusal_logged: AtomicBool,
+    pub(crate) refused: RefusalSketch,
+    pub(super) metrics: metrics::OfLimit,
+}
+
+/// The counters of all limits. Names are part of the program, so that counters are never dropped.
+#[derive(Default)]
+struct Limits {
+    by_name: ArcSwap<HashTable<(PolicyName, &'static LimitCounters)>>,
+    /// Held while a limit is added.
+    adding: Mutex<()>,
+}
+
+static LIMITS: Lazy<Limits> = Lazy::new(Limits::default);
+
+/// Returns the counters of this policy's name, of a plan those of the plan. The first call of each name adds them.
+#[inline]
+pub(crate) fn counters_of(policy: &Policy) -> &'static LimitCounters {
+    let name = policy.shown_name();
+    find(name).unwrap_or_else(|| LIMITS.add(name))
+}
+
+/// Returns the counters of a name, if there are any.
+pub(super) fn find(name: PolicyName) -> Option<&'static LimitCounters> {
+    let limits = LIMITS.by_name.load();
+    limits.find(name.hash(), |(known, _)| *known == name).map(|(_, counters)| *counters)
+}
+
+/// Returns the callers that a limit has refused in this window of time.
+pub(crate) fn refused_within(limit: &str, window: TimeWindow) -> Vec<CountedCaller> {
+    let known = all().into_iter().find(|known| known.name == limit);
+    known.map_or_else(Vec::new, |known| known.refused.callers_within(window))
+}
+
+/// Returns the counters of all limits.
+pub(super) fn all() -> Vec<&'static LimitCounters> {
+    LIMITS.by_name.load().iter().map(|(_, counters)| *counters).collect()
+}
+
+/// A permit of a call in flight, as long as it is held.
+pub(crate) struct CountedPermit(&'static LimitCounters);
+
+impl CountedPermit {
+    pub(crate) fn new(counters: &'static LimitCounters) -> Self {
+        counters.permits.fetch_add(1, Ordering::Relaxed);
+        Self(counters)
+    }
+}
+
+impl Drop for CountedPermit {
+    fn drop(&mut self) {
+        self.0.permits.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Limits {
+    #[cold]
+    fn add(&self, name: PolicyName) -> &'static LimitCounters {
+        let _adding = self.adding.lock();
+        // Another thread may have added it since.
+        if let Some(counters) = find(name) {
+            return counters;
+        }
+        let counters = LimitCounters { name: name.text(), ..LimitCounters::default() };
+        let counters = Box::leak(Box::new(counters));
+        let mut by_name = HashTable::clone(&self.by_name.load());
+        by_name.insert_unique(name.hash(), (name, counters), |(name, _)| name.hash());
+        self.by_name.store(Arc::new(by_name));
+        counters
+    }
+}
+
+impl LimitCounters {
+    /// Counts a call.
+    #[inline]
+    pub(crate) fn count(&'static self, verdict: Verdict, decided_by: DecidedBy) {
+        self.calls[verdict as usize][decided_by as usize].fetch_add(1, Ordering::Relaxed);
+        metrics::decided(self.name, &self.metrics, verdict, decided_by);
+    }
+
+    /// Counts the units of a call that was [counted](Self::count).
+    pub(super) fn count_units(&self, verdict: Verdict, units: u32) {
+        if units != 1 {
+            let further = u64::from(units).wrapping_sub(1);
+            self.further_units[verdict as usize].fetch_add(further, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts the tier that refused a call, and the share that the call's caller has used. The call is not yet
+    /// [counted](Self::count).
+    #[inline]
+    pub(super) fn count_numbers(&self, policy: &Policy, verdict: Verdict, numbers: &Outcome) {
+        match verdict {
+            Verdict::Admitted if self.is_sampled() => {
+                self.sample(policy, numbers.tier, numbers.remaining);
+            }
+            Verdict::Refused | Verdict::WouldHaveRefused if !numbers.is_busy => {
+                self.count_refusal(numbers.tier);
+            }
+            _ => {}
+        }
+    }
+
+    /// Samples a call: its policy, and the share that its caller has used of a tier.
+    #[cold]
+    pub(crate) fn sample(&self, policy: &Policy, tier: u8, remaining: u32) {
+        let quota = policy.quota_of(policy.tier_of(tier));
+        let left = u64::from(remaining) * u64::from(WHOLE) / u64::from(quota.max(1));
+        let used = WHOLE.saturating_sub(u32::try_from(left).unwrap_or(WHOLE));
+        self.used.fetch_max(used, Ordering::Relaxed);
+        if let Some(mut recent) = self.recent.try_lock() {
+            *recent = Some(*policy);
+        }
+    }
+
+    /// Counts the tier that refused a call: it is used up.
+    #[inline]
+    pub(crate) fn count_refusal(&self, tier: u8) {
+        if tier > 0 {
+            self.refused_by_further[usize::from(tier) - 1].fetch_add(1, Ordering::Relaxed);
+        }
+        if self.used.load(Ordering::Relaxed) < WHOLE {
+            self.used.store(WHOLE, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns `true` for one of sixteen admitted calls, the first among them. Most calls are admitted without
+    /// reading what is left: it is read for these.
+    #[inline]
+    pub(crate) fn is_sampled(&self) -> bool {
+        let admitted = &self.calls[Verdict::Admitted as usize][DecidedBy::Store as usize];
+        admitted.load(Ordering::Relaxed).is_multiple_of(16)
+    }
+}

@@ -1,0 +1,286 @@
+//! The callers of one limit that are refused most, of the last hour, in bounded memory.
+//!
+//! The callers of the current minute are counted by the space-saving algorithm: Metwally, Agrawal and El Abbadi,
+//! "Efficient Computation of Frequent and Top-k Elements in Data Streams" (2005). A caller beyond the
+//! [`CALLERS`] that are counted takes the place, and the count, of the one with the fewest refusals. So no count is too
+//! small, and each is too large by at most what it took over.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher, Hasher},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use foldhash::fast::FixedState;
+use parking_lot::Mutex;
+
+use crate::{
+    key::{CallerBytes, StoredCaller},
+    time::{self, Micros},
+};
+
+/// The callers that are counted in a minute.
+const CALLERS: usize = 64;
+
+/// The callers that are kept of a past minute.
+const KEPT: usize = 16;
+
+/// The minutes that are kept.
+const MINUTES: u64 = 60;
+
+/// In microseconds.
+const MINUTE: u64 = 60_000_000;
+
+/// The number of tags that are compared at once.
+const GROUP: usize = 16;
+
+/// A time up to now, in whole minutes: the current one is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TimeWindow {
+    /// The current minute and the one before.
+    Minute,
+    /// The current minute and the nine before.
+    TenMinutes,
+    /// The current minute and the 59 before.
+    Hour,
+}
+
+impl TimeWindow {
+    /// All variants.
+    pub const ALL: &'static [Self] = &[Self::Minute, Self::TenMinutes, Self::Hour];
+
+    /// Returns the first minute of the process that lies in the window.
+    fn first(self) -> u64 {
+        let minutes = match self {
+            Self::Minute => 2,
+            Self::TenMinutes => 10,
+            Self::Hour => MINUTES,
+        };
+        (minute_of(time::uptime().into()) + 1).saturating_sub(minutes)
+    }
+}
+
+/// The refusals of one limit. A limit that refuses nobody has none on the heap.
+#[derive(Default)]
+pub(crate) struct RefusalSketch {
+    minutes: Mutex<Option<Box<Minutes>>>,
+    /// The refusals that found the lock taken. They are not sampled.
+    unsampled: AtomicU64,
+}
+
+/// A caller with the number of its refused calls.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CountedCaller {
+    /// The caller's bytes, as keys contain them.
+    pub(crate) caller: Vec<u8>,
+    pub(crate) calls: u64,
+    /// The maximum by which `calls` is too large.
+    pub(crate) at_most_wrong: u64,
+}
+
+struct Minutes {
+    current: Minute,
+    /// The minutes before with refusals, the latest last.
+    past: VecDeque<PastMinute>,
+}
+
+struct PastMinute {
+    number: u64,
+    calls: u64,
+    callers: Vec<(StoredCaller, RefusalCount)>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct RefusalCount {
+    calls: u64,
+    at_most_wrong: u64,
+}
+
+/// The sketch of one minute.
+struct Minute {
+    number: u64,
+    /// The end of the minute.
+    ends: Micros,
+    calls: u64,
+    /// The place of the latest caller.
+    latest: usize,
+    /// Hashes of the callers; 0 of a place that is free.
+    tags: [u32; CALLERS],
+    counts: [u64; CALLERS],
+    at_most_wrong: [u64; CALLERS],
+    callers: Vec<StoredCaller>,
+}
+
+impl RefusalSketch {
+    /// Counts a refused call of this minute. It is not sampled if another thread does the same now.
+    pub(crate) fn count(&self, now: Micros, caller: CallerBytes<'_>) {
+        let Some(mut minutes) = self.minutes.try_lock() else {
+            self.unsampled.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let minutes = minutes.get_or_insert_with(|| Minutes::new(minute_of(now)));
+        if now >= minutes.current.ends {
+            minutes.end_minute(minute_of(now));
+        }
+        minutes.current.calls += 1;
+        if self.unsampled.load(Ordering::Relaxed) > 0 {
+            minutes.current.calls += self.unsampled.swap(0, Ordering::Relaxed);
+        }
+        minutes.current.count(caller);
+    }
+
+    /// Returns the number of refused calls in a window of time.
+    pub(super) fn calls_within(&self, window: TimeWindow) -> u64 {
+        let minutes = self.minutes.lock();
+        minutes.as_ref().map_or(0, |minutes| minutes.since(window.first()).map(|it| it.0).sum())
+    }
+
+    /// Returns the callers that were refused in a window of time, the most often refused first. Calls that are not
+    /// in the sum of a past minute's callers are not known by caller.
+    pub(super) fn callers_within(&self, window: TimeWindow) -> Vec<CountedCaller> {
+        let minutes = self.minutes.lock();
+        let mut sums = HashMap::<Vec<u8>, RefusalCount>::new();
+        for (_, callers) in minutes.iter().flat_map(|minutes| minutes.since(window.first())) {
+            for (caller, count) in callers {
+                let sum = sums.entry(caller.bytes().to_vec()).or_default();
+                sum.calls += count.calls;
+                sum.at_most_wrong += count.at_most_wrong;
+            }
+        }
+        let counted = sums.into_iter().map(|(caller, RefusalCount { calls, at_most_wrong })| {
+            CountedCaller { caller, calls, at_most_wrong }
+        });
+        let mut counted: Vec<_> = counted.collect();
+        counted.sort_by(|one, other| (other.calls, &one.caller).cmp(&(one.calls, &other.caller)));
+        counted
+    }
+}
+
+impl Minutes {
+    fn new(minute: u64) -> Box<Self> {
+        Box::new(Self { current: Minute::new(minute), past: VecDeque::new() })
+    }
+
+    /// Starts this minute, and drops those that no reader asks for.
+    #[cold]
+    fn end_minute(&mut self, minute: u64) {
+        self.past.push_back(self.current.end(minute));
+        while self.past.front().is_some_and(|past| past.number + MINUTES <= minute) {
+            self.past.pop_front();
+        }
+    }
+
+    /// Returns the calls of each minute from this one on, and its callers.
+    fn since(
+        &self,
+        minute: u64,
+    ) -> impl Iterator<Item = (u64, Vec<(&StoredCaller, RefusalCount)>)> {
+        let past = self.past.iter().filter(move |past| past.number >= minute).map(|past| {
+            (past.calls, past.callers.iter().map(|(caller, count)| (caller, *count)).collect())
+        });
+        let current = Some(&self.current).filter(|current| current.number >= minute);
+        past.chain(current.map(|current| {
+            (current.calls, current.callers.iter().zip(current.counted()).collect())
+        }))
+    }
+}
+
+impl Minute {
+    fn new(number: u64) -> Self {
+        let (tags, counts, at_most_wrong) = ([0; CALLERS], [0; CALLERS], [0; CALLERS]);
+        let ends = Micros::new((number + 1) * MINUTE);
+        let callers = Vec::new();
+        Self { number, ends, calls: 0, latest: 0, tags, counts, at_most_wrong, callers }
+    }
+
+    fn counted(&self) -> impl Iterator<Item = RefusalCount> {
+        let counts = self.counts.iter().zip(&self.at_most_wrong);
+        counts.map(|(calls, at_most_wrong)| RefusalCount {
+            calls: *calls,
+            at_most_wrong: *at_most_wrong,
+        })
+    }
+
+    #[inline]
+    fn count(&mut self, caller: CallerBytes<'_>) {
+        if !self.callers.get(self.latest).is_some_and(|latest| latest.is(&caller)) {
+            let tag = tag(caller);
+            self.latest = match self.find(tag, &caller) {
+                Some(place) => place,
+                None => self.replace(tag, caller),
+            };
+        }
+        self.counts[self.latest] += 1;
+    }
+
+    /// Returns the place of a caller. Tags are compared in groups, which the compiler makes one comparison.
+    #[inline]
+    fn find(&self, tag: u32, caller: &CallerBytes<'_>) -> Option<usize> {
+        let (groups, _) = self.tags.as_chunks::<GROUP>();
+        for (index, group) in groups.iter().enumerate() {
+            if !group.contains(&tag) {
+                continue;
+            }
+            for (offset, _) in group.iter().enumerate().filter(|(_, known)| **known == tag) {
+                let place = index * GROUP + offset;
+                if self.callers[place].is(caller) {
+                    return Some(place);
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives a place to a caller that has none.
+    fn replace(&mut self, tag: u32, caller: CallerBytes<'_>) -> usize {
+        let caller = StoredCaller::new(caller);
+        let place = match self.callers.len() {
+            CALLERS => self.least(),
+            free => free,
+        };
+        match self.callers.get_mut(place) {
+            Some(least) => *least = caller,
+            None => self.callers.push(caller),
+        }
+        self.tags[place] = tag;
+        self.at_most_wrong[place] = self.counts[place];
+        place
+    }
+
+    /// Returns the place of the fewest calls.
+    fn least(&self) -> usize {
+        let least = self.counts.iter().fold(u64::MAX, |least, calls| least.min(*calls));
+        self.counts.iter().position(|calls| *calls == least).unwrap_or_default()
+    }
+
+    /// Ends the minute with its callers of most refusals, and starts another.
+    fn end(&mut self, next: u64) -> PastMinute {
+        let ended = std::mem::replace(self, Self::new(next));
+        let counts: Vec<_> = ended.counted().collect();
+        let mut callers: Vec<_> = ended.callers.into_iter().zip(counts).collect();
+        callers.sort_by_key(|(_, count)| std::cmp::Reverse(count.calls));
+        callers.truncate(KEPT);
+        PastMinute { number: ended.number, calls: ended.calls, callers }
+    }
+}
+
+/// Returns the minute in which this time of the process lies.
+fn minute_of(uptime: Micros) -> u64 {
+    uptime.get() / MINUTE
+}
+
+/// Returns a hash of a caller, never 0. Callers of one tag are compared.
+#[inline]
+fn tag(caller: CallerBytes<'_>) -> u32 {
+    let mut hasher = FixedState::default().build_hasher();
+    match caller {
+        CallerBytes::Short([first, second]) => {
+            hasher.write_u64(first);
+            hasher.write_u64(second);
+        }
+        CallerBytes::Long(bytes) => hasher.write(bytes),
+    }
+    let tag = (hasher.finish() >> 32) as u32;
+    tag | 1
+}
