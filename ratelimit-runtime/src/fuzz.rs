@@ -28,6 +28,12 @@ pub fn reply(bytes: &[u8]) {
     crate::redis::fuzz::assert_property(bytes);
 }
 
+/// Asserts that the header fields of a remote service ask for a pause that follows from them, or for none.
+#[cfg(feature = "tower")]
+pub fn told(text: &str) {
+    crate::web::client::told::fuzz::assert_property(text);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,5 +51,7 @@ mod tests {
         corpus::each("overrides", text(overrides));
         #[cfg(feature = "web")]
         corpus::each("proxies", text(proxies));
+        #[cfg(feature = "tower")]
+        corpus::each("told", text(told));
     }
 }

@@ -4,13 +4,20 @@
 //! Floor 6: imports `callsite`, `policy` and `telemetry`. `overrides`, `limiter` and `web` import it.
 
 mod by_hand;
+mod lock;
 mod nearest;
+mod published;
 
 use std::{collections::BTreeSet, fmt, sync::Once};
 
+pub(crate) use self::{by_hand::counters, nearest::nearest};
+pub use self::{
+    lock::{ChangeKind, LimitChange, LimitList, assert_locked},
+    published::{PublishedLimit, PublishedTier, published_limits},
+};
 use crate::{
     callsite::{Callsite, Declaration},
-    policy::{Policy, Tier},
+    policy::{Policy, QuotaUnit, Tier, plans},
     telemetry,
 };
 
@@ -44,13 +51,34 @@ use crate::{
 /// ```
 ///
 /// A function that is not linked may be missing, such as one of a library of which nothing else is
-/// used. Policies of checks by hand are not registered; [`stats::snapshot`](crate::stats::snapshot)
-/// returns those that were called.
+/// used. Policies of checks by hand are not registered: see [`policies_by_hand`].
 #[must_use]
 pub fn policies() -> Vec<RegisteredPolicy> {
-    let mut policies: Vec<_> =
-        Callsite::all().map(|site| RegisteredPolicy::new(Some(site), site.policy())).collect();
+    let mut policies: Vec<_> = Callsite::all().flat_map(RegisteredPolicy::of).collect();
     policies.sort_by_key(|it| (it.name(), it.file(), it.line()));
+    policies
+}
+
+/// Returns the policies that this process has checked by hand or in a layer, the first one of each name, sorted by name.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimit_runtime::{Limiter, Policy, policies_by_hand};
+///
+/// const MAIL: Policy = Policy::sliding_window("mail", Duration::from_secs(60), 9);
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// Limiter::in_memory().check(&MAIL, "alice").await.unwrap();
+/// assert_eq!(policies_by_hand()[0].to_string(), "mail: sliding_window, 9 per 60s, by hand");
+/// # }
+/// ```
+#[must_use]
+pub fn policies_by_hand() -> Vec<RegisteredPolicy> {
+    let mut policies: Vec<_> =
+        by_hand::policies().into_iter().map(RegisteredPolicy::by_hand).collect();
+    policies.sort_by_key(RegisteredPolicy::name);
+    policies.dedup_by_key(|policy| policy.name());
     policies
 }
 
@@ -73,8 +101,7 @@ pub fn policies() -> Vec<RegisteredPolicy> {
 #[must_use]
 pub fn policies_of<F>(_function: &F) -> Vec<RegisteredPolicy> {
     let sites = Callsite::all().filter(|site| site.is_of::<F>());
-    let mut limits: Vec<_> =
-        sites.map(|site| RegisteredPolicy::new(Some(site), site.policy())).collect();
+    let mut limits: Vec<_> = sites.flat_map(RegisteredPolicy::of).collect();
     limits.sort_by_key(|limit| (limit.line(), limit.column()));
     limits
 }
@@ -90,8 +117,17 @@ pub struct RegisteredPolicy {
 }
 
 impl RegisteredPolicy {
-    fn new(site: Option<&'static Callsite>, policy: Policy) -> Self {
-        Self { site, policy }
+    fn by_hand(policy: Policy) -> Self {
+        Self { site: None, policy }
+    }
+
+    /// Returns the policy of a function's limit, or those of its plans.
+    fn of(site: &'static Callsite) -> Vec<Self> {
+        let limit = |policy| Self { site: Some(site), policy };
+        match site.plans {
+            Some(plans) => plans.registered().map(limit).collect(),
+            None => vec![limit(site.policy())],
+        }
     }
 
     fn declaration(&self) -> Option<&'static Declaration> {
@@ -99,19 +135,20 @@ impl RegisteredPolicy {
     }
 
     /// Returns `true` for a policy that is no function's: one that the program or a layer checks by hand.
-    /// Only [`conflicts`] returns such policies.
+    /// Only [`conflicts`] and [`policies_by_hand`] return such policies.
     #[must_use]
     pub fn is_by_hand(&self) -> bool {
         self.site.is_none()
     }
 
-    /// Returns the name under which calls are counted: the argument `name`, or else the function's path.
+    /// Returns the name under which calls are counted: the argument `name`, or else the function's path. Of a
+    /// plan it is `api@pro`, of those that count as `api`.
     ///
     /// Calls of a trait's default method are counted under the trait's path and the type of the
     /// receiver.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        self.policy.name()
+        self.policy.shown_name().text()
     }
 
     /// Returns the source file, with the path that was passed to the compiler; `""` for a policy that is
@@ -217,15 +254,15 @@ impl fmt::Display for RegisteredPolicy {
         match self.policy() {
             Some(policy) => {
                 for tier in policy.tiers() {
-                    write!(f, ", {} per {:?}", tier.threshold(), tier.period())?;
+                    write!(f, ", {} per {}", tier.threshold(), policy.period_text(*tier))?;
                 }
-                if let Some(calls) = policy.max_in_flight() {
+                if let Some(calls) = policy.max_concurrency() {
                     write!(f, ", {calls} in flight")?;
                 }
             }
             None => write!(f, ", by {}", self.dynamic_args().join(", "))?,
         }
-        if let Some(burst) = self.policy().and_then(Policy::explicit_burst) {
+        if let Some(burst) = self.policy().and_then(Policy::burst_size) {
             write!(f, ", burst {burst}")?;
         }
         if self.policy.is_weighted() {
@@ -233,6 +270,12 @@ impl fmt::Display for RegisteredPolicy {
         }
         if let Some(lease) = self.policy().and_then(Policy::lease_length) {
             write!(f, ", lease {lease:?}")?;
+        }
+        for (index, length) in self.policy.blocks().enumerate() {
+            write!(f, "{} {length:?}", if index == 0 { ", blocks for" } else { "," })?;
+        }
+        if self.policy.unit() != QuotaUnit::Requests {
+            write!(f, ", in {}", self.policy.unit().as_str())?;
         }
         if self.cost() != "1" {
             write!(f, ", cost {}", self.cost())?;
@@ -304,17 +347,11 @@ pub fn conflicts() -> Vec<(RegisteredPolicy, RegisteredPolicy)> {
 
 /// Returns the conflict of a policy that is checked by hand: with a function, or an earlier such policy.
 fn conflict_of(policy: Policy) -> Option<(RegisteredPolicy, RegisteredPolicy)> {
-    let second = RegisteredPolicy::new(None, policy);
+    let second = RegisteredPolicy::by_hand(policy);
     let earlier = by_hand::policies().into_iter().take_while(|earlier| *earlier != policy);
-    let earlier = earlier.map(|earlier| RegisteredPolicy::new(None, earlier));
+    let earlier = earlier.map(RegisteredPolicy::by_hand);
     let first = policies().into_iter().chain(earlier).find(|it| it.conflicts_with(&second))?;
     Some((first, second))
-}
-
-/// Records the policy of a check by hand. Returns `true` for the first one of its name and kind of state.
-#[inline]
-pub(crate) fn is_new(policy: &Policy) -> bool {
-    by_hand::is_new(policy)
 }
 
 /// Logs the conflict of a new policy that is checked by hand.
@@ -327,13 +364,9 @@ pub(crate) fn warn_of_conflict(policy: &Policy) {
 
 /// Returns the names of all limits that are declared or were checked by hand.
 pub(crate) fn names() -> BTreeSet<&'static str> {
-    let declared = Callsite::all().map(|site| site.policy().name());
-    declared.chain(by_hand::policies().iter().map(Policy::name)).collect()
-}
-
-/// Returns the name of a limit that was probably meant by another one.
-pub(crate) fn nearest(written: &str, names: &BTreeSet<&'static str>) -> Option<&'static str> {
-    nearest::nearest(written, names.iter().copied())
+    let declared = policies().into_iter().flat_map(|limit| [limit.name(), limit.policy.name()]);
+    let by_hand = by_hand::policies().into_iter().map(|policy| policy.name());
+    declared.chain(by_hand).chain(plans::labels()).collect()
 }
 
 /// Logs the conflicts, once in a process.

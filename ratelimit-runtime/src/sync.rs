@@ -1,79 +1,45 @@
-//! Locks and atomics: those of the standard library, or loom's for the tests of all schedules
-//! (`ci/schedules`).
+//! Locks and atomics: the locks of `parking_lot` and the atomics of the standard library, or loom's for the
+//! tests of all schedules (`ci/schedules`).
 //!
 //! Loom runs a test once for each interleaving of its threads, and for each value that a thread can
 //! read from an atomic.
 //!
 //! Floor 1: imports nothing of this crate. Every room above may import it.
 
-use std::sync::{PoisonError, TryLockError};
-#[cfg(not(all(test, ratelimit_loom)))]
-use std::{hint::spin_loop, sync as locks, thread::yield_now};
-
 #[cfg(all(test, ratelimit_loom))]
-use loom::sync as locks;
-
+pub(crate) use self::{
+    loom_lock::Mutex,
+    schedules::{Thread, advance, each, with},
+};
 #[cfg(all(test, ratelimit_loom))]
-pub(crate) use self::schedules::{Thread, advance, each, with};
-pub(crate) use locks::{MutexGuard, atomic};
-
-/// A lock that is held for some nanoseconds, and that a panic does not poison: nothing that runs under
-/// it is foreign code or leaves a value half written.
-#[derive(Default)]
-pub(crate) struct Mutex<T>(locks::Mutex<T>);
-
-/// The attempts that spin before the next one, each twice as long as the one before.
+pub(crate) use loom::sync::{MutexGuard, atomic};
 #[cfg(not(all(test, ratelimit_loom)))]
-const SPINS: u32 = 2;
-
-/// The rounds of the first spin, less than a microsecond: the owner decides several calls meanwhile, and the
-/// cache line of the lock moves between processors less often.
+pub(crate) use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(all(test, ratelimit_loom)))]
-const FIRST_SPIN: u32 = 32;
+pub(crate) use std::sync::atomic;
 
-/// The attempts at a lock that is taken, before the thread sleeps.
-#[cfg(not(all(test, ratelimit_loom)))]
-const ATTEMPTS: u32 = 10;
+/// A lock of loom with the methods of `parking_lot`.
+#[cfg(all(test, ratelimit_loom))]
+mod loom_lock {
+    use std::sync::PoisonError;
 
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self(locks::Mutex::new(value))
-    }
+    use loom::sync::MutexGuard;
 
-    /// Waits for the lock and takes it.
-    #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        // Under loom an attempt would only multiply the schedules.
-        let attempt = if cfg!(all(test, ratelimit_loom)) { None } else { self.try_lock() };
-        attempt.unwrap_or_else(|| self.lock_contended())
-    }
+    #[derive(Default)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Takes the lock if it is free.
-    #[inline]
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
         }
-    }
 
-    /// Tries some times more before the thread sleeps: going to sleep and being woken take longer than
-    /// any owner holds the lock.
-    #[cold]
-    fn lock_contended(&self) -> MutexGuard<'_, T> {
-        #[cfg(not(all(test, ratelimit_loom)))]
-        for attempt in 0..ATTEMPTS {
-            if attempt < SPINS {
-                (0..FIRST_SPIN << attempt).for_each(|_| spin_loop());
-            } else {
-                yield_now();
-            }
-            if let Some(guard) = self.try_lock() {
-                return guard;
-            }
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
     }
 }
 

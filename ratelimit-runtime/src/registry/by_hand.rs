@@ -1,62 +1,105 @@
 //! The policies of checks by hand, each recorded at its first check.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::policy::Policy;
+use once_cell::race::OnceRef;
+
+use crate::{
+    policy::Policy,
+    telemetry::{self, LimitCounters},
+};
 
 /// The number of policies that are recorded. Names are part of the program, so that there are few.
 const CAPACITY: usize = 1_024;
 
+/// One for each value of a fingerprint's first byte.
 const SLOTS: usize = 256;
 
-/// The fingerprints of checked policies, so that a check of a recorded one costs a load. Two policies of
-/// one slot are looked up in [`POLICIES`] in turn.
-static SEEN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// The slots in which a policy is looked for.
+const PROBES: usize = 8;
 
-/// One policy of each name and kind of state: its first.
-static POLICIES: Mutex<Vec<Policy>> = Mutex::new(Vec::new());
+/// A policy that was checked: the first one of its name and kind of state.
+struct Checked {
+    fingerprint: u64,
+    policy: Policy,
+    counters: &'static LimitCounters,
+}
 
-/// Records the policy of a check by hand. Returns `true` for the first one of its name and kind.
+/// The checked policies by fingerprint, so that a check of one costs a load. Those that find no slot are looked up
+/// in [`POLICIES`].
+static SEEN: [OnceRef<'static, Checked>; SLOTS] = [const { OnceRef::new() }; SLOTS];
+
+static POLICIES: Mutex<Vec<&'static Checked>> = Mutex::new(Vec::new());
+
+/// Returns the counters of a policy that is checked by hand. `on_new` is called after the first check of its name and
+/// kind.
 #[inline]
-pub(crate) fn is_new(policy: &Policy) -> bool {
+pub(crate) fn counters(policy: &Policy, on_new: impl FnOnce()) -> &'static LimitCounters {
     let fingerprint = fingerprint(policy);
-    let slot = &SEEN[usize::try_from(fingerprint >> 56).unwrap_or(0) % SLOTS];
-    slot.load(Ordering::Relaxed) != fingerprint && record(policy, slot, fingerprint)
+    match SEEN[first_slot(fingerprint)].get() {
+        Some(checked) if checked.fingerprint == fingerprint => checked.counters,
+        _ => counters_elsewhere(policy, fingerprint, on_new),
+    }
+}
+
+/// Returns the counters of a policy that is not in its first slot.
+#[cold]
+#[inline(never)]
+fn counters_elsewhere(
+    policy: &Policy,
+    fingerprint: u64,
+    on_new: impl FnOnce(),
+) -> &'static LimitCounters {
+    let mut others = slots(fingerprint).filter_map(OnceRef::get);
+    if let Some(checked) = others.find(|checked| checked.fingerprint == fingerprint) {
+        return checked.counters;
+    }
+    let (counters, is_new) = record(policy, fingerprint);
+    if is_new {
+        on_new();
+    }
+    counters
 }
 
 /// Returns one policy of each name and kind that was checked by hand.
 pub(super) fn policies() -> Vec<Policy> {
-    lock().clone()
+    lock().iter().map(|checked| checked.policy).collect()
 }
 
-#[cold]
-fn record(policy: &Policy, slot: &AtomicU64, fingerprint: u64) -> bool {
+/// Records a policy that has no slot. Returns `true` with the first one of its name and kind.
+fn record(policy: &Policy, fingerprint: u64) -> (&'static LimitCounters, bool) {
     let mut policies = lock();
-    slot.store(fingerprint, Ordering::Relaxed);
-    let is_known = policies.iter().any(|known| is_same_state(known, policy));
-    let is_new = !is_known && policies.len() < CAPACITY;
-    if is_new {
-        policies.push(*policy);
+    if let Some(known) = policies.iter().find(|known| known.fingerprint == fingerprint) {
+        return (known.counters, false);
     }
-    is_new
+    let counters = telemetry::counters_of(policy);
+    if policies.len() == CAPACITY {
+        return (counters, false);
+    }
+    let checked = &*Box::leak(Box::new(Checked { fingerprint, policy: *policy, counters }));
+    policies.push(checked);
+    slots(fingerprint).find(|slot| slot.set(checked).is_ok());
+    (counters, true)
 }
 
-/// Returns `true` if callers have one history under both policies.
-fn is_same_state(one: &Policy, other: &Policy) -> bool {
-    one.name() == other.name() && one.state() == other.state()
+#[inline]
+fn first_slot(fingerprint: u64) -> usize {
+    usize::from(fingerprint.to_be_bytes()[0])
 }
 
-/// Never 0, which is an empty slot.
+fn slots(fingerprint: u64) -> impl Iterator<Item = &'static OnceRef<'static, Checked>> {
+    let first = first_slot(fingerprint);
+    (first..first + PROBES).map(|slot| &SEEN[slot % SLOTS])
+}
+
+/// Returns a number that callers with one history under two policies of a name have in common.
 #[inline]
 fn fingerprint(policy: &Policy) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let kind = policy.state() as u64 + 1;
-    (policy.full_name().hash() ^ kind).wrapping_mul(ODD) | 1
+    (policy.shown_name().hash() ^ kind).wrapping_mul(ODD)
 }
 
-fn lock() -> MutexGuard<'static, Vec<Policy>> {
+fn lock() -> MutexGuard<'static, Vec<&'static Checked>> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,0 +1,384 @@
+//! The limits of a program as text, which a test compares with a file under review.
+
+use std::{cmp::Ordering, convert::Infallible, env, fmt, fs, io, str::FromStr};
+
+use ratelimit_core::period;
+
+use super::{RegisteredPolicy, policies};
+use crate::{policy::QuotaUnit, time::Micros};
+
+/// Compares the limits of this program with a file of the package, and panics if they differ.
+///
+/// The path is relative to the package's `Cargo.toml`. With the environment variable `UPDATE_LIMITS=1`
+/// the file is written instead. Under version control, it shows each change of a limit to those who review
+/// it. A failed comparison tells which limits are stricter, looser, changed otherwise, new or gone.
+///
+/// One integration test of a package does it, which names the package's library:
+///
+/// ```no_run
+/// ratelimit_runtime::lock!("limits.lock");
+/// ```
+///
+/// The limits are those of [`policies`](crate::policies): a unit test has those of the other unit tests
+/// too. [`LimitList`] has the form of the file.
+///
+/// # Panics
+///
+/// If the limits differ, or if the file cannot be read or written.
+#[macro_export]
+macro_rules! lock {
+    ($path:literal) => {
+        $crate::__private::assert_locked(::core::concat!(
+            ::core::env!("CARGO_MANIFEST_DIR"),
+            "/",
+            $path
+        ))
+    };
+}
+
+/// The limits of a program as text, one block each: its name, and an indented line for each property.
+///
+/// The text does not depend on the form of the source, only on the values in it. Values that come with each call are
+/// expressions there. It is parsed back by [`FromStr`], which ignores empty lines and comments with `#`.
+///
+/// ```
+/// use ratelimit_runtime::{LimitList, RateLimitError, rate_limit};
+///
+/// #[rate_limit(name = "search", period = "1h", threshold = plan.searches, cost = 2, key = plan.user)]
+/// async fn search(plan: Plan) -> Result<(), RateLimitError> {
+///     Ok(())
+/// }
+///
+/// struct Plan {
+///     user: u64,
+///     searches: u32,
+/// }
+///
+/// let text = "\
+/// search
+///     algorithm: sliding_window, weighted
+///     tier: plan.searches per 3600s
+///     key: plan.user
+///     cost: 2
+/// ";
+/// let limits = LimitList::of_program();
+/// assert_eq!(limits.to_string(), text);
+/// let earlier: LimitList = text.replace("cost: 2", "cost: 1").parse()?;
+/// assert_eq!(limits.changes_since(&earlier)[0].to_string(), "\
+/// stricter  search
+///     - cost: 1
+///     + cost: 2
+/// ");
+/// # Ok::<(), std::convert::Infallible>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitList(Vec<LimitText>);
+
+/// One limit: its name, and a line `name: value` for each of its properties.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LimitText {
+    name: String,
+    properties: Vec<String>,
+}
+
+/// The kind of a change between two lists of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// The limit admits no call that it refused before.
+    Stricter,
+    /// The limit refuses no call that it admitted before.
+    Looser,
+    /// The limit admits some calls and refuses others, or counts otherwise.
+    Changed,
+    /// The limit is in the later list alone.
+    New,
+    /// The limit is in the earlier list alone.
+    Gone,
+}
+
+/// A change of one limit between two lists.
+///
+/// Its `Display` has the kind, the name, and the lines that differ.
+#[derive(Clone, Debug)]
+pub struct LimitChange {
+    kind: ChangeKind,
+    name: String,
+    removed: Vec<String>,
+    added: Vec<String>,
+}
+
+impl LimitList {
+    /// Returns the limits of all annotated functions of this program, sorted by name. Functions whose limits
+    /// are alike and share a name are one.
+    #[must_use]
+    pub fn of_program() -> Self {
+        let mut blocks: Vec<_> = policies().iter().map(LimitText::of).collect();
+        blocks.sort();
+        blocks.dedup();
+        Self(blocks)
+    }
+
+    /// Returns the differences from an earlier list, sorted by name.
+    #[must_use]
+    pub fn changes_since(&self, earlier: &Self) -> Vec<LimitChange> {
+        let only_in = |list: &Self, other: &Self| -> Vec<LimitText> {
+            list.0.iter().filter(|block| !other.0.contains(block)).cloned().collect()
+        };
+        let mut later = only_in(self, earlier);
+        let mut changes = Vec::new();
+        for before in only_in(earlier, self) {
+            // Of several limits of one name, the first is compared with the first.
+            let found = later.iter().position(|block| block.name == before.name);
+            let kind = if found.is_some() { ChangeKind::Changed } else { ChangeKind::Gone };
+            let nothing = LimitText { name: before.name.clone(), properties: Vec::new() };
+            let after = found.map_or(nothing, |index| later.remove(index));
+            changes.push(LimitChange::new(kind, &before, &after));
+        }
+        for after in later {
+            let nothing = LimitText { name: after.name.clone(), properties: Vec::new() };
+            changes.push(LimitChange::new(ChangeKind::New, &nothing, &after));
+        }
+        changes.sort_by(|one, other| one.name.cmp(&other.name));
+        changes
+    }
+}
+
+impl LimitText {
+    fn of(limit: &RegisteredPolicy) -> Self {
+        let policy = limit.declared();
+        // A value that comes with each call is 0 in the policy.
+        let mut expressions = limit.dynamic_args().iter();
+        let mut value = |number: u64, text: String| match number {
+            0 => expressions.next().map_or(text, |expression| spaced_alike(expression)),
+            _ => text,
+        };
+        let weighted = if policy.is_weighted() { ", weighted" } else { "" };
+        let mut properties = vec![format!("algorithm: {}{weighted}", policy.algorithm().as_str())];
+        for tier in policy.tiers() {
+            let period = match policy.calendar_unit() {
+                Some(_) => policy.period_text(*tier),
+                None => value(tier.micros().get(), time(tier.micros())),
+            };
+            let threshold = value(tier.threshold().into(), tier.threshold().to_string());
+            properties.push(format!("tier: {threshold} per {period}"));
+        }
+        if let Some(burst) = policy.burst_size() {
+            properties.push(format!("burst: {}", value(burst.into(), burst.to_string())));
+        }
+        if let Some(calls) = policy.max_concurrency() {
+            properties.push(format!("concurrency: {}", value(calls.into(), calls.to_string())));
+            let timeout = policy.permit_timeout();
+            let timeout = value(timeout.get(), time(timeout));
+            properties.push(format!("concurrency_timeout: {timeout}"));
+        }
+        if let Some(lease) = policy.lease_micros() {
+            properties.push(format!("lease: {}", value(lease.get(), time(lease))));
+        }
+        let blocks: Vec<_> = policy.block_lengths().map(time).collect();
+        if !blocks.is_empty() {
+            properties.push(format!("block: {}", blocks.join(", ")));
+        }
+        if policy.unit() != QuotaUnit::Requests {
+            properties.push(format!("quota_unit: {}", policy.unit().as_str()));
+        }
+        let key: Vec<_> = limit.key().iter().map(|part| spaced_alike(part)).collect();
+        let key = if key.is_empty() { "the ambient caller".to_owned() } else { key.join(", ") };
+        properties.push(format!("key: {key}"));
+        if limit.cost() != "1" {
+            properties.push(format!("cost: {}", spaced_alike(limit.cost())));
+        }
+        if policy.counts_rejected() {
+            properties.push("count_rejected: yes".to_owned());
+        }
+        if limit.is_dry_run() {
+            properties.push("dry_run: yes".to_owned());
+        }
+        Self { name: limit.name().to_owned(), properties }
+    }
+
+    fn values<'a>(&'a self, property: &'a str) -> impl Iterator<Item = &'a str> {
+        let lines = self.properties.iter().filter_map(|line| line.split_once(": "));
+        lines.filter(move |it| it.0 == property).map(|it| it.1)
+    }
+}
+
+impl LimitChange {
+    /// Returns a change of this kind. One that is `Changed` is stricter or looser if all its lines are.
+    fn new(kind: ChangeKind, before: &LimitText, after: &LimitText) -> Self {
+        let only_in = |one: &LimitText, other: &LimitText| -> Vec<String> {
+            one.properties.iter().filter(|it| !other.properties.contains(it)).cloned().collect()
+        };
+        let (removed, added) = (only_in(before, after), only_in(after, before));
+        let mut strictness = removed.iter().chain(&added).map(|line| match line.split_once(": ") {
+            Some(("tier", _)) => of_tiers(before, after),
+            Some((property, _)) => of_property(property, before, after),
+            None => None,
+        });
+        let first =
+            strictness.next().flatten().filter(|first| strictness.all(|it| it == Some(*first)));
+        let kind = match first {
+            Some(Ordering::Greater) if kind == ChangeKind::Changed => ChangeKind::Stricter,
+            Some(Ordering::Less) if kind == ChangeKind::Changed => ChangeKind::Looser,
+            _ => kind,
+        };
+        Self { kind, name: after.name.clone(), removed, added }
+    }
+
+    /// Returns the kind of the change.
+    #[must_use]
+    pub fn kind(&self) -> ChangeKind {
+        self.kind
+    }
+
+    /// Returns the name of the limit.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Compares the tiers: the stricter list is the greater one. A list is as strict as another if each tier of the
+/// other follows from one of its own.
+fn of_tiers(before: &LimitText, after: &LimitText) -> Option<Ordering> {
+    let follows = |tier: &str, from: &str| {
+        tier == from
+            || match (numbers(tier), numbers(from)) {
+                (Some(tier), Some(from)) => from.0 <= tier.0 && from.1 >= tier.1,
+                _ => false,
+            }
+    };
+    let is_as_strict = |one: &LimitText, other: &LimitText| {
+        other.values("tier").all(|tier| one.values("tier").any(|from| follows(tier, from)))
+    };
+    let order = is_as_strict(after, before).cmp(&is_as_strict(before, after));
+    Some(order).filter(|order| order.is_ne())
+}
+
+/// Returns the threshold and the period of a tier, unless one of them comes with each call.
+fn numbers(tier: &str) -> Option<(u64, u64)> {
+    let (threshold, time) = tier.split_once(" per ")?;
+    Some((threshold.parse().ok()?, period::parse(time).ok()?))
+}
+
+/// Compares a property that has one value: the stricter one is greater.
+fn of_property(property: &str, before: &LimitText, after: &LimitText) -> Option<Ordering> {
+    let rank = |block: &LimitText| -> Option<u64> {
+        let value = block.values(property).next();
+        let number = value.map(str::parse::<u64>).transpose().ok();
+        match property {
+            "concurrency" => Some(number?.map_or(0, |calls| u64::MAX - calls)),
+            "burst" => Some(u64::MAX - number??),
+            "cost" => Some(number?.unwrap_or(1)),
+            "count_rejected" => Some(value.is_some().into()),
+            "dry_run" => Some(value.is_none().into()),
+            _ => None,
+        }
+    };
+    Some(rank(after)?.cmp(&rank(before)?)).filter(|order| order.is_ne())
+}
+
+/// Returns a length of time in seconds, or else in milliseconds.
+fn time(length: Micros) -> String {
+    match length.get() {
+        micros if micros.is_multiple_of(1_000_000) => format!("{}s", micros / 1_000_000),
+        micros => format!("{}ms", micros / 1_000),
+    }
+}
+
+/// Returns an expression with spaces only between words, and without the commas that end lists. Both depend
+/// on how the source is formatted. Text in quotes is kept.
+fn spaced_alike(expression: &str) -> String {
+    let is_word = |at: char| at.is_alphanumeric() || at == '_';
+    let mut text = String::with_capacity(expression.len());
+    let (mut quoted, mut escaped, mut space) = (false, false, false);
+    for at in expression.chars() {
+        if !quoted && at.is_whitespace() {
+            space = true;
+            continue;
+        }
+        if !quoted && matches!(at, ')' | ']' | '}') && text.ends_with(',') {
+            text.pop();
+        }
+        if space && is_word(at) && text.ends_with(is_word) {
+            text.push(' ');
+        }
+        space = false;
+        text.push(at);
+        quoted ^= at == '"' && !escaped;
+        escaped = quoted && at == '\\' && !escaped;
+    }
+    text
+}
+
+impl fmt::Display for LimitList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, LimitText { name, properties }) in self.0.iter().enumerate() {
+            let line = if index > 0 { "\n" } else { "" };
+            writeln!(f, "{line}{name}")?;
+            properties.iter().try_for_each(|line| writeln!(f, "    {line}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lines that are no property are names: what was written by hand differs from each limit, and is shown.
+impl FromStr for LimitList {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let mut blocks: Vec<LimitText> = Vec::new();
+        for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+            let (is_indented, line) =
+                (line.starts_with(char::is_whitespace), line.trim().to_owned());
+            match blocks.last_mut() {
+                Some(block) if is_indented && line.contains(": ") => block.properties.push(line),
+                _ => blocks.push(LimitText { name: line, properties: Vec::new() }),
+            }
+        }
+        blocks.sort();
+        Ok(Self(blocks))
+    }
+}
+
+impl fmt::Display for ChangeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{self:?}").to_lowercase())
+    }
+}
+
+impl fmt::Display for LimitChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:8}  {}", self.kind, self.name)?;
+        for (mark, lines) in [('-', &self.removed), ('+', &self.added)] {
+            lines.iter().try_for_each(|line| writeln!(f, "    {mark} {line}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares the limits of this program with the file, for [`lock!`](crate::lock).
+///
+/// # Panics
+///
+/// If they differ, or if the file cannot be read or written.
+#[track_caller]
+pub fn assert_locked(path: &str) {
+    let limits = LimitList::of_program();
+    if env::var_os("UPDATE_LIMITS").is_some_and(|value| value == "1") {
+        let written = fs::write(path, limits.to_string());
+        return written.unwrap_or_else(|error| panic!("{path} cannot be written: {error}"));
+    }
+    let earlier = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => panic!("{path} cannot be read: {error}"),
+    };
+    let Ok(earlier) = earlier.parse();
+    let changes = limits.changes_since(&earlier);
+    let text: String = changes.iter().map(ToString::to_string).collect();
+    assert!(
+        changes.is_empty(),
+        "the limits differ from {path}:\n\n{text}\nUPDATE_LIMITS=1 writes the file\n"
+    );
+}

@@ -1,0 +1,156 @@
+//! Assertions about limits.
+
+use std::{panic::Location, thread, time::Duration};
+
+use tokio::time::{Instant, advance};
+
+use crate::{
+    decision::Answer,
+    error::{Exceeded, RateLimitError},
+    observe::observe,
+    registry,
+    telemetry::stats::{self, Verdict},
+};
+
+/// The time for which a paused clock stands still, and no other does.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Asserts that a limit in memory admits `admitted` calls, refuses the next one, and keeps the wait that it
+/// promises: one microsecond earlier the call is refused still, and at its end it is admitted.
+///
+/// The clock is to be paused, and is advanced. The answers are those of all checks inside the call, whatever
+/// type it returns.
+///
+/// ```
+/// use ratelimit_runtime::{RateLimitError, rate_limit, testing};
+///
+/// #[rate_limit(period = "1h", threshold = 5, key = user)]
+/// async fn report(user: &str) -> Result<(), RateLimitError> {
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// testing::isolated(testing::assert_limited(5, || report("alice"))).await;
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// If the limit does not behave so, with the answers so far. If the clock is not paused, or a call makes no
+/// check.
+#[track_caller]
+pub fn assert_limited<F, C>(admitted: u32, mut call: C) -> impl Future<Output = ()>
+where
+    F: Future,
+    C: FnMut() -> F,
+{
+    let place = Location::caller();
+    async move {
+        assert_paused(place);
+        let mut calls = ObservedCalls { place, answers: Vec::new() };
+        for number in 1..=admitted {
+            let refusal = calls.refusal(call()).await;
+            calls.assert(refusal.is_none(), &format!("call {number} of {admitted} was refused"));
+        }
+        let wait = calls.wait(call(), "was admitted").await;
+        advance(wait.saturating_sub(Duration::from_micros(1))).await;
+        // Where refused calls count, the wait starts anew.
+        let rest = calls.wait(call(), "was admitted before its wait was over").await;
+        advance(rest).await;
+        let refusal = calls.refusal(call()).await;
+        calls.assert(refusal.is_none(), "the call was refused when its wait was over");
+    }
+}
+
+/// The answers of the calls of one assertion.
+struct ObservedCalls {
+    place: &'static Location<'static>,
+    answers: Vec<Answer>,
+}
+
+impl ObservedCalls {
+    /// Makes a call, and returns its refusal.
+    async fn refusal<F: Future>(&mut self, call: F) -> Option<RateLimitError> {
+        let (_, answers) = observe(call).await;
+        self.assert(
+            !answers.is_empty(),
+            "the call asked no limit: it is switched off, or asked in a task of its own",
+        );
+        let refusal = answers.iter().find_map(|answer| answer.as_ref().err().cloned());
+        self.answers.extend(answers);
+        refusal
+    }
+
+    /// Makes a call that is to be refused, and returns its wait.
+    async fn wait<F: Future>(&mut self, call: F, admitted: &str) -> Duration {
+        match self.refusal(call).await {
+            Some(RateLimitError::Exceeded(refused)) => Exceeded::retry_after(&refused),
+            Some(error) => {
+                self.fail(&format!("the next call was not refused by its quota: {error}"))
+            }
+            None => self.fail(&format!("the next call {admitted}")),
+        }
+    }
+
+    fn assert(&self, is_so: bool, failure: &str) {
+        if !is_so {
+            self.fail(failure);
+        }
+    }
+
+    fn fail(&self, failure: &str) -> ! {
+        let answers: Vec<_> = self.answers.iter().map(|answer| format!("  {answer:?}")).collect();
+        panic!("{}: {failure}; the answers were:\n{}", self.place, answers.join("\n"))
+    }
+}
+
+fn assert_paused(place: &Location<'_>) {
+    let start = Instant::now();
+    thread::sleep(TICK);
+    assert!(
+        start.elapsed().is_zero(),
+        "{place}: the clock is not paused: write `#[tokio::test(start_paused = true)]`"
+    );
+}
+
+/// Asserts that the calls of this process so far have covered each annotated function: its limit has
+/// admitted and refused a call, and none of its calls came without a caller.
+///
+/// Calls count from the first [`isolated`](super::isolated) on. A test that asserts it makes the calls itself, or is the last
+/// one of its process.
+///
+/// # Panics
+///
+/// With all that is missing.
+#[track_caller]
+pub fn assert_covered() {
+    assert_covered_but(&[]);
+}
+
+/// Asserts the same of all limits but those of these names.
+///
+/// # Panics
+///
+/// With all that is missing.
+#[track_caller]
+pub fn assert_covered_but(names: &[&str]) {
+    let counts = stats::snapshot();
+    let mut missing = Vec::new();
+    for limit in registry::policies().iter().filter(|limit| !names.contains(&limit.name())) {
+        let of_limit = counts.iter().find(|it| it.name() == limit.name());
+        let total = |verdict| of_limit.map_or(0, |counts| counts.total(verdict));
+        let faults = [
+            (total(Verdict::Admitted) == 0, "has admitted no call"),
+            (total(Verdict::Refused) + total(Verdict::Busy) == 0, "has refused no call"),
+            (
+                of_limit.is_some_and(stats::PolicyStats::shares_one_bucket),
+                "was called without a caller, so that all share one bucket: write `key = ..`",
+            ),
+        ];
+        let place = format!("{}:{}", limit.file(), limit.line());
+        let broken = faults.iter().filter(|(is_broken, _)| *is_broken);
+        missing.extend(broken.map(|(_, fault)| format!("  {} ({place}) {fault}", limit.name())));
+    }
+    assert!(missing.is_empty(), "not all limits are covered by tests:\n{}", missing.join("\n"));
+}
