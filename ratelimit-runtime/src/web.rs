@@ -14,6 +14,10 @@
     feature = "tower",
     doc = "- [`tower`] has layers that set the caller, and limits of requests before they are served."
 )]
+#![cfg_attr(
+    feature = "tower",
+    doc = "- [`client`] keeps calls to remote services within their limits."
+)]
 #![cfg_attr(feature = "axum", doc = "- [`axum`] converts a refusal into its response.")]
 #![cfg_attr(
     feature = "actix",
@@ -35,6 +39,8 @@ mod middleware;
 #[cfg(any(feature = "actix", feature = "tower"))]
 mod permits;
 mod refusal;
+#[cfg(any(feature = "actix", feature = "tower"))]
+mod response;
 mod single_value;
 #[cfg(any(feature = "actix", feature = "tower"))]
 mod status;
@@ -45,6 +51,8 @@ mod treatment;
 pub mod actix;
 #[cfg(feature = "axum")]
 pub mod axum;
+#[cfg(feature = "tower")]
+pub mod client;
 #[cfg(feature = "tonic")]
 pub mod tonic;
 #[cfg(feature = "tower")]
@@ -53,8 +61,12 @@ pub mod tower;
 pub use address::{
     ClientAddress, ForwardingHeader, InvalidNetwork, ProxiesFileError, TrustedProxies,
 };
+#[cfg(any(feature = "actix", feature = "tower"))]
+pub use gate::RateLimitLayer;
 pub use headers::HeaderSyntax;
 pub use identity::{Identity, OnMalformed, OnMissing, RequestHead};
 #[cfg(any(feature = "actix", feature = "tower"))]
 pub use limit::Limit;
+#[cfg(any(feature = "actix", feature = "tower"))]
+pub use middleware::IdentityLayer;
 pub use refusal::{PROBLEM_JSON, Refusal};

@@ -46,24 +46,23 @@ pub use self::{
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed, SharedFn},
-    middleware::{RETRY_AFTER, header_changes, missing_headers},
     refusal::{PROBLEM_JSON, Refusal},
-    treatment::{Replaced, ResponseHead, Treatment},
+    response::{ResponseParts, made_of},
 };
 pub use super::{
     middleware::{body_units, paths},
     permits::PermitBody,
 };
-use crate::{
-    caller::Caller, decision::Decision, error::RateLimitError, observe::Observation,
-    rejection::FromRejection,
-};
+use crate::{caller::Caller, error::RateLimitError, rejection::FromRejection};
 
 /// The extraction of callers from requests of actix-web.
 pub type Identity = super::Identity<ServiceRequest>;
 
 /// A limit of requests of actix-web.
 pub type Limit = super::Limit<ServiceRequest>;
+
+/// The function that builds refusal responses, if one is set.
+pub(super) type Responder = Option<SharedFn<Refusal, HttpResponse>>;
 
 /// The future of a middleware's call.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -118,55 +117,28 @@ fn refusal_response(
     }
 }
 
-/// Adds the headers of a refusal that the response lacks.
-fn complete<B>(response: &mut HttpResponse<B>, refusal: &Refusal, syntax: HeaderSyntax) {
-    let missing = missing_headers(refusal, syntax, |name| response.headers().contains_key(name));
-    for (name, value) in missing {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
-        }
+impl<B> ResponseParts for HttpResponse<B> {
+    fn http_status(&self) -> u16 {
+        self.status().as_u16()
     }
-}
 
-/// Adds the headers of a refusal that the response lacks, and the error to its extensions, for middlewares
-/// further out.
-fn made_of(mut response: HttpResponse, refusal: &Refusal, syntax: HeaderSyntax) -> HttpResponse {
-    complete(&mut response, refusal, syntax);
-    if let Refusal::Limit(error) = refusal {
-        response.extensions_mut().insert(error.clone());
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers().get(name).map(HeaderValue::as_bytes)
     }
-    response
-}
 
-/// Decides the treatment of a response to a request whose calls were observed.
-fn treatment<B>(
-    replaced: Replaced,
-    response: &HttpResponse<B>,
-    observed: &mut Observation,
-) -> Treatment {
-    let extensions = response.extensions();
-    let head = ResponseHead {
-        status: response.status().as_u16(),
-        has_content_type: response.headers().contains_key(CONTENT_TYPE),
-        made_of: extensions.get(),
-    };
-    replaced.treatment(&head, observed)
-}
-
-/// Replaces the rate limit headers by those of the answers, and of the refusal that made the response.
-fn set_headers<B>(
-    response: &mut HttpResponse<B>,
-    syntax: HeaderSyntax,
-    answers: Vec<Result<Decision, RateLimitError>>,
-) {
-    let retry_after = response.headers().get(RETRY_AFTER).map(HeaderValue::as_bytes);
-    let changes =
-        header_changes(syntax, answers, response.extensions().get::<RateLimitError>(), retry_after);
-    for (name, value) in changes {
-        response.headers_mut().remove(name);
+    fn set_header(&mut self, name: &'static str, value: Option<String>) {
+        self.headers_mut().remove(name);
         if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
+            self.headers_mut().insert(HeaderName::from_static(name), value);
         }
+    }
+
+    fn made_of(&self) -> Option<RateLimitError> {
+        self.extensions().get().cloned()
+    }
+
+    fn set_made_of(&mut self, error: RateLimitError) {
+        self.extensions_mut().insert(error);
     }
 }
 

@@ -178,7 +178,7 @@ impl ClientAddress {
     where
         I: IntoIterator<Item = &'a [u8], IntoIter: DoubleEndedIterator>,
     {
-        self.find(peer, lines).ok().flatten()
+        self.find(peer, lines.into_iter()).ok().flatten()
     }
 
     /// Returns the client's address; `None` if it is missing.
@@ -186,19 +186,16 @@ impl ClientAddress {
     /// # Errors
     ///
     /// [`MalformedHeader`] if the header is read, is malformed, and nobody else is known to be the client.
-    pub(super) fn find<'a, I>(
+    pub(super) fn find<'a>(
         &self,
         peer: Option<IpAddr>,
-        lines: I,
-    ) -> Result<Option<IpAddr>, MalformedHeader>
-    where
-        I: IntoIterator<Item = &'a [u8], IntoIter: DoubleEndedIterator>,
-    {
+        lines: impl DoubleEndedIterator<Item = &'a [u8]>,
+    ) -> Result<Option<IpAddr>, MalformedHeader> {
         let peer = peer.map(|peer| peer.to_canonical());
         let client = if !self.is_proxy(peer, 0) {
             peer
         } else if self.header.is_list() {
-            self.walk(peer, Entries::new(self.header, lines.into_iter()))?
+            self.walk(peer, Entries::new(self.header, lines))?
         } else {
             self.header.single_address(lines)?
         };

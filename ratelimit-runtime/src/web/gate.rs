@@ -1,7 +1,7 @@
 //! The decision about a request before it is served, written once for all frameworks:
 //! `tower/rate_limit.rs` and `actix/rate_limit.rs` apply it to their own requests and responses.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::{
     headers::HeaderSyntax,
@@ -20,15 +20,91 @@ use crate::{
     telemetry,
 };
 
+/// A layer or middleware that applies limits to requests of type `R` before they are served:
+/// `web::tower::RateLimitLayer` or `web::actix::RateLimitMiddleware`.
+pub struct RateLimitLayer<R, H> {
+    pub(super) gate: Arc<Gate<R>>,
+    pub(super) responder: H,
+}
+
 /// The settings of a layer that applies limits.
 pub(super) struct Gate<R> {
-    pub(super) limits: Vec<Limit<R>>,
-    pub(super) limiter: Option<Limiter>,
-    pub(super) identity: Option<Identity<R>>,
+    limits: Vec<Limit<R>>,
+    limiter: Option<Limiter>,
+    identity: Option<Identity<R>>,
     /// The treatment of a request without an ambient caller.
-    pub(super) on_missing: OnMissing,
+    on_missing: OnMissing,
     pub(super) syntax: HeaderSyntax,
-    pub(super) skip: Option<SharedFn<R, bool>>,
+    skip: Option<SharedFn<R, bool>>,
+}
+
+impl<R, H> RateLimitLayer<R, H> {
+    /// Adds a limit, which is decided together with those before it, as by
+    /// [`check_all`](Limiter::check_all). Add the narrowest first.
+    #[must_use]
+    pub fn and(self, limit: impl Into<Limit<R>>) -> Self {
+        self.with(|gate| gate.limits.push(limit.into()))
+    }
+
+    /// Sets the limiter; the installed one by default.
+    #[must_use]
+    pub fn limiter(self, limiter: Limiter) -> Self {
+        self.with(|gate| gate.limiter = Some(limiter))
+    }
+
+    /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change the
+    /// ambient caller of the service.
+    #[must_use]
+    pub fn identity(self, identity: Identity<R>) -> Self {
+        self.with(|gate| gate.identity = Some(identity))
+    }
+
+    /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity) is set:
+    /// those that passed no layer with an identity. [`OnMissing::Reject`] by default, which is also logged
+    /// at `error`, once for each limit. [`OnMissing::Shared`] counts all of them together.
+    #[must_use]
+    pub fn on_missing(self, on_missing: OnMissing) -> Self {
+        self.with(|gate| gate.on_missing = on_missing)
+    }
+
+    /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer) further
+    /// out replaces them by its own.
+    #[must_use]
+    pub fn headers(self, syntax: HeaderSyntax) -> Self {
+        self.with(|gate| gate.syntax = syntax)
+    }
+
+    /// Passes on requests for which `skip` returns `true`, uncounted.
+    ///
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip the
+    /// limit. Paths are safe, because they select the handler; see [`paths`](super::middleware::paths).
+    #[must_use]
+    pub fn skip(self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
+        self.with(|gate| gate.skip = Some(Arc::new(skip)))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Gate<R>)) -> Self {
+        change(Arc::make_mut(&mut self.gate));
+        self
+    }
+}
+
+impl<R, H: Clone> Clone for RateLimitLayer<R, H> {
+    fn clone(&self) -> Self {
+        Self { gate: Arc::clone(&self.gate), responder: self.responder.clone() }
+    }
+}
+
+impl<R, H> fmt::Debug for RateLimitLayer<R, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Gate { limits, limiter, identity, syntax, .. } = &*self.gate;
+        f.debug_struct("RateLimitLayer")
+            .field("limits", limits)
+            .field("limiter", limiter)
+            .field("identity", identity)
+            .field("headers", syntax)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The checks of one request.
@@ -79,8 +155,8 @@ impl<R: RequestHead + 'static> Gate<R> {
     fn without_caller(&self, policy: &Policy) -> Result<Caller, Refusal> {
         let caller = self.on_missing.caller();
         match caller {
-            Ok(_) => self.limiter().record_without_caller(policy, None),
-            Err(_) => telemetry::refused_without_caller(policy),
+            Ok(_) => self.limiter().record_without_caller(telemetry::counters_of(policy)),
+            Err(_) => telemetry::refused_without_caller(telemetry::counters_of(policy)),
         }
         caller
     }
@@ -90,17 +166,18 @@ impl PlannedChecks {
     /// Decides the request: all limits admit it, or none counts it.
     pub(super) async fn check(&self) -> Result<Permits, RateLimitError> {
         match &self.checks[..] {
-            [one] => Ok(self.check_of(one).await?.into()),
+            [one] => Ok(Permits::of([self.check_of(one).await?])),
             all => {
-                let checks = all.iter().map(|planned| self.check_of(planned));
-                Ok(self.limiter.check_list(checks).await?.into())
+                let checks: Vec<_> = all.iter().map(|planned| self.check_of(planned)).collect();
+                Ok(Permits::of(self.limiter.check_list(&checks).await?))
             }
         }
     }
 
     fn check_of<'a>(&'a self, planned: &'a PlannedCheck) -> Check<'a> {
-        let PlannedCheck { policy, cost, caller } = planned;
-        self.limiter.check(policy, caller).cost(*cost).observed_as(&self.client)
+        let PlannedCheck { policy, cost, leave, caller } = planned;
+        let check = self.limiter.check(policy, caller).cost(*cost).leave(*leave);
+        check.observed_as(&self.client)
     }
 
     /// Runs `call` and returns, with its output, the answers that its client may see.
@@ -120,20 +197,8 @@ impl<R> Clone for Gate<R> {
             limits: self.limits.clone(),
             limiter: self.limiter.clone(),
             identity: self.identity.clone(),
-            on_missing: self.on_missing,
-            syntax: self.syntax,
             skip: self.skip.clone(),
+            ..*self
         }
-    }
-}
-
-impl<R> fmt::Debug for Gate<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate")
-            .field("limits", &self.limits)
-            .field("limiter", &self.limiter)
-            .field("identity", &self.identity)
-            .field("headers", &self.syntax)
-            .finish_non_exhaustive()
     }
 }

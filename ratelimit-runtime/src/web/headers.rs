@@ -5,6 +5,7 @@ use std::{fmt::Write, time::Duration};
 use crate::{
     decision::Decision,
     error::{Busy, RateLimitError},
+    policy::QuotaUnit,
 };
 
 /// The syntax of the headers with the remaining quota.
@@ -18,6 +19,7 @@ pub enum HeaderSyntax {
     /// Lists, with an item for each policy that answered:
     ///
     /// - `q` is the quota: the threshold, or the burst of a token bucket,
+    /// - `qu` is the [unit](crate::QuotaUnit) of the quota, left out for requests,
     /// - `w` is its window in seconds, left out below one second: the period, or the time in which an
     ///   empty bucket fills,
     /// - `r` is the remaining quota, and `t` the seconds until there is more,
@@ -105,6 +107,7 @@ struct Quota {
     name: String,
     is_refused: bool,
     units: u32,
+    unit: QuotaUnit,
     /// The time in which the units are allotted. Calls in flight have none: a permit is free at any time.
     window: Option<Duration>,
     remaining: u32,
@@ -116,17 +119,19 @@ impl Quota {
     fn of(answer: &Result<Decision, RateLimitError>) -> Option<Self> {
         match answer {
             Ok(decision) => Some(Self {
-                name: wire_name(decision.policy()),
+                name: wire_name(decision.shown_name()),
                 is_refused: false,
                 units: decision.quota(),
+                unit: decision.unit(),
                 window: window(decision.quota(), decision.threshold(), decision.period()),
                 remaining: decision.remaining(),
                 wait: decision.replenish_after(),
             }),
             Err(RateLimitError::Exceeded(exceeded)) => Some(Self {
-                name: wire_name(exceeded.policy()),
+                name: wire_name(exceeded.shown_name()),
                 is_refused: true,
                 units: exceeded.quota(),
+                unit: exceeded.unit(),
                 window: window(exceeded.quota(), exceeded.threshold(), exceeded.period()),
                 remaining: exceeded.remaining(),
                 wait: exceeded.retry_after(),
@@ -134,7 +139,8 @@ impl Quota {
             Err(RateLimitError::Busy(busy)) => Some(Self {
                 name: name_in_flight(busy),
                 is_refused: true,
-                units: busy.max_in_flight(),
+                units: busy.max_concurrency(),
+                unit: QuotaUnit::Requests,
                 window: None,
                 remaining: 0,
                 wait: Duration::ZERO,
@@ -145,6 +151,9 @@ impl Quota {
 
     fn write_policy(&self, list: &mut String) {
         let _ = write!(list, ";q={}", self.units);
+        if self.window.is_some() && self.unit != QuotaUnit::Requests {
+            let _ = write!(list, ";qu=\"{}\"", self.unit.as_str());
+        }
         match self.window {
             None => list.push_str(";qu=\"concurrent-requests\""),
             // `w` has whole seconds: a shorter window would be rounded up far too much.
@@ -213,7 +222,7 @@ fn list(quotas: &[Quota], write_parameters: impl Fn(&Quota, &mut String)) -> Str
 
 /// Returns the name for clients of a policy's calls in flight. Its window has the policy's own.
 pub(crate) fn name_in_flight(busy: &Busy) -> String {
-    wire_name(busy.policy()) + if busy.has_window() { "-in-flight" } else { "" }
+    wire_name(busy.shown_name()) + if busy.has_window() { "-in-flight" } else { "" }
 }
 
 /// Returns a policy's name for clients. Characters that a header's string cannot contain are

@@ -77,31 +77,8 @@ pub enum OnMalformed {
 /// A function of the user, shared by clones.
 pub(super) type SharedFn<A, T> = Arc<dyn Fn(&A) -> T + Send + Sync>;
 
-/// One way to find a caller.
-enum Extractor<R> {
-    Address(ClientAddress),
-    Header { name: Box<str>, is_plain: bool },
-    Custom(SharedFn<R, Option<Caller>>),
-}
-
-/// The result of one extractor.
-enum Extracted {
-    Caller(Caller),
-    Missing,
-    Malformed,
-}
-
-impl From<Option<Caller>> for Extracted {
-    fn from(caller: Option<Caller>) -> Self {
-        caller.map_or(Self::Missing, Self::Caller)
-    }
-}
-
-impl From<Result<Option<Caller>, MalformedHeader>> for Extracted {
-    fn from(found: Result<Option<Caller>, MalformedHeader>) -> Self {
-        found.map_or(Self::Malformed, Self::from)
-    }
-}
+/// One way to find a caller: a function, whose error is a malformed identity.
+type Extractor<R> = SharedFn<R, Result<Option<Caller>, MalformedHeader>>;
 
 /// The head of a request, in any framework. Sealed: implemented for the requests of the frameworks.
 pub trait RequestHead: Sealed {
@@ -143,7 +120,10 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// Identifies callers by the client's address.
     #[must_use]
     pub fn address(address: ClientAddress) -> Self {
-        Self::from_extractor(Extractor::Address(address))
+        Self::from_extractor(move |request: &R| {
+            let lines = request.header_lines(address.header_name());
+            Ok(address.find(request.peer(), lines)?.map(Caller::from))
+        })
     }
 
     /// Identifies callers by the SHA-256 of a header, such as an API key.
@@ -156,16 +136,21 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// A header that is repeated, empty, or not UTF-8 is malformed.
     #[must_use]
     pub fn header(name: &str) -> Self {
-        let name = name.to_ascii_lowercase().into();
-        Self::from_extractor(Extractor::Header { name, is_plain: false })
+        Self::of_header(name, |value| Caller::digest(value))
     }
 
     /// Identifies callers as [`header`](Self::header) does, but with the value readable in the store's
     /// keys: for names, never for secrets.
     #[must_use]
     pub fn plain_header(name: &str) -> Self {
-        let name = name.to_ascii_lowercase().into();
-        Self::from_extractor(Extractor::Header { name, is_plain: true })
+        Self::of_header(name, |value| Caller::from(value))
+    }
+
+    fn of_header(name: &str, caller: fn(&str) -> Caller) -> Self {
+        let name = name.to_ascii_lowercase();
+        Self::from_extractor(move |request: &R| {
+            Ok(single_value(request.header_lines(&name))?.map(caller))
+        })
     }
 
     /// Identifies callers by the text of the extension of type `T`, which an authentication layer
@@ -195,12 +180,14 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// Clients choose their headers, `Host` included: a function that counts by one grants a new quota
     /// for each value.
     pub fn from_fn(find: impl Fn(&R) -> Option<Caller> + Send + Sync + 'static) -> Self {
-        Self::from_extractor(Extractor::Custom(Arc::new(find)))
+        Self::from_extractor(move |request| Ok(find(request)))
     }
 
-    fn from_extractor(extractor: Extractor<R>) -> Self {
+    fn from_extractor(
+        extract: impl Fn(&R) -> Result<Option<Caller>, MalformedHeader> + Send + Sync + 'static,
+    ) -> Self {
         Self {
-            extractors: vec![extractor],
+            extractors: vec![Arc::new(extract)],
             on_missing: OnMissing::default(),
             on_malformed: OnMalformed::default(),
             warned: Arc::default(),
@@ -209,7 +196,7 @@ impl<R: RequestHead + 'static> Identity<R> {
 
     /// Falls back to `other` if this identity is missing, but not if it is malformed.
     ///
-    /// The callers of `other` are marked, as by [`Caller::alternative`]: no text in a header equals
+    /// The callers of `other` are marked, as by [`Caller::fallback`]: no text in a header equals
     /// one of them.
     ///
     /// ```
@@ -262,13 +249,16 @@ impl<R: RequestHead + 'static> Identity<R> {
     /// [`OnMissing::Shared`], and [`Refusal::MalformedIdentity`] unless [`on_malformed`](Self::on_malformed) is
     /// [`OnMalformed::Shared`].
     pub fn caller(&self, request: &R) -> Result<Caller, Refusal> {
-        for (index, extractor) in self.extractors.iter().enumerate() {
-            match extractor.extract(request) {
-                Extracted::Caller(caller) => {
+        for (index, extract) in self.extractors.iter().enumerate() {
+            match (extract(request), self.on_malformed) {
+                (Ok(Some(caller)), _) => {
                     return Ok((0..index).fold(caller, |caller, _| caller.marked()));
                 }
-                Extracted::Malformed => return self.malformed(),
-                Extracted::Missing => {}
+                (Ok(None), _) => {}
+                (Err(MalformedHeader), OnMalformed::Reject) => {
+                    return Err(Refusal::MalformedIdentity);
+                }
+                (Err(MalformedHeader), OnMalformed::Shared) => return Ok(Caller::shared()),
             }
         }
         self.missing()
@@ -282,51 +272,11 @@ impl<R: RequestHead + 'static> Identity<R> {
         }
         caller
     }
-
-    fn malformed(&self) -> Result<Caller, Refusal> {
-        match self.on_malformed {
-            OnMalformed::Reject => Err(Refusal::MalformedIdentity),
-            OnMalformed::Shared => Ok(Caller::shared()),
-        }
-    }
-}
-
-impl<R: RequestHead> Extractor<R> {
-    fn extract(&self, request: &R) -> Extracted {
-        match self {
-            Self::Address(address) => {
-                let lines = request.header_lines(address.header_name());
-                address.find(request.peer(), lines).map(|found| found.map(Caller::from)).into()
-            }
-            Self::Header { name, is_plain } => {
-                let caller = if *is_plain { Caller::from } else { Caller::digest };
-                single_value(request.header_lines(name)).map(|value| value.map(caller)).into()
-            }
-            Self::Custom(find) => find(request).into(),
-        }
-    }
 }
 
 impl<R> Clone for Identity<R> {
     fn clone(&self) -> Self {
-        Self {
-            extractors: self.extractors.clone(),
-            on_missing: self.on_missing,
-            on_malformed: self.on_malformed,
-            warned: Arc::clone(&self.warned),
-        }
-    }
-}
-
-impl<R> Clone for Extractor<R> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Address(address) => Self::Address(address.clone()),
-            Self::Header { name, is_plain } => {
-                Self::Header { name: name.clone(), is_plain: *is_plain }
-            }
-            Self::Custom(find) => Self::Custom(Arc::clone(find)),
-        }
+        Self { extractors: self.extractors.clone(), warned: Arc::clone(&self.warned), ..*self }
     }
 }
 

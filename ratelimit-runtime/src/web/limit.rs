@@ -35,6 +35,7 @@ use crate::{caller::Caller, policy::Policy};
 pub struct Limit<R> {
     policy: SharedFn<R, Option<Policy>>,
     cost: Option<SharedFn<R, u32>>,
+    leave: Option<SharedFn<R, u32>>,
     identity: Option<Identity<R>>,
 }
 
@@ -42,6 +43,7 @@ pub struct Limit<R> {
 pub(super) struct PlannedCheck {
     pub(super) policy: Policy,
     pub(super) cost: u32,
+    pub(super) leave: u32,
     pub(super) caller: Caller,
 }
 
@@ -58,7 +60,7 @@ impl<R: RequestHead + 'static> Limit<R> {
     /// Policies of one name and algorithm share their counts. Do not leave out requests by what the client
     /// writes, such as a header: clients could skip the limit.
     pub fn from_fn(policy: impl Fn(&R) -> Option<Policy> + Send + Sync + 'static) -> Self {
-        Self { policy: Arc::new(policy), cost: None, identity: None }
+        Self { policy: Arc::new(policy), cost: None, leave: None, identity: None }
     }
 
     /// Sets the function that returns the units of a request; 1 by default. A request of 0 units is
@@ -69,6 +71,29 @@ impl<R: RequestHead + 'static> Limit<R> {
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Sets the function that returns the share of the limit, in percent, which a request leaves to others; 0 by
+    /// default. See [`Check::leave`](crate::Check::leave).
+    ///
+    /// ```
+    /// # #[cfg(feature = "tower")] {
+    /// # use std::time::Duration;
+    /// # use http::request::Parts;
+    /// # use ratelimit_runtime::{Policy, web::tower::Limit};
+    /// # const SEARCH: Policy = Policy::sliding_window("search", Duration::from_secs(60), 600);
+    /// /// Found by the service in the API key.
+    /// #[derive(Clone)]
+    /// struct IsBatch;
+    ///
+    /// let limit = Limit::new(SEARCH)
+    ///     .leave(|request: &Parts| if request.extensions.get::<IsBatch>().is_some() { 20 } else { 0 });
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn leave(mut self, percent: impl Fn(&R) -> u32 + Send + Sync + 'static) -> Self {
+        self.leave = Some(Arc::new(percent));
         self
     }
 
@@ -88,11 +113,12 @@ impl<R: RequestHead + 'static> Limit<R> {
     ) -> Option<Result<PlannedCheck, Refusal>> {
         let policy = (self.policy)(request)?;
         let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
+        let leave = self.leave.as_ref().map_or(0, |leave| leave(request));
         let caller = match &self.identity {
             Some(identity) => identity.caller(request),
             None => layer(&policy),
         };
-        Some(caller.map(|caller| PlannedCheck { policy, cost, caller }))
+        Some(caller.map(|caller| PlannedCheck { policy, cost, leave, caller }))
     }
 }
 
@@ -104,11 +130,9 @@ impl<R: RequestHead + 'static> From<Policy> for Limit<R> {
 
 impl<R> Clone for Limit<R> {
     fn clone(&self) -> Self {
-        Self {
-            policy: Arc::clone(&self.policy),
-            cost: self.cost.clone(),
-            identity: self.identity.clone(),
-        }
+        let Self { policy, cost, leave, identity } = self;
+        let (cost, leave) = (cost.clone(), leave.clone());
+        Self { policy: Arc::clone(policy), cost, leave, identity: identity.clone() }
     }
 }
 

@@ -4,26 +4,19 @@
 //! actix-web has the types of `http` 0.2. The frameworks therefore share decisions and no types:
 //! `tower/identity.rs` and `actix/identity.rs` apply them to their own requests and responses.
 
-use std::{future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc};
 
 use super::{
-    headers::{HeaderSyntax, exhausted_for},
+    headers::HeaderSyntax,
     identity::{Identity, RequestHead, SharedFn},
-    refusal::{Refusal, whole_wait},
+    refusal::Refusal,
     single_value::single_value,
     treatment::Replaced,
 };
 use crate::{
     caller::{self, Caller},
-    decision::Decision,
-    error::RateLimitError,
     observe::{Audience, Observation, observe_for},
 };
-
-pub(super) const RETRY_AFTER: &str = "retry-after";
-
-/// A header to set, or with `None` to remove.
-type HeaderChange = (&'static str, Option<String>);
 
 /// Returns a predicate of requests to one of `paths`, compared as a whole. For the `skip` of a
 /// middleware.
@@ -69,24 +62,83 @@ pub fn body_units<R: RequestHead>(
     }
 }
 
-/// The settings of a middleware that sets the ambient caller.
-pub(super) struct Middleware<R> {
-    pub(super) identity: Identity<R>,
+/// A layer or middleware that sets the ambient caller of requests of type `R`, and adds the headers with the
+/// remaining quota to responses: `web::tower::IdentityLayer` or `web::actix::IdentityMiddleware`.
+pub struct IdentityLayer<R, H> {
+    identity: Identity<R>,
     pub(super) syntax: HeaderSyntax,
-    pub(super) explicit_keys: bool,
-    pub(super) skip: Option<SharedFn<R, bool>>,
+    explicit_keys: bool,
+    skip: Option<SharedFn<R, bool>>,
     pub(super) replaced: Replaced,
+    pub(super) responder: H,
 }
 
-impl<R: RequestHead + 'static> Middleware<R> {
-    pub(super) fn new(identity: Identity<R>) -> Self {
-        Self {
-            identity,
-            syntax: HeaderSyntax::default(),
-            explicit_keys: false,
-            skip: None,
-            replaced: Replaced::default(),
-        }
+impl<R, H> IdentityLayer<R, H> {
+    /// Sets the syntax of the rate limit headers.
+    #[must_use]
+    pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
+        self.syntax = syntax;
+        self
+    }
+
+    /// Also lists limits that counted other callers, by an explicit key. Off by default.
+    ///
+    /// Use it only where no client can name another's key: the headers of a login would show everyone
+    /// how often an account was tried.
+    #[must_use]
+    pub fn explicit_keys(mut self, are_listed: bool) -> Self {
+        self.explicit_keys = are_listed;
+        self
+    }
+
+    /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
+    ///
+    /// Do not decide by what the client writes, such as a header or a method: clients could skip their
+    /// limits. Paths are safe, because they select the handler; see [`paths`].
+    #[must_use]
+    pub fn skip(mut self, skip: impl Fn(&R) -> bool + Send + Sync + 'static) -> Self {
+        self.skip = Some(Arc::new(skip));
+        self
+    }
+
+    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,
+    /// its headers and problem details, or by `respond`. Off by default.
+    ///
+    /// The handler's response is dropped, with its body and headers, if the latest call of the request was
+    /// refused and the response is
+    ///
+    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type that converts
+    ///   every error into 500,
+    /// - or the refusal's own status without a `Content-Type`, as of a bare `StatusCode`.
+    ///
+    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the refused one that is
+    /// admitted shows that the handler went on. A refusal in a dry run is none.
+    ///
+    /// ```
+    /// # #[cfg(feature = "tower")] {
+    /// use ratelimit_runtime::web::tower::{Identity, IdentityLayer};
+    ///
+    /// let layer = IdentityLayer::new(Identity::peer()).answer_refusals();
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn answer_refusals(mut self) -> Self {
+        self.replaced.lost = true;
+        self
+    }
+
+    /// Sets the builder of refusal responses.
+    pub(super) fn responding<G>(self, responder: G) -> IdentityLayer<R, G> {
+        let Self { identity, syntax, explicit_keys, skip, mut replaced, .. } = self;
+        replaced.made = true;
+        IdentityLayer { identity, syntax, explicit_keys, skip, replaced, responder }
+    }
+}
+
+impl<R: RequestHead + 'static, H> IdentityLayer<R, H> {
+    pub(super) fn with_responder(identity: Identity<R>, responder: H) -> Self {
+        let (syntax, replaced) = (HeaderSyntax::default(), Replaced::default());
+        Self { identity, syntax, explicit_keys: false, skip: None, replaced, responder }
     }
 
     /// Returns the caller of a request; `None` for a request to skip.
@@ -99,66 +151,32 @@ impl<R: RequestHead + 'static> Middleware<R> {
 
     /// Runs `call` for `caller`. Returns its output, the answers that may be shown to this caller, and the
     /// refusal of the request.
-    pub(super) async fn observe<F: Future>(
+    pub(super) fn observe<F: Future>(
         &self,
         caller: Caller,
         call: F,
-    ) -> (F::Output, Observation) {
+    ) -> impl Future<Output = (F::Output, Observation)> + use<R, H, F> {
         let audience = Audience { caller: caller.clone(), explicit_keys: self.explicit_keys };
-        observe_for(audience, caller::scope(caller, call)).await
+        observe_for(audience, caller::scope(caller, call))
     }
 }
 
-impl<R> Clone for Middleware<R> {
+impl<R, H: Clone> Clone for IdentityLayer<R, H> {
     fn clone(&self) -> Self {
         Self {
             identity: self.identity.clone(),
-            syntax: self.syntax,
-            explicit_keys: self.explicit_keys,
-            skip: self.skip.as_ref().map(Arc::clone),
-            replaced: self.replaced,
+            skip: self.skip.clone(),
+            responder: self.responder.clone(),
+            ..*self
         }
     }
 }
 
-/// Returns the changes to a response's headers: the rate limit headers of these answers, and of the
-/// refusal that made the response, replace all others. Without either nothing changes.
-///
-/// A refusal is visible, and so are its limit and its wait, also those of an explicit key. Its own
-/// `Retry-After` is raised to the time at which no policy is exhausted.
-pub(super) fn header_changes(
-    syntax: HeaderSyntax,
-    mut answers: Vec<Result<Decision, RateLimitError>>,
-    refused: Option<&RateLimitError>,
-    retry_after: Option<&[u8]>,
-) -> Vec<HeaderChange> {
-    answers.extend(refused.cloned().map(Err));
-    if answers.is_empty() {
-        return Vec::new();
+impl<R, H> fmt::Debug for IdentityLayer<R, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdentityLayer")
+            .field("identity", &self.identity)
+            .field("headers", &self.syntax)
+            .finish_non_exhaustive()
     }
-    let mut waits = answers.iter().filter_map(|it| it.as_ref().err()).filter_map(whole_wait);
-    let own = retry_after.and_then(|it| waits.find(|wait| wait.to_string().as_bytes() == it));
-    let exhausted = exhausted_for(&answers);
-    let raised = own.filter(|wait| *wait < exhausted).map(|_| exhausted.to_string());
-    let mut headers = syntax.headers(&answers);
-    let value = |name| {
-        headers
-            .iter_mut()
-            .find(|header| header.0 == name)
-            .map(|header| std::mem::take(&mut header.1))
-    };
-    let changes = HeaderSyntax::ALL.into_iter().zip(HeaderSyntax::ALL.map(value));
-    changes.chain(raised.map(|wait| (RETRY_AFTER, Some(wait)))).collect()
-}
-
-/// Returns those of a refusal's headers that a response lacks; nothing of the remaining quota if the response
-/// has some of it.
-pub(super) fn missing_headers(
-    refusal: &Refusal,
-    syntax: HeaderSyntax,
-    has: impl Fn(&str) -> bool,
-) -> Vec<(&'static str, String)> {
-    let syntax =
-        if HeaderSyntax::ALL.iter().any(|name| has(name)) { HeaderSyntax::Off } else { syntax };
-    refusal.headers(syntax).into_iter().filter(|(name, _)| !has(name)).collect()
 }

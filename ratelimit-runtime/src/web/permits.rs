@@ -12,6 +12,10 @@ use crate::decision::{Decision, Permit};
 pub struct Permits(Vec<Arc<dyn Permit>>);
 
 impl Permits {
+    pub(super) fn of(decisions: impl IntoIterator<Item = Decision>) -> Self {
+        Self(decisions.into_iter().filter_map(Decision::into_permit).collect())
+    }
+
     #[cfg(feature = "tower")]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -25,18 +29,6 @@ impl Permits {
     #[cfg(feature = "tower")]
     pub(super) fn append(&mut self, other: Self) {
         self.0.extend(other.0);
-    }
-}
-
-impl From<Decision> for Permits {
-    fn from(decision: Decision) -> Self {
-        Self(decision.into_permit().into_iter().collect())
-    }
-}
-
-impl From<Vec<Decision>> for Permits {
-    fn from(decisions: Vec<Decision>) -> Self {
-        Self(decisions.into_iter().filter_map(Decision::into_permit).collect())
     }
 }
 

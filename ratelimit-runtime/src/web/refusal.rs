@@ -11,6 +11,10 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// The problem type of a request that finds no permit free: the address of its documentation.
 const BUSY: &str = "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.Busy.html";
 
+/// The problem type of a request whose caller is shut out.
+const DENIED: &str =
+    "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.Denied.html";
+
 /// The problem type of a request that its limit can never admit.
 const TOO_LARGE: &str =
     "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.TooLarge.html";
@@ -55,7 +59,8 @@ impl From<RateLimitError> for Refusal {
 impl Refusal {
     /// Returns the HTTP status.
     ///
-    /// - 429 for a limit that is reached, also of calls in flight,
+    /// - 429 for a limit that is reached, also of calls in flight, and for a caller that is shut out until a time,
+    /// - 403 for a caller that is shut out without an end,
     /// - 422 for a request that its limit can never admit,
     /// - 503 if the store could not decide,
     /// - 500 for a policy that breaks a rule,
@@ -67,6 +72,13 @@ impl Refusal {
     pub fn status(&self) -> u16 {
         match self {
             Self::Limit(RateLimitError::Exceeded(_) | RateLimitError::Busy(_)) => 429,
+            Self::Limit(RateLimitError::Denied(denied)) => {
+                if denied.retry_after().is_some() {
+                    429
+                } else {
+                    403
+                }
+            }
             Self::Limit(RateLimitError::TooLarge(_)) => 422,
             Self::Limit(RateLimitError::Unavailable(_)) => 503,
             Self::Limit(RateLimitError::InvalidPolicy(_)) => 500,
@@ -77,7 +89,8 @@ impl Refusal {
 
     /// Returns the value of `Retry-After` in seconds:
     ///
-    /// - the wait for a limit that is reached, rounded up and at least 1,
+    /// - the wait for a limit that is reached or a caller that is shut out until a time, rounded up and at
+    ///   least 1,
     /// - 1 if the store could not decide, because a [circuit breaker](crate::guide::failures) tests a
     ///   failing server at least once a second,
     /// - `None` for anything else. A permit of calls in flight is free at any time.
@@ -106,7 +119,7 @@ impl Refusal {
     ///
     /// For a limit that is reached, also of calls in flight, or can never admit the request,
     /// `violated-policies` lists the policy's name as the headers have it. These three have problem types
-    /// of their own.
+    /// of their own, and so has a caller that is shut out.
     #[must_use]
     pub fn problem(&self) -> String {
         let (kind, title) = match self {
@@ -117,6 +130,7 @@ impl Refusal {
             Self::Limit(RateLimitError::Busy(_)) => {
                 (BUSY, "As many requests are in flight as the rate limit allows")
             }
+            Self::Limit(RateLimitError::Denied(_)) => (DENIED, "The client is shut out"),
             Self::Limit(RateLimitError::TooLarge(_)) => {
                 (TOO_LARGE, "Request takes more than its rate limit ever admits")
             }
@@ -141,7 +155,7 @@ impl Refusal {
             Self::MalformedIdentity => push_json(&mut body, MALFORMED_IDENTITY),
         }
         let violated = match self {
-            Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.policy())),
+            Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.shown_name())),
             Self::Limit(RateLimitError::Busy(error)) => Some(name_in_flight(error)),
             Self::Limit(RateLimitError::TooLarge(error)) => Some(wire_name(error.policy())),
             _ => None,
@@ -161,10 +175,11 @@ pub(super) fn whole_wait(error: &RateLimitError) -> Option<u64> {
     wait(error).map(|wait| seconds(wait).max(1))
 }
 
-/// Returns the time after which a client may repeat its request, if there is one to be told.
+/// Returns the time after which a client may repeat its request, if it is known.
 pub(super) fn wait(error: &RateLimitError) -> Option<Duration> {
     match error {
         RateLimitError::Exceeded(exceeded) => Some(exceeded.retry_after()),
+        RateLimitError::Denied(denied) => denied.retry_after(),
         RateLimitError::Unavailable(_) => Some(UNDECIDED),
         RateLimitError::Busy(_)
         | RateLimitError::TooLarge(_)

@@ -24,10 +24,10 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::refusal::{MALFORMED_IDENTITY, NO_IDENTITY, Refusal, wait};
 use crate::error::RateLimitError;
 
-/// The metadata key by which a server tells the retry policy of a client when to retry (gRFC A6).
+/// The metadata key with the time after which the retry policy of a client retries (gRFC A6).
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The value that tells a client not to retry.
+/// The value under which a client does not retry.
 const NO_RETRY: i32 = -1;
 
 /// The status of each error:
@@ -36,6 +36,8 @@ const NO_RETRY: i32 = -1;
 /// |---|---|---|---|
 /// | [`Exceeded`](crate::Exceeded) | `RESOURCE_EXHAUSTED` | the wait | the wait, rounded up and at least 1 |
 /// | [`Busy`](crate::Busy) | `RESOURCE_EXHAUSTED` | none | none: the client's own backoff applies |
+/// | [`Denied`](crate::Denied) until a time | `RESOURCE_EXHAUSTED` | the wait | the wait, as above |
+/// | [`Denied`](crate::Denied) without an end | `PERMISSION_DENIED` | none | none |
 /// | [`Unavailable`](crate::Unavailable) | `UNAVAILABLE` | 1 s | 1000 |
 /// | [`TooLarge`](crate::TooLarge) | `FAILED_PRECONDITION` | none | none |
 /// | [`InvalidPolicy`](crate::InvalidPolicy) | `INTERNAL` | none | -1: no retry |
@@ -52,6 +54,8 @@ impl From<RateLimitError> for Status {
         let (code, failed_quota) = match &error {
             RateLimitError::Exceeded(error) => (Code::ResourceExhausted, Some(error.policy())),
             RateLimitError::Busy(error) => (Code::ResourceExhausted, Some(error.policy())),
+            RateLimitError::Denied(_) if wait.is_some() => (Code::ResourceExhausted, None),
+            RateLimitError::Denied(_) => (Code::PermissionDenied, None),
             RateLimitError::TooLarge(_) => (Code::FailedPrecondition, None),
             RateLimitError::Unavailable(_) => (Code::Unavailable, None),
             RateLimitError::InvalidPolicy(_) => (Code::Internal, None),

@@ -31,7 +31,7 @@ mod body;
 mod identity;
 mod peer;
 mod rate_limit;
-mod service;
+pub(super) mod service;
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -45,17 +45,14 @@ pub use service::ResponseFuture;
 use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed},
-    middleware::{RETRY_AFTER, header_changes, missing_headers},
     refusal::{PROBLEM_JSON, Refusal},
-    treatment::{Replaced, ResponseHead, Treatment},
+    response::{ResponseParts, made_of},
 };
 pub use super::{
     middleware::{body_units, paths},
     permits::PermitBody,
 };
-use crate::{
-    decision::Decision, error::RateLimitError, observe::Observation, rejection::FromRejection,
-};
+use crate::{error::RateLimitError, rejection::FromRejection};
 
 /// The extraction of callers from requests of `http`.
 ///
@@ -109,12 +106,7 @@ pub(super) fn refusal_response<B>(
     refusal: &Refusal,
     syntax: HeaderSyntax,
 ) -> Response<B> {
-    let mut response = responder.respond(refusal);
-    complete(&mut response, refusal, syntax);
-    if let Refusal::Limit(error) = refusal {
-        response.extensions_mut().insert(error.clone());
-    }
-    response
+    made_of(responder.respond(refusal), refusal, syntax)
 }
 
 /// The response of [`ProblemJson`] with the default [`HeaderSyntax`], as of axum and hyper.
@@ -132,33 +124,30 @@ impl<B: From<String>> FromRejection for Response<B> {
     }
 }
 
-/// Adds the headers of a refusal that the response lacks.
-fn complete<B>(response: &mut Response<B>, refusal: &Refusal, syntax: HeaderSyntax) {
-    let missing = missing_headers(refusal, syntax, |name| response.headers().contains_key(name));
-    for (name, value) in missing {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
+impl<B> ResponseParts for Response<B> {
+    fn http_status(&self) -> u16 {
+        // A gRPC response without messages has its code among the headers, and the HTTP status 200.
+        self.header("grpc-status").map_or(self.status().as_u16(), status_of_grpc)
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers().get(name).map(HeaderValue::as_bytes)
+    }
+
+    fn set_header(&mut self, name: &'static str, value: Option<String>) {
+        self.headers_mut().remove(name);
+        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+            self.headers_mut().insert(HeaderName::from_static(name), value);
         }
     }
-}
 
-/// Decides the treatment of a response to a request whose calls were observed. A gRPC response without
-/// messages has its code among the headers, and the HTTP status 200.
-fn treatment<B>(
-    replaced: Replaced,
-    response: &Response<B>,
-    observed: &mut Observation,
-) -> Treatment {
-    let status = match response.headers().get("grpc-status") {
-        Some(code) => status_of_grpc(code.as_bytes()),
-        None => response.status().as_u16(),
-    };
-    let head = ResponseHead {
-        status,
-        has_content_type: response.headers().contains_key(CONTENT_TYPE),
-        made_of: response.extensions().get(),
-    };
-    replaced.treatment(&head, observed)
+    fn made_of(&self) -> Option<RateLimitError> {
+        self.extensions().get().cloned()
+    }
+
+    fn set_made_of(&mut self, error: RateLimitError) {
+        self.extensions_mut().insert(error);
+    }
 }
 
 /// Returns the HTTP status that a gRPC code stands for, as `google/rpc/code.proto` lists them; of most of the
@@ -174,23 +163,6 @@ fn status_of_grpc(code: &[u8]) -> u16 {
         b"12" => 501,
         b"14" => 503,
         _ => 400,
-    }
-}
-
-/// Replaces the rate limit headers by those of the answers, and of the refusal that made the response.
-fn set_headers<B>(
-    response: &mut Response<B>,
-    syntax: HeaderSyntax,
-    answers: Vec<Result<Decision, RateLimitError>>,
-) {
-    let retry_after = response.headers().get(RETRY_AFTER).map(HeaderValue::as_bytes);
-    let changes =
-        header_changes(syntax, answers, response.extensions().get::<RateLimitError>(), retry_after);
-    for (name, value) in changes {
-        response.headers_mut().remove(name);
-        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
-        }
     }
 }
 

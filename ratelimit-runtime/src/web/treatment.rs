@@ -1,21 +1,11 @@
 //! The treatment of responses to requests with a refused call, decided once for all frameworks.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeSet;
 
-use super::refusal::Refusal;
-use crate::{error::RateLimitError, observe::Observation};
+use parking_lot::Mutex;
 
-/// A response, as far as its treatment depends on it.
-pub(super) struct ResponseHead<'a> {
-    /// The HTTP status, or the one that a gRPC code stands for.
-    pub(super) status: u16,
-    pub(super) has_content_type: bool,
-    /// The error of which this crate has made the response.
-    pub(super) made_of: Option<&'a RateLimitError>,
-}
+use super::{refusal::Refusal, response::ResponseParts};
+use crate::observe::Observation;
 
 /// The treatment of a response.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,20 +32,17 @@ impl Replaced {
     /// response to complete list the refusal too.
     pub(super) fn treatment(
         self,
-        response: &ResponseHead<'_>,
+        response: &impl ResponseParts,
         observed: &mut Observation,
     ) -> Treatment {
-        if let Some(error) = response.made_of {
-            return if self.made {
-                Treatment::Replace(error.clone().into())
-            } else {
-                Treatment::Keep
-            };
+        if let Some(error) = response.made_of() {
+            return if self.made { Treatment::Replace(error.into()) } else { Treatment::Keep };
         }
         let Some(error) = observed.refused.take() else { return Treatment::Keep };
-        let ResponseHead { status, has_content_type, .. } = *response;
+        let status = response.http_status();
         let refusal = Refusal::from(error.clone());
         let is_own = refusal.status() == status;
+        let has_content_type = response.header("content-type").is_some();
         let is_lost = if is_own { !has_content_type } else { status >= 500 };
         if is_lost && self.lost {
             return Treatment::Replace(refusal);
@@ -77,8 +64,7 @@ impl Replaced {
 /// Logs that the refusals of a limit are lost, once for each limit.
 fn warn_once(policy: &'static str, status: u16) {
     static WARNED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let is_first = WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(policy);
-    if is_first {
+    if WARNED.lock().insert(policy) {
         let layer = if status >= 500 {
             "add `.answer_refusals()` to the identity layer"
         } else {

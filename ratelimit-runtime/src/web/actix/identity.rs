@@ -1,7 +1,6 @@
 //! The middleware that sets the ambient caller, and the headers with the remaining quota.
 
 use std::{
-    fmt,
     future::{Ready, ready},
     rc::Rc,
     sync::Arc,
@@ -15,11 +14,13 @@ use actix_web::{
     error::InternalError,
 };
 
-use super::{Identity, LocalFuture, complete, refusal_response, set_headers, treatment};
+use super::{Identity, LocalFuture, Responder, refusal_response};
 use crate::{
     observe::Observation,
     web::{
-        HeaderSyntax, Refusal, identity::SharedFn, middleware::Middleware, treatment::Treatment,
+        self, Refusal,
+        response::{complete, set_headers},
+        treatment::Treatment,
     },
 };
 
@@ -33,7 +34,7 @@ use crate::{
 ///
 /// A 429 or 503 after a refused call gets the refusal's `Retry-After` and rate limit headers if it has none. A
 /// 4xx or 5xx of another status than 429 and the refusal's own is logged at `warn`, once for each limit: the
-/// handler's error type has lost the refusal. See [`answer_refusals`](Self::answer_refusals), and the
+/// handler's error type has lost the refusal. See [`answer_refusals`](web::IdentityLayer::answer_refusals), and the
 /// [guide](crate::guide::layers#lost-refusals) for a 4xx.
 ///
 /// The `Retry-After` of a refusal is raised to the time at which no listed limit is exhausted.
@@ -43,44 +44,13 @@ use crate::{
 ///
 /// The last middleware that `App::wrap` adds is the outermost: wrap with CORS and authentication
 /// after this one. CORS then answers preflights, and none reaches a limit.
-#[derive(Clone)]
-pub struct IdentityMiddleware {
-    middleware: Middleware<ServiceRequest>,
-    respond: Option<SharedFn<Refusal, HttpResponse>>,
-}
+pub type IdentityMiddleware = web::IdentityLayer<ServiceRequest, Responder>;
 
 impl IdentityMiddleware {
     /// Creates a middleware that finds callers by `identity`.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
-        Self { middleware: Middleware::new(identity), respond: None }
-    }
-
-    /// Sets the syntax of the rate limit headers.
-    #[must_use]
-    pub fn headers(mut self, syntax: HeaderSyntax) -> Self {
-        self.middleware.syntax = syntax;
-        self
-    }
-
-    /// Also lists limits that counted other callers, by an explicit key. Off by default.
-    ///
-    /// Use it only where no client can name another's key: the headers of a login would show everyone
-    /// how often an account was tried.
-    #[must_use]
-    pub fn explicit_keys(mut self, are_listed: bool) -> Self {
-        self.middleware.explicit_keys = are_listed;
-        self
-    }
-
-    /// Passes on requests for which `skip` returns `true`, without a caller and without headers.
-    ///
-    /// Do not decide by what the client writes, such as a header or a method: clients could skip their
-    /// limits. Paths are safe, because they select the handler; see [`paths`](super::paths).
-    #[must_use]
-    pub fn skip(mut self, skip: impl Fn(&ServiceRequest) -> bool + Send + Sync + 'static) -> Self {
-        self.middleware.skip = Some(Arc::new(skip));
-        self
+        Self::with_responder(identity, None)
     }
 
     /// Sets the function that builds refusal responses.
@@ -89,34 +59,14 @@ impl IdentityMiddleware {
     /// made of a limit's refusal further in. Headers such as `Retry-After` are added.
     #[must_use]
     pub fn respond(
-        mut self,
+        self,
         respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,
     ) -> Self {
-        self.middleware.replaced.made = true;
-        self.respond = Some(Arc::new(respond));
-        self
-    }
-
-    /// Answers requests whose handlers have lost a refusal, as the refusal itself is answered: with its status,
-    /// its headers and problem details, or by [`respond`](Self::respond). Off by default.
-    ///
-    /// The handler's response is dropped, with its body and headers, if the latest call of the request was
-    /// refused and the response is
-    ///
-    /// - a 5xx of another status than the refusal's [own](Refusal::status), as of an error type without a
-    ///   `status_code` of its own, which is 500,
-    /// - or the refusal's own status without a `Content-Type`, as of a bare `StatusCode`.
-    ///
-    /// Any other response stays, such as a 2xx, a 404, or a 429 with a body. A call after the refused one that is
-    /// admitted shows that the handler went on. A refusal in a dry run is none.
-    #[must_use]
-    pub fn answer_refusals(mut self) -> Self {
-        self.middleware.replaced.lost = true;
-        self
+        self.responding(Some(Arc::new(respond)))
     }
 
     fn refusal_response(&self, refusal: &Refusal) -> HttpResponse {
-        refusal_response(self.respond.as_ref(), refusal, self.middleware.syntax)
+        refusal_response(self.responder.as_ref(), refusal, self.syntax)
     }
 
     /// Returns the response to a request whose calls were observed: with their headers, or the layer's own.
@@ -125,8 +75,8 @@ impl IdentityMiddleware {
         mut response: HttpResponse<B>,
         mut observed: Observation,
     ) -> HttpResponse<EitherBody<B>> {
-        let Middleware { syntax, replaced, .. } = self.middleware;
-        let mut response = match treatment(replaced, &response, &mut observed) {
+        let syntax = self.syntax;
+        let mut response = match self.replaced.treatment(&response, &mut observed) {
             Treatment::Keep => response.map_into_left_body(),
             Treatment::Complete(refusal) => {
                 complete(&mut response, &refusal, syntax);
@@ -136,15 +86,6 @@ impl IdentityMiddleware {
         };
         set_headers(&mut response, syntax, observed.answers);
         response
-    }
-}
-
-impl fmt::Debug for IdentityMiddleware {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdentityMiddleware")
-            .field("identity", &self.middleware.identity)
-            .field("headers", &self.middleware.syntax)
-            .finish_non_exhaustive()
     }
 }
 
@@ -188,7 +129,7 @@ where
         let service = Rc::clone(&self.service);
         let layer = self.layer.clone();
         Box::pin(async move {
-            let caller = match layer.middleware.caller(&request) {
+            let caller = match layer.caller(&request) {
                 Ok(Some(caller)) => caller,
                 Ok(None) => return Ok(service.call(request).await?.map_into_left_body()),
                 Err(refusal) => {
@@ -197,7 +138,7 @@ where
                 }
             };
             let call = async { service.call(request).await };
-            match layer.middleware.observe(caller, call).await {
+            match layer.observe(caller, call).await {
                 (Ok(response), observed) => {
                     let (request, response) = response.into_parts();
                     Ok(ServiceResponse::new(request, layer.finish(response, observed)))

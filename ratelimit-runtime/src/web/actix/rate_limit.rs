@@ -2,7 +2,6 @@
 //! hold the permits of their requests.
 
 use std::{
-    fmt,
     future::{Ready, ready},
     pin::Pin,
     rc::Rc,
@@ -17,23 +16,20 @@ use actix_web::{
     web::Bytes,
 };
 
-use super::{Identity, Limit, LocalFuture, refusal_response, set_headers};
-use crate::{
-    limiter::Limiter,
-    web::{
-        HeaderSyntax, OnMissing, Refusal,
-        gate::Gate,
-        identity::SharedFn,
-        permits::{PermitBody, Permits},
-    },
+use super::{Limit, LocalFuture, Responder, refusal_response};
+use crate::web::{
+    self, Refusal,
+    gate::Gate,
+    permits::{PermitBody, Permits},
+    response::set_headers,
 };
 
 /// Applies limits to requests before they are served. No argument of a handler has been extracted by then,
 /// and nothing of the body has been read.
 ///
 /// A request is counted for the ambient caller, which an [`IdentityMiddleware`](super::IdentityMiddleware)
-/// further out sets, or for the caller that an [`identity`](Self::identity) finds. Without either it
-/// is refused, unless [`on_missing`](Self::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
+/// further out sets, or for the caller that an [`identity`](web::RateLimitLayer::identity) finds. Without either it
+/// is refused, unless [`on_missing`](web::RateLimitLayer::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
 ///
 /// Wrap an app, a scope or a resource. Of several middlewares the last one wrapped is the outermost.
 ///
@@ -70,62 +66,14 @@ use crate::{
 ///
 /// actix-web notices that a client has gone when it writes to the connection. With
 /// `HttpServer::h1_allow_half_closed(false)` it notices it at once.
-#[derive(Clone)]
-pub struct RateLimitMiddleware {
-    gate: Arc<Gate<ServiceRequest>>,
-    respond: Option<SharedFn<Refusal, HttpResponse>>,
-}
+pub type RateLimitMiddleware = web::RateLimitLayer<ServiceRequest, Responder>;
 
 impl RateLimitMiddleware {
     /// Creates a middleware that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose name is
     /// the name of the limit.
     #[must_use]
     pub fn new(limit: impl Into<Limit>) -> Self {
-        Self { gate: Arc::new(Gate::new(limit.into())), respond: None }
-    }
-
-    /// Adds a limit, which is decided together with those before it, as by
-    /// [`check_all`](Limiter::check_all). Add the narrowest first.
-    #[must_use]
-    pub fn and(self, limit: impl Into<Limit>) -> Self {
-        self.with(|gate| gate.limits.push(limit.into()))
-    }
-
-    /// Sets the limiter; the installed one by default.
-    #[must_use]
-    pub fn limiter(self, limiter: Limiter) -> Self {
-        self.with(|gate| gate.limiter = Some(limiter))
-    }
-
-    /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change the
-    /// ambient caller of the handlers.
-    #[must_use]
-    pub fn identity(self, identity: Identity) -> Self {
-        self.with(|gate| gate.identity = Some(identity))
-    }
-
-    /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity) is set:
-    /// those that passed no middleware with an identity. [`OnMissing::Reject`] by default, which is also
-    /// logged at `error`, once for each limit. [`OnMissing::Shared`] counts all of them together.
-    #[must_use]
-    pub fn on_missing(self, on_missing: OnMissing) -> Self {
-        self.with(|gate| gate.on_missing = on_missing)
-    }
-
-    /// Sets the syntax of the rate limit headers. An [`IdentityMiddleware`](super::IdentityMiddleware)
-    /// further out replaces them by its own.
-    #[must_use]
-    pub fn headers(self, syntax: HeaderSyntax) -> Self {
-        self.with(|gate| gate.syntax = syntax)
-    }
-
-    /// Passes on requests for which `skip` returns `true`, uncounted.
-    ///
-    /// Do not decide by what the client writes, such as a header or a method: clients could skip the
-    /// limit. Paths are safe, because they select the handler; see [`paths`](super::paths).
-    #[must_use]
-    pub fn skip(self, skip: impl Fn(&ServiceRequest) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|gate| gate.skip = Some(Arc::new(skip)))
+        Self { gate: Arc::new(Gate::new(limit.into())), responder: None }
     }
 
     /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
@@ -134,12 +82,7 @@ impl RateLimitMiddleware {
         mut self,
         respond: impl Fn(&Refusal) -> HttpResponse + Send + Sync + 'static,
     ) -> Self {
-        self.respond = Some(Arc::new(respond));
-        self
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut Gate<ServiceRequest>)) -> Self {
-        change(Arc::make_mut(&mut self.gate));
+        self.responder = Some(Arc::new(respond));
         self
     }
 
@@ -149,14 +92,8 @@ impl RateLimitMiddleware {
         request: ServiceRequest,
         refusal: &Refusal,
     ) -> ServiceResponse<EitherBody<B>> {
-        let response = refusal_response(self.respond.as_ref(), refusal, self.gate.syntax);
+        let response = refusal_response(self.responder.as_ref(), refusal, self.gate.syntax);
         request.into_response(response).map_into_right_body()
-    }
-}
-
-impl fmt::Debug for RateLimitMiddleware {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RateLimitMiddleware").field(&self.gate).finish()
     }
 }
 

@@ -1,7 +1,6 @@
 //! The layer that applies limits before the service is called.
 
 use std::{
-    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -11,21 +10,17 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    HoldPermits, Identity, Limit, ProblemJson, Respond, refusal_response,
+    HoldPermits, Limit, ProblemJson, Respond, refusal_response,
     service::{InnerService, ResponseFuture},
-    set_headers,
 };
-use crate::{
-    limiter::Limiter,
-    web::{HeaderSyntax, OnMissing, Refusal, gate::Gate},
-};
+use crate::web::{self, Refusal, gate::Gate, response::set_headers};
 
 /// Applies limits to the requests of a service, before the service is called. No extractor has run by then,
 /// and nothing of the body has been read.
 ///
 /// A request is counted for the ambient caller, which an [`IdentityLayer`](super::IdentityLayer) further out
-/// sets, or for the caller that an [`identity`](Self::identity) finds. Without either it is refused, unless
-/// [`on_missing`](Self::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
+/// sets, or for the caller that an [`identity`](web::RateLimitLayer::identity) finds. Without either it is refused, unless
+/// [`on_missing`](web::RateLimitLayer::on_missing) says otherwise. An annotated function with the policy's `name` and algorithm shares its counts.
 ///
 /// ```
 /// use std::time::Duration;
@@ -96,11 +91,7 @@ use crate::{
 /// assert_eq!(refused.status(), 400);
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct RateLimitLayer<H = ProblemJson> {
-    gate: Arc<Gate<Parts>>,
-    responder: H,
-}
+pub type RateLimitLayer<H = ProblemJson> = web::RateLimitLayer<Parts, H>;
 
 impl RateLimitLayer {
     /// Creates a layer that applies `limit`: a [`Limit`], or a [`Policy`](crate::Policy), whose name is the
@@ -112,50 +103,6 @@ impl RateLimitLayer {
 }
 
 impl<H> RateLimitLayer<H> {
-    /// Adds a limit, which is decided together with those before it, as by
-    /// [`check_all`](Limiter::check_all). Add the narrowest first.
-    #[must_use]
-    pub fn and(self, limit: impl Into<Limit>) -> Self {
-        self.with(|gate| gate.limits.push(limit.into()))
-    }
-
-    /// Sets the limiter; the installed one by default.
-    #[must_use]
-    pub fn limiter(self, limiter: Limiter) -> Self {
-        self.with(|gate| gate.limiter = Some(limiter))
-    }
-
-    /// Counts for the caller that `identity` finds, instead of the ambient one. It does not change the
-    /// ambient caller of the service.
-    #[must_use]
-    pub fn identity(self, identity: Identity) -> Self {
-        self.with(|gate| gate.identity = Some(identity))
-    }
-
-    /// Sets the treatment of requests without an ambient caller, if no [`identity`](Self::identity) is set:
-    /// those that passed no layer with an identity. [`OnMissing::Reject`] by default, which is also logged
-    /// at `error`, once for each limit. [`OnMissing::Shared`] counts all of them together.
-    #[must_use]
-    pub fn on_missing(self, on_missing: OnMissing) -> Self {
-        self.with(|gate| gate.on_missing = on_missing)
-    }
-
-    /// Sets the syntax of the rate limit headers. An [`IdentityLayer`](super::IdentityLayer) further
-    /// out replaces them by its own.
-    #[must_use]
-    pub fn headers(self, syntax: HeaderSyntax) -> Self {
-        self.with(|gate| gate.syntax = syntax)
-    }
-
-    /// Passes on requests for which `skip` returns `true`, uncounted.
-    ///
-    /// Do not decide by what the client writes, such as a header or a method: clients could skip the
-    /// limit. Paths are safe, because they select the handler; see [`paths`](super::paths).
-    #[must_use]
-    pub fn skip(self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.with(|gate| gate.skip = Some(Arc::new(skip)))
-    }
-
     /// Sets the function that builds refusal responses. Headers such as `Retry-After` are added.
     #[must_use]
     pub fn respond<F, B>(self, respond: F) -> RateLimitLayer<F>
@@ -163,17 +110,6 @@ impl<H> RateLimitLayer<H> {
         F: Fn(&Refusal) -> Response<B>,
     {
         RateLimitLayer { gate: self.gate, responder: respond }
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut Gate<Parts>)) -> Self {
-        change(Arc::make_mut(&mut self.gate));
-        self
-    }
-}
-
-impl<H> fmt::Debug for RateLimitLayer<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RateLimitLayer").field(&self.gate).finish()
     }
 }
 

@@ -14,7 +14,7 @@ pub type ResponseFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send
 
 /// A service and its readiness. A clone starts unready.
 #[derive(Debug)]
-pub(super) struct InnerService<S> {
+pub(in crate::web) struct InnerService<S> {
     service: S,
     /// `true` if this value, and not one of its clones, has been polled ready.
     is_ready: bool,
@@ -28,11 +28,14 @@ impl<S: Clone> Clone for InnerService<S> {
 }
 
 impl<S> InnerService<S> {
-    pub(super) fn new(service: S) -> Self {
+    pub(in crate::web) fn new(service: S) -> Self {
         Self { service, is_ready: false }
     }
 
-    pub(super) fn poll_ready<Q>(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>>
+    pub(in crate::web) fn poll_ready<Q>(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), S::Error>>
     where
         S: Service<Q>,
     {
@@ -42,7 +45,7 @@ impl<S> InnerService<S> {
     }
 
     /// Takes the service that was polled ready, and leaves a clone.
-    pub(super) fn take(&mut self) -> Self
+    pub(in crate::web) fn take(&mut self) -> Self
     where
         S: Clone,
     {
@@ -51,7 +54,7 @@ impl<S> InnerService<S> {
     }
 
     /// Calls the service, once it is ready.
-    pub(super) async fn call<Q>(mut self, request: Q) -> Result<S::Response, S::Error>
+    pub(in crate::web) async fn call<Q>(mut self, request: Q) -> Result<S::Response, S::Error>
     where
         S: Service<Q>,
     {

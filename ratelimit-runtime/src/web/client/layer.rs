@@ -1,0 +1,162 @@
+//! The layer of a client.
+
+use std::{
+    error::Error,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response, request::Parts};
+use http_body::Body;
+use tokio::time::Instant;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::{
+    Caller, Limiter, Policy,
+    web::{
+        permits::{PermitBody, Permits},
+        tower::{
+            HoldPermits,
+            service::{InnerService, ResponseFuture},
+        },
+    },
+};
+
+/// Any error: the refusal of a limit, or the error of the service.
+type BoxError = Box<dyn Error + Send + Sync>;
+
+type KeyOf = Arc<dyn Fn(&Parts) -> Caller + Send + Sync>;
+
+/// Keeps the requests of a client within the limit of a remote service, over all processes.
+///
+/// A request waits for its turn, is sent, and [heeds](Limiter::heed) the answer. If the remote service asks for a
+/// pause, the request is sent again after it, within [`max_wait`](Self::max_wait). The answer that asks for more
+/// is returned as it is. Requests of one `key` share the limit and its pauses, and those of another key go on.
+///
+/// Under a policy with [`concurrency`](Policy::concurrency) a request is in flight until the body of its answer has
+/// ended or is dropped.
+///
+/// A request that gets no turn in time fails with the [`RateLimitError`](crate::RateLimitError) of its limit, and is
+/// not sent.
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+/// use http::{Request, Response, request::Parts};
+/// use ratelimit_runtime::{Caller, Limiter, Policy, client::HeedLayer};
+/// use tower_layer::Layer;
+/// use tower_service::Service;
+///
+/// const PACE: Policy =
+///     Policy::sliding_window("weather", Duration::from_secs(60), 100).weighted();
+///
+/// # #[derive(Clone)] struct Client;
+/// # impl Service<Request<()>> for Client {
+/// #     type Response = Response<String>;
+/// #     type Error = Infallible;
+/// #     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+/// #     fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Infallible>> {
+/// #         std::task::Poll::Ready(Ok(()))
+/// #     }
+/// #     fn call(&mut self, _: Request<()>) -> Self::Future {
+/// #         std::future::ready(Ok(Response::new(String::new())))
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// let endpoint = |request: &Parts| Caller::from(request.uri.path());
+/// let layer = HeedLayer::new(Limiter::in_memory(), PACE, endpoint)
+///     .max_wait(Duration::from_secs(60));
+/// let mut client = layer.layer(Client);
+/// assert_eq!(client.call(Request::new(())).await?.status(), 200);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct HeedLayer {
+    limiter: Limiter,
+    policy: Policy,
+    key: KeyOf,
+    max_wait: Duration,
+}
+
+impl HeedLayer {
+    /// Creates a layer that asks for a turn under a [weighted](Policy::weighted) window for the `key` of each request,
+    /// such as its endpoint. Requests wait for up to 30 s.
+    #[must_use]
+    pub fn new(
+        limiter: Limiter,
+        policy: Policy,
+        key: impl Fn(&Parts) -> Caller + Send + Sync + 'static,
+    ) -> Self {
+        Self { limiter, policy, key: Arc::new(key), max_wait: Duration::from_secs(30) }
+    }
+
+    /// Sets the time for which a request may wait for its turns in all.
+    #[must_use]
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait, ..self }
+    }
+}
+
+impl<S> Layer<S> for HeedLayer {
+    type Service = HeedService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        HeedService { inner: InnerService::new(inner), layer: self.clone() }
+    }
+}
+
+/// The service of a [`HeedLayer`].
+#[derive(Clone)]
+pub struct HeedService<S> {
+    inner: InnerService<S>,
+    layer: HeedLayer,
+}
+
+impl<S, Q, B> Service<Request<Q>> for HeedService<S>
+where
+    S: Service<Request<Q>, Response = Response<B>, Future: Send> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    Q: Clone + Send + 'static,
+    B: Body + Send + 'static,
+{
+    type Response = Response<PermitBody<B>>;
+    type Error = BoxError;
+    type Future = ResponseFuture<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let mut inner = self.inner.take();
+        let HeedLayer { limiter, policy, key, max_wait } = self.layer.clone();
+        Box::pin(async move {
+            let (ends, (head, body)) = (Instant::now() + max_wait, request.into_parts());
+            let caller = key(&head);
+            let request = Request::from_parts(head, body);
+            let mut answer = None;
+            loop {
+                let left = ends.saturating_duration_since(Instant::now());
+                let check = limiter.check(&policy, &caller).max_wait(left);
+                let decision = match (check.await, answer) {
+                    (Ok(decision), _) => decision,
+                    // The pause is longer than the request may wait.
+                    (Err(_), Some(answer)) => return Ok(answer),
+                    (Err(refused), None) => return Err(refused.into()),
+                };
+                let next = inner.clone();
+                let response = inner.call(request.clone()).await.map_err(Into::into)?;
+                let response = response.map(PermitBody::new);
+                let (status, headers) = (response.status(), response.headers());
+                let is_paused = limiter.heed(&decision, status, headers).await.unwrap_or(false);
+                if !is_paused || !matches!(status.as_u16(), 429 | 503) {
+                    return Ok(response.map(|body| body.hold(Permits::of([decision]))));
+                }
+                (inner, answer) = (next, Some(response));
+            }
+        })
+    }
+}
