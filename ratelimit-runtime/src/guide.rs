@@ -1,46 +1,95 @@
-//! The guide: one page for each subject.
+//! The guide: one page for each task.
+//!
+//! | Part | Page | Answers |
+//! |---|---|---|
+//! | start | [`tutorial`] | from nothing to a limited service on Redis, with a page and a test |
+//! | | [`choosing`] | which algorithm, and which number |
+//! | | [`cookbook`] | login, mail, plans, tokens, uploads, workers and more, each as code |
+//! | use | [`callers`] | who is counted, also behind proxies, and what clients can forge |
+//! | | [`layers`] | limits in front of handlers |
+//! | | [`clients`] | what clients get, and which of them wait by themselves |
+//! | | [`metering`] | units that are known only afterwards: tokens, rows, bytes |
+//! | | [`waiting`] | calls in flight, calls in line, calls to other services, and leases |
+//! | | [`testing`] | tests of limits, refusals by plan, exact waits |
+//! | run | [`production`] | a checklist before a release |
+//! | | [`operating`] | logs, metrics, queries, alerts |
+//! | | [`overrides`] | limits changed at run time, at 3 a.m. and by admin pages |
+//! | | [`troubleshooting`] | symptoms, causes, changes |
+//! | | [`redis`] | setup, permissions, keys, memory |
+//! | | [`failures`] | the effect of each failure, and the promises that remain |
+//! | | [`capacity`] | a calculator for servers and memory |
+//! | know | [`pipeline`] | the path of one call |
+//! | | [`design`] | why it is built this way |
+//! | | [`comparison`] | other crates, and when to choose them |
+//! | | [`migration`] | from other crates |
 
 // Floor 9: imports nothing, and nothing imports it.
 
-#[doc = include_str!("guide/pipeline.md")]
-pub mod pipeline {}
+#[cfg(test)]
+mod tests;
 
-#[doc = include_str!("guide/algorithms.md")]
-pub mod algorithms {}
+#[cfg_attr(feature = "axum", doc = include_str!("guide/tutorial.md"))]
+#[cfg_attr(
+    not(feature = "axum"),
+    doc = "Rendered with the feature `axum`: `cargo doc --all-features`."
+)]
+pub mod tutorial {}
+
+#[doc = include_str!("guide/choosing.md")]
+pub mod choosing {}
+
+#[cfg_attr(all(feature = "axum", feature = "overrides"), doc = include_str!("guide/cookbook.md"))]
+#[cfg_attr(
+    not(all(feature = "axum", feature = "overrides")),
+    doc = "Rendered with the features `axum` and `overrides`: `cargo doc --all-features`."
+)]
+pub mod cookbook {}
+
+#[doc = include_str!("guide/callers.md")]
+pub mod callers {}
+
+#[cfg_attr(all(feature = "actix", feature = "axum", feature = "tonic"), doc = include_str!("guide/layers.md"))]
+#[cfg_attr(
+    not(all(feature = "actix", feature = "axum", feature = "tonic")),
+    doc = "Rendered with the features `actix`, `axum` and `tonic`: `cargo doc --all-features`."
+)]
+pub mod layers {}
+
+#[cfg_attr(feature = "web", doc = include_str!("guide/clients.md"))]
+#[cfg_attr(
+    not(feature = "web"),
+    doc = "Rendered with the feature `web`: `cargo doc --all-features`."
+)]
+pub mod clients {}
 
 #[doc = include_str!("guide/metering.md")]
 pub mod metering {}
 
-#[doc = include_str!("guide/identity.md")]
-pub mod identity {}
+#[doc = include_str!("guide/waiting.md")]
+pub mod waiting {}
 
-#[cfg(all(feature = "actix", feature = "axum", feature = "tonic"))]
-#[doc = include_str!("guide/layers.md")]
-pub mod layers {}
-
-#[cfg(feature = "web")]
-#[doc = include_str!("guide/clients.md")]
-pub mod clients {}
-
-#[doc = include_str!("guide/security.md")]
-pub mod security {}
-
-#[doc = include_str!("guide/testing.md")]
+#[cfg_attr(feature = "testing", doc = include_str!("guide/testing.md"))]
+#[cfg_attr(
+    not(feature = "testing"),
+    doc = "Rendered with the feature `testing`: `cargo doc --all-features`."
+)]
 pub mod testing {}
 
-#[cfg(all(feature = "actix", feature = "axum"))]
-#[doc = include_str!("guide/migration.md")]
-pub mod migration {}
+#[doc = include_str!("guide/production.md")]
+pub mod production {}
 
 #[doc = include_str!("guide/operating.md")]
 pub mod operating {}
 
-#[doc = include_str!("guide/admin.md")]
-pub mod admin {}
-
-#[cfg(feature = "overrides")]
-#[doc = include_str!("guide/overrides.md")]
+#[cfg_attr(feature = "overrides", doc = include_str!("guide/overrides.md"))]
+#[cfg_attr(
+    not(feature = "overrides"),
+    doc = "Rendered with the feature `overrides`: `cargo doc --all-features`."
+)]
 pub mod overrides {}
+
+#[doc = include_str!("guide/troubleshooting.md")]
+pub mod troubleshooting {}
 
 #[doc = include_str!("guide/redis.md")]
 pub mod redis {}
@@ -51,10 +100,23 @@ pub mod failures {}
 #[doc = include_str!("guide/capacity.md")]
 pub mod capacity {}
 
+#[doc = include_str!("guide/pipeline.md")]
+pub mod pipeline {}
+
+#[doc = include_str!("guide/design.md")]
+pub mod design {}
+
 #[doc = include_str!("guide/comparison.md")]
 pub mod comparison {}
 
+#[cfg_attr(all(feature = "actix", feature = "axum"), doc = include_str!("guide/migration.md"))]
+#[cfg_attr(
+    not(all(feature = "actix", feature = "axum")),
+    doc = "Rendered with the features `actix` and `axum`: `cargo doc --all-features`."
+)]
+pub mod migration {}
+
 // Runs its examples, as those of the English README are run.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.zh-CN.md")]
 mod readme_in_chinese {}

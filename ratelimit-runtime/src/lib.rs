@@ -1,3 +1,12 @@
+// The links of the README, which are paths in the repository there; and its first lines, up to the picture,
+// are left out.
+//! [callers]: guide::callers
+//! [cookbook]: guide::cookbook
+//! [examples]: guide::cookbook#whole-programs
+//! [guide]: guide
+//! [tutorial]: guide::tutorial
+//!
+//! <!--
 #![doc = include_str!("../README.md")]
 //!
 //! # The path of a call
@@ -25,26 +34,14 @@
 //!
 //! # Guide
 //!
-//! The [`guide`] has a page for each subject:
-//!
-//! - the [pipeline](guide::pipeline), step by step,
-//! - [algorithms](guide::algorithms), tiers and plans,
-//! - [metering](guide::metering) of tokens, rows and bytes,
-//! - the [identity](guide::identity) of callers, also behind proxies,
-//! - [layers](guide::layers) in front of handlers, and [clients](guide::clients) that read their answers,
-//! - [tests](guide::testing) of limits without sleeping,
-//! - [security](guide::security),
-//! - [operating](guide::operating) limits, and [overrides](guide::overrides) at run time,
-//! - [admin pages](guide::admin) and tools of your own,
-//! - setting up [Redis](guide::redis), and its [failures](guide::failures),
-//! - the [capacity](guide::capacity) of both stores, measured,
-//! - a [comparison](guide::comparison) with other crates, and [migration](guide::migration) from them.
-// Without a client, errors and telemetry of Redis have no use.
-#![cfg_attr(not(feature = "redis"), allow(dead_code))]
+//! The [`guide`] has a page for each task. Its table lists them in the order in which a service needs them.
+// Without a client, errors and telemetry of Redis have no use; without overrides, its hashes have none.
+#![cfg_attr(not(all(feature = "redis", feature = "overrides")), allow(dead_code, unused_imports))]
 
 // "Floor N" in a module's first lines is its level in `ci/floors`: imports point to the same floor or
 // to lower ones, never up.
 mod algorithms;
+mod calendar;
 pub mod caller;
 mod callsite;
 mod decision;
@@ -68,9 +65,12 @@ mod redis;
 mod redis;
 mod registry;
 mod rejection;
+mod replay;
 mod request;
 mod sync;
 mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod time;
 #[cfg(feature = "web")]
 pub mod web;
@@ -88,27 +88,36 @@ mod harness {
 
 #[cfg(feature = "redis")]
 pub use self::redis::Credentials;
-pub use caller::{Caller, IntoCaller};
+#[cfg(feature = "tower")]
+pub use self::web::client;
 pub use decision::{Decision, Meter};
 pub use error::{
-    AlreadyInstalled, Busy, ConnectError, Exceeded, FlushError, RateLimitError, Unavailable,
-    UnavailableReason,
+    AlreadyInstalled, Busy, ConnectError, Denied, Exceeded, FlushError, RateLimitError,
+    Unavailable, UnavailableReason,
 };
+pub use key::{Caller, IntoCaller};
 pub use limiter::{
-    Check, CheckFuture, LimitRef, LimitUsage, Limiter, LimiterBuilder, ServerStatus, TierUsage,
-    URL_VARIABLE, UsageError, install, limiter,
+    Check, CheckFuture, LimitRef, LimitUsage, Limiter, LimiterBuilder, RefusedCaller, ServerStatus,
+    TierUsage, UsageError, Warning, install, limiter,
 };
+// Compile errors name them, by this short path.
+#[doc(hidden)]
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{
-    Enforcement, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
+    CallerOverride, Enforcement, Override, OverrideChange, OverrideError, OverrideProblem,
+    OverrideSource, Overrides,
 };
-pub use policy::{InvalidPolicy, Policy, Tier, TooLarge};
-pub use ratelimit_core::{Algorithm, MAX_TIERS, PolicyFault};
+pub use policy::{InvalidPolicy, Plans, Policy, QuotaUnit, Tier, TooLarge};
+pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};
 #[doc = include_str!("attribute.md")]
 pub use ratelimit_macros::rate_limit;
-pub use registry::{RegisteredPolicy, conflicts, policies, policies_of};
+pub use registry::{
+    ChangeKind, LimitChange, LimitList, PublishedLimit, PublishedTier, RegisteredPolicy, conflicts,
+    policies, policies_by_hand, policies_of, published_limits,
+};
 pub use rejection::FromRejection;
+pub use replay::{Recorded, Replay, ReplayedCaller, replay};
 pub use request::{DecidedBy, OnStoreError};
 pub use telemetry::stats;
 
@@ -117,6 +126,7 @@ pub use telemetry::stats;
 pub mod __private {
     pub use crate::__half_typed as half_typed;
     pub use crate::macro_support::*;
+    pub use crate::registry::assert_locked;
 }
 
 /// The values of an attribute with an error, which editors complete in and `rustc` does not see.
