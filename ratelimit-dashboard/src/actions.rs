@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
-use ratelimit_runtime::{Enforcement, Override, OverrideError, OverrideSource, Overrides};
+use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use ratelimit_runtime::{Algorithm, Enforcement, Override, OverrideError, Policy};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{ActionError, Dashboard, json, limits};
+use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, json};
 
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
+
+/// The name of all limits together.
+pub(super) const ALL_LIMITS: &str = "*";
+
+/// The end of an override that has none.
+const NEVER: &str = "never";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,6 +24,9 @@ struct SetEnforcement {
     limit: String,
     /// The declared one if none.
     enforcement: Option<Enforcement>,
+    scope: Option<Scope>,
+    /// A time, or `never`; as before if none.
+    until: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -26,24 +35,39 @@ struct SetLimits {
     limit: String,
     /// Fields as in documents of overrides; the declared values if there are none.
     numbers: Map<String, Value>,
+    scope: Option<Scope>,
+    until: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClearOverride {
     limit: String,
+    scope: Option<Scope>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SetGlobalEnforcement {
     enforcement: Option<Enforcement>,
+    scope: Option<Scope>,
+    until: Option<String>,
 }
 
 /// The result of an action, as text for the operator.
 #[derive(Serialize)]
 struct ActionDone {
     done: String,
+}
+
+/// A change of the fields of an override, as the operator has made it.
+struct Edit<'a> {
+    /// The limit, or all of them.
+    limit: &'a str,
+    /// The change in words, for the log.
+    action: &'a str,
+    scope: Option<Scope>,
+    until: Option<String>,
 }
 
 /// Parses the body of a request.
@@ -54,29 +78,31 @@ pub(super) fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ActionError>
 
 pub(super) async fn set_enforcement(
     State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let SetEnforcement { limit, enforcement } = parse(&body)?;
-    let word = enforcement.map_or("as written", Enforcement::as_str);
-    let change = |fields: &mut Map<String, Value>| {
-        fields.remove("enforcement");
-        fields.extend(enforcement.map(|it| ("enforcement".to_owned(), it.as_str().into())));
-    };
-    let sets_it = |other: &Override| other.enforcement.is_some();
-    dashboard.change(&limit, &format!("enforcement {word}"), change, sets_it).await
+    let SetEnforcement { limit, enforcement, scope, until } = parse(&body)?;
+    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
+    let action = format!("enforcement {}", word(enforcement));
+    let edit = Edit { limit, action: &action, scope, until };
+    let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
+    dashboard.change(&viewer, edit, change).await
 }
 
 pub(super) async fn set_limits(
     State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let SetLimits { limit, numbers } = parse(&body)?;
+    let SetLimits { limit, numbers, scope, until } = parse(&body)?;
     if let Some(other) = numbers.keys().find(|name| !VALUES.contains(&name.as_str())) {
         let why = format!("`{other}` is none of {}", VALUES.join(", "));
         return Err(ActionError::new(StatusCode::BAD_REQUEST, why));
     }
+    let known = Dashboard::find(&limit).ok_or_else(unknown)?;
+    validate(&numbers, Some(&known.policy))?;
     let action = if numbers.is_empty() {
-        "numbers as written".to_owned()
+        "numbers as in the code".to_owned()
     } else {
         format!("numbers {}", Value::Object(numbers.clone()))
     };
@@ -84,125 +110,126 @@ pub(super) async fn set_limits(
         fields.retain(|name, _| !VALUES.contains(&name.as_str()));
         fields.extend(numbers);
     };
-    dashboard.change(&limit, &action, change, Override::changes_limits).await
+    let edit = Edit { limit: known.name, action: &action, scope, until };
+    dashboard.change(&viewer, edit, change).await
 }
 
 pub(super) async fn clear_override(
     State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let ClearOverride { limit } = parse(&body)?;
-    dashboard.change(&limit, "override removed", Map::clear, |_| true).await
+    let ClearOverride { limit, scope } = parse(&body)?;
+    let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
+    let edit = Edit { limit, action: "override removed", scope, until: None };
+    dashboard.change(&viewer, edit, Map::clear).await
 }
 
 pub(super) async fn set_global_enforcement(
     State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let SetGlobalEnforcement { enforcement } = parse(&body)?;
-    let overrides = dashboard.limiter.overrides();
-    let target = limits::target(overrides);
-    if target == OverrideSource::Redis {
-        overrides.publish_enforcement(enforcement).await.map_err(|why| refused(&why))?;
-        if enforcement.is_none() {
-            // Set while Redis did not answer.
-            overrides.enforce(None);
-        }
-    } else {
-        overrides.enforce(enforcement);
-    }
-    let action = format!("enforcement {}", enforcement.map_or("of each", Enforcement::as_str));
-    tracing::info!(policy = "*", %action, %target, "an operator acted on all rate limits");
-    let higher = overrides.enforcement().map(|(_, source)| source);
-    Ok(done(overrides, target, higher.filter(|source| *source > target)))
+    let SetGlobalEnforcement { enforcement, scope, until } = parse(&body)?;
+    let action = format!("enforcement {}", word(enforcement));
+    let edit = Edit { limit: ALL_LIMITS, action: &action, scope, until };
+    let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
+    dashboard.change(&viewer, edit, change).await
 }
 
 impl Dashboard {
-    /// Changes the override of a limit in the source where actions take effect. The answer names a
-    /// higher source that `sets` the same.
+    /// Changes the override of a limit where the action takes effect.
     async fn change(
         &self,
-        name: &str,
-        action: &str,
+        viewer: &Viewer,
+        Edit { limit, action, scope, until }: Edit<'_>,
         change: impl FnOnce(&mut Map<String, Value>),
-        sets: impl Fn(&Override) -> bool,
     ) -> Result<Response, ActionError> {
-        let name = self.find(name).ok_or_else(unknown)?.name;
+        let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
-        let overrides = self.limiter.overrides();
-        let target = limits::target(overrides);
-        let before = match target {
-            // Another process may have published since the latest poll.
-            OverrideSource::Redis => {
-                overrides.published(name).await.map_err(|why| refused(&why))?
-            }
-            _ => overrides
-                .by_source(name)
-                .into_iter()
-                .find_map(|(source, before)| (source == target).then_some(before)),
-        };
+        let before = acting.read(limit).await.map_err(|why| refused(&why))?;
         let mut fields = match serde_json::to_value(before) {
             Ok(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
         change(&mut fields);
-        let after = if fields.is_empty() {
-            None
-        } else {
-            let parsed: Result<Override, OverrideError> = Value::Object(fields).to_string().parse();
-            Some(parsed.map_err(|error| refused(&without_place(error.to_string())))?)
-        };
-        let changed = match (target, &after) {
-            (OverrideSource::Redis, Some(after)) => overrides.publish(name, after).await,
-            (OverrideSource::Redis, None) => {
-                // Set while Redis did not answer.
-                overrides.remove(name);
-                overrides.unpublish(name).await
-            }
-            (_, Some(after)) => overrides.set(name, after.clone()),
-            (_, None) => {
-                overrides.remove(name);
-                Ok(())
-            }
-        };
-        changed.map_err(|why| refused(&why))?;
-        tracing::info!(policy = name, action, %target, "an operator acted on a rate limit");
-        let sources = overrides.by_source(name).into_iter();
-        let higher = sources.take_while(|(source, _)| *source > target).find(|(_, it)| sets(it));
-        Ok(done(overrides, target, higher.map(|(source, _)| source)))
+        end(&mut fields, until);
+        let is_empty = fields.keys().all(|name| name == "until" || name == "by");
+        let after = if is_empty { None } else { Some(override_of(fields)?) };
+        let removes = after.is_none();
+        acting.write(limit, None, after).await.map_err(|why| refused(&why))?;
+        let target = acting.source();
+        tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
+        let others = acting.overrides.by_source(limit).into_iter();
+        let other = others.map(|(source, _)| source).find(|source| *source != target);
+        Ok(answer(match other.filter(|_| removes) {
+            Some(other) => format!("removed; from now on {other} applies"),
+            None => acting.place(),
+        }))
     }
 }
 
-fn done(overrides: &Overrides, target: OverrideSource, higher: Option<OverrideSource>) -> Response {
-    let place = match overrides.redis_failure() {
-        _ if target == OverrideSource::Redis => {
-            "written to Redis; in effect in the whole fleet within a second".to_owned()
+/// Sets the end of an override that an operator has chosen.
+pub(super) fn end(fields: &mut Map<String, Value>, until: Option<String>) {
+    if let Some(until) = until {
+        fields.remove("until");
+        fields.extend((until != NEVER).then(|| ("until".to_owned(), until.into())));
+    }
+}
+
+/// Parses the override of these fields.
+pub(super) fn override_of(fields: Map<String, Value>) -> Result<Override, ActionError> {
+    let parsed: Result<Override, OverrideError> = Value::Object(fields).to_string().parse();
+    parsed.map_err(|why| refused(&why))
+}
+
+fn enforce(fields: &mut Map<String, Value>, enforcement: Option<Enforcement>) {
+    fields.remove("enforcement");
+    fields.extend(enforcement.map(|it| ("enforcement".to_owned(), it.as_str().into())));
+}
+
+fn word(enforcement: Option<Enforcement>) -> &'static str {
+    enforcement.map_or("as in the code", Enforcement::as_str)
+}
+
+/// Returns an error in the words of the form if a number of it is none.
+pub(super) fn validate(
+    numbers: &Map<String, Value>,
+    policy: Option<&Policy>,
+) -> Result<(), ActionError> {
+    let most = match policy {
+        Some(policy) if policy.is_weighted() => Some((1_000_000_000, "1 000 000 000")),
+        Some(policy) if policy.algorithm() == Algorithm::SlidingWindow => {
+            Some((100_000, "100 000"))
         }
-        Some(reason) => {
-            format!("in effect in this process alone, because Redis cannot be used: {reason}")
-        }
-        None => "in effect in this process".to_owned(),
+        _ => None,
     };
-    json(&ActionDone {
-        done: match higher {
-            Some(higher) => format!("done, but {higher} sets it too, and takes precedence"),
-            None => place,
-        },
-    })
+    let tiers = numbers.get("tiers").and_then(Value::as_array).into_iter().flatten();
+    let thresholds = tiers.map(|tier| tier.get("threshold")).chain([numbers.get("threshold")]);
+    let thresholds = thresholds.map(|it| ("Threshold", it, most));
+    let others =
+        [("Burst", numbers.get("burst"), None), ("In flight", numbers.get("concurrency"), None)];
+    for (label, value, most) in thresholds.chain(others) {
+        let bound = most.map_or(u64::from(u32::MAX), |(most, _)| most);
+        let is_whole = |value: &Value| value.as_u64().is_some_and(|it| (1..=bound).contains(&it));
+        if !value.is_none_or(is_whole) {
+            let range =
+                most.map_or("from 1 on".to_owned(), |(_, most)| format!("from 1 to {most}"));
+            return Err(refused(&format!("{label} must be a whole number {range}")));
+        }
+    }
+    Ok(())
+}
+
+/// Answers an action in words.
+pub(super) fn answer(done: String) -> Response {
+    json(&ActionDone { done })
 }
 
 pub(super) fn unknown() -> ActionError {
     ActionError::new(StatusCode::NOT_FOUND, "there is no such limit")
 }
 
-/// Removes the line and the column: the operator has filled in a form and no document.
-fn without_place(message: String) -> String {
-    match message.rfind(" at line ") {
-        Some(end) => message[..end].to_owned(),
-        None => message,
-    }
-}
-
-fn refused(why: &impl ToString) -> ActionError {
+pub(super) fn refused(why: &impl ToString) -> ActionError {
     ActionError::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string())
 }

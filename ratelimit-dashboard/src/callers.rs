@@ -23,7 +23,7 @@ struct LookupRequest {
 /// One part of a caller, or a mark before the parts that follow.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum CallerPart {
+pub(super) enum CallerPart {
     Text(String),
     /// `Option::None`.
     None,
@@ -33,6 +33,8 @@ enum CallerPart {
     Or,
     /// A text of which keys contain the digest, such as a header.
     Digest(String),
+    /// The whole caller, as the list of refused callers names it.
+    Refused(String),
 }
 
 /// The quota of a caller. Times are in milliseconds.
@@ -52,7 +54,7 @@ pub(super) async fn look_up(
     State(dashboard): State<Arc<Dashboard>>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let (known, caller) = dashboard.named(&body)?;
+    let (known, caller) = named(&dashboard, &body)?;
     tracing::info!(policy = known.name, action = "look up", "an operator looked up a caller");
     dashboard.quota(&known, caller).await
 }
@@ -61,9 +63,8 @@ pub(super) async fn reset(
     State(dashboard): State<Arc<Dashboard>>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let (known, caller) = dashboard.named(&body)?;
-    let policy = known.policy.ok_or_else(not_called)?;
-    dashboard.limiter.reset(&policy, caller.clone()).await.map_err(|why| failed(&why))?;
+    let (known, caller) = named(&dashboard, &body)?;
+    dashboard.limiter.reset(&known.policy, caller.clone()).await.map_err(|why| failed(&why))?;
     tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
     if known.values.is_none() {
         return Ok(json(&serde_json::json!({})));
@@ -71,19 +72,15 @@ pub(super) async fn reset(
     dashboard.quota(&known, caller).await
 }
 
-impl Dashboard {
-    /// Returns the limit and the caller that a request names.
-    fn named(&self, body: &Bytes) -> Result<(KnownLimit, Caller), ActionError> {
-        let LookupRequest { limit, caller: parts } = actions::parse(body)?;
-        let known = self.find(&limit).ok_or_else(actions::unknown)?;
-        let is_short = parts.len() <= MAX_PARTS;
-        let caller = is_short.then(|| caller(&parts)).flatten().ok_or_else(|| {
-            let why = format!("a caller has 1 to {MAX_PARTS} parts");
-            ActionError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
-        })?;
-        Ok((known, caller))
-    }
+/// Returns the limit and the caller that a request names.
+fn named(dashboard: &Dashboard, body: &Bytes) -> Result<(KnownLimit, Caller), ActionError> {
+    let LookupRequest { limit, caller: parts } = actions::parse(body)?;
+    let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
+    let caller = dashboard.caller(known.name, &parts)?;
+    Ok((known, caller))
+}
 
+impl Dashboard {
     async fn quota(&self, known: &KnownLimit, caller: Caller) -> Result<Response, ActionError> {
         let policy = known.values.ok_or_else(not_called)?;
         let left = self.peek(&policy, &caller).cost(0).await.map_err(|why| failed(&why))?;
@@ -109,6 +106,17 @@ impl Dashboard {
     }
 }
 
+impl CallerPart {
+    /// Returns the caller of these parts.
+    pub(super) fn caller(parts: &[Self]) -> Result<Caller, ActionError> {
+        let is_short = parts.len() <= MAX_PARTS;
+        is_short.then(|| caller(parts)).flatten().ok_or_else(|| {
+            let why = format!("a caller has 1 to {MAX_PARTS} parts");
+            ActionError::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+        })
+    }
+}
+
 /// Returns the caller of these parts; `None` if there is none, or none after a mark.
 fn caller(parts: &[CallerPart]) -> Option<Caller> {
     let (first, rest) = parts.split_first()?;
@@ -117,7 +125,8 @@ fn caller(parts: &[CallerPart]) -> Option<Caller> {
         CallerPart::None => Caller::none(),
         CallerPart::Shared => Caller::shared(),
         CallerPart::Digest(text) => Caller::digest(text),
-        CallerPart::Or => return caller(rest).map(Caller::alternative),
+        CallerPart::Or => return caller(rest).map(Caller::fallback),
+        CallerPart::Refused(_) => return None,
     };
     if rest.is_empty() { Some(first) } else { Some(first.join(&caller(rest)?)) }
 }

@@ -30,10 +30,13 @@
 //!
 //! # Where an action takes effect
 //!
-//! In the whole fleet if the limiter [follows](ratelimit_runtime::Overrides::follow_redis) the overrides
-//! on Redis, else in this process. While the overrides on Redis cannot be read, actions take effect in this
-//! process too, and stay until it ends, or until the override is taken back when Redis is there again. The page shows which,
-//! and lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.
+//! In this process or in the whole fleet, as the operator chooses. The fleet are all processes that
+//! [follow](ratelimit_runtime::Overrides::follow_redis) the overrides on Redis; an action on it is confirmed first. In this
+//! process an operator's override comes [before](ratelimit_runtime::OverrideSource::Operator) Redis. So it also works
+//! while Redis is dead. It stays until its end, until it is removed, or until the same override is changed for the fleet.
+//!
+//! The page lists the last changes with their operators, of which the latest of each override can be undone. It also
+//! lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.
 //!
 //! # What it protects against
 //!
@@ -47,7 +50,8 @@
 //!   limits and texts of errors enter the page as text only. It cannot be framed, and loads nothing
 //!   from anywhere else.
 //! - Leaks of callers: a caller that is looked up is sent in a body, never in a URL, and is neither
-//!   logged nor part of an answer. No caller is listed. Actions are logged at `info` with the limit and
+//!   logged nor part of an answer. Only callers with an override of their own are listed, to those who may
+//!   act. Actions are logged at `info` with the limit and
 //!   the action, in a span with the `operator` whom the hook [names](Access::named).
 //! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer whom the hook
 //!   [names](Access::named) has at most 8 event streams, all without a name together 128, and all
@@ -60,16 +64,20 @@
 //!
 //! One process. Behind a balancer each replica has a page of its own, which names the process; route a
 //! session to one replica to follow it. Calls are counted from the moment the router is made, by the
-//! limits' names, for all limiters of the process. See [`stats`] for the cost.
+//! limits' names, for all limiters of the process.
 //!
 //! A graceful shutdown waits for open event streams as for any response: at most ten seconds.
 
 mod access;
+mod acting;
 mod actions;
 mod callers;
+mod exceptions;
+mod history;
 mod hosts;
 mod limits;
 mod page;
+mod refused;
 mod samples;
 mod stream;
 mod token;
@@ -93,7 +101,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use ratelimit_runtime::{Limiter, stats};
+use ratelimit_runtime::Limiter;
 use tokio::sync::Mutex;
 
 pub use self::access::{Access, NamedAccess};
@@ -162,7 +170,6 @@ impl DashboardBuilder {
     /// a tokio runtime it starts with the first request.
     pub fn router(self) -> Router {
         let Self { limiter, authorize, hosts, secret } = self;
-        stats::enable();
         let dashboard = Arc::new(Dashboard {
             limiter,
             authorize,
@@ -183,6 +190,11 @@ impl DashboardBuilder {
             .route("/numbers", post(actions::set_limits))
             .route("/override", post(actions::clear_override))
             .route("/all", post(actions::set_global_enforcement))
+            .route("/undo", post(history::undo))
+            .route("/exception", post(exceptions::set))
+            .route("/end-exception", post(exceptions::end))
+            .route("/exceptions", post(exceptions::list))
+            .route("/refused", post(refused::list))
             .route("/caller", post(callers::look_up))
             .route("/reset", post(callers::reset))
             .route("/trial", post(trial::call))
@@ -228,7 +240,7 @@ impl Dashboard {
             loop {
                 clock.tick().await;
                 let Some(dashboard) = dashboard.upgrade() else { return };
-                dashboard.samples.record(dashboard.limiter.overrides());
+                dashboard.samples.record();
             }
         });
     }

@@ -7,12 +7,16 @@ use std::{
 
 use ratelimit_runtime::{
     Enforcement, Override, OverrideSource, Overrides, Policy, RegisteredPolicy, ServerStatus, Tier,
-    UnavailableReason, conflicts, policies,
-    stats::{self, PolicyStats},
+    UnavailableReason, conflicts, policies, policies_by_hand,
+    stats::{self, PolicyStats, TimeWindow, Verdict},
 };
 use serde::Serialize;
 
-use crate::Dashboard;
+use crate::{
+    Dashboard,
+    acting::Scope,
+    history::{self, ChangeView},
+};
 
 /// The state of all limits and of their store.
 #[derive(Serialize)]
@@ -24,12 +28,16 @@ pub(super) struct LimitsView {
     /// The source where actions take effect.
     target: String,
     is_fleet: bool,
+    /// `true` if this process follows the overrides on Redis.
+    follows_fleet: bool,
     /// The reason why actions take effect in this process although it follows a fleet.
     fleet_failure: Option<String>,
     /// The overrides that change no limit.
     problems: Vec<String>,
     /// The global enforcement.
-    enforcement: Option<Attributed<Enforcement>>,
+    enforcement: Option<Attributed>,
+    /// The last changes, the latest first.
+    changes: Vec<ChangeView>,
     limits: Vec<LimitView>,
 }
 
@@ -40,11 +48,19 @@ struct ServerView {
     advice: Option<&'static str>,
 }
 
-/// A value and its source.
+/// An override and its source.
 #[derive(Serialize)]
-struct Attributed<T> {
+struct Attributed {
     by: String,
-    what: T,
+    what: Override,
+    /// `true` if an operator can end it on the page.
+    can_end: bool,
+}
+
+impl Attributed {
+    fn new((source, what): (OverrideSource, Override)) -> Self {
+        Self { by: source.to_string(), what, can_end: Scope::of(source).is_some() }
+    }
 }
 
 #[derive(Serialize)]
@@ -65,6 +81,12 @@ struct LimitView {
     is_weighted: bool,
     /// The calls of this process that wait in line.
     waiting: u64,
+    /// The permits that calls of this process hold.
+    held: u64,
+    /// The calls that were refused within the last minute, ten minutes and hour.
+    refused: [u64; 3],
+    /// The calls that were refused since the start, by the reason in words.
+    refused_by: Vec<(String, u64)>,
     /// `true` once a call of this process came without a caller.
     shares_one_bucket: bool,
     written: Option<PolicyView>,
@@ -73,7 +95,7 @@ struct LimitView {
     fault: Option<String>,
     enforcement: Enforcement,
     enforced_by: String,
-    overrides: Vec<Attributed<Override>>,
+    overrides: Vec<Attributed>,
 }
 
 #[derive(Serialize)]
@@ -100,8 +122,8 @@ impl PolicyView {
             |tier: &Tier| TierView { period: millis(tier.period()), threshold: tier.threshold() };
         Self {
             tiers: policy.tiers().iter().map(tier).collect(),
-            burst: policy.explicit_burst(),
-            concurrency: policy.max_in_flight(),
+            burst: policy.burst_size(),
+            concurrency: policy.max_concurrency(),
             lease: policy.lease_length().map(millis),
         }
     }
@@ -110,9 +132,9 @@ impl PolicyView {
 /// A limit that a request names.
 pub(super) struct KnownLimit {
     pub(super) name: &'static str,
-    /// The policy with its algorithm; its values may be unknown.
-    pub(super) policy: Option<Policy>,
-    /// The policy with the declared values, or those of the latest call.
+    /// The policy with its algorithm; values that come with each call are 0.
+    pub(super) policy: Policy,
+    /// The policy, or that of a recent call if values come with each call.
     pub(super) values: Option<Policy>,
 }
 
@@ -121,39 +143,44 @@ pub(super) fn target(overrides: &Overrides) -> OverrideSource {
     if overrides.follows_redis() && overrides.redis_failure().is_none() {
         OverrideSource::Redis
     } else {
-        OverrideSource::Program
+        OverrideSource::Operator
     }
 }
 
-/// Returns the names of all limits that are registered or were called.
-fn names() -> BTreeSet<&'static str> {
-    let registered = policies().into_iter().map(|limit| limit.name());
-    registered.chain(stats::snapshot().iter().map(PolicyStats::name)).collect()
+/// Returns all limits: those of functions, and those that were checked by hand and are no function's.
+fn limits() -> BTreeMap<&'static str, Vec<RegisteredPolicy>> {
+    let mut limits = BTreeMap::<&str, Vec<RegisteredPolicy>>::new();
+    for limit in policies() {
+        limits.entry(limit.name()).or_default().push(limit);
+    }
+    for limit in policies_by_hand() {
+        limits.entry(limit.name()).or_insert_with(|| vec![limit]);
+    }
+    limits
 }
 
 impl Dashboard {
     /// Returns the limit of this name, if there is one.
-    pub(super) fn find(&self, name: &str) -> Option<KnownLimit> {
-        let name = *names().get(name)?;
-        let limits = policies();
-        let limit = limits.iter().find(|limit| limit.name() == name);
-        let values = limit.and_then(RegisteredPolicy::policy).copied();
-        let values = values.or_else(|| self.samples.latest_policy(name));
-        let declared = limit.map(|limit| *limit.declared());
-        Some(KnownLimit { name, policy: declared.or(values), values })
+    pub(super) fn find(name: &str) -> Option<KnownLimit> {
+        let limits = limits();
+        let limit = limits.get(name)?.first()?;
+        let (name, policy) = (limit.name(), *limit.declared());
+        let values = limit.policy().copied().or_else(|| {
+            let counted = stats::snapshot().into_iter().find(|limit| limit.name() == name);
+            counted.and_then(|limit| limit.policy().copied())
+        });
+        Some(KnownLimit { name, policy, values })
     }
 
     pub(super) fn view(&self) -> LimitsView {
         let limiter = &self.limiter;
         let overrides = limiter.overrides();
-        let mut registered = BTreeMap::<&str, Vec<RegisteredPolicy>>::new();
-        for limit in policies() {
-            registered.entry(limit.name()).or_default().push(limit);
-        }
         let conflicts: BTreeSet<_> = conflicts().iter().map(|(limit, _)| limit.name()).collect();
-        let limits = names().into_iter().map(|name| {
-            let functions = registered.remove(name).unwrap_or_default();
-            self.limit(name, &functions, conflicts.contains(name))
+        let counted = stats::snapshot();
+        let limits = limits();
+        let limits = limits.iter().filter_map(|(name, limits)| {
+            let counted = counted.iter().find(|limit| limit.name() == *name);
+            self.limit(limits, counted, conflicts.contains(name))
         });
         let server = |server: ServerStatus| ServerView {
             name: server.name().to_owned(),
@@ -167,65 +194,80 @@ impl Dashboard {
             store: if limiter.is_in_memory() { "memory" } else { "redis" },
             target: target.to_string(),
             is_fleet: target == OverrideSource::Redis,
+            follows_fleet: overrides.follows_redis(),
             fleet_failure: overrides.redis_failure().map(|reason| reason.to_string()),
             problems: overrides.problems().iter().map(ToString::to_string).collect(),
-            enforcement: overrides
-                .enforcement()
-                .map(|(what, source)| Attributed { by: source.to_string(), what }),
+            enforcement: overrides.by_source("*").into_iter().next().map(Attributed::new),
+            changes: history::changes(overrides),
             limits: limits.collect(),
         }
     }
 
     fn limit(
         &self,
-        name: &'static str,
-        functions: &[RegisteredPolicy],
+        limits: &[RegisteredPolicy],
+        counted: Option<&PolicyStats>,
         is_in_conflict: bool,
-    ) -> LimitView {
+    ) -> Option<LimitView> {
         let overrides = self.limiter.overrides();
-        let first = functions.first();
+        let first = limits.first()?;
+        let (name, policy) = (first.name(), first.declared());
         let by_source = overrides.by_source(name);
-        let latest = self.samples.latest_policy(name);
-        let counted = stats::snapshot().into_iter().find(|limit| limit.name() == name);
-        let written = match first {
-            Some(limit) => limit.policy().copied(),
-            None => self.samples.written_policy(name),
-        };
+        let written = first.policy().copied();
         let (now, fault) = match &written {
             Some(written) => match overrides.get(name).unwrap_or_default().preview(written) {
                 Ok(policy) => (Some(policy), None),
                 Err(error) => (Some(*written), Some(error.to_string())),
             },
-            None => (latest, None),
+            None => (None, None),
         };
-        let is_dry_run = first.is_some_and(RegisteredPolicy::is_dry_run);
         let (enforcement, enforced_by) =
-            effective_enforcement(overrides.enforcement(), &by_source, is_dry_run);
-        let policy = first.map(|limit| *limit.declared()).or(latest);
-        LimitView {
+            effective_enforcement(overrides.enforcement(), &by_source, first.is_dry_run());
+        let functions = limits.iter().filter(|limit| !limit.is_by_hand());
+        Some(LimitView {
             name,
-            algorithm: policy.map_or("", |policy| policy.algorithm().as_str()),
-            dynamic: first.map_or(&[], RegisteredPolicy::dynamic_args),
-            cost: first.map_or("", RegisteredPolicy::cost),
-            key: first.map(RegisteredPolicy::key),
-            places: functions.iter().map(|it| format!("{}:{}", it.file(), it.line())).collect(),
+            algorithm: policy.algorithm().as_str(),
+            dynamic: first.dynamic_args(),
+            cost: first.cost(),
+            key: (!first.is_by_hand()).then(|| first.key()),
+            places: functions.map(|it| format!("{}:{}", it.file(), it.line())).collect(),
             is_in_conflict,
-            counts_rejected: policy.is_some_and(|policy| policy.counts_rejected()),
-            is_weighted: policy.is_some_and(|policy| policy.is_weighted()),
-            waiting: counted.as_ref().map_or(0, PolicyStats::waiting),
-            shares_one_bucket: first.is_some_and(RegisteredPolicy::shares_one_bucket)
-                || counted.is_some_and(|limit| limit.shares_one_bucket()),
+            counts_rejected: policy.counts_rejected(),
+            is_weighted: policy.is_weighted(),
+            waiting: counted.map_or(0, PolicyStats::waiting),
+            held: counted.map_or(0, PolicyStats::permits_held),
+            refused: counted.map_or([0; 3], refused_within),
+            refused_by: counted.map_or_else(Vec::new, |it| refused_by(it, now.as_ref())),
+            shares_one_bucket: first.shares_one_bucket(),
             written: written.as_ref().map(PolicyView::new),
             now: now.as_ref().map(PolicyView::new),
             fault,
             enforcement,
             enforced_by,
-            overrides: by_source
-                .into_iter()
-                .map(|(source, what)| Attributed { by: source.to_string(), what })
-                .collect(),
-        }
+            overrides: by_source.into_iter().map(Attributed::new).collect(),
+        })
     }
+}
+
+fn refused_within(counts: &PolicyStats) -> [u64; 3] {
+    [TimeWindow::Minute, TimeWindow::TenMinutes, TimeWindow::Hour]
+        .map(|window| counts.refused_within(window))
+}
+
+/// Returns the refused calls by reason, of those that have occurred.
+fn refused_by(counts: &PolicyStats, policy: Option<&Policy>) -> Vec<(String, u64)> {
+    let tiers = policy.map_or(&[][..], Policy::tiers);
+    let windows = (0..tiers.len().max(1)).map(|index| {
+        let window = tiers.get(index).map(|tier| format!("{:?} window", tier.period()));
+        (window.unwrap_or_else(|| "quota".to_owned()), counts.refused_by_tier(index))
+    });
+    let others = [
+        ("in flight", Verdict::Busy),
+        ("shut out", Verdict::Denied),
+        ("too large", Verdict::TooLarge),
+    ];
+    let others = others.map(|(reason, verdict)| (reason.to_owned(), counts.total(verdict)));
+    windows.chain(others).filter(|(_, calls)| *calls > 0).collect()
 }
 
 /// Returns the enforcement of a limit after the global one, and its source.
@@ -237,12 +279,12 @@ fn effective_enforcement(
     let own = by_source.iter().find_map(|(source, it)| Some((it.enforcement?, source)));
     let (enforcement, by) = match own {
         Some((enforcement, source)) => (enforcement, source.to_string()),
-        None if is_dry_run => (Enforcement::DryRun, "the source code".to_owned()),
-        None => (Enforcement::On, "the source code".to_owned()),
+        None if is_dry_run => (Enforcement::DryRun, "code".to_owned()),
+        None => (Enforcement::On, "code".to_owned()),
     };
     match global {
         Some((global, source)) if global > enforcement => {
-            (global, format!("{source}, of all limits"))
+            (global, format!("{source}, for all limits"))
         }
         _ => (enforcement, by),
     }

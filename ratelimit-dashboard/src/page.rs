@@ -13,15 +13,20 @@ use axum::{
 use crate::{ActionError, Dashboard, access::Viewer, token};
 
 /// The files that the page loads: path, type, text.
-const FILES: [(&str, &str, &str); 12] = [
+const FILES: [(&str, &str, &str); 17] = [
     ("/api.js", JAVASCRIPT, include_str!("page/api.js")),
     ("/caller.js", JAVASCRIPT, include_str!("page/caller.js")),
+    ("/confirm.js", JAVASCRIPT, include_str!("page/confirm.js")),
     ("/detail.js", JAVASCRIPT, include_str!("page/detail.js")),
     ("/elements.js", JAVASCRIPT, include_str!("page/elements.js")),
+    ("/exceptions.js", JAVASCRIPT, include_str!("page/exceptions.js")),
+    ("/refused.js", JAVASCRIPT, include_str!("page/refused.js")),
     ("/format.js", JAVASCRIPT, include_str!("page/format.js")),
+    ("/history.js", JAVASCRIPT, include_str!("page/history.js")),
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     ("/main.js", JAVASCRIPT, include_str!("page/main.js")),
     ("/plots.js", JAVASCRIPT, include_str!("page/plots.js")),
+    ("/scope.js", JAVASCRIPT, include_str!("page/scope.js")),
     ("/style.css", CSS, include_str!("page/style.css")),
     ("/trial.js", JAVASCRIPT, include_str!("page/trial.js")),
     ("/uplot.css", CSS, include_str!("page/uplot/uPlot.min.css")),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ratelimit_runtime::{
-    DecidedBy, Override, Overrides, Policy,
+    DecidedBy,
     stats::{self, PolicyStats, Verdict},
 };
 use serde::Serialize;
@@ -27,19 +27,7 @@ pub(super) struct Samples {
 struct History {
     samples: VecDeque<Arc<Sample>>,
     taken: Option<Instant>,
-    before: HashMap<&'static str, Before>,
-}
-
-/// The state of a limit at the latest sample.
-#[derive(Default)]
-struct Before {
-    counts: Counts,
-    /// The effective policy of the latest call.
-    latest: Option<Policy>,
-    /// The policy of the latest call without an override of its values.
-    written: Option<Policy>,
-    /// `true` if an override changed the values.
-    was_changed: bool,
+    before: HashMap<&'static str, Counts>,
 }
 
 /// The calls since the sample before.
@@ -52,14 +40,7 @@ pub(super) struct Sample {
     /// The time since the sample before, in milliseconds.
     span: u64,
     /// The limits that were called.
-    limits: BTreeMap<&'static str, LimitSample>,
-}
-
-#[derive(Serialize)]
-struct LimitSample {
-    counts: Counts,
-    /// The smallest share of the units that was left to a caller.
-    left: Option<f64>,
+    limits: BTreeMap<&'static str, Counts>,
 }
 
 /// Numbers of calls: admitted, refused by the store (also because no permit was free), refused by the
@@ -77,6 +58,7 @@ impl Counts {
             stats.total(Verdict::Admitted),
             stats.total(Verdict::Refused) - by_deny_cache
                 + stats.total(Verdict::Busy)
+                + stats.total(Verdict::Denied)
                 + stats.total(Verdict::TooLarge),
             by_deny_cache,
             stats.total(Verdict::WouldHaveRefused),
@@ -98,9 +80,7 @@ impl Counts {
 
 impl Samples {
     /// Records the next sample.
-    pub(super) fn record(&self, overrides: &Overrides) {
-        let overrides = overrides.list();
-        let is_changed = |name: &str| overrides.get(name).is_some_and(Override::changes_limits);
+    pub(super) fn record(&self) {
         let mut history = self.history();
         let now = Instant::now();
         let is_first = history.taken.is_none();
@@ -108,19 +88,11 @@ impl Samples {
         let mut limits = BTreeMap::new();
         for stats in stats::snapshot() {
             let (name, counts) = (stats.name(), Counts::of(&stats));
-            let before = history.before.entry(name).or_default();
-            let since = counts.since(before.counts);
-            let is_changed = is_changed(name);
-            let is_called = since != Counts::default();
-            if is_called && !is_changed && !before.was_changed {
-                before.written = stats.policy().copied();
-            }
-            before.was_changed = is_changed;
-            before.counts = counts;
-            before.latest = stats.policy().copied();
+            let before = history.before.insert(name, counts).unwrap_or_default();
+            let since = counts.since(before);
             // Calls that were counted before the page was made are no sample.
-            if is_called && !is_first {
-                limits.insert(name, LimitSample { counts: since, left: stats.least_share_left() });
+            if since != Counts::default() && !is_first {
+                limits.insert(name, since);
             }
         }
         history.taken = Some(now);
@@ -148,16 +120,6 @@ impl Samples {
     /// Returns a receiver of the number of each new sample.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
-    }
-
-    /// Returns the effective policy of the latest call of this limit.
-    pub(super) fn latest_policy(&self, name: &str) -> Option<Policy> {
-        self.history().before.get(name)?.latest
-    }
-
-    /// Returns the policy of the latest call that had no override of its values.
-    pub(super) fn written_policy(&self, name: &str) -> Option<Policy> {
-        self.history().before.get(name)?.written
     }
 
     fn history(&self) -> MutexGuard<'_, History> {

@@ -1,15 +1,16 @@
-// One caller of one limit, as an operator names it: looked up, or given a new beginning.
+// One caller of one limit, as an operator names it: looked up, reset, or with an override of its own.
 
 import { act } from './api.js';
 import { element, id, say } from './elements.js';
+import { exceptions } from './exceptions.js';
 import { inFlight, period, wait } from './format.js';
 
 const KINDS = [['text', 'is'], ['digest', 'is, as a digest (a header)'], ['none', 'is None'],
-  ['shared', 'no caller (all share it)'], ['or', 'found by an alternative source']];
+  ['shared', 'no caller (all share it)'], ['or', 'found by an alternative source'], ['refused', 'is in the list of refused callers']];
 // Those that come with a text.
-const TEXTS = ['text', 'digest'];
+const TEXTS = ['text', 'digest', 'refused'];
 
-export function callerForm(name) {
+export function callerForm(name, scope) {
   const parts = element('div', { class: 'parts' });
   const answer = element('div', { class: 'answer', 'aria-live': 'polite' });
   const hint = element('p', { class: 'hint' });
@@ -54,9 +55,20 @@ export function callerForm(name) {
     event.preventDefault();
     ask('caller');
   });
+  const special = exceptions(name, scope, named);
   return {
+    exceptions: special,
+    /** Names a caller of the list of refused ones, and looks it up. */
+    choose(refused) {
+      const chosen = part('Caller');
+      chosen.querySelector('select').value = 'refused';
+      chosen.querySelector('input').value = refused;
+      parts.replaceChildren(chosen);
+      ask('caller');
+    },
     place: element('section', { class: 'card', 'aria-labelledby': heading },
-      element('h3', { id: heading }, 'One caller'), hint, form, answer),
+      element('h3', { id: heading }, 'One caller'), hint, form, answer,
+      special.form, special.answer, special.list),
     describe(said) {
       const key = said.key ?? [];
       parts.replaceChildren(...(key.length > 0 ? key : ['Caller']).map(part));
@@ -68,8 +80,9 @@ export function callerForm(name) {
 }
 
 function told(quota, what) {
-  const facts = what === 'reset' ? [['done', 'a new beginning', 'done']] : [];
-  if (quota.remaining === undefined) return facts;
+  const isReset = what === 'reset';
+  if (quota.remaining === undefined) return isReset ? [['done', 'Reset.', 'done']] : [];
+  const facts = isReset ? [['done', `Reset. ${quota.remaining} of ${quota.threshold} left.`, 'done']] : [];
   const limit = quota.period === 0 ? inFlight(quota.threshold) : `${quota.threshold} per ${period(quota.period)}`;
   const next = quota.next === null ? 'free as soon as a call in flight ends'
     : wait(quota.next) === 'now' ? 'free now' : `free in ${wait(quota.next)}`;

@@ -2,25 +2,25 @@
 
 import { act } from './api.js';
 import { callerForm } from './caller.js';
+import { confirmed } from './confirm.js';
 import { element, id, mayAct, say } from './elements.js';
-import { ENFORCEMENT, effect, inFlight, numbers, period } from './format.js';
-import { ratePlot, sharePlot } from './plots.js';
+import { ENFORCEMENT, numbers, overridden, period } from './format.js';
+import { ratePlot } from './plots.js';
+import { refusedCallers } from './refused.js';
+import { scopeForm } from './scope.js';
 
-const ENFORCEMENTS = [['on', 'On'], ['dry_run', 'Dry run'], ['off', 'Off']];
+const ENFORCEMENTS = [['on', 'Enforced'], ['dry_run', 'Dry run'], ['off', 'Off'], ['code', 'Follow the code']];
 
 export function detail(place, name) {
   const legend = element('div', { class: 'tiles small' });
   const rates = element('div', { class: 'plot', role: 'img', 'aria-label': `Calls per second of ${name}, last five minutes` });
-  const left = element('div', { class: 'plot', role: 'img', 'aria-label': `Least share left to a caller of ${name}, last five minutes` });
   const facts = element('dl', { class: 'facts' });
   const acting = mayAct ? actions(name) : null;
   place.append(
     element('div', { class: 'charts' },
-      element('figure', {}, element('figcaption', {}, 'Calls per second'), legend, rates),
-      element('figure', {}, element('figcaption', {}, 'Least share of the limit that was left to any caller'), left)),
+      element('figure', {}, element('figcaption', {}, 'Calls per second'), legend, rates)),
     facts, acting?.place ?? '');
   const ratesPlot = ratePlot(rates, legend, 170);
-  const leftPlot = sharePlot(left, 90);
   return {
     describe(said, view) {
       facts.replaceChildren(...told(said).flatMap(([term, text]) =>
@@ -29,15 +29,12 @@ export function detail(place, name) {
     },
     plot(times, limit) {
       ratesPlot.show(times, limit.counts);
-      leftPlot.show(times, limit.left);
     },
     redraw() {
       ratesPlot.redraw();
-      leftPlot.redraw();
     },
     end() {
       ratesPlot.end();
-      leftPlot.end();
     },
   };
 }
@@ -51,8 +48,10 @@ function told(said) {
   if (said.now && !said.written) facts.push(['latest call', numbers(said.now)]);
   else if (said.now && numbers(said.now) !== written) facts.push(['holds now', numbers(said.now)]);
   if (said.fault) facts.push(['the override does not fit', said.fault]);
-  facts.push(['enforcement', `${ENFORCEMENT[said.enforcement]}, says ${said.enforced_by}`]);
-  for (const { by, what } of said.overrides) facts.push([`override by ${by}`, overridden(what)]);
+  facts.push(['enforcement', `${ENFORCEMENT[said.enforcement]} (${said.enforced_by})`]);
+  for (const { by, what } of said.overrides) {
+    facts.push([`override by ${by}`, overridden(what) + (what.by ? ` (${what.by})` : '')]);
+  }
   if (said.cost !== '' && said.cost !== '1') facts.push(['cost of a call', said.cost]);
   if (said.key !== null) {
     facts.push(['key', said.key.length === 0 ? 'the ambient caller' : said.key.join(', ')]);
@@ -62,6 +61,13 @@ function told(said) {
   }
   if (said.is_weighted) facts.push(['entries of a caller', 'one for each call, with its units']);
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
+  facts.push(['refused', said.enforcement === 'off' ? 'not counted while the limit is off'
+    : `${said.refused[0]} in the last minute, ${said.refused[1]} in 10 minutes, ${said.refused[2]} in the last hour`]);
+  const all = said.refused_by.reduce((sum, [, calls]) => sum + calls, 0);
+  if (all > 0) {
+    facts.push(['refused by', said.refused_by.map(([reason, calls]) => `${reason} ${Math.round((calls / all) * 100)} %`).join(', ')]);
+  }
+  if (said.held > 0) facts.push(['in flight', `${said.held} calls of this process`]);
   if (said.waiting > 0) facts.push(['in line', `${said.waiting} calls of this process wait`]);
   facts.push(['declared', said.places.length === 0
     ? 'not by the attribute: a limit of a layer, or one that the program checks itself'
@@ -70,26 +76,14 @@ function told(said) {
   return facts;
 }
 
-function overridden(what) {
-  const words = [];
-  if (what.enforcement) words.push(ENFORCEMENT[what.enforcement]);
-  for (const tier of what.tiers ?? []) words.push(`${tier.threshold} per ${length(tier.period)}`);
-  if (what.threshold !== undefined) words.push(`threshold ${what.threshold}`);
-  if (what.period !== undefined) words.push(`period ${length(what.period)}`);
-  if (what.burst !== undefined) words.push(`burst ${what.burst}`);
-  if (what.concurrency !== undefined) words.push(inFlight(what.concurrency));
-  return words.join(', ');
-}
-
-/** Documents have whole seconds as numbers. */
-const length = (written) => (typeof written === 'number' ? period(written * 1000) : written);
-
 /** Does something by a button, and says what has come of it. */
-function doing(answer) {
-  return async (what, body) => {
+function doing(name, scope, answer) {
+  return async (what, body, words) => {
     answer.classList.remove('bad');
     try {
-      say(answer, (await act(what, body)).done);
+      const end = what === 'override' ? {} : scope.end();
+      if (!await confirmed(scope.scope(), `${name}: ${words}.`)) return false;
+      say(answer, (await act(what, { limit: name, ...body, ...end, scope: scope.scope() })).done);
       return true;
     } catch (error) {
       answer.classList.add('bad');
@@ -100,44 +94,43 @@ function doing(answer) {
 }
 
 function actions(name) {
-  const target = element('p', { class: 'hint' });
   const answer = element('p', { class: 'answer', 'aria-live': 'polite' });
-  const run = doing(answer);
+  const scope = scopeForm();
+  const run = doing(name, scope, answer);
   let isNew = true;
   // The form begins anew with what holds once the service has said so.
   let isStale = true;
   const buttons = ENFORCEMENTS.map(([word, label]) => element('button', {
     type: 'button', 'data-enforce': word, 'aria-pressed': 'false',
-    onclick: () => run('enforcement', { limit: name, enforcement: word }),
+    onclick: () => run('enforcement', { enforcement: word === 'code' ? null : word }, label.toLowerCase()),
   }, label));
-  const asWritten = element('button', {
-    type: 'button', 'data-enforce': 'written',
-    onclick: () => run('enforcement', { limit: name, enforcement: null }),
-  }, 'As written');
   const takeBack = element('button', {
     type: 'button', 'data-take-back': true,
-    onclick: async () => { if (await run('override', { limit: name })) isStale = true; },
-  }, 'Take the override back');
-  const numbersForm = renumber(name, run, takeBack);
+    onclick: async () => { if (await run('override', {}, 'override removed')) isStale = true; },
+  }, 'Remove override');
+  const numbersForm = renumber(run, takeBack);
   const heading = id('heading');
-  const place = element('div', { class: 'acts' },
+  const place = element('div', { class: 'acts' }, scope.place,
     element('section', { class: 'card', 'aria-labelledby': heading },
-      element('h3', { id: heading }, 'Override'), target,
-      element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforcement' }, ...buttons, asWritten),
+      element('h3', { id: heading }, 'Override'),
+      element('div', { class: 'segments', role: 'group', 'aria-label': 'Enforcement' }, ...buttons),
       numbersForm.place, answer),
   );
-  const caller = callerForm(name);
-  place.append(caller.place);
+  const caller = callerForm(name, scope);
+  const most = refusedCallers(name, caller.choose);
+  place.append(most.place, caller.place);
   return {
     place,
     describe(said, view) {
-      say(target, effect(view));
-      for (const button of buttons) {
-        button.setAttribute('aria-pressed', button.dataset.enforce === said.enforcement);
-      }
-      takeBack.disabled = !said.overrides.some(({ by }) => by === view.target || by === 'the program');
+      scope.describe(view);
+      // Its own override, not that of all limits.
+      const own = said.overrides.find(({ what }) => what.enforcement)?.what.enforcement ?? 'code';
+      for (const button of buttons) button.setAttribute('aria-pressed', button.dataset.enforce === own);
+      takeBack.disabled = !said.overrides.some(({ can_end }) => can_end);
       numbersForm.describe(said);
       if (isNew) caller.describe(said);
+      caller.exceptions.describe(view);
+      most.describe(said);
       if (isStale) numbersForm.fill();
       isNew = false;
       isStale = false;
@@ -146,7 +139,7 @@ function actions(name) {
 }
 
 /** The form for period, threshold, burst and calls in flight, or for several tiers. */
-function renumber(name, run, takeBack) {
+function renumber(run, takeBack) {
   let said = null;
   const rows = element('div', { class: 'tiers' });
   const optional = (label, kind) => {
@@ -188,7 +181,7 @@ function renumber(name, run, takeBack) {
     const given = tiers.length === 1 && wasOne ? { ...tiers[0] } : windows;
     if (!burstField.hidden && burst.value.trim() !== '') given.burst = number(burst.value);
     if (!concurrencyField.hidden) given.concurrency = number(concurrency.value);
-    run('numbers', { limit: name, numbers: given });
+    run('numbers', { numbers: given }, overridden(given));
   });
   return {
     place,

@@ -28,7 +28,8 @@ export function rate(perSecond) {
   return `${(perSecond / 1000).toFixed(1)}k`;
 }
 
-export const share = (part) => (part === null ? '–' : `${Math.floor(part * 100)} %`);
+/** A number of calls. */
+export const amount = (calls) => (calls < 10000 ? String(calls) : `${(calls / 1000).toFixed(0)}k`);
 
 export const inFlight = (calls) => `${calls} in flight`;
 
@@ -41,11 +42,36 @@ export function numbers({ tiers, burst, concurrency, lease }) {
 }
 
 /** Where an action takes effect. */
-export function effect(view) {
-  if (view.is_fleet) return 'Written to Redis: in effect in the whole fleet within a second.';
-  return view.fleet_failure
-    ? `In effect in this process only, until it ends, because Redis cannot be used: ${view.fleet_failure}.`
-    : 'In effect in this process only, until it ends.';
+export function effect(view, isFleet) {
+  if (isFleet) return 'Written to Redis: in effect in the whole fleet within a second.';
+  const only = 'In effect in this process only, before any other override.';
+  return view.fleet_failure ? `Redis cannot be used: ${view.fleet_failure}. ${only}` : only;
 }
 
-export const ENFORCEMENT = { on: 'on', dry_run: 'dry run', off: 'off' };
+export const ENFORCEMENT = { on: 'enforced', dry_run: 'dry run', off: 'off' };
+
+/** Documents have whole seconds as numbers. */
+const length = (written) => (typeof written === 'number' ? period(written * 1000) : written);
+
+/** A time of today, or of another day with its date. */
+export function time(at) {
+  const date = new Date(at);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? date.toLocaleTimeString() : date.toLocaleString();
+}
+
+export const subject = (limit) => (limit === '*' ? 'all limits' : limit);
+
+/** An override in words. */
+export function overridden(what) {
+  const words = [];
+  if (what.enforcement) words.push(ENFORCEMENT[what.enforcement]);
+  if (what.deny) words.push('shut out');
+  for (const tier of what.tiers ?? []) words.push(`${tier.threshold} per ${length(tier.period)}`);
+  if (what.threshold !== undefined) words.push(`threshold ${what.threshold}`);
+  if (what.period !== undefined) words.push(`period ${length(what.period)}`);
+  if (what.burst !== undefined) words.push(`burst ${what.burst}`);
+  if (what.concurrency !== undefined) words.push(inFlight(what.concurrency));
+  if (what.until !== undefined) words.push(`until ${time(what.until)}`);
+  return words.join(', ');
+}

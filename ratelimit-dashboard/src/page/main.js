@@ -3,8 +3,10 @@
 import { act, listen } from './api.js';
 import { detail } from './detail.js';
 import { element, id, mayAct, say } from './elements.js';
-import { ENFORCEMENT, effect, numbers, period, rate, share } from './format.js';
+import { amount, ENFORCEMENT, numbers, overridden, period, rate } from './format.js';
+import { showChanges } from './history.js';
 import { COUNTS, SHOWN, ratePlot, spark } from './plots.js';
+import { scopeForm } from './scope.js';
 import { trial } from './trial.js';
 
 const at = (name) => document.getElementById(name);
@@ -18,7 +20,7 @@ let view = null;
 let heard = 0;
 let process = null;
 
-const none = () => ({ counts: COUNTS.map(() => times.map(() => 0)), left: times.map(() => null) });
+const none = () => ({ counts: COUNTS.map(() => times.map(() => 0)) });
 
 /** Takes in a sample, after which each list has one number more, but no more than are shown. */
 function take(sample) {
@@ -32,18 +34,16 @@ function take(sample) {
     for (const [name, limit] of limits) {
       const seen = isGap ? undefined : sample.limits[name];
       limit.counts.forEach((list, count) => {
-        const value = seen ? (seen.counts[count] * 1000) / Math.max(sample.span, 1) : 0;
+        const value = seen ? (seen[count] * 1000) / Math.max(sample.span, 1) : 0;
         list.push(isGap ? null : value);
         if (!isGap) totals[count][totals[count].length - 1] += value;
       });
-      limit.left.push(seen?.left ?? null);
     }
     while (times.length > SHOWN) {
       times.shift();
       totals.forEach((list) => list.shift());
       for (const limit of limits.values()) {
         limit.counts.forEach((list) => list.shift());
-        limit.left.shift();
       }
     }
   }
@@ -56,27 +56,29 @@ function forget() {
   for (const limit of limits.values()) Object.assign(limit, none());
 }
 
+const dialog = at('dialog');
+const allScope = scopeForm();
+at('dialog-scope').replaceWith(allScope.place);
+
 const overview = ratePlot(at('overview'), at('totals'), 170);
 
 // The list.
 
 function row(name) {
   const place = id('detail');
-  const [title, said, chip, admitted, refused, left, amount] =
-    ['name', 'said', 'chip', 'number', 'number', 'meter', 'amount'].map((kind) => element('span', { class: kind }));
+  const [title, said, chip, admitted, refused, hour] =
+    ['name', 'said', 'chip', 'number', 'number', 'number'].map((kind) => element('span', { class: kind }));
   const canvas = element('canvas', { class: 'spark', 'aria-hidden': 'true' });
-  const bar = element('span', { class: 'fill' });
-  left.append(bar);
   title.textContent = name;
   const button = element('button', { type: 'button', class: 'row', 'aria-expanded': 'false', 'aria-controls': place },
     element('span', { class: 'what' }, title, said), element('span', { class: 'how' }, chip), canvas,
     element('span', { class: 'rate' }, admitted, element('span', { class: 'unit' }, ' admitted/s')),
     element('span', { class: 'rate' }, refused, element('span', { class: 'unit' }, ' refused/s')),
-    element('span', { class: 'least' }, left, amount));
+    element('span', { class: 'rate hour' }, hour, element('span', { class: 'unit' }, ' refused in the last hour')));
   const more = element('div', { id: place, class: 'more', hidden: true });
   const item = element('li', { 'data-limit': name }, button, more);
   button.addEventListener('click', () => toggle(name));
-  return { item, button, more, said, chip, canvas, admitted, refused, bar, amount };
+  return { item, button, more, said, chip, canvas, admitted, refused, hour };
 }
 
 function toggle(name) {
@@ -116,21 +118,19 @@ const recent = (list) => {
   const last = list.slice(-5).filter((value) => value !== null);
   return last.length === 0 ? 0 : last.reduce((sum, value) => sum + value, 0) / last.length;
 };
-const lastLeft = (limit) => limit.left.slice(-15).reduce(
-  (least, value) => (value === null ? least : Math.min(least ?? 1, value)), null);
 const refusals = (limit) => recent(limit.counts[1]) + recent(limit.counts[2]);
 
 function show() {
   overview.show(times, totals);
+  storeChip();
   for (const limit of limits.values()) {
     const { row: parts } = limit;
-    say(parts.admitted, rate(recent(limit.counts[0])));
-    say(parts.refused, rate(refusals(limit)));
+    // Nothing is counted while a limit is off: a zero would look like an outage.
+    const isOff = limit.said.enforcement === 'off';
+    say(parts.admitted, isOff ? 'not counted' : rate(recent(limit.counts[0])));
+    say(parts.refused, isOff ? '–' : rate(refusals(limit)));
+    say(parts.hour, amount(limit.said.refused[2]));
     parts.refused.classList.toggle('some', refusals(limit) > 0);
-    const left = lastLeft(limit);
-    say(parts.amount, share(left));
-    parts.bar.style.width = `${(left ?? 0) * 100}%`;
-    parts.bar.classList.toggle('low', left !== null && left < 0.1);
     if (!parts.item.hidden) spark(parts.canvas, limit.counts);
     limit.detail?.plot(times, limit);
   }
@@ -140,7 +140,8 @@ const ORDERS = {
   name: () => 0,
   refused: (a, b) => refusals(b) - refusals(a),
   calls: (a, b) => recent(b.counts[0]) + refusals(b) - recent(a.counts[0]) - refusals(a),
-  left: (a, b) => (lastLeft(a) ?? 2) - (lastLeft(b) ?? 2),
+  minutes: (a, b) => b.said.refused[1] - a.said.refused[1],
+  hour: (a, b) => b.said.refused[2] - a.said.refused[2],
 };
 
 function arrange() {
@@ -177,6 +178,18 @@ function chip(place, text, kind) {
   place.hidden = text === '';
 }
 
+/** The store is well only if it decides: a slow one answers, and the process decides without it. */
+function storeChip() {
+  if (view === null) return;
+  const failing = view.servers.filter((server) => server.failure);
+  const undecided = recent(totals[4]) + recent(totals[5]);
+  at('store').title = failing[0]?.advice ?? '';
+  if (view.store === 'memory') chip(at('store'), 'in memory', '');
+  else if (failing.length > 0) chip(at('store'), failing.map((server) => `${server.name}: ${server.failure}`).join('; '), 'bad');
+  else if (undecided > 0) chip(at('store'), `Redis did not decide ${rate(undecided)} calls/s`, 'bad');
+  else chip(at('store'), view.servers.map((server) => server.name).join(', ') || 'Redis', 'good');
+}
+
 function told(next) {
   if (process !== null && process !== next.process) {
     say(at('notice'), `Another process answers now: ${next.process}. Each has counts of its own.`);
@@ -197,19 +210,17 @@ function told(next) {
   }
   arrange();
   limits.forEach(describe);
-  const failing = next.servers.filter((server) => server.failure);
-  at('store').title = failing[0]?.advice ?? '';
-  if (next.store === 'memory') chip(at('store'), 'in memory', '');
-  else if (failing.length === 0) chip(at('store'), next.servers.map((server) => server.name).join(', ') || 'Redis', 'good');
-  else chip(at('store'), failing.map((server) => `${server.name}: ${server.failure}`).join('; '), 'bad');
+  storeChip();
   const most = next.enforcement;
-  if (most && most.what !== 'on') chip(at('all'), `all limits: ${ENFORCEMENT[most.what]}, says ${most.by}`, 'bad');
+  if (most && most.what.enforcement !== 'on') chip(at('all'), `all limits: ${overridden(most.what)} (${most.what.by ?? most.by})`, 'bad');
   else chip(at('all'), '', '');
   const problems = next.problems.map((text) => element('li', {}, text));
   if (at('problems').textContent !== next.problems.join('')) at('problems').replaceChildren(...problems);
   at('problems').hidden = problems.length === 0;
-  say(at('process'), `${next.process}. ${effect(next)} `
-    + `The plots show the last ${period(SHOWN * 1000)}; numbers in the list are means of five seconds, and the least share left of fifteen.`);
+  allScope.describe(next);
+  showChanges(next.changes);
+  say(at('process'), `${next.process}. `
+    + `The plots show the last ${period(SHOWN * 1000)}; numbers a second are means of five.`);
 }
 
 listen({
@@ -229,24 +240,22 @@ listen({
 
 setInterval(() => {
   const isLive = Date.now() - heard < 3500;
-  chip(at('live'), isLive ? 'live' : 'no news', isLive ? 'good' : 'bad');
+  chip(at('live'), isLive ? 'live' : 'Disconnected', isLive ? 'good' : 'bad');
 }, 500);
 
 // All limits at once.
 
-const dialog = at('dialog');
 at('kill').addEventListener('click', () => {
-  const now = view?.enforcement?.what ?? '';
-  for (const choice of dialog.querySelectorAll('input')) choice.checked = choice.value === (now === 'on' ? '' : now);
-  say(at('dialog-target'), view ? effect(view) : '');
+  const now = view?.enforcement?.what.enforcement ?? '';
+  for (const choice of dialog.querySelectorAll('[name=enforcement]')) choice.checked = choice.value === (now === 'on' ? '' : now);
   say(at('dialog-answer'), '');
   dialog.showModal();
 });
 at('dialog-cancel').addEventListener('click', () => dialog.close());
 at('dialog-confirm').addEventListener('click', async () => {
-  const chosen = dialog.querySelector('input:checked')?.value ?? '';
+  const chosen = dialog.querySelector('[name=enforcement]:checked')?.value ?? '';
   try {
-    await act('all', { enforcement: chosen || null });
+    await act('all', { enforcement: chosen || null, ...allScope.end(), scope: allScope.scope() });
     dialog.close();
   } catch (error) {
     say(at('dialog-answer'), error.message);

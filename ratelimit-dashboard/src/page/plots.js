@@ -117,20 +117,6 @@ export function ratePlot(place, legend, height) {
   };
 }
 
-/** The smallest share that was left. */
-export function sharePlot(place, height) {
-  const series = [{
-    stroke: () => color('left'),
-    fill: () => color('left-area'),
-    width: 1.5,
-    spanGaps: false,
-    paths: uPlot.paths.stepped({ align: -1 }),
-    points: { size: 4, stroke: () => color('left'), fill: () => color('left') },
-  }];
-  const drawn = plot(place, height, series, () => [0, 1], (value) => `${Math.round(value * 100)} %`);
-  return { ...drawn, show: (times, left) => drawn.show([times, left]) };
-}
-
 /** The last minute of one limit, a bar each second: admitted, and refused on top of them. */
 export function spark(canvas, series) {
   const scale = window.devicePixelRatio || 1;

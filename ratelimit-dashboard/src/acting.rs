@@ -1,0 +1,147 @@
+//! One operator's action: where it takes effect, and what it writes.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use ratelimit_runtime::{Caller, Override, OverrideError, OverrideSource, Overrides};
+use serde::{Deserialize, Serialize};
+
+use crate::{ActionError, Dashboard, access::Viewer, limits};
+
+/// The time after which the fleet's override has reached this process, or Redis has failed.
+const ARRIVAL: Duration = Duration::from_secs(1);
+
+/// Where an action takes effect.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Scope {
+    /// In this process, before any other source.
+    Process,
+    /// In all processes that follow the overrides on Redis.
+    Fleet,
+}
+
+/// An action of an operator.
+pub(super) struct Acting {
+    pub(super) overrides: Overrides,
+    scope: Scope,
+}
+
+impl Scope {
+    /// Returns the scope of actions that change this source; none if it is changed where it is written.
+    pub(super) fn of(source: OverrideSource) -> Option<Self> {
+        match source {
+            OverrideSource::Operator => Some(Self::Process),
+            OverrideSource::Redis => Some(Self::Fleet),
+            _ => None,
+        }
+    }
+}
+
+impl Dashboard {
+    /// Returns the action of a viewer. Without a scope it is the fleet, if Redis can be used.
+    pub(super) fn act_as(
+        &self,
+        viewer: &Viewer,
+        scope: Option<Scope>,
+    ) -> Result<Acting, ActionError> {
+        let overrides = self.limiter.overrides().by(viewer.name.as_deref().unwrap_or_default());
+        let scope = match scope {
+            Some(Scope::Fleet) if !overrides.follows_redis() => {
+                let why = "this process follows no overrides on Redis; choose this process";
+                return Err(ActionError::new(StatusCode::CONFLICT, why));
+            }
+            Some(scope) => scope,
+            None if limits::target(&overrides) == OverrideSource::Redis => Scope::Fleet,
+            None => Scope::Process,
+        };
+        Ok(Acting { overrides, scope })
+    }
+}
+
+impl Acting {
+    /// Returns the source that the action changes.
+    pub(super) fn source(&self) -> OverrideSource {
+        match self.scope {
+            Scope::Process => OverrideSource::Operator,
+            Scope::Fleet => OverrideSource::Redis,
+        }
+    }
+
+    /// Reads the override of a limit, or of all limits under the name `*`.
+    pub(super) async fn read(&self, limit: &str) -> Result<Option<Override>, OverrideError> {
+        if self.scope == Scope::Fleet {
+            // Another process may have published since the latest poll.
+            return self.overrides.published(limit).await;
+        }
+        let own = |(source, what)| (source == OverrideSource::Operator).then_some(what);
+        Ok(self.overrides.by_source(limit).into_iter().find_map(own))
+    }
+
+    /// Writes the override of a limit or of a caller, or removes it. In the fleet it takes the place of that of
+    /// this process.
+    pub(super) async fn write(
+        &self,
+        limit: &str,
+        caller: Option<&Caller>,
+        what: Option<Override>,
+    ) -> Result<(), OverrideError> {
+        let overrides = &self.overrides;
+        if self.scope == Scope::Process {
+            return match (caller, what) {
+                (Some(caller), Some(what)) => overrides.set_for(limit, caller, what),
+                (None, Some(what)) => overrides.set(limit, what),
+                (caller, None) => {
+                    self.end_here(limit, caller);
+                    Ok(())
+                }
+            };
+        }
+        let mut changes = overrides.changed();
+        match (caller, &what) {
+            (Some(caller), Some(what)) => overrides.publish_for(limit, caller, what).await?,
+            (Some(caller), None) => overrides.unpublish_for(limit, caller).await?,
+            (None, Some(what)) => overrides.publish(limit, what).await?,
+            (None, None) => overrides.unpublish(limit).await?,
+        }
+        if self.has_own(limit, caller) {
+            // No call is decided by neither.
+            if what.is_some() {
+                let _ = tokio::time::timeout(ARRIVAL, changes.changed()).await;
+            }
+            self.end_here(limit, caller);
+        }
+        Ok(())
+    }
+
+    fn has_own(&self, limit: &str, caller: Option<&Caller>) -> bool {
+        let is_own = |source| source == OverrideSource::Operator;
+        match caller {
+            Some(caller) => {
+                let callers = self.overrides.list_for(limit);
+                callers.iter().any(|it| it.caller == *caller && is_own(it.source))
+            }
+            None => self.overrides.source(limit).is_some_and(is_own),
+        }
+    }
+
+    fn end_here(&self, limit: &str, caller: Option<&Caller>) {
+        match caller {
+            Some(caller) => self.overrides.remove_for(limit, caller),
+            None => self.overrides.remove(limit),
+        }
+    }
+
+    /// Returns the place where the action is in effect, in words.
+    pub(super) fn place(&self) -> String {
+        match (self.scope, self.overrides.redis_failure()) {
+            (Scope::Fleet, _) => {
+                "written to Redis; in effect in the whole fleet within a second".to_owned()
+            }
+            (Scope::Process, Some(reason)) => {
+                format!("in effect in this process alone; Redis cannot be used: {reason}")
+            }
+            (Scope::Process, None) => "in effect in this process".to_owned(),
+        }
+    }
+}

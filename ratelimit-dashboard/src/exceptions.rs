@@ -1,0 +1,140 @@
+//! Overrides of single callers: one caller exempt, with another threshold, or shut out.
+//!
+//! They are listed to those who may act, and never logged.
+
+use std::sync::Arc;
+
+use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
+use ratelimit_runtime::{Caller, CallerOverride, Override};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    ActionError, Dashboard,
+    access::Viewer,
+    acting::{Acting, Scope},
+    actions::{self, ALL_LIMITS, answer, parse, refused},
+    callers::CallerPart,
+    json,
+};
+
+/// The number of callers that a list has at most.
+const LISTED: usize = 100;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetException {
+    /// The limit, or all of them.
+    limit: String,
+    caller: Vec<CallerPart>,
+    /// Fields as in documents of overrides.
+    what: Map<String, Value>,
+    scope: Option<Scope>,
+    until: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndException {
+    limit: String,
+    /// The caller as it is listed.
+    caller: String,
+    scope: Option<Scope>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Search {
+    limit: String,
+    /// A part of a caller as it is listed.
+    find: String,
+}
+
+#[derive(Serialize)]
+struct ExceptionList {
+    callers: Vec<ExceptionView>,
+    /// The number of callers that were found.
+    found: usize,
+}
+
+#[derive(Serialize)]
+struct ExceptionView {
+    limit: String,
+    caller: String,
+    by: String,
+    /// None if it is ended where it is written.
+    scope: Option<Scope>,
+    what: Override,
+}
+
+pub(super) async fn set(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
+    body: Bytes,
+) -> Result<Response, ActionError> {
+    let SetException { limit, caller, mut what, scope, until } = parse(&body)?;
+    let known = Dashboard::find(&limit);
+    if known.is_none() && limit != ALL_LIMITS {
+        return Err(actions::unknown());
+    }
+    let caller = dashboard.caller(&limit, &caller)?;
+    actions::validate(&what, known.map(|known| known.policy).as_ref())?;
+    actions::end(&mut what, until);
+    let what = actions::override_of(what)?;
+    let acting = dashboard.act_as(&viewer, scope)?;
+    acting.change(&limit, &caller, Some(what), "exception of a caller").await
+}
+
+pub(super) async fn end(
+    State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
+    body: Bytes,
+) -> Result<Response, ActionError> {
+    let EndException { limit, caller, scope } = parse(&body)?;
+    let acting = dashboard.act_as(&viewer, scope)?;
+    let listed = acting.overrides.list_for(&limit);
+    let listed = listed.into_iter().find(|it| it.text() == caller);
+    let Some(CallerOverride { caller, .. }) = listed else {
+        return Err(ActionError::new(StatusCode::NOT_FOUND, "this caller has no exception"));
+    };
+    acting.change(&limit, &caller, None, "exception of a caller ended").await
+}
+
+pub(super) async fn list(
+    State(dashboard): State<Arc<Dashboard>>,
+    body: Bytes,
+) -> Result<Response, ActionError> {
+    let Search { limit, find } = parse(&body)?;
+    let overrides = dashboard.limiter.overrides();
+    let listed = [limit.as_str(), ALL_LIMITS].map(|limit| {
+        let view = move |it: CallerOverride| ExceptionView {
+            limit: limit.to_owned(),
+            caller: it.text().into_owned(),
+            by: it.source.to_string(),
+            scope: Scope::of(it.source),
+            what: it.what,
+        };
+        overrides.list_for(limit).into_iter().map(view)
+    });
+    let mut callers: Vec<_> =
+        listed.into_iter().flatten().filter(|it| it.caller.contains(&*find)).collect();
+    let found = callers.len();
+    callers.truncate(LISTED);
+    Ok(json(&ExceptionList { callers, found }))
+}
+
+impl Acting {
+    /// Sets or ends the override of a caller.
+    async fn change(
+        &self,
+        limit: &str,
+        caller: &Caller,
+        what: Option<Override>,
+        action: &str,
+    ) -> Result<Response, ActionError> {
+        self.write(limit, Some(caller), what).await.map_err(|why| refused(&why))?;
+        let target = self.source();
+        tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
+        Ok(answer(self.place()))
+    }
+}

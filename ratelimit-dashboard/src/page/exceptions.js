@@ -1,0 +1,92 @@
+// Overrides of single callers of one limit: set, listed, searched and ended.
+
+import { act } from './api.js';
+import { confirmed } from './confirm.js';
+import { element, id, say } from './elements.js';
+import { overridden, subject } from './format.js';
+
+const KINDS = [['exempt', 'Exempt', { enforcement: 'off' }], ['deny', 'Shut out', { deny: true }]];
+
+/** The form and the list; `named` returns the caller that the form beside it names. */
+export function exceptions(name, scope, named) {
+  const answer = element('p', { class: 'answer', 'aria-live': 'polite' });
+  const list = element('ul', { class: 'exceptions' });
+  const count = element('p', { class: 'hint' });
+  const find = element('input', { type: 'search', id: id('find-caller'), name: 'find-caller', autocomplete: 'off', spellcheck: 'false' });
+  const all = element('input', { type: 'checkbox', name: 'all-limits' });
+  const threshold = element('input', { id: id('threshold'), name: 'exception-threshold', inputmode: 'numeric', size: 6, autocomplete: 'off' });
+
+  let shown = '';
+  const load = async () => {
+    try {
+      const { callers, found } = await act('exceptions', { limit: name, find: find.value.trim() });
+      // The same list stays, with the focus in it.
+      const next = JSON.stringify(callers);
+      if (next !== shown) list.replaceChildren(...callers.map(row));
+      shown = next;
+      say(count, found > callers.length ? `The first ${callers.length} of ${found}.` : found === 0 ? 'None.' : '');
+    } catch (error) {
+      say(count, error.message);
+    }
+  };
+  const run = async (what, body, chosen, words) => {
+    answer.classList.remove('bad');
+    try {
+      if (!await confirmed(chosen, words)) return;
+      say(answer, (await act(what, { ...body, scope: chosen })).done);
+    } catch (error) {
+      answer.classList.add('bad');
+      say(answer, error.message);
+    }
+    load();
+  };
+  const set = (what, words) => {
+    const limit = all.checked ? '*' : name;
+    let end = {};
+    try {
+      end = scope.end();
+    } catch (error) {
+      answer.classList.add('bad');
+      say(answer, error.message);
+      return;
+    }
+    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, this caller: ${words}.`);
+  };
+  const row = (it) => element('li', {},
+    element('span', { class: 'name' }, it.caller),
+    element('span', { class: 'what' }, `${overridden(it.what)} `, element('span', { class: 'hint' },
+      `(${it.limit === '*' ? 'all limits, ' : ''}${it.by})`)),
+    it.scope === null ? '' : element('button', {
+      type: 'button', 'data-end': true, 'aria-label': `End the exception of ${it.caller}`,
+      onclick: () => run('end-exception', { limit: it.limit, caller: it.caller }, it.scope, `${subject(it.limit)}, ${it.caller}: exception ended.`),
+    }, 'End'));
+
+  const form = element('form', { class: 'exception' },
+    element('div', { class: 'buttons' },
+      ...KINDS.map(([kind, label, what]) => element('button', {
+        type: 'button', 'data-exception': kind, class: kind === 'deny' ? 'danger' : undefined,
+        onclick: () => set(what, label.toLowerCase()),
+      }, label))),
+    element('div', { class: 'tier' },
+      element('div', { class: 'field' }, element('label', { for: threshold.id }, 'Own threshold'), threshold),
+      element('button', { type: 'submit' }, 'Set threshold'),
+      element('label', {}, all, ' in all limits')));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const text = threshold.value.trim();
+    set({ threshold: /^\d+$/.test(text) ? Number(text) : text }, `threshold ${text}`);
+  });
+  find.addEventListener('input', load);
+  let latest = null;
+  return {
+    form, answer,
+    list: element('div', {}, element('h3', {}, 'Callers with an override'),
+      element('label', { for: find.id }, 'Find '), find, list, count),
+    /** Loads the list anew after each change. */
+    describe(view) {
+      const now = view.changes[0]?.number ?? 0;
+      if (now !== latest) load();
+      latest = now;
+    },
+  };
+}

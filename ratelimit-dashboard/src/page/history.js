@@ -1,0 +1,47 @@
+// The last changes of overrides, and the undoing of one.
+
+import { act } from './api.js';
+import { confirmed } from './confirm.js';
+import { element, mayAct, say } from './elements.js';
+import { overridden, subject, time } from './format.js';
+
+const place = document.getElementById('changes');
+const rows = document.getElementById('change-rows');
+const answer = document.getElementById('change-answer');
+let shown = '';
+
+export function showChanges(changes) {
+  const next = JSON.stringify(changes);
+  if (next === shown) return;
+  shown = next;
+  place.hidden = changes.length === 0;
+  rows.replaceChildren(...changes.map(row));
+}
+
+function row(change) {
+  const value = (what) => (what === null ? 'none' : overridden(what));
+  const text = `${value(change.before)} → ${value(change.after)}`;
+  const limit = subject(change.limit) + (change.is_of_caller ? ', one caller' : '');
+  const undo = change.is_last && mayAct
+    ? element('button', { type: 'button', 'data-undo': change.number, 'aria-label': `Undo: ${limit}, ${text}`,
+      onclick: () => undoing(change, limit, value(change.before)) }, 'Undo')
+    : '';
+  return element('li', {},
+    element('time', { datetime: new Date(change.at).toISOString() }, time(change.at)),
+    element('span', { class: 'who' }, change.operator ?? 'unknown'),
+    element('span', { class: 'what' }, element('b', {}, limit), `: ${text} `,
+      element('span', { class: 'hint' }, `(${change.source})`)),
+    undo);
+}
+
+async function undoing(change, limit, before) {
+  answer.classList.remove('bad');
+  const scope = change.is_fleet ? 'fleet' : 'process';
+  if (!await confirmed(scope, `Undo for ${limit}: back to ${before}.`)) return;
+  try {
+    say(answer, (await act('undo', { number: change.number })).done);
+  } catch (error) {
+    answer.classList.add('bad');
+    say(answer, error.message);
+  }
+}

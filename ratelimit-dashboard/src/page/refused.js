@@ -1,0 +1,51 @@
+// The callers of one limit that are refused most.
+
+import { act } from './api.js';
+import { element, id, say } from './elements.js';
+
+const WINDOWS = [['minute', 'last minute'], ['ten_minutes', 'last 10 minutes'], ['hour', 'last hour']];
+
+/** The list; `choose` receives the name of a caller that an operator picks. */
+export function refusedCallers(name, choose) {
+  const heading = id('heading');
+  const list = element('ul', { class: 'refusedmost', 'aria-labelledby': heading });
+  const hint = element('p', { class: 'hint' });
+  const window = element('select', { id: id('window'), name: 'window' },
+    ...WINDOWS.map(([value, words]) => element('option', { value }, words)));
+  window.value = 'ten_minutes';
+  let shown = '';
+  const row = (it, areCallers) => element('li', {},
+    element('span', { class: 'name' }, it.name ?? 'a caller without a name'),
+    element('span', { class: 'what' }, it.at_most_wrong > 0 ? `${it.calls - it.at_most_wrong} to ${it.calls} refused` : `${it.calls} refused`),
+    areCallers ? element('button', {
+      type: 'button', 'data-choose': true, 'aria-label': `Choose ${it.name}`, onclick: () => choose(it.name),
+    }, 'Choose') : '');
+  const load = async () => {
+    try {
+      const { callers, found, are_callers: areCallers } = await act('refused', { limit: name, window: window.value });
+      // The same list stays, with the focus in it.
+      const next = JSON.stringify(callers);
+      if (next !== shown) list.replaceChildren(...callers.map((it) => row(it, areCallers)));
+      shown = next;
+      const isNamed = callers.some((it) => it.name !== null);
+      say(hint, found === 0 ? 'Nobody was refused.'
+        : !isNamed ? 'The service does not show callers: see LimiterBuilder::show_callers and caller_digest.'
+          : found > callers.length ? `The first ${callers.length} of ${found}.` : '');
+    } catch (error) {
+      say(hint, error.message);
+    }
+  };
+  window.addEventListener('change', load);
+  let latest = null;
+  return {
+    place: element('section', { class: 'card' },
+      element('h3', { id: heading }, 'Refused most'),
+      element('label', { for: window.id }, 'In the '), window, list, hint),
+    /** Loads the list anew once more calls were refused. */
+    describe(said) {
+      const now = said.refused.join();
+      if (now !== latest) load();
+      latest = now;
+    },
+  };
+}

@@ -1,0 +1,53 @@
+// Where an action takes effect, and when its override ends.
+
+import { element, id, say } from './elements.js';
+import { effect } from './format.js';
+
+const SCOPES = [['process', 'This process'], ['fleet', 'Whole fleet']];
+const ENDS = [['', 'as before'], ['never', 'never'], ['900', 'in 15 minutes'], ['3600', 'in 1 hour'],
+  ['28800', 'in 8 hours'], ['at', 'at a time']];
+
+export function scopeForm() {
+  const group = id('scope');
+  const radios = SCOPES.map(([value, label]) => {
+    const radio = element('input', { type: 'radio', name: group, value, 'data-scope': value });
+    return { radio, label: element('label', {}, radio, ` ${label}`) };
+  });
+  const [process, fleet] = radios.map(({ radio }) => radio);
+  const ends = element('select', { id: id('ends'), name: 'ends' },
+    ...ENDS.map(([value, words]) => element('option', { value }, words)));
+  const time = element('input', { type: 'datetime-local', name: 'until', 'aria-label': 'Time of the end', hidden: true });
+  ends.addEventListener('change', () => { time.hidden = ends.value !== 'at'; });
+  const hint = element('p', { class: 'hint', role: 'status' });
+  const place = element('div', { class: 'scope' },
+    element('fieldset', {}, element('legend', {}, 'Changes take effect in'), ...radios.map(({ label }) => label)),
+    element('div', { class: 'ends' }, element('label', { for: ends.id }, 'Override ends'), ends, time), hint);
+  let view = null;
+  const tell = () => { if (view) say(hint, effect(view, fleet.checked)); };
+  place.addEventListener('change', tell);
+  const until = () => {
+    if (ends.value === '' || ends.value === 'never') return ends.value;
+    if (ends.value !== 'at') return new Date(Date.now() + ends.value * 1000).toISOString();
+    const chosen = new Date(time.value);
+    if (!(chosen > Date.now())) throw new Error('Choose a time to come at which the override ends.');
+    return chosen.toISOString();
+  };
+  return {
+    place,
+    describe(next) {
+      const usable = next.follows_fleet && next.fleet_failure === null;
+      if (view === null) (usable ? fleet : process).checked = true;
+      // At 3 a.m. an action that holds is worth more than one on the fleet that fails.
+      else if (!usable) process.checked = true;
+      fleet.disabled = !usable;
+      view = next;
+      tell();
+    },
+    scope: () => (fleet.checked ? 'fleet' : 'process'),
+    /** Throws an error in words if no time was chosen. */
+    end() {
+      const chosen = until();
+      return chosen === '' ? {} : { until: chosen };
+    },
+  };
+}
