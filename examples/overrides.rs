@@ -5,9 +5,7 @@
 
 use std::{error::Error, time::Duration};
 
-use ratelimit_runtime::{
-    Enforcement, Limiter, Override, RateLimitError, URL_VARIABLE, install, rate_limit,
-};
+use ratelimit_runtime::{Enforcement, Limiter, Override, RateLimitError, install, rate_limit};
 
 #[rate_limit(name = "reply", period = 60, threshold = 2, key = user)]
 async fn reply(user: &str) -> Result<(), RateLimitError> {
@@ -42,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     call_ten_times("as written again, and dry runs count").await;
 
     // In all processes of a fleet, including this one.
-    if std::env::var(URL_VARIABLE).is_ok() {
+    if std::env::var("RATELIMIT_URL").is_ok() {
         limiter.overrides().publish_enforcement(Some(Enforcement::Off)).await?;
         while limiter.overrides().enforcement().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -10,9 +10,12 @@
 
 use axum::{Router, extract::Path, http::StatusCode, routing};
 use ratelimit_runtime::{
-    Override, RateLimitError, limiter, policies, rate_limit,
+    Override, RateLimitError, RegisteredPolicy, limiter, policies, rate_limit,
     stats::{self, Verdict},
 };
+
+/// A status, and the reason in words.
+type Refused = (StatusCode, String);
 
 #[rate_limit(name = "hello", period = "1m", threshold = 2, key = user)]
 async fn hello(Path(user): Path<String>) -> Result<String, RateLimitError> {
@@ -31,22 +34,34 @@ async fn list() -> String {
     lines.collect()
 }
 
-async fn set(Path(name): Path<String>, change: String) -> Result<(), (StatusCode, String)> {
-    let invalid = |error| (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}\n"));
-    let change: Override = change.parse().map_err(invalid)?;
-    limiter().overrides().set(&name, change).map_err(invalid)
+/// Returns the limit of this name, rather than override one that nobody has.
+fn known(name: &str) -> Result<RegisteredPolicy, Refused> {
+    let limit = policies().into_iter().find(|limit| limit.name() == name);
+    limit.ok_or_else(|| (StatusCode::NOT_FOUND, format!("there is no limit `{name}`\n")))
 }
 
-async fn reset(Path((name, caller)): Path<(String, String)>) -> Result<(), RateLimitError> {
-    let limits = policies();
-    let Some(limit) = limits.iter().find(|limit| limit.name() == name) else { return Ok(()) };
-    limiter().reset(limit.declared(), caller).await
+async fn set(Path(name): Path<String>, change: String) -> Result<(), Refused> {
+    let invalid = |error| {
+        let example = r#"an override is such as {"threshold": 5, "period": "1m"}, or off"#;
+        (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}\n{example}\n"))
+    };
+    let limit = known(&name)?;
+    let change: Override = change.parse().map_err(invalid)?;
+    limiter().overrides().set(limit.name(), change).map_err(invalid)
+}
+
+async fn remove(Path(name): Path<String>) -> Result<(), Refused> {
+    limiter().overrides().remove(known(&name)?.name());
+    Ok(())
+}
+
+async fn reset(Path((name, caller)): Path<(String, String)>) -> Result<(), Refused> {
+    let failed = |error: RateLimitError| (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
+    limiter().reset(known(&name)?.declared(), caller).await.map_err(failed)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    stats::enable();
-    let remove = async |Path(name): Path<String>| limiter().overrides().remove(&name);
     let router = Router::new()
         .route("/hello/{user}", routing::get(hello))
         .route("/limits", routing::get(list))

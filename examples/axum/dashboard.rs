@@ -93,7 +93,7 @@ fn authorize(request: &Parts) -> Access {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Limiter::from_env().await?;
+    let limiter = Limiter::builder().show_callers().from_env().await?;
     install(limiter.clone())?;
     let router = Router::new()
         .route("/reply", get(reply))

@@ -2,12 +2,13 @@
 //!
 //! A limited handler, and its metrics for Prometheus:
 //! `for i in 1 2 3; do curl -s http://127.0.0.1:3000/; done; curl -s http://127.0.0.1:3000/metrics`
-//! prints `ratelimit_decisions_total{policy="hello",outcome="admitted",decided_by="store"} 2`, and one
-//! refused call. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
+//! prints `ratelimit_decisions_total{policy="hello",outcome="admitted",decided_by="store"} 2`, one
+//! refused call, and `ratelimit_limit{policy="hello",tier="60s"} 2`. The folder `ops` has a dashboard for Grafana and
+//! alerts for these metrics. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
 
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use ratelimit_runtime::rate_limit;
+use ratelimit_runtime::{limiter, rate_limit};
 
 #[rate_limit(name = "hello", period = 60, threshold = 2, key = "all")]
 async fn hello() -> axum::response::Result<&'static str> {
@@ -17,10 +18,14 @@ async fn hello() -> axum::response::Result<&'static str> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Before the first decision: a series that was created without an exporter never gets one.
-    let prometheus = PrometheusBuilder::new().install_recorder()?;
-    let app = Router::new()
-        .route("/", get(hello))
-        .route("/metrics", get(async move || prometheus.render()));
+    // With buckets, `histogram_quantile` works over all processes.
+    let seconds = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+    let prometheus = PrometheusBuilder::new().set_buckets(&seconds)?.install_recorder()?;
+    let scrape = async move || {
+        limiter().record_limits();
+        prometheus.render()
+    };
+    let app = Router::new().route("/", get(hello)).route("/metrics", get(scrape));
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -2,8 +2,6 @@
 //!
 //! Errors have the shape that the SDKs of `OpenAI` and Anthropic read: `{"error": {"type": .., "message": ..}}`.
 
-use std::convert::Infallible;
-
 use axum::{
     Json, Router,
     extract::{FromRequest, FromRequestParts, Request},
@@ -15,7 +13,7 @@ use axum::{
     },
     routing::post,
 };
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt, future};
 use ratelimit_runtime::{
     Decision, RateLimitError, observe, rate_limit,
     web::{
@@ -26,7 +24,7 @@ use ratelimit_runtime::{
 
 use serde_json::json;
 
-use super::upstream::{self, Completion};
+use super::upstream::{self, Answer, Completion};
 
 /// `POST /v1/completions`. The most tokens that the request can take are reserved, and settled at what
 /// it took. An account that changes its plan keeps its counts.
@@ -36,6 +34,7 @@ use super::upstream::{self, Completion};
     threshold = account.plan.tokens_a_minute(),
     key = account.id,
     cost = request.most_tokens(),
+    quota_unit = tokens,
     concurrency = 5,
     concurrency_timeout = "10s",
     decision = quota
@@ -44,23 +43,25 @@ async fn completions(account: Account, request: Completion) -> Result<Response> 
     if request.stream {
         return Ok(stream(&quota, &request).into_response());
     }
-    let answer = upstream::answer(&request).await;
-    quota.settle(answer.usage.total());
+    let (answer, tokens) = upstream::answer(&request).await;
+    quota.settle(tokens);
     Ok(Json(answer).into_response())
 }
 
-/// Answers a token at a time. The stream owns the meter, and by it the place among the requests in
-/// flight: a client that leaves half-way pays for what it received.
+/// Answers a token at a time, in events of which the last is `[DONE]`. The stream owns the meter, and by it
+/// the place among the requests in flight: a client that leaves half-way pays for what it received.
 fn stream(
     quota: &Decision,
     request: &Completion,
-) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
+) -> Sse<impl Stream<Item = Result<Event, axum::Error>> + use<>> {
     let meter = quota.meter();
     meter.add(request.prompt_tokens());
-    Sse::new(upstream::tokens(request).map(move |token| {
+    let tokens = upstream::tokens(request).map(move |token| {
         meter.add(1);
-        Ok(Event::default().data(token))
-    }))
+        Event::default().json_data(Answer::of_token(token))
+    });
+    let done = future::ready(Ok(Event::default().data("[DONE]")));
+    Sse::new(tokens.chain(done.into_stream()))
 }
 
 /// The owner of an API key.
@@ -117,6 +118,7 @@ fn error(status: StatusCode, message: &str) -> Response {
     let kind = match status {
         StatusCode::UNAUTHORIZED => "authentication_error",
         StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::NOT_FOUND => "not_found_error",
         StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
         status if status.is_server_error() => "api_error",
         _ => "invalid_request_error",
@@ -169,6 +171,7 @@ pub(super) fn router() -> Router {
         .on_missing(OnMissing::Shared);
     Router::new()
         .route("/v1/completions", post(completions))
+        .fallback(async || error(StatusCode::NOT_FOUND, "there is only `POST /v1/completions`"))
         .layer(IdentityLayer::new(account).respond(refuse))
         .layer(from_fn(tell_tokens))
 }

@@ -18,15 +18,37 @@ pub(super) struct Completion {
 
 /// The tokens that a request took, told by the upstream at its end.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Usage {
-    pub(super) prompt_tokens: u32,
-    pub(super) completion_tokens: u32,
+#[allow(clippy::struct_field_names, reason = "they are those of the SDKs")]
+struct Usage {
+    prompt_tokens: u32,
+    completion_tokens: u32,
+    total_tokens: u32,
+}
+
+/// An answer, or a chunk of one that is streamed.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    object: &'static str,
+    choices: [Choice; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Answer {
-    pub(super) text: String,
-    pub(super) usage: Usage,
+struct Choice {
+    index: u32,
+    text: String,
+}
+
+impl Answer {
+    fn new(text: String, usage: Option<Usage>) -> Self {
+        Self { object: "text_completion", choices: [Choice { index: 0, text }], usage }
+    }
+
+    /// Returns the chunk of a stream that has one token.
+    pub(super) fn of_token(token: String) -> Self {
+        Self::new(token, None)
+    }
 }
 
 impl Completion {
@@ -37,12 +59,6 @@ impl Completion {
     /// Returns the most tokens that the request can take. They are reserved before it is sent.
     pub(super) fn most_tokens(&self) -> u32 {
         self.prompt_tokens().saturating_add(self.max_tokens)
-    }
-}
-
-impl Usage {
-    pub(super) fn total(self) -> u32 {
-        self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 }
 
@@ -59,10 +75,12 @@ pub(super) fn tokens(request: &Completion) -> impl Stream<Item = String> + Send 
     })
 }
 
-/// Returns the whole answer.
-pub(super) async fn answer(request: &Completion) -> Answer {
+/// Returns the whole answer, and the tokens that it took.
+pub(super) async fn answer(request: &Completion) -> (Answer, u32) {
     let words: Vec<_> = tokens(request).collect().await;
+    let prompt_tokens = request.prompt_tokens();
     let completion_tokens = u32::try_from(words.len()).unwrap_or(u32::MAX);
-    let usage = Usage { prompt_tokens: request.prompt_tokens(), completion_tokens };
-    Answer { text: words.join(" "), usage }
+    let total_tokens = prompt_tokens.saturating_add(completion_tokens);
+    let usage = Usage { prompt_tokens, completion_tokens, total_tokens };
+    (Answer::new(words.join(" "), Some(usage)), total_tokens)
 }

@@ -1,0 +1,134 @@
+//! `cargo run -p examples-axum --example api_plans`
+//!
+//! An API that is sold by plan, in memory or on `RATELIMIT_URL`: calls a minute by plan, a month for all, a crawler that
+//! leaves a fifth to people, a mail at four fifths of the month, one customer who has more until the evening, one who is
+//! shut out, and a page that customers see.
+//!
+//! ```text
+//! $ curl -i -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/search
+//! HTTP/1.1 200 OK
+//! results for alice
+//!
+//! $ curl -i -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/crawl     # after four calls of five
+//! HTTP/1.1 429 Too Many Requests
+//! retry-after: 60
+//! ratelimit-policy: "api@free";q=4;w=60
+//! ratelimit: "api@free";r=0;t=60
+//!
+//! $ curl -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/usage
+//! alice (free)
+//! calls this minute: 4 of 5, all back in 60 s
+//! calls this month: 4 of 10, all back in 612333 s
+//!
+//! $ curl -i -H 'x-api-key: key-of-mallory' http://127.0.0.1:3000/search
+//! HTTP/1.1 403 Forbidden
+//! {"type":"..","title":"The client is shut out","status":403,"detail":"rate limit `month` denies the caller"}
+//! ```
+//!
+//! After eight calls of Carol the service prints `mail to carol: 2 calls are left this month`, once.
+
+use std::{
+    env,
+    error::Error,
+    fmt::Write,
+    time::{Duration, SystemTime},
+};
+
+use axum::{
+    Router,
+    extract::FromRequestParts,
+    http::{HeaderValue, StatusCode, request::Parts},
+    response::Result,
+    routing::get,
+};
+use ratelimit_runtime::{
+    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, Warning, install, limiter, rate_limit,
+};
+use tokio::net::TcpListener;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Calls a minute, by plan: who upgrades keeps the count.
+const API: Plans = Plans::new("api", "free", Policy::sliding_window("free", MINUTE, 5))
+    .plan("pro", Policy::sliding_window("pro", MINUTE, 50));
+
+/// Calls a month, for all plans, until the first of the next one in Berlin.
+const MONTH: Policy =
+    Policy::calendar_window("month", CalendarUnit::Month, 10).zone("Europe/Berlin");
+
+/// The customer, by the API key.
+struct Customer {
+    name: &'static str,
+    plan: &'static str,
+}
+
+impl<S: Sync> FromRequestParts<S> for Customer {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
+        let (name, plan) = match parts.headers.get("x-api-key").map(HeaderValue::as_bytes) {
+            Some(b"key-of-alice") => ("alice", "free"),
+            Some(b"key-of-bob") => ("bob", "pro"),
+            Some(b"key-of-carol") => ("carol", "free"),
+            Some(b"key-of-mallory") => ("mallory", "pro"),
+            _ => return Err(StatusCode::UNAUTHORIZED),
+        };
+        Ok(Self { name, plan })
+    }
+}
+
+/// At four fifths of the month the customer gets a mail, once.
+#[rate_limit(policy = API, plan = customer.plan, key = customer.name)]
+#[rate_limit(policy = MONTH, key = customer.name, warn_at = "80%")]
+async fn search(customer: Customer) -> Result<String> {
+    Ok(format!("results for {}\n", customer.name))
+}
+
+/// The customer's crawler uses the same calls, and leaves a fifth of them to people.
+#[rate_limit(policy = API, plan = customer.plan, key = customer.name, leave = "20%")]
+async fn crawl(customer: Customer) -> Result<String> {
+    Ok(format!("pages for {}\n", customer.name))
+}
+
+/// The page that a customer sees.
+async fn usage(customer: Customer) -> Result<String> {
+    let mut page = format!("{} ({})\n", customer.name, customer.plan);
+    for (what, limit) in [
+        ("calls this minute", LimitRef::from(API.of(customer.plan))),
+        ("calls this month", LimitRef::from(&MONTH)),
+    ] {
+        let usage = limiter().usage(limit, customer.name).await;
+        let usage = usage.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        for tier in usage.tiers() {
+            let (used, quota) = (tier.used(), tier.quota());
+            let _ =
+                writeln!(page, "{what}: {used} of {quota}, all back in {:?}", tier.reset_after());
+        }
+    }
+    Ok(page)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mails = |warning: Warning| {
+        let left = warning.decision().remaining();
+        eprintln!("mail to {}: {left} calls are left this month", warning.caller_key());
+    };
+    let limiter = Limiter::builder().on_warning(mails).from_env().await?;
+    // Carol has a demonstration until the evening, and Mallory has not paid.
+    let evening = SystemTime::now() + Duration::from_secs(8 * 3_600);
+    let overrides = limiter.overrides();
+    overrides.set_for("api", "carol", Override::new().threshold(500).until(evening))?;
+    overrides.set_for_all("mallory", Override::new().deny())?;
+    install(limiter)?;
+
+    let service = Router::new()
+        .route("/search", get(search))
+        .route("/crawl", get(crawl))
+        .route("/usage", get(usage));
+    let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, service).await?;
+    Ok(())
+}
