@@ -39,6 +39,8 @@ mod settle;
 mod shared;
 #[path = "../ratelimit-macros/src/stacked.rs"]
 mod stacked;
+#[path = "../ratelimit-macros/src/tiers.rs"]
+mod tiers;
 #[path = "../ratelimit-macros/src/together.rs"]
 mod together;
 #[path = "../ratelimit-macros/src/tokens.rs"]

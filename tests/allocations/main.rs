@@ -100,7 +100,7 @@ fn large_costs_stay_within_the_memory_of_a_limiter() {
     let held = measure(|| {
         let limiter = Limiter::in_memory();
         for caller in 0..500 {
-            let take = |_: &i32| now(limiter.check_n(&BULK, caller, 1_000)).is_ok();
+            let take = |_: &i32| now(limiter.check(&BULK, caller).cost(1_000)).is_ok();
             units += 1_000 * (0..100).take_while(take).count();
         }
         std::mem::forget(limiter);

@@ -58,7 +58,7 @@ async fn once(limiter: &Limiter, id: String) -> Told<String> {
     otherwise = |error| Some(cached(text, &error).await? + "!"))]
 async fn answered(limiter: &Limiter, text: String, end: &Notify) -> Option<String> {
     end.notified().await;
-    quota.is_held().then_some(text)
+    quota.has_permit().then_some(text)
 }
 
 async fn cached(text: String, error: &RateLimitError) -> Option<String> {
@@ -71,7 +71,7 @@ async fn cached(text: String, error: &RateLimitError) -> Option<String> {
     limiter = limiter, cost = 2, decision = quota, soft, on_store_error = deny, settle = |units| *units)]
 async fn soft(limiter: &Limiter, units: u8) -> u8 {
     ready(()).await;
-    if quota.as_ref().is_ok_and(Decision::is_held) { units } else { 0 }
+    if quota.as_ref().is_ok_and(Decision::has_permit) { units } else { 0 }
 }
 
 /// The body settles first.

@@ -56,7 +56,7 @@ async fn shared(limiter: &Limiter, end: &Notify) -> u32 {
 #[rate_limit(concurrency = 1, decision = quota, otherwise = false, limiter = limiter, key = 1)]
 async fn decided(limiter: &Limiter, end: &Notify) -> bool {
     end.notified().await;
-    quota.is_held()
+    quota.has_permit()
 }
 
 #[rate_limit(name = "in-flight-first", threshold = 9, limiter = limiter, key = 1)]

@@ -20,6 +20,7 @@ mod keys;
 mod names;
 mod nesting;
 pub mod on_one_line;
+mod plans;
 mod real_handlers;
 mod settle;
 mod shared_policies;

@@ -58,7 +58,7 @@ async fn below_the_span(at: &AtomicU64) -> Done {
 
 #[tokio::test]
 async fn a_check_above_a_span_runs_inside_it_and_one_below_before_it() {
-    let _listening = tracing::subscriber::set_default(Depth);
+    let _listening = harness::listen(Depth);
     let at = AtomicU64::new(9);
     above_the_span(&at).await.unwrap();
     assert_eq!(at.load(Relaxed), 1);

@@ -36,7 +36,7 @@ const fn log(name: &'static str) -> Policy {
 async fn rows(limiter: &Limiter, found: &str) -> Told<Vec<u8>> {
     ready(()).await;
     if found.is_empty() {
-        return limiter.check_n(&log("other"), "", 11).await.map(|_| Vec::new());
+        return limiter.check(&log("other"), "").cost(11).await.map(|_| Vec::new());
     }
     Ok(found.as_bytes().to_vec())
 }
@@ -82,7 +82,7 @@ async fn beside_concurrency(limiter: &Limiter) {}
 #[rate_limit(name = "second", period = "1d", threshold = 10, key = 1, limiter = limiter, cost = 9,
     skip = *skips, settle = |_| 2)]
 async fn stacked(limiter: &Limiter, skips: &bool, fails: bool) -> Told<()> {
-    if fails { Err(limiter.check_n(&log("other"), "", 11).await.unwrap_err()) } else { Ok(()) }
+    if fails { Err(limiter.check(&log("other"), "").cost(11).await.unwrap_err()) } else { Ok(()) }
 }
 
 #[rate_limit(period = "1d", threshold = 1, name = "uncounted", key = 1, limiter = limiter,
@@ -105,7 +105,7 @@ impl Store for Service {
     #[rate_limit(period = "1d", threshold = 10, name = "boxed", key = 1, limiter = self.limiter,
         settle = |out| u8::from(out.is_ok()) * self.factor)]
     async fn read(&self, units: u32) -> Told<Box<dyn Display + Send>> {
-        Ok(Box::new(self.limiter.check_n(&log("other"), "", units).await?.remaining()))
+        Ok(Box::new(self.limiter.check(&log("other"), "").cost(units).await?.remaining()))
     }
 }
 

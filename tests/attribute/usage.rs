@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::on_each_store;
+use harness::{listen, on_each_store};
 use ratelimit_runtime::{
     Limiter, Override, Policy, RateLimitError, RegisteredPolicy, Tier, UsageError, caller,
     conflicts, policies_of, rate_limit,
@@ -91,7 +91,7 @@ async fn calls_in_flight_are_shown_beside_the_windows() {
         let inside = async || {
             let usage = limiter.usage("used_upload", "alice").await.unwrap();
             assert_eq!((usage.tiers()[0].used(), usage.tiers()[0].left()), (1, 4));
-            let in_flight = usage.in_flight().unwrap();
+            let in_flight = usage.concurrency().unwrap();
             assert_eq!((in_flight.used(), in_flight.left(), in_flight.quota()), (1, 1, 2));
         };
         upload(limiter, "alice", inside).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_policy_by_hand_that_counts_elsewhere_is_a_conflict() {
         pairs
     };
     let lines = harness::Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let limiter = Limiter::in_memory();
     // Plans of other numbers are no conflict.
     let other_numbers = Policy::sliding_window("used_rows", MINUTE, 7).weighted();

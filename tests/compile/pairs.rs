@@ -22,7 +22,7 @@ macro_rules! arguments {
 }
 
 /// `concurrency` is a limit of its own beside these, or goes with a window.
-pub(crate) const ARGUMENTS: [Argument; 28] = arguments! {
+pub(crate) const ARGUMENTS: [Argument; 35] = arguments! {
     "threshold": r#"period = "1m", threshold = 9"#,
     "tier": r#"tier(period = "1m", threshold = 9), tier(period = "1h", threshold = 99)"#,
     "key": "key = (user, len(&text))",
@@ -43,6 +43,7 @@ pub(crate) const ARGUMENTS: [Argument; 28] = arguments! {
     "decision": "decision = quota",
     "soft": "decision = quota, soft",
     "policy": "policy = SHARED",
+    "plan": "policy = PLANS, plan = user",
     "request_id": "request_id = len(&text)",
     "concurrency": "concurrency = 5",
     "concurrency_timeout": r#"concurrency = units, concurrency_timeout = "10s""#,
@@ -50,11 +51,19 @@ pub(crate) const ARGUMENTS: [Argument; 28] = arguments! {
     "settle": "settle = |out| units_of(out)",
     "lease": r#"lease = "20ms""#,
     "dynamic lease": "lease = Duration::from_millis(units.into())",
+    "zone": r#"algorithm = calendar_window, period = "day", threshold = 9, zone = "Europe/Berlin""#,
+    "quota_unit": "quota_unit = rows",
+    "leave": r#"leave = "20%""#,
+    "dynamic leave": "leave = if units > 7 { 20_u8 } else { 0 }",
+    "warn_at": r#"warn_at = "80%""#,
+    "block": r#"block = ["2m", "10m", "1h"]"#,
     "crate": "crate = ratelimit_runtime",
 };
 
 /// Those of a whole policy, which `policy` names.
-const OF_POLICY: [&str; 11] = [
+const OF_POLICY: [&str; 14] = [
+    "block",
+    "zone",
     "threshold",
     "tier",
     "name",
@@ -66,14 +75,26 @@ const OF_POLICY: [&str; 11] = [
     "concurrency beside a window",
     "lease",
     "dynamic lease",
+    "quota_unit",
 ];
 
 /// Those that need a window.
-const OF_WINDOW: [&str; 7] =
-    ["cost", "dynamic cost", "algorithm", "burst", "count_rejected", "request_id", "settle"];
+const OF_WINDOW: [&str; 10] = [
+    "block",
+    "warn_at",
+    "cost",
+    "dynamic cost",
+    "algorithm",
+    "burst",
+    "count_rejected",
+    "request_id",
+    "settle",
+    "quota_unit",
+];
 
 /// Those that need the store at each call, and so have no lease.
-const OF_STORE: [&str; 8] = [
+const OF_STORE: [&str; 9] = [
+    "block",
     "settle",
     "request_id",
     "max_wait",
@@ -85,7 +106,12 @@ const OF_STORE: [&str; 8] = [
 ];
 
 /// Entries that have an argument in common.
-const SAME: [&[&str]; 7] = [
+const SAME: [&[&str]; 12] = [
+    &["zone", "threshold"],
+    &["zone", "algorithm", "burst"],
+    &["zone", "concurrency beside a window"],
+    &["policy", "plan"],
+    &["leave", "dynamic leave"],
     &["algorithm", "burst"],
     &["cost", "dynamic cost"],
     &["max_wait", "dynamic max_wait"],
@@ -96,7 +122,14 @@ const SAME: [&[&str]; 7] = [
 ];
 
 /// Other pairs that are an error.
-const WRONG: [(&str, &str); 11] = [
+const WRONG: [(&str, &str); 19] = [
+    ("zone", "tier"),
+    ("zone", "max_wait"),
+    ("zone", "dynamic max_wait"),
+    ("zone", "count_rejected"),
+    ("zone", "request_id"),
+    ("zone", "lease"),
+    ("zone", "dynamic lease"),
     ("fallible", "otherwise"),
     ("fallible", "soft"),
     ("soft", "otherwise"),
@@ -108,16 +141,29 @@ const WRONG: [(&str, &str); 11] = [
     ("request_id", "count_rejected"),
     ("dynamic cost", "count_rejected"),
     ("settle", "count_rejected"),
+    ("warn_at", "tier"),
 ];
+
+/// Those that use up what a call is to leave.
+const NOT_LEFT: [&str; 5] =
+    ["max_wait", "dynamic max_wait", "count_rejected", "lease", "dynamic lease"];
+
+/// Those that a call under a block cannot have.
+const NOT_BLOCKED: [&str; 5] =
+    ["max_wait", "dynamic max_wait", "request_id", "leave", "dynamic leave"];
 
 fn is_wrong(one: &str, other: &str) -> bool {
     let is =
         |a: &str, b: &[&str]| (one == a && b.contains(&other)) || (other == a && b.contains(&one));
     is("policy", &OF_POLICY)
+        || is("plan", &OF_POLICY)
         || is("concurrency", &OF_WINDOW)
         || is("concurrency_timeout", &OF_WINDOW)
         || is("lease", &OF_STORE)
         || is("dynamic lease", &OF_STORE)
+        || is("leave", &NOT_LEFT)
+        || is("dynamic leave", &NOT_LEFT)
+        || is("block", &NOT_BLOCKED)
         || WRONG.iter().any(|(a, b)| is(a, &[b]))
 }
 
@@ -155,9 +201,10 @@ const PRELUDE: &str = "
 
 use std::{future::ready, time::Duration};
 
-use ratelimit_runtime::{Limiter, Policy, RateLimitError, rate_limit};
+use ratelimit_runtime::{Limiter, Plans, Policy, RateLimitError, rate_limit};
 
 const SHARED: Policy = Policy::sliding_window(\"shared\", Duration::from_secs(60), 9).weighted();
+const PLANS: Plans = Plans::new(\"plans\", \"free\", SHARED).plan(\"pro\", SHARED);
 
 struct Service;
 

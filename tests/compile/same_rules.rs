@@ -121,7 +121,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime")
-            .block_on(Limiter::in_memory().check_n(&policy, "alice", cost).into_future());
+            .block_on(Limiter::in_memory().check(&policy, "alice").cost(cost).into_future());
         match runtime {
             Err(RateLimitError::InvalidPolicy(error)) => {
                 let validated = policy.validate().expect_err("the same rule");
@@ -166,7 +166,7 @@ async fn a_log_of_single_units_takes_smaller_costs_than_one_of_calls() {
 
     let (limiter, second) = (Limiter::in_memory(), Duration::from_secs(1));
     let policy = Policy::sliding_window("p", second, 100_000);
-    let Err(RateLimitError::TooLarge(refused)) = limiter.check_n(&policy, "alice", 1_001).await
+    let Err(RateLimitError::TooLarge(refused)) = limiter.check(&policy, "alice").cost(1_001).await
     else {
         panic!("by hand it is a log of single units");
     };

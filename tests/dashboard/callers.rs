@@ -1,6 +1,6 @@
 //! A caller is looked up and reset, and is never named.
 
-use harness::{Lines, RedisServer, until};
+use harness::{Lines, RedisServer, listen, until};
 use ratelimit_runtime::{Caller, Limiter, Override, RateLimitError, caller, rate_limit};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ async fn by_plan(limiter: &Limiter, plan: u32) -> Result<(), RateLimitError> {
 #[tokio::test]
 async fn a_caller_is_looked_up_and_reset_and_never_named() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let server = RedisServer::start();
     for limiter in [Limiter::in_memory(), server.limiter().await] {
         let operator = Operator::of(&limiter).await;
@@ -104,7 +104,7 @@ async fn a_caller_with_calls_in_flight_is_told_no_wait() {
 async fn a_caller_that_an_identity_found_is_looked_up_by_what_it_sent() {
     let limiter = Limiter::in_memory();
     let operator = Operator::of(&limiter).await;
-    let caller = Caller::alternative(Caller::digest("sk-live-4711"));
+    let caller = Caller::fallback(Caller::digest("sk-live-4711"));
     caller::scope(caller, ambient(&limiter)).await.unwrap();
     for (parts, remaining) in [
         (json!(["or", { "digest": "sk-live-4711" }]), 0),

@@ -64,7 +64,7 @@ async fn all_of_it_is_done_without_a_pointer() {
     until_said(&browser, "[data-limit=hello] .chip", "off").await;
     tab_to(&browser, "[data-limit=hello] [data-take-back]").await;
     press(&browser, " ").await;
-    until_said(&browser, "[data-limit=hello] .row .chip", "on").await;
+    until_said(&browser, "[data-limit=hello] .row .chip", "enforced").await;
     tab_to(&browser, "[data-limit=hello] .caller [name=part]").await;
     press(&browser, &format!("alice{enter}")).await;
     until_said(&browser, "[data-is=left]", "1").await;
@@ -98,7 +98,7 @@ async fn whoever_may_only_look_is_shown_nothing_to_act_with() {
     let service = Service::start(|| Access::View).await;
     let browser = open(&service).await;
     click(&browser, "[data-limit=paced] .row").await;
-    browser.until("document.querySelectorAll('.more canvas').length === 2").await;
+    browser.until("document.querySelectorAll('.more canvas').length === 1").await;
     until_said(&browser, ".more .facts", "50 per 1s, burst 60").await;
     let acting = "document.querySelectorAll('[data-act], .acts, .more button, #trial').length";
     assert_eq!(browser.value(acting).await, 0);

@@ -1,6 +1,8 @@
 //! The page for operators shows and changes limits, and does neither for anyone else.
 
 mod access;
+mod bad_night;
+mod bad_night_page;
 mod callers;
 mod keyboard;
 mod limits;

@@ -16,22 +16,39 @@ use tokio::net::TcpListener;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The paths of all assets.
-pub(crate) const ASSETS: [&str; 12] = [
+pub(crate) const ASSETS: [&str; 17] = [
     "api.js",
     "caller.js",
+    "confirm.js",
     "detail.js",
     "elements.js",
+    "exceptions.js",
     "format.js",
+    "history.js",
     "icon.svg",
     "main.js",
     "plots.js",
+    "refused.js",
+    "scope.js",
     "style.css",
     "trial.js",
     "uplot.css",
     "uplot.js",
 ];
-pub(crate) const ACTIONS: [&str; 7] =
-    ["enforcement", "numbers", "override", "all", "caller", "reset", "trial"];
+pub(crate) const ACTIONS: [&str; 12] = [
+    "enforcement",
+    "numbers",
+    "override",
+    "all",
+    "undo",
+    "exception",
+    "end-exception",
+    "exceptions",
+    "refused",
+    "caller",
+    "reset",
+    "trial",
+];
 
 pub(crate) fn authorize(request: &Parts) -> Access {
     match request.headers.get("x-operator").map(HeaderValue::as_bytes) {

@@ -9,7 +9,7 @@ use axum::{
 };
 use fantoccini::{Locator, elements::Element};
 use harness::Browser;
-use ratelimit_dashboard::Access;
+use ratelimit_dashboard::{Access, NamedAccess};
 use ratelimit_runtime::{Limiter, RateLimitError, rate_limit};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot};
@@ -61,7 +61,13 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) async fn start(access: impl Fn() -> Access + Send + Sync + 'static) -> Self {
-        let limiter = Limiter::in_memory();
+        Self::of(Limiter::in_memory(), access).await
+    }
+
+    pub(crate) async fn of<A: Into<NamedAccess>>(
+        limiter: Limiter,
+        access: impl Fn() -> A + Send + Sync + 'static,
+    ) -> Self {
         let router = Router::new()
             .route("/hello/{user}", get(hello))
             .with_state(limiter.clone())
@@ -109,6 +115,9 @@ pub(crate) async fn find(browser: &Browser, selector: &str) -> Element {
 }
 
 pub(crate) async fn click(browser: &Browser, selector: &str) {
+    // Not where the bar covers it.
+    let centre = "scrollIntoView({ block: 'center' })";
+    browser.value(&format!("document.querySelector({})?.{centre}", json!(selector))).await;
     find(browser, selector).await.click().await.expect(selector);
 }
 
@@ -144,6 +153,10 @@ pub(crate) async fn is_clean(browser: &Browser, service: &Service) {
         let is_ours = !parameters["documentURL"].as_str().unwrap_or_default().starts_with("chrome");
         if method == "Network.requestWillBeSent" && is_ours {
             let url = parameters["request"]["url"].as_str().unwrap();
+            // The browser's own pictures in its fields.
+            if url.starts_with("data:") {
+                continue;
+            }
             assert!(url.starts_with(&service.page()), "{url}");
             assert!(!url.contains("secret-name"), "{url}");
             asked += 1;

@@ -49,7 +49,7 @@ async fn plots_move_in_both_colours_and_on_a_phone() {
 
     browser.resize(360, 740).await;
     click(&browser, "[data-limit=paced] .row").await;
-    browser.until("document.querySelectorAll('.more canvas').length === 2").await;
+    browser.until("document.querySelectorAll('.more canvas').length === 1").await;
     let wide = "[...document.querySelectorAll('body *')].filter(it => \
                 it.getBoundingClientRect().right > 360.5 && !it.closest('svg, .u-wrap')).map(it => \
                 it.className || it.tagName)";
@@ -155,13 +155,14 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
     click(&browser, "[data-enforce=dry_run]").await;
     until_said(&browser, "[data-limit=hello] .chip", "dry run").await;
     assert_eq!(greet().await, 200);
-    until_said(&browser, ".more .facts", "dry run, says the program").await;
+    until_said(&browser, ".more .facts", "dry run (an operator of this process)").await;
     click(&browser, "[data-enforce=on]").await;
     until("the limit is enforced again", async || (greet().await == 429).then_some(())).await;
 
     fill(&browser, ".numbers [name=threshold]", "0").await;
     click(&browser, ".numbers [type=submit]").await;
-    until_said(&browser, ".card .answer.bad", "`hello`: `threshold` must be at least 1").await;
+    until_said(&browser, ".card .answer.bad", "Threshold must be a whole number from 1 to 100 000")
+        .await;
     fill(&browser, ".numbers [name=threshold]", "4").await;
     fill(&browser, ".numbers [name=period]", "1h 30m").await;
     click(&browser, ".numbers [type=submit]").await;
@@ -181,7 +182,7 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
     click(&browser, "dialog [value=off]").await;
     assert_eq!(greet().await, 429, "nothing holds before it is confirmed");
     click(&browser, "#dialog-confirm").await;
-    until_said(&browser, "#all", "all limits: off, says the program").await;
+    until_said(&browser, "#all", "all limits: off (an operator of this process)").await;
     assert_eq!(greet().await, 200);
     click(&browser, "#kill").await;
     click(&browser, "dialog input").await;
@@ -229,7 +230,8 @@ async fn calls_in_flight_are_told_and_their_number_is_changed() {
     fill(&browser, ".numbers [name=concurrency]", "2").await;
     click(&browser, ".numbers [type=submit]").await;
     until_said(&browser, "[data-limit=upload] .said", "2 in flight · overridden").await;
-    until_said(&browser, ".more .facts", "override by the program2 in flight").await;
+    until_said(&browser, ".more .facts", "override by an operator of this process2 in flight")
+        .await;
     assert_eq!(service.limiter.overrides().list()["upload"], Override::new().concurrency(2));
     click(&browser, ".caller [type=submit]").await;
     until_said(&browser, "[data-is=left]", "1").await;

@@ -58,7 +58,7 @@ async fn a_refused_call_is_admitted_after_its_wait_and_not_before() {
         let mut refused = None;
         loop {
             let asked = Instant::now();
-            match limiter.check_n(&policy, "alice", 2).await {
+            match limiter.check(&policy, "alice").cost(2).await {
                 Ok(_) => break,
                 refusal => refused = Some((asked, exceeded(refusal).retry_after())),
             }
@@ -140,12 +140,12 @@ async fn tiers_are_charged_together_or_not_at_all() {
 async fn a_cost_is_taken_whole_or_not_at_all() {
     with_each(async |make, limiter| {
         let policy = make("units", DAY, 10);
-        assert_eq!(limiter.check_n(&policy, "alice", 7).await.unwrap().remaining(), 3);
-        assert_eq!(exceeded(limiter.check_n(&policy, "alice", 4).await).remaining(), 3);
-        assert_eq!(limiter.check_n(&policy, "alice", 3).await.unwrap().remaining(), 0);
-        let error = limiter.check_n(&policy, "alice", 11).await.unwrap_err();
+        assert_eq!(limiter.check(&policy, "alice").cost(7).await.unwrap().remaining(), 3);
+        assert_eq!(exceeded(limiter.check(&policy, "alice").cost(4).await).remaining(), 3);
+        assert_eq!(limiter.check(&policy, "alice").cost(3).await.unwrap().remaining(), 0);
+        let error = limiter.check(&policy, "alice").cost(11).await.unwrap_err();
         assert!(matches!(error, RateLimitError::TooLarge(_)), "{error}");
-        assert_eq!(limiter.check_n(&policy, "alice", 0).await.unwrap().remaining(), 0);
+        assert_eq!(limiter.check(&policy, "alice").cost(0).await.unwrap().remaining(), 0);
     })
     .await;
 }
@@ -219,8 +219,8 @@ async fn a_penalty_of_a_sliding_counter_weighs_in_the_next_window() {
     let limiter = Limiter::in_memory();
     // Of 10 recorded units 6 s have to pass for the next one, and as many for the call itself.
     for (policy, wait) in [(POLICY, 0), (POLICY.named("penalty").count_rejected(), 12)] {
-        limiter.check_n(&policy, "alice", 5).await.unwrap();
-        exceeded(limiter.check_n(&policy, "alice", 6).await);
+        limiter.check(&policy, "alice").cost(5).await.unwrap();
+        exceeded(limiter.check(&policy, "alice").cost(6).await);
         tokio::time::advance(MINUTE).await;
         let next = limiter.check(&policy, "alice").await;
         let waits =
@@ -242,19 +242,19 @@ async fn a_fixed_window_opens_at_the_first_call() {
     assert_eq!(refused.retry_after(), Duration::from_secs(1));
     // Across the end of a window twice the threshold passes: a property of the algorithm.
     tokio::time::advance(Duration::from_secs(1)).await;
-    limiter.check_n(&POLICY, "alice", 2).await.unwrap();
+    limiter.check(&POLICY, "alice").cost(2).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sliding_counter_weighs_the_window_before() {
     const POLICY: Policy = Policy::sliding_counter("p", MINUTE, 10);
     let limiter = Limiter::in_memory();
-    limiter.check_n(&POLICY, "alice", 10).await.unwrap();
+    limiter.check(&POLICY, "alice").cost(10).await.unwrap();
     tokio::time::advance(MINUTE).await;
     assert_eq!(exceeded(limiter.check(&POLICY, "alice").await).retry_after(), MINUTE / 10);
     tokio::time::advance(MINUTE / 4).await;
     // Three quarters of ten is seven and a half: two more fit.
-    assert_eq!(limiter.check_n(&POLICY, "alice", 2).await.unwrap().remaining(), 0);
+    assert_eq!(limiter.check(&POLICY, "alice").cost(2).await.unwrap().remaining(), 0);
     assert_eq!(exceeded(limiter.check(&POLICY, "alice").await).retry_after(), MINUTE / 20);
 }
 
@@ -278,7 +278,7 @@ async fn a_token_bucket_does_not_drift_in_a_million_calls() {
     const CALLS: u64 = 1_000_000;
     let limiter = Limiter::in_memory();
     let start = tokio::time::Instant::now();
-    limiter.check_n(&POLICY, "alice", 2).await.unwrap();
+    limiter.check(&POLICY, "alice").cost(2).await.unwrap();
     for _ in 0..CALLS {
         let left = limiter.peek(&POLICY, "alice").cost(0).await.unwrap();
         assert_eq!(left.remaining(), 0);

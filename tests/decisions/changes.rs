@@ -50,8 +50,8 @@ async fn a_key_lasts_as_long_as_the_longest_period_that_counts_on_it() {
     let limiter = server.limiter().await;
     for make in ALGORITHMS {
         let (long, short) = (make("lasts", HOUR, 10), make("lasts", MINUTE, 10));
-        limiter.check_n(&long, "alice", 5).await.unwrap();
-        limiter.check_n(&short, "alice", 5).await.unwrap();
+        limiter.check(&long, "alice").cost(5).await.unwrap();
+        limiter.check(&short, "alice").cost(5).await.unwrap();
         let key = format!("ratelimit:{}:lasts/alice", long.algorithm().as_str());
         let ttl: u64 = server.command(&format!("PTTL {key}"));
         let least = if long.algorithm().as_str() == "fixed_window" { 3_500_000 } else { 1_700_000 };
@@ -65,9 +65,9 @@ async fn a_refund_after_a_reset_takes_no_units_of_later_calls() {
     on_each_store(async |limiter| {
         for make in ALGORITHMS {
             let policy = make("reset", HOUR, 10);
-            let first = limiter.check_n(&policy, "alice", 4).await.unwrap();
+            let first = limiter.check(&policy, "alice").cost(4).await.unwrap();
             limiter.reset(&policy, "alice").await.unwrap();
-            limiter.check_n(&policy, "alice", 9).await.unwrap();
+            limiter.check(&policy, "alice").cost(9).await.unwrap();
             limiter.refund(&first).await.unwrap();
             assert_eq!(left(limiter, &policy).await, 1, "{policy:?}");
         }
@@ -80,8 +80,8 @@ async fn a_refund_under_another_policy_returns_its_own_units() {
     on_each_store(async |limiter| {
         for make in ALGORITHMS {
             let (long, short) = (make("other", HOUR, 10), make("other", HOUR / 2, 10));
-            let first = limiter.check_n(&long, "alice", 4).await.unwrap();
-            limiter.check_n(&short, "alice", 5).await.unwrap();
+            let first = limiter.check(&long, "alice").cost(4).await.unwrap();
+            limiter.check(&short, "alice").cost(5).await.unwrap();
             limiter.refund(&first).await.unwrap();
             for policy in [&long, &short] {
                 let left = left(limiter, policy).await;
@@ -137,7 +137,7 @@ async fn penalties_under_a_lowered_threshold_count_alike_in_both_stores() {
         for make in [Policy::sliding_window, Policy::sliding_counter] {
             let wide = make("penalty", HOUR * 24 * 300, 1_000).count_rejected();
             let narrow = make("penalty", HOUR * 24 * 300, 10).count_rejected();
-            limiter.check_n(&wide, "alice", 900).await.unwrap();
+            limiter.check(&wide, "alice").cost(900).await.unwrap();
             for _ in 0..3 {
                 limiter.check(&narrow, "alice").await.unwrap_err();
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use harness::{exceeded, on_each_store};
-use ratelimit_runtime::{Override, Policy, PolicyFault, RateLimitError, policies, rate_limit};
+use ratelimit_runtime::{Override, Policy, RateLimitError, policies, rate_limit};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,8 +22,8 @@ async fn what_needs_the_store_at_each_call_is_invalid_under_a_lease() {
         ] {
             let error = check.await.unwrap_err();
             let RateLimitError::InvalidPolicy(invalid) = &error else { panic!("{error}") };
-            let named = matches!(invalid.fault(), PolicyFault::LeaseWith { argument: it, .. } if it == argument);
-            assert!(named, "{error}");
+            let start = format!("`{argument}` needs the store at each call");
+            assert!(invalid.fault().to_string().starts_with(&start), "{error}");
         }
         let left = limiter.check(&WINDOW, "alice").max_wait(Duration::ZERO).await.unwrap();
         assert_eq!((left.threshold(), left.remaining()), (10_000, 9_999));

@@ -79,7 +79,7 @@ async fn calls_of_one_turn_pass_in_order_and_one_that_is_not_polled_holds_nobody
     let policy = Policy::sliding_window("line", MINUTE, 9).weighted();
     for has_unpolled in [false, true] {
         let limiter = Limiter::in_memory();
-        limiter.check_n(&policy, "alice", 9).await.unwrap();
+        limiter.check(&policy, "alice").cost(9).await.unwrap();
         let mut unpolled = Box::pin(limiter.check(&policy, "alice").max_wait(HOUR).into_future());
         if has_unpolled {
             assert!(timeout(SECOND, &mut unpolled).await.is_err());
@@ -109,7 +109,7 @@ async fn calls_of_one_turn_pass_in_order_and_one_that_is_not_polled_holds_nobody
 async fn a_small_call_does_not_overtake_a_large_one() {
     let limiter = Limiter::in_memory();
     let policy = Policy::sliding_window("line", MINUTE, 4).weighted();
-    limiter.check_n(&policy, "alice", 3).await.unwrap();
+    limiter.check(&policy, "alice").cost(3).await.unwrap();
     let large = arrive(&limiter, policy, 4).await;
     let small = arrive(&limiter, policy, 1).await;
     assert_eq!(waited(large).await, 60);
@@ -192,7 +192,7 @@ async fn a_call_that_leaves_passes_its_turn_on() {
 async fn a_turn_that_only_a_larger_call_left_brings_the_others_nearer() {
     for (policy, seconds) in a_minute(4).into_iter().zip([60, 60, 15]) {
         let limiter = Limiter::in_memory();
-        limiter.check_n(&policy, "alice", 4).await.unwrap();
+        limiter.check(&policy, "alice").cost(4).await.unwrap();
         let large = arrive(&limiter, policy, 4).await;
         let small = arrive(&limiter, policy, 1).await;
         sleep(SECOND).await;
@@ -234,7 +234,7 @@ async fn a_reset_reaches_the_line_at_once_and_in_order() {
     let turns = [[1, 1, 61, 61, 121], [1, 1, 61, 61, 121], [1, 1, 31, 61, 91]];
     for (policy, turns) in a_minute(2).into_iter().zip(turns) {
         let limiter = Limiter::in_memory();
-        limiter.check_n(&policy, "alice", 2).await.unwrap();
+        limiter.check(&policy, "alice").cost(2).await.unwrap();
         let mut calls = Vec::new();
         for _ in 0..5 {
             calls.push(arrive(&limiter, policy, 1).await);
@@ -267,7 +267,7 @@ async fn four_calls_behind_three_units(
     policy: Policy,
 ) -> (Limiter, Decision, Vec<JoinHandle<Answer>>) {
     let limiter = Limiter::in_memory();
-    let large = limiter.check_n(&policy, "alice", 3).await.unwrap();
+    let large = limiter.check(&policy, "alice").cost(3).await.unwrap();
     let mut calls = Vec::new();
     for _ in 0..4 {
         calls.push(arrive(&limiter, policy, 1).await);
@@ -305,7 +305,7 @@ async fn a_refund_serves_as_many_calls_as_it_has_room_for() {
     }
 }
 
-/// The table of `guide::capacity`.
+/// The table of `guide::waiting`.
 #[tokio::test(start_paused = true)]
 async fn two_hundred_calls_wait_for_as_long_as_the_guide_says() {
     let period = SECOND / 2;
@@ -372,7 +372,7 @@ fn no_turn_is_lost_when_calls_come_and_leave_at_once() {
             }
             // Nothing lies ahead, and the last calls have left the window.
             sleep(policy.tiers().iter().map(|tier| 2 * tier.period()).max().unwrap()).await;
-            assert_eq!(limiter.check_n(&policy, "alice", 20).await.unwrap().remaining(), 0);
+            assert_eq!(limiter.check(&policy, "alice").cost(20).await.unwrap().remaining(), 0);
         });
     }
 }

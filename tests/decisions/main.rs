@@ -1,14 +1,18 @@
 //! Every algorithm admits and refuses as promised, in memory and on Redis alike, for any input of callers.
 
 mod algorithms;
+mod blocks;
+mod calendar;
 mod changes;
 mod hostile_callers;
 mod in_flight;
 mod lease;
+mod leave;
 mod line;
 mod memory_store;
 mod model;
 mod overridden_line;
+mod pause;
 mod permit_queue;
 mod precedents;
 mod refund;
@@ -18,3 +22,4 @@ mod together;
 mod too_large;
 mod units_in_flight;
 mod waiting;
+mod warned;

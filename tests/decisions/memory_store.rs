@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::{Lines, exceeded, ran_in_own_process, unavailable};
+use harness::{Lines, exceeded, listen, ran_in_own_process, unavailable};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use ratelimit_runtime::{
     Decision, Limiter, LimiterBuilder, OnStoreError, Policy, RateLimitError, UnavailableReason,
@@ -139,12 +139,12 @@ async fn bytes_are_bounded_and_shared_as_keys_are() {
     const BULK: Policy = Policy::sliding_window("bulk", HOUR, 10_000);
     let limiter = Limiter::builder().max_bytes(4 << 20).in_memory();
     limiter.check(&API, "known").await.unwrap();
-    let small = limiter.check_n(&BULK, "small", 3).await.unwrap();
+    let small = limiter.check(&BULK, "small").cost(3).await.unwrap();
     assert_eq!(small.remaining(), 9_997);
     let mut units = 0;
     for caller in 0..200 {
         for _ in 0..10 {
-            match limiter.check_n(&BULK, caller, 1_000).await {
+            match limiter.check(&BULK, caller).cost(1_000).await {
                 Ok(_) => units += 1_000,
                 refused => full(refused),
             }
@@ -155,10 +155,10 @@ async fn bytes_are_bounded_and_shared_as_keys_are() {
     // A call for which nothing has to grow is decided.
     exceeded(limiter.check(&BULK, 0).await);
     // A window that has to grow needs room as a new key does.
-    full(limiter.check_n(&BULK, "small", 1_000).await);
+    full(limiter.check(&BULK, "small").cost(1_000).await);
     assert_eq!(limiter.peek(&BULK, "small").cost(0).await.unwrap().remaining(), 9_997);
     limiter.reset(&BULK, 0).await.unwrap();
-    assert_eq!(limiter.check_n(&BULK, "small", 1_000).await.unwrap().remaining(), 8_997);
+    assert_eq!(limiter.check(&BULK, "small").cost(1_000).await.unwrap().remaining(), 8_997);
     // Other limits have room, and known callers are still counted.
     assert_counted(&limiter, &API, 2_000).await;
     limiter.check(&API, "known").await.unwrap();
@@ -222,7 +222,7 @@ async fn an_uncounted_call_has_no_units_to_refund() {
     let uncounted: Decision = limiter.check(&LOGIN, "new").await.unwrap();
     assert_eq!(uncounted.remaining(), 1);
     limiter.reset(&LOGIN, "known").await.unwrap();
-    limiter.check_n(&LOGIN, "new", 2).await.unwrap();
+    limiter.check(&LOGIN, "new").cost(2).await.unwrap();
     limiter.refund(&uncounted).await.unwrap();
     exceeded(limiter.check(&LOGIN, "new").await);
 }
@@ -251,7 +251,7 @@ async fn fullness_is_an_event_once_for_each_limit_and_period_and_a_metric_for_ea
         return;
     }
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
     let [first, second] = ["first", "second"].map(|name| Policy::fixed_window(name, HOUR, 2));
     let events = || -> Vec<String> {

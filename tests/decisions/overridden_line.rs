@@ -1,6 +1,10 @@
 //! An override reaches the calls that wait: nobody is served later than promised, and a raise refuses nobody.
 
-use std::time::Duration;
+use std::{
+    future::{IntoFuture, poll_fn},
+    task::Poll,
+    time::Duration,
+};
 
 use harness::{exceeded, on_each_store, until};
 use ratelimit_runtime::{Decision, Enforcement, Limiter, Override, Policy, RateLimitError};
@@ -30,7 +34,7 @@ async fn waiting(
     policy: Policy,
     patience: impl IntoIterator<Item = Duration>,
 ) -> Vec<JoinHandle<Answer>> {
-    limiter.check_n(&policy, "alice", policy.tiers()[0].threshold()).await.unwrap();
+    limiter.check(&policy, "alice").cost(policy.tiers()[0].threshold()).await.unwrap();
     let mut calls = Vec::new();
     for max_wait in patience {
         let its = limiter.clone();
@@ -127,6 +131,65 @@ async fn a_limit_that_has_no_room_at_the_first_turn_asks_the_line_anew_in_order(
     }
 }
 
+/// Lets a call arrive under a period twice as long, before the first of four that wait has asked for its turn
+/// under it, which has no room. Returns the answers of the four, and of the later one: its turn is at most
+/// eight periods ahead, and would be ten behind four turns under the longer period.
+async fn behind_a_lengthened_line(limiter: &Limiter, policy: Policy) -> (Vec<Answer>, Answer) {
+    let period = policy.tiers()[0].period();
+    let calls = waiting(limiter, policy, [HOUR; 4]).await;
+    until("a line", async || {
+        let refused = exceeded(limiter.peek(&policy, "alice").await);
+        (refused.retry_after() > period * 4).then_some(())
+    })
+    .await;
+    set(limiter, Override::new().period(period * 2));
+    let check = limiter.check(&policy, "alice").max_wait(period * 9);
+    let mut later = Box::pin(check.into_future());
+    poll_fn(|context| {
+        let polled = later.as_mut().poll(context);
+        assert!(polled.is_pending(), "{policy:?}: {polled:?}");
+        Poll::Ready(())
+    })
+    .await;
+    let later = later.await;
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.unwrap());
+    }
+    (answers, later)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_without_room_under_a_stricter_limit_takes_no_turn_that_was_promised_under_it() {
+    let apart = [2, 4, 6, 8, 10];
+    // Windows that are fixed have room for the turns of before.
+    for (policy, turns) in policies(MINUTE, 1).into_iter().zip([apart, [1, 2, 3, 4, 6], apart]) {
+        let (before, later) = behind_a_lengthened_line(&Limiter::in_memory(), policy).await;
+        let later = later.unwrap_or_else(|error| panic!("{policy:?}: {error:?}")).waited();
+        assert!(later <= MINUTE * 8, "{policy:?}: {later:?}");
+        // Each turn that there is has one call.
+        let mut found: Vec<_> = before.into_iter().map(|it| it.unwrap().waited()).collect();
+        found.push(later);
+        found.sort_unstable();
+        assert_eq!(found, turns.map(|turn| MINUTE * turn), "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_line_without_room_on_each_store_takes_no_turn_that_was_promised_under_the_limit() {
+    on_each_store(async |limiter| {
+        let [log, _, bucket] = policies(SECOND * 2 / 5, 1);
+        for policy in [log, bucket] {
+            let (before, later) = behind_a_lengthened_line(limiter, policy).await;
+            later.unwrap_or_else(|error| panic!("{policy:?}: {error:?}"));
+            assert!(before.iter().all(Result::is_ok), "{policy:?}: {before:?}");
+            limiter.overrides().remove("line");
+            limiter.reset(&policy, "alice").await.unwrap();
+        }
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn overrides_in_quick_succession_are_one_change_to_the_last() {
     for (changes, is_nearer) in [(vec![3, 2, 4], true), (vec![3, 2], false), (vec![1, 2], false)] {
@@ -165,7 +228,7 @@ async fn a_limit_that_is_off_for_a_moment_lets_calls_pass_or_keeps_their_turns()
         assert_eq!(waits == [SECOND; 6], is_polled, "{waits:?}");
         // The turns of those that passed meanwhile are given back.
         sleep(MINUTE).await;
-        limiter.check_n(&policy, "alice", 2).await.unwrap();
+        limiter.check(&policy, "alice").cost(2).await.unwrap();
     }
 }
 
@@ -205,7 +268,7 @@ async fn raised_concurrency_reaches_all_calls_that_wait() {
         for call in calls {
             held.push(call.await.unwrap().unwrap());
         }
-        assert!(held.iter().all(Decision::is_held));
+        assert!(held.iter().all(Decision::has_permit));
         limiter.overrides().remove("line");
     })
     .await;
@@ -225,6 +288,6 @@ async fn a_queue_for_permits_of_a_limit_that_is_off_is_empty_at_once() {
     set(&limiter, Override::new().enforcement(Enforcement::Off));
     for call in calls {
         let call = timeout(SECOND, call).await.expect("at once").unwrap().unwrap();
-        assert_eq!((call.is_held(), call.waited()), (false, SECOND));
+        assert_eq!((call.has_permit(), call.waited()), (false, SECOND));
     }
 }

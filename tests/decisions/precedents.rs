@@ -61,7 +61,10 @@ async fn s0_lua() {
     })
     .await;
     let server = RedisServer::start();
-    server.limiter().await.check(&POLICY, "cold").await.unwrap();
+    // Overrides ask for the time too.
+    let builder = Limiter::builder().follow_overrides(false);
+    let limiter = builder.connect(&server.url()).await.unwrap();
+    limiter.check(&POLICY, "cold").await.unwrap();
     assert_every_key_has_a_ttl(&server, MINUTE + SECOND);
     assert_eq!(server.calls()["time"], 1);
 }
@@ -135,12 +138,12 @@ async fn s1_sliding() {
 async fn s1_bucket() {
     const POLICY: Policy = Policy::token_bucket("s1_bucket", SECOND, 100).burst(10);
     on_each_store(async |limiter| {
-        assert_eq!(limiter.check_n(&POLICY, "alice", 8).await.unwrap().remaining(), 2);
-        let refused = exceeded(limiter.check_n(&POLICY, "alice", 10).await);
+        assert_eq!(limiter.check(&POLICY, "alice").cost(8).await.unwrap().remaining(), 2);
+        let refused = exceeded(limiter.check(&POLICY, "alice").cost(10).await);
         // 8 tokens at 100 a second, less what came back meanwhile: no whole second is waited for.
         assert!(refused.retry_after() <= Duration::from_millis(80), "{refused:?}");
         tokio::time::sleep(refused.retry_after()).await;
-        limiter.check_n(&POLICY, "alice", 10).await.unwrap();
+        limiter.check(&POLICY, "alice").cost(10).await.unwrap();
     })
     .await;
     let server = RedisServer::start();
@@ -237,7 +240,7 @@ async fn s2_limits() {
     on_each_store(async |limiter| {
         for make in [Policy::sliding_counter, Policy::fixed_window, Policy::token_bucket] {
             let policy = make("s2_limits", DAY, MILLION);
-            limiter.check_n(&policy, "alice", MILLION - 1).await.unwrap();
+            limiter.check(&policy, "alice").cost(MILLION - 1).await.unwrap();
             let left = limiter.check(&policy, "alice").await.unwrap();
             assert_eq!(left.remaining(), 0);
         }
@@ -249,7 +252,7 @@ async fn s2_limits() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
     let policy = Policy::sliding_counter("s2_limits", DAY, MILLION);
-    limiter.check_n(&policy, "alice", MILLION).await.unwrap();
+    limiter.check(&policy, "alice").cost(MILLION).await.unwrap();
     let bytes: u64 = server.command(&format!("MEMORY USAGE {}", server.keys()[0]));
     assert!(bytes < 200, "{bytes}");
 }
@@ -319,9 +322,9 @@ fn s3_local_threads() {
 async fn s3_wait() {
     const TIERS: Policy = Policy::sliding_window("s3_wait", MINUTE, 3).tier(HOUR, 4);
     on_each_store(async |limiter| {
-        limiter.check_n(&TIERS, "box", 3).await.unwrap();
+        limiter.check(&TIERS, "box").cost(3).await.unwrap();
         // Two more are too many for both tiers: the refusal names the one with the longer wait.
-        let refused = exceeded(limiter.check_n(&TIERS, "box", 2).await);
+        let refused = exceeded(limiter.check(&TIERS, "box").cost(2).await);
         assert_eq!((refused.threshold(), refused.period()), (4, HOUR));
         assert!(refused.retry_after() <= HOUR && refused.retry_after() > HOUR / 2);
         let refused = exceeded(limiter.check(&TIERS, "box").await);

@@ -26,7 +26,7 @@ async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
 async fn units_come_back_once_to_every_tier() {
     on_each_store(async |limiter| {
         for policy in &ALL {
-            let first = limiter.check_n(policy, "alice", 2).await.unwrap();
+            let first = limiter.check(policy, "alice").cost(2).await.unwrap();
             let second = limiter.check(policy, "alice").await.unwrap();
             assert_eq!(left(limiter, policy).await, 0, "{policy:?}");
             // The clones of a decision are refunded with it.
@@ -37,8 +37,8 @@ async fn units_come_back_once_to_every_tier() {
             limiter.refund(&second).await.unwrap();
             assert_eq!(left(limiter, policy).await, 3, "{policy:?}");
             // The tier of 5 is refunded as well: after 3 more there are 2 left in it.
-            limiter.check_n(policy, "alice", 3).await.unwrap();
-            limiter.check_n(policy, "alice", 3).await.unwrap_err();
+            limiter.check(policy, "alice").cost(3).await.unwrap();
+            limiter.check(policy, "alice").cost(3).await.unwrap_err();
         }
     })
     .await;
@@ -48,11 +48,11 @@ async fn units_come_back_once_to_every_tier() {
 async fn a_decision_has_the_units_that_its_call_took() {
     on_each_store(async |limiter| {
         for policy in &ALL {
-            assert_eq!(limiter.check_n(policy, "alice", 2).await.unwrap().cost(), 2);
-            assert_eq!(limiter.check_n(policy, "alice", 0).await.unwrap().cost(), 0);
+            assert_eq!(limiter.check(policy, "alice").cost(2).await.unwrap().cost(), 2);
+            assert_eq!(limiter.check(policy, "alice").cost(0).await.unwrap().cost(), 0);
             assert_eq!(limiter.peek(policy, "alice").await.unwrap().cost(), 0);
             limiter.overrides().enforce(Some(Enforcement::DryRun));
-            let passed = limiter.check_n(policy, "alice", 2).await.unwrap();
+            let passed = limiter.check(policy, "alice").cost(2).await.unwrap();
             assert_eq!((passed.cost(), passed.is_dry_run()), (0, true), "{policy:?}");
             let admitted = limiter.check(policy, "alice").await.unwrap();
             assert_eq!((admitted.cost(), admitted.is_dry_run()), (1, false), "{policy:?}");
@@ -81,11 +81,11 @@ async fn nothing_comes_back_for_a_call_that_took_nothing() {
 async fn a_quota_never_grows_over_its_threshold() {
     on_each_store(async |limiter| {
         for policy in &ALL {
-            let decision = limiter.check_n(policy, "alice", 2).await.unwrap();
+            let decision = limiter.check(policy, "alice").cost(2).await.unwrap();
             limiter.reset(policy, "alice").await.unwrap();
             limiter.refund(&decision).await.unwrap();
             assert_eq!(left(limiter, policy).await, 3, "{policy:?}");
-            limiter.check_n(policy, "alice", 3).await.unwrap();
+            limiter.check(policy, "alice").cost(3).await.unwrap();
             limiter.check(policy, "alice").await.unwrap_err();
         }
     })
@@ -97,7 +97,7 @@ async fn only_the_callers_own_units_come_back() {
     on_each_store(async |limiter| {
         for policy in &ALL {
             let decision = limiter.check(policy, "bob").await.unwrap();
-            limiter.check_n(policy, "alice", 3).await.unwrap();
+            limiter.check(policy, "alice").cost(3).await.unwrap();
             limiter.refund(&decision).await.unwrap();
             assert_eq!(left(limiter, policy).await, 0, "{policy:?}");
         }
@@ -113,7 +113,7 @@ async fn units_of_a_window_that_has_passed_stay_gone() {
         (Policy::sliding_counter("counter", MINUTE, 3), MINUTE * 2),
         (Policy::fixed_window("window", MINUTE, 3), MINUTE),
     ] {
-        let decision = limiter.check_n(&policy, "alice", 2).await.unwrap();
+        let decision = limiter.check(&policy, "alice").cost(2).await.unwrap();
         tokio::time::advance(passed).await;
         limiter.check(&policy, "alice").await.unwrap();
         limiter.refund(&decision).await.unwrap();
@@ -148,14 +148,14 @@ async fn an_annotated_call_is_refunded_by_its_observer() {
 async fn a_cancelled_refund_can_be_repeated() {
     let server = RedisServer::start();
     let limiter = server.limiter().await;
-    let decision = limiter.check_n(&LOG, "alice", 2).await.unwrap();
+    let decision = limiter.check(&LOG, "alice").cost(2).await.unwrap();
     server.signal("STOP");
     tokio::time::timeout(DEADLINE, limiter.refund(&decision)).await.unwrap_err();
     server.signal("CONT");
     limiter.refund(&decision).await.unwrap();
     assert_eq!(left(&limiter, &LOG).await, 3);
     // The refund has taken effect.
-    limiter.check_n(&LOG, "alice", 2).await.unwrap();
+    limiter.check(&LOG, "alice").cost(2).await.unwrap();
     limiter.refund(&decision).await.unwrap();
     assert_eq!(left(&limiter, &LOG).await, 1);
 }
@@ -167,7 +167,7 @@ async fn a_refund_that_a_lost_store_never_received_can_be_repeated() {
     let limiter = builder.connect(&server.url()).await.unwrap();
     let mut decisions = Vec::new();
     for policy in &ALL {
-        decisions.push(limiter.check_n(policy, "alice", 2).await.unwrap());
+        decisions.push(limiter.check(policy, "alice").cost(2).await.unwrap());
     }
     server.signal("STOP");
     until("the breaker", async || {
@@ -194,7 +194,7 @@ async fn a_call_without_a_decision_has_no_units_to_refund() {
     for policy in &ALL {
         let request = limiter.check(policy, "alice").on_store_error(OnStoreError::Allow);
         let passed = request.await.unwrap();
-        limiter.check_n(policy, "alice", 3).await.unwrap();
+        limiter.check(policy, "alice").cost(3).await.unwrap();
         limiter.refund(&passed).await.unwrap();
         assert_eq!(left(&limiter, policy).await, 0, "{policy:?}");
     }
@@ -222,7 +222,7 @@ async fn a_log_is_as_if_refunded_calls_had_never_been() {
             let live = held.iter().filter(|(at, ..)| *at + tier.period() > now);
             live.map(|(_, cost, _)| cost).sum::<u32>() + cost <= tier.threshold()
         });
-        let answer = limiter.check_n(&policy, "alice", cost).await;
+        let answer = limiter.check(&policy, "alice").cost(cost).await;
         assert_eq!(answer.is_ok(), fits, "at {now:?}, cost {cost}: {answer:?}");
         held.extend(answer.ok().map(|decision| (now, cost, decision)));
         held.retain(|(at, ..)| *at + Duration::from_secs(1) > now);

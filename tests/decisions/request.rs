@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::on_each_store;
+use harness::{on_each_store, until};
 use ratelimit_runtime::{Limiter, Policy, RateLimitError, rate_limit};
 use tokio::time::Instant;
 
@@ -48,6 +48,28 @@ async fn a_refunded_id_is_free_again() {
         limiter.refund(&first).await.unwrap();
         assert_eq!(limiter.peek(&LOG, "alice").cost(0).await.unwrap().remaining(), 5);
         assert_eq!(job().await.unwrap().remaining(), 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_repeated_call_is_given_back_also_after_its_turn_has_moved() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const LINE: Policy = Policy::sliding_window("line", HOUR, 2).weighted();
+    on_each_store(async |limiter| {
+        let left = async || limiter.peek(&LINE, "alice").cost(0).await.unwrap();
+        let job = || limiter.check(&LINE, "alice").cost(2).request_id("job").max_wait(2 * HOUR);
+        let before = limiter.check(&LINE, "alice").cost(2).await.unwrap();
+        let refund = async {
+            let is_ahead = async || left().await.reset_after() > HOUR;
+            until("a turn that lies ahead", async || is_ahead().await.then_some(())).await;
+            limiter.refund(&before).await.unwrap();
+        };
+        let (first, ()) = tokio::join!(job().into_future(), refund);
+        assert_eq!(first.unwrap().remaining(), 0);
+        let again = job().await.unwrap();
+        limiter.refund(&again).await.unwrap();
+        assert_eq!(left().await.remaining(), 2);
     })
     .await;
 }

@@ -24,7 +24,7 @@ async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
 }
 
 async fn take(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {
-    limiter.check_n(policy, "alice", cost).await.unwrap()
+    limiter.check(policy, "alice").cost(cost).await.unwrap()
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn fewer_units_give_the_rest_back_to_every_tier() {
             let decision = take(limiter, policy, 8).await;
             limiter.settle(&decision, 3).await.unwrap();
             assert_eq!(left(limiter, policy).await, 7, "{policy:?}");
-            limiter.check_n(policy, "alice", 8).await.unwrap_err();
+            limiter.check(policy, "alice").cost(8).await.unwrap_err();
             take(limiter, policy, 7).await;
         }
     })
@@ -204,7 +204,7 @@ async fn a_settled_id_stays_charged() {
 async fn an_uncounted_call_is_not_settled() {
     on_each_store(async |limiter| {
         for policy in &COUNTS {
-            let free = limiter.check_n(policy, "alice", 0).await.unwrap();
+            let free = limiter.check(policy, "alice").cost(0).await.unwrap();
             let peeked = limiter.peek(policy, "alice").await.unwrap();
             limiter.overrides().enforce(Some(Enforcement::Off));
             let passed = limiter.check(policy, "alice").await.unwrap();
@@ -229,7 +229,7 @@ async fn a_debt_of_a_bucket_is_at_most_one_full_bucket() {
         let policy = Policy::token_bucket("bucket", HOUR, 10);
         let decision = take(limiter, &policy, 1).await;
         limiter.settle(&decision, u32::MAX).await.unwrap();
-        let refused = limiter.check_n(&policy, "alice", 10).await.unwrap_err();
+        let refused = limiter.check(&policy, "alice").cost(10).await.unwrap_err();
         let RateLimitError::Exceeded(refused) = refused else { panic!("{refused}") };
         let wait = refused.retry_after();
         assert!(wait <= 2 * HOUR && wait + SECOND >= 2 * HOUR, "{refused:?}");
@@ -321,13 +321,13 @@ async fn an_annotated_function_is_settled_by_its_output() {
     #[rate_limit(period = "1d", threshold = 10, name = "told", algorithm = token_bucket, key = user,
         cost = 4, limiter = limiter, settle = |out| out.as_ref().copied().unwrap_or(0))]
     async fn told(limiter: &Limiter, user: &str, units: u32) -> Result<u32, RateLimitError> {
-        limiter.check_n(&LOG, user, units).await?;
+        limiter.check(&LOG, user).cost(units).await?;
         Ok(units)
     }
     #[rate_limit(period = "1d", threshold = 10, name = "failed", key = user, limiter = limiter,
         settle = |out| u32::from(out.is_err()))]
     async fn failed(limiter: &Limiter, user: &str, does: bool) -> Result<(), RateLimitError> {
-        if does { limiter.check_n(&LOG, user, 11).await.map(drop) } else { Ok(()) }
+        if does { limiter.check(&LOG, user).cost(11).await.map(drop) } else { Ok(()) }
     }
 
     const TOLD: Policy = Policy::token_bucket("told", DAY, 10);

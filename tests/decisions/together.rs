@@ -51,7 +51,7 @@ async fn none_takes_anything_if_one_is_refused() {
 #[tokio::test]
 async fn what_no_store_counted_is_not_given_back() {
     on_each_store(async |limiter| {
-        limiter.check_n(&ALL, "all", 5).await.unwrap();
+        limiter.check(&ALL, "all").cost(5).await.unwrap();
         let free = || limiter.check(&USER, "alice").cost(0);
         let id = || limiter.check(&USER, "bob").request_id(7);
         for _ in 0..2 {
@@ -82,7 +82,7 @@ async fn one_of_them_may_wait_and_is_asked_first() {
     };
     assert!(error.fault().to_string().contains("one of several calls"), "{error}");
     tokio::time::pause();
-    limiter.check_n(&ALL, "all", 5).await.unwrap();
+    limiter.check(&ALL, "all").cost(5).await.unwrap();
     let mut both = pin!(limiter.check_all([limiter.check(&USER, "alice"), wait()]));
     assert!(tokio::time::timeout(MINUTE / 2, &mut both).await.is_err());
     assert_eq!(left(&limiter, &USER, "alice").await, 10);
@@ -99,7 +99,7 @@ async fn a_remembered_refusal_costs_no_command_and_the_longest_wait_is_told() {
         [limiter.check(&USER, "alice"), limiter.check(&ALL, "all"), limiter.check(&long, "alice")]
     };
     limiter.check_all(checks()).await.unwrap();
-    limiter.check_n(&ALL, "all", 4).await.unwrap();
+    limiter.check(&ALL, "all").cost(4).await.unwrap();
     // Each is remembered by its own refusal.
     exceeded(limiter.check(&ALL, "all").await);
     exceeded(limiter.check(&long, "alice").await);

@@ -64,7 +64,7 @@ async fn assert_agrees(limiter: &Limiter, policy: &Policy, time_passes: bool) {
     let mut rng = Rng::with_seed(seed);
     let mut models: [Model; 2] = Default::default();
     let (mut calls, mut counts, mut now) = (Vec::<Call>::new(), Counts::default(), Duration::ZERO);
-    let most = policy.max_in_flight().expect("permits");
+    let most = policy.max_concurrency().expect("permits");
     for number in 0..STEPS {
         if time_passes {
             let pause = Duration::from_micros(rng.u64(..HOUR.as_secs() * 100_000));
@@ -102,10 +102,10 @@ async fn assert_agrees(limiter: &Limiter, policy: &Policy, time_passes: bool) {
                 let cost = rng.u32(1..12);
                 let left = model.left(policy, now);
                 let has_room = i64::from(cost) <= left;
-                match limiter.check_n(policy, CALLERS[caller], cost).await {
+                match limiter.check(policy, CALLERS[caller]).cost(cost).await {
                     Ok(decision) => {
                         assert!(model.in_flight < most && has_room, "{seed} {number}");
-                        assert!(decision.is_held() && decision.is_counted(), "{seed} {number}");
+                        assert!(decision.has_permit() && decision.is_counted(), "{seed} {number}");
                         model.in_flight += 1;
                         model.log.push((now, number, cost));
                         calls.push(Call { caller, number, decision, is_closed: false });
@@ -127,7 +127,7 @@ async fn assert_agrees(limiter: &Limiter, policy: &Policy, time_passes: bool) {
         let looked = limiter.peek(policy, CALLERS[caller]).cost(0).await.expect("a peek");
         let left = models[caller].left(policy, now).max(0);
         assert_eq!(i64::from(looked.remaining()), left, "{seed} {number}");
-        assert!(calls.iter().all(|call| call.decision.is_held()), "{seed} {number}");
+        assert!(calls.iter().all(|call| call.decision.has_permit()), "{seed} {number}");
     }
     let Counts { admitted, busy, exceeded, lowered, raised, in_debt } = counts;
     let least = [admitted, busy, exceeded, lowered, raised, in_debt].into_iter().min();

@@ -60,7 +60,7 @@ async fn calls_that_wait_for_redis_under_a_penalty_do_not_starve_one_another() {
 async fn a_call_that_gives_up_is_one_refusal() {
     const POLICY: Policy = Policy::sliding_window("penalty", HOUR, 9).weighted().count_rejected();
     on_each_store(async |limiter| {
-        limiter.check_n(&POLICY, "alice", 8).await.unwrap();
+        limiter.check(&POLICY, "alice").cost(8).await.unwrap();
         let refused = wait_for(limiter, POLICY, 2, SECOND).await.unwrap();
         assert!(matches!(refused, Err(RateLimitError::Exceeded(_))), "{refused:?}");
         // The units that the refusal has recorded fill the log.
@@ -73,7 +73,7 @@ async fn a_call_that_gives_up_is_one_refusal() {
 async fn a_call_is_recorded_as_refused_only_if_it_does_not_wait() {
     const POLICY: Policy = Policy::token_bucket("bucket", MINUTE, 6).count_rejected();
     let limiter = Limiter::in_memory();
-    limiter.check_n(&POLICY, "alice", 4).await.unwrap();
+    limiter.check(&POLICY, "alice").cost(4).await.unwrap();
     // A token comes back every ten seconds, and there are two.
     let waiting = wait_for(&limiter, POLICY, 3, SECOND * 15);
     assert_eq!(waiting.await.unwrap().unwrap().waited(), SECOND * 10);
@@ -85,7 +85,7 @@ async fn a_call_is_recorded_as_refused_only_if_it_does_not_wait() {
 
 /// Fills the limit, and starts a call that has to wait for most of an hour.
 async fn one_waits(limiter: &Limiter, policy: Policy, cost: u32) -> JoinHandle<Answer> {
-    limiter.check_n(&policy, "alice", 4).await.unwrap();
+    limiter.check(&policy, "alice").cost(4).await.unwrap();
     let call = wait_for(limiter, policy, cost, HOUR);
     tokio::time::sleep(SECOND / 2).await;
     assert!(!call.is_finished());
@@ -141,7 +141,7 @@ async fn a_call_tells_how_long_it_has_waited_whatever_lets_it_pass() {
     const POLICY: Policy = Policy::sliding_window("told", HOUR, 4).weighted();
     for change in [Enforcement::Off, Enforcement::DryRun, Enforcement::On] {
         let limiter = Limiter::in_memory();
-        limiter.check_n(&POLICY, "alice", 4).await.unwrap();
+        limiter.check(&POLICY, "alice").cost(4).await.unwrap();
         let calls = async || limiter.check(&POLICY, "alice").max_wait(HOUR).await;
         let switched = async {
             tokio::time::sleep(SECOND).await;
@@ -151,7 +151,7 @@ async fn a_call_tells_how_long_it_has_waited_whatever_lets_it_pass() {
         let (call, copies) = observed;
         let call = call.unwrap();
         let waited = if change == Enforcement::On { HOUR } else { SECOND };
-        assert_eq!((call.waited(), call.is_held()), (waited, false), "{change:?}");
+        assert_eq!((call.waited(), call.has_permit()), (waited, false), "{change:?}");
         // In a dry run observers are told of the refusal, and without enforcement of nothing.
         let told: Vec<_> = copies.iter().flatten().map(Decision::waited).collect();
         let expected = if change == Enforcement::On { vec![HOUR] } else { vec![] };
@@ -167,12 +167,12 @@ async fn the_copy_of_an_observer_tells_the_wait_and_holds_no_permit() {
     let wait = limiter.check(&policy, "alice").max_wait(HOUR).into_future();
     let (call, copies) = observe(wait).await;
     let (call, copy) = (call.unwrap(), copies.into_iter().next().unwrap().unwrap());
-    assert_eq!((call.waited(), call.is_held()), (MINUTE, true));
-    assert_eq!((copy.waited(), copy.is_held()), (MINUTE, false));
+    assert_eq!((call.waited(), call.has_permit()), (MINUTE, true));
+    assert_eq!((copy.waited(), copy.has_permit()), (MINUTE, false));
     drop(call);
     tokio::time::sleep(MINUTE).await;
     // The copy is still there, and the permit is free.
-    assert!(limiter.check(&policy, "alice").await.unwrap().is_held());
+    assert!(limiter.check(&policy, "alice").await.unwrap().has_permit());
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{DEADLINE, FaultLine, HostileServer, Hostility, Lines, ran_in_own_process};
+use harness::{DEADLINE, FaultLine, HostileServer, Hostility, Lines, listen, ran_in_own_process};
 use ratelimit_runtime::{Limiter, OnStoreError, Policy};
 use tokio::{runtime::Builder, task::JoinSet};
 
@@ -79,7 +79,7 @@ async fn call(url: &str) -> Figures {
                 let answer =
                     answer.map(|it| it.remaining()).map_err(|error| format!("{error:?} {error}"));
                 figures.lock().unwrap().add(caller, answer, start.elapsed());
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(Duration::from_millis(3)).await;
             }
         });
     }
@@ -107,7 +107,7 @@ fn faults_of(mode: Hostility) -> Vec<String> {
     let before = memory();
     let (url, log) = (server.url(), lines.clone());
     let calls = thread::spawn(move || {
-        let _listening = tracing::subscriber::set_default(log);
+        let _listening = listen(log);
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let figures = runtime.block_on(call(&url));
         (figures, processor_time())

@@ -152,11 +152,11 @@ async fn a_clock_set_forward_is_told_to_holders_and_one_set_back_frees_the_permi
     let calls = take_all(&limiter, &BRIEF).await;
     clock.step(&server, 600_000);
     let more = take_all(&other, &BRIEF).await;
-    until("the loss", async || (!calls.iter().any(Decision::is_held)).then_some(())).await;
-    assert!(more.iter().all(Decision::is_held));
+    until("the loss", async || (!calls.iter().any(Decision::has_permit)).then_some(())).await;
+    assert!(more.iter().all(Decision::has_permit));
     assert!(is_busy(&limiter.check(&BRIEF, 0).await));
     drop(more);
-    until("places again", async || calls.iter().all(Decision::is_held).then_some(())).await;
+    until("places again", async || calls.iter().all(Decision::has_permit).then_some(())).await;
     // Set back, the clock gives nobody a place beside them.
     clock.step(&server, -3_600_000);
     let start = Instant::now();
@@ -164,7 +164,7 @@ async fn a_clock_set_forward_is_told_to_holders_and_one_set_back_frees_the_permi
         assert!(is_busy(&other.check(&BRIEF, 0).await));
         tokio::time::sleep(TIMEOUT / 60).await;
     }
-    assert!(calls.iter().all(Decision::is_held));
+    assert!(calls.iter().all(Decision::has_permit));
     drop(calls);
     // Permits of a process that died before the clock was set back end after a timeout nevertheless.
     clock.step(&server, 0);
@@ -194,7 +194,7 @@ async fn fails_over(fault: &str, url: &str, [long, brief]: &[Policy; 2], kill: i
     let from = wall_clock();
     kill();
     // Nobody renews them, and those of longer bodies neither.
-    until("the loss", async || (!ends.iter().any(Decision::is_held)).then_some(())).await;
+    until("the loss", async || (!ends.iter().any(Decision::has_permit)).then_some(())).await;
     until("the failover", async || {
         let answer = other.check(long, 0).await;
         assert!(answer.is_err(), "a permit beside those that are held");
@@ -202,8 +202,8 @@ async fn fails_over(fault: &str, url: &str, [long, brief]: &[Policy; 2], kill: i
     })
     .await;
     let to = wall_clock();
-    assert!(held.iter().all(Decision::is_held));
-    until("places again", async || ends.iter().all(Decision::is_held).then_some(())).await;
+    assert!(held.iter().all(Decision::has_permit));
+    until("places again", async || ends.iter().all(Decision::has_permit).then_some(())).await;
     until_more(&recorder, Event::Ended, 20).await;
     tasks.shutdown().await;
     let calls = InFlight::recorded(&[recorder.records()]);

@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(600);
 const N: u32 = 8_000;
 /// Long, so that no pause of a busy machine ends it before it is used.
-const LEASE: Duration = Duration::from_secs(8);
+const LEASE: Duration = Duration::from_secs(12);
 
 fn policies(period: Duration, lease: Duration) -> [Policy; 4] {
     [Policy::sliding_window, Policy::fixed_window, Policy::sliding_counter, Policy::token_bucket]
@@ -69,8 +69,8 @@ impl Fleet {
             fleet.used += 1;
             assert!(fleet.used < N / 2, "leases stay small");
             if !is_leased {
-                fleet.on_lease =
-                    (full - left(&fleet.other, &policy).await).saturating_sub(fleet.used);
+                let left = left(&fleet.other, &policy).await;
+                fleet.on_lease = (full + fleet.freed() - left).saturating_sub(fleet.used);
             }
         }
         fleet.ends = Instant::now() + LEASE;

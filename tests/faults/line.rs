@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use harness::{Clock, FaultLine, Proxy, RedisServer, at_once, uncached, until, wait_for};
-use ratelimit_runtime::{Limiter, Policy};
+use harness::{
+    Clock, FaultLine, Proxy, RedisServer, at_once, exceeded, unavailable, uncached, until, wait_for,
+};
+use ratelimit_runtime::{Limiter, OnStoreError, Policy};
 use tokio::task::JoinSet;
 
 const PERIOD: Duration = Duration::from_millis(800);
@@ -43,7 +45,7 @@ async fn survives(
         waiting.spawn(async move { call.check(&policy, "alice").max_wait(MINUTE).await });
     }
     until("the line", async || {
-        let refused = harness::exceeded(limiter.peek(&policy, "alice").await);
+        let refused = exceeded(limiter.peek(&policy, "alice").await);
         (refused.retry_after() > PERIOD).then_some(())
     })
     .await;
@@ -130,4 +132,26 @@ fn keys_that_are_lost_hold_up_nobody_in_line() {
         let limiter = uncached(&server.url()).await;
         survives(("FLUSHALL", UNNOTICED), &limiter, policy, || server.command("FLUSHALL")).await;
     });
+}
+
+/// The check of a turn and the question after it share the deadline of a call that waits no longer.
+#[tokio::test]
+async fn a_server_that_stalls_before_a_turn_costs_a_call_its_wait_and_one_deadline() {
+    const WAIT: Duration = Duration::from_millis(2_100);
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let policy = Policy::sliding_window("p", Duration::from_secs(2), 1).weighted();
+    let server = RedisServer::start();
+    let builder = Limiter::builder().deadline(TIMEOUT).on_store_error(OnStoreError::Deny);
+    let limiter = builder.connect(&server.url()).await.unwrap();
+    limiter.check(&policy, "alice").await.unwrap();
+    let start = Instant::now();
+    let waiting = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.check(&policy, "alice").max_wait(WAIT).await }
+    });
+    until("the line", async || limiter.peek(&policy, "alice").await.err()).await;
+    server.signal("STOP");
+    unavailable(waiting.await.unwrap());
+    let took = start.elapsed();
+    assert!(took < WAIT + TIMEOUT + Duration::from_millis(500), "{took:?}");
 }

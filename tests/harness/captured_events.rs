@@ -2,14 +2,26 @@
 
 use std::{
     fmt::{self, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
 use tracing::{
-    Event, Metadata, Subscriber,
+    Dispatch, Event, Metadata, Subscriber,
     field::{Field, Visit},
     span,
+    subscriber::{DefaultGuard, NoSubscriber},
 };
+
+/// Makes `subscriber` the one of this thread until the guard is dropped.
+///
+/// While a process has one subscriber, tracing asks only the thread that reaches an event first whether it is
+/// enabled, and another thread of a test has no subscriber: its "no" then holds for all threads. A second
+/// subscriber, which stays, has tracing ask every one that is registered.
+pub fn listen(subscriber: impl Into<Dispatch>) -> DefaultGuard {
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+    LazyLock::force(&SECOND);
+    tracing::dispatcher::set_default(&subscriber.into())
+}
 
 /// Captures the events of the runtime and of its page, one line each.
 #[derive(Clone, Debug, Default)]

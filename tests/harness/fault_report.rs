@@ -74,7 +74,7 @@ impl Watch {
         logged().get_or_insert_default().insert(runtime, Vec::new());
         // Background work has the subscriber of the code that started it.
         let recorder = Recorder { runtime: Some(runtime) };
-        Self { runtime, _listening: tracing::subscriber::set_default(recorder) }
+        Self { runtime, _listening: crate::listen(recorder) }
     }
 
     /// Returns the first instant after this one at which a circuit breaker opened.

@@ -41,7 +41,7 @@ use tokio::runtime::Builder;
 
 pub use self::{
     browser::Browser,
-    captured_events::Lines,
+    captured_events::{Lines, listen},
     certificates::{Authority, Identity},
     clock::Clock,
     cluster::Cluster,

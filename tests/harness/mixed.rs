@@ -37,7 +37,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 21] = [
+pub const FEATURES: [&str; 22] = [
     "lease",
     "wait",
     "permits",
@@ -47,6 +47,7 @@ pub const FEATURES: [&str; 21] = [
     "ids",
     "together",
     "peek",
+    "leave",
     "reset",
     "raise",
     "lower",

@@ -3,21 +3,29 @@
 //! An algorithm defines two things: whether a tier has room for some units at some time, and the units that a
 //! call records; see `states`. The model derives remaining units, waits and resets from the first alone.
 
+mod blocks;
 mod entries;
 mod line;
 mod log;
+mod numbers;
 mod permits;
 mod settle;
 mod states;
 mod turns;
 mod weighted;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use ratelimit_runtime::{Algorithm, Policy};
 
 pub use self::permits::TIMEOUT;
-use self::{permits::Permits, states::State, turns::Turns};
+use self::{
+    blocks::Block,
+    numbers::{answer, until_one},
+    permits::Permits,
+    states::State,
+    turns::Turns,
+};
 
 /// The answer of a call. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +58,10 @@ pub struct Rules {
     written: Vec<Tier>,
     /// The calls of one caller that may be in flight at one time.
     permits: Option<u32>,
+    /// The share that calls leave, in percent.
+    leave: u32,
+    /// The lengths of blocks.
+    blocks: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +143,7 @@ pub struct Model {
     /// The lines of callers whose states have no room for turns.
     lines: HashMap<usize, Turns>,
     permits: HashMap<usize, Permits>,
+    blocks: HashMap<usize, Block>,
     /// How units and states are distinguished: by their instant, or by a name.
     by: By,
     /// The charges and the states so far.
@@ -149,8 +162,9 @@ pub enum By {
 impl Rules {
     /// Returns the numbers of a policy; `burst` is the explicit one.
     pub fn new(policy: &Policy, burst: Option<u32>) -> Self {
+        let micros = |it: Duration| u64::try_from(it.as_micros()).expect("at most 366 days");
         let tiers = policy.tiers().iter().map(|tier| Tier {
-            period: u64::try_from(tier.period().as_micros()).expect("at most 366 days"),
+            period: micros(tier.period()),
             threshold: tier.threshold(),
             capacity: burst.unwrap_or(tier.threshold()),
         });
@@ -160,8 +174,27 @@ impl Rules {
             count_rejected: policy.counts_rejected(),
             tiers: tiers.collect(),
             written: Vec::new(),
-            permits: policy.max_in_flight(),
+            permits: policy.max_concurrency(),
+            leave: 0,
+            blocks: policy.blocks().map(micros).collect(),
         }
+    }
+
+    /// Returns the same for calls that leave a share, in percent.
+    #[must_use]
+    pub fn leaving(self, leave: u32) -> Self {
+        let permits = self.permits.map(|permits| permits - left_of(permits, leave));
+        Self { permits, leave, ..self }
+    }
+
+    /// A call that leaves something is promised nothing.
+    pub(super) fn may_wait(&self) -> bool {
+        self.leave == 0
+    }
+
+    /// The units of a tier that calls leave.
+    fn left(&self, index: usize) -> u32 {
+        left_of(self.tiers[index].capacity, self.leave)
     }
 
     /// Returns the same as an override of a declared policy.
@@ -183,12 +216,35 @@ impl Rules {
 impl Model {
     /// Returns a model without any calls.
     pub fn new(by: By) -> Self {
-        let (callers, lines, permits) = Default::default();
-        Self { callers, lines, permits, by, numbers: 0 }
+        let (callers, lines, permits, blocks) = Default::default();
+        Self { callers, lines, permits, blocks, by, numbers: 0 }
     }
 
-    /// Decides a call, and records it unless it is a peek. It takes a permit and its units, or neither.
+    /// Decides a call, and records it unless it is a peek. A blocked caller is refused; a recorded call that a window
+    /// refuses blocks its caller.
     pub fn decide(&mut self, rules: &Rules, caller: usize, call: Call) -> (Answer, Option<Charge>) {
+        if !rules.blocks.is_empty() {
+            let left = self.blocks.entry(caller).or_default().left(call);
+            if left > 0 {
+                return (Answer::blocked(0, left), None);
+            }
+        }
+        let (answer, charge) = self.decide_unblocked(rules, caller, call);
+        if rules.blocks.is_empty() || answer.admitted || answer.is_busy || !call.record {
+            return (answer, charge);
+        }
+        let block = self.blocks.entry(caller).or_default();
+        let left = block.offend(&rules.blocks, call.now, answer.wait);
+        (Answer::blocked(answer.tier, left), None)
+    }
+
+    /// Decides a call of a caller that is not blocked. It takes a permit and its units, or neither.
+    fn decide_unblocked(
+        &mut self,
+        rules: &Rules,
+        caller: usize,
+        call: Call,
+    ) -> (Answer, Option<Charge>) {
         let Some(most) = rules.permits else { return self.decide_units(rules, caller, call) };
         let permits = self.permits.entry(caller).or_default();
         let free = permits.free(most, call);
@@ -296,75 +352,12 @@ impl Model {
     pub fn reset(&mut self, caller: usize) {
         self.callers.remove(&caller);
         self.lines.remove(&caller);
+        self.blocks.remove(&caller);
     }
 }
 
-/// The time until one unit can be had.
-fn until_one(state: &State, rules: &Rules, now: u64) -> u64 {
-    let until = |index| soonest(|wait| state.has_room(rules, index, now + wait, 1));
-    (0..rules.tiers.len()).map(until).max().unwrap_or(0)
-}
-
-fn answer(state: &State, rules: &Rules, admitted: bool, now: u64, cost: u32) -> Answer {
-    let until = |index, units| {
-        soonest(|wait| units == 0 || state.has_room(rules, index, now + wait, units))
-    };
-    let tiers = rules.tiers.iter().enumerate().map(|(index, tier)| {
-        let has_room = |units| units == 0 || state.has_room(rules, index, now, units);
-        let remaining = most(tier.capacity, has_room);
-        let wanted = if admitted { remaining + 1 } else { u64::from(cost) };
-        let until =
-            |units: u64| until(index, u32::try_from(units).unwrap_or(u32::MAX).min(tier.capacity));
-        let remaining = u32::try_from(remaining).expect("at most the capacity");
-        (index, remaining, until(wanted), until(tier.capacity.into()))
-    });
-    let tiers: Vec<_> = tiers.collect();
-    // Of equals, the first one is reported.
-    let speaks = tiers.iter().rev().max_by_key(|(_, remaining, wait, _)| {
-        let fewest = if admitted { u32::MAX - remaining } else { 0 };
-        (fewest, *wait)
-    });
-    let &(tier, remaining, wait, _) = speaks.expect("a policy has a tier");
-    let reset = tiers.iter().map(|(_, _, _, reset)| *reset).max().unwrap_or(0);
-    let units = remaining.saturating_add(1);
-    let more = match units {
-        _ if admitted => 0,
-        _ if units >= cost => wait,
-        _ => (0..tiers.len()).map(|index| until(index, units)).max().unwrap_or(0),
-    };
-    Answer { admitted, is_busy: false, tier, remaining, wait, reset, more }
-}
-
-/// The most units up to `capacity` for which there is room.
-fn most(capacity: u32, has_room: impl Fn(u32) -> bool) -> u64 {
-    let (mut fits, mut too_many) = (0, u64::from(capacity) + 1);
-    while fits + 1 < too_many {
-        let middle = u64::midpoint(fits, too_many);
-        if has_room(u32::try_from(middle).expect("at most the capacity")) {
-            fits = middle;
-        } else {
-            too_many = middle;
-        }
-    }
-    fits
-}
-
-/// The first time from which there is room: once there is, it stays.
-fn soonest(has_room: impl Fn(u64) -> bool) -> u64 {
-    if has_room(0) {
-        return 0;
-    }
-    let (mut too_soon, mut late) = (0, 1);
-    while !has_room(late) {
-        (too_soon, late) = (late, late * 2);
-    }
-    while too_soon + 1 < late {
-        let middle = u64::midpoint(too_soon, late);
-        if has_room(middle) {
-            late = middle;
-        } else {
-            too_soon = middle;
-        }
-    }
-    late
+/// The units that stay of a quota, rounded up.
+pub fn left_of(quota: u32, percent: u32) -> u32 {
+    let left = (u64::from(quota) * u64::from(percent)).div_ceil(100);
+    u32::try_from(left).expect("at most the quota")
 }

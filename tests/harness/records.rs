@@ -153,7 +153,7 @@ impl Recorder {
         loop {
             // Held later is held now.
             let at = wall_clock();
-            let event = if decision.is_held() { Event::Held } else { Event::Lost };
+            let event = if decision.has_permit() { Event::Held } else { Event::Lost };
             self.keep(Record { call, at, event });
             let left = body.saturating_sub(start.elapsed());
             if left.is_zero() {

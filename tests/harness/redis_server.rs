@@ -141,8 +141,9 @@ impl RedisServer {
         self.try_connect().expect("the server answers")
     }
 
+    /// Over the unix socket, which tells the tests' own connections from those of limiters.
     fn try_connect(&self) -> redis::RedisResult<redis::Connection> {
-        redis::Client::open(self.url())?.get_connection()
+        redis::Client::open(self.unix_url())?.get_connection()
     }
 
     /// Sends one command, written with spaces.
@@ -188,10 +189,11 @@ impl RedisServer {
         value.trim().parse().expect("a number")
     }
 
-    /// Returns the number of open connections to the server, without this one.
+    /// Returns the number of open connections over TCP. Those of [`command`](Self::command) are not among
+    /// them: a process that is just being started may hold one open for a moment.
     pub fn clients(&self) -> usize {
         let clients: String = self.command("CLIENT LIST TYPE normal");
-        clients.lines().count() - 1
+        clients.lines().filter(|client| !client.contains("redis.sock:")).count()
     }
 
     /// Stops the server at once, as a crash would.
@@ -231,12 +233,12 @@ fn spawn(port: u16, directory: &Path, launch: &Launch) -> Child {
         std::fs::write(&file, "").expect("a file for the sentinel");
         command.arg(file).arg("--sentinel");
     } else {
-        command.args(["--unixsocket", "redis.sock", "--save", "", "--appendonly", "no"]);
+        command.args(["--save", "", "--appendonly", "no"]);
     }
     command
         .args(&launch.arguments)
         .envs(launch.environment.iter().map(|(name, value)| (name, value)))
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--unixsocket", "redis.sock"])
         .current_dir(directory)
         .stdout(Stdio::null())
         .spawn()

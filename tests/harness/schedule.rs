@@ -8,8 +8,8 @@ use std::{env, time::Duration};
 use fastrand::Rng;
 use ratelimit_runtime::{Algorithm, Policy};
 
-pub use self::policies::{Case, Kind, cases, changes, in_flight};
-use super::model::{Answer, By, Call, Charge, Model, Rules, TIMEOUT};
+pub use self::policies::{Case, Kind, blocking, cases, changes, in_flight, leaving};
+use super::model::{Answer, By, Call, Charge, Model, Rules, TIMEOUT, left_of};
 
 /// Different callers of one policy.
 pub const CALLERS: usize = 3;
@@ -70,6 +70,8 @@ pub enum Step {
     Confirm(usize, bool),
     /// The advance of a charge, and its time after that, unless it is gone.
     Advance(usize, Option<u64>),
+    /// A pause of a caller of so many microseconds, and the times of charges after it, by their positions.
+    Pause(usize, u64, Vec<(usize, u64)>),
     /// Releases a permit.
     Release(LivePermit),
     /// A process renews permits of one caller and policy, of which others have taken so many.
@@ -107,6 +109,7 @@ pub struct Schedule {
     settles: bool,
     names: bool,
     waits: bool,
+    pauses: bool,
     rng: Rng,
     now: u64,
     /// The latest time of a call.
@@ -161,6 +164,12 @@ impl Schedule {
         Self { waits: true, undoes: true, ..self }
     }
 
+    /// Adds pauses.
+    #[must_use]
+    pub fn with_pauses(self) -> Self {
+        Self { pauses: true, ..self }
+    }
+
     /// Returns calls from `start` on with a clock that steps back now and then, and stays within the exact
     /// integers of a script.
     pub fn back_and_forth(case: &Case, start: u64, rng: Rng) -> Self {
@@ -176,6 +185,7 @@ impl Schedule {
         let largest_cost = |case: &Case| {
             let thresholds = case.policy.tiers().iter().map(|tier| tier.threshold());
             let most = case.burst.or(thresholds.min()).unwrap_or(1);
+            let most = (most - left_of(most, case.leave)).max(1);
             let is_limited = by == By::Number
                 && case.policy.algorithm() == Algorithm::SlidingWindow
                 && !case.policy.is_weighted();
@@ -184,13 +194,14 @@ impl Schedule {
         Self {
             model: Model::new(by),
             policies: cases.iter().map(|case| case.policy).collect(),
-            rules: cases.iter().map(|case| Rules::new(&case.policy, case.burst)).collect(),
+            rules: cases.iter().map(Case::rules).collect(),
             policy: 0,
             charges: Vec::new(),
             undoes: false,
             settles: false,
             names: false,
             waits: false,
+            pauses: false,
             rng,
             now: start,
             latest: u64::MAX,
@@ -241,6 +252,7 @@ impl Schedule {
             26..29 if !self.permits.is_empty() && self.by == By::Instant => self.renew(),
             29 if !self.permits.is_empty() => self.crash(),
             14..40 if self.waits => self.step_of_line(),
+            40..46 if self.pauses => self.pause(),
             _ => {
                 let (operation, answer) = self.call();
                 Step::Call(operation, answer)
@@ -313,7 +325,7 @@ impl Schedule {
         self.now = now;
         let call = Call { now, cost, record, id, permit, max_wait };
         let (answer, charge) = self.model.decide(&self.rules[policy], caller, call);
-        if charge.is_some() && self.policies[policy].max_in_flight().is_some() {
+        if charge.is_some() && self.policies[policy].max_concurrency().is_some() {
             let (process, charge) = (self.rng.u32(..PROCESSES), self.charges.len());
             self.permits.retain(|it| it.id != permit);
             self.permits.push(LivePermit { caller, id: permit, charge, policy, process });
@@ -366,9 +378,10 @@ impl Schedule {
         let is_named = self.names && cost > 0 && self.rng.u32(..4) == 0;
         let id = is_named.then(|| self.rng.u64(1..=6));
         let cost = id.map_or(cost, |id| largest_cost.min(u32::try_from(id).expect("a digit")));
+        let waits = self.waits && record && self.rules[policy].may_wait();
         let max_wait = match self.rng.u32(..4) {
-            0..2 if self.waits && record => self.rng.u64(..4 * period),
-            2 if self.waits && record => self.rng.u64(..4 * self.longest),
+            0..2 if waits => self.rng.u64(..4 * period),
+            2 if waits => self.rng.u64(..4 * self.longest),
             _ => 0,
         };
         let permit = self.permit(caller, record);

@@ -110,7 +110,8 @@ async fn a_dry_run_reports_a_limit_that_breaks_a_rule() {
     let (answer, seen) = observe(nothing(&limiter)).await;
     assert!(answer.is_ok() && seen.len() == 1 && is_too_large(&seen[0]), "{seen:?}");
     too_short(&limiter).await.unwrap();
-    let passed = limiter.check_n(&Policy::sliding_window("by hand", MINUTE, 1), "alice", 2).await;
+    let passed =
+        limiter.check(&Policy::sliding_window("by hand", MINUTE, 1), "alice").cost(2).await;
     assert_eq!(passed.unwrap().remaining(), 0);
     for rule in [
         "rate limit `search` admits nothing: its threshold is 0",

@@ -92,7 +92,7 @@ async fn nothing_is_left_to_a_caller_above_a_lowered_limit() {
     on_each_store(async |limiter| {
         for policy in constructors.map(|new| new("lowered", MINUTE * 60, 9)) {
             let algorithm = policy.algorithm();
-            limiter.check_n(&policy, "alice", 7).await.unwrap();
+            limiter.check(&policy, "alice").cost(7).await.unwrap();
             limiter.overrides().set("lowered", Override::new().threshold(3)).unwrap();
             let left = limiter.peek(&policy, "alice").cost(0).await.map(|left| left.remaining());
             // A bucket has two tokens, which it keeps.

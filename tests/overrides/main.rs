@@ -1,7 +1,9 @@
 //! An override takes effect at once in every process that follows it, and always as a whole.
 
+mod callers;
 mod dynamic_policies;
 mod effects;
 mod fleet;
+mod history;
 mod hostile_sources;
 mod sources;

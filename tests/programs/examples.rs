@@ -137,6 +137,26 @@ fn a_plan_is_a_threshold_and_another_plan_keeps_the_count() {
 }
 
 #[test]
+fn the_threshold_that_refuses_one_in_a_thousand_callers_is_found_in_a_log() {
+    let output = lines(&example("replay").output().unwrap());
+    assert_eq!(output[1], "2 of 2002 callers");
+    assert!(output[3].starts_with("crawler: ") && output[4].starts_with("monitor: "), "{output:?}");
+    // One of 1 001 callers may be refused.
+    let quiet = (0..1_000).flat_map(|caller| [(caller, 0), (caller, 30)]);
+    let quiet = quiet.map(|(caller, at)| format!("17000000{at:02}.5 192.0.2.{caller}\n"));
+    let busy = (0..7).map(|at| format!("170000000{at} 192.0.2.busy\n"));
+    let log = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(log.path(), quiet.chain(busy).collect::<String>()).unwrap();
+    let expected = [
+        "2007 requests; 2 a minute refuse:",
+        "1 of 1001 callers",
+        "5 of 2007 requests",
+        "192.0.2.busy: 5 requests, for 58s at most",
+    ];
+    assert_eq!(lines(&example("replay").arg(log.path()).output().unwrap()), expected);
+}
+
+#[test]
 fn the_index_lists_every_example() {
     let index = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/README.md");
     let index = std::fs::read_to_string(index).unwrap();
@@ -175,14 +195,57 @@ fn a_reader_of_the_first_example_builds_no_framework() {
     assert!(lines(&output)[0].contains("memory"), "{output:?}");
 }
 
+/// Returns the number before these words of a line.
+fn count(line: &str, words: &str) -> usize {
+    let before = line.split(words).next().expect("a part before them");
+    before.rsplit(' ').next().and_then(|it| it.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
 #[test]
-fn outbound_calls_wait_until_they_are_admitted() {
+fn three_processes_send_nothing_in_a_pause_and_keep_their_order() {
     let output = lines(&example("outbound").output().unwrap());
-    let served = output.iter().filter(|line| line.ends_with("served")).count();
-    let refused = output.iter().filter(|line| line.contains("exceeded")).count();
-    assert_eq!(served + refused, 30, "{output:?}");
-    // Five at once, and ten a second for two seconds; a few more or less on a busy machine.
-    assert!((15..=28).contains(&served), "{output:?}");
+    let [_, called, pause, ends @ ..] = &output[..] else { panic!("{output:#?}") };
+    let (first, again) = called.split_once(", and again by ").unwrap();
+    let calls = |list: &str| -> Vec<usize> {
+        list.split(' ').filter_map(|number| number.parse().ok()).collect()
+    };
+    // First come, first served over all processes, and the last three find the line too long.
+    assert_eq!(calls(first), (1..=15).collect::<Vec<_>>(), "{called}");
+    assert!(!again.contains("429"), "{called}");
+    let refused = first.matches("(429)").count();
+    assert_eq!(calls(again).len(), refused, "{called}");
+    assert!(first.contains(" 4 (429)") && again.starts_with('4'), "{called}");
+    // Others learn it within a second, in which at most the turns of a second come.
+    assert_eq!(count(pause, " calls of the process that was told,"), 0, "{pause}");
+    assert_eq!(count(pause, " of others within a second,"), refused - 1, "{pause}");
+    assert!(refused <= 4, "{called}");
+    assert_eq!(count(pause, " after it"), 0, "{pause}");
+    assert_eq!(ends.len(), 3);
+    let mut told = 0;
+    for (number, end) in ends.iter().enumerate() {
+        assert_eq!(count(end, " answered,"), 5, "{end}");
+        assert!(end.ends_with(&format!("; 1 without a turn: {}", 16 + number)), "{end}");
+        told += count(end, " refused by the service");
+    }
+    assert_eq!(told, refused, "{output:#?}");
+}
+
+#[test]
+fn a_middleware_of_reqwest_waits_heeds_and_sends_again_within_its_time() {
+    let output = lines(&example("reqwest_client").output().unwrap());
+    assert_eq!(
+        output,
+        [
+            "sunny   200 OK, after 0 s",
+            "cloudy  200 OK, after 2 s",
+            "rainy   429 Too Many Requests, after 0 s",
+            "stormy  rate limit `weather` exceeded: at most 10 per 1s, retry after 2s, after 0 s",
+            "the service was called by sunny, after 0 s",
+            "the service was called by cloudy (429), after 0 s",
+            "the service was called by cloudy, after 2 s",
+            "the service was called by rainy (429), after 2 s",
+        ]
+    );
 }
 
 #[test]
@@ -270,10 +333,18 @@ async fn an_admin_interface_lists_limits_overrides_them_and_resets_callers() {
     assert_eq!([hello().await, hello().await], [200, 429]);
     let expected = format!("{limit}, override {{\"threshold\":3}}: 3 admitted, 2 refused\n");
     assert_eq!(list().await, expected);
-    let (status, error) = send(put, "/limits/hello", r#"{"threshold": 0}"#).await;
+    let (status, error) = send(put.clone(), "/limits/hello", r#"{"threshold": 0}"#).await;
     assert_eq!(status, 422);
     assert!(error.contains("`threshold` must be at least 1"), "{error}");
     assert_eq!(list().await, expected, "the override before it stays");
+    let (status, error) = send(put.clone(), "/limits/hello", r#"{"threshold": "abc"}"#).await;
+    let words = "invalid type: string \"abc\", expected a whole number up to 4294967295\n";
+    assert!(status == 422 && error.starts_with(words), "{status}: {error}");
+    let unknown = (404, "there is no limit `nosuch`\n".to_owned());
+    assert_eq!(send(put, "/limits/nosuch", "off").await, unknown);
+    for path in ["/limits/nosuch", "/limits/nosuch/alice"] {
+        assert_eq!(send(delete.clone(), path, "").await, unknown);
+    }
 
     assert_eq!(send(delete.clone(), "/limits/hello", "").await.0, 200);
     assert_eq!(hello().await, 429);

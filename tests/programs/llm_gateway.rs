@@ -53,11 +53,13 @@ async fn error_of(body: Body, kind: &str) -> String {
     body["error"]["message"].as_str().unwrap().to_owned()
 }
 
-/// Reads `count` events of a stream.
+/// Reads `count` events of a stream, each with a token.
 async fn read(stream: &mut BodyDataStream, count: usize) {
     for _ in 0..count {
         let event = stream.next().await.expect("an event").unwrap();
-        assert_eq!(&event[..], b"data: word\n\n");
+        let chunk = event.strip_prefix(b"data: ").unwrap();
+        let chunk: Value = serde_json::from_slice(chunk).unwrap();
+        assert_eq!(chunk["choices"][0]["text"], "word", "{chunk}");
     }
 }
 
@@ -69,10 +71,12 @@ async fn an_account_pays_for_the_tokens_that_its_requests_took() {
     assert_eq!(headers["x-ratelimit-limit-tokens"], "1000");
     // 500 were reserved.
     assert_eq!(headers["x-ratelimit-remaining-tokens"], "800");
-    assert_eq!(headers["ratelimit-policy"], r#""tokens";q=1000;w=60"#);
+    assert_eq!(headers["ratelimit-policy"], r#""tokens";q=1000;qu="tokens";w=60"#);
     assert_eq!(headers["ratelimit"], r#""tokens";r=800;t=60"#);
-    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 100 });
-    assert_eq!(json_of(body).await["usage"], usage);
+    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 100, "total_tokens": 200 });
+    let answer = json_of(body).await;
+    assert_eq!(answer["usage"], usage);
+    assert_eq!(answer["choices"][0]["text"].as_str().unwrap().split(' ').count(), 100);
 
     let (_, headers, _) = ask(FREE, completion(100, 400, false)).await;
     assert_eq!(headers["x-ratelimit-remaining-tokens"], "600");
@@ -130,6 +134,7 @@ async fn an_account_has_five_requests_in_flight() {
     // One ends, and another one comes in.
     let mut ends = streams.pop().unwrap();
     read(&mut ends, 10).await;
+    assert_eq!(&ends.next().await.unwrap().unwrap()[..], b"data: [DONE]\n\n");
     drop(ends);
     assert_eq!(ask(PAID, completion(10, 10, false)).await.0, 200);
     limiter().flush().await.unwrap();

@@ -143,6 +143,29 @@ async fn an_api_has_the_threshold_of_the_plan_and_mail_its_tiers() {
 }
 
 #[tokio::test]
+async fn an_api_by_plan_has_a_month_a_crawler_and_customers_of_its_own() {
+    let redis = RedisServer::start();
+    for redis in [None, Some(&redis)] {
+        let service = Service::start("api_plans", redis);
+        let call =
+            |path: &str, who: &str| service.get(path).header("x-api-key", format!("key-of-{who}"));
+        let usage =
+            async |who: &str| call("/usage", who).send().await.unwrap().text().await.unwrap();
+        assert_eq!(status(call("/search", "nobody")).await, 401);
+        // A fifth of the five calls of the free plan is left to people.
+        assert_eq!(served(9, &call("/crawl", "alice")).await, 4);
+        assert_eq!(served(9, &call("/search", "alice")).await, 1);
+        let page = usage("alice").await;
+        assert!(page.contains("calls this minute: 5 of 5,"), "{page}");
+        assert!(page.contains("calls this month: 1 of 10,"), "{page}");
+        // Carol has more calls a minute until the evening, and no more a month.
+        assert_eq!(served(30, &call("/search", "carol")).await, 10);
+        assert_eq!(status(call("/search", "mallory")).await, 403);
+        assert_eq!(status(call("/crawl", "bob")).await, 200);
+    }
+}
+
+#[tokio::test]
 async fn two_processes_share_a_limit_under_load() {
     let redis = RedisServer::start();
     let one = Service::start("axum_service", Some(&redis));

@@ -48,7 +48,7 @@ fn units(server: &RedisServer) -> u64 {
 }
 
 async fn take(limiter: &Limiter, units: u32) -> Decision {
-    limiter.check_n(&CROWDED, "alice", units).await.unwrap()
+    limiter.check(&CROWDED, "alice").cost(units).await.unwrap()
 }
 
 async fn left(limiter: &Limiter) -> u32 {
@@ -100,7 +100,7 @@ async fn joined_calls_admit_no_more_than_the_threshold() {
     let mut admitted = 95_000;
     for round in 0..60 {
         let units = 1 + round % 7;
-        match limiter.check_n(&CROWDED, "alice", units).await {
+        match limiter.check(&CROWDED, "alice").cost(units).await {
             Ok(call) => {
                 admitted += units;
                 assert_eq!(call.remaining(), 95_100 - admitted);

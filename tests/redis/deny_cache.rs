@@ -46,7 +46,7 @@ fn assert_few(what: &str, (commands, admitted, took): (u64, u64, Duration)) {
 async fn a_flood_on_an_exhausted_key_reaches_redis_once_a_second() {
     let server = RedisServer::start();
     let limiter = limiter(&server).await;
-    limiter.check_n(&LOGIN, "alice", 3).await.unwrap();
+    limiter.check(&LOGIN, "alice").cost(3).await.unwrap();
     let start = Instant::now();
     let figures = flood(&server, 10_000, async || {
         let passed = start.elapsed();
@@ -99,7 +99,7 @@ async fn a_refund_by_another_process_counts_in_full_as_soon_as_it_is_seen() {
         Policy::token_bucket("bucket", DAY, 5),
     ] {
         for change in ["reset", "refund", "DEL", "FLUSHALL"] {
-            let taken = elsewhere.check_n(&policy, "alice", 5).await.unwrap();
+            let taken = elsewhere.check(&policy, "alice").cost(5).await.unwrap();
             let refused = exceeded(here.check(&policy, "alice").await);
             assert!(refused.retry_after() > MINUTE);
             match change {
@@ -128,17 +128,17 @@ async fn part_of_a_quota_refunded_elsewhere_is_seen_for_all_costs() {
     let server = RedisServer::start();
     let (here, elsewhere) = (limiter(&server).await, limiter(&server).await);
     let policy = Policy::sliding_window("p", DAY, 100);
-    let taken = elsewhere.check_n(&policy, "alice", 30).await.unwrap();
-    elsewhere.check_n(&policy, "alice", 70).await.unwrap();
+    let taken = elsewhere.check(&policy, "alice").cost(30).await.unwrap();
+    elsewhere.check(&policy, "alice").cost(70).await.unwrap();
     for cost in [1, 20, 50] {
-        exceeded(here.check_n(&policy, "alice", cost).await);
+        exceeded(here.check(&policy, "alice").cost(cost).await);
     }
     elsewhere.refund(&taken).await.unwrap();
     // Refused calls revalidate at their times, and so show that 30 units are free.
     let start = Instant::now();
     let mut admitted = 0;
     while admitted < 30 {
-        exceeded(here.check_n(&policy, "alice", 50).await);
+        exceeded(here.check(&policy, "alice").cost(50).await);
         admitted += u32::from(here.check(&policy, "alice").await.is_ok());
         assert!(start.elapsed() < Duration::from_secs(1) + 2 * NOTICED, "{admitted} admitted");
     }
@@ -156,17 +156,17 @@ async fn a_flood_of_varying_costs_reaches_redis_once_a_second() {
         Policy::sliding_window("tiers", DAY, 1_000).tier(2 * DAY, 1_500),
     ] {
         let most = policy.tiers()[0].threshold();
-        limiter.check_n(&policy, "alice", most - 7).await.unwrap();
+        limiter.check(&policy, "alice").cost(most - 7).await.unwrap();
         let mut rng = Rng::with_seed(7);
         let figures = flood(&server, 20_000, async || {
-            limiter.check_n(&policy, "alice", rng.u32(1..=30)).await.map(drop)
+            limiter.check(&policy, "alice").cost(rng.u32(1..=30)).await.map(drop)
         });
         assert_few(policy.name(), figures.await);
         limiter.reset(&policy, "alice").await.unwrap();
-        limiter.check_n(&policy, "alice", most).await.unwrap();
+        limiter.check(&policy, "alice").cost(most).await.unwrap();
         let mut costs = (1..=30).rev().cycle();
         let figures = flood(&server, 20_000, async || {
-            limiter.check_n(&policy, "alice", costs.next().unwrap()).await.map(drop)
+            limiter.check(&policy, "alice").cost(costs.next().unwrap()).await.map(drop)
         });
         assert_few(policy.name(), figures.await);
     }
@@ -178,12 +178,12 @@ async fn a_flood_under_thresholds_of_its_own_reaches_redis_once_a_second_for_eac
     let limiter = limiter(&server).await;
     for of in [Policy::sliding_window, Policy::fixed_window] {
         let plan = |threshold| of("plan", DAY, threshold);
-        limiter.check_n(&plan(1_000), "alice", 1_000).await.unwrap();
+        limiter.check(&plan(1_000), "alice").cost(1_000).await.unwrap();
         let mut rng = Rng::with_seed(7);
         let thresholds = [10, 100, 1_000];
         let (commands, admitted, took) = flood(&server, 20_000, async || {
             let threshold = thresholds[rng.usize(..3)];
-            limiter.check_n(&plan(threshold), "alice", rng.u32(1..=threshold)).await.map(drop)
+            limiter.check(&plan(threshold), "alice").cost(rng.u32(1..=threshold)).await.map(drop)
         })
         .await;
         assert_eq!(admitted, 0);
@@ -198,7 +198,7 @@ async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_
     let server = RedisServer::start();
     let limiter = limiter(&server).await;
     let policy = Policy::sliding_window("p", HOUR, 3).weighted();
-    limiter.check_n(&policy, "alice", 3).await.unwrap();
+    limiter.check(&policy, "alice").cost(3).await.unwrap();
     let figures = flood(&server, 2_000, async || {
         let request = limiter.check(&policy, "alice").max_wait(MINUTE);
         request.await.map(drop)
@@ -207,7 +207,7 @@ async fn a_call_that_would_wait_too_long_is_refused_without_redis_and_any_other_
 
     // A refund elsewhere serves a call that would have waited, also within the second.
     let brief = Policy::sliding_window("brief", MINUTE, 3).weighted();
-    limiter.check_n(&brief, "alice", 3).await.unwrap();
+    limiter.check(&brief, "alice").cost(3).await.unwrap();
     exceeded(limiter.check(&brief, "alice").await);
     let () = server.command("FLUSHALL");
     let waits = limiter.check(&brief, "alice").max_wait(HOUR);
@@ -220,12 +220,12 @@ async fn a_wait_from_memory_is_never_longer_than_redis_has_it() {
     let (here, elsewhere) = (limiter(&server).await, limiter(&server).await);
     let policy = Policy::sliding_window("p", MINUTE, 100);
     for units in [10, 40, 30, 20] {
-        elsewhere.check_n(&policy, "alice", units).await.unwrap();
+        elsewhere.check(&policy, "alice").cost(units).await.unwrap();
     }
     let mut rng = Rng::with_seed(7);
     for _ in 0..500 {
         let (cost, start) = (rng.u32(1..=100), Instant::now());
-        let refused = exceeded(here.check_n(&policy, "alice", cost).await);
+        let refused = exceeded(here.check(&policy, "alice").cost(cost).await);
         let asked = exceeded(elsewhere.peek(&policy, "alice").cost(cost).await);
         // Redis decided later, when less of the wait remained.
         let longest = asked.retry_after() + start.elapsed() + Duration::from_millis(1);
@@ -241,7 +241,7 @@ async fn no_refusal_outlives_the_override_or_the_kill_switch_that_it_came_from()
     let server = RedisServer::start();
     let limiter = limiter(&server).await;
     let policy = Policy::sliding_window("p", MINUTE, 100);
-    limiter.check_n(&policy, "alice", 10).await.unwrap();
+    limiter.check(&policy, "alice").cost(10).await.unwrap();
     let lowered = Override::new().threshold(5).period(HOUR);
     limiter.overrides().set("p", lowered).unwrap();
     let refused = exceeded(limiter.check(&policy, "alice").await);

@@ -8,7 +8,7 @@ use std::{
 };
 
 use harness::{Cluster, RedisServer, patient, uncached, until, wait_for};
-use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError};
+use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError, TierUsage};
 use tokio::runtime::{Builder, Runtime};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -61,6 +61,24 @@ async fn a_call_is_two_commands_and_a_call_without_concurrency_one() {
 }
 
 #[tokio::test]
+async fn a_usage_of_all_tiers_and_of_the_calls_in_flight_is_one_command() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let window = Policy::sliding_window("usage", MINUTE, 5).tier(60 * MINUTE, 9);
+    for policy in [window, window.weighted(), Policy::token_bucket("usage", MINUTE, 5)] {
+        let policy = policy.concurrency(3);
+        let call = limiter.check(&policy, "alice").await.unwrap();
+        limiter.usage(&policy, "bob").await.unwrap();
+        let before = server.calls()["evalsha"];
+        let usage = limiter.usage(&policy, "alice").await.unwrap();
+        assert_eq!(server.calls()["evalsha"] - before, 1);
+        let used = usage.tiers().iter().chain(usage.concurrency()).map(TierUsage::used);
+        assert!(used.eq(vec![1; policy.tiers().len() + 1]), "{usage:?}");
+        drop(call);
+    }
+}
+
+#[tokio::test]
 async fn the_permits_are_one_sorted_set_with_a_ttl_and_gone_with_the_last_call() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
@@ -88,7 +106,7 @@ async fn a_body_longer_than_the_timeout_keeps_its_permit_by_few_renewals() {
     let before = server.calls().get("evalsha").copied().unwrap_or_default();
     let start = Instant::now();
     while start.elapsed() < 3 * SECOND {
-        assert!(calls.iter().all(Decision::is_held));
+        assert!(calls.iter().all(Decision::has_permit));
         let held: u32 = server.command(&format!("ZCARD {}", permits(&BRIEF, "alice")));
         assert_eq!(held, 2);
         tokio::time::sleep(SECOND / 20).await;
@@ -120,7 +138,7 @@ async fn after_a_loss_of_all_state_holders_take_their_places_again_as_far_as_the
     lost.atomic().cmd("FLUSHALL").cmd("ZADD").arg(&key).arg(taken).arg("other");
     lost.exec(&mut server.connection()).unwrap();
     until("a lost permit", async || {
-        (calls.iter().filter(|call| call.is_held()).count() == 1).then_some(())
+        (calls.iter().filter(|call| call.has_permit()).count() == 1).then_some(())
     })
     .await;
     until_held(&server, &BRIEF, 2).await;
@@ -140,7 +158,7 @@ async fn after_a_restart_the_calls_in_flight_are_counted_again() {
     server.kill();
     server.restart();
     until_held(&server, &BRIEF, 2).await;
-    until("the permits", async || calls.iter().all(Decision::is_held).then_some(())).await;
+    until("the permits", async || calls.iter().all(Decision::has_permit).then_some(())).await;
     assert!(is_busy(&limiter.check(&BRIEF, "alice").await));
     drop(calls);
     until_held(&server, &BRIEF, 0).await;
@@ -164,11 +182,11 @@ async fn a_permit_that_expired_is_free_and_its_holder_is_told() {
         until("a permit", async || other.check(&BRIEF, "alice").await.ok()).await,
         until("a permit", async || other.check(&BRIEF, "alice").await.ok()).await,
     ];
-    until("the loss", async || (!calls.iter().any(Decision::is_held)).then_some(())).await;
-    assert!(taken.iter().all(Decision::is_held));
+    until("the loss", async || (!calls.iter().any(Decision::has_permit)).then_some(())).await;
+    assert!(taken.iter().all(Decision::has_permit));
     // A holder without a place takes one as soon as it is free.
     drop(taken);
-    until("places again", async || calls.iter().all(Decision::is_held).then_some(())).await;
+    until("places again", async || calls.iter().all(Decision::has_permit).then_some(())).await;
 }
 
 /// Returns a runtime that runs while nothing blocks on it.
@@ -188,7 +206,7 @@ fn permits_are_renewed_after_the_runtime_of_the_first_one_has_ended() {
     let second = main.block_on(limiter.check(&BRIEF, "alice").into_future()).unwrap();
     let before = server.calls()["evalsha"];
     wait_for("renewals", || (server.calls()["evalsha"] >= before + 6).then_some(()));
-    assert!(first.is_held() && second.is_held());
+    assert!(first.has_permit() && second.has_permit());
     let held: u32 = server.command(&format!("ZCARD {}", permits(&BRIEF, "alice")));
     assert_eq!(held, 2);
 }
@@ -219,7 +237,7 @@ async fn without_redis_the_bound_is_that_of_the_process_and_starts_from_its_perm
     let held = limiter.check(&UPLOAD, "alice").await.unwrap();
     server.kill();
     let second = limiter.check(&UPLOAD, "alice").await.unwrap();
-    assert!(second.is_held());
+    assert!(second.has_permit());
     assert!(is_busy(&limiter.check(&UPLOAD, "alice").await));
     drop(held);
     let third = limiter.check(&UPLOAD, "alice").await.unwrap();
@@ -287,6 +305,6 @@ async fn a_refusal_of_several_calls_has_given_their_permits_back() {
             assert!(matches!(refused, Err(RateLimitError::Exceeded(it)) if it.policy() == "full"));
         }
         limiter.flush().await.unwrap();
-        assert!(limiter.check(&policy, "alice").await.unwrap().is_held());
+        assert!(limiter.check(&policy, "alice").await.unwrap().has_permit());
     }
 }

@@ -87,7 +87,7 @@ async fn peeks_and_plain_refusals_write_nothing() {
     for policy in &POLICIES {
         limiter.peek(policy, "alice").await.unwrap();
         assert_eq!(server.keys(), Vec::<String>::new());
-        limiter.check_n(policy, "alice", 3).await.unwrap();
+        limiter.check(policy, "alice").cost(3).await.unwrap();
         let dump: Vec<u8> = server.command(&format!("DUMP {}", key(policy)));
         let () = server.command(&format!("PEXPIRE {} 5000", key(policy)));
         exceeded(limiter.peek(policy, "alice").await);

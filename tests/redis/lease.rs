@@ -347,7 +347,6 @@ async fn a_refund_moves_no_waiting_call_past_units_on_lease() {
 
 #[tokio::test]
 async fn decisions_by_units_on_lease_are_told_as_such() {
-    stats::enable();
     let server = RedisServer::start();
     let policy = SLIDING.named("lease: told");
     let limiter = patient(&server.url()).await;

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use harness::{Call, History, Outcome, Promise, RedisServer, patient, wall_clock};
+use harness::{
+    Call, History, Outcome, Promise, RedisServer, call_at_once, heat, patient, wall_clock,
+};
 use ratelimit_runtime::{Limiter, Policy, RateLimitError};
 use tokio::time::{Instant, sleep};
 
@@ -179,4 +181,48 @@ fn a_token_bucket_has_no_more_than_its_burst_and_what_is_refilled() {
             }
         }
     }
+}
+
+/// One function of the limit has the lease, and another one has none.
+#[tokio::test]
+async fn a_bucket_with_a_lease_in_one_function_alone_has_no_more_than_its_burst() {
+    const PERIOD: Duration = Duration::from_secs(12);
+    const DIRECT: Policy = Policy::token_bucket("hot", PERIOD, 400);
+    const LEASED: Policy = DIRECT.lease(SECOND);
+    let server = RedisServer::start();
+    let (leased, direct) = (patient(&server.url()).await, patient(&server.url()).await);
+    let mut rounds = 0..20;
+    let on_lease = loop {
+        rounds.next().expect("units stay on lease");
+        heat(&leased, &LEASED).await;
+        // The bucket fills up while calls keep units on lease.
+        let (mut left, mut full) = (0, 0);
+        while full < 3 {
+            call_at_once(&leased, &LEASED).await.0.unwrap();
+            let now = direct.peek(&DIRECT, "alice").cost(0).await.unwrap().remaining();
+            full = if now <= left { full + 1 } else { 0 };
+            left = now.max(left);
+            sleep(SECOND / 10).await;
+        }
+        // All of it is taken at once, by both.
+        let start = Instant::now();
+        let mut used = 0;
+        let mut cost = left - 2;
+        while direct.check(&DIRECT, "alice").cost(cost).await.is_ok() {
+            used += cost;
+            cost = 1;
+        }
+        let mut on_lease = 0;
+        while let (Ok(_), true) = call_at_once(&leased, &LEASED).await {
+            on_lease += 1;
+        }
+        let refilled = start.elapsed().as_secs_f64() * 400.0 / PERIOD.as_secs_f64();
+        let most = 400.0 + refilled + 1.0;
+        assert!(f64::from(used + on_lease) <= most, "{used} and {on_lease} of {most}");
+        // On a busy machine the lease may have ended before.
+        if f64::from(on_lease) > refilled + 2.0 {
+            break on_lease;
+        }
+    };
+    assert!(on_lease > 2, "{on_lease}");
 }

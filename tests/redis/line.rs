@@ -3,8 +3,8 @@
 use std::{iter::from_fn, time::Duration};
 
 use harness::{
-    Lateness, Lines, RedisServer, exceeded, limiter_on, patient, ran_in_own_process, unavailable,
-    uncached, until,
+    Lateness, Lines, RedisServer, exceeded, limiter_on, listen, patient, ran_in_own_process,
+    unavailable, uncached, until,
 };
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy, RateLimitError};
 use tokio::{
@@ -70,7 +70,7 @@ async fn calls_of_two_processes_pass_in_the_order_of_their_arrival() {
         return;
     }
     let (events, lateness) = (Lines::default(), Lateness::watch());
-    let _listening = tracing::subscriber::set_default(events.clone());
+    let _listening = listen(events.clone());
     let server = RedisServer::start();
     let processes = [patient(&server.url()).await, patient(&server.url()).await];
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
@@ -204,5 +204,5 @@ async fn a_permit_that_another_process_frees_goes_to_a_call_that_waits() {
     let waits = arrive(&other, policy);
     sleep(SECOND / 10).await;
     drop(held);
-    assert!(soon(waits).await.unwrap().is_held());
+    assert!(soon(waits).await.unwrap().has_permit());
 }

@@ -331,7 +331,7 @@ async fn a_user_with_the_documented_permissions_is_enough_and_with_less_is_repor
     ] {
         let decision = limiter.check(&policy, "alice").await.unwrap();
         limiter.refund(&decision).await.unwrap();
-        limiter.check_n(&policy, "alice", 3).await.unwrap();
+        limiter.check(&policy, "alice").cost(3).await.unwrap();
         assert!(matches!(limiter.check(&policy, "alice").await, Err(RateLimitError::Exceeded(_))));
         limiter.peek(&policy, "alice").cost(0).await.unwrap();
         limiter.reset(&policy, "alice").await.unwrap();

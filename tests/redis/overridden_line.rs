@@ -45,7 +45,7 @@ async fn an_override_while_calls_are_asked_anew_gives_each_one_place() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
     for policy in policies(HOUR, 9) {
-        limiter.check_n(&policy, "alice", 9).await.unwrap();
+        limiter.check(&policy, "alice").cost(9).await.unwrap();
         let calls: Vec<_> = (0..4).map(|_| arrive(&limiter, policy, HOUR * 9)).collect();
         // Six of nine units have room after an hour, unless four calls wait.
         until_refused(&server, &policy, 6, HOUR).await;
@@ -69,7 +69,7 @@ async fn an_override_while_a_lost_line_is_asked_anew_gives_each_call_one_place()
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
     for policy in policies(HOUR, 9) {
-        limiter.check_n(&policy, "alice", 9).await.unwrap();
+        limiter.check(&policy, "alice").cost(9).await.unwrap();
         let calls: Vec<_> = (0..4).map(|_| arrive(&limiter, policy, HOUR * 9)).collect();
         // Six of nine units have room after an hour, unless four calls wait.
         until_refused(&server, &policy, 6, HOUR).await;
@@ -99,7 +99,7 @@ async fn two_lines(
     thresholds: &[u32],
 ) -> Vec<Answer> {
     let period = policy.tiers()[0].period();
-    processes[0].check_n(&policy, "alice", 2).await.unwrap();
+    processes[0].check(&policy, "alice").cost(2).await.unwrap();
     let mut calls = Vec::new();
     for number in 0..6_u32 {
         let patience = period * (number / 2 + 1);
@@ -183,5 +183,5 @@ async fn permits_that_another_process_frees_at_once_are_all_taken_at_once() {
     for call in calls {
         held.push(call.await.unwrap().unwrap());
     }
-    assert!(held.iter().all(Decision::is_held));
+    assert!(held.iter().all(Decision::has_permit));
 }

@@ -93,7 +93,7 @@ async fn permits_are_renewed_while_the_thread_of_the_first_one_is_blocked() {
     // Some timeouts long.
     let renewals = server.calls()["evalsha"] + 12;
     until("renewals", async || (server.calls()["evalsha"] >= renewals).then_some(())).await;
-    assert!(first.is_held() && second.is_held());
+    assert!(first.has_permit() && second.has_permit());
     let third = limiter.check(&brief, "alice").await;
     assert!(matches!(third, Err(RateLimitError::Busy(_))), "{third:?}");
 }
@@ -132,6 +132,45 @@ async fn a_line_moves_while_the_thread_that_reset_it_is_blocked() {
     let ((), _blocked) = Blocked::after(async move || its.reset(&single, "alice").await.unwrap());
     let passed = tokio::time::timeout(20 * SECOND, call).await.expect("the reset reaches the call");
     passed.unwrap().unwrap();
+}
+
+/// The permits of one key, a call that waits for one first on a thread that is blocked, and one that waits
+/// behind it.
+async fn waits_behind_a_blocked_one(
+    limiter: &Limiter,
+    policy: Policy,
+) -> (Blocked, tokio::task::JoinHandle<Decision>) {
+    let waits = move |limiter: Limiter| async move {
+        limiter.check(&policy, "alice").max_wait(HOUR).await.expect("a permit")
+    };
+    let its = limiter.clone();
+    let ((), blocked) = Blocked::after(async move || {
+        let first = tokio::spawn(waits(its));
+        // It has arrived, and has asked in vain.
+        tokio::time::sleep(SECOND / 5).await;
+        assert!(!first.is_finished());
+    });
+    let second = tokio::spawn(waits(limiter.clone()));
+    tokio::time::sleep(SECOND / 5).await;
+    assert!(!second.is_finished());
+    (blocked, second)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn permits_reach_calls_behind_one_whose_thread_is_blocked() {
+    let server = RedisServer::start();
+    let other = patient(&server.url()).await;
+    for limiter in [Limiter::in_memory(), patient(&server.url()).await] {
+        // Freed by this process, and by another one.
+        let owners = [&limiter, if limiter.is_in_memory() { &limiter } else { &other }];
+        for (owner, policy) in owners.into_iter().zip([UPLOAD, UPLOAD.named("video")]) {
+            let held = [take(owner, &policy).await, take(owner, &policy).await];
+            let (_blocked, second) = waits_behind_a_blocked_one(&limiter, policy).await;
+            drop(held);
+            let second = tokio::time::timeout(20 * SECOND, second).await;
+            assert!(second.expect("the second permit").unwrap().has_permit());
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

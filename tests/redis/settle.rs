@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{Cluster, Lines, Network, Proxy, RedisServer, until, until_decided};
+use harness::{Cluster, Lines, Network, Proxy, RedisServer, listen, until, until_decided};
 use ratelimit_runtime::{Decision, Limiter, OnStoreError, Policy};
 use tokio::runtime::Builder;
 
@@ -24,7 +24,7 @@ async fn limiter(url: &str) -> Limiter {
 }
 
 async fn take(limiter: &Limiter, policy: &Policy, cost: u32) -> Decision {
-    limiter.check_n(policy, "alice", cost).await.unwrap()
+    limiter.check(policy, "alice").cost(cost).await.unwrap()
 }
 
 async fn left(limiter: &Limiter, policy: &Policy) -> u32 {
@@ -64,7 +64,7 @@ async fn settles_find_their_shard_of_a_cluster() {
         let limiter = builder.connect(&cluster.url()).await.unwrap();
         for policy in &ALL {
             for caller in 0..12 {
-                let decision = limiter.check_n(policy, caller, 5).await.unwrap();
+                let decision = limiter.check(policy, caller).cost(5).await.unwrap();
                 if caller % 2 == 0 {
                     limiter.settle(&decision, 2).await.unwrap();
                 } else {
@@ -253,7 +253,7 @@ fn runtime() -> tokio::runtime::Runtime {
 #[tokio::test]
 async fn a_settle_that_comes_too_late_is_told() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let mut server = RedisServer::start();
     let limiter = limiter(&server.url()).await;
     let brief = Policy::fixed_window("brief", Duration::from_millis(200), 100);
@@ -284,7 +284,7 @@ async fn no_more_than_ten_thousand_settles_wait() {
     }
     server.kill();
     {
-        let _listening = tracing::subscriber::set_default(lines.clone());
+        let _listening = listen(lines.clone());
         for decision in &decisions {
             decision.settle(1);
         }
@@ -346,7 +346,7 @@ async fn a_process_killed_between_its_settles_leaves_every_call_charged_once() {
 #[tokio::test]
 async fn an_outage_longer_than_a_window_loses_its_settles_and_no_others() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let limiter = limiter(&proxy.url()).await;

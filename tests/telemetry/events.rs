@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use harness::{Lines, RedisServer};
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
+use futures_util::future::join_all;
+use harness::{Lines, Network, Proxy, RedisServer, listen, patient, until};
+use ratelimit_runtime::{DecidedBy, Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
 
 /// Returns the decision events so far, without their times.
 fn decisions(lines: &Lines) -> Vec<String> {
@@ -25,7 +26,7 @@ async fn dry(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
 #[tokio::test(start_paused = true)]
 async fn a_decision_in_memory_is_one_event() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let limiter = Limiter::in_memory();
     greet(&limiter, "secret-name").await.unwrap();
     greet(&limiter, "secret-name").await.unwrap_err();
@@ -59,7 +60,7 @@ async fn a_call_that_waits_is_an_event_and_its_decision_tells_how_long_it_has_wa
     const LINE: Policy = Policy::sliding_window("line", Duration::from_secs(60), 1).weighted();
     const FLIGHT: Policy = Policy::concurrency_limit("flight", 1);
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let limiter = Limiter::in_memory();
     let wait = |policy| limiter.check(policy, "alice").max_wait(Duration::from_secs(90));
     for _ in 0..2 {
@@ -99,7 +100,7 @@ async fn a_call_that_waits_is_an_event_and_its_decision_tells_how_long_it_has_wa
 #[tokio::test]
 async fn the_default_prefix_on_redis_is_a_warning_and_a_prefix_of_ones_own_is_none() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let redis = RedisServer::start();
     let warnings = || lines.all().iter().filter(|line| line.contains("default key prefix")).count();
     let _own = Limiter::builder().prefix("shop:").connect(&redis.url()).await.unwrap();
@@ -115,7 +116,7 @@ async fn the_default_prefix_on_redis_is_a_warning_and_a_prefix_of_ones_own_is_no
 #[tokio::test]
 async fn a_lease_of_few_units_is_one_warning_for_each_limit_on_redis() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let redis = RedisServer::start();
     let lease = |name, threshold| {
         let second = Duration::from_secs(1);
@@ -137,9 +138,48 @@ async fn a_lease_of_few_units_is_one_warning_for_each_limit_on_redis() {
 }
 
 #[tokio::test]
+async fn a_lease_shorter_than_three_round_trips_is_one_warning_for_each_limit() {
+    let lines = Lines::default();
+    let _listening = listen(lines.clone());
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port());
+    let far = Network::Slow { latency: Duration::from_millis(15), jitter: Duration::ZERO };
+    proxy.set(far);
+    let limiter = patient(&proxy.url()).await;
+    // A round trip is 30 ms at least.
+    let lease = |name| {
+        Policy::sliding_window(name, Duration::from_secs(1), 10_000)
+            .lease(Duration::from_millis(80))
+    };
+    let short = ["far", "farther"].map(lease);
+    let warned = |name: &str| {
+        let lines = lines.all();
+        let of_it = lines.iter().filter(|line| line.contains(&format!("policy=\"{name}\"")));
+        of_it.filter(|line| line.contains("WARN") && line.contains("round trip")).count()
+    };
+    for (policy, others) in [(&short[0], 0), (&short[1], 1)] {
+        // Also by the key of another caller, whose task is another.
+        for caller in ["alice", "bob"] {
+            // Of several leases.
+            let mut on_lease = 0;
+            until("decisions by leases", async || {
+                for decision in
+                    join_all((0..8).map(|_| limiter.check(policy, caller).into_future())).await
+                {
+                    on_lease += u32::from(decision.unwrap().decided_by() == DecidedBy::Lease);
+                }
+                (warned(policy.name()) == 1 && on_lease > 40).then_some(())
+            })
+            .await;
+        }
+        assert_eq!(warned("far") + warned("farther"), others + 1, "{:?}", lines.all());
+    }
+}
+
+#[tokio::test]
 async fn callers_are_distinguished_by_a_digest_on_request() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let with_secret = |secret: &str| Limiter::builder().caller_digest(secret).in_memory();
     let (limiter, same, other) =
         (with_secret("secret"), with_secret("secret"), with_secret("another"));
@@ -163,7 +203,7 @@ async fn callers_are_distinguished_by_a_digest_on_request() {
 #[tokio::test]
 async fn an_event_names_the_part_that_decided() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let mut server = RedisServer::start();
     let local = server.limiter().await;
     greet(&local, "alice").await.unwrap();
@@ -201,7 +241,7 @@ async fn an_event_names_the_part_that_decided() {
 #[tokio::test]
 async fn a_policy_that_breaks_a_rule_is_an_event_a_call_and_an_error_once() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let limiter = Limiter::in_memory();
     for policy in [
         Policy::sliding_window("wrong", Duration::ZERO, 1),
@@ -229,7 +269,7 @@ async fn a_policy_that_breaks_a_rule_is_an_event_a_call_and_an_error_once() {
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_is_logged_once_a_minute_with_the_calls_since() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let limiter = Limiter::in_memory();
     let logged = || -> Vec<String> {
         let lines = lines.all().into_iter().filter(|line| line.contains("dry run"));

@@ -2,4 +2,6 @@
 
 mod events;
 mod metrics;
+mod ops;
+mod refused;
 mod stats;

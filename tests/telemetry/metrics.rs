@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Barrier, time::Duration};
 
 use harness::{RedisServer, Running, example, ran_in_own_process, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, caller, rate_limit, stats};
+use ratelimit_runtime::{
+    Limiter, OnStoreError, Override, Policy, RateLimitError, caller, rate_limit, stats,
+};
 
 /// Returns the samples of a page by their series. Panics on an invalid line.
 fn samples(page: &str) -> BTreeMap<String, String> {
@@ -35,6 +37,12 @@ async fn a_scrape_over_http_counts_admitted_and_refused_calls() {
             "ratelimit_decisions_total{policy=\"hello\",outcome=\"refused\",decided_by=\"store\"}",
             "3",
         ),
+        ("ratelimit_enforcement{policy=\"hello\"}", "2"),
+        ("ratelimit_limit{policy=\"hello\",tier=\"60s\"}", "2"),
+        ("ratelimit_refused_total{policy=\"hello\",tier=\"60s\"}", "3"),
+        ("ratelimit_units_total{policy=\"hello\",outcome=\"admitted\"}", "2"),
+        ("ratelimit_units_total{policy=\"hello\",outcome=\"refused\"}", "3"),
+        ("ratelimit_used_share{policy=\"hello\"}", "1"),
         ("ratelimit_memory_bytes", "84"),
         ("ratelimit_memory_keys", "1"),
     ];
@@ -74,7 +82,7 @@ async fn redis_is_measured_by_outcome_latency_and_health() {
         Policy::sliding_window("invalid", Duration::ZERO, 3),
     ] {
         for _ in 0..2 {
-            limiter.check_n(&policy, "alice", 3).await.unwrap_err();
+            limiter.check(&policy, "alice").cost(3).await.unwrap_err();
         }
     }
     let page = prometheus.render();
@@ -125,8 +133,8 @@ async fn commands_that_are_given_up_are_counted() {
     let mut server = RedisServer::start();
     let limiter = server.limiter().await;
     let decisions = [
-        limiter.check_n(&BRIEF, "alice", 2).await.unwrap(),
-        limiter.check_n(&BRIEF, "alice", 2).await.unwrap(),
+        limiter.check(&BRIEF, "alice").cost(2).await.unwrap(),
+        limiter.check(&BRIEF, "alice").cost(2).await.unwrap(),
     ];
     limiter.check(&LINE, "alice").await.unwrap();
     let waiting = limiter.clone();
@@ -173,7 +181,7 @@ async fn permits_that_others_have_taken_are_counted() {
     };
     let until_held = async |held: usize| {
         until("the permits", async || {
-            (calls.iter().filter(|call| call.is_held()).count() == held).then_some(())
+            (calls.iter().filter(|call| call.has_permit()).count() == held).then_some(())
         })
         .await;
     };
@@ -212,7 +220,6 @@ async fn waiting_calls_are_counted_while_they_wait_and_their_waits_recorded() {
         return;
     }
     let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
-    stats::enable();
     let limiter = Limiter::in_memory();
     let waiting = || {
         let gauge =
@@ -298,4 +305,54 @@ fn assert_gauge_is_exact(gauge: impl Fn() -> String) {
         let wrong = rounds.iter().filter(|is_right| !**is_right).count();
         assert_eq!(wrong, 0, "of {ROUNDS} rounds");
     });
+}
+
+#[tokio::test]
+async fn overrides_that_change_no_limit_are_a_gauge_until_they_do_or_are_removed() {
+    if ran_in_own_process(
+        "metrics::overrides_that_change_no_limit_are_a_gauge_until_they_do_or_are_removed",
+    ) {
+        return;
+    }
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let gauge = |source: &str, problem: &str| {
+        let labels = format!("source=\"{source}\",problem=\"{problem}\"");
+        let series = format!("ratelimit_override_problems{{{labels}}}");
+        samples(&prometheus.render()).get(&series).cloned()
+    };
+    let unknown = || gauge("program", "unknown_limit");
+    let some = |count: &str| Some(count.to_owned());
+    let (one, other) = (Limiter::in_memory(), Limiter::in_memory());
+    let strict = Override::new().threshold(1);
+    one.overrides().set("dry", strict.clone()).unwrap();
+    assert_eq!(unknown(), None, "the limit is known");
+    one.overrides().set("drie", strict.clone()).unwrap();
+    one.overrides().set("unheard of", strict.clone()).unwrap();
+    other.overrides().set("drie", strict).unwrap();
+    assert_eq!((unknown(), stats::override_problems()), (some("3"), 3));
+    // A limit that is checked by hand is known from then on.
+    let by_hand = Policy::fixed_window("unheard of", Duration::from_secs(60), 9);
+    one.check(&by_hand, "alice").await.unwrap();
+    assert_eq!(unknown(), some("2"));
+    one.overrides().remove("drie");
+    assert_eq!(unknown(), some("1"));
+    // The problems of a limiter end with it.
+    drop(other);
+    assert_eq!((unknown(), stats::override_problems()), (some("0"), 0));
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |threshold: u32| {
+        let text = format!("[limits]\ndry = {{ threshold = {threshold} }}\n");
+        std::fs::write(file.path(), text).unwrap();
+    };
+    write(2);
+    one.overrides().follow_file(file.path()).unwrap();
+    for (threshold, rejected) in [(0, "1"), (3, "0")] {
+        write(threshold);
+        until("the file's new problems", async || {
+            let is_so = gauge("file", "rejected") == some(rejected);
+            is_so.then_some(())
+        })
+        .await;
+    }
 }

@@ -1,13 +1,13 @@
 //! Stats count each call once, by verdict and by the part of the limiter that decided it.
 
-use std::time::Duration;
+use std::{future::IntoFuture, time::Duration};
 
 use axum::{Router, body::Body, http::Request, routing::get};
-use harness::{Lines, RedisServer};
+use harness::{Lines, RedisServer, listen, ran_in_own_process};
 use ratelimit_runtime::{
     DecidedBy, Enforcement, Limiter, OnStoreError, Override, Policy, RateLimitError, caller,
     rate_limit,
-    stats::{self, PolicyStats, Verdict},
+    stats::{self, PolicyStats, TimeWindow, Verdict},
     web::{
         OnMissing,
         tower::{Identity, Limit, RateLimitLayer},
@@ -39,7 +39,6 @@ async fn annotated(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> 
 
 #[tokio::test]
 async fn annotated_calls_and_checks_by_hand_are_counted_by_verdict() {
-    stats::enable();
     let limiter = Limiter::in_memory();
     for _ in 0..3 {
         let _ = annotated(&limiter, "alice").await;
@@ -68,11 +67,14 @@ async fn annotated_calls_and_checks_by_hand_are_counted_by_verdict() {
         .check(&Policy::fixed_window("stats: by hand", MINUTE * 99_999_999, 4), "alice")
         .await
         .unwrap_err();
+    limiter.overrides().set_for("stats: by hand", "alice", Override::new().deny()).unwrap();
+    limiter.check(&by_hand, "alice").await.unwrap_err();
     let stats = of("stats: by hand");
     assert_eq!(
         counts(&stats),
         [
             (Verdict::Admitted, DecidedBy::Store, 1),
+            (Verdict::Denied, DecidedBy::Limiter, 1),
             (Verdict::TooLarge, DecidedBy::Limiter, 1),
             (Verdict::InvalidPolicy, DecidedBy::Limiter, 1),
         ]
@@ -81,41 +83,104 @@ async fn annotated_calls_and_checks_by_hand_are_counted_by_verdict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_least_share_is_that_of_two_seconds() {
-    stats::enable();
+async fn the_largest_used_share_is_kept_for_a_second_at_least() {
+    // The tests of one process read the shares of all limits.
+    if ran_in_own_process("stats::the_largest_used_share_is_kept_for_a_second_at_least") {
+        return;
+    }
     let limiter = Limiter::in_memory();
     let policy = Policy::fixed_window("stats: shares", MINUTE, 4);
-    let share = || of("stats: shares").least_share_left();
+    #[expect(clippy::cast_possible_truncation, reason = "a percentage")]
+    let share = || (of("stats: shares").max_used_share() * 100.0) as i64;
     limiter.check(&policy, "alice").cost(3).await.unwrap();
-    limiter.check(&policy, "bob").await.unwrap();
-    assert_eq!(share(), Some(0.25));
-    assert_eq!(share(), Some(0.25), "reading resets nothing");
+    assert_eq!((share(), share()), (75, 75), "reading resets nothing");
     tokio::time::advance(Duration::from_secs(1)).await;
-    limiter.check(&policy, "bob").await.unwrap();
-    assert_eq!(share(), Some(0.25));
+    assert_eq!(share(), 75);
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(share(), Some(0.5));
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(share(), None);
+    assert_eq!(share(), 0);
+    limiter.check(&policy, "alice").cost(2).await.unwrap_err();
+    assert_eq!(share(), 100);
+    // Annotated functions read what is left for one of sixteen calls.
+    for _ in 0..17 {
+        sampled(&limiter).await.unwrap();
+    }
+    assert_eq!(of("stats: sampled").policy().unwrap().tiers()[0].threshold(), 100);
+    let used = of("stats: sampled").max_used_share();
+    assert!((used - 0.17).abs() < 1e-4, "{used}");
+}
+
+#[rate_limit(name = "stats: sampled", period = 60, threshold = 100, key = 1, limiter = limiter)]
+async fn sampled(limiter: &Limiter) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_and_tiers_are_counted() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::sliding_window("stats: tiers", MINUTE, 3).tier(MINUTE * 60, 4);
+    limiter.check(&policy, "alice").cost(3).await.unwrap();
+    limiter.check(&policy, "alice").cost(2).await.unwrap_err();
+    tokio::time::advance(MINUTE).await;
+    limiter.check(&policy, "alice").await.unwrap();
+    limiter.check(&policy, "alice").await.unwrap_err();
+    let stats = of("stats: tiers");
+    assert_eq!((stats.units(Verdict::Admitted), stats.units(Verdict::Refused)), (4, 3));
+    assert_eq!((stats.refused_by_tier(0), stats.refused_by_tier(1)), (0, 2));
 }
 
 #[tokio::test]
-async fn the_policy_is_the_effective_one_of_the_latest_call() {
-    stats::enable();
+async fn permits_that_are_held_are_counted_on_each_store() {
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), server.limiter().await] {
+        let name = if limiter.is_in_memory() { "stats: in memory" } else { "stats: permits" };
+        let policy = Policy::concurrency_limit(name, 2);
+        let held = limiter.check(&policy, "alice").await.unwrap();
+        let _other = limiter.check(&policy, "bob").await.unwrap();
+        assert_eq!(of(name).permits_held(), 2);
+        drop(held);
+        assert_eq!(of(name).permits_held(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_kept_for_an_hour() {
+    let limiter = Limiter::in_memory();
+    let policy = Policy::fixed_window("stats: flooded", MINUTE, 1);
+    let within = || TimeWindow::ALL.iter().map(|it| of("stats: flooded").refused_within(*it));
+    let refused = |calls| (0..calls).map(|_| limiter.check(&policy, "mallory").into_future());
+    for call in refused(101) {
+        let _ = call.await;
+    }
+    assert_eq!(within().collect::<Vec<_>>(), [100; 3]);
+    tokio::time::advance(MINUTE * 10).await;
+    assert_eq!(within().collect::<Vec<_>>(), [0, 0, 100]);
+    for call in refused(11) {
+        let _ = call.await;
+    }
+    assert_eq!(within().collect::<Vec<_>>(), [10, 10, 110]);
+    tokio::time::advance(MINUTE * 49).await;
+    assert_eq!(within().collect::<Vec<_>>(), [0, 0, 110]);
+    tokio::time::advance(MINUTE).await;
+    assert_eq!(within().collect::<Vec<_>>(), [0, 0, 10]);
+}
+
+#[tokio::test]
+async fn the_policy_is_the_effective_one_of_a_recent_call() {
     let limiter = Limiter::in_memory();
     let policy = Policy::token_bucket("stats: overridden", MINUTE, 4).burst(2);
     limiter.check(&policy, "alice").await.unwrap();
     assert_eq!(of("stats: overridden").policy(), Some(&policy));
-    limiter.overrides().set("stats: overridden", Override::new().burst(8)).unwrap();
-    limiter.check(&policy, "alice").await.unwrap();
+    limiter.overrides().set("stats: overridden", Override::new().burst(40)).unwrap();
+    for _ in 0..16 {
+        limiter.check(&policy, "bob").await.unwrap();
+    }
     let stats = of("stats: overridden");
-    assert_eq!(stats.policy().unwrap().explicit_burst(), Some(8));
+    assert_eq!(stats.policy().unwrap().burst_size(), Some(40));
     assert_eq!(stats.policy().unwrap().tiers(), policy.tiers());
 }
 
 #[tokio::test]
 async fn the_part_that_decided_is_counted_on_redis_and_without_it() {
-    stats::enable();
     let mut server = RedisServer::start();
     let limiter = server.limiter().await;
     let policy = Policy::sliding_window("stats: on redis", MINUTE, 1);
@@ -143,7 +208,6 @@ async fn the_part_that_decided_is_counted_on_redis_and_without_it() {
 
 #[tokio::test]
 async fn calls_of_a_limiter_that_is_not_instrumented_are_not_counted() {
-    stats::enable();
     let limiter = Limiter::builder().instrument(false).in_memory();
     let policy = Policy::fixed_window("stats: silent", MINUTE, 1);
     for _ in 0..2 {
@@ -168,8 +232,7 @@ async fn a_limit_without_callers_shares_one_bucket_and_is_logged_once() {
     }
 
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
-    stats::enable();
+    let _listening = listen(lines.clone());
     caller::scope("alice", keyless()).await.unwrap();
     assert!(!of("stats: keyless").shares_one_bucket());
     let layer = RateLimitLayer::new(Limit::new(BY_USER).identity(Identity::header("x-user")));

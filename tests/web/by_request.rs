@@ -212,3 +212,25 @@ async fn skipped_requests_meet_no_limit_and_others_have_an_identity_of_the_layer
     }
     assert_eq!(send("/", "bob").await.0, "served");
 }
+
+#[tokio::test]
+async fn a_request_leaves_the_share_that_a_function_of_it_returns() {
+    let limit = Limit::new(UNITS)
+        .leave(|request: &Parts| if request.headers.contains_key("x-batch") { 50 } else { 0 });
+    let layer = RateLimitLayer::new(limit).limiter(Limiter::in_memory());
+    let router = Router::new().route("/", get(|| async {})).layer(layer).layer(by_user());
+    let send = async |is_batch: bool| {
+        let mut request = request("/", "alice");
+        if is_batch {
+            request.headers_mut().insert("x-batch", HeaderValue::from_static("1"));
+        }
+        ask(&router, request).await.status()
+    };
+    for used in 0..6 {
+        assert_eq!(send(true).await, if used < 5 { 200 } else { 429 });
+    }
+    for _ in 0..5 {
+        assert_eq!(send(false).await, 200);
+    }
+    assert_eq!(send(false).await, 429);
+}

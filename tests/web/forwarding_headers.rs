@@ -181,7 +181,7 @@ fn an_alternative_counts_missing_addresses_and_no_malformed_ones() {
     let identity = identity.or(tower::Identity::peer());
     let ask =
         |lines: &[Vec<u8>]| on_tower(&identity, PROXY.parse().unwrap(), "cf-connecting-ip", lines);
-    assert_eq!(ask(&[]), Ok(Caller::alternative("10.0.0.1")));
+    assert_eq!(ask(&[]), Ok(Caller::fallback("10.0.0.1")));
     assert_eq!(ask(&[CLIENT.into()]), Ok(CLIENT.into()));
     assert_eq!(ask(&[CLIENT.into(), CLIENT.into()]), Err(Refusal::MalformedIdentity));
     assert_eq!(ask(&[vec![]]), Err(Refusal::MalformedIdentity));

@@ -1,9 +1,9 @@
 //! Rate limit headers and problem documents are valid by parsers of other crates.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ratelimit_runtime::{
-    Decision, Limiter, Policy, RateLimitError, observe,
+    Decision, Limiter, Override, Policy, QuotaUnit, RateLimitError, observe,
     web::{HeaderSyntax, PROBLEM_JSON, Refusal},
 };
 use serde_json::json;
@@ -224,6 +224,34 @@ async fn the_fields_of_a_limit_are_those_of_its_window_or_of_its_calls_in_flight
 }
 
 #[tokio::test]
+async fn a_quota_of_other_units_than_requests_tells_its_unit() {
+    for (unit, parameter) in [
+        (QuotaUnit::Requests, ""),
+        (QuotaUnit::ContentBytes, r#";qu="content-bytes""#),
+        (QuotaUnit::Tokens, r#";qu="tokens""#),
+        (QuotaUnit::Rows, r#";qu="rows""#),
+        (QuotaUnit::Other, r#";qu="units""#),
+    ] {
+        let limiter = Limiter::in_memory();
+        let policy = Policy::fixed_window("metered", 60 * SECOND, 2).quota_unit(unit);
+        // The second finds no permit, and the last no unit.
+        let mut seen = answers(&limiter, &policy.concurrency(1), 2).await;
+        seen.extend(answers(&limiter, &policy, 2).await);
+        let policies: Vec<_> = seen
+            .chunks(1)
+            .map(|answer| HeaderSyntax::Draft11.headers(answer)[0].1.clone())
+            .collect();
+        let window = format!(r#""metered";q=2{parameter};w=60"#);
+        let in_flight = r#""metered-in-flight";q=1;qu="concurrent-requests""#.to_owned();
+        assert_eq!(policies, [window.clone(), in_flight, window.clone(), window]);
+        let parsed: List = Parser::new(&policies[0]).parse().unwrap();
+        let [ListEntry::Item(item)] = &parsed[..] else { panic!("{parsed:?}") };
+        let told = item.params.get("qu").and_then(BareItem::as_string).map(sfv::StringRef::as_str);
+        assert_eq!(told.unwrap_or("requests"), unit.as_str());
+    }
+}
+
+#[tokio::test]
 async fn one_name_has_one_quota() {
     let policy = Policy::sliding_window("both", 60 * SECOND, 9).concurrency(1);
     let seen = answers(&Limiter::in_memory(), &policy, 2).await;
@@ -320,6 +348,30 @@ async fn a_refusal_names_its_kind() {
             "violated-policies": ["reply"],
         })
     );
+
+    // An end is a wait of whole seconds, rounded up.
+    let (limiter, policy) = (Limiter::in_memory(), Policy::sliding_window("reply", 30 * SECOND, 1));
+    let denied = async |what: Override| {
+        limiter.overrides().set_for("reply", "someone", what).unwrap();
+        let seen = answers(&limiter, &policy, 1).await;
+        (Refusal::from(seen[0].clone().unwrap_err()), HeaderSyntax::Both.headers(&seen))
+    };
+    let (for_ever, fields) = denied(Override::new().deny()).await;
+    assert_eq!((for_ever.status(), for_ever.retry_after()), (403, None));
+    assert!(fields.is_empty(), "{fields:?}");
+    assert_eq!(
+        problem(&for_ever),
+        json!({
+            "type": "https://docs.rs/ratelimit-runtime/latest/ratelimit_runtime/struct.Denied.html",
+            "title": "The client is shut out",
+            "status": 403,
+            "detail": "rate limit `reply` denies the caller",
+        })
+    );
+    let in_a_minute = SystemTime::now() + 60 * SECOND;
+    let (until, _) = denied(Override::new().deny().until(in_a_minute)).await;
+    assert_eq!((until.status(), until.retry_after()), (429, Some(60)));
+    assert_eq!(problem(&until)["status"], 429);
 
     let invalid = Policy::sliding_window("reply", Duration::ZERO, 1);
     let seen = answers(&Limiter::in_memory(), &invalid, 1).await;

@@ -108,7 +108,7 @@ async fn a_check_by_hand_for_the_requests_caller_is_in_the_header_fields() {
 
     async fn read(State(limiter): State<Limiter>) -> Limited<()> {
         let own = caller::current().unwrap();
-        limiter.check_n(&PAGES, own, 2).await?;
+        limiter.check(&PAGES, own).cost(2).await?;
         limiter.check(&OTHERS, "somebody else").await?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use harness::{Lines, RedisServer};
+use harness::{Lines, RedisServer, listen};
 use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, limiter, rate_limit,
@@ -84,7 +84,7 @@ async fn a_lost_refusal_is_logged_once_or_answered() {
     }
 
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let router = Router::new().route("/", get(hello));
     let url = url_of(router.clone(), by_user()).await;
     assert_eq!(ask(&url).await.status(), 200);
@@ -127,7 +127,7 @@ async fn a_refusal_lost_in_a_400_is_logged_once_and_stays() {
     }
 
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let router = Router::new().route("/", get(hello));
     let url = url_of(router, by_user().answer_refusals()).await;
     for status in [200, 400, 400] {
@@ -210,7 +210,7 @@ async fn an_answer_that_the_handler_means_stays() {
     }
 
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let router = Router::new().route("/{status}/{goes_on}", get(answer)).route("/dry", get(dry));
     let url = url_of(router, by_user().answer_refusals()).await;
     for (status, goes_on, expected) in [
@@ -248,7 +248,7 @@ async fn a_503_answers_a_store_that_cannot_decide() {
     let limiter = builder.connect(&redis.url()).await.unwrap();
     redis.kill();
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let handler = async |State(limiter): State<Limiter>, Path(status): Path<u16>| {
         call(&limiter).await.unwrap_err();
         (StatusCode::from_u16(status).unwrap(), "its own")
@@ -327,7 +327,7 @@ async fn on_tonic() {
         client.say_hello(HelloRequest { name: name.to_owned() }).await
     };
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     assert_eq!(greet(false, "you").await.unwrap().into_inner().message, "you");
     let lost = greet(false, "you").await.unwrap_err();
     assert_eq!((lost.code(), lost.message()), (Code::Internal, "something went wrong"));

@@ -5,6 +5,7 @@ mod address;
 mod blocked_worker_on_actix;
 mod by_request;
 mod by_request_on_actix;
+mod client;
 mod dry_run;
 mod forwarding_headers;
 mod gate;

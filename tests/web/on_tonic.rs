@@ -3,7 +3,11 @@
 #[path = "../../examples/tonic/greeter/mod.rs"]
 pub(crate) mod greeter;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use crate::without_a_wait::Held;
 
@@ -15,7 +19,7 @@ use greeter::{
 use harness::RedisServer;
 use ratelimit_runtime::web::OnMissing;
 use ratelimit_runtime::{
-    Limiter, OnStoreError, Policy, rate_limit,
+    Caller, Limiter, OnStoreError, Override, Policy, rate_limit,
     web::{
         self,
         tower::{Identity, IdentityLayer, RateLimitLayer},
@@ -145,7 +149,7 @@ async fn the_peer_is_the_caller_where_no_key_is_given() {
     greet(&mut one, None).await.unwrap();
     greet(&mut other, None).await.unwrap();
     assert_eq!(greet(&mut one, None).await.unwrap_err().code(), Code::ResourceExhausted);
-    let peer = ratelimit_runtime::Caller::alternative("127.0.0.1");
+    let peer = ratelimit_runtime::Caller::fallback("127.0.0.1");
     assert_eq!(limiter.peek(&WIDE, peer).cost(0).await.unwrap().remaining(), 997);
     greet(&mut one, Some("127.0.0.1")).await.unwrap();
 }
@@ -255,6 +259,25 @@ async fn a_call_that_can_never_pass_is_a_failed_precondition() {
     let refused = greet_by_name(&mut client, None, "all of you").await.unwrap_err();
     let message = "rate limit `letters` never admits 10 units at once: at most 5 per 60s";
     assert_without_a_wait(&refused, Code::FailedPrecondition, message);
+}
+
+#[tokio::test]
+async fn a_caller_who_is_shut_out_is_denied_or_told_the_wait() {
+    let limiter = Limiter::in_memory();
+    let identity = Identity::header("x-api-key");
+    let mut client = connect(serve(identity, limiter.clone(), WIDE).await).await;
+    let mallory = Caller::digest("mallory");
+    limiter.overrides().set_for("wide", &mallory, Override::new().deny()).unwrap();
+    let refused = greet(&mut client, Some("mallory")).await.unwrap_err();
+    assert_without_a_wait(&refused, Code::PermissionDenied, "rate limit `wide` denies the caller");
+    greet(&mut client, Some("alice")).await.unwrap();
+
+    let until = Override::new().deny().until(SystemTime::now() + Duration::from_secs(60));
+    limiter.overrides().set_for("wide", &mallory, until).unwrap();
+    let refused = greet(&mut client, Some("mallory")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let wait = refused.get_details_retry_info().unwrap().retry_delay.unwrap();
+    assert_eq!((wait.as_secs_f64().ceil(), pushback(&refused)), (60., Some(millis(wait))));
 }
 
 #[tokio::test]

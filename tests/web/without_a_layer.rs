@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix_web::{App, HttpResponse, test as actix, web as actix_routes};
 use axum::{Router, body::Body, routing::get};
-use harness::Lines;
+use harness::{Lines, listen};
 use http::{Request, Response};
 use ratelimit_runtime::{
     Limiter, Policy, RateLimitError, rate_limit,
@@ -35,7 +35,7 @@ fn gated(layer: RateLimitLayer) -> Router {
 #[tokio::test]
 async fn a_limit_without_an_identity_layer_refuses_and_names_the_layer() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     let router = gated(RateLimitLayer::new(ONE));
     for _ in 0..3 {
         assert_eq!(answer(&router, request()).await.status(), 400);
@@ -64,7 +64,7 @@ async fn layerless() -> Result<(), RateLimitError> {
 #[tokio::test]
 async fn a_function_without_a_caller_is_an_error_in_the_log_once() {
     let lines = Lines::default();
-    let _listening = tracing::subscriber::set_default(lines.clone());
+    let _listening = listen(lines.clone());
     for _ in 0..2 {
         layerless().await.unwrap();
     }

@@ -50,6 +50,8 @@ pub(crate) struct Question {
     pub(crate) max_wait: Duration,
     pub(crate) is_leased: bool,
     pub(crate) id: u64,
+    /// The share of the limit that the call leaves, in percent.
+    pub(crate) leave: u32,
     /// `true` if the call is probably given back.
     pub(crate) is_trial: bool,
     /// The time after which the caller gives up.
@@ -70,7 +72,7 @@ fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
     match answer {
         Ok(decision) => {
             let waited = decision.waited().as_micros().try_into().expect("some minutes");
-            let is_counted = decision.is_counted() || decision.is_held();
+            let is_counted = decision.is_counted() || decision.has_permit();
             Reply::Admitted { is_counted, waited }
         }
         Err(RateLimitError::Exceeded(_) | RateLimitError::TooLarge(_)) => Reply::Refused,
@@ -110,6 +112,9 @@ impl Caller {
         let mut check = self.limiter.check(&policy, MIXED_CALLER).cost(question.cost);
         if !question.max_wait.is_zero() {
             check = check.max_wait(question.max_wait);
+        }
+        if question.leave > 0 {
+            check = check.leave(question.leave);
         }
         if question.id > 0 {
             check = check.request_id(question.id);
@@ -176,7 +181,7 @@ impl Caller {
             loop {
                 // Held later is held now.
                 let at = wall_clock();
-                let held = if decision.is_held() { Note::Held } else { Note::Lost };
+                let held = if decision.has_permit() { Note::Held } else { Note::Lost };
                 println!("{}", NoteLine { call, at, note: held });
                 let left = until.saturating_duration_since(tokio::time::Instant::now());
                 if left.is_zero() {

@@ -236,7 +236,12 @@ impl Caller {
                         Question { limit: [FIXED, COUNTER, BOTH][random.usize(..3)], ..question };
                     self.call_both([first, second], &mut random, body).await;
                 }
-                _ => self.call(question, &mut random, body).await,
+                _ => {
+                    if self.has("leave") {
+                        question.leave = [0, 20, 50][random.usize(..3)];
+                    }
+                    self.call(question, &mut random, body).await;
+                }
             }
             self.pause(&mut random, 60_000).await;
         }

@@ -146,15 +146,15 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
         findings.add("end", "calls of a process have not ended".to_owned());
     }
     let audits = audit(&server);
-    if !is_reached(EXPIRES, || server.keys().is_empty()) {
-        findings.add("left over", format!("{:?}", server.keys()));
-    }
+    is_reached(EXPIRES, || server.keys().is_empty());
+    let left_over = server.keys();
     while !processes.alive.is_empty() {
         processes.end(0, false);
     }
     let Faults { outages, losses, .. } = faults;
     let mut round = MixedRound::new(&processes.dead, watch.gaps(), outages, losses);
     // Turns that the server has lost pass beside the new counts.
+    round.left_over = left_over;
     round.audits = if mix.has(LOSES_KEYS) { Vec::new() } else { audits };
     findings.take_in(round.findings());
     if !findings.is_empty()

@@ -49,7 +49,7 @@ async fn upload(user: User) -> Result<(), AppError> {
                 }
             }
         } else {
-            ::ratelimit_runtime::__private::CallInFlight::UNCHECKED
+            ::ratelimit_runtime::__private::PermitGuard::UNCHECKED
         }
     };
     { store(user).await }

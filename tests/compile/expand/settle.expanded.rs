@@ -50,7 +50,7 @@ async fn report(user: &str) -> Vec<Row> {
         }
     };
     let __ratelimitcharge___ratelimitheld = ::ratelimit_runtime::__private::Charge::of(
-        &__ratelimitheld,
+        __ratelimitheld,
     );
     ::ratelimit_runtime::__private::Charge::settle(
         __ratelimitcharge___ratelimitheld,

@@ -9,10 +9,10 @@ use std::{
 use fastrand::Rng;
 use harness::{
     RedisServer,
-    model::By,
+    model::{By, left_of},
     schedule::{
-        Case, Kind, LivePermit, Operation, Schedule, Step, cases, changes, in_flight, operations,
-        seed,
+        Case, Kind, LivePermit, Operation, Schedule, Step, blocking, cases, changes, in_flight,
+        leaving, operations, seed,
     },
 };
 use ratelimit_runtime::{Algorithm, Decision, Limiter};
@@ -48,7 +48,13 @@ fn turns(kind: Kind) -> Vec<Turns> {
             turns.push(Turns { cases, is_overridden, has_settles, has_names: false });
         }
     }
-    for cases in in_flight(kind) {
+    for cases in leaving(kind) {
+        for has_settles in [false, kind != Kind::InFlight] {
+            let cases = cases.clone();
+            turns.push(Turns { cases, is_overridden: false, has_settles, has_names: false });
+        }
+    }
+    for cases in in_flight(kind).into_iter().chain(blocking(kind)) {
         let has_settles = kind != Kind::InFlight;
         turns.push(Turns { cases, is_overridden: false, has_settles, has_names: false });
     }
@@ -130,7 +136,8 @@ impl Admissions {
         let Operation { caller, now, policy, .. } = operation;
         let start = self.counted[&(caller, policy)].since;
         for tier in case.policy.tiers() {
-            let (period, threshold) = (micros(tier.period()), u64::from(tier.threshold()));
+            let period = micros(tier.period());
+            let threshold = u64::from(tier.threshold() - left_of(tier.threshold(), case.leave));
             let held = |from: u64| -> u64 {
                 let since = self.callers[&caller].iter().filter(|(at, _)| *at >= from.max(start));
                 since.map(|(_, cost)| u64::from(*cost)).sum()
@@ -184,7 +191,7 @@ fn check_script(kind: Kind) {
                     }
                 }
                 Step::Reset(caller) => {
-                    let () = server.command(&format!("DEL {caller}"));
+                    let () = server.command(&format!("DEL {caller} {caller}:b"));
                     admissions.reset(caller);
                 }
                 Step::Settle(index, to) => {
@@ -204,7 +211,9 @@ fn check_script(kind: Kind) {
                 }
                 // Nobody is there to tell.
                 Step::Crash(_) => {}
-                Step::Confirm(..) | Step::Advance(..) => unreachable!("nobody waits"),
+                Step::Confirm(..) | Step::Advance(..) | Step::Pause(..) => {
+                    unreachable!("nobody waits")
+                }
             }
         }
     }
@@ -245,13 +254,13 @@ async fn check_embedded(kind: Kind) {
                     } else {
                         limiter.peek(policy, caller)
                     };
-                    let check = check.cost(cost);
+                    let case = &cases[operation.policy];
+                    let check = check.cost(cost).leave(case.leave);
                     let decided = match id {
                         Some(id) => check.request_id(id).await,
                         None => check.await,
                     };
-                    let case = &cases[operation.policy];
-                    let actual = answer(policy, decided.clone());
+                    let actual = answer(policy, case.leave, decided.clone());
                     let expected = harness::model::Answer { more: 0, ..expected };
                     assert_agree((actual, expected), operation, case, seed);
                     if record && !has_settles {
@@ -278,7 +287,9 @@ async fn check_embedded(kind: Kind) {
                     }
                 }
                 Step::Renew(..) => unreachable!("permits in memory last as long as their process"),
-                Step::Confirm(..) | Step::Advance(..) => unreachable!("nobody waits"),
+                Step::Confirm(..) | Step::Advance(..) | Step::Pause(..) => {
+                    unreachable!("nobody waits")
+                }
             }
         }
     }

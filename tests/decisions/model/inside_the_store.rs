@@ -13,7 +13,7 @@ use crate::{
     caller::Caller,
     harness::{
         model::{Answer, By, MAX_LINE},
-        schedule::{CALLERS, Case, Kind, Operation, Schedule, Step, cases, changes, seed},
+        schedule::{CALLERS, Case, Kind, Operation, Schedule, Step, cases, changes, leaving, seed},
     },
     key::KeyRef,
     request::{Op, Outcome, Place, Request, Settle},
@@ -46,23 +46,32 @@ struct Figures {
     waited: u32,
     left: u32,
     moved: u32,
+    paused: u32,
 }
 
 impl<'a> Run<'a> {
     fn new(cases: &'a [Case], is_overridden: bool, rng: Rng) -> Self {
         let schedule = Schedule::in_turns(cases, is_overridden, By::Number, EPOCH, rng);
         let schedule = schedule.with_waits().with_settles();
+        let has_pauses = |case: &Case| case.policy.is_weighted() && !case.policy.counts_rejected();
+        let is_paused = cases.iter().all(has_pauses);
+        let schedule = if is_paused { schedule.with_pauses() } else { schedule };
         let stores = [(); CALLERS].map(|()| MemoryStore::new(100, usize::MAX));
         Self { cases, is_overridden, stores, schedule, charges: Vec::new() }
     }
 
-    fn policy(&self, operation: Operation) -> &'a Policy {
-        &self.cases[operation.policy].policy
+    /// Returns the policy that decides a call, which is another one if the call leaves a share.
+    fn policy(&self, operation: Operation) -> Policy {
+        let Case { policy, leave, .. } = &self.cases[operation.policy];
+        match u8::try_from(*leave).expect("percent") {
+            0 => *policy,
+            percent => policy.leaving(percent),
+        }
     }
 
     fn settle(&self, index: usize, to: u32) {
         let (operation, outcome) = self.charges[index];
-        let policy = self.policy(operation);
+        let policy = &self.policy(operation);
         let place = Place { policy, cost: operation.cost, mark: outcome.mark, id: None };
         let (tier, reset_after) = (policy.tier_of(outcome.tier), outcome.reset);
         let settle = Settle { to, tier, reset_after, ..place.leave() };
@@ -78,8 +87,11 @@ impl<'a> Run<'a> {
                 let Operation { caller, now, cost, record, max_wait, .. } = operation;
                 tokio::time::advance(Duration::from_micros(now - before)).await;
                 let op = if record { Op::Take } else { Op::Peek };
-                let request = Request::new(self.policy(operation), op, cost);
-                let written = if self.is_overridden { first } else { request.written };
+                let Case { policy, leave, .. } = &self.cases[operation.policy];
+                let deciding = self.policy(operation);
+                let is_whole = *leave == 0 && !self.is_overridden;
+                let request = Request::new(if is_whole { policy } else { &deciding }, op, cost);
+                let written = if self.is_overridden { first } else { policy };
                 let max_line = MAX_LINE.try_into().expect("a small number");
                 let max_wait = Micros::new(max_wait);
                 let request = Request { written, max_wait, max_line, ..request };
@@ -116,6 +128,30 @@ impl<'a> Run<'a> {
                 // The turn of a call that has passed needs no promise.
                 if outcome.mark.at.get() > before {
                     assert_eq!(is_promised, expected, "MODEL_SEED={seed}: {operation:?}");
+                }
+            }
+            Step::Pause(caller, length, expected) => {
+                let (store, own) = (&self.stores[caller], Caller::from(caller));
+                let key = KeyRef::new(first, own.parts());
+                assert_eq!(store.pause(key, first, Micros::new(length), None), Ok(true));
+                let place = |(operation, outcome): (Operation, Outcome)| Place {
+                    policy: first,
+                    cost: operation.cost,
+                    mark: outcome.mark,
+                    id: None,
+                };
+                let places: Vec<_> =
+                    expected.iter().map(|(index, _)| place(self.charges[*index])).collect();
+                let turns = store.turns(key, &places);
+                for ((index, expected), turn) in expected.into_iter().zip(turns) {
+                    assert_eq!(
+                        turn.map(crate::time::Timestamp::get),
+                        Some(expected),
+                        "MODEL_SEED={seed}"
+                    );
+                    let at = &mut self.charges[index].1.mark.at;
+                    figures.paused += u32::from(turn > Some(*at));
+                    *at = turn.expect("a turn");
                 }
             }
             Step::Advance(index, expected) => {
@@ -157,6 +193,8 @@ async fn check(kind: Kind) {
     let seed = seed();
     let mut rng = Rng::with_seed(seed);
     let mut runs: Vec<_> = cases(kind).into_iter().map(|case| (vec![case], false)).collect();
+    let leaves = |cases: &Vec<Case>| cases[0].policy.max_concurrency().is_none();
+    runs.extend(leaving(kind).into_iter().filter(leaves).map(|cases| (cases, false)));
     for cases in changes(kind) {
         runs.extend([(cases.clone(), false), (cases, true)]);
     }
@@ -170,8 +208,9 @@ async fn check(kind: Kind) {
             run.step(seed, &mut figures).await;
         }
     }
-    let Figures { waited, left, moved } = figures;
+    let Figures { waited, left, moved, paused } = figures;
     assert!(waited > 500 && left > 50 && moved > 5, "{figures:?}");
+    assert!(kind != Kind::Weighted || paused > 15, "{figures:?}");
 }
 
 #[tokio::test(start_paused = true)]

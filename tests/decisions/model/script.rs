@@ -1,12 +1,13 @@
 //! A shipped script, called with the arguments that a limiter sends.
 
+mod pauses;
 #[path = "../../../ratelimit-runtime/src/redis/script/sources.rs"]
 mod sources;
 mod units_ahead;
 
 use harness::{
     RedisServer,
-    model::{Answer, MAX_LINE, TIMEOUT},
+    model::{Answer, MAX_LINE, TIMEOUT, left_of},
     schedule::{Case, Kind, Operation},
 };
 use ratelimit_runtime::Algorithm;
@@ -40,9 +41,9 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Follows an advance.
+    /// Follows an advance or a pause.
     pub(crate) fn move_to(&mut self, at: u64) {
-        self.ends -= self.at.saturating_sub(at);
+        self.ends = self.ends + at - self.at;
         self.at = at;
     }
 }
@@ -78,6 +79,13 @@ fn load(connection: &mut redis::Connection, text: &str) -> String {
     redis::cmd("SCRIPT").arg("LOAD").arg(text).query(connection).expect("a script")
 }
 
+/// Loads the script of windows of the calendar, with the time in the second and third key, and returns its digest.
+pub(super) fn load_calendar(connection: &mut redis::Connection) -> String {
+    let shipped = "local ttl = math.floor(lasts / 1000) + 999\n";
+    let text = with_clock(sources::CALENDAR_WINDOW[0], "{KEYS[2], KEYS[3]}", 1);
+    load(connection, &text.replace(shipped, "local ttl = 1000000000000\n"))
+}
+
 impl Script {
     pub(crate) fn load(server: &RedisServer, kind: Kind) -> Self {
         let [text, with_permit] = match kind {
@@ -94,8 +102,10 @@ impl Script {
             let lasts = if kind.has_names() { "keep" } else { "lasts" };
             let shipped = format!("local ttl = math.floor({lasts} / 1000) + 999\n");
             assert_eq!(text.matches(&shipped).count(), has_window, "{kind:?}");
-            with_clock(text, "{KEYS[3], KEYS[4]}", times)
+            let at = if times > has_window { "{KEYS[4], KEYS[5]}" } else { "{KEYS[3], KEYS[4]}" };
+            with_clock(text, at, times)
                 .replace(&shipped, "local ttl = 1000000000000\n")
+                .replace("math.floor(forgiven / 1000) + 999", "1000000000000")
         };
         let mut connection = server.connection();
         let sha1 = load(&mut connection, &tested(text, has_window));
@@ -114,12 +124,16 @@ impl Script {
         let mut pipe = redis::pipe();
         let mut ids = Vec::new();
         for (Operation { now, cost, record, policy, id, permit, max_wait, .. }, key) in calls {
-            let Tiers { count_rejected, permits, deciding, arguments, .. } = &tiers[*policy];
-            let script = permits.map_or(&self.sha1, |_| &self.permits.decide);
-            pipe.cmd("EVALSHA").arg(script).arg(4).arg(key).arg(permits_of(key));
+            let Tiers { count_rejected, permits, blocks, deciding, arguments, .. } =
+                &tiers[*policy];
+            let is_gated = permits.is_some() || !blocks.is_empty();
+            let script = if is_gated { &self.permits.decide } else { &self.sha1 };
+            pipe.cmd("EVALSHA").arg(script).arg(if is_gated { 5 } else { 4 });
+            pipe.arg(key).arg(permits_of(key)).arg(is_gated.then(|| format!("{key}:b")));
             pipe.arg(now / 1_000_000).arg(now % 1_000_000);
-            if let Some(permits) = permits {
-                pipe.arg(permit).arg(permits).arg(TIMEOUT).arg(u8::from(*cost > 0));
+            if is_gated {
+                pipe.arg(permit).arg(permits.unwrap_or(0)).arg(TIMEOUT).arg(u8::from(*cost > 0));
+                pipe.arg(blocks);
             }
             self.calls += 1;
             let of_id = if self.kind == Kind::Weighted { NAMED } else { 2 };
@@ -288,16 +302,28 @@ pub(crate) struct Tiers {
     algorithm: Algorithm,
     count_rejected: bool,
     permits: Option<u32>,
+    /// The lengths of blocks.
+    blocks: String,
     deciding: usize,
     arguments: Vec<u64>,
 }
 
 impl Tiers {
     pub(crate) fn of(case: &Case) -> Self {
+        let whole = Self::leaving(case, 0);
+        if case.leave == 0 { whole } else { Self::leaving(case, case.leave).instead_of(&whole) }
+    }
+
+    /// Returns the arguments of calls that leave a share.
+    fn leaving(case: &Case, leave: u32) -> Self {
         let algorithm = case.policy.algorithm();
         let mut arguments = Vec::new();
         for tier in case.policy.tiers() {
-            let (period, threshold) = (micros(tier.period()), u64::from(tier.threshold()));
+            let left = left_of(case.burst.unwrap_or(tier.threshold()), leave);
+            let (period, mut threshold) = (micros(tier.period()), u64::from(tier.threshold()));
+            if algorithm != Algorithm::TokenBucket {
+                threshold -= u64::from(left);
+            }
             match algorithm {
                 Algorithm::SlidingCounter => {
                     let product = u128::from(period) * u128::from(threshold);
@@ -309,20 +335,23 @@ impl Tiers {
                     let common = (1..=threshold).rev().find(divides).unwrap();
                     let (token, refill) = (period / common, threshold / common);
                     let burst = u64::from(case.burst.unwrap_or(tier.threshold()));
-                    arguments.extend([token, refill, burst * token]);
+                    arguments.extend([token, refill, burst * token, left.into()]);
                 }
                 _ => arguments.extend([period, threshold]),
             }
         }
         let (deciding, count_rejected) = (case.policy.tiers().len(), case.policy.counts_rejected());
-        let permits = case.policy.max_in_flight();
-        Self { algorithm, count_rejected, permits, deciding, arguments }
+        let permits = case.policy.max_concurrency().map(|most| most - left_of(most, leave));
+        let blocks: Vec<_> = case.policy.blocks().map(|it| micros(it).to_string()).collect();
+        let blocks = blocks.join(" ");
+        Self { algorithm, count_rejected, permits, blocks, deciding, arguments }
     }
 
     /// Returns the arguments of one tier.
     fn of_tier(&self, tier: usize) -> &[u64] {
         let size = match self.algorithm {
             Algorithm::SlidingWindow | Algorithm::FixedWindow => 2,
+            Algorithm::TokenBucket => 4,
             _ => 3,
         };
         &self.arguments[tier * size..][..size]
@@ -331,7 +360,7 @@ impl Tiers {
     /// Returns the time for which the state of an admitted call cannot expire.
     fn lasts(&self, answer: Answer, cost: u32) -> u64 {
         match (self.algorithm, self.of_tier(answer.tier)) {
-            (Algorithm::TokenBucket, [token, refill, _]) => {
+            (Algorithm::TokenBucket, [token, refill, _, _]) => {
                 (u64::from(cost) * token).div_ceil(*refill)
             }
             _ => answer.reset,

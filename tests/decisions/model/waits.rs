@@ -4,7 +4,7 @@ use fastrand::Rng;
 use harness::{
     RedisServer,
     model::By,
-    schedule::{Case, Kind, Operation, Schedule, Step, cases, changes, operations, seed},
+    schedule::{Case, Kind, Operation, Schedule, Step, cases, changes, leaving, operations, seed},
 };
 use ratelimit_runtime::Algorithm;
 
@@ -30,7 +30,9 @@ fn schedule(cases: &[Case], beside: Beside, rng: Rng) -> Schedule {
         Beside::RequestIds => in_turns(false, rng).with_names(),
         Beside::Changes(is_overridden) => in_turns(is_overridden, rng),
     };
-    schedule.with_waits().with_settles()
+    let schedule = schedule.with_waits().with_settles();
+    let has_pauses = |case: &Case| case.policy.is_weighted() && !case.policy.counts_rejected();
+    if cases.iter().all(has_pauses) { schedule.with_pauses() } else { schedule }
 }
 
 fn runs(kind: Kind) -> Vec<(Vec<Case>, Beside)> {
@@ -46,6 +48,9 @@ fn runs(kind: Kind) -> Vec<(Vec<Case>, Beside)> {
         }
         runs.push((vec![case], Beside::ClockSteps));
     }
+    for cases in leaving(kind).into_iter().filter(|it| it[0].policy.max_concurrency().is_none()) {
+        runs.push((cases, Beside::Changes(false)));
+    }
     for cases in changes(kind) {
         runs.push((cases.clone(), Beside::Changes(false)));
         runs.push((cases, Beside::Changes(true)));
@@ -59,7 +64,7 @@ fn check_script(kind: Kind) {
     let mut script = Script::load(&server, kind);
     let mut rng = Rng::with_seed(seed);
     let runs = runs(kind);
-    let (mut waited, mut left, mut moved) = (0, 0, 0);
+    let (mut waited, mut left, mut moved, mut paused) = (0, 0, 0, 0);
     for (cases, beside) in &runs {
         let written = Tiers::of(&cases[0]);
         let tiers: Vec<_> = (0..cases.len())
@@ -104,6 +109,17 @@ fn check_script(kind: Kind) {
                     let actual = script.confirm(operation, mark, &operation.caller.to_string());
                     assert_agree((actual, expected), operation, cases, seed);
                 }
+                Step::Pause(caller, length, expected) => {
+                    let its: Vec<_> = expected.iter().map(|(index, _)| charges[*index]).collect();
+                    let paused_key = (&*caller.to_string(), length, &its[..]);
+                    let turns = script.pause(&tiers[0], paused_key, steps.now());
+                    for ((index, expected), actual) in expected.into_iter().zip(turns) {
+                        let (operation, mark) = &mut charges[index];
+                        assert_agree((actual, expected), *operation, cases, seed);
+                        paused += u32::from(actual > mark.at);
+                        mark.move_to(actual);
+                    }
+                }
                 Step::Advance(index, expected) => {
                     let ((operation, mark), now) = (charges[index], steps.now());
                     let call = (operation, mark, &*operation.caller.to_string());
@@ -124,6 +140,7 @@ fn check_script(kind: Kind) {
         }
     }
     assert!(waited > 1_000 && left > 100 && moved > 10, "{waited} {left} {moved}");
+    assert!(kind != Kind::Weighted || paused > 10, "{paused}");
 }
 
 #[test]

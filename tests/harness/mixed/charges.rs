@@ -1,8 +1,10 @@
 //! Nothing is charged for nobody: when all calls have ended, Redis has the units of admitted calls, and no others.
 
 use super::{
-    Findings, Gap, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span, call::MixedCall, micros,
-    overlaps, round::SLACK,
+    Findings, Gap, LIMITS, MIXED_DEADLINE, MixedRound, Reply, Rule, Span,
+    call::MixedCall,
+    micros, overlaps,
+    round::{NOTICES, SLACK},
 };
 
 /// The units of a limit in Redis, when all calls had ended.
@@ -44,6 +46,9 @@ impl MixedRound {
                     format!("{}: {counted} in Redis, {least} to {most} of calls", it.name),
                 );
             }
+        }
+        if !self.left_over.is_empty() {
+            findings.add("left over", self.left_over.join(", "));
         }
         for (process, at, unsent) in self.unsent.iter().filter(|(.., unsent)| *unsent > 0) {
             // A flush has the deadline of a call.
@@ -115,8 +120,10 @@ impl MixedRound {
         let resets =
             || self.resets.iter().filter(|(limit, _)| *limit == call.limit).map(|(_, at)| at);
         let lease = micros(LIMITS[call.limit].lease);
-        let may_be_reset = resets().any(|at| call.stamp.0 <= at.1 + lease + SLACK)
-            || self.losses.iter().any(|at| call.stamp.0 <= at.1 + lease + SLACK);
+        // A call passes at a turn that is lost, if its process has not noticed.
+        let unnoticed = if call.has_waited() { lease.max(NOTICES) } else { lease };
+        let is_before = |at: &Span| call.stamp.0 <= at.1 + unnoticed + SLACK;
+        let may_be_reset = resets().any(is_before) || self.losses.iter().any(is_before);
         let is_reset = resets().any(|at| call.stamp.1 < at.0);
         let kept = call.settle.map_or(call.cost, |settle| settle.to.min(call.cost));
         if call.stamp.0 > after.1 && !may_be_reset {

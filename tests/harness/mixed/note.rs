@@ -154,3 +154,47 @@ impl NoteLine {
         Self { call: number(0), at: number(1), note }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::ProcessNotes, *};
+
+    #[test]
+    fn lines_are_read_as_they_are_written() {
+        let asks = Note::Asks {
+            limit: 3,
+            cost: 2,
+            max_wait: 9,
+            runtime: 2,
+            id: 7,
+            is_leased: true,
+            is_joint: false,
+        };
+        let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
+        let replies =
+            [Reply::Refused, Reply::Busy, Reply::Undecided, Reply::Left].map(Note::Answered);
+        let others = [
+            asks,
+            admitted(true, 0),
+            admitted(false, 5),
+            Note::Promised(8),
+            Note::Held,
+            Note::Lost,
+            Note::Settles(3),
+            Note::Settled,
+            Note::Ended,
+            Note::Gap(2, 5),
+            Note::Overrides(1, 20, 6),
+            Note::Off(1, 6),
+            Note::Reset(1, 6),
+            Note::Flushed(1),
+        ];
+        for note in replies.into_iter().chain(others) {
+            let line = NoteLine { call: 4, at: 11, note };
+            assert_eq!(NoteLine::read(&line.to_string()), line);
+        }
+        // A killed process may not have finished its last line.
+        let notes = ProcessNotes::read("1 2 held\n1 3 en", 0, 9, true);
+        assert_eq!(notes.lines.len(), 1);
+    }
+}

@@ -13,7 +13,7 @@ pub(super) const SLACK: u64 = 60_000;
 const RECENT: u64 = 1_000_000;
 
 /// The time in which a process notices a reset by another.
-const NOTICES: u64 = 1_200_000;
+pub(super) const NOTICES: u64 = 1_200_000;
 
 /// The record of one process.
 #[derive(Clone, Debug)]
@@ -82,6 +82,8 @@ pub struct MixedRound {
     pub losses: Vec<(u64, u64)>,
     /// The units in Redis when all calls had ended.
     pub audits: Vec<Audit>,
+    /// The keys in Redis after the time in which all expire.
+    pub left_over: Vec<String>,
     pub(super) unsent: Vec<(usize, u64, u64)>,
 }
 

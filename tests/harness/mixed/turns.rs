@@ -8,6 +8,9 @@ use super::{
 /// The time between two calls of one process after which their order is known.
 const APART: u64 = 5_000;
 
+/// The time for which a turn counts as promised after it was last seen on Redis.
+const SEEN: u64 = 1_000_000;
+
 /// The time after an outage in which calls may be undecided: a probe is sent once a second.
 const PROBED: u64 = 1_300_000;
 
@@ -83,14 +86,19 @@ impl MixedRound {
             None | Some(Reply::Left) => true,
             // A permit is not promised.
             Some(Reply::Busy) => LIMITS[call.limit].permits > 0,
-            Some(Reply::Refused | Reply::Undecided) => false,
+            // Its process may have stood still.
+            Some(Reply::Undecided) => self.without_reason(call).is_none(),
+            // A promise that its process has not seen for a second counts no more.
+            Some(Reply::Refused) => self.late(call, (promised, call.answered)) + SLACK >= SEEN,
         };
         (!is_kept).then(|| call.text())
     }
 
-    /// Every call ends by its wait and its deadline.
+    /// Every call ends by its wait and its deadline. Two calls that are decided together have one each, and one
+    /// in which what was taken is given back.
     fn late_end(&self, call: &MixedCall) -> Option<String> {
-        let until = call.asked + call.max_wait + micros(MIXED_DEADLINE);
+        let deadlines = if call.is_joint { 3 } else { 1 };
+        let until = call.asked + call.max_wait + deadlines * micros(MIXED_DEADLINE);
         let late = self.late(call, (call.asked, call.answered));
         let is_killed = call.reply.is_none() && self.is_killed(call.process);
         let is_late = call.answered > until + SLACK + 3 * late || call.reply.is_none();

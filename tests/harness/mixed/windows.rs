@@ -1,7 +1,8 @@
 //! No window has more units than the threshold in force.
 
 use super::{
-    Findings, LIMITS, LONGEST_WAIT, MixedLimit, MixedRound, Rule, Span, call::MixedCall, micros,
+    Findings, LIMITS, LONGEST_WAIT, MIXED_DEADLINE, MixedLimit, MixedRound, Reply, Rule, Span,
+    call::MixedCall, micros,
 };
 
 /// The units of a call that certainly count at this time, beside an excess.
@@ -13,6 +14,24 @@ fn at_least(call: &MixedCall, now: u64) -> u64 {
 /// The units of a call that are never given back.
 fn kept(call: &MixedCall) -> u64 {
     at_least(call, u64::MAX)
+}
+
+/// The tokens of a call from before a span that a bucket perhaps got back in it. Such a bucket may have been
+/// refilled meanwhile, so that the next calls have them beside a full bucket.
+fn refunded(call: &MixedCall, (start, end): Span) -> u64 {
+    if call.stamp.0 >= start {
+        return 0;
+    }
+    match call.reply {
+        Some(Reply::Admitted { .. }) => call.settle.map_or(0, |settle| {
+            let is_within = settle.asked <= end && settle.applied.is_none_or(|at| at >= start);
+            if is_within { call.cost.saturating_sub(settle.to) } else { 0 }
+        }),
+        // Of limits that are asked together, one may have admitted the call before another refused it.
+        Some(Reply::Refused | Reply::Busy) if !call.is_joint => 0,
+        Some(_) if call.answered + micros(MIXED_DEADLINE) >= start => call.cost,
+        _ => 0,
+    }
 }
 
 impl MixedRound {
@@ -107,6 +126,11 @@ impl MixedRound {
                 let restarts = 1 + self.restarts(limit, (start, end));
                 let refilled = (u128::from(end - start) * u128::from(rate)).div_ceil(period.into());
                 let most = full * restarts + u64::try_from(refilled).unwrap_or(u64::MAX);
+                if units <= most {
+                    return None;
+                }
+                let returned = self.of(limit).map(|call| refunded(call, (start, end)));
+                let most = most + returned.sum::<u64>();
                 (units > most).then(|| format!("{units} tokens of {most} from {start} to {end}"))
             })
         };

@@ -3,7 +3,7 @@
 //! While turns lie ahead, a call is decided as if it came at the last of them. One that may wait is charged
 //! at the time at which it is admitted there.
 
-use super::{Answer, Call, Charge, MAX_LINE, Model, Rules, soonest, states::State};
+use super::{Answer, By, Call, Charge, MAX_LINE, Model, Rules, numbers::soonest, states::State};
 
 /// The time for which a call is decided.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +116,26 @@ impl Model {
             Some(State::Weighted(log)) => log.position(charge).is_some(),
             _ => self.is_promised_in_line(charge),
         }
+    }
+
+    /// Admits none of a caller's calls before `ends`.
+    pub fn pause(&mut self, rules: &Rules, caller: usize, now: u64, ends: u64) {
+        self.numbers += 1;
+        let generation = if self.by == By::Number { self.numbers } else { now };
+        let empty = || State::empty(rules, generation, self.by);
+        match self.callers.entry(caller).or_insert_with(empty) {
+            State::Weighted(log) => log.pause(rules, now, ends),
+            other => unreachable!("{other:?} has no pauses"),
+        }
+    }
+
+    /// Moves a charge of a caller to where the state has it. Returns its time, if the state has it.
+    pub fn follow(&self, caller: usize, charge: &mut Charge) -> Option<u64> {
+        let Some(State::Weighted(log)) = self.callers.get(&caller) else { return None };
+        let at = log.turn(*charge).filter(|_| charge.caller == caller)?;
+        charge.ends = charge.ends + at - charge.at;
+        charge.at = at;
+        Some(at)
     }
 
     /// Moves the first turn that lies ahead forwards, if it is the one of this charge and has room. Returns

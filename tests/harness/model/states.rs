@@ -97,6 +97,7 @@ impl State {
     /// Returns `true` if the tier has room for these units at `now`, without other calls before.
     pub(super) fn has_room(&self, rules: &Rules, index: usize, now: u64, units: u32) -> bool {
         let tier = rules.tiers[index];
+        let units = units + rules.left(index);
         let (units, threshold) = (u128::from(units), u128::from(tier.threshold));
         match self {
             Self::Log(log) => {

@@ -1,6 +1,6 @@
 //! The weighted log of a sliding window.
 
-use super::{By, Charge, Rules, log::AT_ONCE, soonest};
+use super::{By, Charge, Rules, log::AT_ONCE, numbers::soonest};
 
 /// The most units of one entry on Redis.
 const ENTRY: u64 = 99_999_999;
@@ -24,8 +24,10 @@ pub(super) struct Weighted {
     cuts: Vec<(u64, u64)>,
     /// The periods of the policies that decide at present.
     own: Vec<u64>,
-    /// The last turn, and when it was promised; 0 without one.
+    /// The last turn, or the end of a later pause, and when it was promised; 0 without one.
     line: (u64, u64),
+    /// The end of the pause; 0 without one.
+    pause: u64,
 }
 
 /// The units of one charge, or what one takes beyond it.
@@ -54,7 +56,8 @@ impl Recorded {
 impl Weighted {
     pub(super) fn new(generation: u64, by: By) -> Self {
         let (charges, names) = (Vec::new(), Vec::new());
-        Self { generation, by, charges, names, cuts: Vec::new(), own: Vec::new(), line: (0, 0) }
+        let (cuts, own) = (Vec::new(), Vec::new());
+        Self { generation, by, charges, names, cuts, own, line: (0, 0), pause: 0 }
     }
 
     /// Brings the log to `at`, for a call that comes now. Returns `true` if that is kept although the call is
@@ -161,7 +164,7 @@ impl Weighted {
             return false;
         }
         if *at > now {
-            self.line = (0, 0);
+            self.forget_line();
             self.see(rules, now, now);
             *at = now;
         }
@@ -241,7 +244,42 @@ impl Weighted {
     }
 
     pub(super) fn forget_line(&mut self) {
-        self.line = (0, 0);
+        (self.line, self.pause) = ((0, 0), 0);
+    }
+
+    /// Admits nobody before `ends`, and moves the turns that lie ahead behind it, at their distances.
+    pub(super) fn pause(&mut self, rules: &Rules, now: u64, ends: u64) {
+        let (before, mut end) = (self.clone(), self.line_end(rules, now));
+        self.see(rules, now, end);
+        if end == now {
+            self.forget_line();
+        }
+        let is_mended = self.mend(rules, now, &mut end);
+        if ends <= self.pause {
+            *self = if is_mended { self.clone() } else { before };
+            return;
+        }
+        let last = self.line.0;
+        let first = self.charges.iter().map(|it| it.at).find(|at| *at > now && *at <= last);
+        let later = first.map_or(0, |first| ends.saturating_sub(first));
+        for it in self.charges.iter_mut().filter(|it| it.at > now) {
+            it.at += later;
+            if let Some(charge) = it.charge.as_mut().filter(|_| it.role == Role::Charge) {
+                charge.at += later;
+            }
+        }
+        for it in self.names.iter_mut().filter(|it| it.at > now) {
+            it.at += later;
+        }
+        for (_, cut) in self.cuts.iter_mut().filter(|(period, cut)| cut + period > now) {
+            *cut += later;
+        }
+        (self.line, self.pause) = (((last + later).max(ends), now), ends);
+    }
+
+    /// The time of a charge that is not settled.
+    pub(super) fn turn(&self, charge: Charge) -> Option<u64> {
+        self.position(charge).map(|position| self.charges[position].at)
     }
 
     pub(super) fn turns_ahead(&self, now: u64) -> u64 {
@@ -252,7 +290,7 @@ impl Weighted {
     /// Ends the line at the newest charge, once its last turn is given back or has moved.
     fn end_line(&mut self, now: u64, turn: u64) {
         if self.line.0 == turn && turn > now {
-            let newest = self.charges.last().map_or(0, |it| it.at);
+            let newest = self.charges.last().map_or(0, |it| it.at).max(self.pause);
             self.line = if newest > now { (newest, self.line.1) } else { (0, 0) };
         }
     }
@@ -289,7 +327,8 @@ impl Weighted {
                 live.map(|it| u128::from(it.units)).sum::<u128>() + cost <= tier.threshold.into()
             })
         };
-        let earliest = now + soonest(|wait| now + wait >= at || has_room(now + wait));
+        let may_come = |at: u64| at >= self.pause && has_room(at);
+        let earliest = now + soonest(|wait| now + wait >= at || may_come(now + wait));
         if earliest < at {
             self.see(rules, now, earliest);
             charge.at = earliest;

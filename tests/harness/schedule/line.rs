@@ -4,6 +4,19 @@ use super::super::model::Charge;
 use super::{Schedule, Step};
 
 impl Schedule {
+    /// Returns a pause, mostly one that moves turns.
+    pub(super) fn pause(&mut self) -> Step {
+        let (caller, period) = (self.rng.usize(..super::CALLERS), self.shortest.0);
+        let most = if self.rng.bool() { period } else { 3 * self.longest };
+        let length = self.rng.u64(1..=most);
+        self.model.pause(&self.rules[0], caller, self.now, self.now + length);
+        let charges = self.charges.iter_mut().enumerate();
+        let its = charges.filter_map(|(index, it)| Some((index, it.as_mut()?)));
+        let ahead = its.filter(|(_, charge)| charge.at() > self.now);
+        let turns = ahead.filter_map(|(index, it)| Some((index, self.model.follow(caller, it)?)));
+        Step::Pause(caller, length, turns.collect())
+    }
+
     /// Returns a step of a charge, mostly of one that lies ahead.
     pub(super) fn step_of_line(&mut self) -> Step {
         let is_ahead = |it: &Charge| it.at() > self.now || self.now.is_multiple_of(16);

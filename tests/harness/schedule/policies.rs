@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ratelimit_runtime::{Algorithm, Policy};
 
+use super::super::model::Rules;
+
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 const MINUTE: u64 = 60 * SECOND;
@@ -36,6 +38,19 @@ pub struct Case {
     pub policy: Policy,
     /// The burst that it was built with.
     pub burst: Option<u32>,
+    /// The share that calls leave, in percent.
+    pub leave: u32,
+}
+
+impl Case {
+    fn new(policy: Policy, burst: Option<u32>) -> Self {
+        Self { policy, burst, leave: 0 }
+    }
+
+    /// The numbers of the policy.
+    pub(super) fn rules(&self) -> Rules {
+        Rules::new(&self.policy, self.burst).leaving(self.leave)
+    }
 }
 
 /// The policies of an algorithm's test.
@@ -67,13 +82,13 @@ pub fn cases(kind: Kind) -> Vec<Case> {
     let mut cases = Vec::new();
     for tiers in tiers {
         let policy = with_tiers(kind, &tiers);
-        cases.push(Case { policy, burst: None });
+        cases.push(Case::new(policy, None));
         if kind != Kind::Plain(Algorithm::FixedWindow) {
-            cases.push(Case { policy: policy.count_rejected(), burst: None });
+            cases.push(Case::new(policy.count_rejected(), None));
         }
         if kind == Kind::Plain(Algorithm::TokenBucket) && tiers.len() == 1 {
             for burst in [1, 10, 284] {
-                cases.push(Case { policy: policy.burst(burst), burst: Some(burst) });
+                cases.push(Case::new(policy.burst(burst), Some(burst)));
             }
         }
     }
@@ -102,16 +117,16 @@ pub fn changes(kind: Kind) -> Vec<Vec<Case>> {
     if kind != Kind::Plain(Algorithm::SlidingWindow) {
         changes.push(vec![vec![(DAY, 1_000_000)], vec![(DAY, 100)], vec![(LONGEST, 100)]]);
     }
-    let case = |tiers: &Vec<(u64, u32)>| Case { policy: with_tiers(kind, tiers), burst: None };
+    let case = |tiers: &Vec<(u64, u32)>| Case::new(with_tiers(kind, tiers), None);
     let plain: Vec<Vec<_>> = changes.iter().map(|all| all.iter().map(case).collect()).collect();
     let mut changes = plain.clone();
     if kind != Kind::Plain(Algorithm::FixedWindow) {
-        let penal = |case: &Case| Case { policy: case.policy.count_rejected(), burst: case.burst };
+        let penal = |case: &Case| Case::new(case.policy.count_rejected(), case.burst);
         changes.extend(plain.iter().map(|all| all.iter().map(penal).collect()));
     }
     if kind == Kind::Plain(Algorithm::TokenBucket) {
         let policy = with_tiers(kind, &[(MINUTE, 10)]);
-        let case = |burst| Case { policy: policy.burst(burst), burst: Some(burst) };
+        let case = |burst| Case::new(policy.burst(burst), Some(burst));
         changes.push([1, 10, 100].map(case).to_vec());
     }
     for case in changes.iter().flatten() {
@@ -122,7 +137,7 @@ pub fn changes(kind: Kind) -> Vec<Vec<Case>> {
 
 /// Policies of calls in flight that take turns on one key; one after the other with another number.
 pub fn in_flight(kind: Kind) -> Vec<Vec<Case>> {
-    let alone = |calls| Case { policy: Policy::concurrency_limit("model", calls), burst: None };
+    let alone = |calls| Case::new(Policy::concurrency_limit("model", calls), None);
     if kind == Kind::InFlight {
         return [&[1][..], &[2], &[3, 1, 5]]
             .map(|numbers| numbers.iter().copied().map(alone).collect())
@@ -136,6 +151,67 @@ pub fn in_flight(kind: Kind) -> Vec<Vec<Case>> {
         case.policy.validate().expect("a policy that obeys the rules");
     }
     changes
+}
+
+/// One policy on one key, of which some calls leave a share.
+pub fn leaving(kind: Kind) -> Vec<Vec<Case>> {
+    let mut policies: Vec<_> = if kind == Kind::InFlight {
+        [2, 10].map(|calls| (Policy::concurrency_limit("model", calls), None)).to_vec()
+    } else {
+        let tiers: [&[(u64, u32)]; 4] = [
+            &[(MINUTE, 2)],
+            &[(MINUTE, 10)],
+            &[(SECOND, 3), (MINUTE, 100)],
+            &[(MINUTE, 5), (HOUR, 20), (DAY, 100)],
+        ];
+        tiers.map(|tiers| (with_tiers(kind, tiers), None)).to_vec()
+    };
+    if kind == Kind::Plain(Algorithm::TokenBucket) {
+        let policy = with_tiers(kind, &[(MINUTE, 10)]);
+        policies.extend([4, 50].map(|burst| (policy.burst(burst), Some(burst))));
+    }
+    if kind != Kind::InFlight {
+        policies.push((with_tiers(kind, &[(MINUTE, 10)]).concurrency(4), None));
+    }
+    let case = |(policy, burst)| {
+        [0, 20, 50].map(|leave| Case { leave, ..Case::new(policy, burst) }).to_vec()
+    };
+    policies.into_iter().map(case).collect()
+}
+
+/// Policies with blocks, alone or taking turns on one key, one of them with calls in flight.
+pub fn blocking(kind: Kind) -> Vec<Vec<Case>> {
+    if kind == Kind::InFlight {
+        return Vec::new();
+    }
+    let blocked = |tiers: &[(u64, u32)], lengths: &[u64]| {
+        let lengths: Vec<_> = lengths.iter().map(|it| Duration::from_micros(*it)).collect();
+        Case::new(with_tiers(kind, tiers).block(&lengths), None)
+    };
+    let short = blocked(&[(SECOND, 2)], &[2 * SECOND, 10 * SECOND, MINUTE]);
+    let mut in_flight = short.clone();
+    in_flight.policy = short.policy.concurrency(2);
+    let mut all = vec![
+        vec![blocked(&[(MINUTE, 3)], &[MILLISECOND])],
+        vec![blocked(&[(SECOND, 3), (MINUTE, 20)], &[SECOND, 3 * SECOND, MINUTE, HOUR])],
+        vec![blocked(&[(MINUTE, 3)], &[SECOND, 31 * DAY])],
+        vec![in_flight],
+        // The lengths change with a deploy.
+        vec![
+            short,
+            blocked(&[(SECOND, 2)], &[SECOND]),
+            Case::new(with_tiers(kind, &[(SECOND, 2)]), None),
+        ],
+    ];
+    if kind != Kind::Plain(Algorithm::FixedWindow) {
+        let mut penal = all[0].clone();
+        penal[0].policy = penal[0].policy.count_rejected();
+        all.push(penal);
+    }
+    for case in all.iter().flatten() {
+        case.policy.validate().expect("a policy that obeys the rules");
+    }
+    all
 }
 
 fn with_tiers(kind: Kind, tiers: &[(u64, u32)]) -> Policy {

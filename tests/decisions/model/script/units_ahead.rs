@@ -80,7 +80,7 @@ impl World {
         let (script, lease) = match kind {
             Kind::Sliding => (sources::WEIGHTED_WINDOW, sources::LEASE_OF_LOG),
             Kind::Counter => (sources::SLIDING_COUNTER, sources::LEASE_OF_COUNTER),
-            Kind::Fixed => (sources::FIXED_WINDOW, sources::LEASE_OF_FIXED_WINDOW),
+            Kind::Fixed => (sources::FIXED_WINDOW, sources::LEASE_OF_FIXED),
             Kind::Bucket(..) => (sources::TOKEN_BUCKET, sources::LEASE_OF_BUCKET),
         };
         let tested = |text: &str| {
@@ -136,7 +136,7 @@ impl World {
             Kind::Counter => vec![period, threshold, 1],
             Kind::Bucket(burst, _) => {
                 let refilled = (threshold * LENGTH).div_ceil(period);
-                vec![period / threshold, 1, (burst - refilled) * period / threshold]
+                vec![period / threshold, 1, (burst - refilled) * period / threshold, 0]
             }
         }
     }
@@ -385,12 +385,12 @@ fn a_bucket_that_fills_the_room_of_tokens_on_lease_overflows() {
 
 #[test]
 fn a_bucket_of_a_function_without_a_lease_that_fills_its_room_overflows() {
-    let filled = replaced("is_mine and 0 or length * refill", "0");
+    let filled = replaced("is_mine and 0 or length * it.refill", "0");
     assert_ne!(fault_of(Kind::Bucket(100, true), 40, filled), None);
 }
 
 #[test]
 fn units_on_lease_that_count_as_turns_overfill_a_sliding_window() {
-    let of_turns = replaced("ARGV[4] + 3", "ARGV[4]");
+    let of_turns = replaced("is_leased and 3 or 0", "0");
     assert_ne!(fault_of(Kind::Sliding, 40, of_turns), None);
 }

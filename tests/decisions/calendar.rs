@@ -1,0 +1,198 @@
+//! Windows of the calendar, as callers see them.
+
+use std::time::Duration;
+
+use harness::{Clock, RedisServer, limiter_on};
+use jiff::{ToSpan, ZonedDateTime};
+use ratelimit_runtime::{
+    CalendarUnit, Limiter, OnStoreError, Override, Policy, RateLimitError, Recorded, Replay,
+    rate_limit, testing,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const DAILY: Policy = Policy::calendar_window("daily", CalendarUnit::Day, 10);
+const MONTHLY: Policy =
+    Policy::calendar_window("bill", CalendarUnit::Month, 10).zone("Europe/Berlin");
+
+/// Returns the time until the next month in Berlin.
+fn until_next_month() -> Duration {
+    let now = ZonedDateTime::now().in_tz("Europe/Berlin").unwrap();
+    let next = now.first_of_month().unwrap().checked_add(1.month()).unwrap();
+    let next = next.start_of_day().unwrap();
+    Duration::try_from(next.timestamp() - now.timestamp()).unwrap()
+}
+
+fn assert_ends_with_month(reset_after: Duration) {
+    let left = until_next_month();
+    assert!(reset_after.abs_diff(left) < Duration::from_secs(60), "{reset_after:?}, not {left:?}");
+}
+
+#[tokio::test]
+async fn a_quota_is_back_when_the_month_ends_in_both_stores() {
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), limiter_on(&server.url(), OnStoreError::Deny).await] {
+        let first = limiter.check(&MONTHLY, "alice").cost(7).await.unwrap();
+        assert_eq!(first.remaining(), 3);
+        assert_ends_with_month(first.reset_after());
+        let refused = limiter.check(&MONTHLY, "alice").cost(4).await;
+        let Err(RateLimitError::Exceeded(refused)) = refused else { panic!("{refused:?}") };
+        assert_ends_with_month(refused.retry_after());
+        limiter.refund(&first).await.unwrap();
+        let second = limiter.check(&MONTHLY, "alice").cost(4).await.unwrap();
+        assert_eq!(second.remaining(), 6);
+        limiter.settle(&second, 12).await.unwrap();
+        assert!(limiter.check(&MONTHLY, "alice").await.is_err());
+        assert_eq!(limiter.peek(&MONTHLY, "bob").cost(0).await.unwrap().remaining(), 10);
+    }
+}
+
+/// The window is that of the server's time: a client sends those before and after its own as well.
+#[tokio::test]
+async fn the_server_s_clock_decides() {
+    let clock = Clock::new();
+    let server = clock.server(&[]);
+    let limiter = limiter_on(&server.url(), OnStoreError::Deny).await;
+    for days in [0, 1, -1, 0] {
+        clock.step(&server, days * 86_400_000);
+        let peek = limiter.peek(&DAILY, "alice").cost(0).await.unwrap();
+        assert_eq!(peek.remaining(), 10, "{days}");
+        let taken = limiter.check(&DAILY, "alice").cost(10).await.unwrap();
+        assert!(taken.reset_after() <= DAY);
+        assert!(limiter.check(&DAILY, "alice").await.is_err());
+        limiter.reset(&DAILY, "alice").await.unwrap();
+    }
+    clock.step(&server, 5 * 86_400_000);
+    let error = limiter.check(&DAILY, "alice").await.unwrap_err();
+    assert!(matches!(error, RateLimitError::Unavailable(_)), "{error:?}");
+}
+
+fn at(time: &str) -> Duration {
+    let time: jiff::Timestamp = time.parse().unwrap();
+    Duration::try_from(time.duration_since(jiff::Timestamp::UNIX_EPOCH)).unwrap()
+}
+
+#[test]
+fn units_are_given_back_to_their_own_window_only() {
+    let mut replay = Replay::new(&DAILY).unwrap();
+    let mut take = |time, cost, settled: Option<(&str, u32)>| {
+        let call = Recorded::new(at(time), "alice", cost);
+        replay.decide(match settled {
+            Some((time, units)) => call.settled(at(time), units),
+            None => call,
+        })
+    };
+    take("2026-03-01T23:00:00Z", 6, Some(("2026-03-01T23:30:00Z", 2))).unwrap();
+    take("2026-03-01T23:10:00Z", 1, Some(("2026-03-02T00:30:00Z", 0))).unwrap();
+    take("2026-03-01T23:20:00Z", 1, Some(("2026-03-02T00:40:00Z", 4))).unwrap();
+    assert_eq!(take("2026-03-01T23:31:00Z", 1, None).unwrap().remaining(), 5);
+    assert_eq!(take("2026-03-02T00:00:00Z", 1, None).unwrap().remaining(), 9);
+    // Nothing is given back to the next day, and what exceeds a charge counts there.
+    assert_eq!(take("2026-03-02T00:31:00Z", 1, None).unwrap().remaining(), 8);
+    assert_eq!(take("2026-03-02T00:41:00Z", 1, None).unwrap().remaining(), 4);
+    // A debt opens the window of a day without a call.
+    take("2026-03-02T00:42:00Z", 1, Some(("2026-03-05T12:00:00Z", 9))).unwrap();
+    let next = take("2026-03-05T13:00:00Z", 1, None).unwrap();
+    assert_eq!((next.remaining(), next.reset_after()), (1, Duration::from_secs(11 * 3_600)));
+}
+
+/// Both stores go on with the last window of a unit.
+#[tokio::test]
+async fn a_zone_or_unit_changed_on_a_live_key_keeps_what_was_counted() {
+    let server = RedisServer::start();
+    for limiter in [Limiter::in_memory(), limiter_on(&server.url(), OnStoreError::Deny).await] {
+        let of = |unit, zone| Policy::calendar_window("changed", unit, 10).zone(zone);
+        let berlin = of(CalendarUnit::Month, "Europe/Berlin");
+        limiter.check(&berlin, "alice").cost(4).await.unwrap();
+        let other = of(CalendarUnit::Month, "Pacific/Auckland");
+        let after = limiter.check(&other, "alice").await.unwrap();
+        let day = of(CalendarUnit::Day, "UTC");
+        let today = limiter.check(&day, "alice").await.unwrap();
+        assert_eq!((after.remaining(), today.remaining()), (5, 4));
+        // A count that is no part of the call's policy follows.
+        assert_eq!(limiter.check(&berlin, "alice").await.unwrap().remaining(), 3);
+        assert_eq!(limiter.check(&day, "alice").await.unwrap().remaining(), 2);
+    }
+}
+
+#[tokio::test]
+async fn what_needs_windows_of_a_length_is_refused() {
+    let limiter = Limiter::in_memory();
+    let fault = async |policy: &Policy| {
+        let Err(RateLimitError::InvalidPolicy(invalid)) = limiter.check(policy, "a").await else {
+            panic!("{policy:?} is valid")
+        };
+        invalid.fault().to_string()
+    };
+    for (policy, part) in [
+        (MONTHLY.zone("Europe/Bern"), "the time zone `Europe/Bern` is in no database"),
+        (MONTHLY.tier(DAY, 1), "one tier"),
+        (MONTHLY.count_rejected(), "`count_rejected` does not go with"),
+        (MONTHLY.lease(Duration::from_secs(60)), "`lease` does not go with"),
+        (MONTHLY.burst(3), "`burst`"),
+        (MONTHLY.weighted(), "`weighted`"),
+        (Policy::fixed_window("fixed", DAY, 1).zone("UTC"), "`zone` is the time zone of"),
+        (
+            Policy::new("odd", ratelimit_runtime::Algorithm::CalendarWindow, 2 * DAY, 1),
+            "`\"month\"`",
+        ),
+    ] {
+        let fault = fault(&policy).await;
+        assert!(fault.contains(part), "{fault}");
+    }
+    let waits = limiter.check(&MONTHLY, "a").max_wait(DAY).await.unwrap_err();
+    assert!(waits.to_string().contains("`max_wait` does not go with"), "{waits}");
+    let named = limiter.check(&MONTHLY, "a").request_id("1").await.unwrap_err();
+    assert!(named.to_string().contains("a request id needs a `sliding_window`"), "{named}");
+}
+
+#[tokio::test]
+async fn an_override_changes_the_threshold_alone() {
+    let limiter = Limiter::in_memory();
+    limiter.check(&MONTHLY, "alice").cost(10).await.unwrap();
+    limiter.overrides().set("bill", Override::new().threshold(12)).unwrap();
+    let more = limiter.check(&MONTHLY, "alice").await.unwrap();
+    assert_eq!(more.remaining(), 1);
+    assert_ends_with_month(more.reset_after());
+    assert!(Override::new().threshold(5).preview(&MONTHLY).is_ok());
+    for wrong in [Override::new().period(DAY), Override::new().tier(7 * DAY, 3)] {
+        assert!(wrong.preview(&MONTHLY).is_err(), "{wrong:?}");
+    }
+}
+
+#[rate_limit(
+    algorithm = calendar_window,
+    period = "day",
+    zone = "Europe/Berlin",
+    threshold = quota,
+    key = user
+)]
+async fn export(user: &str, quota: u32) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+#[rate_limit(algorithm = calendar_window, period = "week", zone = "Mars/Olympus")]
+async fn on_mars() -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// A day of 23 hours.
+#[tokio::test(start_paused = true)]
+async fn an_attribute_counts_the_days_of_its_zone() {
+    testing::isolated(async {
+        testing::at("2026-03-28T23:00:00Z");
+        export("alice", 2).await.unwrap();
+        tokio::time::advance(Duration::from_secs(22 * 3_600)).await;
+        export("alice", 2).await.unwrap();
+        let Err(RateLimitError::Exceeded(refused)) = export("alice", 2).await else { panic!() };
+        assert_eq!(refused.retry_after(), Duration::from_secs(3_600));
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        export("alice", 2).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unknown_zone_is_named() {
+    let error = on_mars().await.unwrap_err();
+    assert!(error.to_string().contains("`Mars/Olympus` is in no database"), "{error}");
+}

@@ -1,0 +1,60 @@
+//! Units and keys that remain in Redis after all calls.
+
+use super::*;
+
+#[test]
+fn units_in_redis_without_a_call_and_calls_without_units_break_the_rule() {
+    let at = 3 * SECOND;
+    let story = Story::new().calls(LEDGER, [SECOND / 2, 3 * SECOND / 2, 2 * SECOND]);
+    story.clone().audit(LEDGER, at, 2).is_sound();
+    story.clone().audit(LEDGER, at, 3).breaks("charged");
+    story.clone().audit(LEDGER, at, 1).breaks("charged");
+    let settled = |to| {
+        let further = [(SECOND * 2 + 9, Note::Settles(to)), (SECOND * 2 + 90, Note::Settled)];
+        story.clone().call(told(LEDGER, 3, SECOND * 2, SECOND * 2 + 1, AT_ONCE), &further)
+    };
+    for (to, units) in [(0, 2), (1, 3), (3, 5), (5, 7)] {
+        settled(to).audit(LEDGER, at, units).is_sound();
+        settled(to).audit(LEDGER, at, units + 1).breaks("charged");
+    }
+    let reset = story.clone().note(0, 0, 2 * SECOND + 900, Note::Reset(LEDGER, 2 * SECOND + 800));
+    reset.audit(LEDGER, at, 0).is_sound();
+    // A turn that a reset has deleted may be passed before its process notices, and not later.
+    let lost = |reset: u64, turn: u64| {
+        let story = Story::new().call(waited(LEDGER, turn - 300 * MS, turn, turn), &[]);
+        story.note(0, 0, reset + 9, Note::Reset(LEDGER, reset)).audit(LEDGER, at + SECOND / 2, 0)
+    };
+    lost(2 * SECOND, 2 * SECOND + 900 * MS).is_sound();
+    lost(SECOND + 500 * MS, 2 * SECOND + 900 * MS).breaks("charged");
+    // A repeated id takes nothing, unless a reset has forgotten it.
+    let named =
+        |story: Story, at| story.call(Told { id: 5, ..told(LEDGER, 1, at, at + 1, AT_ONCE) }, &[]);
+    let repeated = |between: Story| named(between, 5 * SECOND / 2).audit(LEDGER, at, 2);
+    let first = || named(Story::new(), 3 * SECOND / 2);
+    repeated(first()).breaks("charged");
+    let reset = Note::Reset(FIXED, 2 * SECOND);
+    repeated(first().note(0, 0, 2 * SECOND + 9, reset)).breaks("charged");
+    let reset = named(Story::new(), 3 * SECOND / 2).note(
+        0,
+        0,
+        2 * SECOND + 9,
+        Note::Reset(LEDGER, 2 * SECOND),
+    );
+    named(reset, 5 * SECOND / 2).audit(LEDGER, at, 1).is_sound();
+    story.audit(SLOTS, at, 1).breaks("permit kept");
+    Story::new().note(0, 0, at, Note::Flushed(1)).breaks("unsent");
+    // Half of the window before counts, and the whole window.
+    let counter = Story::new()
+        .calls(COUNTER, spread(10, 100, 200))
+        .calls(COUNTER, spread(7, SECOND, SECOND + 9));
+    counter.clone().audit(COUNTER, 3 * SECOND / 2, 12).is_sound();
+    counter.clone().audit(COUNTER, 3 * SECOND / 2, 14).breaks("charged");
+    counter.audit(COUNTER, 3 * SECOND / 2, 9).breaks("charged");
+}
+
+#[test]
+fn keys_that_do_not_expire_break_the_rule() {
+    let story = Story::new().calls(LEDGER, [SECOND]);
+    story.is_sound();
+    Story { left_over: vec!["a key".to_owned()], ..story }.breaks("left over");
+}

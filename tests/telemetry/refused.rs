@@ -1,0 +1,106 @@
+//! The callers that a limit refuses most are known, in bounded memory.
+
+use std::time::Duration;
+
+use harness::{RedisServer, listen};
+use ratelimit_runtime::{
+    Caller, Enforcement, Limiter, Override, Policy, RateLimitError, RefusedCaller, caller,
+    rate_limit, stats::TimeWindow,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Returns names and numbers of calls.
+fn named(refused: &[RefusedCaller]) -> Vec<(&str, u64)> {
+    refused.iter().map(|it| (it.name().unwrap_or_default(), it.calls())).collect()
+}
+
+#[tokio::test]
+async fn refused_busy_denied_and_too_large_calls_count_for_their_caller() {
+    const NAME: &str = "refused: each";
+
+    #[rate_limit(name = "refused: each", threshold = 1, key = user, limiter = limiter)]
+    async fn annotated(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
+    let limiter = Limiter::builder().show_callers().in_memory();
+    for _ in 0..4 {
+        let _ = annotated(&limiter, "alice").await;
+    }
+    let policy = Policy::sliding_window(NAME, MINUTE, 1).concurrency(1);
+    let _held = limiter.check(&policy, "bob").await.unwrap();
+    limiter.check(&policy, "bob").await.unwrap_err();
+    limiter.check(&policy, &caller!("acme", 42)).cost(2).await.unwrap_err();
+    limiter.overrides().set_for(NAME, "dora", Override::new().deny()).unwrap();
+    limiter.check(&policy, "dora").await.unwrap_err();
+    // These are refused by nobody.
+    limiter.peek(&policy, "alice").await.unwrap_err();
+    limiter.overrides().enforce(Some(Enforcement::DryRun));
+    limiter.check(&policy, "alice").await.unwrap();
+    limiter.overrides().enforce(Some(Enforcement::Off));
+    limiter.check(&policy, "alice").await.unwrap();
+    let refused = limiter.refused_callers(NAME, TimeWindow::Minute);
+    assert_eq!(named(&refused), [("alice", 3), ("acme/42", 1), ("bob", 1), ("dora", 1)]);
+    assert_eq!(refused[1].caller(), Some(&caller!("acme", 42)));
+    assert!(limiter.refused_callers("refused: nobody", TimeWindow::Hour).is_empty());
+}
+
+#[tokio::test]
+async fn callers_have_no_name_unless_the_builder_says_so() {
+    let policy = Policy::fixed_window("refused: named", MINUTE, 0);
+    let hidden = Limiter::in_memory();
+    hidden.check(&policy, "alice").await.unwrap_err();
+    let of =
+        |limiter: &Limiter| limiter.refused_callers("refused: named", TimeWindow::Hour)[0].clone();
+    assert_eq!((of(&hidden).name(), of(&hidden).caller(), of(&hidden).calls()), (None, None, 1));
+    let digest = Limiter::builder().caller_digest("secret").in_memory();
+    let name = of(&digest).name().unwrap().to_owned();
+    assert_eq!((name.len(), of(&digest).caller()), (16, None));
+    // The digest is the one of events.
+    let lines = harness::Lines::default();
+    let _listening = listen(lines.clone());
+    digest.check(&policy, "alice").await.unwrap_err();
+    assert!(lines.all().iter().any(|line| line.contains(&name)), "{name}");
+    let shown = Limiter::builder().caller_digest("secret").show_callers().in_memory();
+    assert_eq!(of(&shown).name(), Some("alice"));
+    assert_eq!(of(&shown).caller(), Some(&Caller::from("alice")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_callers_hides_none_that_is_refused_often() {
+    let limiter = Limiter::builder().show_callers().in_memory();
+    let policy = Policy::fixed_window("refused: flood", MINUTE * 600, 0);
+    let mut rng = fastrand::Rng::with_seed(5);
+    for minute in 0..3 {
+        for number in 0..20_000_u32 {
+            // Half of the calls are those of ten callers, the others come once.
+            let caller = if number % 2 == 0 {
+                Caller::from("heavy").and(rng.u32(..10))
+            } else {
+                Caller::from("light").and(minute).and(number)
+            };
+            limiter.check(&policy, caller).await.unwrap_err();
+        }
+        tokio::time::advance(MINUTE).await;
+    }
+    let refused = limiter.refused_callers("refused: flood", TimeWindow::Hour);
+    assert!(refused.len() <= 64 + 16 * 60, "{}", refused.len());
+    for one in &refused[..10] {
+        assert!(one.name().unwrap().starts_with("heavy/"), "{one:?}");
+        let (calls, wrong) = (one.calls(), one.at_most_wrong());
+        assert!(calls >= 2_500 && calls - wrong <= 3_500, "{one:?}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_that_this_process_repeats_for_redis_count_too() {
+    let server = RedisServer::start();
+    let limiter = Limiter::builder().show_callers().connect(&server.url()).await.unwrap();
+    let policy = Policy::sliding_window("refused: on redis", MINUTE, 1);
+    for _ in 0..6 {
+        let _ = limiter.check(&policy, "alice").await;
+    }
+    let refused = limiter.refused_callers("refused: on redis", TimeWindow::TenMinutes);
+    assert_eq!(named(&refused), [("alice", 5)]);
+}

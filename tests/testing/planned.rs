@@ -1,0 +1,95 @@
+//! Planned refusals.
+
+use std::time::Duration;
+
+use ratelimit_runtime::{
+    Caller, Limiter, Policy, RateLimitError, UnavailableReason, rate_limit, testing,
+};
+
+use super::{failure_of, report};
+
+const SECOND: Duration = Duration::from_secs(1);
+const BY_HAND: Policy =
+    Policy::token_bucket("by hand", SECOND, 10).tier(Duration::from_secs(60), 100);
+
+#[rate_limit(name = "pairs", period = 60, threshold = 2, key = (tenant, user))]
+async fn pairs(tenant: &str, user: u64) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+fn wait_of(answer: Result<(), RateLimitError>) -> Duration {
+    match answer {
+        Err(RateLimitError::Exceeded(refused)) => refused.retry_after(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn each_plan_gives_its_error_until_it_is_ended() {
+    testing::isolated(async {
+        testing::refuse("report", 7 * SECOND);
+        assert_eq!(wait_of(report("alice").await), 7 * SECOND);
+        testing::exhaust("report");
+        assert_eq!(wait_of(report("alice").await), 3_600 * SECOND);
+        testing::busy("report");
+        assert!(matches!(report("alice").await, Err(RateLimitError::Busy(_))));
+        testing::unavailable("report");
+        let Err(RateLimitError::Unavailable(lost)) = report("alice").await else { panic!() };
+        assert_eq!(lost.reason(), UnavailableReason::Disconnected);
+        // No other limit is concerned, and no unit was taken.
+        pairs("acme", 1).await.unwrap();
+        testing::restore("report");
+        report("alice").await.unwrap();
+        report("alice").await.unwrap();
+    })
+    .await;
+    testing::isolated(report("alice")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plan_for_one_caller_comes_before_that_for_all() {
+    testing::isolated(async {
+        testing::refuse_for("report", "alice", SECOND);
+        assert_eq!(wait_of(report("alice").await), SECOND);
+        report("bob").await.unwrap();
+        testing::exhaust("report");
+        assert_eq!(wait_of(report("alice").await), SECOND);
+        assert_eq!(wait_of(report("bob").await), 3_600 * SECOND);
+        testing::exhaust_for("report", "alice");
+        assert_eq!(wait_of(report("alice").await), 3_600 * SECOND);
+        testing::busy_for("pairs", Caller::from("acme").and(7));
+        assert!(matches!(pairs("acme", 7).await, Err(RateLimitError::Busy(_))));
+        pairs("acme", 8).await.unwrap();
+        testing::unavailable_for("pairs", Caller::from("acme").and(8));
+        assert!(matches!(pairs("acme", 8).await, Err(RateLimitError::Unavailable(_))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_policy_is_planned_for_checks_by_hand_of_any_limiter() {
+    let limiter = Limiter::in_memory();
+    testing::isolated(async {
+        testing::refuse(&BY_HAND, 9 * SECOND);
+        let check = limiter.check(&BY_HAND, "alice");
+        assert_eq!(wait_of(check.await.map(drop)), 9 * SECOND);
+        let check = limiter.check(&BY_HAND, "alice").cost(2).max_wait(60 * SECOND);
+        assert_eq!(wait_of(check.await.map(drop)), 9 * SECOND);
+        testing::restore(&BY_HAND);
+        limiter.check(&BY_HAND, "alice").await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_plan_in_the_wrong_place_says_where_it_belongs() {
+    let outside = failure_of(async { testing::busy("report") }).await;
+    assert!(outside.contains("inside `testing::isolated(..)`"), "{outside}");
+    let spawned =
+        testing::isolated(async { failure_of(async { testing::exhaust("report") }).await });
+    let spawned = spawned.await;
+    assert!(spawned.contains("wrap its future, too"), "{spawned}");
+    let misspelt = testing::isolated(async { testing::exhaust("reprot") });
+    let misspelt = failure_of(misspelt).await;
+    assert!(misspelt.contains("`report`"), "{misspelt}");
+}

@@ -1,0 +1,153 @@
+//! A client heeds what a remote service answers: its calls wait, in all processes, and are sent again.
+
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::body::Body;
+use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request::Parts};
+use ratelimit_runtime::{Caller, Limiter, Policy, RateLimitError, client::HeedLayer};
+use tokio::time::{Instant, advance};
+use tower::{Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PACE: Policy = Policy::sliding_window("pace", SECOND, 10).weighted();
+
+fn headers(name: &'static str, value: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(name, HeaderValue::from_str(value).unwrap());
+    headers
+}
+
+/// A remote service that refuses the first request to `/busy`, and the times at which it was called.
+type Remote = BoxCloneService<Request<()>, Response<String>, Infallible>;
+
+type Called = Arc<Mutex<Vec<(String, Instant)>>>;
+
+fn remote() -> (Remote, Called) {
+    let called = Called::default();
+    let log = Arc::clone(&called);
+    let service = service_fn(move |request: Request<()>| {
+        let mut log = log.lock().unwrap();
+        let path = request.uri().path().to_owned();
+        let is_refused = path == "/busy" && !log.iter().any(|(it, _)| *it == path);
+        log.push((path, Instant::now()));
+        let mut response = Response::new(String::new());
+        if is_refused {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            *response.headers_mut() = headers("retry-after", "30");
+        }
+        std::future::ready(Ok(response))
+    });
+    (BoxCloneService::new(service), called)
+}
+
+fn by_path(limiter: &Limiter) -> HeedLayer {
+    HeedLayer::new(limiter.clone(), PACE, |head: &Parts| Caller::from(head.uri.path()))
+}
+
+fn request(path: &str) -> Request<()> {
+    Request::builder().uri(path).body(()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_is_sent_again_after_the_pause_and_other_endpoints_go_on() {
+    let ((remote, called), limiter) = (remote(), Limiter::in_memory());
+    let start = Instant::now();
+    let client = by_path(&limiter).max_wait(60 * SECOND).layer(remote);
+    let busy = tokio::spawn(client.clone().oneshot(request("/busy")));
+    tokio::task::yield_now().await;
+    let behind = tokio::spawn(client.clone().oneshot(request("/busy")));
+    assert_eq!(client.oneshot(request("/free")).await.unwrap().status(), 200);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(busy.await.unwrap().unwrap().status(), 200);
+    assert_eq!(behind.await.unwrap().unwrap().status(), 200);
+    let called = called.lock().unwrap();
+    let times = called.iter().filter(|(path, _)| path == "/busy");
+    let seconds: Vec<_> = times.map(|(_, at)| (*at - start).as_secs()).collect();
+    assert_eq!(seconds, [0, 30, 30]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_asks_for_more_than_the_budget_is_returned() {
+    let ((remote, called), limiter) = (remote(), Limiter::in_memory());
+    let mut client = by_path(&limiter).max_wait(10 * SECOND).layer(remote);
+    let answer = client.ready().await.unwrap().call(request("/busy")).await.unwrap();
+    assert_eq!(answer.status(), 429);
+    // The next one is not sent.
+    let refused = client.ready().await.unwrap().call(request("/busy")).await.unwrap_err();
+    let refused = refused.downcast::<RateLimitError>().unwrap();
+    assert!(matches!(*refused, RateLimitError::Exceeded(it) if it.retry_after() == 30 * SECOND));
+    assert_eq!(called.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_and_unknown_answers_are_not_heeded() {
+    let limiter = Limiter::in_memory();
+    let decision = limiter.check(&PACE, "all").await.unwrap();
+    let told = headers("retry-after", "30");
+    let busy = StatusCode::TOO_MANY_REQUESTS;
+    for (status, headers) in [
+        (StatusCode::OK, &told),
+        (busy, &HeaderMap::new()),
+        (busy, &headers("retry-after", "soon")),
+    ] {
+        assert!(!limiter.heed(&decision, status, headers).await.unwrap());
+    }
+    advance(30 * SECOND).await;
+    assert!(!limiter.heed(&decision, busy, &told).await.unwrap());
+    assert!(limiter.check(&PACE, "all").await.is_ok());
+    let decision = limiter.check(&PACE, "all").await.unwrap();
+    advance(29 * SECOND).await;
+    assert!(limiter.heed(&decision, busy, &told).await.unwrap());
+    assert!(limiter.check(&PACE, "all").await.is_err());
+}
+
+#[tokio::test]
+async fn a_limit_without_a_line_of_calls_cannot_heed() {
+    let limiter = Limiter::in_memory();
+    let units = Policy::sliding_window("pace", SECOND, 10);
+    let decision = limiter.check(&units, "all").await.unwrap();
+    let told = headers("ratelimit", "\"all\";r=0;t=30");
+    let error = limiter.heed(&decision, StatusCode::OK, &told).await.unwrap_err();
+    assert!(matches!(error, RateLimitError::InvalidPolicy(_)), "{error}");
+}
+
+/// A client that would read a second answer beside the first has two calls in flight.
+#[tokio::test]
+async fn a_call_is_in_flight_until_its_answer_is_read_to_the_end_or_dropped() {
+    const ONE: Policy = PACE.concurrency(1);
+    let limiter = Limiter::in_memory();
+    let remote = service_fn(|_: Request<()>| async {
+        Ok::<_, Infallible>(Response::new(Body::from_stream(stream::iter([Ok::<_, Infallible>(
+            "data",
+        )]))))
+    });
+    let client = HeedLayer::new(limiter.clone(), ONE, |_| "all".into()).layer(remote);
+    for is_read in [true, false] {
+        let answer = client.clone().oneshot(request("/")).await.unwrap();
+        let refused = limiter.check(&ONE, "all").await.unwrap_err();
+        assert!(matches!(refused, RateLimitError::Busy(_)), "{refused}");
+        let mut data = Some(Body::new(answer.into_body()).into_data_stream());
+        if is_read {
+            while data.as_mut().unwrap().next().await.is_some() {}
+        } else {
+            data = None;
+        }
+        drop(limiter.check(&ONE, "all").await.unwrap());
+        drop(data);
+    }
+}
+
+/// The permit of a refused request is free while that waits, or it would wait for itself.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_sent_again_is_one_call_in_flight() {
+    let ((remote, called), limiter) = (remote(), Limiter::in_memory());
+    let key = |head: &Parts| Caller::from(head.uri.path());
+    let layer = HeedLayer::new(limiter, PACE.concurrency(1), key).max_wait(60 * SECOND);
+    assert_eq!(layer.layer(remote).oneshot(request("/busy")).await.unwrap().status(), 200);
+    assert_eq!(called.lock().unwrap().len(), 2);
+}
