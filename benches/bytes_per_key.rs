@@ -105,11 +105,11 @@ async fn fill(
     policy: &Policy,
     caller: &str,
 ) -> Result<Vec<Decision>, Box<dyn Error>> {
-    let most = policy.max_in_flight().or(policy.tiers().first().map(|tier| tier.threshold()));
+    let most = policy.max_concurrency().or(policy.tiers().first().map(|tier| tier.threshold()));
     let mut held = Vec::new();
     for _ in 0..most.unwrap_or_default() {
         let decision = limiter.check(policy, caller).await?;
-        if decision.is_held() {
+        if decision.has_permit() {
             held.push(decision);
         }
     }

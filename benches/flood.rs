@@ -53,7 +53,7 @@ fn of_costs(server: &Server, name: &str, mut cost: impl FnMut() -> u32) -> Resul
         while start.elapsed() < length {
             pace.tick().await;
             calls += 1;
-            match limiter.check_n(&TRICKLE, name, cost()).await {
+            match limiter.check(&TRICKLE, name).cost(cost()).await {
                 Ok(_) => admitted += 1,
                 Err(RateLimitError::Exceeded(_)) => {}
                 Err(error) => return Err(error),

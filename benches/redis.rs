@@ -22,7 +22,10 @@ use tokio::runtime::{Builder, Runtime};
 
 const LENGTH: Duration = Duration::from_millis(500);
 const TASKS: [u32; 3] = [1, 64, 512];
-const SCRIPT: &str = include_str!("../ratelimit-runtime/src/algorithms/sliding_window.lua");
+const SCRIPT: &str = concat!(
+    include_str!("../ratelimit-runtime/src/algorithms/sliding_window.lua"),
+    include_str!("../ratelimit-runtime/src/algorithms/sliding_window_general.lua"),
+);
 
 /// A runtime, and a limiter that lives on it.
 struct Client {

@@ -159,6 +159,8 @@ fn report_ratios(contenders: &[Contender]) {
     for (name, is_admitted, base, bar) in [
         ("sliding_window", true, "baseline", "at most 1.0"),
         ("sliding_window", false, "baseline", "at most 0.9"),
+        ("weighted_window", true, "sliding_window", "at most 2.0"),
+        ("weighted_window", false, "sliding_window", "at most 2.0"),
         ("sliding_window, 3 tiers", true, "sliding_window", "at most 1.6"),
         ("sliding_window, 3 tiers", false, "sliding_window", "at most 1.6"),
     ] {
@@ -292,7 +294,7 @@ impl Contender {
                 State::Log | State::Weighted(_) | State::Windows => call.arg(period).arg(threshold),
                 State::Counters => call.arg(period).arg(threshold).arg(1),
                 // A part of a token for each microsecond of the period.
-                State::Buckets => call.arg(period).arg(threshold).arg(period * threshold),
+                State::Buckets => call.arg(period).arg(threshold).arg(period * threshold).arg(0),
             };
         }
     }
