@@ -70,7 +70,7 @@ pub fn policies() -> Vec<RegisteredPolicy> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// Limiter::in_memory().check(&MAIL, "alice").await.unwrap();
-/// assert_eq!(policies_by_hand()[0].to_string(), "mail: sliding_window, 9 per 60s, by hand");
+/// assert_eq!(policies_by_hand()[0].to_string(), "mail: sliding_window, 9 per 60s, checked by hand");
 /// # }
 /// ```
 #[must_use]

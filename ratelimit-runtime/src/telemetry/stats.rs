@@ -19,7 +19,7 @@
 //! assert_eq!(login.calls(Verdict::Admitted, DecidedBy::Store), 1);
 //! assert_eq!(login.units(Verdict::Admitted), 3);
 //! assert_eq!(login.refused_within(TimeWindow::Hour), 1);
-//! assert_eq!(login.max_used_share(), 0.75);
+//! assert_eq!(login.max_used_share(), 1.0);
 //! # }
 //! ```
 //!
@@ -163,6 +163,7 @@ impl PolicyStats {
     }
 
     /// Returns the largest share of a quota that a caller had used after a call, from 0.0 (nothing) to 1.0 (all).
+    /// A refused caller counts as having used all, also if only a call with a smaller cost would pass.
     ///
     /// It covers the time since the snapshot before the last one, and at least the last second. Of annotated
     /// functions that do not read their decision, one of sixteen admitted calls is sampled, and all others.
