@@ -9,7 +9,7 @@ use std::{
 
 /// The permit of a call in flight. It is free once the last clone of the decision is dropped. A call
 /// that has waited has one without effect around its own, which tells for how long.
-pub(crate) trait Permit: Send + Sync {
+pub trait Permit: Send + Sync {
     /// Returns `true` while the store counts the call as one in flight.
     fn is_held(&self) -> bool;
 
