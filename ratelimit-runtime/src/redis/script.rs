@@ -74,6 +74,14 @@ impl Text {
     fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
         if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
     }
+
+    /// Returns the command of an attempt up to the keys.
+    fn start(&self, attempt: Attempt, keys: &[&[u8]]) -> Cmd {
+        let (name, text) = self.command(attempt);
+        let mut command = redis::cmd(name);
+        command.arg(text).arg(keys.len()).arg(keys);
+        command
+    }
 }
 
 /// The scripts, in the order of [`StateKind::ALL`].
@@ -319,10 +327,8 @@ impl<'a> ScriptCall<'a> {
 
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
-        if let Some(outcome) = reply.as_sequence().and_then(|reply| self.decode_permit(reply)) {
-            return outcome;
-        }
-        self.outcome(reply).ok_or(UnavailableReason::StoreError)
+        let of_permit = reply.as_sequence().and_then(|reply| self.decode_permit(reply));
+        of_permit.unwrap_or_else(|| self.outcome(reply)).ok_or(UnavailableReason::StoreError)
     }
 
     /// Reads the reply of an algorithm.
@@ -365,10 +371,7 @@ impl<'a> ScriptCall<'a> {
 
     /// Returns the numbers of a full reply, also if the script left out those that follow from the rest.
     fn numbers<'r>(&self, reply: &'r [Value]) -> Option<([i64; 7], &'r [Value])> {
-        let int = |value: &Value| match value {
-            Value::Int(number) => Some(*number),
-            _ => None,
-        };
+        let int = |value: &Value| if let Value::Int(int) = value { Some(*int) } else { None };
         if let Some((numbers, birth)) = reply.split_first_chunk::<7>() {
             let mut all = [0; 7];
             for (number, value) in all.iter_mut().zip(numbers) {

@@ -108,9 +108,8 @@ impl<'a> LeaseCall<'a> {
         let Self { key, policy, process, request, id } = *self;
         let LeaseRequest { want, demand, returned } = request;
         let script = &SCRIPTS[policy.state() as usize];
-        let (name, text) = LEASES[policy.state() as usize].command(attempt);
-        let mut command = redis::cmd(name);
-        command.arg(text).arg(2).arg(key.as_bytes()).arg(key.companion(ASKING));
+        let lease = &LEASES[policy.state() as usize];
+        let mut command = lease.start(attempt, &[key.as_bytes(), &key.companion(ASKING)]);
         let length = policy.lease_micros().unwrap_or(Micros::new(MILLISECOND));
         command.arg(process).arg(want).arg(length.get()).arg(demand);
         let EndedLease { mark, units, used, age } = returned.unwrap_or_default();
