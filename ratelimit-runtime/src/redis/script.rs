@@ -200,7 +200,8 @@ pub(super) struct ScriptCall<'a> {
     mode: Mode,
     /// The units of the call, which name the members that a log records.
     charged: Charged,
-    /// The number that the reply names: that of the first unit, or, if units have none, one of the call's own.
+    /// The number by which the reply names the call: that of its first unit. If units have no numbers, the call has
+    /// one.
     echo: u64,
 }
 
@@ -236,7 +237,7 @@ impl<'a> ScriptCall<'a> {
         Self { script, key, state, request, gate, op, mode, charged, echo }
     }
 
-    /// Looks at each tier by itself, and at the permits.
+    /// Returns the call that looks at each tier by itself, and at the permits.
     pub(super) fn usage(key: &'a Key, policy: &'a Policy) -> Self {
         let look = Self::decision(key, Request::new(policy, Op::Peek, 0), None);
         Self { gate: Some(ScriptGate::EachTier), ..look }
@@ -320,7 +321,7 @@ impl<'a> ScriptCall<'a> {
     /// Returns the longest time until the call's own turn.
     fn longest_turn(&self) -> Micros {
         let Request { id, max_wait, .. } = self.request;
-        // A call that is asked again has got its turn before, on its way to the server by another time.
+        // A repeated call has its first turn. Its two commands may have taken different times to the server.
         let before = if id.is_some() { DELAY } else { 0 };
         Micros::new(max_wait.get().saturating_add(before))
     }
@@ -348,7 +349,7 @@ impl<'a> ScriptCall<'a> {
         let charged = match birth {
             [] => self.charged,
             [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
-            // Negative if it has joined the entry of others.
+            // The id is negative if the call has joined the entry of others.
             [Value::Int(birth), Value::Int(id)] => {
                 let birth = (*birth).try_into().ok()?;
                 Charged::Entry(EntryMark::new(id.unsigned_abs(), birth, *id < 0))
@@ -369,7 +370,7 @@ impl<'a> ScriptCall<'a> {
         })
     }
 
-    /// Returns the numbers of a full reply, also if the script left out those that follow from the rest.
+    /// Returns the seven numbers of a reply. A short one lacks those that follow from the others.
     fn numbers<'r>(&self, reply: &'r [Value]) -> Option<([i64; 7], &'r [Value])> {
         let int = |value: &Value| if let Value::Int(int) = value { Some(*int) } else { None };
         if let Some((numbers, birth)) = reply.split_first_chunk::<7>() {

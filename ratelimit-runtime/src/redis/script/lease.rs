@@ -55,7 +55,7 @@ pub(in super::super) struct Grant {
     pub(in super::super) allowed: Micros,
     /// The tier with the fewest units left; without any units on lease, the one with the longest wait.
     pub(in super::super) tier: u8,
-    /// The units that this tier has left besides.
+    /// The units that this tier has left, without those on lease.
     pub(in super::super) remaining: u32,
     /// The time until there are more of them.
     pub(in super::super) wait: Micros,
@@ -152,8 +152,8 @@ impl<'a> LeaseCall<'a> {
     }
 }
 
-/// Returns an id for an entry of a weighted log: a multiple of 4 that leaves room for those that
-/// belong to it, below those of nobody.
+/// Returns the id of an entry of a weighted log: a multiple of 4, below the ids of entries that belong to no call.
+/// The three ids after it are those of its companions.
 pub(super) fn entry_id(id: u64) -> u64 {
     4 + 4 * (id % 22_499_999_900)
 }

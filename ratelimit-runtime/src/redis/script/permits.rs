@@ -32,9 +32,9 @@ pub(super) static RENEW: Text =
 #[derive(Clone, Copy)]
 pub(super) enum ScriptGate {
     Permit(PermitRequest),
-    /// That of the block alone.
+    /// The gate of the block alone.
     Block,
-    /// None: the call looks at each tier by itself, and at the permits that are free.
+    /// No gate, but a look at each tier by itself, and at the number of free permits.
     EachTier,
 }
 

@@ -14,7 +14,7 @@ use crate::{
 /// units that they change; where units have no names, their numbers are kept.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Returns the time from the first attempt in which others change nothing more.
+/// Returns the time after the first attempt within which a repetition changes nothing.
 pub(in super::super) fn settle_is_known_for(settle: Settle) -> Duration {
     let lasts = settle.lasts().into();
     if settle.state.names_charges() { lasts } else { KEPT.min(lasts) }
@@ -34,7 +34,7 @@ pub(in super::super) fn settle_command(key: &Key, settle: Settle, attempt: Attem
         };
         let mut command = start(&[key.as_bytes()]);
         command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
-        // What exceeds a unit on lease has a name of its own.
+        // Units above those on lease are an entry of their own.
         let entry_id = if entry.id() == 0 { entry_id(number) } else { entry.id() };
         command.arg(entry_id).arg(mark.at.get()).arg(to);
         command.arg(entry.birth()).arg(settle.ends().get()).arg(tier.micros().get()).arg(id);

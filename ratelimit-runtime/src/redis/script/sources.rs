@@ -1,9 +1,8 @@
 //! The texts of the scripts.
 
-/// A script whose reply names its call, so that the reply to another one is noticed: the first number is the
-/// argument of this position, negative unless the call was admitted. Where the condition is true, the first
-/// number says nothing about that, and it gets one before it. What comes before the semicolon names its
-/// replies itself.
+/// A script whose reply names its call, so that the reply to another one is noticed. The first number of the reply
+/// is the argument of this position, negative unless the call was admitted. If the condition is true, the reply has
+/// no verdict, and this number is inserted before it. The texts before the semicolon name their replies themselves.
 macro_rules! echoing {
     ($position:literal, $condition:literal, $($hot:expr),*; $($text:expr),+ $(,)?) => {
         concat!(
@@ -20,7 +19,7 @@ macro_rules! echoing {
     };
 }
 
-/// A script: alone, and behind the gates. What comes before the semicolon is the way of most calls.
+/// A script alone, and the same behind the gates. The texts before the semicolon decide most calls.
 macro_rules! texts {
     ($($hot:expr),*; $($text:expr),+ $(,)?) => {
         [
