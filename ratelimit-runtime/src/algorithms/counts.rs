@@ -76,9 +76,9 @@ impl Counts {
     }
 
     /// Adds the units of a turn at this time, whatever room there is. If that renews the state, its
-    /// generation is the one that the call was told.
-    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, told: Generation) {
-        of_any!(self, many => many.add_turn(at, units, told));
+    /// generation is the one in the mark of the call.
+    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, promised: Generation) {
+        of_any!(self, many => many.add_turn(at, units, promised));
     }
 
     /// Returns the generation of which a charge is that was made last.

@@ -12,7 +12,7 @@ use redis::{Cmd, Value};
 
 #[cfg(test)]
 pub(super) use self::lease::LeaseMark;
-use self::{lease::entry_id, permits::ScriptGate, turn::LONGEST_TURN};
+use self::{lease::entry_id, permits::ScriptGate, sources::Text, turn::LONGEST_TURN};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
     permits::{MAX_RENEWED, decode_lost, release, renew, reset},
@@ -62,28 +62,6 @@ fn number(value: &Value) -> Option<u64> {
     if let Value::Int(number) = value { (*number).try_into().ok() } else { None }
 }
 
-/// The text of a script.
-struct Text {
-    source: &'static str,
-    /// The digest that `EVALSHA` names the script by.
-    sha1: &'static str,
-}
-
-impl Text {
-    /// Returns the command of an attempt, and its argument that names the script.
-    fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
-        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
-    }
-
-    /// Returns the command of an attempt up to the keys.
-    fn start(&self, attempt: Attempt, keys: &[&[u8]]) -> Cmd {
-        let (name, text) = self.command(attempt);
-        let mut command = redis::cmd(name);
-        command.arg(text).arg(keys.len()).arg(keys);
-        command
-    }
-}
-
 /// The scripts, in the order of [`StateKind::ALL`].
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
@@ -93,17 +71,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["28bbb56306c0510372278e33913044462011d926", "daec55e4ad7118fe843f2f4ee59b43c0355b8554"],
+        ["ca324e327860d30e82a78b2c09166d2119c78c35", "df3fe76bd5f1bd13e811aefad4811ac129a3a7ca"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["71206237b8a8baaf39ff8cc159fc8be917aef9c4", "e6166de797b4b3d73e6a3a0223a7f8712e074b7d"],
+        ["76324da8f6081b325e2d34dd46aa1ff69d729e71", "814b6c9766a992b82ab10597e7023d509b1831e7"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["3cba1c6d48d7c80f7642c20a21b5bea8fde9dc7f", "218563b00cdb462262434e88064da1481625719d"],
+        ["191f90d9ac934fafe9c8c2e242c54bc28fa36324", "669ff29acfd26c4e69c9c2a11e82fbf226ded1d6"],
         push_bucket,
     ),
     Script::new(
@@ -113,7 +91,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["cd983d39f1ffdfd8df8d5bca6eb9504749b3f873", "638cf13cba47c2a47ce7450284557b89d0be9229"],
+        ["de977069621ab70892f60fea696b4747a2600ff6", "9d6c87a163de8b9d64867e392908de31ddad7035"],
         push_calendar_window,
     ),
 ];

@@ -2,7 +2,10 @@
 
 use redis::Value;
 
-use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, Text, number, sources};
+use super::{
+    Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, number,
+    sources::{self, Text},
+};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -162,9 +165,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "3403085773307a04b3eb13ca76b72c0e91dc39cb" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "bf786253808d957202ffd460b5602e5f349bea65" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "319d86deda522a07723018758e494a000352f692" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "52b06e2e3ccd7e83553d7f2479879590b1d3ee11" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "27d0e27f4eb2b6d28f5284e29db0489d847f1c7a" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "6fd523bf793cba6aad5677fb8fedd9118d41100f" },
     Text { source: sources::LEASE_OF_LOG, sha1: "92a1f4891c152c3702b0daf589cc19f1234ec876" },
     Text { source: "", sha1: "" },
 ];

@@ -2,7 +2,10 @@
 
 use redis::{Cmd, Value};
 
-use super::{Attempt, ScriptCall, Text, number, sources};
+use super::{
+    Attempt, ScriptCall, number,
+    sources::{self, Text},
+};
 use crate::{
     error::UnavailableReason,
     key::Key,
