@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use self::block::BlockFault;
 use self::span::Span;
-use crate::{Algorithm, MAX_TIERS, rules::MAX_ENTRIES};
+use crate::{Algorithm, MAX_TIERS, bounds::MAX_ENTRIES};
 
 /// A violation of a policy's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 //! Floor 0: imports nothing but the standard library.
 
 mod algorithm;
+mod bounds;
 mod fault;
 #[doc(hidden)]
 pub mod period;
@@ -15,5 +16,5 @@ pub mod period;
 pub mod rules;
 
 pub use algorithm::{Algorithm, CalendarUnit};
+pub use bounds::MAX_TIERS;
 pub use fault::{BlockFault, PolicyFault};
-pub use rules::MAX_TIERS;

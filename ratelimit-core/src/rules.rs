@@ -15,20 +15,14 @@ pub use self::{
     lease::{needs_the_store, refilled},
     leave::{leave_violation, mark_fault, share_fault, units_left, warning_violation},
 };
+pub use crate::bounds::{MAX_ENTRIES, MAX_TIERS};
 use crate::{Algorithm, PolicyFault};
-
-/// The maximum number of tiers of one policy.
-pub const MAX_TIERS: usize = 8;
 
 /// The minimum period in microseconds: 1 ms.
 const MIN_PERIOD: u64 = 1_000;
 
 /// The maximum period in microseconds: 366 days.
 const MAX_PERIOD: u64 = 366 * 24 * 60 * 60 * 1_000_000;
-
-/// The maximum number of entries of an exact log, and so the maximum threshold of one that keeps an
-/// entry for each unit.
-pub const MAX_ENTRIES: usize = 100_000;
 
 /// The maximum threshold of a weighted log, whose entries have the units of a call.
 const MAX_WEIGHTED: u64 = 1_000_000_000;

@@ -38,13 +38,10 @@ pub(crate) enum State {
     TokenBucket(OneTier<Level>),
     WeightedWindow(WeightedLog),
     CalendarWindow(OneTier<DatedWindow>),
-    SlidingCounters(Box<Counts>),
-    FixedWindows(Box<Counts>),
-    TokenBuckets(Box<Counts>),
-    CalendarWindows(Box<Counts>),
-    SlidingCounterLine(Box<TurnsAhead>),
-    FixedWindowLine(Box<TurnsAhead>),
-    TokenBucketLine(Box<TurnsAhead>),
+    /// The counts of several tiers.
+    Many(Box<Counts>),
+    /// Counts with turns that lie ahead.
+    Line(Box<TurnsAhead>),
     Block(LastBlock),
 }
 
@@ -68,17 +65,13 @@ impl State {
     pub(crate) fn kind(&self) -> StateKind {
         match self {
             Self::SlidingWindow(_) => StateKind::SlidingWindow,
-            Self::SlidingCounter(_) | Self::SlidingCounters(_) | Self::SlidingCounterLine(_) => {
-                StateKind::SlidingCounter
-            }
-            Self::FixedWindow(_) | Self::FixedWindows(_) | Self::FixedWindowLine(_) => {
-                StateKind::FixedWindow
-            }
-            Self::TokenBucket(_) | Self::TokenBuckets(_) | Self::TokenBucketLine(_) => {
-                StateKind::TokenBucket
-            }
+            Self::SlidingCounter(_) => StateKind::SlidingCounter,
+            Self::FixedWindow(_) => StateKind::FixedWindow,
+            Self::TokenBucket(_) => StateKind::TokenBucket,
             Self::WeightedWindow(_) => StateKind::WeightedWindow,
-            Self::CalendarWindow(_) | Self::CalendarWindows(_) => StateKind::CalendarWindow,
+            Self::CalendarWindow(_) => StateKind::CalendarWindow,
+            Self::Many(many) => many.kind(),
+            Self::Line(line) => line.kind(),
             Self::Block(_) => StateKind::Block,
         }
     }
@@ -115,16 +108,9 @@ impl State {
             Self::SlidingWindow(log) => return log.decide(now, request),
             Self::WeightedWindow(log) => return log.decide(now, request),
             Self::Block(block) => return block.decide(now, request),
-            Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
-                return self.decide_in_line(now, request);
-            }
+            Self::Line(_) => return self.decide_in_line(now, request),
             _ if request.max_wait > Micros::ZERO => return self.decide_in_line(now, request),
-            Self::SlidingCounters(many)
-            | Self::FixedWindows(many)
-            | Self::TokenBuckets(many)
-            | Self::CalendarWindows(many) => {
-                return many.decide(now, request);
-            }
+            Self::Many(many) => return many.decide(now, request),
             Self::SlidingCounter(one) => {
                 let (outcome, many) = one.decide(now, request);
                 (outcome, many.map(Counts::Counters))
@@ -152,17 +138,8 @@ impl State {
     #[inline]
     pub(crate) fn keeps_size(&self, now: Timestamp, request: Request<'_>) -> bool {
         match self {
-            Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
-                false
-            }
-            Self::SlidingCounters(many)
-            | Self::FixedWindows(many)
-            | Self::TokenBuckets(many)
-            | Self::CalendarWindows(many)
-                if !many.is_aligned(now, request) =>
-            {
-                false
-            }
+            Self::Line(_) => false,
+            Self::Many(many) if !many.is_aligned(now, request) => false,
             _ => self.growth(now, request) == 0,
         }
     }
@@ -175,32 +152,12 @@ impl State {
             Self::SlidingWindow(log) => return log.growth(now, request),
             Self::WeightedWindow(log) => return log.growth(now, request),
             Self::Block(_) => return 0,
-            Self::SlidingCounterLine(line)
-            | Self::FixedWindowLine(line)
-            | Self::TokenBucketLine(line) => return line.growth(now, request),
+            Self::Line(line) => return line.growth(now, request),
             _ if request.max_wait > Micros::ZERO => return self.growth_of_line(now, request),
-            Self::SlidingCounters(_)
-            | Self::FixedWindows(_)
-            | Self::TokenBuckets(_)
-            | Self::CalendarWindows(_)
-                if request.op == Op::Peek =>
-            {
+            Self::Many(many) if request.op == Op::Peek || many.is_aligned(now, request) => {
                 return 0;
             }
-            Self::SlidingCounters(many)
-            | Self::FixedWindows(many)
-            | Self::TokenBuckets(many)
-            | Self::CalendarWindows(many)
-                if many.is_aligned(now, request) =>
-            {
-                return 0;
-            }
-            Self::SlidingCounters(many)
-            | Self::FixedWindows(many)
-            | Self::TokenBuckets(many)
-            | Self::CalendarWindows(many) => {
-                return many.growth_to(many.len_after(now, request));
-            }
+            Self::Many(many) => return many.growth_to(many.len_after(now, request)),
             Self::SlidingCounter(one) => one.growth(now, request),
             Self::FixedWindow(one) => one.growth(now, request),
             Self::TokenBucket(one) => one.growth(now, request),
@@ -219,13 +176,8 @@ impl State {
             | Self::TokenBucket(_)
             | Self::CalendarWindow(_)
             | Self::Block(_) => 0,
-            Self::SlidingCounters(many)
-            | Self::FixedWindows(many)
-            | Self::TokenBuckets(many)
-            | Self::CalendarWindows(many) => size_of::<Counts>() + many.heap_bytes(),
-            Self::SlidingCounterLine(line)
-            | Self::FixedWindowLine(line)
-            | Self::TokenBucketLine(line) => line.heap_bytes(),
+            Self::Many(many) => size_of::<Counts>() + many.heap_bytes(),
+            Self::Line(line) => line.heap_bytes(),
         }
     }
 
@@ -243,13 +195,8 @@ impl State {
             Self::FixedWindow(one) => one.settle(now, settle),
             Self::TokenBucket(one) => one.settle(now, settle),
             Self::CalendarWindow(one) => one.settle(now, settle),
-            Self::SlidingCounters(many)
-            | Self::FixedWindows(many)
-            | Self::TokenBuckets(many)
-            | Self::CalendarWindows(many) => many.settle(now, settle, 0),
-            Self::SlidingCounterLine(_) | Self::FixedWindowLine(_) | Self::TokenBucketLine(_) => {
-                Some(self.settle_in_line(now, settle))
-            }
+            Self::Many(many) => many.settle(now, settle, 0),
+            Self::Line(_) => Some(self.settle_in_line(now, settle)),
         };
         lasts.unwrap_or_default()
     }

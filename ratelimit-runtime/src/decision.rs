@@ -35,10 +35,9 @@ pub(crate) type Answer<A = Decision> = Result<A, RateLimitError>;
 /// With several tiers its numbers are those of the tier with the fewest units left, except
 /// [`reset_after`](Self::reset_after).
 ///
-/// The units that the call really took may be known only when it is over. [`settle`](Self::settle)
-/// tells them without waiting, and so does a [`meter`](Self::meter).
-/// [`Limiter::settle`](crate::Limiter::settle) waits for the store, and
-/// [`Limiter::refund`](crate::Limiter::refund) settles at 0. A call is settled once, for all clones of
+/// The units that the call really took may be known only when it is over. [`settle`](Self::settle) sends them
+/// without waiting, as a [`meter`](Self::meter) does. [`Limiter::settle`](crate::Limiter::settle) waits for the
+/// store, and [`Limiter::refund`](crate::Limiter::refund) settles at 0. A call is settled once, for all clones of
 /// its decision; the first number counts.
 ///
 /// ```
@@ -264,8 +263,8 @@ impl Decision {
         self.permit.as_ref().is_some_and(|permit| permit.is_held())
     }
 
-    /// Returns the time for which the call has waited for its turn, or for a permit; zero if it was
-    /// decided at once. The copies that [`observe`](crate::observe) returns tell it too. See
+    /// Returns the time for which the call has waited for its turn, or for a permit; zero if it was decided at
+    /// once. The copies that [`observe`](crate::observe) returns have it too. See
     /// [`Check::max_wait`](crate::Check::max_wait).
     #[must_use]
     pub fn waited(&self) -> Duration {

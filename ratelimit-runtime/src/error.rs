@@ -78,18 +78,6 @@ impl RateLimitError {
     pub fn policy(&self) -> &'static str {
         self.parts().0
     }
-
-    /// Returns the name of the policy, and the error itself.
-    fn parts(&self) -> (&'static str, &dyn fmt::Display) {
-        match self {
-            Self::Exceeded(error) => (error.policy(), error),
-            Self::Busy(error) => (error.policy(), error),
-            Self::Denied(error) => (error.policy(), error),
-            Self::TooLarge(error) => (error.policy(), error),
-            Self::Unavailable(error) => (error.policy(), error),
-            Self::InvalidPolicy(error) => (error.policy(), error),
-        }
-    }
 }
 
 impl fmt::Display for RateLimitError {
@@ -100,41 +88,29 @@ impl fmt::Display for RateLimitError {
 
 impl Error for RateLimitError {}
 
-impl From<Exceeded> for RateLimitError {
-    fn from(error: Exceeded) -> Self {
-        Self::Exceeded(error)
-    }
+/// Makes a `RateLimitError` of the error of each variant, and the other way round a view of it.
+macro_rules! causes {
+    ($($cause:ident),+) => {
+        $(
+            impl From<$cause> for RateLimitError {
+                fn from(error: $cause) -> Self {
+                    Self::$cause(error)
+                }
+            }
+        )+
+
+        impl RateLimitError {
+            /// Returns the name of the policy, and the error itself.
+            fn parts(&self) -> (&'static str, &dyn fmt::Display) {
+                match self {
+                    $(Self::$cause(error) => (error.policy(), error),)+
+                }
+            }
+        }
+    };
 }
 
-impl From<Busy> for RateLimitError {
-    fn from(error: Busy) -> Self {
-        Self::Busy(error)
-    }
-}
-
-impl From<Denied> for RateLimitError {
-    fn from(error: Denied) -> Self {
-        Self::Denied(error)
-    }
-}
-
-impl From<TooLarge> for RateLimitError {
-    fn from(error: TooLarge) -> Self {
-        Self::TooLarge(error)
-    }
-}
-
-impl From<Unavailable> for RateLimitError {
-    fn from(error: Unavailable) -> Self {
-        Self::Unavailable(error)
-    }
-}
-
-impl From<InvalidPolicy> for RateLimitError {
-    fn from(error: InvalidPolicy) -> Self {
-        Self::InvalidPolicy(error)
-    }
-}
+causes!(Exceeded, Busy, Denied, TooLarge, Unavailable, InvalidPolicy);
 
 impl From<CallFault> for RateLimitError {
     fn from(fault: CallFault) -> Self {

@@ -87,40 +87,27 @@ impl fmt::Debug for Micros {
     }
 }
 
-impl Add for Micros {
-    type Output = Self;
+/// Implements operators on microseconds, which end at the bounds.
+macro_rules! saturating {
+    ($($operator:ident($method:ident: $left:ty, $right:ty) -> $output:ident by $saturating:ident;)+) => {$(
+        impl $operator<$right> for $left {
+            type Output = $output;
 
-    #[inline]
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
+            #[inline]
+            fn $method(self, other: $right) -> $output {
+                $output(self.0.$saturating(other.0))
+            }
+        }
+    )+};
 }
 
-impl Sub for Micros {
-    type Output = Self;
-
-    #[inline]
-    fn sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
-impl Add<Micros> for Timestamp {
-    type Output = Self;
-
-    #[inline]
-    fn add(self, length: Micros) -> Self {
-        Self(self.0.saturating_add(length.0))
-    }
-}
-
-impl Sub<Micros> for Timestamp {
-    type Output = Self;
-
-    #[inline]
-    fn sub(self, length: Micros) -> Self {
-        Self(self.0.saturating_sub(length.0))
-    }
+// The difference of two instants is the time since the earlier one; 0 if that is later.
+saturating! {
+    Add(add: Micros, Micros) -> Micros by saturating_add;
+    Sub(sub: Micros, Micros) -> Micros by saturating_sub;
+    Add(add: Timestamp, Micros) -> Timestamp by saturating_add;
+    Sub(sub: Timestamp, Micros) -> Timestamp by saturating_sub;
+    Sub(sub: Timestamp, Timestamp) -> Micros by saturating_sub;
 }
 
 /// Rounded down to whole microseconds.
@@ -130,16 +117,6 @@ impl Add<Duration> for Timestamp {
     #[inline]
     fn add(self, length: Duration) -> Self {
         self + Micros::from(length)
-    }
-}
-
-/// The time since `earlier`; 0 if that is later.
-impl Sub for Timestamp {
-    type Output = Micros;
-
-    #[inline]
-    fn sub(self, earlier: Self) -> Micros {
-        Micros(self.0.saturating_sub(earlier.0))
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     per_tier::ManyTiers, sliding_counter::Counter, token_bucket::Level,
 };
 use crate::{
+    policy::StateKind,
     request::{Outcome, Request, Settle},
     time::{Micros, Timestamp},
 };
@@ -38,39 +39,30 @@ impl Counts {
             State::SlidingCounter(one) => Self::Counters(one.to_many()),
             State::FixedWindow(one) => Self::Windows(one.to_many()),
             State::TokenBucket(one) => Self::Buckets(one.to_many()),
-            State::SlidingCounters(many)
-            | State::FixedWindows(many)
-            | State::TokenBuckets(many) => Self::clone(many),
-            State::SlidingCounterLine(line)
-            | State::FixedWindowLine(line)
-            | State::TokenBucketLine(line) => line.tail().clone(),
-            State::SlidingWindow(_)
-            | State::WeightedWindow(_)
-            | State::CalendarWindow(_)
-            | State::CalendarWindows(_)
-            | State::Block(_) => return None,
+            // Nobody waits for a window of the calendar.
+            State::Many(many) if !matches!(**many, Self::Dated(_)) => Self::clone(many),
+            State::Line(line) => line.tail().clone(),
+            _ => return None,
         })
     }
 
     /// Returns the state that has these counts.
     pub(super) fn into_state(self) -> State {
-        match &self {
-            Self::Counters(many) => match many.to_one() {
-                Some(one) => State::SlidingCounter(one),
-                None => State::SlidingCounters(Box::new(self)),
-            },
-            Self::Windows(many) => match many.to_one() {
-                Some(one) => State::FixedWindow(one),
-                None => State::FixedWindows(Box::new(self)),
-            },
-            Self::Buckets(many) => match many.to_one() {
-                Some(one) => State::TokenBucket(one),
-                None => State::TokenBuckets(Box::new(self)),
-            },
-            Self::Dated(many) => match many.to_one() {
-                Some(one) => State::CalendarWindow(one),
-                None => State::CalendarWindows(Box::new(self)),
-            },
+        let one = match &self {
+            Self::Counters(many) => many.to_one().map(State::SlidingCounter),
+            Self::Windows(many) => many.to_one().map(State::FixedWindow),
+            Self::Buckets(many) => many.to_one().map(State::TokenBucket),
+            Self::Dated(many) => many.to_one().map(State::CalendarWindow),
+        };
+        one.unwrap_or_else(|| State::Many(Box::new(self)))
+    }
+
+    pub(super) fn kind(&self) -> StateKind {
+        match self {
+            Self::Counters(_) => StateKind::SlidingCounter,
+            Self::Windows(_) => StateKind::FixedWindow,
+            Self::Buckets(_) => StateKind::TokenBucket,
+            Self::Dated(_) => StateKind::CalendarWindow,
         }
     }
 
@@ -84,9 +76,9 @@ impl Counts {
     }
 
     /// Adds the units of a turn at this time, whatever room there is. If that renews the state, its
-    /// generation is the one that the call was told.
-    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, told: Generation) {
-        of_any!(self, many => many.add_turn(at, units, told));
+    /// generation is the one in the mark of the call.
+    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, promised: Generation) {
+        of_any!(self, many => many.add_turn(at, units, promised));
     }
 
     /// Returns the generation of which a charge is that was made last.

@@ -11,7 +11,7 @@ use std::{collections::VecDeque, mem, ptr};
 
 use super::{State, counts::Counts, packed::Generation, summary::behind};
 use crate::{
-    policy::Policy,
+    policy::{Policy, StateKind},
     request::{Mark, Op, Outcome, Place, Request, Settle, Standing},
     time::{Micros, Timestamp},
 };
@@ -42,8 +42,8 @@ pub(crate) struct TurnsAhead {
 struct PromisedTurn {
     at: Timestamp,
     units: u32,
-    /// The generation in its mark. A bucket that is full when the turn comes gets it. One that was to be
-    /// full by then and is not keeps its own, and such a charge is not given back.
+    /// The generation in its mark. A bucket that is full when the turn comes gets it. If the bucket is
+    /// not full by then, it keeps its generation, and such a charge is not given back.
     generation: Generation,
 }
 
@@ -71,7 +71,7 @@ impl State {
             return line.decide(now, request);
         }
         if let Some((line, outcome)) = self.begin_line(now, request) {
-            *self = line.into_state();
+            *self = Self::Line(Box::new(line));
             return outcome;
         }
         self.decide(now, at_once)
@@ -119,21 +119,11 @@ impl State {
     }
 
     fn line(&self) -> Option<&TurnsAhead> {
-        match self {
-            Self::SlidingCounterLine(line)
-            | Self::FixedWindowLine(line)
-            | Self::TokenBucketLine(line) => Some(line),
-            _ => None,
-        }
+        if let Self::Line(line) = self { Some(line) } else { None }
     }
 
     fn line_mut(&mut self) -> Option<&mut TurnsAhead> {
-        match self {
-            Self::SlidingCounterLine(line)
-            | Self::FixedWindowLine(line)
-            | Self::TokenBucketLine(line) => Some(line),
-            _ => None,
-        }
+        if let Self::Line(line) = self { Some(line) } else { None }
     }
 
     /// Returns the state with the turn of a call that cannot pass now, unless it is refused.
@@ -208,14 +198,8 @@ impl TurnsAhead {
         if is_full { self.turns.len().max(FIRST_TURNS) } else { 0 }
     }
 
-    fn into_state(self) -> State {
-        let line = Box::new(self);
-        match line.base {
-            Counts::Counters(_) => State::SlidingCounterLine(line),
-            // Nobody waits for a window of the calendar.
-            Counts::Windows(_) | Counts::Dated(_) => State::FixedWindowLine(line),
-            Counts::Buckets(_) => State::TokenBucketLine(line),
-        }
+    pub(super) fn kind(&self) -> StateKind {
+        self.base.kind()
     }
 
     /// Returns the counts with all turns.

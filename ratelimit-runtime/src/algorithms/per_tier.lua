@@ -12,7 +12,7 @@
 --   taken_at         of 'lower': microsecond at which the units were taken
 --   least            of 'lower': the units that each window keeps at least, of those that it has
 --   turns            of a 'raise' that is followed by others: the cost and the microsecond of each, also of the
---                    first, and the birth that its call was told
+--                    first, and the birth in the reply to its call
 --   reply            of a peek or a take; an error, if the text is no state of this algorithm
 --   text             of the state after that, nil if it has not changed
 --   lasts            microseconds after which the state decides like an absent one; nil if as before

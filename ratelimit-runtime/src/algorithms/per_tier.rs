@@ -163,12 +163,12 @@ impl<C: Count> ManyTiers<C> {
     }
 
     /// Adds the units of a turn at this time, whatever room there is. If that renews the state, its
-    /// generation is the one that the call was told.
-    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, told: Generation) {
+    /// generation is the one in the mark of the call.
+    pub(super) fn add_turn(&mut self, at: Timestamp, units: u32, promised: Generation) {
         let before = self.generation();
         raise(&mut self.header, &mut self.counts, at, units);
         if self.generation() != before {
-            self.header.generation = told;
+            self.header.generation = promised;
         }
     }
 

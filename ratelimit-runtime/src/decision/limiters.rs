@@ -4,10 +4,12 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, PoisonError, RwLock, Weak,
+        Arc, Weak,
         atomic::{AtomicU32, Ordering},
     },
 };
+
+use parking_lot::RwLock;
 
 use super::Decision;
 
@@ -32,16 +34,16 @@ impl LimiterId {
 
     /// Makes the limiter known to its decisions.
     pub(crate) fn register(self, limiter: Weak<dyn Settler>) {
-        LIMITERS.write().unwrap_or_else(PoisonError::into_inner).insert(self.0, limiter);
+        LIMITERS.write().insert(self.0, limiter);
     }
 
     /// Forgets a limiter that is dropped.
     pub(crate) fn forget(self) {
-        LIMITERS.write().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        LIMITERS.write().remove(&self.0);
     }
 
     /// Returns the limiter, unless it is dropped.
     pub(super) fn get(self) -> Option<Arc<dyn Settler>> {
-        LIMITERS.read().unwrap_or_else(PoisonError::into_inner).get(&self.0)?.upgrade()
+        LIMITERS.read().get(&self.0)?.upgrade()
     }
 }

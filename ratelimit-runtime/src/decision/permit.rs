@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-/// The permit of a call in flight. It is free once the last clone of the decision is dropped. A call
-/// that has waited has one without effect around its own, which tells for how long.
-pub(crate) trait Permit: Send + Sync {
+/// The permit of a call in flight. It is free once the last clone of the decision is dropped. The permit of a call
+/// that has waited is around its own, if it has one, and has the time waited.
+pub trait Permit: Send + Sync {
     /// Returns `true` while the store counts the call as one in flight.
     fn is_held(&self) -> bool;
 
@@ -23,7 +23,7 @@ pub(crate) trait Permit: Send + Sync {
         Duration::ZERO
     }
 
-    /// Returns a permit without effect that tells how long the call has waited; none if it has not.
+    /// Returns a permit without effect that has the time waited; none if the call has not waited.
     fn wait_alone(&self) -> Option<Arc<dyn Permit>> {
         None
     }

@@ -1,12 +1,8 @@
 //! Log entries that every call of a limit would repeat. Their number is bounded for each limit.
 
-use std::{
-    collections::HashMap,
-    mem,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, mem, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
@@ -89,7 +85,7 @@ impl Notices {
 
     /// Subscribers run after this and without the lock: they may have limits themselves.
     fn change<T>(&self, policy: &'static str, change: impl FnOnce(&mut Notice) -> T) -> T {
-        let mut notices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notices = self.0.lock();
         change(notices.entry(policy).or_default())
     }
 }

@@ -141,8 +141,7 @@ impl Waiter {
         }
     }
 
-    /// Ends the wait of a call that has its answer, if it has waited. Returns its permit, which tells for how
-    /// long.
+    /// Ends the wait of a call that has its answer. Returns its permit, which has the time waited if there was one.
     fn end_wait(
         &self,
         waiting: &mut Option<Waiting>,

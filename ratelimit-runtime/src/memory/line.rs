@@ -24,8 +24,8 @@ impl MemoryStore {
         self.change(self.clock.counted(), key, turns).unwrap_or_default()
     }
 
-    /// Admits nobody under a key of a weighted window before the end of a pause. One that would have ended by
-    /// now, if it had begun at a charge of this store, is none, and the result `false`.
+    /// Admits nobody under a key of a weighted window before the end of a pause. Returns `false`, and changes
+    /// nothing, if the pause is over by now when it is measured from a charge of this store.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl MemoryStore {
             if let Some(is_timely) = self.change(counted, key, pause) {
                 return Ok(is_timely);
             }
-            // The key takes its room as by a call, of no units.
+            // A call of no units makes room for the key.
             let policy = policy.without_concurrency();
             self.decide_at(counted, key, Request::new(&policy, Op::Take, 0))?;
         }

@@ -1,8 +1,7 @@
 //! The names of limits as thin references, so that an entry needs eight bytes for one.
 
-use std::sync::{Mutex, PoisonError};
-
 use hashbrown::HashMap;
+use parking_lot::Mutex;
 
 use crate::policy::PolicyName;
 
@@ -10,7 +9,7 @@ use crate::policy::PolicyName;
 /// program, and so their number is bounded.
 pub(super) fn interned(name: &'static str) -> &'static PolicyName {
     static NAMES: Mutex<Option<HashMap<&'static str, &'static PolicyName>>> = Mutex::new(None);
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = NAMES.lock();
     let names = names.get_or_insert_default();
     names.entry(name).or_insert_with(|| Box::leak(Box::new(PolicyName::new(name))))
 }

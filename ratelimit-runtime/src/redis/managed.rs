@@ -1,4 +1,6 @@
 //! Commands over a connection that the limiter manages.
+//!
+//! A part of our own [transport](super::connection#transport), which has the reason.
 
 use std::sync::Arc;
 

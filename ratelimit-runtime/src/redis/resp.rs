@@ -1,4 +1,6 @@
 //! Replies on the wire.
+//!
+//! A part of our own [transport](super::connection#transport), which has the reason.
 
 use redis::{RedisError, RedisResult, Value, parse_redis_value};
 

@@ -12,7 +12,7 @@ use redis::{Cmd, Value};
 
 #[cfg(test)]
 pub(super) use self::lease::LeaseMark;
-use self::{lease::entry_id, permits::ScriptGate, turn::LONGEST_TURN};
+use self::{lease::entry_id, permits::ScriptGate, sources::Text, turn::LONGEST_TURN};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
     permits::{MAX_RENEWED, decode_lost, release, renew, reset},
@@ -62,20 +62,6 @@ fn number(value: &Value) -> Option<u64> {
     if let Value::Int(number) = value { (*number).try_into().ok() } else { None }
 }
 
-/// The text of a script.
-struct Text {
-    source: &'static str,
-    /// The digest that `EVALSHA` names the script by.
-    sha1: &'static str,
-}
-
-impl Text {
-    /// Returns the command of an attempt, and its argument that names the script.
-    fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
-        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
-    }
-}
-
 /// The scripts, in the order of [`StateKind::ALL`].
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
@@ -85,17 +71,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["28bbb56306c0510372278e33913044462011d926", "daec55e4ad7118fe843f2f4ee59b43c0355b8554"],
+        ["ca324e327860d30e82a78b2c09166d2119c78c35", "df3fe76bd5f1bd13e811aefad4811ac129a3a7ca"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["71206237b8a8baaf39ff8cc159fc8be917aef9c4", "e6166de797b4b3d73e6a3a0223a7f8712e074b7d"],
+        ["76324da8f6081b325e2d34dd46aa1ff69d729e71", "814b6c9766a992b82ab10597e7023d509b1831e7"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["3cba1c6d48d7c80f7642c20a21b5bea8fde9dc7f", "218563b00cdb462262434e88064da1481625719d"],
+        ["191f90d9ac934fafe9c8c2e242c54bc28fa36324", "669ff29acfd26c4e69c9c2a11e82fbf226ded1d6"],
         push_bucket,
     ),
     Script::new(
@@ -105,7 +91,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["cd983d39f1ffdfd8df8d5bca6eb9504749b3f873", "638cf13cba47c2a47ce7450284557b89d0be9229"],
+        ["de977069621ab70892f60fea696b4747a2600ff6", "9d6c87a163de8b9d64867e392908de31ddad7035"],
         push_calendar_window,
     ),
 ];
@@ -192,7 +178,8 @@ pub(super) struct ScriptCall<'a> {
     mode: Mode,
     /// The units of the call, which name the members that a log records.
     charged: Charged,
-    /// The number that the reply names: that of the first unit, or, if units have none, one of the call's own.
+    /// The number by which the reply names the call: that of its first unit. If units have no numbers, the call has
+    /// one.
     echo: u64,
 }
 
@@ -228,7 +215,7 @@ impl<'a> ScriptCall<'a> {
         Self { script, key, state, request, gate, op, mode, charged, echo }
     }
 
-    /// Looks at each tier by itself, and at the permits.
+    /// Returns the call that looks at each tier by itself, and at the permits.
     pub(super) fn usage(key: &'a Key, policy: &'a Policy) -> Self {
         let look = Self::decision(key, Request::new(policy, Op::Peek, 0), None);
         Self { gate: Some(ScriptGate::EachTier), ..look }
@@ -312,17 +299,15 @@ impl<'a> ScriptCall<'a> {
     /// Returns the longest time until the call's own turn.
     fn longest_turn(&self) -> Micros {
         let Request { id, max_wait, .. } = self.request;
-        // A call that is asked again has got its turn before, on its way to the server by another time.
+        // A repeated call has its first turn. Its two commands may have taken different times to the server.
         let before = if id.is_some() { DELAY } else { 0 };
         Micros::new(max_wait.get().saturating_add(before))
     }
 
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
-        if let Some(outcome) = reply.as_sequence().and_then(|reply| self.decode_permit(reply)) {
-            return outcome;
-        }
-        self.outcome(reply).ok_or(UnavailableReason::StoreError)
+        let of_permit = reply.as_sequence().and_then(|reply| self.decode_permit(reply));
+        of_permit.unwrap_or_else(|| self.outcome(reply)).ok_or(UnavailableReason::StoreError)
     }
 
     /// Reads the reply of an algorithm.
@@ -342,7 +327,7 @@ impl<'a> ScriptCall<'a> {
         let charged = match birth {
             [] => self.charged,
             [Value::Int(birth)] => Charged::Generation((*birth).try_into().ok()?),
-            // Negative if it has joined the entry of others.
+            // The id is negative if the call has joined the entry of others.
             [Value::Int(birth), Value::Int(id)] => {
                 let birth = (*birth).try_into().ok()?;
                 Charged::Entry(EntryMark::new(id.unsigned_abs(), birth, *id < 0))
@@ -363,12 +348,9 @@ impl<'a> ScriptCall<'a> {
         })
     }
 
-    /// Returns the numbers of a full reply, also if the script left out those that follow from the rest.
+    /// Returns the seven numbers of a reply. A short one lacks those that follow from the others.
     fn numbers<'r>(&self, reply: &'r [Value]) -> Option<([i64; 7], &'r [Value])> {
-        let int = |value: &Value| match value {
-            Value::Int(number) => Some(*number),
-            _ => None,
-        };
+        let int = |value: &Value| if let Value::Int(int) = value { Some(*int) } else { None };
         if let Some((numbers, birth)) = reply.split_first_chunk::<7>() {
             let mut all = [0; 7];
             for (number, value) in all.iter_mut().zip(numbers) {

@@ -1,8 +1,7 @@
 //! The policies of checks by hand, each recorded at its first check.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use once_cell::race::OnceRef;
+use parking_lot::Mutex;
 
 use crate::{
     policy::Policy,
@@ -63,12 +62,12 @@ fn counters_elsewhere(
 
 /// Returns one policy of each name and kind that was checked by hand.
 pub(super) fn policies() -> Vec<Policy> {
-    lock().iter().map(|checked| checked.policy).collect()
+    POLICIES.lock().iter().map(|checked| checked.policy).collect()
 }
 
 /// Records a policy that has no slot. Returns `true` with the first one of its name and kind.
 fn record(policy: &Policy, fingerprint: u64) -> (&'static LimitCounters, bool) {
-    let mut policies = lock();
+    let mut policies = POLICIES.lock();
     if let Some(known) = policies.iter().find(|known| known.fingerprint == fingerprint) {
         return (known.counters, false);
     }
@@ -98,8 +97,4 @@ fn fingerprint(policy: &Policy) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let kind = policy.state() as u64 + 1;
     (policy.shown_name().hash() ^ kind).wrapping_mul(ODD)
-}
-
-fn lock() -> MutexGuard<'static, Vec<&'static Checked>> {
-    POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -47,7 +47,7 @@ use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed, SharedFn},
     refusal::{PROBLEM_JSON, Refusal},
-    response::{ResponseParts, made_of},
+    response::{ResponseParts, made_of, parts_of_http},
 };
 pub use super::{
     middleware::{body_units, paths},
@@ -122,24 +122,7 @@ impl<B> ResponseParts for HttpResponse<B> {
         self.status().as_u16()
     }
 
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        self.headers().get(name).map(HeaderValue::as_bytes)
-    }
-
-    fn set_header(&mut self, name: &'static str, value: Option<String>) {
-        self.headers_mut().remove(name);
-        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-            self.headers_mut().insert(HeaderName::from_static(name), value);
-        }
-    }
-
-    fn made_of(&self) -> Option<RateLimitError> {
-        self.extensions().get().cloned()
-    }
-
-    fn set_made_of(&mut self, error: RateLimitError) {
-        self.extensions_mut().insert(error);
-    }
+    parts_of_http!();
 }
 
 impl Sealed for ServiceRequest {}

@@ -28,6 +28,32 @@ pub(super) trait ResponseParts {
     fn set_made_of(&mut self, error: RateLimitError);
 }
 
+/// The methods of [`ResponseParts`] on headers and extensions, which both versions of `http` name alike.
+macro_rules! parts_of_http {
+    () => {
+        fn header(&self, name: &str) -> Option<&[u8]> {
+            self.headers().get(name).map(HeaderValue::as_bytes)
+        }
+
+        fn set_header(&mut self, name: &'static str, value: Option<String>) {
+            self.headers_mut().remove(name);
+            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+                self.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+
+        fn made_of(&self) -> Option<RateLimitError> {
+            self.extensions().get().cloned()
+        }
+
+        fn set_made_of(&mut self, error: RateLimitError) {
+            self.extensions_mut().insert(error);
+        }
+    };
+}
+
+pub(super) use parts_of_http;
+
 /// Returns the response that a responder has made of a refusal, with the headers that it lacks.
 pub(super) fn made_of<R: ResponseParts>(
     mut response: R,

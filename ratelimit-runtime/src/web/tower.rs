@@ -46,7 +46,7 @@ use super::{
     headers::HeaderSyntax,
     identity::{RequestHead, Sealed},
     refusal::{PROBLEM_JSON, Refusal},
-    response::{ResponseParts, made_of},
+    response::{ResponseParts, made_of, parts_of_http},
 };
 pub use super::{
     middleware::{body_units, paths},
@@ -130,24 +130,7 @@ impl<B> ResponseParts for Response<B> {
         self.header("grpc-status").map_or(self.status().as_u16(), status_of_grpc)
     }
 
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        self.headers().get(name).map(HeaderValue::as_bytes)
-    }
-
-    fn set_header(&mut self, name: &'static str, value: Option<String>) {
-        self.headers_mut().remove(name);
-        if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-            self.headers_mut().insert(HeaderName::from_static(name), value);
-        }
-    }
-
-    fn made_of(&self) -> Option<RateLimitError> {
-        self.extensions().get().cloned()
-    }
-
-    fn set_made_of(&mut self, error: RateLimitError) {
-        self.extensions_mut().insert(error);
-    }
+    parts_of_http!();
 }
 
 /// Returns the HTTP status that a gRPC code stands for, as `google/rpc/code.proto` lists them; of most of the

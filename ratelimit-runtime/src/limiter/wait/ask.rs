@@ -81,8 +81,8 @@ impl Inner {
 }
 
 impl Limiter {
-    /// Makes the changes that follow a move in a line, and those that follow from them. Redis receives the
-    /// commands in this order.
+    /// Makes the changes after a move in a line, and then those that they cause. Redis receives their commands in
+    /// the same order.
     pub(in crate::limiter) fn follow(&self, after: Aftermath) {
         let mut moves = VecDeque::from([after]);
         while let Some(after) = moves.pop_front() {
@@ -112,8 +112,8 @@ impl Limiter {
         self.follow(self.inner.lines.permit_is_free(key));
     }
 
-    /// Follows a command on the key that has arrived on Redis. One by which a call leaves the line brings
-    /// no call of this process nearer, except by the next check.
+    /// Makes the changes after a posted command has arrived on Redis. A leave brings the calls of this process
+    /// nearer only by the next check.
     fn delivered(&self, key: KeyRef<'_>, content: Content) {
         match content {
             Content::Settle(settle) if settle.lowered() > 0 => self.inner.lines.hurry(key),

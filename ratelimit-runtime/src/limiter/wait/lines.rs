@@ -170,8 +170,8 @@ impl Lines {
         self.change(&first.waiter.text, receive).1
     }
 
-    /// Receives the standing of a turn under a policy, which was asked for at `seen`; none if its store has
-    /// lost it. A lost turn on Redis was perhaps lost with all others.
+    /// Receives the standing of a turn under a policy, as of `seen`; none if its store has lost it. Redis may then
+    /// have lost all turns.
     pub(super) fn checked(
         &self,
         checked: &Seat<Arc<Waiter>>,
@@ -181,7 +181,7 @@ impl Lines {
     ) -> Aftermath {
         let now = Instant::now();
         let receive = |KeyQueue { line, .. }: &mut KeyQueue, after: &mut Aftermath| {
-            // Without the turn, its call may have left, and its turn with it.
+            // Otherwise the call may have left, and taken its turn out of the store.
             let is_kept = line.has(checked);
             match standing {
                 Ok(None) if is_kept => {
@@ -189,7 +189,7 @@ impl Lines {
                     after.ask_anew(line.take_all(is_lost));
                 }
                 Ok(None) => {}
-                // Turns that were promised under the policy of now, or a stricter one, are kept.
+                // Turns are kept if their policy is the present one, or stricter.
                 Ok(Some(Standing { has_room: false, .. }))
                     if is_kept && checked.claim.is_laxer_than(policy) =>
                 {

@@ -1,8 +1,8 @@
 //! The calls of this process that wait for a permit of one key, in the order of their arrival.
 //!
-//! One question is out for all of them, for the first call whose wait goes on: when a permit of this process is
-//! free, and once in a while if other processes hold some. Once it has a permit, the next one asks: until one
-//! asks in vain. Nothing of this waits for the calls' futures, whose threads may be blocked.
+//! One question at a time is out, for the first call that still waits. It is asked when a permit of this process is
+//! free, and once in a while if other processes have some. When a call has received a permit, the next one asks,
+//! until one finds none. Nothing of this waits for the calls' futures, whose threads may be blocked.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -48,8 +48,8 @@ impl<W: Clone + PartialEq> PermitQueue<W> {
         is_in_queue || has_room
     }
 
-    /// Receives that a call of the queue found no permit. Returns the time after which [`next`](Self::next) is
-    /// to be looked for again, if other processes may free one: the pause that the store names, or a second.
+    /// Records that a call of the queue found no permit. If other processes may free one, returns the pause before
+    /// [`next`](Self::next) is called again: that of the store's reply, or a second.
     pub(super) fn found_none(&mut self, waiter: &W, pause: Duration) -> Option<Duration> {
         self.asking = self.asking.take().filter(|it| it != waiter);
         let pause = if pause.is_zero() { PAUSE } else { pause };

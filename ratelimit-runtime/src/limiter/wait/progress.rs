@@ -122,8 +122,8 @@ impl Waiter {
 }
 
 impl Question {
-    /// Receives the answer of a store. Without one the call asks `again` at that time. One that is outdated
-    /// brings the calls behind its turn nearer, and what nobody takes is given back.
+    /// Receives the answer of a store. Without one the call asks `again` at that time. After an outdated answer the
+    /// calls behind its turn come nearer. What nobody takes is given back.
     pub(super) fn receive(&self, decided: Decided, again: Option<Instant>) -> Aftermath {
         let Self { waiter, number, claim } = self;
         let outcome = decided.outcome.ok();
@@ -138,7 +138,7 @@ impl Question {
             if is_current && !is_busy {
                 permits.leave(waiter);
             }
-            // Calls before it may still sleep, by a reply that came later after its turn.
+            // Calls before it may still sleep: each learns late that its turn has come, if its reply was late.
             let is_in_line = |seat: &Seat<_>| {
                 let is_behind = !line.is_empty() && seat.outcome.decided_by != DecidedBy::Fallback;
                 seat.outcome.turn() > Micros::ZERO || is_behind

@@ -122,7 +122,7 @@ impl Claim {
 }
 
 impl<W> Seat<W> {
-    /// Returns `true` if both have this charge and mark. Without entries, several calls of one instant do.
+    /// Returns `true` if both have the same mark and claim. In a state without entries, calls of one instant may.
     pub(super) fn has_turn_of(&self, other: &Self) -> bool {
         self.outcome.mark == other.outcome.mark && self.claim == other.claim
     }
@@ -234,8 +234,8 @@ impl<W: Clone + PartialEq> Line<W> {
         seat
     }
 
-    /// Returns how to find the time until which a turn counts as promised. A call waits for the check of a turn before its
-    /// own, which may be the older promise.
+    /// Returns a function from a turn to the time until which it counts as promised. The first turn is checked for
+    /// all. Its promise may be older than a call's own.
     fn known_until(&self) -> impl Fn(&Seat<W>) -> Instant + use<W> {
         let (first, seen) = (self.seats.front().map(|first| first.promised), self.seen);
         move |seat| {
@@ -360,7 +360,8 @@ impl<W: Clone + PartialEq> Line<W> {
         seat.turn = if is_later { own } else { seat.turn.min(own) };
         self.asked = self.asked.map(|asked| TurnQuestion { has_moved, ..asked });
         seat.outcome.mark.at = standing.at;
-        // The one that was asked for was the first. It may have passed, and left a turn of the same instant.
+        // The question was about the first turn. That may have passed since, and left another one of the same
+        // instant.
         let first = self.seats.partition_point(|it| it.outcome.mark.at < standing.at);
         if has_moved && first < index {
             self.seats.make_contiguous()[first..=index].rotate_right(1);

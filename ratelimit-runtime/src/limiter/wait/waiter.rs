@@ -105,14 +105,14 @@ impl Waiter {
         self.arrived + self.call().options.max_wait.min(LONGEST)
     }
 
-    /// Returns the time from which a question that is asked now has its deadline: however late it is, the
-    /// call has its answer a deadline after the end of its wait.
+    /// Returns the start of the deadline of a question that is asked now: the end of the wait, if that is over. So
+    /// the call has its answer at most one deadline after its wait.
     pub(super) fn asked(&self) -> Instant {
         Instant::now().min(self.ends())
     }
 
-    /// Returns the time at which the call asks again after Redis has not decided it: after a pause, at the
-    /// latest when its wait ends. Returns nothing if there is an answer, or if time does not help.
+    /// Returns the time at which a call that Redis has not decided asks again: after a pause, and at the latest at
+    /// the end of its wait. Returns nothing if there is an answer, or if asking again does not help.
     pub(super) fn asks_again(&self, decided: &Decided) -> Option<Instant> {
         decided.outcome.err().filter(|reason| reason.may_pass())?;
         let Call { limiter, options, .. } = self.call();

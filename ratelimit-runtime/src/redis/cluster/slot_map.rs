@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     mem,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU16, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::RwLock;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -80,15 +81,15 @@ impl SlotMap {
     }
 
     pub(super) fn unassigned(&self) -> Arc<Breaker> {
-        Arc::clone(&self.unassigned.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.unassigned.read())
     }
 
     fn member(&self, number: usize) -> Option<Member> {
-        self.nodes.read().unwrap_or_else(PoisonError::into_inner).get(number)?.clone()
+        self.nodes.read().get(number)?.clone()
     }
 
     pub(super) fn members(&self) -> Vec<Member> {
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.read();
         nodes.iter().flatten().cloned().collect()
     }
 
@@ -109,7 +110,7 @@ impl SlotMap {
         address: &Address,
         redirected: Option<Instant>,
     ) -> Option<(u16, Arc<Node>)> {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         let is_known = |it: &Option<Member>| it.as_ref().is_some_and(|it| it.address == *address);
         let number = if let Some(number) = nodes.iter().position(is_known) {
             number
@@ -210,11 +211,11 @@ impl SlotMap {
         let mut removed = Vec::new();
         if is_complete {
             // No call would close it: only calls of unassigned slots use it.
-            let mut unassigned = self.unassigned.write().unwrap_or_else(PoisonError::into_inner);
+            let mut unassigned = self.unassigned.write();
             removed.push(mem::replace(&mut *unassigned, breaker()));
         }
         // Nodes without slots are removed.
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         for node in nodes.iter_mut() {
             let member =
                 node.take_if(|it| !numbers.contains_key(&it.address) && !it.is_redirected_to());

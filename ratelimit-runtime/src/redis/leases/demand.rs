@@ -27,9 +27,9 @@ impl Demand {
         self.asked
     }
 
-    /// Returns the units of the length of a lease, as the mean of the last two, and begins anew.
+    /// Returns the units that are asked for in the length of a lease: the mean of the last two. Starts a new count.
     pub(super) fn end(&mut self, now: Timestamp) -> u64 {
-        // A burst of a moment says little of a whole lease.
+        // A short burst is no measure of a whole lease.
         let passed = (now - self.since).max(Micros::new(self.length.get() / 4)).get().max(1);
         let present = self.asked.saturating_mul(self.length.get()).div_ceil(passed);
         let before = self.before.replace(present).unwrap_or(present);

@@ -49,7 +49,7 @@ pub(super) struct ColdKey {
 pub(super) struct Signals {
     /// Wakes the task.
     pub(super) task: Notify,
-    /// Told after each exchange, and when the task ends.
+    /// Signalled after each exchange, and when the task ends.
     pub(super) exchanged: watch::Sender<()>,
 }
 

@@ -20,7 +20,7 @@ const MAX_UNITS: u32 = 99_999_999;
 /// Leases in a row that are over when they arrive. After them, calls are decided by Redis.
 const MAX_LATE: u32 = 2;
 
-/// Units taken ahead, and what is known without them.
+/// The units on lease of a key, or a refusal while there are none.
 #[derive(Debug)]
 pub(super) struct Stock {
     state: StateKind,
@@ -56,17 +56,17 @@ struct UnitsInUse {
     ends: Timestamp,
     last_use: Timestamp,
     left: u32,
-    /// The instants from which Redis has more units left, and all.
+    /// The instant from which Redis has more units left, and the one from which it has all.
     more_at: Timestamp,
     full_at: Timestamp,
 }
 
-/// Redis has no more units: until `ask_at` a call is refused without asking.
+/// A refusal of Redis, which has no more units. Calls before `ask_at` are refused without a command.
 #[derive(Clone, Copy, Debug)]
 struct KnownRefusal {
     tier: u8,
     ask_at: Timestamp,
-    /// The instant from which a call may be admitted, as the call reads it.
+    /// The instant from which a call may be admitted, by which its wait is computed.
     until: Timestamp,
     full_at: Timestamp,
 }
@@ -144,7 +144,7 @@ impl Stock {
         self.demand.add(cost);
     }
 
-    /// Returns the next step, where calls of so many units wait.
+    /// Returns the next step, while calls of this many units wait.
     pub(super) fn step(&mut self, pending: u64, now: Timestamp) -> LeaseStep {
         let due = match (&self.lease, self.refusal) {
             _ if self.is_closing || pending > 0 => now,

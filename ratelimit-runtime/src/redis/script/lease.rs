@@ -2,7 +2,10 @@
 
 use redis::Value;
 
-use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, Text, number, sources};
+use super::{
+    Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, number,
+    sources::{self, Text},
+};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -55,7 +58,7 @@ pub(in super::super) struct Grant {
     pub(in super::super) allowed: Micros,
     /// The tier with the fewest units left; without any units on lease, the one with the longest wait.
     pub(in super::super) tier: u8,
-    /// The units that this tier has left besides.
+    /// The units that this tier has left, without those on lease.
     pub(in super::super) remaining: u32,
     /// The time until there are more of them.
     pub(in super::super) wait: Micros,
@@ -108,9 +111,8 @@ impl<'a> LeaseCall<'a> {
         let Self { key, policy, process, request, id } = *self;
         let LeaseRequest { want, demand, returned } = request;
         let script = &SCRIPTS[policy.state() as usize];
-        let (name, text) = LEASES[policy.state() as usize].command(attempt);
-        let mut command = redis::cmd(name);
-        command.arg(text).arg(2).arg(key.as_bytes()).arg(key.companion(ASKING));
+        let lease = &LEASES[policy.state() as usize];
+        let mut command = lease.start(attempt, &[key.as_bytes(), &key.companion(ASKING)]);
         let length = policy.lease_micros().unwrap_or(Micros::new(MILLISECOND));
         command.arg(process).arg(want).arg(length.get()).arg(demand);
         let EndedLease { mark, units, used, age } = returned.unwrap_or_default();
@@ -153,8 +155,8 @@ impl<'a> LeaseCall<'a> {
     }
 }
 
-/// Returns an id for an entry of a weighted log: a multiple of 4 that leaves room for those that
-/// belong to it, below those of nobody.
+/// Returns the id of an entry of a weighted log: a multiple of 4, below the ids of entries that belong to no call.
+/// The three ids after it are those of its companions.
 pub(super) fn entry_id(id: u64) -> u64 {
     4 + 4 * (id % 22_499_999_900)
 }
@@ -163,9 +165,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "3403085773307a04b3eb13ca76b72c0e91dc39cb" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "bf786253808d957202ffd460b5602e5f349bea65" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "319d86deda522a07723018758e494a000352f692" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "52b06e2e3ccd7e83553d7f2479879590b1d3ee11" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "27d0e27f4eb2b6d28f5284e29db0489d847f1c7a" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "6fd523bf793cba6aad5677fb8fedd9118d41100f" },
     Text { source: sources::LEASE_OF_LOG, sha1: "92a1f4891c152c3702b0daf589cc19f1234ec876" },
     Text { source: "", sha1: "" },
 ];

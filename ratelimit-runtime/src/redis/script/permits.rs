@@ -2,7 +2,10 @@
 
 use redis::{Cmd, Value};
 
-use super::{Attempt, ScriptCall, Text, sources};
+use super::{
+    Attempt, ScriptCall, number,
+    sources::{self, Text},
+};
 use crate::{
     error::UnavailableReason,
     key::Key,
@@ -32,9 +35,9 @@ pub(super) static RENEW: Text =
 #[derive(Clone, Copy)]
 pub(super) enum ScriptGate {
     Permit(PermitRequest),
-    /// That of the block alone.
+    /// The gate of the block alone.
     Block,
-    /// None: the call looks at each tier by itself, and at the permits that are free.
+    /// No gate, but a look at each tier by itself, and at the number of free permits.
     EachTier,
 }
 
@@ -77,24 +80,19 @@ impl ScriptGate {
 
 impl ScriptCall<'_> {
     /// Reads the reply of a call with a permit, unless it is that of an algorithm.
-    pub(super) fn decode_permit(
-        &self,
-        reply: &[Value],
-    ) -> Option<Result<Outcome, UnavailableReason>> {
+    pub(super) fn decode_permit(&self, reply: &[Value]) -> Option<Option<Outcome>> {
         let policy = self.gate.map(|_| self.request.policy)?;
         match reply {
-            [Value::Int(0), Value::Int(pause)] => {
-                let pause = u64::try_from(*pause).map_err(|_| UnavailableReason::StoreError);
-                Some(pause.map(|pause| Outcome { more: Micros::new(pause), ..Outcome::busy() }))
+            [Value::Int(0), pause @ Value::Int(_)] => {
+                let busy = |pause| Outcome { more: Micros::new(pause), ..Outcome::busy() };
+                Some(number(pause).map(busy))
             }
             [Value::Int(1), Value::Int(free)] if policy.tiers().is_empty() => {
-                let free = u32::try_from(*free).map_err(|_| UnavailableReason::StoreError);
                 let outcome =
                     |free| Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE);
-                Some(free.map(outcome))
+                Some(u32::try_from(*free).ok().map(outcome))
             }
-            _ if policy.tiers().is_empty() => Some(Err(UnavailableReason::StoreError)),
-            _ => None,
+            _ => policy.tiers().is_empty().then_some(None),
         }
     }
 
@@ -135,9 +133,8 @@ pub(in super::super) fn renew(
     ids: &[u64],
     attempt: Attempt,
 ) -> Command {
-    let (name, text) = RENEW.command(attempt);
-    let mut command = redis::cmd(name);
-    command.arg(text).arg(1).arg(key.companion(PERMITS)).arg(timeout.get()).arg(most).arg(ids);
+    let mut command = RENEW.start(attempt, &[&key.companion(PERMITS)]);
+    command.arg(timeout.get()).arg(most).arg(ids);
     Command::echoed(command, ids.first().copied().unwrap_or_default())
 }
 

@@ -14,7 +14,7 @@ use crate::{
 /// units that they change; where units have no names, their numbers are kept.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Returns the time from the first attempt in which others change nothing more.
+/// Returns the time after the first attempt within which a repetition changes nothing.
 pub(in super::super) fn settle_is_known_for(settle: Settle) -> Duration {
     let lasts = settle.lasts().into();
     if settle.state.names_charges() { lasts } else { KEPT.min(lasts) }
@@ -25,18 +25,16 @@ pub(in super::super) fn settle_is_known_for(settle: Settle) -> Duration {
 pub(in super::super) fn settle_command(key: &Key, settle: Settle, attempt: Attempt) -> Command {
     let Settle { state, from, to, mark, id, number, tier, .. } = settle;
     let script = &SCRIPTS[state as usize];
-    let (name, text) = script.text.command(attempt);
-    let mut command = redis::cmd(name);
-    command.arg(text);
+    let start = |keys| script.text.start(attempt, keys);
     if let Charged::Entry(entry) = mark.charged {
         let mode = match id {
             _ if entry.is_joined() => Mode::Joined,
             Some(_) => Mode::Named,
             None => Mode::Plain,
         };
-        command.arg(1).arg(key.as_bytes());
+        let mut command = start(&[key.as_bytes()]);
         command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
-        // What exceeds a unit on lease has a name of its own.
+        // Units above those on lease are an entry of their own.
         let entry_id = if entry.id() == 0 { entry_id(number) } else { entry.id() };
         command.arg(entry_id).arg(mark.at.get()).arg(to);
         command.arg(entry.birth()).arg(settle.ends().get()).arg(tier.micros().get()).arg(id);
@@ -44,13 +42,13 @@ pub(in super::super) fn settle_command(key: &Key, settle: Settle, attempt: Attem
     }
     if state.is_log_of_units() {
         let mode = if id.is_some() { Mode::MayBeCharged } else { Mode::Plain };
-        command.arg(1).arg(key.as_bytes());
+        let mut command = start(&[key.as_bytes()]);
         command.arg(ScriptOp::Settle as u8).arg(from).arg(mode as u8);
         command.arg(mark.charged.number()).arg(mark.at.get()).arg(to);
         return Command::echoed(command, mark.charged.number());
     }
     let kept = Micros::from(settle_is_known_for(settle));
-    command.arg(2).arg(key.as_bytes()).arg(key.companion("s"));
+    let mut command = start(&[key.as_bytes(), &key.companion("s")]);
     command.arg(ScriptOp::Settle as u8).arg(from).arg(to);
     command.arg(mark.charged.number()).arg(mark.at.get());
     command.arg(number).arg(kept.get()).arg(settle.ends().get());

@@ -1,5 +1,5 @@
-//! The commands of lines: one advances the charge of a waiting call and tells where it stands, one pauses a key,
-//! and one tells where all turns stand then.
+//! The commands of lines: to advance the charge of a waiting call and read its turn, to pause a key, and to read
+//! all turns.
 
 use redis::Value;
 
@@ -44,10 +44,8 @@ impl<'a> Turn<'a> {
     pub(in super::super) fn advance(&self, attempt: Attempt) -> Command {
         let Place { policy, cost, id, .. } = self.place;
         let script = &SCRIPTS[policy.state() as usize];
-        let (name, text) = script.text.command(attempt);
         let mode = if id.is_some() { Mode::Named } else { Mode::Plain };
-        let mut command = redis::cmd(name);
-        command.arg(text).arg(1).arg(self.key.as_bytes());
+        let mut command = script.text.start(attempt, &[self.key.as_bytes()]);
         command.arg(ScriptOp::Advance as u8).arg(cost).arg(mode as u8);
         command.arg(self.numbers.0).arg(&self.numbers.1).arg(policy.tiers().len());
         script.push_tiers(&mut command, policy);
@@ -79,9 +77,7 @@ pub(in super::super) fn pause_command(
     attempt: Attempt,
 ) -> Command {
     let (script, echo) = (&SCRIPTS[StateKind::WeightedWindow as usize], next_echo());
-    let (name, text) = script.text.command(attempt);
-    let mut command = redis::cmd(name);
-    command.arg(text).arg(1).arg(key.as_bytes());
+    let mut command = script.text.start(attempt, &[key.as_bytes()]);
     command.arg(ScriptOp::Pause as u8).arg(charged.unwrap_or_default().get());
     command.arg(Mode::Plain as u8).arg(echo).arg(length.get()).arg(policy.tiers().len());
     script.push_tiers(&mut command, policy);
@@ -95,9 +91,8 @@ pub(in super::super) fn turns_command(
     attempt: Attempt,
 ) -> Command {
     let echo = next_echo();
-    let (name, text) = SCRIPTS[StateKind::WeightedWindow as usize].text.command(attempt);
-    let mut command = redis::cmd(name);
-    command.arg(text).arg(1).arg(key.as_bytes());
+    let script = &SCRIPTS[StateKind::WeightedWindow as usize];
+    let mut command = script.text.start(attempt, &[key.as_bytes()]);
     command.arg(ScriptOp::Turns as u8).arg(0).arg(Mode::Plain as u8).arg(echo);
     for place in places {
         command.arg(place.mark.charged.number()).arg(place.cost);

@@ -1,0 +1,8 @@
+//! The bounds that both rules and their faults name.
+
+/// The maximum number of tiers of one policy.
+pub const MAX_TIERS: usize = 8;
+
+/// The maximum number of entries of an exact log, and so the maximum threshold of one that keeps an
+/// entry for each unit.
+pub const MAX_ENTRIES: usize = 100_000;
