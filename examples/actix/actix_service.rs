@@ -91,6 +91,7 @@ fn key_owner(request: &ServiceRequest) -> Option<Caller> {
 
 #[actix_web::main]
 async fn main() -> std::result::Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     install(Limiter::from_env().await?)?;
     let client = match env::var_os("TRUSTED_PROXIES") {
         Some(file) => Identity::address(ClientAddress::behind(TrustedProxies::follow_file(file)?)),

@@ -62,6 +62,7 @@ async fn reset(Path((name, caller)): Path<(String, String)>) -> Result<(), Refus
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let router = Router::new()
         .route("/hello/{user}", routing::get(hello))
         .route("/limits", routing::get(list))

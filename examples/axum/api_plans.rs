@@ -110,6 +110,7 @@ async fn usage(customer: Customer) -> Result<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mails = |warning: Warning| {
         let left = warning.decision().remaining();
         eprintln!("mail to {}: {left} calls are left this month", warning.caller_key());

@@ -57,7 +57,7 @@ use axum::{
     routing::{get, post},
 };
 use ratelimit_runtime::{
-    Limiter, Policy, RateLimitError, caller, install, rate_limit,
+    Limiter, Policy, caller, install, rate_limit,
     web::{
         ClientAddress, TrustedProxies,
         tower::{Identity, IdentityLayer, RateLimitLayer},
@@ -67,26 +67,31 @@ use tokio::net::TcpListener;
 
 type Fields = Form<HashMap<String, String>>;
 
-/// Limits guesses from one address, for any account. Without a `key` the caller is the ambient one:
-/// the client, which the layer identifies.
-#[rate_limit(name = "login-address", period = "1m", threshold = 5)]
-async fn login(Form(login): Fields) -> Result<&'static str> {
-    let account = login.get("account").ok_or(StatusCode::BAD_REQUEST)?;
-    // Normalized, so that spellings of one account share a limit. Without the address in the key,
-    // any stranger could lock the owner out.
-    let account = account.trim().to_lowercase();
-    let client = caller::current().ok_or(StatusCode::BAD_REQUEST)?;
-    caller::scope(client.and(account), attempt()).await?;
-    match login.get("password") {
+/// Limits failures at one account from one address, and from one address at any account. The caller is the client, which
+/// the layer identifies. Without the address in the key, any stranger could lock the owner out: see the example `login`.
+#[rate_limit(
+    name = "login-account",
+    period = "15m",
+    threshold = 3,
+    key = (caller::current(), account(&form)),
+    settle = |out| u32::from(out.is_err())
+)]
+#[rate_limit(
+    name = "login-address",
+    period = "1m",
+    threshold = 5,
+    settle = |out| u32::from(out.is_err())
+)]
+async fn login(form: Fields) -> Result<&'static str> {
+    match form.get("password") {
         Some(password) if password == "open sesame" => Ok("welcome\n"),
         _ => Err(StatusCode::FORBIDDEN.into()),
     }
 }
 
-/// Limits guesses at one account from one address.
-#[rate_limit(name = "login-account", period = "15m", threshold = 3)]
-async fn attempt() -> Result<(), RateLimitError> {
-    Ok(())
+/// Normalized, so that spellings of one account share a limit.
+fn account(form: &Fields) -> String {
+    form.get("account").map(|account| account.trim().to_lowercase()).unwrap_or_default()
 }
 
 /// At most one mail a minute and five an hour for each account. The sender that a mail names is not
@@ -141,6 +146,7 @@ impl<S: Sync> FromRequestParts<S> for Account {
 
 #[tokio::main]
 async fn main() -> std::result::Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     install(Limiter::from_env().await?)?;
     // Only the proxies' own addresses: any host of a trusted network could choose its address.
     let mut proxies = TrustedProxies::new(["127.0.0.1", "::1"])?;

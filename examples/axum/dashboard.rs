@@ -93,6 +93,7 @@ fn authorize(request: &Parts) -> Access {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let limiter = Limiter::builder().show_callers().from_env().await?;
     install(limiter.clone())?;
     let router = Router::new()

@@ -17,6 +17,7 @@ async fn hello() -> axum::response::Result<&'static str> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     // Before the first decision: a series that was created without an exporter never gets one.
     // With buckets, `histogram_quantile` works over all processes.
     let seconds = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];

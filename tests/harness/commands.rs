@@ -59,6 +59,19 @@ pub struct Example {
     program: PathBuf,
 }
 
+impl Example {
+    /// Returns the command that runs it.
+    #[must_use]
+    pub fn command(&self, name: &str) -> String {
+        let options = match (name, self.package.as_str()) {
+            ("fleet" | "overrides", "examples") => "--features overrides ".to_owned(),
+            (_, "examples") => String::new(),
+            (_, package) => format!("-p {package} "),
+        };
+        format!("cargo run {options}--example {name}")
+    }
+}
+
 /// All examples, by their names.
 pub static EXAMPLES: LazyLock<BTreeMap<String, Example>> = LazyLock::new(|| {
     let mut build = cargo();

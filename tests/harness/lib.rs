@@ -11,6 +11,7 @@ mod clock;
 mod cluster;
 mod commands;
 mod fault_report;
+mod first_lines;
 mod history;
 mod hostile;
 mod lateness;
@@ -47,6 +48,7 @@ pub use self::{
     cluster::Cluster,
     commands::{EXAMPLES, ROOT, Running, cargo, example},
     fault_report::{FaultLine, Watch},
+    first_lines::compare_with_first_lines,
     history::{
         Call, FlightFigures, History, InFlight, Log, Outcome, PermitPromise, Promise, Settled, Uses,
     },

@@ -1,0 +1,24 @@
+//! Who comes from another limiter gets the same counts with the numbers that `guide::migration` gives, and the
+//! differences that it states.
+
+mod from_actix_governor;
+mod from_actix_limitation;
+mod from_governor;
+mod from_tower_governor;
+
+use std::{iter, net::SocketAddr};
+
+/// Eight requests of each of three clients, in turn.
+fn traffic() -> impl Iterator<Item = usize> {
+    iter::repeat_n(0..3, 8).flatten()
+}
+
+/// The address of a client.
+fn address(client: usize) -> SocketAddr {
+    format!("192.0.2.{client}:4711").parse().unwrap()
+}
+
+/// What the traffic gets at five for each client: the first fifteen requests are served.
+fn first_five_each() -> Vec<u16> {
+    iter::repeat_n(200, 15).chain(iter::repeat_n(429, 9)).collect()
+}
