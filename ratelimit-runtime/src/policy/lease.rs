@@ -1,4 +1,4 @@
-//! The part of a policy that lets processes take units ahead.
+//! The part of a policy that lets processes reserve units.
 
 use std::time::Duration;
 
