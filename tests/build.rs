@@ -29,10 +29,25 @@ const ON_ONE_LINE: [&str; 12] = [
     "compile/ui/pass/functions.rs",
 ];
 
+/// The pages whose tests are run as users would write them, and the last words before each test's block.
+const PRINTED_TESTS: [(&str, &str, &str); 2] = [
+    ("../README.md", "## Testing\n", "readme_tests.rs"),
+    ("../ratelimit-runtime/src/guide/tutorial.md", "# 6. A test\n", "tutorial_tests.rs"),
+];
+
 fn main() {
     greeter::main();
     generate_streams();
     let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a directory"));
+    for (page, title, name) in PRINTED_TESTS {
+        println!("cargo::rerun-if-changed={page}");
+        let page = fs::read_to_string(page).expect("the page");
+        let block = page.split(title).nth(1).and_then(|part| part.split("```").nth(1));
+        let code = block.expect("a block").trim_start_matches("rust");
+        let shown = code.lines().filter(|line| !line.starts_with("# "));
+        fs::write(directory.join(name), shown.collect::<Vec<_>>().join("\n"))
+            .expect("the test is written");
+    }
     for written in ON_ONE_LINE {
         println!("cargo::rerun-if-changed={written}");
         let code = fs::read_to_string(written).expect("the code");

@@ -1,27 +1,28 @@
 //! The guide: one page for each task.
 //!
-//! | Part | Page | Answers |
-//! |---|---|---|
-//! | start | [`tutorial`] | from nothing to a limited service on Redis, with a page and a test |
-//! | | [`choosing`] | which algorithm, and which number |
-//! | | [`cookbook`] | login, mail, plans, tokens, uploads, workers and more, each as code |
-//! | use | [`callers`] | who is counted, also behind proxies, and what clients can forge |
-//! | | [`layers`] | limits in front of handlers |
-//! | | [`clients`] | what clients get, and which of them wait by themselves |
-//! | | [`metering`] | units that are known only afterwards: tokens, rows, bytes |
-//! | | [`waiting`] | calls in flight, calls in line, calls to other services, and leases |
-//! | | [`testing`] | tests of limits, refusals by plan, exact waits |
-//! | run | [`production`] | a checklist before a release |
-//! | | [`operating`] | logs, metrics, queries, alerts |
-//! | | [`overrides`] | limits changed at run time, at 3 a.m. and by admin pages |
-//! | | [`troubleshooting`] | symptoms, causes, changes |
-//! | | [`redis`] | setup, permissions, keys, memory |
-//! | | [`failures`] | the effect of each failure, and the promises that remain |
-//! | | [`capacity`] | a calculator for servers and memory |
-//! | know | [`pipeline`] | the path of one call |
-//! | | [`design`] | why it is built this way |
-//! | | [`comparison`] | other crates, and when to choose them |
-//! | | [`migration`] | from other crates |
+//! [`tutorial`]: tutorial
+//! [`choosing`]: choosing
+//! [`cookbook`]: cookbook
+//! [`callers`]: callers
+//! [`layers`]: layers
+//! [`clients`]: clients
+//! [`metering`]: metering
+//! [`waiting`]: waiting
+//! [`testing`]: testing
+//! [`production`]: production
+//! [`operating`]: operating
+//! [`overrides`]: overrides
+//! [`troubleshooting`]: troubleshooting
+//! [`redis`]: redis
+//! [`failures`]: failures
+//! [`capacity`]: capacity
+//! [`pipeline`]: pipeline
+//! [`design`]: design
+//! [`comparison`]: comparison
+//! [`migration`]: migration
+//!
+//! <!--
+#![doc = include_str!("guide/README.md")]
 
 // Floor 9: imports nothing, and nothing imports it.
 

@@ -1,5 +1,6 @@
 // The links of the README, which are paths in the repository there; and its first lines, up to the picture,
 // are left out.
+//! [attribute]: macro@rate_limit
 //! [callers]: guide::callers
 //! [cookbook]: guide::cookbook
 //! [examples]: guide::cookbook#whole-programs

@@ -86,7 +86,7 @@ impl Limiter {
     /// Without the feature `redis`, which is on by default, any URL but `memory://` is an error.
     ///
     /// The timeouts are 1 s for one server and 1.5 s for each named address of a cluster. Behind
-    /// Sentinels it is 4 s, of which the Sentinels take at most 3 s.
+    /// Sentinels it is 2 s, one for the Sentinels and one for the primary.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder().connect(url).await
     }

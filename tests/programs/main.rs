@@ -2,6 +2,7 @@
 
 mod examples;
 mod llm_gateway;
+mod printed;
 mod services;
 
 /// Locked by tests that cannot share the machine: one builds a program, another counts answers that are due

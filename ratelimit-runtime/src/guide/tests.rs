@@ -81,17 +81,34 @@ fn the_readme_has_at_most_1_500_words() {
 
 #[test]
 fn the_table_of_the_guide_lists_every_page_in_order() {
+    let table = include_str!("README.md");
     let source = include_str!("../guide.rs");
-    let listed: Vec<_> = source
+    let listed: Vec<_> = table
         .lines()
-        .filter_map(|line| line.strip_prefix("//! | ")?.split("[`").nth(1)?.split('`').next())
+        .filter_map(|line| line.strip_prefix("| ")?.split("[`").nth(1)?.split('`').next())
         .collect();
     let pages: Vec<_> = source
         .lines()
         .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(" {}"))
         .collect();
     assert_eq!(listed, pages);
+    for page in &pages {
+        assert!(table.contains(&format!("\n[`{page}`]: {page}.md\n")), "{page} on GitHub");
+        assert!(source.contains(&format!("\n//! [`{page}`]: {page}\n")), "{page} in rustdoc");
+    }
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide")).unwrap();
     let markdown = files.filter(|file| file.as_ref().unwrap().path().extension().unwrap() == "md");
-    assert_eq!(markdown.count(), pages.len());
+    assert_eq!(markdown.count(), pages.len() + 1);
+}
+
+#[test]
+fn the_readme_lists_the_arguments_of_the_attributes_page_in_its_groups() {
+    let first_cells = |text: &'static str, head: &str| -> Vec<&str> {
+        let (_, table) = text.split_once(head).expect("the table");
+        let rows = table.lines().skip(2).map_while(|line| line.strip_prefix("| "));
+        let cells = rows.map(|row| row.trim_start_matches(['[', '`']).split(['`', '(', '|']));
+        cells.filter_map(|mut cell| cell.next()).collect()
+    };
+    let page = first_cells(include_str!("../attribute.md"), "| argument | form |");
+    assert_eq!(first_cells(ENGLISH, "| argument | meaning |"), page);
 }

@@ -49,6 +49,19 @@ impl Policy {
     ///     Policy::sliding_window("export", Duration::from_secs(86_400), 100).concurrency(2);
     /// assert_eq!(EXPORT.max_concurrency(), Some(2));
     /// ```
+    ///
+    /// # Faults of permits
+    ///
+    /// Redis never counts more calls than the limit. More run only if a call goes on without its permit:
+    ///
+    /// | Event | Calls above the limit, at most |
+    /// |---|---|
+    /// | a process is killed, or a release is lost | none; the permit is taken until its timeout |
+    /// | a process is paused, or cut off from Redis, for a timeout | the permits that it held |
+    /// | Redis loses all state, or its clock steps forward by the timeout | the limit, until the next renewals |
+    /// | a failover loses the last writes | the permits that were granted in them |
+    /// | Redis' clock steps back | none |
+    /// | Redis is away, under [`OnStoreError::Local`](crate::OnStoreError::Local) | the limit for each process, which counts the permits that it holds already |
     #[must_use]
     pub const fn concurrency(mut self, calls: u32) -> Self {
         self.concurrency = Some(calls);

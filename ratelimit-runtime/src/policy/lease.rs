@@ -1,4 +1,4 @@
-//! The part of a policy that lets processes take units ahead.
+//! The part of a policy that lets processes reserve units.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use super::{Policy, StateKind, Tier, millis::Millis};
 use crate::time::Micros;
 
 impl Policy {
-    /// Lets each process take units of a busy caller ahead from Redis, and decide in memory for at most
-    /// this long.
+    /// Lets each process reserve units of a busy caller on Redis, and decide by them in memory for at most this
+    /// long.
     ///
     /// It is for a few callers with many calls, such as one key for a whole service: see
     /// [leases](crate::guide::waiting#leases). Without it every call asks Redis, whose one thread
-    /// decides some 80 000 calls a second of one key. In memory a lease changes no count: the store is
-    /// in the process already.
+    /// decides some 100 000 calls a second. In memory a lease changes no count: the store is in the process
+    /// already.
     ///
-    /// No window admits more than the threshold. A lease makes refusals earlier: units that a process
-    /// has taken are missing in others until they are used or given back. A window loses at most two
+    /// No window of a sliding window admits more than the threshold, except by the [faults](#faults-of-leases)
+    /// below. A lease makes refusals earlier: units that a process has taken are missing
+    /// in others until they are used or given back. A window loses at most two
     /// leases of its period, and the units that nobody uses. The wait of a refusal may be too long by as
     /// much, and never too short.
     ///
@@ -40,6 +41,20 @@ impl Policy {
     /// assert!(SEARCH.is_weighted());
     /// assert!(SEARCH.validate().is_ok());
     /// ```
+    ///
+    /// # Faults of leases
+    ///
+    /// | Event | Effect on units on lease |
+    /// |---|---|
+    /// | a process dies, or loses the reply to a lease | its units come free when the lease and one period have passed |
+    /// | the process cannot reach Redis | it uses its units until they are gone or their lease ends; then [`OnStoreError`](crate::OnStoreError) decides |
+    /// | a process stands still, as by `kill -STOP` | it uses no unit after the end of the lease, by the monotonic clock of its system |
+    /// | its machine is suspended, or restored from a snapshot | that clock may stand still too: after the return, it uses units for at most one lease more |
+    /// | the clock of Redis is set back | calls are refused for at most one period and a lease more |
+    /// | the clock of Redis is set forward, or it loses its keys | at most one more threshold is admitted |
+    /// | a failover loses the last writes | the lost units are admitted once more |
+    /// | [`Limiter::reset`](crate::Limiter::reset), or the key is deleted | leases of the process that resets end at once; others use theirs until their end |
+    /// | an [override](crate::Overrides) changes the limit | each call asks Redis, which counts the units on lease as taken until the end of the lease |
     #[must_use]
     pub const fn lease(mut self, length: Duration) -> Self {
         self.lease = Millis::new(length);
