@@ -93,7 +93,11 @@ impl World {
         let mut connection = server.connection();
         redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
         let take = load(&mut connection, &tested(script[0]));
-        let exchange = load(&mut connection, &tested(&change(lease)));
+        // Expiry takes real time: a test that stalls must not lose the leases of its processes.
+        let shipped = "local ttl = math.ceil(RECENT * length / 1000) + 999\n";
+        assert_eq!(lease.matches(shipped).count(), 1);
+        let lease = lease.replace(shipped, "local ttl = 1000000000000\n");
+        let exchange = load(&mut connection, &tested(&change(&lease)));
         let mut rng = Rng::with_seed(seed);
         let mut tiers = vec![[PERIOD, THRESHOLD]];
         if rng.bool() && !matches!(kind, Kind::Bucket(..)) {
@@ -387,6 +391,15 @@ fn a_bucket_that_fills_the_room_of_tokens_on_lease_overflows() {
 fn a_bucket_of_a_function_without_a_lease_that_fills_its_room_overflows() {
     let filled = replaced("is_mine and 0 or length * it.refill", "0");
     assert_ne!(fault_of(Kind::Bucket(100, true), 40, filled), None);
+}
+
+#[test]
+fn a_bucket_whose_leases_are_forgotten_overflows() {
+    let forgotten = replaced(
+        "if redis.call('PTTL', asking) < ttl then",
+        "if redis.call('DEL', asking) == 0 then",
+    );
+    assert_ne!(fault_of(Kind::Bucket(100, true), 40, forgotten), None);
 }
 
 #[test]
