@@ -136,8 +136,27 @@ impl<'a> Check<'a> {
     /// A call in a line also waits for a permit of [`concurrency`](Policy::concurrency), and holds it while it
     /// waits for its turn. A peek and a call of 0 units never wait.
     ///
-    /// [`Decision::waited`](crate::Decision::waited) tells how long the call has waited. The guide has the
+    /// [`Decision::waited`](crate::Decision::waited) returns how long the call has waited. The guide has the
     /// [wait to expect](crate::guide::waiting#lines).
+    ///
+    /// # Faults of lines
+    ///
+    /// A waiting call has its turn by the clock of its process, and needs Redis only for a question once a second
+    /// for its line.
+    ///
+    /// - **Redis cannot decide.** The call asks again, after pauses of 20 ms to 320 ms, until Redis answers or its
+    ///   `max_wait` has passed. Only then does it get the answer of [`OnStoreError`]. A call whose turn comes
+    ///   during the outage arrives anew.
+    /// - **The reply is lost with its connection.** A weighted window recognizes the charge of the call. A bucket,
+    ///   a counter and a fixed window may charge it once more for each lost reply.
+    /// - **Redis has lost the turn**, by a restart, a failover or `FLUSHALL`. The process notices within a second,
+    ///   and its calls arrive anew, in their order. Turns that come before that pass, beside what the new counts
+    ///   admit.
+    /// - **The clock of Redis steps.** Calls pass at their turns by the clock of their process. Redis no longer
+    ///   counts the turns that lay ahead, and admits others beside them.
+    /// - **A process is killed.** Its turns pass unused.
+    /// - **A process has no processor time.** Its calls pass late, so a remote may see more calls than the
+    ///   threshold within a period.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.options.set_max_wait(max_wait);
         self
