@@ -127,7 +127,7 @@ impl CallBuilder {
 
     /// Starts the check of this call.
     pub fn admit(&self, limiter: &Limiter) -> Started<Result<(), RateLimitError>> {
-        self.start_declared(limiter)
+        self.start(limiter, None)
     }
 
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
@@ -142,7 +142,7 @@ impl CallBuilder {
     /// Starts the check of a call under a policy with `concurrency`. The call is in flight until its
     /// [`PermitGuard`] is dropped: keep it in a local until the end of the body.
     pub fn hold(&self, limiter: &Limiter) -> Started<Result<PermitGuard, RateLimitError>> {
-        self.start_declared(limiter)
+        self.start(limiter, None)
     }
 
     /// Starts the check of a call under a policy with `concurrency`, as
@@ -157,7 +157,7 @@ impl CallBuilder {
 
     /// Starts the check of a call whose body sees the decision.
     pub fn decide(&self, limiter: &Limiter) -> Started<Result<Decision, RateLimitError>> {
-        self.start_declared(limiter)
+        self.start(limiter, None)
     }
 
     /// Starts the check of a call whose body sees the decision, as [`admit_under`](Self::admit_under).
@@ -207,29 +207,25 @@ impl CallBuilder {
     }
 
     #[inline]
-    fn start_declared<A: Admission>(&self, limiter: &Limiter) -> Started<Answer<A>> {
-        let resolved = self.callsite.resolved(self.self_type);
-        self.start(limiter, resolved, &resolved.policy)
-    }
-
-    #[inline]
     fn start_under<A: Admission>(
         &mut self,
         limiter: &Limiter,
         policy: &Policy,
     ) -> Started<Answer<A>> {
-        let resolved = self.callsite.resolved(self.self_type);
         self.options.is_validated = false;
-        self.start(limiter, resolved, &policy.named_as(&resolved.policy))
+        self.start(limiter, Some(policy))
     }
 
+    /// Starts the check under a policy that comes with the call, or under the callsite's own.
     #[inline]
     fn start<A: Admission>(
         &self,
         limiter: &Limiter,
-        resolved: &'static Resolved,
-        policy: &Policy,
+        policy: Option<&Policy>,
     ) -> Started<Answer<A>> {
+        let resolved = self.callsite.resolved(self.self_type);
+        let named = policy.map(|policy| policy.named_as(&resolved.policy));
+        let policy = named.as_ref().unwrap_or(&resolved.policy);
         if self.caller.is_empty() || resolved.is_default_method {
             return self.start_without_key(limiter, resolved, policy);
         }
