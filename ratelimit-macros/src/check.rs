@@ -70,12 +70,9 @@ impl Check<'_> {
         })
     }
 
-    /// Returns the block that builds the call and starts it by the builder's method `start`, with `kept` as
-    /// the type that is kept of its admission. Without one the call joins others, by `join`. With a dynamic
-    /// policy it is `start_under` or `join_under`. The builder is dropped before anything is awaited.
-    pub(crate) fn start(self, kept: Option<TokenStream>) -> TokenStream {
-        let start = if kept.is_some() { "start" } else { "join" };
-        let kept = kept.map(|kept| quote!(::<#kept>));
+    /// Returns the block that builds the call and starts it by the builder's method `start`, or by
+    /// `{start}_under` with a dynamic policy. The builder is dropped before anything is awaited.
+    pub(crate) fn start(self, start: &str) -> TokenStream {
         let Self { spec, function, it } = self;
         let LimitSpec { cost, max_wait, on_store_error, key, limiter, krate, .. } = spec;
         let private = self.private();
@@ -104,11 +101,11 @@ impl Check<'_> {
         };
         let (new, call, start) = if let Some(dynamic) = dynamic {
             let start = format_ident!("{start}_under", span = at);
-            let start = quote_spanned!(at=> #start #kept(#limiter, &#it.1));
+            let start = quote_spanned!(at=> #start(#limiter, &#it.1));
             (quote!((#new, #dynamic)), quote!(#it.0), start)
         } else {
             let start = Ident::new(start, at);
-            (new, quote!(#it), quote_spanned!(at=> #start #kept(#limiter)))
+            (new, quote!(#it), quote_spanned!(at=> #start(#limiter)))
         };
         let self_type = self.self_type(&call);
         let cost = cost.as_ref().map(|cost| {

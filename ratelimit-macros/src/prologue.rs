@@ -56,7 +56,7 @@ fn prologue(check: Check<'_>) -> TokenStream {
     let private = check.private();
     let (condition, callsite) = (check.condition(), check.callsite());
     if spec.answer.is_plain() && check.kept().is_none() {
-        let start = check.start(Some(quote!(())));
+        let start = check.start("admit");
         let refused = function.refused(&spec.krate, it);
         // Most calls are decided before anything is awaited.
         return quote! {
@@ -74,12 +74,11 @@ fn prologue(check: Check<'_>) -> TokenStream {
         };
     }
     let kept = check.kept();
-    let krate = &spec.krate;
-    let start = check.start(Some(match &kept {
-        Some(_) if spec.keeps_decision() => quote!(#krate::Decision),
-        Some(_) => quote!(#private::PermitGuard),
-        None => quote!(()),
-    }));
+    let start = check.start(match &kept {
+        Some(_) if spec.keeps_decision() => "decide",
+        Some(_) => "hold",
+        None => "admit",
+    });
     let answered = answered(check);
     let checked = quote! {
         let #it = #start;

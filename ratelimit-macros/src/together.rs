@@ -66,7 +66,7 @@ pub(crate) fn kept(check: Check<'_>, index: usize) -> Option<Ident> {
 /// Returns the block with the call of one limit.
 fn part(check: Check<'_>) -> TokenStream {
     let (it, private) = (check.it, check.private());
-    let (callsite, start, condition) = (check.callsite(), check.start(None), check.condition());
+    let (callsite, start, condition) = (check.callsite(), check.start("join"), check.condition());
     let soft = check.spec.answer.is_soft.then(|| quote!(.soft()));
     let part = quote!(let #it = #start; #it #soft);
     let Some(condition) = condition else {

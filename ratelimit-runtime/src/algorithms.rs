@@ -17,6 +17,7 @@ mod summary;
 mod timestamps;
 mod token_bucket;
 mod weighted_window;
+mod window_units;
 
 use self::{
     block::LastBlock, calendar_window::DatedWindow, counts::Counts, fixed_window::Window,

@@ -39,6 +39,7 @@ use crate::{
     caller::{self, Caller},
     callsite::Resolved,
     decision::{Answer, Decision},
+    error::RateLimitError,
     limiter::{Admission, Call, Limiter, Options, OwnedCall},
     overrides::Enforcement,
     policy::Policy,
@@ -121,25 +122,51 @@ impl CallBuilder {
         self.options.on_store_error = Some(on_store_error);
     }
 
-    /// Starts the check of this call. `A` is what its function keeps of the admission: nothing, a
-    /// [`PermitGuard`] for a policy with `concurrency`, in a local until the end of the body, or the
-    /// [`Decision`] that the body sees.
-    #[inline]
-    pub fn start<A: Admission>(&self, limiter: &Limiter) -> Started<Answer<A>> {
-        let resolved = self.callsite.resolved(self.self_type);
-        self.start_with(limiter, resolved, &resolved.policy)
+    // Each start has one type, and so is compiled here. A generic one would be compiled in each program, where its
+    // calls are not inlined: a decision took 8 % more instructions.
+
+    /// Starts the check of this call.
+    pub fn admit(&self, limiter: &Limiter) -> Started<Result<(), RateLimitError>> {
+        self.start(limiter, None)
     }
 
     /// Starts the check under a policy whose values come with the call. It gets the callsite's name.
-    #[inline]
-    pub fn start_under<A: Admission>(
+    pub fn admit_under(
         &mut self,
         limiter: &Limiter,
         policy: &Policy,
-    ) -> Started<Answer<A>> {
-        let resolved = self.callsite.resolved(self.self_type);
-        self.options.is_validated = false;
-        self.start_with(limiter, resolved, &policy.named_as(&resolved.policy))
+    ) -> Started<Result<(), RateLimitError>> {
+        self.start_under(limiter, policy)
+    }
+
+    /// Starts the check of a call under a policy with `concurrency`. The call is in flight until its
+    /// [`PermitGuard`] is dropped: keep it in a local until the end of the body.
+    pub fn hold(&self, limiter: &Limiter) -> Started<Result<PermitGuard, RateLimitError>> {
+        self.start(limiter, None)
+    }
+
+    /// Starts the check of a call under a policy with `concurrency`, as
+    /// [`admit_under`](Self::admit_under).
+    pub fn hold_under(
+        &mut self,
+        limiter: &Limiter,
+        policy: &Policy,
+    ) -> Started<Result<PermitGuard, RateLimitError>> {
+        self.start_under(limiter, policy)
+    }
+
+    /// Starts the check of a call whose body sees the decision.
+    pub fn decide(&self, limiter: &Limiter) -> Started<Result<Decision, RateLimitError>> {
+        self.start(limiter, None)
+    }
+
+    /// Starts the check of a call whose body sees the decision, as [`admit_under`](Self::admit_under).
+    pub fn decide_under(
+        &mut self,
+        limiter: &Limiter,
+        policy: &Policy,
+    ) -> Started<Result<Decision, RateLimitError>> {
+        self.start_under(limiter, policy)
     }
 
     /// Returns the decision of a call that is not checked.
@@ -155,7 +182,7 @@ impl CallBuilder {
         self.part(limiter, resolved, &resolved.policy)
     }
 
-    /// Returns the call as one of several, as [`start_under`](Self::start_under).
+    /// Returns the call as one of several, as [`admit_under`](Self::admit_under).
     #[must_use]
     pub fn join_under(&mut self, limiter: &Limiter, policy: &Policy) -> JointCheck {
         let resolved = self.callsite.resolved(self.self_type);
@@ -180,12 +207,25 @@ impl CallBuilder {
     }
 
     #[inline]
-    fn start_with<A: Admission>(
-        &self,
+    fn start_under<A: Admission>(
+        &mut self,
         limiter: &Limiter,
-        resolved: &'static Resolved,
         policy: &Policy,
     ) -> Started<Answer<A>> {
+        self.options.is_validated = false;
+        self.start(limiter, Some(policy))
+    }
+
+    /// Starts the check under a policy that comes with the call, or under the callsite's own.
+    #[inline]
+    fn start<A: Admission>(
+        &self,
+        limiter: &Limiter,
+        policy: Option<&Policy>,
+    ) -> Started<Answer<A>> {
+        let resolved = self.callsite.resolved(self.self_type);
+        let named = policy.map(|policy| policy.named_as(&resolved.policy));
+        let policy = named.as_ref().unwrap_or(&resolved.policy);
         if self.caller.is_empty() || resolved.is_default_method {
             return self.start_without_key(limiter, resolved, policy);
         }

@@ -1,6 +1,6 @@
 //! The window of the calendar in plain Rust: the same rule as `calendar_window.lua`.
 
-use super::per_tier::Count;
+use super::{per_tier::Count, window_units::window_units};
 use crate::{
     policy::{Policy, Tier},
     time::{Micros, Timestamp},
@@ -100,32 +100,7 @@ impl Count for DatedWindow {
         }
     }
 
-    fn has_room(&self, _: Timestamp, tier: &Tier, units: u32) -> bool {
-        u64::from(self.units) + u64::from(units) <= u64::from(tier.threshold())
-    }
-
-    fn left(&self, _: Timestamp, tier: &Tier) -> u32 {
-        tier.threshold().saturating_sub(self.units)
-    }
-
-    fn until(&self, now: Timestamp, tier: &Tier, units: u32) -> Micros {
-        if self.has_room(now, tier, units) { Micros::ZERO } else { self.lasts(now) }
-    }
-
-    fn take(&mut self, _: &Tier, units: u32) -> u32 {
-        self.units += units;
-        units
-    }
-
-    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, least: u32) {
-        if self.since <= at && self.start <= at {
-            self.units = self.units.saturating_sub(units).max(self.units.min(least));
-        }
-    }
-
-    fn raise(&mut self, units: u32) {
-        self.units = self.units.saturating_add(units);
-    }
+    window_units!();
 
     /// Returns the time until the window is over, 0 if it has no unit.
     fn lasts(&self, now: Timestamp) -> Micros {

@@ -1,6 +1,9 @@
 //! The fixed window in plain Rust: the same rule as `fixed_window.lua`.
 
-use super::per_tier::{Count, OneTier};
+use super::{
+    per_tier::{Count, OneTier},
+    window_units::window_units,
+};
 use crate::{
     policy::{Policy, Tier},
     request::{Mark, OneUnit},
@@ -104,36 +107,7 @@ impl Count for Window {
         is_ahead
     }
 
-    #[inline]
-    fn has_room(&self, _: Timestamp, tier: &Tier, units: u32) -> bool {
-        u64::from(self.units) + u64::from(units) <= u64::from(tier.threshold())
-    }
-
-    #[inline]
-    fn left(&self, _: Timestamp, tier: &Tier) -> u32 {
-        tier.threshold().saturating_sub(self.units)
-    }
-
-    #[inline]
-    fn until(&self, now: Timestamp, tier: &Tier, units: u32) -> Micros {
-        if self.has_room(now, tier, units) { Micros::ZERO } else { self.lasts(now) }
-    }
-
-    #[inline]
-    fn take(&mut self, _: &Tier, units: u32) -> u32 {
-        self.units += units;
-        units
-    }
-
-    fn lower(&mut self, _: Timestamp, units: u32, at: Timestamp, least: u32) {
-        if self.since <= at && self.start <= at {
-            self.units = self.units.saturating_sub(units).max(self.units.min(least));
-        }
-    }
-
-    fn raise(&mut self, units: u32) {
-        self.units = self.units.saturating_add(units);
-    }
+    window_units!();
 
     /// Returns the time until the window is over, 0 if it is not open.
     #[inline]

@@ -9,7 +9,7 @@ use std::{
 
 /// The permit of a call in flight. It is free once the last clone of the decision is dropped. The permit of a call
 /// that has waited is around its own, if it has one, and has the time waited.
-pub trait Permit: Send + Sync {
+pub(crate) trait Permit: Send + Sync {
     /// Returns `true` while the store counts the call as one in flight.
     fn is_held(&self) -> bool;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::decision::{Decision, Permit};
 
 /// The part of an admission that the author of a check receives.
-pub trait Admission: Sized + Send + 'static {
+pub(crate) trait Admission: Sized + Send + 'static {
     /// `true` if the decision is read.
     const READS: bool;
 

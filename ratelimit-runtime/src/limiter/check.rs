@@ -106,7 +106,7 @@ impl<'a> Check<'a> {
     /// Calls that wait stand in a line: first come, first served, for each policy and caller. A call is
     /// promised its turn when it arrives, and takes its units as of then. It is refused at once if the turn
     /// comes later than `max_wait`, or if the line is [full](crate::LimiterBuilder::max_line). While calls
-    /// wait, a call that does not wait is refused, and told the wait until the end of the line.
+    /// wait, a call that does not wait is refused, with the wait until the end of the line.
     ///
     /// A sliding window has a line if it is [weighted](Policy::weighted). Otherwise the check fails with
     /// [`InvalidPolicy`](crate::InvalidPolicy).
@@ -136,7 +136,7 @@ impl<'a> Check<'a> {
     /// A call in a line also waits for a permit of [`concurrency`](Policy::concurrency), and holds it while it
     /// waits for its turn. A peek and a call of 0 units never wait.
     ///
-    /// [`Decision::waited`](crate::Decision::waited) returns how long the call has waited. The guide has the
+    /// [`Decision::waited`](crate::Decision::waited) returns the time waited. The guide has the
     /// [wait to expect](crate::guide::waiting#lines).
     ///
     /// # Faults of lines

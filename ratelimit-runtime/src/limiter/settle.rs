@@ -46,7 +46,7 @@ impl Backend {
 impl Settler for Inner {
     fn settle(&self, decision: &Decision, to: u32) {
         match self.backend.post(decision, to) {
-            // On Redis the calls that wait are told once the settle has arrived there.
+            // On Redis the calls that wait come nearer once the settle has arrived there.
             Ok(()) if self.backend.memory().is_some() => self.hurry_after(decision, to),
             Ok(()) => {}
             Err(error) => self.notices.invalid_policy(&error),

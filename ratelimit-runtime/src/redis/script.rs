@@ -6,13 +6,14 @@ mod settle;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod text;
 pub(super) mod turn;
 
 use redis::{Cmd, Value};
 
 #[cfg(test)]
 pub(super) use self::lease::LeaseMark;
-use self::{lease::entry_id, permits::ScriptGate, sources::Text, turn::LONGEST_TURN};
+use self::{lease::entry_id, permits::ScriptGate, text::Text, turn::LONGEST_TURN};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
     permits::{MAX_RENEWED, decode_lost, release, renew, reset},

@@ -31,10 +31,7 @@ async fn told_when_refused(user: User) -> Page {
                     ::ratelimit_runtime::__private::part(&(user)).pick(),
                     __ratelimit.caller(),
                 );
-                __ratelimit
-                    .start::<
-                        ::ratelimit_runtime::Decision,
-                    >(::ratelimit_runtime::__private::limiter())
+                __ratelimit.decide(::ratelimit_runtime::__private::limiter())
             };
             let __ratelimit = match __ratelimit {
                 ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => {
@@ -98,9 +95,7 @@ async fn runs_anyway(plan: Plan) -> bool {
             );
             __ratelimit
                 .0
-                .start_under::<
-                    ::ratelimit_runtime::Decision,
-                >(::ratelimit_runtime::__private::limiter(), &__ratelimit.1)
+                .decide_under(::ratelimit_runtime::__private::limiter(), &__ratelimit.1)
         };
         let __ratelimit = match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,
@@ -140,7 +135,7 @@ async fn does_nothing() {
             let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            __ratelimit.start::<()>(::ratelimit_runtime::__private::limiter())
+            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
         };
         let __ratelimit = match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,

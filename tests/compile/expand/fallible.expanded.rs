@@ -31,7 +31,7 @@ async fn list(
             let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            __ratelimit.start::<()>(::ratelimit_runtime::__private::limiter())
+            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
         };
         match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(

@@ -28,7 +28,7 @@ async fn search(query: Query) -> Result<Page, AppError> {
             let mut __ratelimit = ::ratelimit_runtime::__private::CallBuilder::new(
                 __ratelimit(),
             );
-            __ratelimit.start::<()>(::ratelimit_runtime::__private::limiter())
+            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
         };
         match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(
@@ -83,9 +83,7 @@ async fn by_plan(plan: Plan) -> Result<(), AppError> {
             );
             __ratelimit
                 .0
-                .start_under::<
-                    (),
-                >(::ratelimit_runtime::__private::limiter(), &__ratelimit.1)
+                .admit_under(::ratelimit_runtime::__private::limiter(), &__ratelimit.1)
         };
         match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(

@@ -32,7 +32,7 @@ impl Service {
                     ::ratelimit_runtime::__private::part(&(self.tenant)).pick(),
                     __ratelimit.caller(),
                 );
-                __ratelimit.start::<()>(::ratelimit_runtime::__private::limiter())
+                __ratelimit.admit(::ratelimit_runtime::__private::limiter())
             };
             match __ratelimit {
                 ::ratelimit_runtime::__private::Started::Ready(
@@ -112,7 +112,7 @@ impl Service {
                         ::ratelimit_runtime::__private::part(&(__self.tenant)).pick(),
                         __ratelimit.caller(),
                     );
-                    __ratelimit.start::<()>(::ratelimit_runtime::__private::limiter())
+                    __ratelimit.admit(::ratelimit_runtime::__private::limiter())
                 };
                 match __ratelimit {
                     ::ratelimit_runtime::__private::Started::Ready(

@@ -32,10 +32,7 @@ async fn report(user: &str) -> Vec<Row> {
                 ::ratelimit_runtime::__private::part(&(user)).pick(),
                 __ratelimit.caller(),
             );
-            __ratelimit
-                .start::<
-                    ::ratelimit_runtime::Decision,
-                >(::ratelimit_runtime::__private::limiter())
+            __ratelimit.decide(::ratelimit_runtime::__private::limiter())
         };
         let __ratelimit = match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,

@@ -40,10 +40,7 @@ async fn run(job: Job) -> Result<(), AppError> {
                 ::ratelimit_runtime::__private::part(&(job.user)).pick(),
                 __ratelimit.caller(),
             );
-            __ratelimit
-                .start::<
-                    ::ratelimit_runtime::__private::PermitGuard,
-                >(::ratelimit_runtime::__private::limiter())
+            __ratelimit.hold(::ratelimit_runtime::__private::limiter())
         };
         let __ratelimit = match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(__ratelimit) => __ratelimit,

@@ -30,7 +30,7 @@ async fn say_hi(name: String) -> Result<String, AppError> {
                 ::ratelimit_runtime::__private::part(&(name)).pick(),
                 __ratelimit.caller(),
             );
-            __ratelimit.start::<()>(::ratelimit_runtime::__private::limiter())
+            __ratelimit.admit(::ratelimit_runtime::__private::limiter())
         };
         match __ratelimit {
             ::ratelimit_runtime::__private::Started::Ready(

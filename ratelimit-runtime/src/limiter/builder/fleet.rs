@@ -1,6 +1,5 @@
 //! The overrides of the fleet, which limiters on Redis follow.
 
-#[cfg(feature = "overrides")]
 use tokio::sync::oneshot;
 
 use super::LimiterBuilder;
@@ -29,7 +28,9 @@ impl LimiterBuilder {
         self.follows_overrides = follows;
         self
     }
+}
 
+impl LimiterBuilder {
     /// Builds the limiter, which follows the overrides in the background.
     pub(super) fn build_following(self, store: Store) -> Limiter {
         self.start_following(store).0
@@ -46,21 +47,12 @@ impl LimiterBuilder {
     }
 
     fn start_following(self, store: Store) -> (Limiter, Option<oneshot::Receiver<()>>) {
-        let follows = self.follows_overrides;
-        let limiter = self.build(store);
-        let first_poll = follows.then(|| limiter.overrides().start_following()).flatten();
-        (limiter, first_poll)
-    }
-}
-
-#[cfg(not(feature = "overrides"))]
-impl LimiterBuilder {
-    pub(super) fn build_following(self, store: Store) -> Limiter {
-        self.build(store)
-    }
-
-    #[expect(clippy::unused_async, reason = "as with the feature")]
-    pub(super) async fn build_followed(self, store: Store) -> Limiter {
-        self.build(store)
+        #[cfg(feature = "overrides")]
+        if self.follows_overrides {
+            let limiter = self.build(store);
+            let first_poll = limiter.overrides().start_following();
+            return (limiter, first_poll);
+        }
+        (self.build(store), None)
     }
 }

@@ -108,7 +108,7 @@ impl Anchor {
     }
 }
 
-/// The anchor of all threads. A version tells readers whether all parts are of one anchor: it is odd
+/// The anchor of all threads. Readers check by a version that all parts are of one anchor: it is odd
 /// while they are written. Nobody waits: the system's clock is always there.
 ///
 /// It has a cache line to itself, which is written once in a window.

@@ -2,10 +2,7 @@
 
 use redis::Value;
 
-use super::{
-    Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, number,
-    sources::{self, Text},
-};
+use super::{Attempt, MILLISECOND, Mode, SCRIPTS, ScriptOp, number, sources, text::Text};
 use crate::{
     error::UnavailableReason,
     key::Key,

@@ -2,10 +2,7 @@
 
 use redis::{Cmd, Value};
 
-use super::{
-    Attempt, ScriptCall, number,
-    sources::{self, Text},
-};
+use super::{Attempt, ScriptCall, number, sources, text::Text};
 use crate::{
     error::UnavailableReason,
     key::Key,

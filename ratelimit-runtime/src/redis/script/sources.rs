@@ -1,31 +1,5 @@
 //! The texts of the scripts.
 
-use redis::Cmd;
-
-use super::Attempt;
-
-/// The text of a script.
-pub(super) struct Text {
-    pub(super) source: &'static str,
-    /// The digest that `EVALSHA` names the script by.
-    pub(super) sha1: &'static str,
-}
-
-impl Text {
-    /// Returns the command of an attempt, and its argument that names the script.
-    pub(super) fn command(&self, attempt: Attempt) -> (&'static str, &'static str) {
-        if attempt.send_source { ("EVAL", self.source) } else { ("EVALSHA", self.sha1) }
-    }
-
-    /// Returns the command of an attempt up to the keys.
-    pub(super) fn start(&self, attempt: Attempt, keys: &[&[u8]]) -> Cmd {
-        let (name, text) = self.command(attempt);
-        let mut command = redis::cmd(name);
-        command.arg(text).arg(keys.len()).arg(keys);
-        command
-    }
-}
-
 /// A script whose reply names its call, so that the reply to another one is noticed. The first number of the reply
 /// is the argument of this position, negative unless the call was admitted. If the condition is true, the reply has
 /// no verdict, and this number is inserted before it. The texts before the semicolon name their replies themselves.
