@@ -3,8 +3,8 @@
 
 local without_room
 
--- Returns the microseconds for which units that were taken now may be used.
-local function allowed_in(numbers)
+-- Returns the microseconds for which units that were taken now may be used, at most a length.
+local function allowed_in(numbers, length, now)
   local allowed = length
   for i = 3, #numbers, 4 do
     allowed = math.min(allowed, numbers[i] - now % numbers[i])

@@ -80,32 +80,32 @@ impl Text {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["9f9b82e30bec56c2e02995b89fb3157706c1380c", "b22f5bb01680cf939b43446f32770dfb306ee6b8"],
+        ["2ccd1a3badc4802d1520f7d451ac6bcaf1d14f36", "8403f9e7fd9887f4501f939226453af4d7fc7c55"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["28bbb56306c0510372278e33913044462011d926", "daec55e4ad7118fe843f2f4ee59b43c0355b8554"],
+        ["21e638fc68cf6b1d5a29172f81ceced5d03a6f47", "8648743ed60814f3ea5ee2bd99a57820e88a596f"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["71206237b8a8baaf39ff8cc159fc8be917aef9c4", "e6166de797b4b3d73e6a3a0223a7f8712e074b7d"],
+        ["7accf0ffa531d0d51b8030b70d1acf814c567146", "f74fb5503afe7dec1edf71a0ebe9c850a130aca4"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["3cba1c6d48d7c80f7642c20a21b5bea8fde9dc7f", "218563b00cdb462262434e88064da1481625719d"],
+        ["fc4bb7483e75c7d78c2fbc2758d5292f4ff074c7", "d781530a9f37fafd2c31db1a5f0af46894769c51"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["bb10939bf626f03c03330c0c04130ebd78dbdf49", "4b5c00999fdd9cfbf3220f7b688b60326572a0ac"],
+        ["38ef906ba73463fdfb208ea14b070f42a00564d6", "39cbbe23dcfd637ffdde7684e1f5c6f125fd11d2"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["cd983d39f1ffdfd8df8d5bca6eb9504749b3f873", "638cf13cba47c2a47ce7450284557b89d0be9229"],
+        ["ec5d1d3518a09640c1afe4de41540210e2b08e57", "af8c56b1d4c085721e0bede52f77add36e948b9d"],
         push_calendar_window,
     ),
 ];

@@ -254,3 +254,10 @@ local function gates(decide)
   end
   return reply
 end
+
+-- Returns the reply of the gates and of `decide`, with the number of the call in place of the first one.
+local function reply_to(decide)
+  local reply = gates(decide)
+  reply[1] = (reply[1] or 0) > 0 and ARGV[9] + 0 or -ARGV[9]
+  return reply
+end

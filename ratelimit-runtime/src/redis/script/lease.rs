@@ -163,9 +163,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "3403085773307a04b3eb13ca76b72c0e91dc39cb" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "bf786253808d957202ffd460b5602e5f349bea65" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "319d86deda522a07723018758e494a000352f692" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "92a1f4891c152c3702b0daf589cc19f1234ec876" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "9d40ae8586f7d3d1062b01e9ad8e18c334865f15" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "820468b1fc9e020b18004a437a2aca41483ffb41" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "f675d7326876760910ee7a8aae8f956ac4a39be6" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "b8ccff3d510183f60f61baa16f66d5e56561a05f" },
     Text { source: "", sha1: "" },
 ];

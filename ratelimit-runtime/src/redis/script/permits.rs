@@ -23,10 +23,10 @@ pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "7f1df29ce40568c69d77213436a9220fc4b05ae0" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "c78cc6af92c3392a0b0ccc79cc65fd5ef43ed3ba" };
 
 pub(super) static RENEW: Text =
-    Text { source: sources::RENEW, sha1: "515ceb46c61429f307f3fcfef83aaef63e33ad4d" };
+    Text { source: sources::RENEW, sha1: "36dbcd4b9e023bda40c1703f9c44a7e7593cdbaa" };
 
 /// The gate that a call passes before an algorithm decides.
 #[derive(Clone, Copy)]
