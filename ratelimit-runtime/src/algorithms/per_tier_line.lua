@@ -11,13 +11,13 @@
 --   header         score -inf; member "<promised> <number>;<base>;<tail>": the microsecond of the last
 --                  promise, the number of the last turn, the state without the turns ahead, and the state
 --                  with them, empty if there is none, "?" if the next decision is to fold it
---   turn           score: its microsecond; member "<cost>:<number>:<birth>", the birth is the one that its
---                  call was told; and if it has moved "@" and the microsecond that it had before
+--   turn           score: its microsecond; member "<cost>:<number>:<birth>" with the birth of the reply to its
+--                  call; and if it has moved "@" and the microsecond that it had before
 --   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds. Later a
 --                  turn counts as passed if the birth is the same
 --
--- Advance          ARGV[2] is the units of the call, [4] the microsecond of its turn, and [5] the birth that
---                  it was told
+-- Advance          ARGV[2] is the units of the call, [4] the microsecond of its turn, and [5] the birth of the
+--                  reply to it
 -- Returns          for an advance the microsecond of the turn, the time until then, and 1 if the tiers have
 --                  room only later, {} if it is gone
 --
@@ -28,8 +28,8 @@
 -- since the last promise forgets the line, and keeps its units.
 --
 -- A turn is found by its microsecond and cost, since equal ones are worth the same. A bucket that is full when
--- a turn comes gets the birth that its call was told. One that was to be full by then and is not keeps its own:
--- then the units of the turn cannot be given back.
+-- a turn comes gets the birth of the reply to its call. If the bucket is not full by then, it keeps its
+-- generation: then the units of the turn cannot be given back.
 
 local key, ARGV, stored, now, reply, text, lasts = ...
 local op, cost, count_rejected, is_line = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', type(stored) == 'table'

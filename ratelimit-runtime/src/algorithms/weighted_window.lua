@@ -40,8 +40,8 @@
 --                an admission the one with the fewest units left
 --   remaining    units left in that tier
 --   wait         microseconds until the same call is admitted, or, if this one was, until more than
---                `remaining` units are available; after so many entries as are looked at in one call,
---                this and `more` may be too short, never too long
+--                `remaining` units are available; beyond the entries that one call reads, this and `more`
+--                may be too short, never too long
 --   reset        microseconds until the full quota is available
 --   more         microseconds until `remaining` + 1 units are available; if the call was admitted, until
 --                its turn, and 0 if it passes now: its other numbers are those of its turn

@@ -4,20 +4,26 @@
 --
 -- log, ARGV, reply   as in `weighted_window.lua`
 -- now                microsecond of the decision
--- returned, grant    of a lease: the one that is given back, and a function from the units that are free and now
---                    to those that are taken and the lease's end, or to nil if none are wanted
+-- returned, grant    of an exchange of leases: the lease that is given back; and grant(free) -> units, ends: the
+--                    units to take of those that are free, and the end of their lease; nil to take none
 
 local log, ARGV, now, returned, grant = ...
 local op, mode, cost, is_leased = ARGV[1], ARGV[3], tonumber(ARGV[2]), grant ~= nil
 
-if op == TURNS then
-  return turns_of(log, ARGV)
-end
-local state = open(log, ARGV, now)
-if op == SETTLE or op == ADVANCE then
-  local reply = op == SETTLE and settle(state, ARGV) or advance(state, ARGV)
+-- Returns a reply without a verdict, after the number of its call.
+local function named(reply)
   table.insert(reply, 1, -ARGV[4])
   return reply
+end
+
+if op == TURNS then
+  return named(turns_of(log, ARGV))
+end
+local state = open(log, ARGV, now)
+if op == SETTLE then
+  return named(settle(state, ARGV))
+elseif op == ADVANCE then
+  return named(advance(state, ARGV))
 end
 
 if state.last_turn > now and state.promised - now <= state.shortest then
@@ -34,7 +40,7 @@ if grant then
     local tier = state.tiers[i]
     free = math.min(free, math.max(tier.threshold - state.count[tier.period], 0))
   end
-  cost, ends = grant(free, now)
+  cost, ends = grant(free)
   if not cost then
     return { -ARGV[4] }
   end
@@ -51,9 +57,7 @@ if not admitted then
   end
 end
 if op == PAUSE then
-  local reply = pause(state, ARGV)
-  table.insert(reply, 1, -ARGV[4])
-  return reply
+  return named(pause(state, ARGV))
 end
 
 -- A repeated call is admitted, and not charged again.
@@ -70,7 +74,7 @@ elseif mode == REPEATED then
 end
 
 -- Others wait for their turns until `line_end`. The call is decided for its own turn, if it may wait until
--- then; otherwise it is refused at the end of the line.
+-- then. Otherwise it is refused at the end of the line.
 local line_end, has_turn = state.now, state.now == state.arrival
 local function decide_at(microsecond)
   if microsecond ~= state.now then
@@ -264,4 +268,5 @@ if not has_turn then
   end
 end
 
-return { admitted and ARGV[4] + 0 or -ARGV[4], tier - 1, remaining, wait, reset, more, at, state.birth or 0, is_joined and -id or id }
+local verdict, entry = admitted and ARGV[4] + 0 or -ARGV[4], is_joined and -id or id
+return { verdict, tier - 1, remaining, wait, reset, more, at, state.birth or 0, entry }

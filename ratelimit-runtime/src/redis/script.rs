@@ -80,32 +80,32 @@ impl Text {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["2ccd1a3badc4802d1520f7d451ac6bcaf1d14f36", "8403f9e7fd9887f4501f939226453af4d7fc7c55"],
+        ["83a8100edde8eb327792e695112e4286481c1011", "881a59b5e28433a0946877c41635797899f05373"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["21e638fc68cf6b1d5a29172f81ceced5d03a6f47", "8648743ed60814f3ea5ee2bd99a57820e88a596f"],
+        ["4a33f3cb3a325061899171aece75867f5e398c45", "fce2725b0d5e2581eee4cbd075974890c68a3e67"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["7accf0ffa531d0d51b8030b70d1acf814c567146", "f74fb5503afe7dec1edf71a0ebe9c850a130aca4"],
+        ["8701d47dffd2cffbb1807bbed6651370ee793e74", "d3fa776c02ae16e07d47c43ad26054d6e6728f1e"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["fc4bb7483e75c7d78c2fbc2758d5292f4ff074c7", "d781530a9f37fafd2c31db1a5f0af46894769c51"],
+        ["00eecfe81a352c22901643e90cbfc918baf70c65", "0b16bcbe68195657bcb2a2fa39c595a486e5e5c7"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["38ef906ba73463fdfb208ea14b070f42a00564d6", "39cbbe23dcfd637ffdde7684e1f5c6f125fd11d2"],
+        ["b48e22611cf8f7af344b71ccb05356316a2c4c7c", "14fb2c3ce1537144925b14d1c5ef66625dfe175b"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["ec5d1d3518a09640c1afe4de41540210e2b08e57", "af8c56b1d4c085721e0bede52f77add36e948b9d"],
+        ["5e14e3266e3c6101a184429bf28beb58c39556fd", "775bf6cf7d9e3c225fa20dd585a90d5d081e128a"],
         push_calendar_window,
     ),
 ];
@@ -228,7 +228,7 @@ impl<'a> ScriptCall<'a> {
         Self { script, key, state, request, gate, op, mode, charged, echo }
     }
 
-    /// Looks at each tier by itself, and at the permits.
+    /// Reads each tier by itself, and the permits.
     pub(super) fn usage(key: &'a Key, policy: &'a Policy) -> Self {
         let look = Self::decision(key, Request::new(policy, Op::Peek, 0), None);
         Self { gate: Some(ScriptGate::EachTier), ..look }
@@ -312,7 +312,7 @@ impl<'a> ScriptCall<'a> {
     /// Returns the longest time until the call's own turn.
     fn longest_turn(&self) -> Micros {
         let Request { id, max_wait, .. } = self.request;
-        // A call that is asked again has got its turn before, on its way to the server by another time.
+        // A repeated call got its turn before. The ways of both to the server may differ.
         let before = if id.is_some() { DELAY } else { 0 };
         Micros::new(max_wait.get().saturating_add(before))
     }

@@ -2,26 +2,26 @@
 -- gives back and takes: its function `exchange(ARGV, lease)`, of its own arguments and the request.
 --
 -- KEYS[1]        the state of the algorithm
--- KEYS[2]        those that ask for leases: a hash from their ids to "<demand> <asked> <units> <ends>", the
---                units that they ask for in the length of a lease, the microsecond of their last request,
---                and the units that they got, with the microsecond at which these end
+-- KEYS[2]        the processes with leases: a hash from their ids to "<demand> <asked> <units> <ends>", the
+--                units of the calls of a process in the length of a lease, the microsecond of its last request,
+--                and the units that it got, with the microsecond at which these end
 -- ARGV[1]        id of the process
--- ARGV[2]        units that it wants; 0 to give back alone
+-- ARGV[2]        units to take; 0 to give back alone
 -- ARGV[3]        length of a lease, in microseconds
--- ARGV[4]        units that its calls ask for in this time, at least 1
+-- ARGV[4]        units of its calls in this time, at least 1
 -- ARGV[5], ..    the lease that it gives back: its units, 0 without one; those of them that were used;
 --                microseconds from its request until the last use; microsecond at which it was taken; birth
 --                of the state; and id of its entry in a weighted log
 -- ARGV[11], ..   arguments of the algorithm, which takes the units
 -- Returns        {-ARGV[14], allowed, units, ..}: the number of the call, microseconds for which the units may be
 --                used, counted from the request, the units, and the rest of the algorithm's reply; {-ARGV[14]} if
---                none are wanted
+--                none are to be taken
 --
 -- Rule: units on lease are counted as taken, so that all uses of one lease are as exact as one call. What
 -- is not used is given back as of the time at which it was taken.
 --
--- A process gets what it wants of the units that are free, at most its part of them by the demands of those
--- that have asked of late.
+-- A process gets units that are free, at most its part of them by the demands of the processes with a request
+-- of late.
 
 local lease = {
   process = ARGV[1],

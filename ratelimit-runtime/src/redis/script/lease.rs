@@ -163,9 +163,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "9d40ae8586f7d3d1062b01e9ad8e18c334865f15" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "820468b1fc9e020b18004a437a2aca41483ffb41" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "f675d7326876760910ee7a8aae8f956ac4a39be6" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "b8ccff3d510183f60f61baa16f66d5e56561a05f" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "0d3269afb880bf0a06a20cfbf002da578640a18b" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "afd49fb54d54a772febd2e53080df3c66c120429" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "96eb827d6bf773c0be8c3aa9f9194a24ede21686" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "7ce4d771b7a01fe56d133678cf393861a0797378" },
     Text { source: "", sha1: "" },
 ];

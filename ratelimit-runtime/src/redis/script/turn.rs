@@ -1,5 +1,5 @@
-//! The commands of lines: one advances the charge of a waiting call and tells where it stands, one pauses a key,
-//! and one tells where all turns stand then.
+//! The commands of lines. One advances the charge of a waiting call and reads its turn, one pauses a key, and one
+//! reads all turns.
 
 use redis::Value;
 
