@@ -89,10 +89,7 @@ local function find_turn(max_wait, max_line)
   end
   local latest, rounds = state.arrival + max_wait, 0
   while not has_room(state, cost) do
-    local wait = 0
-    for i = 1, state.deciding do
-      wait = math.max(wait, until_free(state, state.tiers[i], cost))
-    end
+    local wait = until_all_free(state, cost)
     rounds = rounds + 1
     if state.now + wait > latest or rounds > MOST_ROUNDS then
       return false
@@ -179,16 +176,15 @@ if op ~= PEEK and own > 0 then
   push(arguments, state.now, entries)
   if not state.birth then
     state.birth = state.now
-    arguments[#arguments + 1] = -state.birth
-    arguments[#arguments + 1] = 'g'
+    push(arguments, -state.birth, { 'g' })
   end
   if name then
     push(arguments, -1024 * state.now, { name, id ~= follows and named_entry(ARGV[4], id) or nil })
   end
   if turn > 0 then
     state.last_turn = state.now
-    arguments[#arguments + 1], arguments[#arguments + 2] = -state.now, '>'
-    arguments[#arguments + 1], arguments[#arguments + 2] = -state.arrival, '<'
+    push(arguments, -state.now, { '>' })
+    push(arguments, -state.arrival, { '<' })
   end
   for period, since in pairs(state.cut) do
     if state.now > since then
@@ -239,10 +235,7 @@ end
 
 local more = admitted and turn or wait
 if not admitted and cost > remaining + 1 and not full then
-  more = 0
-  for i = 1, state.deciding do
-    more = math.max(more, until_free(state, state.tiers[i], remaining + 1))
-  end
+  more = until_all_free(state, remaining + 1)
 end
 
 local reset = state.longest
@@ -252,10 +245,7 @@ if own == 0 then
 end
 
 if not has_turn then
-  local ahead, one = state.now - state.arrival, 0
-  for i = 1, state.deciding do
-    one = math.max(one, until_free(state, state.tiers[i], 1))
-  end
+  local ahead, one = state.now - state.arrival, until_all_free(state, 1)
   remaining, reset = 0, ahead + reset
   if admitted then
     wait = ahead + one

@@ -11,6 +11,9 @@ local NOBODY, NAMES, HEADER, MAX_OTHERS = 90000000000, 22499999900, '-9007199254
 -- they add up to.
 local LOOKED_AT, AT_ONCE, KEPT, MOST_ROUNDS = 4096, 500, 64, 8
 
+-- The members of the header, by what they are in the state.
+local FIELDS = { g = 'birth', ['>'] = 'last_turn', ['<'] = 'promised', p = 'pause', l = 'lease_end' }
+
 local unpack = unpack or table.unpack
 
 -- Returns the member that keeps the id of the entry of a request id.
@@ -78,21 +81,13 @@ local function open(log, ARGV, now)
   }
   local header = call('ZRANGEBYSCORE', log, HEADER, '(0', 'WITHSCORES')
   for i = 1, #header, 2 do
-    local kind, period = string.sub(header[i], 1, 1), string.sub(header[i], 2)
-    if kind == 'g' then
-      state.birth = -header[i + 1]
-    elseif kind == '#' then
-      count[period] = -header[i + 1] - 1
+    local kind, period, number = string.sub(header[i], 1, 1), string.sub(header[i], 2), -header[i + 1]
+    if kind == '#' then
+      count[period] = number - 1
     elseif kind == '@' then
-      cut[period] = -header[i + 1]
-    elseif kind == '>' then
-      state.last_turn = -header[i + 1]
-    elseif kind == '<' then
-      state.promised = -header[i + 1]
-    elseif kind == 'p' then
-      state.pause = -header[i + 1]
-    elseif kind == 'l' then
-      state.lease_end = -header[i + 1]
+      cut[period] = number
+    elseif FIELDS[kind] then
+      state[FIELDS[kind]] = number
     end
   end
   state.headers = #header / 2
@@ -162,7 +157,7 @@ local function push_end(state, arguments)
   until not (is_ahead and is_lease(newest[1]))
   local last = math.max(newest[2], state.pause)
   if last > state.arrival then
-    arguments[#arguments + 1], arguments[#arguments + 2] = -last, '>'
+    push(arguments, -last, { '>' })
   else
     call('ZREM', state.log, '>', '<', 'p')
   end
@@ -178,10 +173,8 @@ local function write(state, arguments)
 end
 
 local function push_tier(state, arguments, period)
-  arguments[#arguments + 1] = -1 - state.count[period]
-  arguments[#arguments + 1] = '#' .. period
-  arguments[#arguments + 1] = -state.cut[period]
-  arguments[#arguments + 1] = '@' .. period
+  push(arguments, -1 - state.count[period], { '#' .. period })
+  push(arguments, -state.cut[period], { '@' .. period })
 end
 
 -- Reads entries from one microsecond up to another, few at first, until `see` returns true for the
@@ -288,6 +281,15 @@ local function until_free(state, tier, units)
   end
   stamp = stamp or last and call('ZSCORE', state.log, last) or state.now
   return math.max(stamp + tier.length - state.now, 1)
+end
+
+-- Returns the microseconds until all tiers that decide have room for so many units.
+local function until_all_free(state, units)
+  local wait = 0
+  for i = 1, state.deciding do
+    wait = math.max(wait, until_free(state, state.tiers[i], units))
+  end
+  return wait
 end
 
 -- Returns the microsecond after which an entry is counted, also if the line gets shorter.

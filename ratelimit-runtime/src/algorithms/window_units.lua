@@ -18,8 +18,12 @@ local function left_of(it)
   return math.max(it.threshold - it.count, 0)
 end
 
+local function ends_in(it, now)
+  return it.over - now
+end
+
 local function lasts_for(it, now)
-  return it.count > 0 and math.max(it.over - now, 0) or 0
+  return it.count > 0 and math.max(ends_in(it, now), 0) or 0
 end
 
 local function until_free(it, units, now)

@@ -90,7 +90,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["8701d47dffd2cffbb1807bbed6651370ee793e74", "d3fa776c02ae16e07d47c43ad26054d6e6728f1e"],
+        ["558a5a401f3d574cca2d09f3bf2a2c1464b7b3a6", "cb9a9ce964f00c26e0fd0b6ebe0a58bba2f6ae13"],
         push_window,
     ),
     Script::new(
@@ -100,12 +100,12 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["b48e22611cf8f7af344b71ccb05356316a2c4c7c", "14fb2c3ce1537144925b14d1c5ef66625dfe175b"],
+        ["97e9a39415c5ff8f0a59c671572f2aef6c7d35f6", "3d6f792b12f8f00247ee18f31d56c09e87114bc8"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["5e14e3266e3c6101a184429bf28beb58c39556fd", "775bf6cf7d9e3c225fa20dd585a90d5d081e128a"],
+        ["6d399533dc3fc46e9aa3bd6012a0b0631a3b39ad", "ba08bbd13544966a122dc83aeb397468a259dc36"],
         push_calendar_window,
     ),
 ];

@@ -163,9 +163,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "0d3269afb880bf0a06a20cfbf002da578640a18b" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "afd49fb54d54a772febd2e53080df3c66c120429" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "b24a09eb44426a7060578e21027f86e011620b13" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "8192c3f5354caa9e7fa324f7094f76c2e468de6f" },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "96eb827d6bf773c0be8c3aa9f9194a24ede21686" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "7ce4d771b7a01fe56d133678cf393861a0797378" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "805c8188840f3b5c8ea75bbe01b623d6ac2febac" },
     Text { source: "", sha1: "" },
 ];

@@ -107,13 +107,13 @@ pub(super) const WITHOUT_WINDOW: [&str; 2] = texts!(; include_str!("without_wind
 
 pub(super) const LEASE_OF_COUNTER: &str = per_tier_lease!(
     "../../algorithms/sliding_counter.lua";
-    "../../algorithms/sliding_counter_lease.lua"
+    "../../algorithms/window_lease.lua"
 );
 
 pub(super) const LEASE_OF_FIXED: &str = per_tier_lease!(
     "../../algorithms/fixed_window.lua",
     "../../algorithms/window_units.lua";
-    "../../algorithms/fixed_window_lease.lua"
+    "../../algorithms/window_lease.lua"
 );
 
 pub(super) const LEASE_OF_BUCKET: &str =
