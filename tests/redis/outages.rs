@@ -8,8 +8,8 @@ use std::{
 };
 
 use harness::{
-    DEADLINE, FaultLine, Lateness, NOTICED, Network, Proxy, RedisServer, exceeded, unavailable,
-    until,
+    DEADLINE, FaultLine, Lateness, NOTICED, Network, Proxy, RedisServer, exceeded, patient,
+    unavailable, until,
 };
 use ratelimit_runtime::{
     Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason, rate_limit,
@@ -272,7 +272,7 @@ async fn a_server_that_refuses_to_write_is_an_outage_and_its_end_is_seen() {
 #[tokio::test]
 async fn a_demoted_server_is_left_and_its_promotion_is_seen() {
     let server = RedisServer::start();
-    let limiter = limiter(&server, OnStoreError::Deny).await;
+    let limiter = patient(&server.url()).await;
     limiter.check(&POLICY, "alice").await.unwrap();
     let () = server.command("REPLICAOF 127.0.0.1 1");
     // The connection is made anew each time, and leads to the same replica.

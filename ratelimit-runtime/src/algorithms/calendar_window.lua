@@ -26,7 +26,7 @@ local function encode(it)
 end
 
 -- Returns the window at now, of those that the tier from the i-th argument on names.
-local function window_at(i, now)
+local function window_at(ARGV, i, now)
   for at = i + 2, i + 4 do
     local start, over = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
     if start <= now and now < over then
@@ -36,8 +36,8 @@ local function window_at(i, now)
   error('the clocks of the client and of this server differ by more than a window')
 end
 
-local function new_count(i, now)
-  local start, over = window_at(i, now)
+local function new_count(ARGV, i, now)
+  local start, over = window_at(ARGV, i, now)
   return { period = tonumber(ARGV[i]), since = 0, start = start, over = over, count = 0 }
 end
 
@@ -54,11 +54,11 @@ end
 
 -- Empties a window that is over, also if the present one starts much later: the clock was set forward. An empty
 -- one is replaced by the present one, and one that starts in the future too, with its units.
-local function advance(it, _, now)
+local function advance(it, _, now, ARGV)
   local is_ahead, start, over = it.start > now, it.start, it.over
-  for i = FIRST, #ARGV, ARGUMENTS do
+  for i = ARGV[1] == SETTLE and 9 or 7, #ARGV, ARGUMENTS do
     if tonumber(ARGV[i]) == it.period then
-      start, over = window_at(i, now)
+      start, over = window_at(ARGV, i, now)
     end
   end
   if now >= it.over or start > it.start + math.floor((it.over - it.start) / 2) then
@@ -68,8 +68,4 @@ local function advance(it, _, now)
     it.start, it.over = start, over
   end
   return is_ahead
-end
-
-local function ends(it)
-  return it.over
 end

@@ -14,15 +14,17 @@ local KIND, PATTERN, LETTER, NUMBERS, ARGUMENTS = 'fixed window', '^w[%d ]+$', '
 local COUNTS_REFUSED = false
 
 local function decode(numbers, i)
-  return { period = numbers[i], since = numbers[i + 1], start = numbers[i + 2], count = numbers[i + 3] }
+  local period, start = numbers[i], numbers[i + 2]
+  return { period = period, since = numbers[i + 1], start = start, over = start + period, count = numbers[i + 3] }
 end
 
 local function encode(it)
   return string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.start, it.count)
 end
 
-local function new_count(i, now)
-  return { period = tonumber(ARGV[i]), since = 0, start = now, count = 0 }
+local function new_count(ARGV, i, now)
+  local period = tonumber(ARGV[i])
+  return { period = period, since = 0, start = now, over = now + period, count = 0 }
 end
 
 local function is_same(it, other)
@@ -36,7 +38,7 @@ local function carry(it, others, last, now)
     local from = now < other.start + it.period and other.start or last
     if now < from + it.period and other.count > 0 then
       if other.count > it.count or other.count == it.count and from > it.start then
-        it.start, it.count = from, other.count
+        it.start, it.over, it.count = from, from + it.period, other.count
       end
     end
   end
@@ -49,9 +51,6 @@ local function advance(it, _, now)
   if it.count == 0 or now >= it.start + it.period then
     it.start, it.count = now, 0
   end
+  it.over = it.start + it.period
   return is_ahead
-end
-
-local function ends(it)
-  return it.start + it.period
 end

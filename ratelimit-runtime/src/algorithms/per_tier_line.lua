@@ -1,16 +1,23 @@
+-- in_line(key, ARGV, stored, now, reply, text, lasts) -> the reply
+--
 -- The line: calls that wait for their turns, and what changes the units of a call.
+--
+-- key, ARGV            as in `per_tier_call.lua`
+-- stored               text of the state; an error if the key has another type
+-- now                  microsecond of the decision
+-- reply, text, lasts   of a peek or a take, what `rule` has returned, if the key is a state
 --
 -- While turns lie ahead, and for two seconds after the last one, the key is a sorted set:
 --   header         score -inf; member "<promised> <number>;<base>;<tail>": the microsecond of the last
 --                  promise, the number of the last turn, the state without the turns ahead, and the state
 --                  with them, empty if there is none, "?" if the next decision is to fold it
---   turn           score: its microsecond; member "<cost>:<number>:<birth>", the birth is the one in the reply
---                  to its call; and if it has moved "@" and the microsecond that it had before
+--   turn           score: its microsecond; member "<cost>:<number>:<birth>" with the birth of the reply to its
+--                  call; and if it has moved "@" and the microsecond that it had before
 --   passed turn    score below 0: -1 * its microsecond; it is in the base, and kept for two seconds. Later a
 --                  turn counts as passed if the birth is the same
 --
--- Advance          ARGV[2] is the units of the call, [4] the microsecond of its turn, and [5] the birth in
---                  the reply to it
+-- Advance          ARGV[2] is the units of the call, [4] the microsecond of its turn, and [5] the birth of the
+--                  reply to it
 -- Returns          for an advance the microsecond of the turn, the time until then, and 1 if the tiers have
 --                  room only later, {} if it is gone
 --
@@ -21,13 +28,21 @@
 -- since the last promise forgets the line, and keeps its units.
 --
 -- A turn is found by its microsecond and cost, since equal ones are worth the same. A bucket that is full when
--- a turn comes gets the birth in the reply to its call. If the bucket is not full by then, it keeps its birth, and
--- the units of the turn cannot be given back.
+-- a turn comes gets the birth of the reply to its call. If the bucket is not full by then, it keeps its
+-- generation: then the units of the turn cannot be given back.
 
+local key, ARGV, stored, now, reply, text, lasts = ...
+local op, cost, count_rejected, is_line = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', type(stored) == 'table'
 local KEPT, STEP, MOST_TAKES, UNKNOWN = 2000000, 1000000, 5, '?'
 
 local base, tail, last, header = stored, nil, now, nil
 local promised, number, passed, is_changed = 0, 0, {}, false
+
+-- Returns a reply of `rule`, with the number of the call in place of 1 and 0.
+local function named(its_reply)
+  its_reply[1] = its_reply[1] == 1 and ARGV[4] + 0 or -ARGV[4]
+  return its_reply
+end
 
 local function micros(at)
   return string.format('%.0f', at)
@@ -48,7 +63,7 @@ local function fold(state, turns)
     local count = #all
     all[count + 1], all[count + 2], all[count + 3] = units + 0, turns[i + 1] + 0, birth + 0
   end
-  local _, text, lasts = rule(state, all[2], 'raise', all[1], false, nil, nil, all)
+  local _, text, lasts = rule(ARGV, state, all[2], 'raise', all[1], false, nil, nil, all)
   return text, lasts
 end
 
@@ -92,7 +107,7 @@ local function write_line(lasts, turn, score)
     redis.call('ZADD', key, '-inf', text)
   end
   if lasts then
-    write(nil, last - now + lasts + KEPT)
+    write(key, nil, last - now + lasts + KEPT)
   end
 end
 
@@ -162,7 +177,7 @@ local function search(state, from, latest)
     if from > latest then
       return
     end
-    local reply, text, lasts = rule(state, from, TAKE, cost, false)
+    local reply, text, lasts = rule(ARGV, state, from, TAKE, cost, false)
     if reply[1] == 1 then
       return from, reply, text, lasts
     end
@@ -183,27 +198,27 @@ if op == SETTLE then
     local change = raised > 0 and 'raise' or 'lower'
     -- A window without a unit would start later, and last into a turn that was promised after its end.
     local least = tail and starts_windows() and 1 or 0
-    reply, changed, lasts = rule(base, now, change, math.abs(raised), false, at, least)
+    reply, changed, lasts = rule(ARGV, base, now, change, math.abs(raised), false, at, least)
     if reply then
       return reply
     end
     is_due = is_of(ARGV[4]) or raised > 0 and now >= tonumber(ARGV[8])
   end
   if not is_due then
-    return {}
+    return { -ARGV[4] }
   end
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
   if redis.call('ZADD', KEYS[2], 'NX', now + ARGV[7], ARGV[6]) == 0 then
-    return {}
+    return { -ARGV[4] }
   end
   local latest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
   redis.call('PEXPIRE', KEYS[2], math.floor((latest - now) / 1000) + 999)
   if raised == 0 then
-    return {}
+    return { -ARGV[4] }
   end
   if not is_line then
-    write(changed, lasts)
-    return {}
+    write(key, changed, lasts)
+    return { -ARGV[4] }
   end
   if is_ahead then
     redis.call('ZREM', key, turn)
@@ -219,7 +234,7 @@ if op == SETTLE then
     outdate()
   end
   write_line(raised > 0 and lasts)
-  return {}
+  return { -ARGV[4] }
 end
 
 if op == ADVANCE then
@@ -229,7 +244,7 @@ if op == ADVANCE then
   end
   if not turn then
     local is_passed = tonumber(ARGV[4]) <= now and is_of(ARGV[5])
-    return is_passed and { tonumber(ARGV[4]), 0 } or {}
+    return is_passed and { -ARGV[4], tonumber(ARGV[4]), 0 } or { -ARGV[4] }
   end
   local at, earliest, late = math.abs(score), nil, nil
   local is_first = tail and score > now and turns_after(now) == turns_after(score - 1)
@@ -238,7 +253,7 @@ if op == ADVANCE then
     late = not earliest and 1 or nil
   end
   if not earliest or earliest == score then
-    return { at, math.max(at - now, 0), late }
+    return { -ARGV[4], at, math.max(at - now, 0), late }
   end
   redis.call('ZREM', key, turn)
   turn = string.match(turn, '^[%d:]+') .. '@' .. micros(score)
@@ -250,7 +265,7 @@ if op == ADVANCE then
   end
   outdate()
   write_line()
-  return { earliest, earliest - now }
+  return { -ARGV[4], earliest, earliest - now }
 end
 
 if tail == UNKNOWN then
@@ -261,23 +276,23 @@ local can_wait = op == TAKE and ARGV[5] ~= '0'
 local state, first = tail, nil
 if tail then
   local _, is_new
-  first, _, _, is_new = rule(tail, last, PEEK, cost, false)
+  first, _, _, is_new = rule(ARGV, tail, last, PEEK, cost, false)
   if is_new then
     -- The base counts for the call's tiers as well, so that a turn is lost in neither.
-    _, base = rule(base, now, TAKE, 0, false)
+    _, base = rule(ARGV, base, now, TAKE, 0, false)
     is_changed, lasts = true, refold()
-    state, first = tail, rule(tail, last, PEEK, cost, false)
+    state, first = tail, rule(ARGV, tail, last, PEEK, cost, false)
   end
 else
   if is_line then
-    reply, text, lasts = rule(base, now, op, cost, count_rejected)
+    reply, text, lasts = rule(ARGV, base, now, op, cost, count_rejected)
   end
   can_wait = can_wait and reply[1] == 0
   if can_wait then
     local changed = text
     first = reply
     if count_rejected then
-      first, changed = rule(base, now, op, cost, false)
+      first, changed = rule(ARGV, base, now, op, cost, false)
     end
     state = changed or base
   end
@@ -297,7 +312,7 @@ if can_wait and state then
       tail, last, promised, number = its_state, turn, now, number + 1
       write_line(its_lasts, string.format('%.0f:%.0f:%.0f', cost, number, its_reply[8]), turn)
       its_reply[6] = turn - now
-      return its_reply
+      return named(its_reply)
     end
   end
 end
@@ -308,33 +323,33 @@ if not tail then
     if turns_kept() then
       write_line(lasts)
     else
-      write(text, lasts)
+      write(key, text, lasts)
     end
   elseif op == TAKE and is_changed then
     write_line()
   end
-  return reply
+  return named(reply)
 end
 
 -- The call is refused at the end of the line, with the numbers from now on.
 local after, _ = tail, nil
 if count_rejected and cost > 0 then
-  _, after, lasts = rule(tail, last, TAKE, cost, true)
-  first = rule(after, last, PEEK, cost, false)
+  _, after, lasts = rule(ARGV, tail, last, TAKE, cost, true)
+  first = rule(ARGV, after, last, PEEK, cost, false)
 end
-local one = rule(after, last, PEEK, 1, false)
+local one = rule(ARGV, after, last, PEEK, 1, false)
 local ahead, until_one = last - now, one[1] == 0 and one[4] or 0
-local reset = ahead + rule(after, last, PEEK, 0, false)[5]
+local reset = ahead + rule(ARGV, after, last, PEEK, 0, false)[5]
 if op == TAKE and (count_rejected or is_changed) then
   if count_rejected then
-    _, text = rule(base, now, TAKE, cost, true)
+    _, text = rule(ARGV, base, now, TAKE, cost, true)
     base, tail = text, after
   end
   write_line(lasts)
 end
 if cost == 0 then
-  return { 1, first[2], 0, ahead + until_one, reset, 0, last, first[8] }
+  return named({ 1, first[2], 0, ahead + until_one, reset, 0, last, first[8] })
 end
 local has_room = first[1] == 1
 local tier, wait = has_room and 0 or first[2], has_room and 0 or first[4]
-return { 0, tier, 0, ahead + wait, reset, ahead + until_one, last, first[8] }
+return named({ 0, tier, 0, ahead + wait, reset, ahead + until_one, last, first[8] })

@@ -1,19 +1,40 @@
--- The rule of the algorithms that count for each tier. The text of one of them comes before, which defines what
--- one count does:
+-- rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least, turns) -> reply, text, lasts, is_new
 --
--- KIND, PATTERN, LETTER       what a state is called, the pattern of its text, and the first letter of that
+-- The rule of the algorithms that count for each tier. It reads and writes no key.
+--
+-- ARGV             as in `per_tier_call.lua`, of which only the tiers are read
+-- stored           text of the state, false or nil without one
+-- now              microsecond of the decision
+-- op               '0' peeks, '1' takes, 'lower' gives units back, 'raise' takes them whatever room there
+--                  is, in every count of the state
+-- cost             number of these units
+-- count_rejected   of a peek or a take: true if refused calls are recorded too
+-- taken_at         of 'lower': microsecond at which the units were taken
+-- least            of 'lower': the units that each window keeps at least, of those that it has
+-- turns            of a 'raise' that is followed by others: the cost and the microsecond of each, also of the
+--                  first, and the birth in the reply to its call
+-- reply            of a peek or a take, 1 or 0 before its numbers; an error, if the text is no state of this
+--                  algorithm
+-- text             of the state after that, nil if it has not changed
+-- lasts            microseconds after which the state decides like an absent one; nil if as before
+-- is_new           of a peek or a take: true if the state has not counted for one of the tiers
+--
+-- The file of an algorithm comes before, and defines its constants and the functions of one count, a table:
+--
+-- KIND, PATTERN, LETTER       the kind of a state in an error, the pattern of its text, and the first letter
 -- NUMBERS, ARGUMENTS          how many numbers a count has in the text, and a tier among the arguments
--- COUNTS_REFUSED              true if refused calls are counted where their policy says so; if not, a refusal
---                             is no write either
+-- COUNTS_REFUSED              true if refused calls are counted where their policy counts them; if not, a
+--                             refusal is no write either
 -- decode(numbers, i)          -> the count from the i-th number on
 -- encode(it)                  -> its numbers as text
--- new_count(i, now)           -> a count without units, for the tier from the i-th argument on
+-- new_count(ARGV, i, now)     -> a count without units, for the tier from the i-th argument on
 -- is_same(it, other)          -> true if both count the same units
 -- carry(it, others, last, now)
 --                             gives a new count the units that others, last written at `last`, have recorded
--- advance(it, last, now)      moves a count to now -> true if the clock had stepped back behind it
+-- advance(it, last, now, ARGV)
+--                             moves a count to now -> true if the clock had stepped back behind it
 -- are_renewed(counts)         -> true if they are like those of an absent state
--- set_tier(it, i)             sets the numbers by which a count decides
+-- set_tier(it, ARGV, i)       sets the numbers by which a count decides
 -- has_room(it, units, now)    -> true if so many units can be taken
 -- left_of(it, now)            -> units that the tier has left
 -- until_free(it, units, now)  -> microseconds until it has so many, or as many as ever
@@ -30,8 +51,8 @@ local LOWER, RAISE = 'lower', 'raise'
 -- Counts of other policies that are kept too; beyond, the least recently used are dropped.
 local OTHERS = 8
 
-local function rule(stored, now, op, cost, count_rejected, taken_at, least, turns)
-  local deciding, numbers = tonumber(ARGV[6]), numbers_of(stored)
+local function rule(ARGV, stored, now, op, cost, count_rejected, taken_at, least, turns)
+  local first, deciding, numbers = ARGV[1] == SETTLE and 9 or 7, tonumber(ARGV[6]), numbers_of(stored)
   local is_whole = #numbers > 2 and #numbers % NUMBERS == 2
   if stored and not (is_whole and string.find(stored, PATTERN)) then
     return redis.error_reply('WRONGTYPE the value is not a ' .. KIND)
@@ -60,7 +81,7 @@ local function rule(stored, now, op, cost, count_rejected, taken_at, least, turn
   local is_ahead, turn = false, 1
   while true do
     for _, it in ipairs(saved) do
-      is_ahead = advance(it, last, now) or is_ahead
+      is_ahead = advance(it, last, now, ARGV) or is_ahead
     end
     if are_renewed(saved) then
       birth = turns and turns[turn + 2] or now
@@ -80,7 +101,7 @@ local function rule(stored, now, op, cost, count_rejected, taken_at, least, turn
   -- first call on, even if that call is refused.
   local counts, is_new = {}, false
   local function add(i)
-    local new = new_count(i, now)
+    local new = new_count(ARGV, i, now)
     for _, it in ipairs(counts) do
       if is_same(it, new) then
         return
@@ -102,7 +123,7 @@ local function rule(stored, now, op, cost, count_rejected, taken_at, least, turn
 
   if op == RAISE then
     if #saved == 0 then
-      add(FIRST)
+      add(first)
       saved = counts
     end
     local lasts = 0
@@ -113,12 +134,12 @@ local function rule(stored, now, op, cost, count_rejected, taken_at, least, turn
     return nil, text_of(now, saved), lasts
   end
 
-  for i = FIRST, #ARGV, ARGUMENTS do
+  for i = first, #ARGV, ARGUMENTS do
     add(i)
   end
   local admitted = true
   for i = 1, deciding do
-    set_tier(counts[i], FIRST + ARGUMENTS * (i - 1))
+    set_tier(counts[i], ARGV, first + ARGUMENTS * (i - 1))
     admitted = admitted and (cost == 0 or has_room(counts[i], cost, now))
   end
   local takes = admitted or COUNTS_REFUSED and count_rejected

@@ -22,7 +22,7 @@ local function encode(it)
   return string.format('%.0f %.0f %.0f %.0f', it.period, it.since, it.previous, it.current)
 end
 
-local function new_count(i)
+local function new_count(ARGV, i)
   return { period = tonumber(ARGV[i]), since = 0, previous = 0, current = 0 }
 end
 
@@ -67,7 +67,7 @@ local function are_renewed()
   return false
 end
 
-local function set_tier(it, i)
+local function set_tier(it, ARGV, i)
   it.threshold, it.tick = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   it.ticks = divide(it.period, it.tick)
   -- Units beyond this number add no weight, so that all products stay exact.

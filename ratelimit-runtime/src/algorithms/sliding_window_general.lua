@@ -1,5 +1,18 @@
--- The general way of a sliding window, for every call that its straight way leaves. The text of
--- `sliding_window.lua` comes before.
+-- The general way of a sliding window, which decides every call.
+--
+-- general(log, ARGV, now) -> the reply
+--   log, ARGV, reply   as in `sliding_window.lua`
+--   now                microsecond of the decision
+
+local call, log, ARGV, now = redis.call, ...
+local TAKE, STRAIGHT = '1', '3'
+local op, mode, id = ARGV[1], ARGV[3], ARGV[4]
+
+-- The first and the last tier that decides, as indices of ARGV.
+local FIRST, final = 7, 5 + 2 * ARGV[6]
+
+-- A command for this many units takes less than a millisecond.
+local AT_ONCE = 500
 
 local cost = mode == STRAIGHT and 1 or tonumber(ARGV[2])
 local unpack = unpack or table.unpack
@@ -182,4 +195,4 @@ if own == 0 then
   reset = math.max(last + longest - now, 0)
 end
 
-return { admitted and 1 or 0, (tier - FIRST) / 2, remaining, wait, reset, more, at }
+return { admitted and id + 0 or -id, (tier - FIRST) / 2, remaining, wait, reset, more, at }

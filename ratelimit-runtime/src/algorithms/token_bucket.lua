@@ -24,7 +24,7 @@ local function encode(it)
   return string.format('%.0f %.0f %.0f %.0f %.0f', it.token, it.refill, it.full, it.since, it.level)
 end
 
-local function new_count(i)
+local function new_count(ARGV, i)
   local full = tonumber(ARGV[i + 2])
   return { token = tonumber(ARGV[i]), refill = tonumber(ARGV[i + 1]), full = full, since = 0, level = full }
 end
@@ -68,7 +68,7 @@ local function are_renewed(buckets)
   return true
 end
 
-local function set_tier(it, i)
+local function set_tier(it, ARGV, i)
   it.kept = ARGV[i + 3] * it.token
 end
 

@@ -3,19 +3,19 @@
 -- on lease is not filled either, in any bucket: the level and all tokens on lease are then at most a full
 -- bucket, and by any later time what was refilled since.
 
-local function allowed_in()
+local function allowed_in(_, length)
   return length
 end
 
 -- Returns the state without what was filled into the room of so many tokens, and the microseconds until it
 -- is full.
-local function without_room(stored, tokens)
+local function without_room(ARGV, stored, tokens, length, now)
   local numbers, buckets, mine = numbers_of(stored), {}, {}
   for i = 3, #numbers, NUMBERS do
     buckets[#buckets + 1] = decode(numbers, i)
   end
-  for i = FIRST, FIRST + ARGUMENTS * (ARGV[6] - 1), ARGUMENTS do
-    mine[#mine + 1] = new_count(i)
+  for i = 7, 7 + ARGUMENTS * (ARGV[6] - 1), ARGUMENTS do
+    mine[#mine + 1] = new_count(ARGV, i)
   end
   buckets = stored and buckets or mine
   local birth, last, lasts = numbers[1] or now, numbers[2] or now, 0

@@ -1,159 +1,107 @@
-local admitted, newest = op ~= PAUSE and has_room(), nil
+-- general(log, ARGV, now, returned, grant) -> the reply
+--
+-- The general way of a weighted window, which decides every call.
+--
+-- log, ARGV, reply   as in `weighted_window.lua`
+-- now                microsecond of the decision
+-- returned, grant    of an exchange of leases: the lease that is given back; and grant(free) -> units, ends: the
+--                    units to take of those that are free, and the end of their lease; nil to take none
+
+local log, ARGV, now, returned, grant = ...
+local op, mode, cost, is_leased = ARGV[1], ARGV[3], tonumber(ARGV[2]), grant ~= nil
+
+-- Returns a reply without a verdict, after the number of its call.
+local function named(reply)
+  table.insert(reply, 1, -ARGV[4])
+  return reply
+end
+
+if op == TURNS then
+  return named(turns_of(log, ARGV))
+end
+local state = open(log, ARGV, now)
+if op == SETTLE then
+  return named(settle(state, ARGV))
+elseif op == ADVANCE then
+  return named(advance(state, ARGV))
+end
+
+if state.last_turn > now and state.promised - now <= state.shortest then
+  state.now = state.last_turn
+elseif state.last_turn > 0 then
+  forget_turns(state)
+end
+count_tiers(state)
+
+if grant then
+  give_back(state, returned)
+  local free, ends = state.now == state.arrival and math.huge or 0, nil
+  for i = 1, state.deciding do
+    local tier = state.tiers[i]
+    free = math.min(free, math.max(tier.threshold - state.count[tier.period], 0))
+  end
+  cost, ends = grant(free)
+  if not cost then
+    return { -ARGV[4] }
+  end
+  op, cost = cost > 0 and TAKE or PEEK, math.max(cost, 1)
+  state.lease_end = math.max(state.lease_end, ends)
+end
+
+local admitted, newest = op ~= PAUSE and has_room(state, cost), nil
 if not admitted then
   newest = call('ZRANGE', log, -1, -1, 'WITHSCORES')[2] or 0
-  if newest - now > shortest then
-    -- After a clock has stepped back by more than a period, entries lie in the future. They are moved
-    -- to now; so many that this would block the server are deleted instead.
-    if now > arrival then
-      forget_turns()
-      now = arrival
-      count_tiers()
-    end
-    if call('ZCOUNT', log, now + 1, '+inf') > AT_ONCE then
-      call('UNLINK', log)
-      birth, card, header, count, cut, others, dropped = nil, 0, {}, {}, {}, {}, {}
-    else
-      local arguments, ahead = {}, '(' .. string.format('%.0f', -1024 * now)
-      push(arguments, now, call('ZRANGEBYSCORE', log, now + 1, '+inf'))
-      push(arguments, -1024 * now, call('ZRANGEBYSCORE', log, '-inf', ahead))
-      for i = #others, 1, -1 do
-        if cut[others[i]] >= now then
-          drop(table.remove(others, i))
-        end
-      end
-      for _, tier in ipairs(tiers) do
-        push_tier(arguments, tier.period)
-      end
-      write(arguments)
-      expire(now)
-    end
-    count_tiers()
-    admitted, newest = has_room(), nil
+  if newest - state.now > state.shortest then
+    gather(state)
+    admitted, newest = has_room(state, cost), nil
   end
 end
-
--- Returns the id that follows from a request id and the microsecond of its charge.
-local function id_of(request_id, at)
-  return 4 + 4 * ((request_id % NAMES + at % NAMES) % NAMES)
-end
-
--- A pause is an empty turn. The turns that lie ahead come as much later as the first of them has to, so that
--- no window of them gets more units.
 if op == PAUSE then
-  local ends, arguments = arrival + ARGV[5], {}
-  if cost > 0 and cost + ARGV[5] <= arrival then
-    return {}
-  end
-  if ends <= pause then
-    return { pause }
-  end
-  local later, moved = 0, {}
-  read(arrival + 1, last_turn, 2, function(_, _, entry)
-    later = is_lease(entry) and 0 or math.max(ends - call('ZSCORE', log, entry), 0)
-    return not is_lease(entry)
-  end)
-  if later > 0 then
-    local members = call('ZRANGEBYSCORE', log, arrival + 1, '+inf', 'WITHSCORES')
-    for i = 1, #members, 2 do
-      push(moved, members[i + 1] + later, { not is_lease(members[i]) and members[i] or nil })
-    end
-    local ahead, named = '(' .. string.format('%.0f', -1024 * arrival), {}
-    members = call('ZRANGEBYSCORE', log, '-inf', ahead, 'WITHSCORES')
-    for i = 1, #members, 2 do
-      local request_id, score = string.match(members[i], '^.(%d+)'), members[i + 1] - 1024 * later
-      push(moved, score, { members[i] })
-      -- "i" comes before "r".
-      named[request_id] = named[request_id] or string.sub(members[i], 1, 1) == 'i' and score
-      if named[request_id] ~= score then
-        push(moved, score, { named_entry(request_id, id_of(request_id, members[i + 1] / -1024)) })
-      end
-    end
-  end
-  for i = 1, #moved, 1000 do
-    call('ZADD', log, unpack(moved, i, math.min(i + 999, #moved)))
-  end
-  for period, since in pairs(cut) do
-    -- A tier that was decided for a turn ahead is used when that has come.
-    if later > 0 and since + period > arrival then
-      cut[period] = since + later
-      if since < arrival then
-        move_on(period, since, since + later)
-      else
-        count[period] = sum(since + later + 1, '+inf')
-      end
-    end
-    push_tier(arguments, period)
-  end
-  last_turn = math.max(last_turn + later, ends)
-  push(arguments, -(birth or arrival), { 'g' })
-  push(arguments, -ends, { 'p' })
-  push(arguments, -last_turn, { '>' })
-  push(arguments, -arrival, { '<' })
-  write(arguments)
-  expire(last_turn)
-  return { ends }
+  return named(pause(state, ARGV))
 end
 
 -- A repeated call is admitted, and not charged again.
 local id, at, repeated, name = ARGV[4] + (is_leased and 3 or 0), nil, false, nil
 if mode == NAMED then
   name = 'r' .. ARGV[4]
-  local score = card > 0 and call('ZSCORE', log, name)
-  repeated = score and score / -1024 + longest > arrival
+  local score = state.card > 0 and call('ZSCORE', log, name)
+  repeated = score and score / -1024 + state.longest > state.arrival
   at = repeated and score / -1024
 elseif mode == REPEATED then
   local _, entry = entries_of(id, cost)
-  repeated = card > 0 and call('ZSCORE', log, entry)
+  repeated = state.card > 0 and call('ZSCORE', log, entry)
   at = repeated and repeated + 0
 end
 
--- Returns the microsecond after which an entry is counted, also if the line gets shorter.
-local function oldest_counted()
-  local oldest_cut = now
-  for period, since in pairs(cut) do
-    oldest_cut = math.min(oldest_cut, since, arrival - period)
-  end
-  return oldest_cut
-end
-
--- Returns the number of entries that the log keeps.
-local function size_of_log()
-  local size = card - #header / 2
-  return size < CROWDED and size or call('ZCOUNT', log, oldest_counted() + 1, '+inf')
-end
-
 -- Others wait for their turns until `line_end`. The call is decided for its own turn, if it may wait until
--- then; otherwise it is refused at the end of the line.
-local line_end, has_turn = now, now == arrival
+-- then. Otherwise it is refused at the end of the line.
+local line_end, has_turn = state.now, state.now == state.arrival
 local function decide_at(microsecond)
-  if microsecond ~= now then
-    now = microsecond
-    count_tiers()
+  if microsecond ~= state.now then
+    state.now = microsecond
+    count_tiers(state)
   end
 end
 local function find_turn(max_wait, max_line)
-  if call('ZCOUNT', log, arrival + 1, '+inf') - max_line >= 0
-    or size_of_log() + #entries_of(id, cost) > MOST_ENTRIES then
+  if call('ZCOUNT', log, state.arrival + 1, '+inf') - max_line >= 0
+    or size_of_log(state) + #entries_of(id, cost) > MOST_ENTRIES then
     return false
   end
-  local latest, rounds = arrival + max_wait, 0
-  while not has_room() do
-    local wait = 0
-    for i = 1, deciding do
-      wait = math.max(wait, until_free(tiers[i], cost))
-    end
+  local latest, rounds = state.arrival + max_wait, 0
+  while not has_room(state, cost) do
+    local wait = until_all_free(state, cost)
     rounds = rounds + 1
-    if now + wait > latest or rounds > MOST_ROUNDS then
+    if state.now + wait > latest or rounds > MOST_ROUNDS then
       return false
     end
-    decide_at(now + wait)
+    decide_at(state.now + wait)
   end
-  return now <= latest
+  return state.now <= latest
 end
 local can_wait, turn = op == TAKE and ARGV[5] ~= '0', 0
 if repeated then
-  if line_end > arrival and at > arrival then
-    turn = at - arrival
+  if line_end > state.arrival and at > state.arrival then
+    turn = at - state.arrival
     has_turn = can_wait and turn - string.match(ARGV[5], '%d+') <= 0
     if has_turn then
       decide_at(at)
@@ -162,7 +110,7 @@ if repeated then
   admitted = has_turn or turn == 0
 elseif can_wait and not (admitted and has_turn) then
   if find_turn(string.match(ARGV[5], '(%d+) (%d+)')) then
-    admitted, has_turn, turn = true, true, now - arrival
+    admitted, has_turn, turn = true, true, state.now - state.arrival
   else
     admitted = false
     decide_at(line_end)
@@ -170,7 +118,7 @@ elseif can_wait and not (admitted and has_turn) then
 else
   admitted = admitted and (has_turn or cost == 0)
 end
-at = at or now
+at = at or state.now
 if mode == NAMED then
   local moved
   for _, it in ipairs(repeated and call('ZRANGEBYSCORE', log, -1024 * at, -1024 * at) or {}) do
@@ -182,17 +130,17 @@ end
 -- full: microseconds until an entry can be added, if the log has as many as it may.
 local own, full = not repeated and (admitted or mode == COUNT_REJECTED) and cost or 0, nil
 local entries, is_joined, joined, its_id, units
-local lowest = oldest_counted()
+local lowest = oldest_counted(state)
 if own > 0 then
   entries, units = entries_of(id, own), own
-  local size = size_of_log()
-  if size >= CROWDED and mode ~= NAMED and not is_leased and now == arrival then
+  local size = size_of_log(state)
+  if size >= CROWDED and mode ~= NAMED and not is_leased and state.now == state.arrival then
     -- It joins the newest entry, if both are in one part of the shortest period.
     is_joined = true
-    local last, part = call('ZRANGE', log, -1, -1, 'WITHSCORES'), math.max(math.floor(shortest / PARTS), 1)
+    local last, part = call('ZRANGE', log, -1, -1, 'WITHSCORES'), math.max(math.floor(state.shortest / PARTS), 1)
     its_id, units = tonumber(string.sub(last[1], 1, -9)), units_of(last[1]) + own
-    if its_id >= NOBODY and units <= MOST_UNITS and last[2] - now <= 0
-      and math.floor(last[2] / part) == math.floor(now / part) then
+    if its_id >= NOBODY and units <= MOST_UNITS and last[2] - state.now <= 0
+      and math.floor(last[2] / part) == math.floor(state.now / part) then
       joined = last[1]
     else
       its_id, units = NOBODY + id % 1999999000, own
@@ -201,14 +149,14 @@ if own > 0 then
   end
   if not joined and size + #entries > MOST_ENTRIES then
     local first = call('ZRANGEBYSCORE', log, lowest + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-    full, own, admitted = math.max(first + longest - now, 1), 0, false
+    full, own, admitted = math.max(first + state.longest - state.now, 1), 0, false
   end
 end
 
-virtual = op == PEEK and own or 0
+state.virtual = op == PEEK and own or 0
 if op ~= PEEK and own > 0 then
   local function is_taken()
-    for _, it in ipairs(card > 0 and entries or {}) do
+    for _, it in ipairs(state.card > 0 and entries or {}) do
       if call('ZSCORE', log, it) then
         return true
       end
@@ -225,29 +173,28 @@ if op ~= PEEK and own > 0 then
     entries = entries_of(is_joined and its_id or id, units)
   end
   local arguments = {}
-  push(arguments, now, entries)
-  if not birth then
-    birth = now
-    arguments[#arguments + 1] = -birth
-    arguments[#arguments + 1] = 'g'
+  push(arguments, state.now, entries)
+  if not state.birth then
+    state.birth = state.now
+    push(arguments, -state.birth, { 'g' })
   end
   if name then
-    push(arguments, -1024 * now, { name, id ~= follows and named_entry(ARGV[4], id) or nil })
+    push(arguments, -1024 * state.now, { name, id ~= follows and named_entry(ARGV[4], id) or nil })
   end
   if turn > 0 then
-    last_turn = now
-    arguments[#arguments + 1], arguments[#arguments + 2] = -now, '>'
-    arguments[#arguments + 1], arguments[#arguments + 2] = -arrival, '<'
+    state.last_turn = state.now
+    push(arguments, -state.now, { '>' })
+    push(arguments, -state.arrival, { '<' })
   end
-  for period, since in pairs(cut) do
-    if now > since then
-      count[period] = count[period] + own
-      push_tier(arguments, period)
+  for period, since in pairs(state.cut) do
+    if state.now > since then
+      state.count[period] = state.count[period] + own
+      push_tier(state, arguments, period)
     end
   end
-  if card > 0 then
+  if state.card > 0 then
     -- An offset is counted entry by entry, a range is not.
-    local until_then = card > AT_ONCE and call('ZCOUNT', log, 0, lowest) > AT_ONCE
+    local until_then = state.card > AT_ONCE and call('ZCOUNT', log, 0, lowest) > AT_ONCE
       and call('ZRANGEBYSCORE', log, 0, lowest, 'WITHSCORES', 'LIMIT', AT_ONCE - 1, 1)[2]
     call('ZREMRANGEBYSCORE', log, 0, until_then or lowest)
     if name then
@@ -257,26 +204,26 @@ if op ~= PEEK and own > 0 then
       call('ZREM', log, joined)
     end
   end
-  write(arguments)
-  expire(now)
-elseif op ~= PEEK and (is_new or has_moved) and card > 0 then
+  write(state, arguments)
+  expire(state, state.now)
+elseif op ~= PEEK and (state.is_new or state.has_moved) and state.card > 0 then
   -- A new tier counts from its first call on, even if that is refused.
   local arguments = {}
-  for _, tier in ipairs(tiers) do
-    push_tier(arguments, tier.period)
+  for _, tier in ipairs(state.tiers) do
+    push_tier(state, arguments, tier.period)
   end
-  write(arguments)
-  if is_new then
-    expire(now)
+  write(state, arguments)
+  if state.is_new then
+    expire(state, state.now)
   end
 end
 
 local tier, remaining, wait
-for i = 1, deciding do
-  local it = tiers[i]
-  local left = math.max(it.threshold - count[it.period] - virtual, 0)
+for i = 1, state.deciding do
+  local it = state.tiers[i]
+  local left = math.max(it.threshold - state.count[it.period] - state.virtual, 0)
   if not admitted or not tier or left <= remaining then
-    local leaves = until_free(it, admitted and left + 1 or cost)
+    local leaves = until_free(state, it, admitted and left + 1 or cost)
     if not tier or admitted and left < remaining or leaves > wait then
       tier, remaining, wait = i, left, leaves
     end
@@ -288,23 +235,17 @@ end
 
 local more = admitted and turn or wait
 if not admitted and cost > remaining + 1 and not full then
-  more = 0
-  for i = 1, deciding do
-    more = math.max(more, until_free(tiers[i], remaining + 1))
-  end
+  more = until_all_free(state, remaining + 1)
 end
 
-local reset = longest
+local reset = state.longest
 if own == 0 then
-  newest = newest or card > 0 and call('ZRANGE', log, -1, -1, 'WITHSCORES')[2] or 0
-  reset = math.max(newest + longest - now, 0)
+  newest = newest or state.card > 0 and call('ZRANGE', log, -1, -1, 'WITHSCORES')[2] or 0
+  reset = math.max(newest + state.longest - state.now, 0)
 end
 
 if not has_turn then
-  local ahead, one = now - arrival, 0
-  for i = 1, deciding do
-    one = math.max(one, until_free(tiers[i], 1))
-  end
+  local ahead, one = state.now - state.arrival, until_all_free(state, 1)
   remaining, reset = 0, ahead + reset
   if admitted then
     wait = ahead + one
@@ -317,4 +258,5 @@ if not has_turn then
   end
 end
 
-return { admitted and 1 or 0, tier - 1, remaining, wait, reset, more, at, birth or 0, is_joined and -id or id }
+local verdict, entry = admitted and ARGV[4] + 0 or -ARGV[4], is_joined and -id or id
+return { verdict, tier - 1, remaining, wait, reset, more, at, state.birth or 0, entry }

@@ -1,44 +1,32 @@
--- The lease of a weighted window, between the counting of the tiers and the decision of `decide`: gives the
--- old entry back, and sets the units to take.
+-- exchange(ARGV, lease) -> the reply to a request for a lease
 --
--- Reads `arrival`, `now`, `birth`, `log`, `cut`, `tiers` and `deciding` of `decide`, and the request in
--- `lease.lua`. Sets for the decision:
---   op, cost         TAKE and the units that the process gets, or PEEK and 1 if there are none
---   card, count      the size of the log and the units of each period, without what is given back
---   lease_end        the latest end of a lease in the log, with that of the units
---   units            the units that the process gets
+-- Leases of a weighted window. The entry of a lease counts as if all units were used at the lease's end: windows
+-- are then exact, however late they are used.
 
-if old.units > 0 and birth == old.birth then
-  local entry = member(old.id, old.units)
-  local stamp = tonumber(call('ZSCORE', log, entry) or nil)
-  if stamp then
-    -- The units count from the last use.
-    local used_at, arguments = math.min(stamp, old.at + old.age, arrival), { -birth, 'g' }
-    call('ZREM', log, entry)
-    if old.used > 0 then
-      push(arguments, used_at, { member(old.id, old.used) })
-    else
-      card = card - 1
-    end
-    for period, since in pairs(cut) do
-      count[period] = count[period] - (stamp > since and old.units or 0)
-      count[period] = count[period] + (used_at > since and old.used or 0)
-      push_tier(arguments, period)
-    end
-    write(arguments)
+local ARGV, lease = ...
+local log, units = KEYS[1], 0
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local reply = general(log, ARGV, now, lease.old, function(free)
+  if lease.want == 0 then
+    leave(lease)
+    return
   end
+  units = share_of(lease, free, read_demands(lease, now))
+  return units, units > 0 and now + lease.length or 0
+end)
+if lease.want == 0 then
+  return reply
 end
-
-if want == 0 then
-  redis.call('HDEL', asking, process)
-  return {}
+units = reply[1] > 0 and units or 0
+local allowed = 0
+if units > 0 then
+  local entry = string.format('%.0f%08d', reply[9], units)
+  allowed = lease.length
+  redis.call('ZADD', log, 'XX', reply[7] + lease.length, entry)
+  redis.call('ZADD', log, 'LT', -reply[7] - lease.length, 'l')
+  reply[5] = reply[5] + lease.length
 end
-
-local free = now == arrival and math.huge or 0
-for i = 1, deciding do
-  free = math.min(free, math.max(tiers[i].threshold - count[tiers[i].period], 0))
-end
-units = share_of(free, read_demands(arrival))
-op, cost = units > 0 and TAKE or PEEK, math.max(units, 1)
-lease_end = units > 0 and math.max(lease_end, arrival + length) or lease_end
-
+record(lease, reply[7], units, reply[7] + allowed)
+return { -ARGV[4], allowed, units, unpack(reply, 2) }

@@ -1,11 +1,12 @@
--- The units of one window: the part that a fixed window and a window of the calendar have in common. The text of
--- one of them comes before, and defines `ends(it)`, the microsecond at which the window of a count is over.
+-- The functions of a count that a fixed window and a window of the calendar have in common. Its fields are the
+-- `start` of its window, the microsecond at which that is `over`, its `count` of units, and `since` when these
+-- are counted.
 
 local function are_renewed()
   return false
 end
 
-local function set_tier(it, i)
+local function set_tier(it, ARGV, i)
   it.threshold = tonumber(ARGV[i + 1])
 end
 
@@ -17,8 +18,12 @@ local function left_of(it)
   return math.max(it.threshold - it.count, 0)
 end
 
+local function ends_in(it, now)
+  return it.over - now
+end
+
 local function lasts_for(it, now)
-  return it.count > 0 and math.max(ends(it) - now, 0) or 0
+  return it.count > 0 and math.max(ends_in(it, now), 0) or 0
 end
 
 local function until_free(it, units, now)

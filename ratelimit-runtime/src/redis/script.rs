@@ -67,32 +67,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["9f9b82e30bec56c2e02995b89fb3157706c1380c", "b22f5bb01680cf939b43446f32770dfb306ee6b8"],
+        ["83a8100edde8eb327792e695112e4286481c1011", "881a59b5e28433a0946877c41635797899f05373"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["ca324e327860d30e82a78b2c09166d2119c78c35", "df3fe76bd5f1bd13e811aefad4811ac129a3a7ca"],
+        ["4a33f3cb3a325061899171aece75867f5e398c45", "fce2725b0d5e2581eee4cbd075974890c68a3e67"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["76324da8f6081b325e2d34dd46aa1ff69d729e71", "814b6c9766a992b82ab10597e7023d509b1831e7"],
+        ["558a5a401f3d574cca2d09f3bf2a2c1464b7b3a6", "cb9a9ce964f00c26e0fd0b6ebe0a58bba2f6ae13"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["191f90d9ac934fafe9c8c2e242c54bc28fa36324", "669ff29acfd26c4e69c9c2a11e82fbf226ded1d6"],
+        ["00eecfe81a352c22901643e90cbfc918baf70c65", "0b16bcbe68195657bcb2a2fa39c595a486e5e5c7"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["bb10939bf626f03c03330c0c04130ebd78dbdf49", "4b5c00999fdd9cfbf3220f7b688b60326572a0ac"],
+        ["97e9a39415c5ff8f0a59c671572f2aef6c7d35f6", "3d6f792b12f8f00247ee18f31d56c09e87114bc8"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["de977069621ab70892f60fea696b4747a2600ff6", "9d6c87a163de8b9d64867e392908de31ddad7035"],
+        ["6d399533dc3fc46e9aa3bd6012a0b0631a3b39ad", "ba08bbd13544966a122dc83aeb397468a259dc36"],
         push_calendar_window,
     ),
 ];
@@ -216,7 +216,7 @@ impl<'a> ScriptCall<'a> {
         Self { script, key, state, request, gate, op, mode, charged, echo }
     }
 
-    /// Returns the call that looks at each tier by itself, and at the permits.
+    /// Reads each tier by itself, and the permits.
     pub(super) fn usage(key: &'a Key, policy: &'a Policy) -> Self {
         let look = Self::decision(key, Request::new(policy, Op::Peek, 0), None);
         Self { gate: Some(ScriptGate::EachTier), ..look }
@@ -300,7 +300,7 @@ impl<'a> ScriptCall<'a> {
     /// Returns the longest time until the call's own turn.
     fn longest_turn(&self) -> Micros {
         let Request { id, max_wait, .. } = self.request;
-        // A repeated call has its first turn. Its two commands may have taken different times to the server.
+        // A repeated call got its turn before. The ways of both to the server may differ.
         let before = if id.is_some() { DELAY } else { 0 };
         Micros::new(max_wait.get().saturating_add(before))
     }

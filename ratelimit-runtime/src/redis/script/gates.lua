@@ -1,6 +1,6 @@
--- The gates of a call: what is asked around the decision of an algorithm, whose text follows as the function
--- `decide(ARGV)`, so that all are one script. First comes that of blocks, for which a caller is shut out, and then
--- that of permits: a caller's calls in flight, on one sorted set beside the state of the algorithm.
+-- The gates of a call, which it passes before an algorithm decides. First comes that of blocks, for which a caller
+-- is shut out, and then that of permits: a caller's calls in flight, on one sorted set beside the state of the
+-- algorithm. `reply_to(decide)` returns the reply, where `decide(ARGV)` is the algorithm.
 --
 -- KEYS[1]        the state of the algorithm
 -- KEYS[2]        the permits: their ids, each with the microsecond from which it is free; and the claims of
@@ -21,8 +21,8 @@
 --                again; otherwise the algorithm's reply, or without a window
 --                {1, remaining}, where `remaining` permits are free after the call;
 --                for "each" {1, remaining, ..} and the algorithm's reply to a peek for each tier alone.
---                In place of the first number the caller receives ARGV[9], the number of its call: as it is if
---                that number is positive, negative otherwise
+--                In place of the first number is ARGV[9], the number of the call: as it is if that number is
+--                positive, negative otherwise
 --
 -- Rule: a call is admitted if and only if its caller is not blocked, a permit is free and the algorithm admits it.
 -- It takes both or nothing. A call that holds its permit already needs no second one.
@@ -252,5 +252,12 @@ local function gates(decide)
   if lengths[1] and is_take and #reply > 2 and reply[1] <= 0 then
     return offend(lengths, reply, now)
   end
+  return reply
+end
+
+-- Returns the reply of the gates and of `decide`, with the number of the call in place of the first one.
+local function reply_to(decide)
+  local reply = gates(decide)
+  reply[1] = (reply[1] or 0) > 0 and ARGV[9] + 0 or -ARGV[9]
   return reply
 end

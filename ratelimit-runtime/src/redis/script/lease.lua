@@ -1,57 +1,59 @@
--- Leases: a process gives back the units that it has on lease under a key, and takes others ahead. The
--- text of an algorithm follows.
+-- Leases: a process gives back the units that it has on lease under a key, and takes others ahead. An algorithm
+-- gives back and takes: its function `exchange(ARGV, lease)`, of its own arguments and the request.
 --
 -- KEYS[1]        the state of the algorithm
--- KEYS[2]        those that ask for leases: a hash from their ids to "<demand> <asked> <units> <ends>", the
---                units that they ask for in the length of a lease, the microsecond of their last request,
---                and the units that they got, with the microsecond at which these end
+-- KEYS[2]        the processes with leases: a hash from their ids to "<demand> <asked> <units> <ends>", the
+--                units of the calls of a process in the length of a lease, the microsecond of its last request,
+--                and the units that it got, with the microsecond at which these end
 -- ARGV[1]        id of the process
--- ARGV[2]        units that it wants; 0 to give back alone
+-- ARGV[2]        units to take; 0 to give back alone
 -- ARGV[3]        length of a lease, in microseconds
--- ARGV[4]        units that its calls ask for in this time, at least 1
+-- ARGV[4]        units of its calls in this time, at least 1
 -- ARGV[5], ..    the lease that it gives back: its units, 0 without one; those of them that were used;
 --                microseconds from its request until the last use; microsecond at which it was taken; birth
 --                of the state; and id of its entry in a weighted log
 -- ARGV[11], ..   arguments of the algorithm, which takes the units
--- Returns        {allowed, units, ..}: microseconds for which the units may be used, counted from the
---                request, the units, and the rest of the algorithm's reply; {} if none are wanted.
---                Before it the caller receives -ARGV[14], the number of its call
+-- Returns        {-ARGV[14], allowed, units, ..}: the number of the call, microseconds for which the units may be
+--                used, counted from the request, the units, and the rest of the algorithm's reply; {-ARGV[14]} if
+--                none are to be taken
 --
 -- Rule: units on lease are counted as taken, so that all uses of one lease are as exact as one call. What
 -- is not used is given back as of the time at which it was taken.
 --
--- A process gets what it wants of the units that are free, at most its part of them by the demands of those
--- that have asked of late.
+-- A process gets units that are free, at most its part of them by the demands of the processes with a request
+-- of late.
 
-local asking, process = KEYS[2], ARGV[1]
-local want, length, demand = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local old = {
-  units = tonumber(ARGV[5]),
-  used = tonumber(ARGV[6]),
-  age = tonumber(ARGV[7]),
-  at = tonumber(ARGV[8]),
-  birth = tonumber(ARGV[9]),
-  id = tonumber(ARGV[10]),
+local lease = {
+  process = ARGV[1],
+  want = tonumber(ARGV[2]),
+  length = tonumber(ARGV[3]),
+  demand = tonumber(ARGV[4]),
+  -- The one that is given back.
+  old = {
+    units = tonumber(ARGV[5]),
+    used = tonumber(ARGV[6]),
+    age = tonumber(ARGV[7]),
+    at = tonumber(ARGV[8]),
+    birth = tonumber(ARGV[9]),
+    id = tonumber(ARGV[10]),
+  },
 }
 local unpack = unpack or table.unpack
-local ARGV = { unpack(ARGV, 11) }
-
--- The units that it gets.
-local units = 0
 
 -- Lengths of a lease for which a demand counts.
 local RECENT = 4
 
 -- Returns the demand of all processes, and the units that the others have on lease.
-local function read_demands(now)
-  local all, on_lease, gone = demand, 0, {}
+local function read_demands(lease, now)
+  local all, on_lease, gone = lease.demand, 0, {}
+  local asking, latest = KEYS[2], RECENT * lease.length
   local records = redis.call('HGETALL', asking)
   for i = 1, #records, 2 do
     local its, at, units, ends = string.match(records[i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
-    local is_recent = its and math.abs(now - at) <= RECENT * length
-    if records[i] ~= process then
+    local is_recent = its and math.abs(now - at) <= latest
+    if records[i] ~= lease.process then
       all = all + (is_recent and its or 0)
-      if its and ends - now > 0 and at - now <= RECENT * length then
+      if its and ends - now > 0 and at - now <= latest then
         on_lease = on_lease + units
       elseif not is_recent then
         gone[#gone + 1] = records[i]
@@ -65,15 +67,22 @@ local function read_demands(now)
 end
 
 -- Returns the units that the process gets of those that are free.
-local function share_of(free, all)
-  return math.min(want, free, math.ceil(free * (demand / all)))
+local function share_of(lease, free, all)
+  return math.min(lease.want, free, math.ceil(free * (lease.demand / all)))
 end
 
--- Records the request, and what came of it.
-local function record(now, units, ends)
-  redis.call('HSET', asking, process, string.format('%.0f %.0f %.0f %.0f', demand, now, units, ends))
+-- Forgets the process.
+local function leave(lease)
+  redis.call('HDEL', KEYS[2], lease.process)
+end
+
+-- Records the request, the units of its lease, and the end of that.
+local function record(lease, now, units, ends)
+  local asking = KEYS[2]
+  local numbers = string.format('%.0f %.0f %.0f %.0f', lease.demand, now, units, ends)
+  redis.call('HSET', asking, lease.process, numbers)
   -- Leases of another policy may be longer.
-  local ttl = math.ceil(RECENT * length / 1000) + 999
+  local ttl = math.ceil(RECENT * lease.length / 1000) + 999
   if redis.call('PTTL', asking) < ttl then
     redis.call('PEXPIRE', asking, ttl)
   end

@@ -162,9 +162,9 @@ pub(super) fn entry_id(id: u64) -> u64 {
 /// window of the calendar.
 pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: "", sha1: "" },
-    Text { source: sources::LEASE_OF_COUNTER, sha1: "52b06e2e3ccd7e83553d7f2479879590b1d3ee11" },
-    Text { source: sources::LEASE_OF_FIXED, sha1: "27d0e27f4eb2b6d28f5284e29db0489d847f1c7a" },
-    Text { source: sources::LEASE_OF_BUCKET, sha1: "6fd523bf793cba6aad5677fb8fedd9118d41100f" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "92a1f4891c152c3702b0daf589cc19f1234ec876" },
+    Text { source: sources::LEASE_OF_COUNTER, sha1: "b24a09eb44426a7060578e21027f86e011620b13" },
+    Text { source: sources::LEASE_OF_FIXED, sha1: "8192c3f5354caa9e7fa324f7094f76c2e468de6f" },
+    Text { source: sources::LEASE_OF_BUCKET, sha1: "96eb827d6bf773c0be8c3aa9f9194a24ede21686" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "805c8188840f3b5c8ea75bbe01b623d6ac2febac" },
     Text { source: "", sha1: "" },
 ];

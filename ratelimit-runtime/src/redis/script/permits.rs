@@ -1,4 +1,4 @@
-//! The gates of a script, which are asked around an algorithm, and the renewal of permits.
+//! The gates of a script, which a call passes before an algorithm decides, and the renewal of permits.
 
 use redis::{Cmd, Value};
 
@@ -23,10 +23,10 @@ pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "7f1df29ce40568c69d77213436a9220fc4b05ae0" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "82b3ab04c332b2a263d56d213b911a29189d9b2a" };
 
 pub(super) static RENEW: Text =
-    Text { source: sources::RENEW, sha1: "515ceb46c61429f307f3fcfef83aaef63e33ad4d" };
+    Text { source: sources::RENEW, sha1: "36dbcd4b9e023bda40c1703f9c44a7e7593cdbaa" };
 
 /// The gate that a call passes before an algorithm decides.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ pub(super) enum ScriptGate {
     Permit(PermitRequest),
     /// The gate of the block alone.
     Block,
-    /// No gate, but a look at each tier by itself, and at the number of free permits.
+    /// None: the call reads each tier by itself, and the permits that are free.
     EachTier,
 }
 
@@ -45,7 +45,7 @@ impl ScriptGate {
     }
 
     /// Appends the keys, and the arguments before those of the algorithm. If no permit `is_needed`, the call
-    /// only looks at what is left.
+    /// only reads what is left.
     pub(super) fn push<'c>(
         self,
         command: &'c mut Cmd,

@@ -4,7 +4,7 @@
 -- ARGV[1]        timeout of a permit, in microseconds
 -- ARGV[2]        number of permits
 -- ARGV[3], ..    ids of the permits, at most 1 000
--- Returns        the ids whose place another call has taken; before them the caller receives -ARGV[3]
+-- Returns        -ARGV[3], and the ids whose place another call has taken
 --
 -- A permit that is gone takes a free place again: it may have expired while its process was cut off, or
 -- the state may be lost.
@@ -14,7 +14,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local till = string.format('%.0f', now + timeout)
 
-local renewed, lost = {}, {}
+local renewed, lost = {}, { -ARGV[3] }
 for i = 3, #ARGV do
   renewed[#renewed + 1] = till
   renewed[#renewed + 1] = ARGV[i]

@@ -10,8 +10,8 @@ use crate::{
     time::Micros,
 };
 
-/// The longest time for which a state knows the settles that it has applied. Most are known by the
-/// units that they change; where units have no names, their numbers are kept.
+/// The longest time for which the numbers of applied settles are kept. A state whose units have names needs no
+/// numbers.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Returns the time after the first attempt within which a repetition changes nothing.

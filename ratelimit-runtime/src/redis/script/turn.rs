@@ -1,5 +1,5 @@
-//! The commands of lines: to advance the charge of a waiting call and read its turn, to pause a key, and to read
-//! all turns.
+//! The commands of lines. One advances the charge of a waiting call and reads its turn, one pauses a key, and one
+//! reads all turns.
 
 use redis::Value;
 

@@ -94,7 +94,7 @@ impl World {
         redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
         let take = load(&mut connection, &tested(script[0]));
         // Expiry takes real time: a test that stalls must not lose the leases of its processes.
-        let shipped = "local ttl = math.ceil(RECENT * length / 1000) + 999\n";
+        let shipped = "local ttl = math.ceil(RECENT * lease.length / 1000) + 999\n";
         assert_eq!(lease.matches(shipped).count(), 1);
         let lease = lease.replace(shipped, "local ttl = 1000000000000\n");
         let exchange = load(&mut connection, &tested(&change(&lease)));
@@ -369,14 +369,14 @@ fn replaced(from: &str, to: &str) -> impl Fn(&str) -> String {
 
 #[test]
 fn units_that_count_from_their_lease_on_overfill_a_sliding_window() {
-    let of_start = replaced("reply[7] + length, entry", "reply[7], entry");
+    let of_start = replaced("reply[7] + lease.length, entry", "reply[7], entry");
     assert_ne!(fault_of(Kind::Sliding, 40, of_start), None);
 }
 
 #[test]
 fn leases_beyond_the_end_of_a_window_overfill_it() {
     for kind in [Kind::Counter, Kind::Fixed] {
-        let uncut = replaced("allowed_in(numbers_of(state))", "length");
+        let uncut = replaced("allowed_in(numbers_of(state), length, now)", "length");
         assert_ne!(fault_of(kind, 40, uncut), None, "{kind:?}");
     }
 }

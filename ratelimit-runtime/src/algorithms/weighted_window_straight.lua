@@ -1,0 +1,75 @@
+-- straight(log, ARGV, now) -> the reply, or nil
+--   log, ARGV, reply   as in `weighted_window.lua`
+--   now                microsecond of the decision
+
+local call, MOST_UNITS, CROWDED = redis.call, 99999999, 90000
+
+local function member(id, units)
+  return string.format('%.0f%08d', id, units)
+end
+
+local function units_of(entry)
+  return tonumber(string.sub(entry, -8))
+end
+
+-- Returns the milliseconds for which a log lasts that is kept for so many microseconds.
+local function lasting(keep)
+  local ttl = math.floor(keep / 1000) + 999
+  return ttl
+end
+
+-- The straight way of most calls, in few commands: one tier decides, the log counts for no other, and nobody
+-- waits. It answers as the general way, and leaves to that one, with nothing done, every other call: then it
+-- returns nil.
+-- Numbers are slow to format as arguments of a command, strings of integers are not.
+local function straight(log, ARGV, now)
+  if ARGV[1] ~= '1' or ARGV[3] ~= '0' or ARGV[6] ~= '1' or #ARGV > 8 then
+    return
+  end
+  local cost, period, length, threshold = tonumber(ARGV[2]), ARGV[7], ARGV[7] + 0, ARGV[8] + 0
+  -- The header, and the oldest entries. Mostly one of them at most has left the window.
+  local first, oldest = call('ZRANGE', log, '0', '4', 'WITHSCORES'), 7
+  local birth, since, units = first[2], first[4], -1 - (first[6] or 0)
+  if first[3] == 'g' then
+    birth, since = since, birth
+  end
+  local is_known = first[5] == '#' .. period and (first[3] == 'g' and first[1] or first[3]) == '@' .. period
+  if not (is_known and first[8] and first[8] + since > 0) then
+    return
+  end
+  local to = now - length
+  if first[8] - to <= 0 then
+    units, oldest = units - units_of(first[7]), 9
+  end
+  local stamp = tonumber(first[oldest + 1])
+  if not stamp or stamp <= to or stamp > now or units > threshold then
+    return
+  end
+  local remaining, leaves, id = threshold - units, stamp + length - now, ARGV[4] + 0
+  if cost > remaining then
+    local wait, excess = leaves, cost - remaining - units_of(first[oldest])
+    if excess > 0 then
+      local next = oldest == 7 and first[10]
+      wait = next and excess <= units_of(first[9]) and next + length - now
+    end
+    if not wait or cost > threshold or ARGV[5] ~= '0' then
+      return
+    end
+    local newest = call('ZRANGE', log, '-1', '-1', 'WITHSCORES')[2]
+    local more = cost > remaining + 1 and leaves or wait
+    if newest - now <= 0 then
+      return { -id, 0, remaining, wait, newest + length - now, more, now, -birth, id }
+    end
+  elseif cost <= MOST_UNITS and (units < CROWDED or call('ZCARD', log) < CROWDED) then
+    local entry = string.format('%s%08d', ARGV[4], cost)
+    if not call('ZSCORE', log, entry) then
+      if oldest > 7 then
+        call('ZREM', log, first[7])
+      end
+      call('ZADD', log, string.format('%d', now), entry, string.format('%d', -1 - units - cost),
+        first[5], string.format('%d', -to), '@' .. period)
+      call('PEXPIRE', log, lasting(length))
+      return { id, 0, remaining - cost, leaves, length, 0, now, -birth, id }
+    end
+  end
+end
