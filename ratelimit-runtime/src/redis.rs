@@ -366,30 +366,41 @@ impl RedisBackend {
         reader.fields(&self.remote, key, max_fields).await
     }
 
-    /// Returns the value of a hash's field, and the time of its server.
-    pub(crate) async fn revision(
+    /// Returns the value of a hash's field.
+    pub(crate) async fn field(
         &self,
         key: &[u8],
         field: &str,
-    ) -> Result<(Option<String>, SystemTime), UnavailableReason> {
-        hash::field_and_time(&self.remote, key, field).await
+    ) -> Result<Option<String>, UnavailableReason> {
+        hash::field(&self.remote, key, field).await
     }
 
-    /// Sets fields of a hash.
+    /// Returns the time of the server with this key.
+    pub(crate) async fn time(&self, key: &[u8]) -> Result<SystemTime, UnavailableReason> {
+        hash::time(&self.remote, key).await
+    }
+
+    /// Sets fields of a hash, and removes others that are as they were read. Returns `false`, and sets none, if it
+    /// would have more than `max_fields`.
     pub(crate) async fn set_fields(
         &self,
         key: &[u8],
         fields: &[(String, String)],
-    ) -> Result<(), UnavailableReason> {
-        self.remote.run(key, redis::cmd("HSET").arg(key).arg(fields)).await
+        removed: &[(String, String)],
+        max_fields: usize,
+    ) -> Result<bool, UnavailableReason> {
+        let mut script = redis::cmd("EVAL");
+        script.arg(include_str!("redis/set_fields.lua")).arg(1).arg(key).arg(max_fields);
+        script.arg(2 * removed.len()).arg(removed).arg(fields);
+        self.remote.run(key, &script).await
     }
 
-    /// Removes a field of a hash.
+    /// Removes a field of a hash. Returns `false` if it has none.
     pub(crate) async fn remove_field(
         &self,
         key: &[u8],
         field: &str,
-    ) -> Result<(), UnavailableReason> {
+    ) -> Result<bool, UnavailableReason> {
         self.remote.run(key, redis::cmd("HDEL").arg(key).arg(field)).await
     }
 }

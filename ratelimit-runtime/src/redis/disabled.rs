@@ -131,19 +131,25 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) async fn revision(
+    pub(crate) async fn field(&self, _: &[u8], _: &str) -> Replied<Option<String>> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn time(&self, _: &[u8]) -> Replied<std::time::SystemTime> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn set_fields(
         &self,
         _: &[u8],
-        _: &str,
-    ) -> Replied<(Option<String>, std::time::SystemTime)> {
+        _: &[(String, String)],
+        _: &[(String, String)],
+        _: usize,
+    ) -> Replied<bool> {
         match self.0 {}
     }
 
-    pub(crate) async fn set_fields(&self, _: &[u8], _: &[(String, String)]) -> Replied<()> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn remove_field(&self, _: &[u8], _: &str) -> Replied<()> {
+    pub(crate) async fn remove_field(&self, _: &[u8], _: &str) -> Replied<bool> {
         match self.0 {}
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use redis::Value;
+use redis::{Cmd, FromRedisValue, Value};
 use tokio::time::Instant;
 
 use super::{
@@ -49,11 +49,11 @@ impl HashReader {
         if self.oversize_until().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
         }
-        let length = read(remote, "HLEN", key, SHORT_REPLY, remote.deadline).await?;
+        let of_key = |name: &str| redis::cmd(name).arg(key).take();
+        let length = read(remote, &of_key("HLEN"), key, SHORT_REPLY, remote.deadline).await?;
         let node = remote.client.topology.node_for(key, remote.ends()).await?;
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
-        let length: usize =
-            redis::from_redis_value(length).map_err(|_| UnavailableReason::StoreError)?;
+        let length: usize = decoded(length)?;
         if length > max_fields {
             return Err(UnavailableReason::OverridesTooLarge);
         }
@@ -62,14 +62,13 @@ impl HashReader {
         }
         node.open_side().await;
         let deadline = remote.deadline.max(MIN_DEADLINE);
-        let reply = read(remote, "HGETALL", key, LONG_REPLY, deadline).await;
+        let reply = read(remote, &of_key("HGETALL"), key, LONG_REPLY, deadline).await;
         if matches!(reply, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
         }
         // Both protocols' forms. Invalid UTF-8 is replaced.
-        let fields: Vec<(Vec<u8>, Vec<u8>)> =
-            redis::from_redis_value(reply?).map_err(|_| UnavailableReason::StoreError)?;
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = decoded(reply?)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let fields = fields.into_iter().map(|(field, value)| (text(field), text(value))).collect();
         Ok(HashContent { fields, read_over })
@@ -80,30 +79,34 @@ impl HashReader {
     }
 }
 
-/// Returns the value of a field of a hash, if it has one, and the time of its server.
-pub(super) async fn field_and_time(
+/// Returns the value of a field of a hash, if it has one.
+pub(super) async fn field(
     remote: &Remote,
     key: &[u8],
     field: &str,
-) -> Result<(Option<String>, SystemTime), UnavailableReason> {
+) -> Result<Option<String>, UnavailableReason> {
     let get = redis::cmd("HGET").arg(key).arg(field).take();
-    let ends = remote.ends();
-    let value = remote.client.send(key, ends, SHORT_REPLY, |_| get.clone().into()).await?;
-    let time = remote.client.send(key, ends, SHORT_REPLY, |_| redis::cmd("TIME").into()).await?;
-    let decoded = redis::from_redis_value(value)
-        .and_then(|value| Ok((value, redis::from_redis_value::<(u64, u32)>(time)?)));
-    let (value, (seconds, micros)) = decoded.map_err(|_| UnavailableReason::StoreError)?;
-    let since = Duration::new(seconds, micros.saturating_mul(1_000));
-    Ok((value, SystemTime::UNIX_EPOCH + since))
+    decoded(read(remote, &get, key, SHORT_REPLY, remote.deadline).await?)
+}
+
+/// Returns the time of the server that has this key.
+pub(super) async fn time(remote: &Remote, key: &[u8]) -> Result<SystemTime, UnavailableReason> {
+    let time = read(remote, &redis::cmd("TIME"), key, SHORT_REPLY, remote.deadline).await?;
+    let (seconds, micros): (u64, u32) = decoded(time)?;
+    Ok(SystemTime::UNIX_EPOCH + Duration::new(seconds, micros.saturating_mul(1_000)))
+}
+
+fn decoded<T: FromRedisValue>(reply: Value) -> Result<T, UnavailableReason> {
+    redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
 }
 
 async fn read(
     remote: &Remote,
-    command: &str,
+    command: &Cmd,
     key: &[u8],
     options: SendOptions,
     deadline: Duration,
 ) -> Result<Value, UnavailableReason> {
-    let (command, ends) = (redis::cmd(command).arg(key).take(), Instant::now() + deadline);
+    let ends = Instant::now() + deadline;
     Ok(remote.client.send(key, ends, options, |_| command.clone().into()).await?)
 }
