@@ -40,7 +40,6 @@ mod stream;
 mod target;
 mod tls;
 
-use std::time::SystemTime;
 use std::{sync::Arc, time::Duration};
 
 use redis::aio::ConnectionLike;
@@ -67,7 +66,7 @@ use self::{
         turn::{self, Turn},
     },
 };
-pub(crate) use self::{hash::HashReader, options::HashContent};
+pub(crate) use self::{hash::RedisHash, options::HashContent};
 use crate::{
     decision::Permit,
     error::{ConnectFault, UnavailableReason},
@@ -356,51 +355,8 @@ impl RedisBackend {
         self.remote.settle(key, settle).await.map_err(|failed| failed.reason)
     }
 
-    /// Returns the fields of a hash and their values.
-    pub(crate) async fn fields(
-        &self,
-        reader: &HashReader,
-        key: &[u8],
-        max_fields: usize,
-    ) -> Result<HashContent, UnavailableReason> {
-        reader.fields(&self.remote, key, max_fields).await
-    }
-
-    /// Returns the value of a hash's field.
-    pub(crate) async fn field(
-        &self,
-        key: &[u8],
-        field: &str,
-    ) -> Result<Option<String>, UnavailableReason> {
-        hash::field(&self.remote, key, field).await
-    }
-
-    /// Returns the time of the server with this key.
-    pub(crate) async fn time(&self, key: &[u8]) -> Result<SystemTime, UnavailableReason> {
-        hash::time(&self.remote, key).await
-    }
-
-    /// Sets fields of a hash, and removes others that are as they were read. Returns `false`, and sets none, if it
-    /// would have more than `max_fields`.
-    pub(crate) async fn set_fields(
-        &self,
-        key: &[u8],
-        fields: &[(String, String)],
-        removed: &[(String, String)],
-        max_fields: usize,
-    ) -> Result<bool, UnavailableReason> {
-        let mut script = redis::cmd("EVAL");
-        script.arg(include_str!("redis/set_fields.lua")).arg(1).arg(key).arg(max_fields);
-        script.arg(2 * removed.len()).arg(removed).arg(fields);
-        self.remote.run(key, &script).await
-    }
-
-    /// Removes a field of a hash. Returns `false` if it has none.
-    pub(crate) async fn remove_field(
-        &self,
-        key: &[u8],
-        field: &str,
-    ) -> Result<bool, UnavailableReason> {
-        self.remote.run(key, redis::cmd("HDEL").arg(key).arg(field)).await
+    /// Returns the hash of this key.
+    pub(crate) fn hash(&self, key: &str) -> RedisHash {
+        RedisHash::new(Arc::clone(&self.remote), key)
     }
 }

@@ -114,7 +114,6 @@ async fn an_override_ends_by_the_clock_of_the_server_alone() {
     for (ahead, expected) in [(-hour, true), (0, false), (-hour, true), (hour, false)] {
         clock.step(&server, ahead);
         let numbers = if expected { 7 } else { 1 };
-        println!("{ahead}");
         until("the numbers", async || (threshold(&limiter).await == numbers).then_some(())).await;
         until_denied(&limiter, "alice", expected).await;
         // A change of other callers forgets neither.

@@ -24,7 +24,7 @@ use crate::{
     error::UnavailableReason,
     follow::POLL_INTERVAL,
     key::IntoCaller,
-    redis::{HashContent, HashReader, RedisBackend, start},
+    redis::{RedisBackend, RedisHash, start},
     registry,
 };
 
@@ -43,8 +43,7 @@ pub(super) struct FleetHashes {
 struct FleetHash {
     kind: HashKind,
     key: String,
-    backend: Arc<RedisBackend>,
-    reader: HashReader,
+    hash: RedisHash,
     state: Mutex<HashState>,
 }
 
@@ -70,12 +69,8 @@ impl FleetHashes {
 }
 
 impl FleetHash {
-    fn new(kind: HashKind, key: String, backend: Arc<RedisBackend>) -> Self {
-        Self { kind, key, backend, reader: HashReader::default(), state: Mutex::default() }
-    }
-
-    async fn read(&self) -> Result<HashContent, UnavailableReason> {
-        self.backend.fields(&self.reader, self.key.as_bytes(), self.kind.max_fields()).await
+    fn new(kind: HashKind, key: String, backend: &RedisBackend) -> Self {
+        Self { kind, hash: backend.hash(&key), key, state: Mutex::default() }
     }
 
     fn is_lost(&self) -> bool {
@@ -90,13 +85,13 @@ impl FleetHash {
         field: &str,
         value: Option<String>,
     ) -> Result<bool, OverrideError> {
-        let (key, is_lost) = (self.key.as_bytes(), self.is_lost());
+        let is_lost = self.is_lost();
         let (mut fields, mut is_known, mut max_fields) = (Vec::new(), true, usize::MAX);
         if is_lost {
             fields = self.kind.fields_of(&overrides.layer(OverrideSource::Redis));
             fields.retain(|(other, _)| other != field);
         } else if value.is_none() {
-            is_known = self.backend.remove_field(key, field).await.map_err(Fault::Unavailable)?;
+            is_known = self.hash.remove(field).await.map_err(Fault::Unavailable)?;
         } else {
             max_fields = self.kind.max_fields();
         }
@@ -113,9 +108,7 @@ impl FleetHash {
             HashKind::Limits => {}
         }
         if !fields.is_empty() {
-            let set = async |ended: Vec<_>| {
-                self.backend.set_fields(key, &fields, &ended, max_fields).await
-            };
+            let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields).await;
             let mut is_set = set(Vec::new()).await.map_err(Fault::Unavailable)?;
             if !is_set {
                 let ended = self.ended().await.map_err(Fault::Unavailable)?;
@@ -134,9 +127,8 @@ impl FleetHash {
 
     /// Returns the fields of overrides that have ended, by the clock of Redis. They take the room of others.
     async fn ended(&self) -> Result<Vec<(String, String)>, UnavailableReason> {
-        let key = self.key.as_bytes();
-        let now = self.backend.time(key).await?;
-        let mut fields = self.backend.fields(&self.reader, key, usize::MAX).await?.fields;
+        let now = self.hash.time().await?;
+        let mut fields = self.hash.fields(usize::MAX).await?.fields;
         // Most need not be parsed.
         let has_ended = |value: &str| {
             let what = value.contains("until").then(|| value.parse::<Override>().ok()).flatten();
@@ -149,12 +141,8 @@ impl FleetHash {
 
 impl Overrides {
     /// Returns a handle without overrides, for a limiter whose keys on this Redis start with `prefix`.
-    pub(crate) fn on_redis(
-        backend: &Arc<RedisBackend>,
-        prefix: &str,
-        secret: Option<Box<str>>,
-    ) -> Self {
-        let hash = |kind, key| FleetHash::new(kind, format!("{prefix}{key}"), Arc::clone(backend));
+    pub(crate) fn on_redis(backend: &RedisBackend, prefix: &str, secret: Option<Box<str>>) -> Self {
+        let hash = |kind, key| FleetHash::new(kind, format!("{prefix}{key}"), backend);
         let (limits, callers) =
             (hash(HashKind::Limits, LIMITS_KEY), hash(HashKind::Callers, CALLERS_KEY));
         let hashes = FleetHashes { limits, callers, is_followed: AtomicBool::new(false) };
@@ -297,7 +285,8 @@ impl Overrides {
         if hash.is_lost() {
             return Ok(self.layer(OverrideSource::Redis).limit(name).cloned());
         }
-        let fields = hash.read().await.map_err(Fault::Unavailable)?.fields;
+        let fields = hash.hash.fields(hash.kind.max_fields()).await;
+        let fields = fields.map_err(Fault::Unavailable)?.fields;
         let value = fields.into_iter().find_map(|(field, value)| (field == name).then_some(value));
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
         let snapshot = self.shared.snapshot.load();

@@ -24,9 +24,7 @@ type Replied<T> = Result<T, UnavailableReason>;
 
 pub(crate) struct RedisBackend(Infallible);
 
-/// The reader of a hash.
-#[derive(Default)]
-pub(crate) struct HashReader(());
+pub(crate) struct RedisHash(Infallible);
 
 /// The settings of connections: none.
 #[derive(Clone, Debug, Default)]
@@ -127,21 +125,26 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) async fn fields(&self, _: &HashReader, _: &[u8], _: usize) -> Replied<HashContent> {
+    pub(crate) fn hash(&self, _: &str) -> RedisHash {
+        match self.0 {}
+    }
+}
+
+impl RedisHash {
+    pub(crate) async fn fields(&self, _: usize) -> Replied<HashContent> {
         match self.0 {}
     }
 
-    pub(crate) async fn field(&self, _: &[u8], _: &str) -> Replied<Option<String>> {
+    pub(crate) async fn field(&self, _: &str) -> Replied<Option<String>> {
         match self.0 {}
     }
 
-    pub(crate) async fn time(&self, _: &[u8]) -> Replied<std::time::SystemTime> {
+    pub(crate) async fn time(&self) -> Replied<std::time::SystemTime> {
         match self.0 {}
     }
 
-    pub(crate) async fn set_fields(
+    pub(crate) async fn set(
         &self,
-        _: &[u8],
         _: &[(String, String)],
         _: &[(String, String)],
         _: usize,
@@ -149,7 +152,7 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) async fn remove_field(&self, _: &[u8], _: &str) -> Replied<bool> {
+    pub(crate) async fn remove(&self, _: &str) -> Replied<bool> {
         match self.0 {}
     }
 }

@@ -97,13 +97,13 @@ impl HashFollower {
         hash: &FleetHash,
         overrides: &Overrides,
     ) -> Result<Option<HashContent>, UnavailableReason> {
-        let key = hash.key.as_bytes();
+        let read = || hash.hash.fields(hash.kind.max_fields());
         if hash.kind == HashKind::Limits {
             // Overrides end by this clock: it is read before the first of them.
-            overrides.set_server_time(hash.backend.time(key).await?);
-            return hash.read().await.map(Some);
+            overrides.set_server_time(hash.hash.time().await?);
+            return read().await.map(Some);
         }
-        let revision = hash.backend.field(key, REVISION).await?;
+        let revision = hash.hash.field(REVISION).await?;
         let now = Instant::now();
         let is_unchanged = self.read.as_ref().is_some_and(|(before, at)| {
             *before == revision && now - *at < UNREVISED && self.unreachable.is_empty()
@@ -111,7 +111,7 @@ impl HashFollower {
         if is_unchanged {
             return Ok(None);
         }
-        let content = hash.read().await?;
+        let content = read().await?;
         self.read = Some((revision, now));
         Ok(Some(content))
     }
