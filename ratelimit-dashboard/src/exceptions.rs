@@ -92,7 +92,7 @@ pub(super) async fn end(
 ) -> Result<Response, ActionError> {
     let EndException { limit, caller, scope } = parse(&body)?;
     let acting = dashboard.act_as(&viewer, scope)?;
-    let listed = acting.overrides.list_for(&limit);
+    let listed = acting.overrides.search_for(&limit, &caller);
     let listed = listed.into_iter().find(|it| it.text() == caller);
     let Some(CallerOverride { caller, .. }) = listed else {
         return Err(ActionError::new(StatusCode::NOT_FOUND, "this caller has no exception"));
@@ -114,10 +114,9 @@ pub(super) async fn list(
             scope: Scope::of(it.source),
             what: it.what,
         };
-        overrides.list_for(limit).into_iter().map(view)
+        overrides.search_for(limit, &find).into_iter().map(view)
     });
-    let mut callers: Vec<_> =
-        listed.into_iter().flatten().filter(|it| it.caller.contains(&*find)).collect();
+    let mut callers: Vec<_> = listed.into_iter().flatten().collect();
     let found = callers.len();
     callers.truncate(LISTED);
     Ok(json(&ExceptionList { callers, found }))

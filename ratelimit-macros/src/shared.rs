@@ -68,7 +68,8 @@ impl SharedPolicy {
     pub(crate) fn checks(&self, private: &TokenStream) -> TokenStream {
         let path = &self.path;
         // All plans have these properties.
-        let policy = if self.has_plans { quote!(#path.default_policy()) } else { quote!(&#path) };
+        let policy =
+            if self.has_plans { quote!(#private::default_plan(&#path)) } else { quote!(&#path) };
         self.checks
             .iter()
             .map(|name| {

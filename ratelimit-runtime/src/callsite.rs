@@ -78,7 +78,7 @@ impl Callsite {
         plans: &'static Plans,
         declaration: Declaration,
     ) -> Self {
-        let (inner_path, policy) = (type_name::<Here>, *plans.default_policy());
+        let (inner_path, policy) = (type_name::<Here>, *plans.first());
         Self { inner_path, policy, plans: Some(plans), declaration, resolved: OnceCell::new() }
     }
 

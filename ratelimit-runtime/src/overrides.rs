@@ -191,13 +191,13 @@ impl Overrides {
     pub fn set(&self, name: &str, what: Override) -> Result<(), OverrideError> {
         validate::named(name, &what)?;
         let what = self.signed(what);
-        self.change(self.own_source(), |layer| layer.set(name, Some(what)));
+        self.change(self.own_source(), |layer| layer.set(name, None, Some(what)));
         Ok(())
     }
 
     /// Removes the override that [`set`](Self::set) has made for this limit.
     pub fn remove(&self, name: &str) {
-        self.change(self.own_source(), |layer| layer.set(name, None));
+        self.change(self.own_source(), |layer| layer.set(name, None, None));
     }
 
     /// Sets the global enforcement of this process, or removes it. With [`Enforcement::Off`] nothing
@@ -208,7 +208,7 @@ impl Overrides {
     /// [source](OverrideSource).
     pub fn enforce(&self, enforcement: Option<Enforcement>) {
         let what = enforcement.map(|it| self.signed(Override::new().enforcement(it)));
-        self.change(self.own_source(), |layer| layer.set(ALL_LIMITS, what));
+        self.change(self.own_source(), |layer| layer.set(ALL_LIMITS, None, what));
     }
 
     /// Returns the global enforcement and its source.
@@ -291,17 +291,15 @@ impl Overrides {
         if !snapshot.has_ended() {
             return snapshot;
         }
-        self.end_ended();
+        self.follow_clock();
         self.shared.snapshot.load()
     }
 
-    /// Removes the overrides of limits that have ended.
-    fn end_ended(&self) {
-        if self.shared.snapshot.load().has_ended() {
-            let ending = Self::of(&self.shared);
-            for source in OverrideSource::ALL {
-                ending.change(source, |_| ());
-            }
+    /// Removes the overrides that have ended, and adds those that have not by a clock that was set back.
+    fn follow_clock(&self) {
+        let clock = Self::of(&self.shared);
+        for source in OverrideSource::ALL {
+            clock.change(source, |_| ());
         }
     }
 

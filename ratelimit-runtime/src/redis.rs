@@ -40,7 +40,6 @@ mod stream;
 mod target;
 mod tls;
 
-use std::time::SystemTime;
 use std::{sync::Arc, time::Duration};
 
 use redis::aio::ConnectionLike;
@@ -67,7 +66,7 @@ use self::{
         turn::{self, Turn},
     },
 };
-pub(crate) use self::{hash::HashReader, options::HashContent};
+pub(crate) use self::{hash::RedisHash, options::HashContent};
 use crate::{
     decision::Permit,
     error::{ConnectFault, UnavailableReason},
@@ -356,40 +355,8 @@ impl RedisBackend {
         self.remote.settle(key, settle).await.map_err(|failed| failed.reason)
     }
 
-    /// Returns the fields of a hash and their values.
-    pub(crate) async fn fields(
-        &self,
-        reader: &HashReader,
-        key: &[u8],
-        max_fields: usize,
-    ) -> Result<HashContent, UnavailableReason> {
-        reader.fields(&self.remote, key, max_fields).await
-    }
-
-    /// Returns the value of a hash's field, and the time of its server.
-    pub(crate) async fn revision(
-        &self,
-        key: &[u8],
-        field: &str,
-    ) -> Result<(Option<String>, SystemTime), UnavailableReason> {
-        hash::field_and_time(&self.remote, key, field).await
-    }
-
-    /// Sets fields of a hash.
-    pub(crate) async fn set_fields(
-        &self,
-        key: &[u8],
-        fields: &[(String, String)],
-    ) -> Result<(), UnavailableReason> {
-        self.remote.run(key, redis::cmd("HSET").arg(key).arg(fields)).await
-    }
-
-    /// Removes a field of a hash.
-    pub(crate) async fn remove_field(
-        &self,
-        key: &[u8],
-        field: &str,
-    ) -> Result<(), UnavailableReason> {
-        self.remote.run(key, redis::cmd("HDEL").arg(key).arg(field)).await
+    /// Returns the hash of this key.
+    pub(crate) fn hash(&self, key: &str) -> RedisHash {
+        RedisHash::new(Arc::clone(&self.remote), key)
     }
 }

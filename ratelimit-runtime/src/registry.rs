@@ -125,7 +125,7 @@ impl RegisteredPolicy {
     fn of(site: &'static Callsite) -> Vec<Self> {
         let limit = |policy| Self { site: Some(site), policy };
         match site.plans {
-            Some(plans) => plans.registered().map(limit).collect(),
+            Some(plans) => plans.all().iter().map(|(_, policy)| limit(*policy)).collect(),
             None => vec![limit(site.policy())],
         }
     }

@@ -9,6 +9,7 @@ use ratelimit_runtime::{
     policies_of, published_limits, rate_limit, stats,
     web::{HeaderSyntax, Refusal},
 };
+use tonic_types::StatusExt;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const SEVEN: Policy = Policy::sliding_window("seven", HOUR, 7);
@@ -198,6 +199,71 @@ async fn header_fields_events_and_stats_name_the_plan() {
     }
     let unknown = |line: &&String| line.contains("unknown plan") && line.contains("platinum");
     assert_eq!(lines.all().iter().filter(unknown).count(), 1);
+}
+
+#[tokio::test]
+async fn refusals_warnings_and_dry_runs_name_the_plan() {
+    let lines = Lines::default();
+    let _guard = listen(lines.clone());
+    let limiter = Limiter::in_memory();
+    let pro = || limiter.check(API.of("pro"), "frida");
+    let too_large = pro().cost(8).await.unwrap_err();
+    assert_eq!(too_large.policy(), "plans-api");
+    let problem = Refusal::from(too_large).problem();
+    assert!(problem.contains(r#"["plans-api@pro"]"#), "{problem}");
+    pro().cost(7).warn_at(80).await.unwrap();
+    let warned = |line: &&String| line.contains("limit nearly used up");
+    let warned = lines.all().iter().find(warned).cloned().unwrap();
+    assert!(warned.contains("policy=\"plans-api@pro\""), "{warned}");
+    let exceeded = pro().await.unwrap_err();
+    let _held = limiter.check(BUSY.of("one"), "frida").await.unwrap();
+    let busy = limiter.check(BUSY.of("one"), "frida").await.unwrap_err();
+    for (error, subject) in [(exceeded, "plans-api@pro"), (busy, "plans-busy@one")] {
+        let details = tonic::Status::from(error).get_error_details();
+        let failure = details.quota_failure().unwrap();
+        assert_eq!(failure.violations[0].subject, subject);
+    }
+    let dry_run = Override::new().enforcement(Enforcement::DryRun);
+    limiter.overrides().set("plans-api@pro", dry_run).unwrap();
+    pro().await.unwrap();
+    let events = lines.all();
+    let is_notice = |line: &&String| line.contains("dry run: calls would have been refused");
+    let dry_run = events.iter().find(is_notice).unwrap();
+    assert!(dry_run.contains("policy=\"plans-api@pro\""), "{dry_run}");
+}
+
+#[tokio::test]
+async fn plans_of_two_places_under_one_name_are_told_apart() {
+    const FEW: Plans = Plans::new("plans-twice", "free", SEVEN).plan("pro", SEVEN);
+    const MANY: Plans =
+        Plans::new("plans-twice", "free", SEVEN).plan("team", SEVEN).plan("pro", SEVEN);
+    let limiter = Limiter::in_memory();
+    let overrides = limiter.overrides();
+    let seen = async |policy: &Policy| {
+        let decision = limiter.peek(policy, "alice").cost(0).await.unwrap();
+        (decision.plan(), decision.threshold())
+    };
+    assert_eq!(seen(FEW.of("pro")).await, (Some("pro"), 7));
+    overrides.set("plans-twice@pro", Override::new().threshold(20)).unwrap();
+    overrides.set("plans-twice@team", Override::new().threshold(9)).unwrap();
+    assert_eq!(seen(MANY.of("team")).await, (Some("team"), 9));
+    assert_eq!(seen(MANY.of("pro")).await, (Some("pro"), 20));
+    assert_eq!(seen(FEW.of("pro")).await, (Some("pro"), 20));
+    assert_eq!(seen(MANY.of("free")).await, (Some("free"), 7));
+    assert_eq!(overrides.problems(), []);
+}
+
+#[tokio::test]
+async fn plans_are_overridden_before_the_first_is_chosen_by_its_name() {
+    const FIRST: Plans = Plans::new("plans-first", "free", SEVEN).plan("pro", SEVEN);
+    const ALL: Plans = Plans::new("plans-all", "free", SEVEN).plan("pro", SEVEN);
+    let limiter = Limiter::in_memory();
+    for name in ["plans-first@free", "plans-all@pro"] {
+        limiter.overrides().set(name, Override::new().threshold(9)).unwrap();
+    }
+    for policy in [FIRST.default_policy(), &ALL.all()[1].1] {
+        assert_eq!(limiter.check(policy, "alice").await.unwrap().threshold(), 9);
+    }
 }
 
 #[tokio::test]

@@ -138,6 +138,19 @@ async fn values_that_come_with_a_call_are_passed_and_not_guessed() {
     let usage = limiter.usage("used_search", &caller!(42, 1)).await.unwrap();
     assert_eq!(usage.tiers()[0].left(), 6);
 
+    // Those of the caller alone.
+    limiter.overrides().remove("used_search");
+    let raised = Override::new().tier(HOUR, 9);
+    limiter.overrides().set_for("used_search", &caller!(42, 1), raised).unwrap();
+    let usage = limiter.usage("used_search", &caller!(42, 1)).await.unwrap();
+    assert_eq!(usage.tiers()[0].left(), 8);
+    let other = limiter.usage("used_search", &caller!(42, 2)).await;
+    assert!(matches!(other, Err(UsageError::Dynamic { .. })));
+    limiter.overrides().set_for_all(&caller!(42, 1), Override::new().deny()).unwrap();
+    limiter.overrides().remove_for("used_search", &caller!(42, 1));
+    let denied = limiter.usage("used_search", &caller!(42, 1)).await;
+    assert!(matches!(denied, Err(UsageError::Failed(RateLimitError::Denied(_)))), "{denied:?}");
+
     let unknown = limiter.usage("used_serach", 42).await.unwrap_err().to_string();
     assert_eq!(
         unknown,

@@ -5,6 +5,7 @@
 
 mod calendar;
 mod in_turns;
+mod people;
 mod replay;
 mod script;
 mod waits;

@@ -313,8 +313,9 @@ async fn ten_thousand_callers_are_read_once_for_each_change() {
     }
     assert_eq!(fleet[1].overrides().list_for("greeting").len(), 9_999);
     // One more than is read: what was in effect stays, and the other hash is followed.
-    fleet[0].overrides().publish_for("greeting", "another", &deny()).await.unwrap();
-    fleet[0].overrides().publish_for("greeting", "and-another", &deny()).await.unwrap();
+    let () = server.command(
+        "HSET ratelimit:overrides:callers greeting/another off greeting/and-another off # 1",
+    );
     let problem = until("the problem", async || fleet[1].overrides().problems().pop()).await;
     assert!(matches!(problem, OverrideProblem::Unreadable { .. }), "{problem}");
     assert_eq!(threshold(&fleet[1], "user-7").await, 503);

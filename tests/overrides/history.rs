@@ -162,6 +162,39 @@ async fn the_operator_of_a_change_on_redis_is_known_in_every_process() {
 }
 
 #[tokio::test]
+async fn who_removes_nothing_has_not_removed_what_another_removes_later() {
+    let server = RedisServer::start();
+    let (here, there) = (server.limiter().await, server.limiter().await);
+    let (alice, name) = (here.overrides().by("alice"), POLICY.name());
+    let changes = async |count: usize| {
+        until("the changes", async || (here.overrides().history().len() == count).then_some(()))
+            .await;
+    };
+    alice.unpublish(name).await.unwrap();
+    alice.unpublish_for(name, "mallory").await.unwrap();
+    there.overrides().publish(name, &Override::new().threshold(7)).await.unwrap();
+    there.overrides().publish_for(name, "mallory", &Override::new().deny()).await.unwrap();
+    changes(2).await;
+    there.overrides().unpublish(name).await.unwrap();
+    there.overrides().unpublish_for(name, "mallory").await.unwrap();
+    changes(4).await;
+    assert!(here.overrides().history().iter().all(|change| change.operator.is_none()));
+
+    // Nor one whose removal another has undone before it was read.
+    there.overrides().publish(name, &Override::new().threshold(7)).await.unwrap();
+    changes(5).await;
+    let mut undone = redis::pipe();
+    undone.atomic().cmd("HDEL").arg("ratelimit:overrides").arg(name);
+    undone.cmd("HSET").arg("ratelimit:overrides").arg(name).arg("off");
+    here.overrides().by("alice").unpublish(name).await.unwrap();
+    let () = undone.query(&mut server.connection()).unwrap();
+    until("the change", async || here.overrides().get(name)?.enforcement).await;
+    let () = server.command(&format!("HDEL ratelimit:overrides {name}"));
+    until("its end", async || here.overrides().get(name).is_none().then_some(())).await;
+    assert_eq!(here.overrides().history()[0].operator, None);
+}
+
+#[tokio::test]
 async fn an_operator_of_a_process_comes_before_redis() {
     let server = RedisServer::start();
     let () = server.command("HSET ratelimit:overrides * on");

@@ -1,6 +1,7 @@
 //! An override takes effect at once in every process that follows it, and always as a whole.
 
 mod callers;
+mod callers_on_redis;
 mod dynamic_policies;
 mod effects;
 mod fleet;

@@ -8,10 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use harness::{Cluster, NOTICED, RedisServer, Watch, limiter_on, until};
+use harness::{Cluster, NOTICED, RedisServer, Watch, patient, until};
 use ratelimit_runtime::{
-    Enforcement, Limiter, OnStoreError, Override, OverrideSource, Policy, RateLimitError,
-    rate_limit,
+    Enforcement, Limiter, Override, OverrideSource, Policy, RateLimitError, rate_limit,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -281,7 +280,7 @@ async fn an_override_is_validated_and_then_published_to_the_fleet() {
 #[tokio::test]
 async fn a_fleet_on_a_cluster_follows_the_node_that_has_the_hash() {
     let cluster = Cluster::start();
-    let limiter = async || limiter_on(&cluster.url(), OnStoreError::Deny).await;
+    let limiter = async || patient(&cluster.url()).await;
     let (here, there) = (limiter().await, limiter().await);
     here.overrides().publish("reply", &Override::new().threshold(8)).await.unwrap();
     until_threshold(&there, 8).await;

@@ -11,7 +11,6 @@ impl Decision {
     }
 
     /// Returns the name by which clients know the policy: `api@pro` for a plan.
-    #[cfg(feature = "web")]
     pub(crate) fn shown_name(&self) -> &'static str {
         plans::shown(self.policy(), self.flags)
     }

@@ -257,7 +257,8 @@ impl<'a> Call<'a> {
             }
             return Err(error);
         }
-        self.limiter.inner.notices.would_have_refused(effective.policy().name(), &error);
+        let policy = effective.policy().shown_name().text();
+        self.limiter.inner.notices.would_have_refused(policy, &error);
         Ok(A::new(waited, || {
             let decision = match outcome {
                 Some(outcome) => Decision::new(effective.policy(), *outcome),

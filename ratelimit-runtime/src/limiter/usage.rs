@@ -165,7 +165,7 @@ pub enum UsageError {
         /// The expressions, as written.
         expressions: &'static [&'static str],
     },
-    /// The policy breaks a rule, or Redis does not answer.
+    /// The caller is denied, the policy breaks a rule, or Redis does not answer.
     Failed(RateLimitError),
 }
 
@@ -263,7 +263,7 @@ impl Limiter {
     /// # }
     /// ```
     ///
-    /// An override of all tiers gives a limit values without a call.
+    /// An override of all tiers, also one of this caller, gives a limit values without a call.
     ///
     /// # Precision
     ///
@@ -275,8 +275,8 @@ impl Limiter {
     ///
     /// - [`UsageError::UnknownLimit`] if no annotated function has the name.
     /// - [`UsageError::Dynamic`] if values of the limit come with each call.
-    /// - [`UsageError::Failed`] if the policy breaks a rule or Redis does not answer, whatever
-    ///   [`on_store_error`](crate::LimiterBuilder::on_store_error) is.
+    /// - [`UsageError::Failed`] if the caller is [denied](crate::Denied), the policy breaks a rule or Redis does
+    ///   not answer, whatever [`on_store_error`](crate::LimiterBuilder::on_store_error) is.
     pub async fn usage<'a>(
         &self,
         limit: impl Into<LimitRef<'a>>,
@@ -285,9 +285,11 @@ impl Limiter {
         let (declared, expressions) = limit.into().declared()?;
         let caller = caller.into_caller();
         let effective = self.overrides().effective(&declared, &caller, Enforcement::On);
+        if let Some(denied) = effective.answer() {
+            return Err(denied.clone().into());
+        }
         let policy = *effective.policy();
-        let is_known = expressions.is_empty() || self.overrides_tiers(&declared);
-        if !is_known {
+        if !expressions.is_empty() && !effective.replaces_tiers() {
             return Err(UsageError::Dynamic { limit: declared.name(), expressions });
         }
         policy.validate_shape().map_err(RateLimitError::from)?;
@@ -304,10 +306,5 @@ impl Limiter {
             .map(|permits| TierUsage::new(Duration::ZERO, permits, free, Duration::ZERO));
         let (tiers, enforcement) = (tiers.collect(), effective.enforcement);
         Ok(LimitUsage { policy, enforcement, tiers, concurrency })
-    }
-
-    /// Returns `true` if an override replaces all tiers of the limit.
-    fn overrides_tiers(&self, declared: &Policy) -> bool {
-        self.overrides().get(declared.name()).is_some_and(|what| !what.tiers.is_empty())
     }
 }

@@ -5,7 +5,10 @@ use std::fmt::Display;
 
 use ratelimit_core::Algorithm;
 
-use crate::{callsite::Callsite, policy::Policy};
+use crate::{
+    callsite::Callsite,
+    policy::{Plans, Policy},
+};
 
 /// Asserts that calls under the policy ask the store, as an argument needs.
 macro_rules! assert_asks_store {
@@ -45,6 +48,12 @@ pub const fn shared_policy(policy: &Policy) -> Policy {
         "functions share this policy's counts under its name, which must not be empty"
     );
     *policy
+}
+
+/// Returns the policy of the default plan, with the properties of all.
+#[must_use]
+pub const fn default_plan(plans: &Plans) -> &Policy {
+    plans.first()
 }
 
 /// Returns the policy of a call's plan.

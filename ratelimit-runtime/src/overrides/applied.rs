@@ -76,7 +76,7 @@ impl<const KEPT: usize> AppliedOverride<KEPT> {
             Err(fault) => {
                 if !self.is_warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        policy = written.name(),
+                        policy = written.shown_name().text(),
                         %fault,
                         "override does not fit the policy of a call; the declared policy decides"
                     );

@@ -74,7 +74,7 @@ impl Overrides {
         validate::of_caller(&registry::policies(), limit, &what)?;
         let (caller, what) = (self.text_of(caller), self.signed(what));
         self.audit(limit, &caller, Some(&what));
-        self.change(self.own_source(), |layer| layer.callers.insert(limit, caller, what));
+        self.change(self.own_source(), |layer| layer.set(limit, Some(&caller), Some(what)));
         Ok(())
     }
 
@@ -99,19 +99,42 @@ impl Overrides {
     pub fn remove_for<'a>(&self, limit: &str, caller: impl IntoCaller<'a>) {
         let caller = self.text_of(caller);
         self.audit(limit, &caller, None);
-        self.change(self.own_source(), |layer| layer.callers.remove(limit, &caller));
+        self.change(self.own_source(), |layer| layer.set(limit, Some(&caller), None));
     }
 
     /// Returns the overrides of single callers of a limit, or of all limits under the name `*`; of each caller
     /// that of the highest source.
     #[must_use]
     pub fn list_for(&self, limit: &str) -> Vec<CallerOverride> {
+        self.search_for(limit, "")
+    }
+
+    /// Returns those overrides of [`list_for`](Self::list_for) whose caller contains a part, as its
+    /// [text](CallerOverride::text). Under a `caller_digest` that is a part of a digest.
+    ///
+    /// ```
+    /// use ratelimit_runtime::{Limiter, Override};
+    ///
+    /// # fn main() -> Result<(), ratelimit_runtime::OverrideError> {
+    /// let limiter = Limiter::in_memory();
+    /// for caller in ["acme-1", "acme-2", "mallory"] {
+    ///     limiter.overrides().set_for("greet", caller, Override::new().deny())?;
+    /// }
+    /// let found = limiter.overrides().search_for("greet", "acme");
+    /// assert_eq!((found.len(), &*found[0].text()), (2, "/acme-1"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn search_for(&self, limit: &str, part: &str) -> Vec<CallerOverride> {
         let snapshot = self.shared.snapshot.load();
         let mut list = BTreeMap::new();
         for source in OverrideSource::ALL {
             let callers = snapshot.layer(source).callers.0.get(limit).into_iter().flatten();
-            let open = callers.filter(|(_, what)| !snapshot.identities().has_ended(what));
-            list.extend(open.map(|(caller, what)| (caller, (source, what))));
+            let found = callers.filter(|(caller, what)| {
+                caller.contains(part) && !snapshot.identities().has_ended(what)
+            });
+            list.extend(found.map(|(caller, what)| (caller, (source, what))));
         }
         let list = list.into_iter().map(|(caller, (source, what))| CallerOverride {
             caller: Caller::from_parts(caller.as_bytes()),
@@ -137,7 +160,11 @@ impl Overrides {
     /// Sets the time of the limiter's Redis.
     #[cfg(feature = "overrides")]
     pub(super) fn set_server_time(&self, time: SystemTime) {
-        self.shared.snapshot.load().identities().set_server_time(time);
+        let snapshot = self.shared.snapshot.load();
+        snapshot.identities().set_server_time(time);
+        if snapshot.has_returned() {
+            self.follow_clock();
+        }
     }
 
     /// Records who is overridden, by the digest of events if there is one.

@@ -51,12 +51,6 @@ impl CallerOverrides {
         }
     }
 
-    /// Removes the overrides that are not kept.
-    pub(super) fn retain(&mut self, keep: impl Fn(&Override) -> bool) {
-        self.0.values_mut().for_each(|callers| callers.retain(|_, what| keep(what)));
-        self.0.retain(|_, callers| !callers.is_empty());
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Override)> {
         self.0.iter().flat_map(|(limit, callers)| {
             callers.iter().map(move |(caller, what)| (limit.as_str(), caller.as_str(), what))
@@ -174,7 +168,7 @@ impl Identities {
 
     /// Returns `true` if the override counts as none any more.
     pub(super) fn has_ended(&self, what: &Override) -> bool {
-        what.until.is_some_and(|until| until <= self.now())
+        what.until.is_some() && what.has_ended(self.now())
     }
 }
 

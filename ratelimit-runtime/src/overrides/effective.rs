@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Enforcement;
+use super::{Enforcement, Override};
 use crate::{error::RateLimitError, policy::Policy, request::Outcome};
 
 /// The policy and the enforcement of one call, after overrides.
@@ -19,6 +19,8 @@ pub(crate) struct Effective<'a> {
 pub(crate) struct ChangedCall {
     /// The policy after overrides, if one changes it.
     overridden: Option<Arc<Policy>>,
+    /// `true` if that policy has no tier of the declared one.
+    replaces_tiers: bool,
     /// The policy that decides, if the call leaves a share of it.
     leaving: Option<Policy>,
     /// The answer of a call whose caller is shut out.
@@ -37,10 +39,12 @@ impl<'a> Effective<'a> {
         written: &'a Policy,
         enforcement: Enforcement,
         overridden: Option<Arc<Policy>>,
+        by: Option<&Override>,
     ) -> Self {
-        let overridden = Some(overridden).filter(Option::is_some);
-        let changed =
-            overridden.map(|it| Box::new(ChangedCall { overridden: it, ..ChangedCall::default() }));
+        let replaces_tiers = by.is_some_and(|by| !by.tiers.is_empty());
+        let changed = overridden.is_some().then(|| {
+            Box::new(ChangedCall { overridden, replaces_tiers, ..ChangedCall::default() })
+        });
         Self { written, enforcement, changed }
     }
 
@@ -79,6 +83,11 @@ impl<'a> Effective<'a> {
             let share = quota(self.whole()).saturating_sub(quota(leaving));
             outcome.remaining = outcome.remaining.saturating_add(share);
         }
+    }
+
+    /// Returns `true` if the policy after overrides has no tier of the declared one.
+    pub(crate) fn replaces_tiers(&self) -> bool {
+        self.changed.as_ref().is_some_and(|changed| changed.replaces_tiers)
     }
 
     /// Returns `true` if the declared policy decides, and refuses.

@@ -149,6 +149,11 @@ impl Override {
         self.enforcement.is_some() && !self.has_numbers() && !self.deny
     }
 
+    /// Returns `true` if the override counts as none at this time.
+    pub(super) fn has_ended(&self, now: SystemTime) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
     /// Returns this override, with values of a lower source if it has none. Numbers are not mixed.
     pub(super) fn layered_over(self, lower: Self) -> Self {
         let enforcement = self.enforcement.or(lower.enforcement);

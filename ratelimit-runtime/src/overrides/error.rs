@@ -48,6 +48,9 @@ pub(crate) enum Fault {
     Unreadable(String),
     /// Anything but an enforcement for all limits together.
     MoreThanEnforcement,
+    /// One more field than are read, in the hash of this key.
+    #[cfg(feature = "overrides")]
+    Full(String),
     /// Redis did not answer.
     #[cfg(feature = "overrides")]
     Unavailable(UnavailableReason),
@@ -107,6 +110,10 @@ impl fmt::Display for Fault {
             Self::Unreadable(why) => f.write_str(why),
             Self::MoreThanEnforcement => {
                 f.write_str("all limits together take only `on`, `dry_run` or `off`")
+            }
+            #[cfg(feature = "overrides")]
+            Self::Full(key) => {
+                write!(f, "`{key}` on Redis has its most fields, 10000; remove some first")
             }
             #[cfg(feature = "overrides")]
             Self::Unavailable(reason) => write!(f, "no answer from Redis: {reason}"),

@@ -17,14 +17,14 @@ use self::{
     follower::follow,
 };
 use super::{
-    Enforcement, Fault, Layer, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
+    Enforcement, Fault, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
     Shared, callers::random, validate,
 };
 use crate::{
     error::UnavailableReason,
     follow::POLL_INTERVAL,
     key::IntoCaller,
-    redis::{HashContent, HashReader, RedisBackend, start},
+    redis::{RedisBackend, RedisHash, start},
     registry,
 };
 
@@ -43,8 +43,7 @@ pub(super) struct FleetHashes {
 struct FleetHash {
     kind: HashKind,
     key: String,
-    backend: Arc<RedisBackend>,
-    reader: HashReader,
+    hash: RedisHash,
     state: Mutex<HashState>,
 }
 
@@ -70,30 +69,31 @@ impl FleetHashes {
 }
 
 impl FleetHash {
-    fn new(kind: HashKind, key: String, backend: Arc<RedisBackend>) -> Self {
-        Self { kind, key, backend, reader: HashReader::default(), state: Mutex::default() }
-    }
-
-    async fn read(&self) -> Result<HashContent, UnavailableReason> {
-        self.backend.fields(&self.reader, self.key.as_bytes(), self.kind.max_fields()).await
+    fn new(kind: HashKind, key: String, backend: &RedisBackend) -> Self {
+        Self { kind, hash: backend.hash(&key), key, state: Mutex::default() }
     }
 
     fn is_lost(&self) -> bool {
         *self.state.lock() == HashState::Lost
     }
 
-    /// Writes a field, or removes it. A hash that was lost is restored with this change.
+    /// Writes a field, or removes it; returns `false` if there is none to remove. A hash that was lost is restored
+    /// with this change.
     async fn write(
         &self,
-        before: &Layer,
+        overrides: &Overrides,
         field: &str,
         value: Option<String>,
-    ) -> Result<(), OverrideError> {
-        let (key, is_lost) = (self.key.as_bytes(), self.is_lost());
-        let mut fields = if is_lost { self.kind.fields_of(before) } else { Vec::new() };
-        fields.retain(|(other, _)| other != field);
-        if value.is_none() && !is_lost {
-            self.backend.remove_field(key, field).await.map_err(Fault::Unavailable)?;
+    ) -> Result<bool, OverrideError> {
+        let is_lost = self.is_lost();
+        let (mut fields, mut is_known, mut max_fields) = (Vec::new(), true, usize::MAX);
+        if is_lost {
+            fields = self.kind.fields_of(&overrides.layer(OverrideSource::Redis));
+            fields.retain(|(other, _)| other != field);
+        } else if value.is_none() {
+            is_known = self.hash.remove(field).await.map_err(Fault::Unavailable)?;
+        } else {
+            max_fields = self.kind.max_fields();
         }
         fields.extend(value.map(|value| (field.to_owned(), value)));
         match self.kind {
@@ -108,24 +108,41 @@ impl FleetHash {
             HashKind::Limits => {}
         }
         if !fields.is_empty() {
-            self.backend.set_fields(key, &fields).await.map_err(Fault::Unavailable)?;
+            let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields).await;
+            let mut is_set = set(Vec::new()).await.map_err(Fault::Unavailable)?;
+            if !is_set {
+                let ended = self.ended().await.map_err(Fault::Unavailable)?;
+                is_set = set(ended).await.map_err(Fault::Unavailable)?;
+            }
+            if !is_set {
+                return Err(Fault::Full(self.key.clone()).into());
+            }
         }
         if is_lost {
             // Every process reads the restored hash before the next change can empty it.
             tokio::time::sleep(2 * POLL_INTERVAL).await;
         }
-        Ok(())
+        Ok(is_known)
+    }
+
+    /// Returns the fields of overrides that have ended, by the clock of Redis. They take the room of others.
+    async fn ended(&self) -> Result<Vec<(String, String)>, UnavailableReason> {
+        let now = self.hash.time().await?;
+        let mut fields = self.hash.fields(usize::MAX).await?.fields;
+        // Most need not be parsed.
+        let has_ended = |value: &str| {
+            let what = value.contains("until").then(|| value.parse::<Override>().ok()).flatten();
+            what.is_some_and(|what| what.has_ended(now))
+        };
+        fields.retain(|(_, value)| has_ended(value));
+        Ok(fields)
     }
 }
 
 impl Overrides {
     /// Returns a handle without overrides, for a limiter whose keys on this Redis start with `prefix`.
-    pub(crate) fn on_redis(
-        backend: &Arc<RedisBackend>,
-        prefix: &str,
-        secret: Option<Box<str>>,
-    ) -> Self {
-        let hash = |kind, key| FleetHash::new(kind, format!("{prefix}{key}"), Arc::clone(backend));
+    pub(crate) fn on_redis(backend: &RedisBackend, prefix: &str, secret: Option<Box<str>>) -> Self {
+        let hash = |kind, key| FleetHash::new(kind, format!("{prefix}{key}"), backend);
         let (limits, callers) =
             (hash(HashKind::Limits, LIMITS_KEY), hash(HashKind::Callers, CALLERS_KEY));
         let hashes = FleetHashes { limits, callers, is_followed: AtomicBool::new(false) };
@@ -165,12 +182,12 @@ impl Overrides {
     ///
     /// # Cost
     ///
-    /// Each process sends `HLEN`, `HGET` and `TIME` two or three times a second over the connection of decisions.
+    /// Each process sends `TIME`, `HLEN` and `HGET` two or three times a second over the connection of decisions.
     /// While the hash is not empty, it also sends `HGETALL` over a second connection. The hash of
     /// [callers](Self::publish_for) it reads so only after a change, and every 30 s. Its Redis user needs
     /// `+hlen`, `+hget`, `+time` and `+hgetall`, and read access to both keys: `%R~ratelimit:overrides` and
     /// `%R~ratelimit:overrides:callers`, from Redis 7 on. Without them it polls twice a minute, and logs this
-    /// once.
+    /// once for each key.
     ///
     /// The future is ready after the first poll, also if Redis did not answer. The hash is followed
     /// until the last clone of the limiter and of this handle is dropped.
@@ -221,12 +238,13 @@ impl Overrides {
     }
 
     /// Writes the override of a limit to the hash on Redis. It takes effect in all processes that
-    /// [follow](Self::follow_redis) the hash.
+    /// [follow](Self::follow_redis) the hash. In a hash that is full, it replaces those that have ended.
     ///
     /// # Errors
     ///
     /// [`OverrideError`] if the policy of a callsite of this name would break a rule. It is also
-    /// returned if the limiter is in memory, or Redis does not answer within the deadline.
+    /// returned if the limiter is in memory, the hash has 10 000 other overrides, or Redis does not answer within
+    /// the deadline.
     pub async fn publish(&self, name: &str, what: &Override) -> Result<(), OverrideError> {
         validate::named(name, what)?;
         self.write(name, Some(self.signed(what.clone()))).await
@@ -267,7 +285,8 @@ impl Overrides {
         if hash.is_lost() {
             return Ok(self.layer(OverrideSource::Redis).limit(name).cloned());
         }
-        let fields = hash.read().await.map_err(Fault::Unavailable)?.fields;
+        let fields = hash.hash.fields(hash.kind.max_fields()).await;
+        let fields = fields.map_err(Fault::Unavailable)?.fields;
         let value = fields.into_iter().find_map(|(field, value)| (field == name).then_some(value));
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
         let snapshot = self.shared.snapshot.load();
@@ -314,39 +333,39 @@ impl Overrides {
         caller: &str,
         what: Option<&Override>,
     ) -> Result<(), OverrideError> {
-        let (hash, before) = (&self.hashes()?.callers, self.layer(OverrideSource::Redis));
-        let field = fields::of_caller(limit, caller);
-        self.expect_removal(limit, Some(caller), what);
-        let written = hash.write(&before, &field, what.map(ToString::to_string)).await;
-        self.on_written(limit, Some(caller), &written);
-        written?;
+        let (hash, field) = (&self.hashes()?.callers, fields::of_caller(limit, caller));
+        let value = what.map(ToString::to_string);
+        self.write_signed(hash, &field, value, (limit, Some(caller))).await?;
         self.audit(limit, caller, what);
         Ok(())
     }
 
     async fn write(&self, field: &str, what: Option<Override>) -> Result<(), OverrideError> {
-        let (hash, before) = (&self.hashes()?.limits, self.layer(OverrideSource::Redis));
         let value = what.as_ref().map(|what| fields::value_of(field, what));
-        self.expect_removal(field, None, what.as_ref());
-        let written = hash.write(&before, field, value).await;
-        self.on_written(field, None, &written);
-        written?;
+        self.write_signed(&self.hashes()?.limits, field, value, (field, None)).await?;
         let operator = self.operator();
         tracing::info!(policy = field, operator, overridden = ?what, "override written to Redis");
         Ok(())
     }
 
-    /// Remembers who removes an override: the next poll finds a field less, and no name in it.
-    fn expect_removal(&self, limit: &str, caller: Option<&str>, what: Option<&Override>) {
-        if let (Some(operator), None, true) = (&self.operator, what, self.follows_redis()) {
-            self.shared.history.expect_removal(limit, caller, operator);
+    /// Writes a field. Remembers who removes an override: the next poll finds a field less, and no name in it.
+    async fn write_signed(
+        &self,
+        hash: &FleetHash,
+        field: &str,
+        value: Option<String>,
+        (limit, caller): (&str, Option<&str>),
+    ) -> Result<(), OverrideError> {
+        let history = &self.shared.history;
+        let is_read = || self.layer(OverrideSource::Redis).get(limit, caller).is_some();
+        if let (Some(operator), None, true) = (&self.operator, &value, is_read()) {
+            history.expect_removal(limit, caller, operator);
         }
-    }
-
-    fn on_written(&self, limit: &str, caller: Option<&str>, written: &Result<(), OverrideError>) {
-        if written.is_err() {
-            self.shared.history.forget_removal(limit, caller);
+        let written = hash.write(self, field, value).await;
+        if !matches!(written, Ok(true)) {
+            history.forget_removal(limit, caller);
         }
+        written.map(drop)
     }
 
     fn hashes(&self) -> Result<&FleetHashes, Fault> {

@@ -1,6 +1,10 @@
 //! The last changes of overrides: which, when and by whom.
 
-use std::{collections::VecDeque, sync::Arc, time::SystemTime};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use parking_lot::Mutex;
 
@@ -33,6 +37,9 @@ pub struct OverrideChange {
     pub after: Option<Override>,
 }
 
+/// The time after which a removal on Redis is not read any more: another has undone it.
+const UNREAD: Duration = Duration::from_secs(10);
+
 /// The changes of a limiter's overrides.
 #[derive(Default)]
 pub(super) struct History(Mutex<Changes>);
@@ -45,8 +52,8 @@ struct Changes {
     removals: VecDeque<Removal>,
 }
 
-/// The removal of an override on Redis: the limit, the caller and the operator.
-type Removal = (String, Option<String>, Arc<str>);
+/// The removal of an override on Redis: the limit, the caller, the operator and the time.
+type Removal = (String, Option<String>, Arc<str>, Instant);
 
 impl Changes {
     fn push(&mut self, change: OverrideChange) {
@@ -59,9 +66,10 @@ impl Changes {
 
     /// Returns the operator who has removed this override on Redis from this process.
     fn remover(&mut self, limit: &str, caller: Option<&str>) -> Option<Arc<str>> {
+        self.removals.retain(|(.., at)| at.elapsed() < UNREAD);
         let is_it = |it: &Removal| it.0 == limit && it.1.as_deref() == caller;
         let place = self.removals.iter().position(is_it)?;
-        self.removals.remove(place).map(|(.., operator)| operator)
+        self.removals.remove(place).map(|(.., operator, _)| operator)
     }
 }
 
@@ -80,14 +88,13 @@ impl History {
             let ended = |it: &&Override| identities.has_ended(it);
             let end = Option::filter(before, ended).and_then(|it: &Override| it.until);
             let signed = after.and_then(|it| it.by.as_deref().map(Arc::from));
-            let remover = || match after {
-                None if source == OverrideSource::Redis => changes.remover(limit, caller),
-                _ => None,
-            };
-            let operator = if after.is_none() && end.is_some() {
-                None
-            } else {
-                operator.cloned().or(signed).or_else(remover)
+            let is_of_redis = source == OverrideSource::Redis;
+            // Another has written the field again, if there is an override after the removal.
+            let remover = is_of_redis.then(|| changes.remover(limit, caller)).flatten();
+            let operator = match after {
+                None if end.is_some() => None,
+                None => operator.cloned().or(remover),
+                Some(_) => operator.cloned().or(signed),
             };
             changes.push(OverrideChange {
                 number: 0,
@@ -116,7 +123,8 @@ impl History {
     /// Records that this process removes an override on Redis for an operator.
     pub(super) fn expect_removal(&self, limit: &str, caller: Option<&str>, operator: &Arc<str>) {
         let mut changes = self.0.lock();
-        changes.removals.push_back((limit.to_owned(), caller.map(str::to_owned), operator.clone()));
+        let caller = caller.map(str::to_owned);
+        changes.removals.push_back((limit.to_owned(), caller, operator.clone(), Instant::now()));
         if changes.removals.len() > KEPT {
             changes.removals.pop_front();
         }
@@ -150,7 +158,7 @@ impl Overrides {
     /// ```
     #[must_use]
     pub fn history(&self) -> Vec<OverrideChange> {
-        self.end_ended();
+        drop(self.current());
         self.shared.history.0.lock().last.iter().rev().cloned().collect()
     }
 }

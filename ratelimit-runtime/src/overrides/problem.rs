@@ -88,12 +88,18 @@ impl fmt::Display for OverrideProblem {
                 f,
                 "the overrides on Redis cannot be read: {reason}; the previous ones stay in effect"
             ),
-            Self::Lost { key } => write!(
-                f,
-                "Redis has lost `{}`; its overrides stay in effect until a field is written, such as \
-                 `*` with the value on",
-                OneLine(key)
-            ),
+            Self::Lost { key } => {
+                let key = OneLine(key);
+                write!(
+                    f,
+                    "Redis has lost `{key}`; its overrides stay in effect until a field is "
+                )?;
+                f.write_str(if key.0.ends_with(":callers") {
+                    "written, such as `#` with any value"
+                } else {
+                    "written, such as `*` with the value on"
+                })
+            }
         }
     }
 }

@@ -55,7 +55,9 @@ impl Snapshot {
         let layer = Arc::make_mut(&mut layers[source as usize]);
         change(layer);
         let identities = self.identities();
-        layer.drop_ended(identities);
+        // What a process sets itself ends for good: nobody else removes it.
+        let is_kept = !matches!(source, OverrideSource::Program | OverrideSource::Operator);
+        layer.follow_clock(identities.now(), is_kept);
         (layers != self.layers).then(|| Self::merge(layers, Arc::clone(identities)))
     }
 
@@ -82,6 +84,13 @@ impl Snapshot {
     /// Returns `true` if the override of a limit has ended since.
     pub(super) fn has_ended(&self) -> bool {
         self.first_end.is_some_and(|end| end <= self.identities().now())
+    }
+
+    /// Returns `true` if an override has not ended after all, by a clock that was set back.
+    #[cfg(feature = "overrides")]
+    pub(super) fn has_returned(&self) -> bool {
+        let now = self.identities().now();
+        self.layers.iter().any(|layer| layer.returned(now).next().is_some())
     }
 
     pub(super) fn identities(&self) -> &Arc<Identities> {
@@ -151,13 +160,13 @@ impl Snapshot {
         let mut own = mine.map(AppliedOverride::what).into_iter().chain(of_limits);
         let own = own.find_map(|what| what.enforcement).unwrap_or(declared);
         let enforcement = self.enforcement().map_or(own, |(global, _)| own.max(global));
-        let overridden = if let Some(mine) = mine.filter(|mine| mine.what().has_numbers()) {
-            mine.apply(written)
-        } else {
-            let with_numbers = limits().find(|limit| limit.merged.what().has_numbers());
-            with_numbers.and_then(|limit| limit.merged.apply(written))
-        };
-        Effective::overridden(written, enforcement, overridden)
+        let mine = mine.filter(|mine| mine.what().has_numbers());
+        let by_limit = || limits().find(|limit| limit.merged.what().has_numbers());
+        let mine = mine.map(|mine| (mine.what(), mine.apply(written)));
+        let numbers =
+            mine.or_else(|| by_limit().map(|it| (it.merged.what(), it.merged.apply(written))));
+        let (by, overridden) = numbers.unzip();
+        Effective::overridden(written, enforcement, overridden.flatten(), by)
     }
 
     fn find(&self, hash: u64, name: &str) -> Option<&LimitEntry> {

@@ -2,13 +2,21 @@
 
 use ratelimit_core::Algorithm;
 
-use super::QuotaUnit;
+use super::{PolicyName, QuotaUnit};
 
 /// The bits, and the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flags {
     bits: u8,
-    plan: Option<PlanIndex>,
+    plan: Option<PlanId>,
+}
+
+/// A plan of a limit: its index, and a hash of its name, as another [`Plans`](super::Plans) of the limit may have
+/// other plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PlanId {
+    index: PlanIndex,
+    hash: [u8; 2],
 }
 
 /// The index of a plan: with room left for the variants of an error that contains it.
@@ -87,16 +95,17 @@ impl Flags {
         self
     }
 
-    /// Sets the plan by its index.
-    pub(super) const fn with_plan(mut self, index: usize) -> Self {
-        self.plan = Some(PlanIndex::ALL[index]);
+    /// Sets the plan by its index and its name.
+    pub(super) const fn with_plan(mut self, index: usize, name: &str) -> Self {
+        let [first, second, ..] = PolicyName::hash_of(name).to_le_bytes();
+        self.plan = Some(PlanId { index: PlanIndex::ALL[index], hash: [first, second] });
         self
     }
 
-    /// Returns the index of the plan, if it is one.
+    /// Returns the plan, if it is one.
     #[inline]
-    pub(super) fn plan(self) -> Option<usize> {
-        self.plan.map(|plan| plan as usize)
+    pub(super) fn plan(self) -> Option<PlanId> {
+        self.plan
     }
 
     #[inline]

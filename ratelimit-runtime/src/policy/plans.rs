@@ -92,7 +92,7 @@ impl Plans {
             other += 1;
         }
         let mut policy = policy.named_as(&first);
-        policy.flags = policy.flags.with_plan(self.count);
+        policy.flags = policy.flags.with_plan(self.count, name);
         self.plans[self.count] = (name, policy);
         self.count += 1;
         self
@@ -106,32 +106,46 @@ impl Plans {
 
     /// Returns the policy of the default plan.
     #[must_use]
-    pub const fn default_policy(&self) -> &Policy {
+    pub fn default_policy(&self) -> &Policy {
+        self.known(0)
+    }
+
+    /// Returns the policy of the default plan, whose name is not known yet.
+    pub(crate) const fn first(&self) -> &Policy {
         &self.plans[0].1
     }
 
     /// Returns the plans with their names, the default one first.
     #[must_use]
     pub fn all(&self) -> &[(&'static str, Policy)] {
+        for index in 0..self.count {
+            self.known(index);
+        }
+        self.listed()
+    }
+
+    fn listed(&self) -> &[(&'static str, Policy)] {
         &self.plans[..self.count]
     }
 
-    /// Returns the policies, whose names are known from then on.
-    pub(crate) fn registered(&self) -> impl Iterator<Item = Policy> {
-        names::register(self);
-        self.all().iter().map(|(_, policy)| *policy)
+    /// Returns the policy of a plan. The names of all plans are known from then on.
+    fn known(&self, index: usize) -> &Policy {
+        let policy = &self.plans[index].1;
+        if names::find(policy.name(), policy.flags).is_none() {
+            names::register(self);
+        }
+        policy
     }
 
     /// Returns the policy of this plan; that of the default plan if there is none of this name.
     #[must_use]
     pub fn of(&self, plan: impl fmt::Display) -> &Policy {
-        names::register(self);
-        let name = |index| self.all().get(index).map(|(name, _)| *name);
+        let name = |index| self.listed().get(index).map(|(name, _)| *name);
         let mut rest = Rest { names: std::array::from_fn(name) };
         // A `Display` that fails has written the name already.
         let _ = write!(rest, "{plan}");
         if let Some(index) = rest.names.iter().position(|rest| *rest == Some("")) {
-            return &self.plans[index].1;
+            return self.known(index);
         }
         names::log_unknown(self, &plan);
         self.default_policy()
@@ -169,7 +183,6 @@ pub(crate) fn plan(policy: &str, flags: Flags) -> Option<&'static str> {
 }
 
 /// Returns the name by which clients know the policy with this name and these flags.
-#[cfg(feature = "web")]
 pub(crate) fn shown(policy: &'static str, flags: Flags) -> &'static str {
     names::find(policy, flags).map_or(policy, |(_, label)| label.text())
 }
@@ -182,7 +195,7 @@ pub(crate) fn limit_of(name: &str) -> &str {
 /// Shows the names of the plans.
 impl fmt::Debug for Plans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.all().iter().map(|(name, _)| *name);
+        let names = self.listed().iter().map(|(name, _)| *name);
         write!(f, "Plans of {}: ", self.name())?;
         f.debug_list().entries(names).finish()
     }

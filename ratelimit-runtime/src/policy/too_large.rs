@@ -4,7 +4,9 @@ use std::{error::Error, fmt, time::Duration};
 
 use ratelimit_core::PolicyFault;
 
-use super::Tier;
+#[cfg(feature = "web")]
+use super::plans;
+use super::{Flags, Policy, Tier};
 use crate::time::Micros;
 
 /// The error of a call that its limit can never admit, after any wait.
@@ -38,15 +40,23 @@ pub struct TooLarge {
     period: Micros,
     threshold: u32,
     cost: u32,
+    flags: Flags,
     /// On the heap, so that the errors of calls are small.
     fault: Box<PolicyFault>,
 }
 
 impl TooLarge {
     /// Builds the error of a call of this cost; `tier` has the smallest threshold of the policy.
-    pub(super) fn new(policy: &'static str, cost: u32, tier: Tier, fault: PolicyFault) -> Self {
+    pub(super) fn new(policy: &Policy, cost: u32, tier: Tier, fault: PolicyFault) -> Self {
         let (period, threshold) = (tier.micros(), tier.threshold());
-        Self { policy, period, threshold, cost, fault: Box::new(fault) }
+        let (policy, flags) = (policy.name(), policy.flags());
+        Self { policy, period, threshold, cost, flags, fault: Box::new(fault) }
+    }
+
+    /// Returns the name by which clients know the policy: `api@pro` for a plan.
+    #[cfg(feature = "web")]
+    pub(crate) fn shown_name(&self) -> &'static str {
+        plans::shown(self.policy, self.flags)
     }
 
     /// Returns the name of the policy.

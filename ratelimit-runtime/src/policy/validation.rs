@@ -80,7 +80,7 @@ impl Policy {
         let usable = self.leaving(share);
         let tier = usable.tiers().iter().min_by_key(|tier| tier.threshold());
         let tier = *tier.unwrap_or(&Tier::NONE);
-        Err(CallFault::TooLarge(TooLarge::new(self.name(), cost, tier, *fault)))
+        Err(CallFault::TooLarge(TooLarge::new(self, cost, tier, *fault)))
     }
 
     /// Returns a cost up to which a call is valid if the policy is valid alone.

@@ -24,9 +24,7 @@ type Replied<T> = Result<T, UnavailableReason>;
 
 pub(crate) struct RedisBackend(Infallible);
 
-/// The reader of a hash.
-#[derive(Default)]
-pub(crate) struct HashReader(());
+pub(crate) struct RedisHash(Infallible);
 
 /// The settings of connections: none.
 #[derive(Clone, Debug, Default)]
@@ -127,23 +125,34 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) async fn fields(&self, _: &HashReader, _: &[u8], _: usize) -> Replied<HashContent> {
+    pub(crate) fn hash(&self, _: &str) -> RedisHash {
+        match self.0 {}
+    }
+}
+
+impl RedisHash {
+    pub(crate) async fn fields(&self, _: usize) -> Replied<HashContent> {
         match self.0 {}
     }
 
-    pub(crate) async fn revision(
+    pub(crate) async fn field(&self, _: &str) -> Replied<Option<String>> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn time(&self) -> Replied<std::time::SystemTime> {
+        match self.0 {}
+    }
+
+    pub(crate) async fn set(
         &self,
-        _: &[u8],
-        _: &str,
-    ) -> Replied<(Option<String>, std::time::SystemTime)> {
+        _: &[(String, String)],
+        _: &[(String, String)],
+        _: usize,
+    ) -> Replied<bool> {
         match self.0 {}
     }
 
-    pub(crate) async fn set_fields(&self, _: &[u8], _: &[(String, String)]) -> Replied<()> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn remove_field(&self, _: &[u8], _: &str) -> Replied<()> {
+    pub(crate) async fn remove(&self, _: &str) -> Replied<bool> {
         match self.0 {}
     }
 }

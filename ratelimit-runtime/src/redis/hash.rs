@@ -1,9 +1,12 @@
 //! Hashes: the overrides that a fleet shares.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use parking_lot::Mutex;
-use redis::Value;
+use redis::{Cmd, FromRedisValue, Value};
 use tokio::time::Instant;
 
 use super::{
@@ -26,32 +29,32 @@ const SHORT_REPLY: SendOptions = SendOptions { is_read: true, ..IDEMPOTENT };
 /// The options of a read with a long reply.
 const LONG_REPLY: SendOptions = SendOptions { lane: Lane::Side, ..SHORT_REPLY };
 
-/// The reader of one hash.
-#[derive(Default)]
-pub(crate) struct HashReader {
+/// One hash.
+pub(crate) struct RedisHash {
+    remote: Arc<Remote>,
+    key: Box<[u8]>,
     /// The instant from which the hash may be read again, if it was too large.
     oversize_until: Mutex<Option<Instant>>,
 }
 
-impl HashReader {
-    /// Returns the fields of a hash and their values; none if the key does not exist.
+impl RedisHash {
+    pub(super) fn new(remote: Arc<Remote>, key: &str) -> Self {
+        Self { remote, key: key.as_bytes().into(), oversize_until: Mutex::default() }
+    }
+
+    /// Returns the fields and their values; none if the key does not exist.
     ///
     /// They are read over the side connection, so that no decision waits behind them. It is made for the
     /// first hash that is not empty. More than `max_fields` are an error.
-    pub(super) async fn fields(
-        &self,
-        remote: &Remote,
-        key: &[u8],
-        max_fields: usize,
-    ) -> Result<HashContent, UnavailableReason> {
+    pub(crate) async fn fields(&self, max_fields: usize) -> Result<HashContent, UnavailableReason> {
         if self.oversize_until.lock().is_some_and(|until| Instant::now() < until) {
             return Err(UnavailableReason::OverridesTooLarge);
         }
-        let length = read(remote, "HLEN", key, SHORT_REPLY, remote.deadline).await?;
-        let node = remote.client.topology.node_for(key, remote.ends()).await?;
+        let remote = &self.remote;
+        let length = self.read(&self.command("HLEN"), SHORT_REPLY, remote.deadline).await?;
+        let node = remote.client.topology.node_for(&self.key, remote.ends()).await?;
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
-        let length: usize =
-            redis::from_redis_value(length).map_err(|_| UnavailableReason::StoreError)?;
+        let length: usize = decoded(length)?;
         if length > max_fields {
             return Err(UnavailableReason::OverridesTooLarge);
         }
@@ -60,44 +63,67 @@ impl HashReader {
         }
         node.open_side().await;
         let deadline = remote.deadline.max(MIN_DEADLINE);
-        let reply = read(remote, "HGETALL", key, LONG_REPLY, deadline).await;
+        let reply = self.read(&self.command("HGETALL"), LONG_REPLY, deadline).await;
         if matches!(reply, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until.lock() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
         }
         // Both protocols' forms. Invalid UTF-8 is replaced.
-        let fields: Vec<(Vec<u8>, Vec<u8>)> =
-            redis::from_redis_value(reply?).map_err(|_| UnavailableReason::StoreError)?;
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = decoded(reply?)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let fields = fields.into_iter().map(|(field, value)| (text(field), text(value))).collect();
         Ok(HashContent { fields, read_over })
     }
+
+    /// Returns the value of a field.
+    pub(crate) async fn field(&self, field: &str) -> Result<Option<String>, UnavailableReason> {
+        let get = self.command("HGET").arg(field).take();
+        decoded(self.read(&get, SHORT_REPLY, self.remote.deadline).await?)
+    }
+
+    /// Returns the time of the server.
+    pub(crate) async fn time(&self) -> Result<SystemTime, UnavailableReason> {
+        let time = self.read(&redis::cmd("TIME"), SHORT_REPLY, self.remote.deadline).await?;
+        let (seconds, micros): (u64, u32) = decoded(time)?;
+        Ok(SystemTime::UNIX_EPOCH + Duration::new(seconds, micros.saturating_mul(1_000)))
+    }
+
+    /// Sets fields, and removes others that are as they were read. Returns `false`, and sets none, if there would be
+    /// more than `max_fields`.
+    pub(crate) async fn set(
+        &self,
+        fields: &[(String, String)],
+        removed: &[(String, String)],
+        max_fields: usize,
+    ) -> Result<bool, UnavailableReason> {
+        let mut script = redis::cmd("EVAL");
+        script.arg(include_str!("set_fields.lua")).arg(1).arg(&*self.key).arg(max_fields);
+        script.arg(2 * removed.len()).arg(removed).arg(fields);
+        self.remote.run(&self.key, &script).await
+    }
+
+    /// Removes a field. Returns `false` if there is none.
+    pub(crate) async fn remove(&self, field: &str) -> Result<bool, UnavailableReason> {
+        self.remote.run(&self.key, self.command("HDEL").arg(field)).await
+    }
+
+    /// Returns a command about this hash.
+    fn command(&self, name: &str) -> Cmd {
+        redis::cmd(name).arg(&*self.key).take()
+    }
+
+    async fn read(
+        &self,
+        command: &Cmd,
+        options: SendOptions,
+        deadline: Duration,
+    ) -> Result<Value, UnavailableReason> {
+        let ends = Instant::now() + deadline;
+        let build = |_| command.clone().into();
+        Ok(self.remote.client.send(&self.key, ends, options, build).await?)
+    }
 }
 
-/// Returns the value of a field of a hash, if it has one, and the time of its server.
-pub(super) async fn field_and_time(
-    remote: &Remote,
-    key: &[u8],
-    field: &str,
-) -> Result<(Option<String>, SystemTime), UnavailableReason> {
-    let get = redis::cmd("HGET").arg(key).arg(field).take();
-    let ends = remote.ends();
-    let value = remote.client.send(key, ends, SHORT_REPLY, |_| get.clone().into()).await?;
-    let time = remote.client.send(key, ends, SHORT_REPLY, |_| redis::cmd("TIME").into()).await?;
-    let decoded = redis::from_redis_value(value)
-        .and_then(|value| Ok((value, redis::from_redis_value::<(u64, u32)>(time)?)));
-    let (value, (seconds, micros)) = decoded.map_err(|_| UnavailableReason::StoreError)?;
-    let since = Duration::new(seconds, micros.saturating_mul(1_000));
-    Ok((value, SystemTime::UNIX_EPOCH + since))
-}
-
-async fn read(
-    remote: &Remote,
-    command: &str,
-    key: &[u8],
-    options: SendOptions,
-    deadline: Duration,
-) -> Result<Value, UnavailableReason> {
-    let (command, ends) = (redis::cmd(command).arg(key).take(), Instant::now() + deadline);
-    Ok(remote.client.send(key, ends, options, |_| command.clone().into()).await?)
+fn decoded<T: FromRedisValue>(reply: Value) -> Result<T, UnavailableReason> {
+    redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
 }

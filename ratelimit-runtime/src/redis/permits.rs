@@ -288,7 +288,7 @@ impl Permit for KeptPermit {
     fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             let (HeldPermit { key, id, .. }, remote) = (&*self.permit, &self.registry.remote);
-            let _ = remote.run(key.as_bytes(), &release(key, *id)).await;
+            let _ = remote.run::<()>(key.as_bytes(), &release(key, *id)).await;
         })
     }
 }

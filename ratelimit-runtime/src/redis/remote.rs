@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::{Cmd, FromRedisValue, Value};
 use tokio::time::Instant;
 
 use super::{
@@ -48,9 +48,14 @@ impl Remote {
         Ok(self.client.send(key, self.ends(), IDEMPOTENT, build).await?)
     }
 
-    /// Sends a short idempotent command that is no script, as [`ask`](Self::ask).
-    pub(super) async fn run(&self, key: &[u8], command: &Cmd) -> Result<(), UnavailableReason> {
-        self.ask(key, |_| command.clone().into()).await.map(drop)
+    /// Sends a short idempotent command, as [`ask`](Self::ask), and decodes its reply.
+    pub(super) async fn run<T: FromRedisValue>(
+        &self,
+        key: &[u8],
+        command: &Cmd,
+    ) -> Result<T, UnavailableReason> {
+        let reply = self.ask(key, |_| command.clone().into()).await?;
+        redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
     }
 
     /// Changes the units of a call that Redis decided.

@@ -157,7 +157,7 @@ impl Refusal {
         let violated = match self {
             Self::Limit(RateLimitError::Exceeded(error)) => Some(wire_name(error.shown_name())),
             Self::Limit(RateLimitError::Busy(error)) => Some(name_in_flight(error)),
-            Self::Limit(RateLimitError::TooLarge(error)) => Some(wire_name(error.policy())),
+            Self::Limit(RateLimitError::TooLarge(error)) => Some(wire_name(error.shown_name())),
             _ => None,
         };
         if let Some(name) = violated {

@@ -42,7 +42,7 @@ const NO_RETRY: i32 = -1;
 /// | [`TooLarge`](crate::TooLarge) | `FAILED_PRECONDITION` | none | none |
 /// | [`InvalidPolicy`](crate::InvalidPolicy) | `INTERNAL` | none | -1: no retry |
 ///
-/// The first two have a `QuotaFailure`, whose subject is the policy's name.
+/// The first two have a `QuotaFailure`, whose subject is the policy's name, with its plan.
 ///
 /// The metadata is for retry policies in a client's service config, which ignore `RetryInfo`. It makes a
 /// client that retries `RESOURCE_EXHAUSTED` wait as long as it must. A wait of more than 24 days does
@@ -52,8 +52,8 @@ impl From<RateLimitError> for Status {
     fn from(error: RateLimitError) -> Self {
         let (message, wait) = (error.to_string(), wait(&error));
         let (code, failed_quota) = match &error {
-            RateLimitError::Exceeded(error) => (Code::ResourceExhausted, Some(error.policy())),
-            RateLimitError::Busy(error) => (Code::ResourceExhausted, Some(error.policy())),
+            RateLimitError::Exceeded(error) => (Code::ResourceExhausted, Some(error.shown_name())),
+            RateLimitError::Busy(error) => (Code::ResourceExhausted, Some(error.shown_name())),
             RateLimitError::Denied(_) if wait.is_some() => (Code::ResourceExhausted, None),
             RateLimitError::Denied(_) => (Code::PermissionDenied, None),
             RateLimitError::TooLarge(_) => (Code::FailedPrecondition, None),

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    Enforcement, Policy, RateLimitError,
+    Enforcement, OverrideSource, Policy, RateLimitError,
     overrides::{Effective, OverrideError, Overrides},
 };
 
@@ -115,10 +115,29 @@ fn an_override_ends_by_the_clock_of_the_server() {
         assert!(wait <= Duration::from_secs(600) && wait > Duration::from_secs(500), "{wait:?}");
         overrides.set_server_time(in_an_hour + Duration::from_secs(1));
         assert!(now().is_declared() && overrides.list_for("limit").is_empty());
-        // It is dropped at the next change.
+        // The program's own is dropped at the next change.
         overrides.enforce(Some(Enforcement::On));
         overrides.set_server_time(SystemTime::now());
         assert!(now().is_declared() && overrides.list_for("limit").is_empty());
+
+        // One that is written down elsewhere counts again if the clock is set back, as that of a limit does.
+        let ends = |what: Override| Some(what.until(in_an_hour));
+        overrides.change(OverrideSource::Redis, |layer| {
+            layer.set("limit", Some("/alice"), ends(Override::new().deny()));
+            layer.set("limit", None, ends(Override::new().threshold(9)));
+        });
+        let bob = || overrides.effective(&POLICY, &Caller::from("bob"), Enforcement::On);
+        for (time, is_open) in [(in_an_hour, false), (SystemTime::now(), true), (in_an_hour, false)]
+        {
+            overrides.set_server_time(time);
+            overrides.enforce(Some(if is_open { Enforcement::Off } else { Enforcement::On }));
+            assert_eq!(now().answer().is_some(), is_open);
+            assert_eq!(bob().policy().tiers()[0].threshold(), if is_open { 9 } else { 1 });
+        }
+        // Its removal is also that of one that has ended.
+        overrides.change(OverrideSource::Redis, |layer| layer.set("limit", Some("/alice"), None));
+        overrides.set_server_time(SystemTime::now());
+        assert!(now().answer().is_none() && overrides.get("limit").is_some());
     }
 }
 
@@ -148,7 +167,7 @@ fn a_digest_stands_for_its_caller_under_the_same_secret_alone() {
 fn debug_shows_no_caller() {
     let overrides = handle();
     overrides.set_for("limit", "alice", Override::new().deny()).unwrap();
-    let layer = Arc::clone(overrides.shared.snapshot.load().layer(crate::OverrideSource::Program));
+    let layer = Arc::clone(overrides.shared.snapshot.load().layer(OverrideSource::Program));
     let shown = format!("{layer:?} {:?}", overrides.list_for("limit"));
     assert!(shown.contains("callers: 1") && !shown.contains("alice"), "{shown}");
 }

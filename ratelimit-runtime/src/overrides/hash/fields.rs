@@ -41,7 +41,7 @@ impl HashKind {
         }
     }
 
-    /// Returns the change that a field makes.
+    /// Returns the change that a field makes. Errors do not name the caller.
     pub(super) fn parse(
         self,
         registered: &[RegisteredPolicy],
@@ -49,46 +49,47 @@ impl HashKind {
         value: &str,
         overrides: &Overrides,
     ) -> Result<Change, OverrideError> {
-        let fault = |fault| OverrideError::of(field, fault);
-        let what = document::parse_one(value).map_err(fault)?;
+        let (limit, caller) = self.target(field, overrides)?;
+        let what = document::parse_one(value).map_err(|fault| OverrideError::of(&limit, fault))?;
         match self {
-            Self::Limits => {
-                validate::against(registered, field, &what)?;
-                Ok(Change::Limit(field.to_owned(), Some(what)))
-            }
-            Self::Callers => {
-                let (limit, caller) = limit_and_caller(field, overrides)?;
-                validate::of_caller(registered, &limit, &what)?;
-                Ok(Change::Caller(limit, caller, Some(what)))
-            }
+            Self::Limits => validate::against(registered, &limit, &what)?,
+            Self::Callers => validate::of_caller(registered, &limit, &what)?,
         }
+        Ok(Change { limit, caller, what: Some(what) })
     }
 
     /// Returns the change that the end of a field makes.
     pub(super) fn removal(self, field: &str, overrides: &Overrides) -> Option<Change> {
+        let (limit, caller) = self.target(field, overrides).ok()?;
+        Some(Change { limit, caller, what: None })
+    }
+
+    /// Returns the limit of a field, and its caller if it is that of a single one.
+    fn target(
+        self,
+        field: &str,
+        overrides: &Overrides,
+    ) -> Result<(String, Option<String>), OverrideError> {
         match self {
-            Self::Limits => Some(Change::Limit(field.to_owned(), None)),
+            Self::Limits => Ok((field.to_owned(), None)),
             Self::Callers => {
-                let (limit, caller) = limit_and_caller(field, overrides).ok()?;
-                Some(Change::Caller(limit, caller, None))
+                let (limit, caller) = limit_and_caller(field, overrides)?;
+                Ok((limit, Some(caller)))
             }
         }
     }
 }
 
 /// A change of the overrides in effect.
-pub(super) enum Change {
-    Limit(String, Option<Override>),
-    Caller(String, String, Option<Override>),
+pub(super) struct Change {
+    limit: String,
+    caller: Option<String>,
+    what: Option<Override>,
 }
 
 impl Change {
     pub(super) fn apply(self, layer: &mut Layer) {
-        match self {
-            Self::Limit(name, what) => layer.set(&name, what),
-            Self::Caller(limit, caller, Some(what)) => layer.callers.insert(&limit, caller, what),
-            Self::Caller(limit, caller, None) => layer.callers.remove(&limit, &caller),
-        }
+        layer.set(&self.limit, self.caller.as_deref(), self.what);
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn follow(overrides: Weak<Shared>, first_poll: oneshot::Sender<
     while let Some(shared) = next {
         let overrides = Overrides::of(&shared);
         let Ok(hashes) = overrides.hashes() else { return };
-        // A Redis that does not answer is asked once.
+        // A Redis that does not answer is asked once. The hash of limits comes with the time.
         if limits.poll(&hashes.limits, &overrides).await {
             callers.poll(&hashes.callers, &overrides).await;
         }
@@ -71,7 +71,7 @@ impl HashFollower {
     /// Applies the hash. Returns `false` if Redis did not answer.
     async fn poll(&mut self, hash: &FleetHash, overrides: &Overrides) -> bool {
         if self.pause.is_some_and(|until| Instant::now() < until) {
-            return false;
+            return true;
         }
         let state = match self.read_if_changed(hash, overrides).await {
             Ok(None) => return true,
@@ -88,7 +88,7 @@ impl HashFollower {
         };
         *hash.state.lock() = state;
         overrides.report_problems();
-        !matches!(state, HashState::Unreadable(_))
+        !matches!(state, HashState::Unreadable(reason) if reason.is_silence())
     }
 
     /// Returns the fields, unless those of callers are as they were.
@@ -97,11 +97,13 @@ impl HashFollower {
         hash: &FleetHash,
         overrides: &Overrides,
     ) -> Result<Option<HashContent>, UnavailableReason> {
+        let read = || hash.hash.fields(hash.kind.max_fields());
         if hash.kind == HashKind::Limits {
-            return hash.read().await.map(Some);
+            // Overrides end by this clock: it is read before the first of them.
+            overrides.set_server_time(hash.hash.time().await?);
+            return read().await.map(Some);
         }
-        let (revision, time) = hash.backend.revision(hash.key.as_bytes(), REVISION).await?;
-        overrides.set_server_time(time);
+        let revision = hash.hash.field(REVISION).await?;
         let now = Instant::now();
         let is_unchanged = self.read.as_ref().is_some_and(|(before, at)| {
             *before == revision && now - *at < UNREVISED && self.unreachable.is_empty()
@@ -109,7 +111,7 @@ impl HashFollower {
         if is_unchanged {
             return Ok(None);
         }
-        let content = hash.read().await?;
+        let content = read().await?;
         self.read = Some((revision, now));
         Ok(Some(content))
     }
@@ -127,20 +129,27 @@ impl HashFollower {
         hash: &FleetHash,
         overrides: &Overrides,
     ) -> HashState {
-        let HashContent { mut fields, read_over } = content;
-        if hash.kind == HashKind::Callers {
-            fields.retain(|(field, _)| field != REVISION);
-        }
-        if fields.is_empty() && !self.fields.is_empty() && read_over != self.read_over {
+        if self.is_loss(&content) {
             if !mem::replace(&mut self.is_lost, true) {
                 let problem = OverrideProblem::Lost { key: hash.key.clone() };
                 tracing::warn!(%problem, "overrides on Redis lost; previous ones stay in effect");
             }
             return HashState::Lost;
         }
+        let HashContent { mut fields, read_over } = content;
+        if hash.kind == HashKind::Callers {
+            fields.retain(|(field, _)| field != REVISION);
+        }
         (self.read_over, self.is_lost) = (read_over, false);
         self.apply(fields, hash, overrides);
         HashState::Read
+    }
+
+    /// Returns `true` if Redis has lost the hash. A revision without overrides proves that it has not. A lost one
+    /// stays lost, also over the connection of before.
+    fn is_loss(&self, content: &HashContent) -> bool {
+        let is_new_connection = self.is_lost || content.read_over != self.read_over;
+        content.fields.is_empty() && !self.fields.is_empty() && is_new_connection
     }
 
     /// Applies the fields that have changed: there may be thousands. An invalid one leaves its previous override
@@ -184,5 +193,32 @@ impl HashFollower {
         });
         let errors = self.refused.values().filter_map(|(_, error)| error.clone()).collect();
         overrides.reject(OverrideSource::Redis, kind == HashKind::Callers, errors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_that_is_lost_stays_so_over_the_connection_of_before() {
+        let field = |name: &str| vec![(name.to_owned(), "off".to_owned())];
+        let read = |fields, number| {
+            let read_over = Some(("server".to_owned(), number));
+            HashContent { fields, read_over }
+        };
+        let over_first = HashFollower {
+            fields: field("limit"),
+            read_over: read(Vec::new(), 1).read_over,
+            ..HashFollower::default()
+        };
+        let losses = |follower: &HashFollower| {
+            [read(Vec::new(), 1), read(Vec::new(), 2), read(field(REVISION), 2)]
+                .map(|content| follower.is_loss(&content))
+        };
+        assert_eq!(losses(&over_first), [false, true, false]);
+        let lost = HashFollower { is_lost: true, ..over_first };
+        assert_eq!(losses(&lost), [true, true, false]);
+        assert_eq!(losses(&HashFollower::default()), [false; 3]);
     }
 }

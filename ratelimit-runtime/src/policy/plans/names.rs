@@ -7,44 +7,36 @@ use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 
 use super::Plans;
-use crate::policy::{Flags, PolicyName};
+use crate::policy::{Flags, PolicyName, flags::PlanId};
 
 /// The unknown plans that are logged.
 const LOGGED: usize = 64;
 
-static LIMITS: Lazy<ArcSwap<Vec<PlanNames>>> = Lazy::new(ArcSwap::default);
+static PLANS: Lazy<ArcSwap<Vec<PlanNames>>> = Lazy::new(ArcSwap::default);
 
-/// The names of the plans of one limit.
-#[derive(Clone)]
+/// The names of a plan.
+#[derive(Clone, Copy)]
 struct PlanNames {
+    id: PlanId,
     limit: &'static str,
-    /// The name of each plan, and the one that it has as a limit: `api@pro`.
-    plans: Vec<(&'static str, PolicyName)>,
+    plan: &'static str,
+    /// The name of the plan as a limit: `api@pro`.
+    label: PolicyName,
 }
 
-impl PlanNames {
-    fn new(plans: &Plans) -> Self {
-        let leaked = |plan: &str| PolicyName::new(format!("{}@{plan}", plans.name()).leak());
-        let names = plans.all().iter().map(|(name, _)| (*name, leaked(name)));
-        Self { limit: plans.name(), plans: names.collect() }
-    }
-}
-
-/// Makes the names of the plans known. Of several plans of one limit, they are those of the first.
-pub(super) fn register(plans: &Plans) {
-    if !LIMITS.load().iter().any(|known| known.limit == plans.name()) {
-        register_first(plans);
-    }
-}
-
+/// Makes the names of the plans known.
 #[cold]
-fn register_first(plans: &Plans) {
-    LIMITS.rcu(|limits| {
-        let mut limits = Vec::clone(limits);
-        if !limits.iter().any(|known| known.limit == plans.name()) {
-            limits.push(PlanNames::new(plans));
+pub(super) fn register(plans: &Plans) {
+    PLANS.rcu(|known| {
+        let mut known = Vec::clone(known);
+        for (plan, policy) in plans.listed() {
+            let (limit, Some(id)) = (policy.name(), policy.flags.plan()) else { continue };
+            if !known.iter().any(|it| it.id == id && it.limit == limit) {
+                let label = PolicyName::new(format!("{limit}@{plan}").leak());
+                known.push(PlanNames { id, limit, plan, label });
+            }
         }
-        limits
+        known
     });
 }
 
@@ -55,15 +47,15 @@ pub(super) fn find(limit: &str, flags: Flags) -> Option<(&'static str, PolicyNam
 }
 
 #[cold]
-fn find_plan(limit: &str, plan: usize) -> Option<(&'static str, PolicyName)> {
-    let limits = LIMITS.load();
-    limits.iter().find(|known| known.limit == limit)?.plans.get(plan).copied()
+fn find_plan(limit: &str, id: PlanId) -> Option<(&'static str, PolicyName)> {
+    let known = PLANS.load();
+    let found = known.iter().find(|it| it.id == id && it.limit == limit)?;
+    Some((found.plan, found.label))
 }
 
 /// Returns the names of all plans as limits.
 pub(crate) fn labels() -> Vec<&'static str> {
-    let limits = LIMITS.load();
-    limits.iter().flat_map(|known| &known.plans).map(|(_, label)| label.text()).collect()
+    PLANS.load().iter().map(|it| it.label.text()).collect()
 }
 
 /// Logs a plan that a limit does not have, once.
@@ -76,7 +68,7 @@ pub(super) fn log_unknown(plans: &Plans, plan: &impl fmt::Display) {
         unknown.len() < LOGGED && unknown.insert(name)
     };
     if is_new {
-        let default = plans.all()[0].0;
+        let default = plans.listed()[0].0;
         tracing::warn!(policy = plans.name(), %plan, default, "unknown plan, the default one decides");
     }
 }
