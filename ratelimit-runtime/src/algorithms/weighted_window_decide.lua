@@ -41,7 +41,7 @@ end
 -- no window of them gets more units.
 if op == PAUSE then
   local ends, arguments = arrival + ARGV[5], {}
-  if cost > 0 and cost + ARGV[5] <= arrival then
+  if cost > 0 and cost <= arrival then
     return {}
   end
   if ends <= pause then

@@ -24,8 +24,8 @@ impl MemoryStore {
         self.change(self.clock.counted(), key, turns).unwrap_or_default()
     }
 
-    /// Admits nobody under a key of a weighted window before the end of a pause. One that would have ended by
-    /// now, if it had begun at a charge of this store, is none, and the result `false`.
+    /// Admits nobody under a key of a weighted window before the end of a pause. One whose time `ends` has come is
+    /// none, and the result `false`.
     ///
     /// # Errors
     ///
@@ -35,11 +35,11 @@ impl MemoryStore {
         key: KeyRef<'_>,
         policy: &Policy,
         length: Micros,
-        charged: Option<Timestamp>,
+        ends: Option<Timestamp>,
     ) -> Result<bool, UnavailableReason> {
         let counted = self.clock.counted();
         let pause = |entry: &mut Entry, now| {
-            let is_timely = charged.is_none_or(|charged| charged + length > now);
+            let is_timely = ends.is_none_or(|ends| ends > now);
             if is_timely {
                 entry.pause(now, now + length, policy);
             }
