@@ -23,7 +23,7 @@ use crate::{
     error::RateLimitError,
     key::KeyRef,
     policy::{Flags, Policy, PolicyName, QuotaUnit, Tier},
-    request::{DecidedBy, Op, Outcome, Request, Settle},
+    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request, Settle},
     time::Micros,
 };
 
@@ -67,6 +67,7 @@ pub struct Decision {
     flags: Flags,
     is_dry_run: bool,
     decided_by: DecidedBy,
+    kind: OutcomeKind,
     receipt: Option<Receipt>,
     permit: Option<Arc<dyn Permit>>,
 }
@@ -109,6 +110,7 @@ impl Decision {
             flags: policy.flags(),
             is_dry_run: false,
             decided_by: outcome.decided_by,
+            kind: outcome.kind,
             receipt,
             permit: None,
         }
@@ -130,6 +132,13 @@ impl Decision {
     pub(crate) fn of_skipped(policy: &Policy) -> Self {
         let request = Request::new(policy, Op::Peek, 0);
         Self::new(policy, Outcome::unlimited(request))
+    }
+
+    /// Returns the numbers of the call, under a policy of one tier.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let Self { remaining, replenish_after, reset_after, decided_by, kind, .. } = *self;
+        let admitted = Outcome::admitted(remaining, replenish_after, reset_after, Mark::NONE);
+        Outcome { decided_by, kind, ..admitted }
     }
 
     /// Adds the permit that the call holds.

@@ -181,6 +181,12 @@ impl Exceeded {
         self.flags.unit()
     }
 
+    /// Returns `true` if the policy counts refused calls.
+    #[cfg(feature = "testing")]
+    pub(crate) fn counts_rejected(&self) -> bool {
+        self.flags.counts_rejected()
+    }
+
     /// Returns the name of the plan, if the policy is one of [`Plans`](crate::Plans).
     #[must_use]
     pub fn plan(&self) -> Option<&'static str> {
@@ -224,29 +230,13 @@ impl fmt::Display for Exceeded {
             "rate limit `{}` exceeded: at most {} per {}, retry after {:?}",
             self.policy,
             self.threshold(),
-            Period(self.period()),
+            self.period.as_period(),
             ceil_to_millis(self.retry_after()),
         )
     }
 }
 
 impl Error for Exceeded {}
-
-/// A period, in days from two days on.
-struct Period(Duration);
-
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DAY: u64 = 86_400;
-        let Self(period) = *self;
-        match period.as_secs() {
-            seconds if seconds > DAY && seconds % DAY == 0 && period.subsec_nanos() == 0 => {
-                write!(f, "{} days", seconds / DAY)
-            }
-            _ => write!(f, "{period:?}"),
-        }
-    }
-}
 
 /// Rounds a wait up to milliseconds, because callers wait for it.
 fn ceil_to_millis(wait: Duration) -> Duration {
@@ -281,15 +271,6 @@ mod tests {
         assert_eq!(
             exceeded.to_string(),
             "rate limit `reply` exceeded: at most 5 per 60s, retry after 1.501s"
-        );
-    }
-
-    #[test]
-    fn long_periods_are_shown_in_days() {
-        let text = |seconds| Period(Duration::from_secs(seconds)).to_string();
-        assert_eq!(
-            [60, 86_400, 604_800, 2_678_400].map(text),
-            ["60s", "86400s", "7 days", "31 days"]
         );
     }
 }

@@ -174,6 +174,7 @@ impl Limiter {
         &self,
         checks: [Check<'_>; N],
     ) -> Result<[Decision; N], RateLimitError> {
+        let checks = checks.map(Check::joint);
         let mut calls = checks.each_ref().map(|check| self.join(check));
         ask_all(&mut calls).await?;
         Ok(answers(&mut calls).map(admitted))
@@ -204,7 +205,7 @@ impl Limiter {
     ) -> Result<(), RateLimitError> {
         let caller = caller.into_caller();
         let reset = self.inner.backend.reset(policy, &caller).await;
-        if self.inner.on_warning.is_some()
+        if self.warns()
             && let [tier] = policy.tiers()
         {
             let (limit, of_policy) = warn::limit_of(policy, tier.period(), &caller);

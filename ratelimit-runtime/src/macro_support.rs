@@ -193,7 +193,7 @@ impl CallBuilder {
 
     fn part(&self, limiter: &Limiter, resolved: &'static Resolved, policy: &Policy) -> JointCheck {
         let caller = if self.caller.is_empty() || resolved.is_default_method {
-            self.ambient_or_shared(limiter, resolved)
+            self.ambient_or_shared(limiter, resolved, policy)
         } else {
             self.caller.clone()
         };
@@ -240,7 +240,7 @@ impl CallBuilder {
         resolved: &'static Resolved,
         policy: &Policy,
     ) -> Started<Answer<A>> {
-        let caller = self.ambient_or_shared(limiter, resolved);
+        let caller = self.ambient_or_shared(limiter, resolved, policy);
         self.start_for(&caller, limiter, resolved, policy)
     }
 
@@ -259,7 +259,7 @@ impl CallBuilder {
 
     /// Returns the caller of a call without a key: the ambient one, or the one that all such calls
     /// share. A trait's default method counts each type for itself.
-    fn ambient_or_shared(&self, limiter: &Limiter, resolved: &Resolved) -> Caller {
+    fn ambient_or_shared(&self, limiter: &Limiter, resolved: &Resolved, policy: &Policy) -> Caller {
         let mut caller = Caller::without_parts();
         if let Some(self_type) = self.self_type.filter(|_| resolved.is_default_method) {
             caller.push(self_type);
@@ -269,7 +269,7 @@ impl CallBuilder {
         } else if let Some(ambient) = caller::current() {
             caller.append(&ambient);
         } else {
-            limiter.record_without_caller(resolved.counters);
+            limiter.record_without_caller(telemetry::counters_of(policy));
             caller.append(&Caller::shared());
         }
         caller

@@ -216,7 +216,7 @@ impl RedisBackend {
             Ok(outcome) => {
                 // Without a free permit nothing is known of the windows, and a permit is free at any time. A call
                 // that a look's refusal answered would be no offence.
-                if !outcome.is_busy
+                if !outcome.is_busy()
                     && (request.op == Op::Take || !request.policy.has_block())
                     && !request.policy.tiers().is_empty()
                     && outcome.turn() == Micros::ZERO
@@ -298,17 +298,17 @@ impl RedisBackend {
         turn::decode_turns(&self.remote.ask(key.as_bytes(), command).await?)
     }
 
-    /// Admits nobody under the key of a weighted window before the end of a pause. One that would have ended by
-    /// now, if it had begun at a charge of Redis, is none, and the result `false`. One that cannot be written is
-    /// kept here, for calls that this process decides without Redis.
+    /// Admits nobody under the key of a weighted window before the end of a pause. One whose time `ends` has come is
+    /// none, and the result `false`. One that cannot be written is kept here, for calls that this process decides
+    /// without Redis.
     pub(crate) async fn pause_key(
         &self,
         key: &Key,
         policy: &Policy,
         length: Micros,
-        charged: Option<Timestamp>,
+        ends: Option<Timestamp>,
     ) -> Result<bool, UnavailableReason> {
-        let command = |attempt| turn::pause_command(key, policy, length, charged, attempt);
+        let command = |attempt| turn::pause_command(key, policy, length, ends, attempt);
         let pause = self.remote.ask(key.as_bytes(), command);
         let paused =
             self.remote.invalidating(key, pause).await.and_then(|it| turn::decode_pause(&it));

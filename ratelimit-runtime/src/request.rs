@@ -164,9 +164,18 @@ pub(crate) struct Outcome {
     pub(crate) lasts: Micros,
     pub(crate) mark: Mark,
     pub(crate) decided_by: DecidedBy,
-    /// `true` if the call was refused because no permit was free. The numbers say nothing then, except `more`:
-    /// the time after which a waiting call asks Redis again.
-    pub(crate) is_busy: bool,
+    pub(crate) kind: OutcomeKind,
+}
+
+/// The kind of an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutcomeKind {
+    Plain,
+    /// The call was refused because no permit was free. The numbers say nothing then, except `more`: the time after
+    /// which a waiting call asks Redis again.
+    Busy,
+    /// The call was admitted before, under its request id, and took nothing now.
+    Repeated,
 }
 
 /// The permit that a call asks Redis for.
@@ -314,6 +323,12 @@ impl Outcome {
         if self.admitted { self.more } else { Micros::ZERO }
     }
 
+    /// Returns `true` if the call was refused because no permit was free.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.kind == OutcomeKind::Busy
+    }
+
     /// Returns the admission of a call by the only tier, whose full quota is back after `reset`.
     #[inline]
     pub(crate) fn admitted(remaining: u32, wait: Micros, reset: Micros, mark: Mark) -> Self {
@@ -323,7 +338,7 @@ impl Outcome {
 
     /// Returns the refusal of a call that finds no permit free.
     pub(crate) fn busy() -> Self {
-        Self { is_busy: true, ..Self::refused(Micros::ZERO, Micros::ZERO) }
+        Self { kind: OutcomeKind::Busy, ..Self::refused(Micros::ZERO, Micros::ZERO) }
     }
 
     /// Returns the refusal of one unit by the only tier, which has none left.
@@ -339,7 +354,7 @@ impl Outcome {
             lasts: reset,
             mark: Mark::NONE,
             decided_by: DecidedBy::Store,
-            is_busy: false,
+            kind: OutcomeKind::Plain,
         }
     }
 

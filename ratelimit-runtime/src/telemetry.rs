@@ -86,7 +86,7 @@ impl Recorder {
         let answer = match outcome {
             Ok(outcome) if outcome.admitted => (Verdict::Admitted, outcome.decided_by),
             Ok(outcome) if is_dry_run => (Verdict::WouldHaveRefused, outcome.decided_by),
-            Ok(outcome) if outcome.is_busy => (Verdict::Busy, outcome.decided_by),
+            Ok(outcome) if outcome.is_busy() => (Verdict::Busy, outcome.decided_by),
             Ok(outcome) => (Verdict::Refused, outcome.decided_by),
             Err(_) if is_dry_run => (Verdict::WouldHaveRefused, DecidedBy::Nobody),
             Err(_) => (Verdict::Unavailable, DecidedBy::Nobody),

@@ -44,6 +44,16 @@ impl Micros {
         let fraction = u64::from(duration.subsec_nanos().div_ceil(1_000));
         Self(duration.as_secs().saturating_mul(1_000_000).saturating_add(fraction))
     }
+
+    /// Returns the text of a period: whole days as such.
+    pub(crate) fn as_period(self) -> String {
+        const DAY: u64 = 86_400_000_000;
+        match (self.0 / DAY, self.0 % DAY) {
+            (1, 0) => "1 day".to_owned(),
+            (days @ 2.., 0) => format!("{days} days"),
+            _ => format!("{:?}", Duration::from(self)),
+        }
+    }
 }
 
 impl Timestamp {
@@ -150,5 +160,12 @@ mod tests {
     fn windows_start_at_multiples_of_the_period() {
         let start = |at| Timestamp::new(at).window_start(Micros::new(10)).get();
         assert_eq!([0, 9, 10, 19].map(start), [0, 0, 10, 10]);
+    }
+
+    #[test]
+    fn whole_days_are_shown_as_such() {
+        let text = |seconds: u64| Micros::new(seconds * 1_000_000).as_period();
+        let texts = ["60s", "1 day", "86401s", "7 days", "31 days"];
+        assert_eq!([60, 86_400, 86_401, 604_800, 2_678_400].map(text), texts);
     }
 }

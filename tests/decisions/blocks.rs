@@ -248,6 +248,7 @@ async fn what_does_not_go_with_a_block_is_invalid() {
     let eight = eighth(tiers(policy.block(&[])));
     assert_eq!(eight.validate(), Ok(()));
     assert_eq!(fault(eight.block(&[MINUTE])), most);
+    assert_eq!(eight.block(&[]), eight);
     assert_eq!(policy.block(&[]).blocks().count(), 0);
     assert!(policy.blocks().eq([MINUTE]));
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use harness::{Lines, admitted, listen, on_each_store};
 use ratelimit_runtime::{
-    Enforcement, Limiter, Override, Policy, RateLimitError, TooLarge, observe, rate_limit,
+    CalendarUnit, Enforcement, Limiter, Override, Policy, RateLimitError, TooLarge, observe,
+    rate_limit,
     web::{HeaderSyntax, Refusal},
 };
 
@@ -220,4 +221,20 @@ async fn one_call_takes_no_more_from_a_log_than_redis_writes_in_a_moment() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn long_periods_are_told_in_days() {
+    let limiter = Limiter::in_memory();
+    let day = Policy::fixed_window("mail", Duration::from_secs(86_400), 10);
+    let month = Policy::calendar_window("bill", CalendarUnit::Month, 10);
+    for (policy, period) in [(day, "1 day"), (month, "31 days")] {
+        let refused = too_large(limiter.check(&policy, "alice").cost(11).await);
+        let text = format!("never admits 11 units at once: at most 10 per {period}");
+        assert!(refused.to_string().ends_with(&text), "{refused}");
+        limiter.check(&policy, "alice").cost(10).await.unwrap();
+        let refused = limiter.check(&policy, "alice").await.unwrap_err().to_string();
+        let text = format!("exceeded: at most 10 per {period}, retry after ");
+        assert!(refused.contains(&text), "{refused}");
+    }
 }

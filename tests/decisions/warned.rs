@@ -159,7 +159,68 @@ async fn peeks_dry_runs_and_uncounted_calls_do_not_warn_and_an_override_moves_th
     // A call that is refused, and passes in a dry run.
     set(Override::new().threshold(50).enforcement(Enforcement::DryRun));
     assert!(check().cost(9).await.unwrap().is_dry_run());
+    // One that would pass anyway.
+    limiter.reset(&POLICY, "alice").await.unwrap();
+    assert!(!check().cost(50).await.unwrap().is_dry_run());
     assert_eq!(warnings.left(), [50]);
+    set(Override::new().threshold(60));
+    check().await.unwrap();
+    assert_eq!(warnings.left(), [50, 9]);
+}
+
+/// A repeated call takes nothing, whoever has used the quota since its charge.
+#[tokio::test]
+async fn a_repeated_call_does_not_warn() {
+    let log = Policy::sliding_window("warned-by-id", HOUR, 10);
+    let server = RedisServer::start();
+    let warnings = Warnings::default();
+    let remote = warnings.builder().connect(&server.url()).await.unwrap();
+    for limiter in [warnings.builder().in_memory(), remote] {
+        for policy in [log, log.weighted().named("warned-by-weight")] {
+            let named = |id| limiter.check(&policy, "alice").request_id(id).warn_at(80);
+            let before = warnings.left().len();
+            named(1).await.unwrap();
+            limiter.check(&policy, "alice").cost(7).await.unwrap();
+            named(1).await.unwrap();
+            // The first call that takes a unit beyond the mark warns, and no other one has.
+            named(2).await.unwrap();
+            warnings.until(before + 1).await;
+            assert_eq!(warnings.left()[before..], [1], "{policy:?}");
+        }
+    }
+}
+
+/// A call that is given back because another one is refused warns of nothing.
+#[tokio::test]
+async fn calls_that_are_decided_together_warn_once_all_are_admitted() {
+    const NARROW: Policy = Policy::fixed_window("warned-narrow", HOUR, 2);
+    const WIDE: Policy = Policy::fixed_window("warned-wide", HOUR, 1);
+    let server = RedisServer::start();
+    let warnings = Warnings::default();
+    let remote = warnings.builder().connect(&server.url()).await.unwrap();
+    for limiter in [warnings.builder().in_memory(), remote] {
+        let before = warnings.left().len();
+        let narrow = || limiter.check(&NARROW, "alice").warn_at(100);
+        limiter.check(&WIDE, "acme").await.unwrap();
+        narrow().await.unwrap();
+        limiter.check_all([narrow(), limiter.check(&WIDE, "acme")]).await.unwrap_err();
+        pair(&limiter, "alice", "acme").await.unwrap_err();
+        assert_eq!(warnings.left().len(), before);
+        limiter.check_all([narrow(), limiter.check(&WIDE, "other")]).await.unwrap();
+        warnings.until(before + 1).await;
+        pair(&limiter, "bob", "third").await.unwrap();
+        pair(&limiter, "bob", "fourth").await.unwrap();
+        warnings.until(before + 2).await;
+        assert_eq!(warnings.callers()[before..], ["alice", "bob"]);
+    }
+}
+
+#[rate_limit(name = "warned-narrow", algorithm = fixed_window, period = "1h", threshold = 2, key = user,
+    warn_at = "100%", limiter = limiter)]
+#[rate_limit(name = "warned-wide", algorithm = fixed_window, period = "1h", threshold = 1, key = tenant,
+    limiter = limiter)]
+async fn pair(limiter: &Limiter, user: &str, tenant: &str) -> Result<(), RateLimitError> {
+    Ok(())
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use harness::{
-    Clock, FaultLine, Proxy, RedisServer, at_once, exceeded, unavailable, uncached, until, wait_for,
+    Clock, FaultLine, Network, Proxy, RedisServer, at_once, exceeded, unavailable, uncached, until,
+    wait_for,
 };
 use ratelimit_runtime::{Limiter, OnStoreError, Policy};
 use tokio::task::JoinSet;
@@ -154,4 +155,43 @@ async fn a_server_that_stalls_before_a_turn_costs_a_call_its_wait_and_one_deadli
     unavailable(waiting.await.unwrap());
     let took = start.elapsed();
     assert!(took < WAIT + TIMEOUT + Duration::from_millis(500), "{took:?}");
+}
+
+/// The first call of the line has learnt its new turn, and the answer that has the turns behind it is lost.
+#[tokio::test]
+async fn a_line_whose_turns_behind_a_pause_are_lost_on_their_way_does_not_run_through_it() {
+    const PERIOD: Duration = Duration::from_secs(3);
+    const PACE: Policy = Policy::sliding_window("pace", PERIOD, 1).weighted();
+    const PAUSE: Duration = Duration::from_secs(8);
+    /// The start of a command that asks for turns: its script's first three arguments.
+    const TURNS: &str = "$1\r\n5\r\n$1\r\n0\r\n$1\r\n0\r\n";
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let other = uncached(&server.url()).await;
+    let builder = Limiter::builder().deadline(Duration::from_millis(500));
+    let limiter = builder.on_store_error(OnStoreError::Deny).connect(&proxy.url()).await.unwrap();
+    other.check(&PACE, "all").await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..2 {
+        let call = limiter.clone();
+        waiting.spawn(async move {
+            call.check(&PACE, "all").max_wait(MINUTE).await.unwrap();
+            Instant::now()
+        });
+    }
+    until("the line", async || {
+        let refused = exceeded(other.peek(&PACE, "all").await);
+        (refused.retry_after() > 2 * PERIOD).then_some(())
+    })
+    .await;
+    let connections = proxy.accepted();
+    proxy.set(Network::LosesFrom(TURNS));
+    let paused = Instant::now();
+    other.pause(&PACE, "all", PAUSE).await.unwrap();
+    until("the loss", async || (proxy.accepted() > connections).then_some(())).await;
+    proxy.heal();
+    let mut passed = waiting.join_all().await;
+    passed.sort();
+    let waits: Vec<_> = passed.iter().map(|at| at.saturating_duration_since(paused)).collect();
+    assert!(waits[0] >= PAUSE && waits[1] >= PAUSE + PERIOD, "{waits:?}");
 }

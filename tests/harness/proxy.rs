@@ -40,6 +40,8 @@ pub enum Network {
     Swallows,
     /// Open connections drop all data for good; new ones work.
     Forgets,
+    /// A connection drops all that its client sends, from these bytes on.
+    LosesFrom(&'static str),
     /// Open connections are closed in an orderly manner; new ones work.
     Ends,
     /// Open connections are reset; new ones work.
@@ -262,6 +264,12 @@ async fn carry(
         if matches!(now, Network::Swallows) || is_half_closed(now) {
             continue;
         }
+        if let (Network::LosesFrom(text), None) = (now, until_reset)
+            && buffer[..read].windows(text.len()).any(|it| it == text.as_bytes())
+        {
+            while from.read(&mut buffer).await? > 0 {}
+            return Ok(End::Closed);
+        }
         if let Network::Slow { latency, jitter } = now {
             tokio::time::sleep(latency + jitter.mul_f64(fastrand::f64())).await;
         }
@@ -357,6 +365,14 @@ mod tests {
 
         proxy.set(Network::Forgets);
         assert!(ping(&mut connection).unwrap_err().is_timeout());
+        connection = connect(&proxy).unwrap();
+        ping(&mut connection).unwrap();
+
+        proxy.set(Network::LosesFrom("ECHO"));
+        connection = connect(&proxy).unwrap();
+        ping(&mut connection).unwrap();
+        let lost = redis::cmd("ECHO").arg("a").query::<String>(&mut connection).unwrap_err();
+        assert!(lost.is_timeout());
         connection = connect(&proxy).unwrap();
         ping(&mut connection).unwrap();
 

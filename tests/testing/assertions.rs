@@ -1,6 +1,9 @@
 //! `assert_limited` holds for what the limits promise, and fails for anything else.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use ratelimit_runtime::{Limiter, Policy, RateLimitError, rate_limit, testing};
 
@@ -71,6 +74,25 @@ async fn a_wait_that_is_not_kept_fails() {
     };
     let failure = failure_of(testing::isolated(busy)).await;
     assert!(failure.contains("not refused by its quota"), "{failure}");
+}
+
+/// The refusal of one call promises a second, and the limit keeps an hour.
+#[tokio::test(start_paused = true)]
+async fn a_promise_that_is_too_early_fails() {
+    let early = async {
+        let calls = AtomicU32::new(0);
+        let call = || {
+            match calls.fetch_add(1, Ordering::Relaxed) {
+                2 => testing::refuse("report", Duration::from_secs(1)),
+                _ => testing::restore("report"),
+            }
+            report("alice")
+        };
+        testing::assert_limited(2, call).await;
+    };
+    let failure = failure_of(testing::isolated(early)).await;
+    let expected = "the call was refused for 3599.000001s when 1µs of its wait was left";
+    assert!(failure.contains(expected), "{failure}");
 }
 
 #[tokio::test(start_paused = true)]

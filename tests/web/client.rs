@@ -8,8 +8,9 @@ use std::{
 
 use axum::body::Body;
 use futures_util::{StreamExt, stream};
+use harness::{RedisServer, heat, patient};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request::Parts};
-use ratelimit_runtime::{Caller, Limiter, Policy, RateLimitError, client::HeedLayer};
+use ratelimit_runtime::{Caller, DecidedBy, Limiter, Policy, RateLimitError, client::HeedLayer};
 use tokio::time::{Instant, advance};
 use tower::{Layer, Service, ServiceExt, service_fn, util::BoxCloneService};
 
@@ -106,14 +107,87 @@ async fn late_and_unknown_answers_are_not_heeded() {
     assert!(limiter.check(&PACE, "all").await.is_err());
 }
 
+/// What `pause` refuses, `heed` refuses with the same words.
 #[tokio::test]
-async fn a_limit_without_a_line_of_calls_cannot_heed() {
+async fn a_limit_that_cannot_be_paused_cannot_heed() {
     let limiter = Limiter::in_memory();
-    let units = Policy::sliding_window("pace", SECOND, 10);
-    let decision = limiter.check(&units, "all").await.unwrap();
-    let told = headers("ratelimit", "\"all\";r=0;t=30");
-    let error = limiter.heed(&decision, StatusCode::OK, &told).await.unwrap_err();
-    assert!(matches!(error, RateLimitError::InvalidPolicy(_)), "{error}");
+    for policy in [
+        Policy::sliding_window("pace", SECOND, 10),
+        PACE.count_rejected(),
+        PACE.block(&[SECOND]),
+        PACE.lease(SECOND / 50),
+        PACE.tier(30 * SECOND, 100).block(&[SECOND]),
+        Policy::token_bucket("pace", SECOND, 10),
+    ] {
+        limiter.reset(&policy, "all").await.unwrap();
+        let decision = limiter.check(&policy, "all").await.unwrap();
+        let told = headers("ratelimit", "\"all\";r=0;t=30");
+        let error = limiter.heed(&decision, StatusCode::OK, &told).await.unwrap_err();
+        let of_pause = limiter.pause(&policy, "all", SECOND).await.unwrap_err();
+        assert_eq!(error, of_pause, "{policy:?}");
+        assert!(matches!(error, RateLimitError::InvalidPolicy(_)), "{error}");
+        limiter.check(&policy, "all").await.unwrap();
+    }
+}
+
+/// The first calls under a lease are decided by Redis, and those of a hot key by the process.
+#[tokio::test]
+async fn neither_a_cold_nor_a_hot_call_under_a_lease_can_heed() {
+    const LEASED: Policy =
+        Policy::sliding_window("leased", Duration::from_secs(10), 100_000).lease(SECOND);
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let told = headers("retry-after", "30");
+    let cold = limiter.check(&LEASED, "alice").await.unwrap();
+    assert_eq!(cold.decided_by(), DecidedBy::Store);
+    heat(&limiter, &LEASED).await;
+    let hot = limiter.check(&LEASED, "alice").await.unwrap();
+    assert_eq!(hot.decided_by(), DecidedBy::Lease);
+    for decision in [cold, hot] {
+        let heeded = limiter.heed(&decision, StatusCode::TOO_MANY_REQUESTS, &told).await;
+        let error = heeded.unwrap_err().to_string();
+        assert!(error.contains("under `lease`"), "{error}");
+    }
+    limiter.check(&LEASED, "alice").await.unwrap();
+}
+
+/// The longest pause cuts the wait, and not the time for which the answer counts.
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_late_by_the_wait_that_it_asks_for() {
+    let limiter = Limiter::builder().max_pause(10 * SECOND).in_memory();
+    let decision = limiter.check(&PACE, "all").await.unwrap();
+    let (busy, told) = (StatusCode::TOO_MANY_REQUESTS, headers("retry-after", "30"));
+    advance(29 * SECOND).await;
+    assert!(limiter.heed(&decision, busy, &told).await.unwrap());
+    let refused = limiter.check(&PACE, "all").await.unwrap_err();
+    assert!(matches!(refused, RateLimitError::Exceeded(it) if it.retry_after() == 10 * SECOND));
+    advance(10 * SECOND).await;
+    assert!(!limiter.heed(&decision, busy, &told).await.unwrap());
+}
+
+/// The clocks of two stores have nothing in common.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_call_of_another_limiter_is_not_compared() {
+    let other = Limiter::in_memory();
+    advance(60 * SECOND).await;
+    let first = Limiter::in_memory();
+    let decision = first.check(&PACE, "all").await.unwrap();
+    let told = headers("retry-after", "30");
+    assert!(other.heed(&decision, StatusCode::TOO_MANY_REQUESTS, &told).await.unwrap());
+    assert!(other.check(&PACE, "all").await.is_err());
+    assert!(first.check(&PACE, "all").await.is_ok());
+}
+
+/// Several lines of one field are one list.
+#[tokio::test(start_paused = true)]
+async fn each_line_of_a_field_is_heeded() {
+    let limiter = Limiter::in_memory();
+    let decision = limiter.check(&PACE, "all").await.unwrap();
+    let mut told = headers("ratelimit", "\"minute\";r=5;t=40");
+    told.append("ratelimit", HeaderValue::from_static("\"day\";r=0;t=30"));
+    assert!(limiter.heed(&decision, StatusCode::OK, &told).await.unwrap());
+    let refused = limiter.check(&PACE, "all").await.unwrap_err();
+    assert!(matches!(refused, RateLimitError::Exceeded(it) if it.retry_after() == 30 * SECOND));
 }
 
 /// A client that would read a second answer beside the first has two calls in flight.

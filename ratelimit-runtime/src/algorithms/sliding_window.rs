@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Mark, OneUnit, Op, Outcome, Request, Settle},
+    request::{Mark, OneUnit, Op, Outcome, OutcomeKind, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -63,7 +63,10 @@ impl Log {
             |_, tier| (tier.threshold().saturating_sub(view.live(*tier)), reset),
             |_, tier, units| view.wait(*tier, units),
         );
-        let View { own, capacity, .. } = view;
+        let View { own, capacity, charged, .. } = view;
+        if charged.is_some() {
+            outcome.kind = OutcomeKind::Repeated;
+        }
         if own > 0 {
             // The units count again when an override is removed.
             outcome.lasts = outcome.lasts.max(written.longest_period());

@@ -28,8 +28,8 @@
 --                [8] the microsecond before which that log cannot have expired, [9] the period of one
 --                of its tiers, and [10] the request id, if the call had one
 -- Advance        ARGV[2] is the units that were taken, and [4] the id of their entry
--- Pause          ARGV[2] is the microsecond of a charge, or 0, ARGV[4] any number, and [5] the length. A pause
---                that would have ended by now, if it had begun at the charge, is none
+-- Pause          ARGV[2] is a microsecond or 0, ARGV[4] any number, and [5] the length. A pause whose
+--                microsecond has come is none
 -- Turns          ARGV[4] is any number, [5] the id of a charge, [6] its units, and so on for further ones
 -- Returns        {admitted, tier, remaining, wait, reset, more, at, birth, id}; {} for a settle;
 --                for a pause its end, {} if it is none; for turns their microseconds, 0 for one that is gone;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Charged, Mark, Op, Outcome, Request, Settle},
+    request::{Charged, Mark, Op, Outcome, OutcomeKind, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -70,9 +70,10 @@ impl WeightedLog {
             0 => forecast.newest().map_or(Micros::ZERO, |newest| newest + longest - at),
             _ => longest,
         };
-        let mut mark = Mark { at, charged: Charged::Nothing };
+        let (mut mark, mut kind) = (Mark { at, charged: Charged::Nothing }, OutcomeKind::Plain);
         if let (Some(entries), Some(charge)) = (forecast.entries, forecast.charged) {
             mark = Mark { at: charge.stamp, charged: entries.charged(charge.entry, false) };
+            kind = OutcomeKind::Repeated;
         }
         let mut outcome = outcome_of(
             request,
@@ -89,6 +90,7 @@ impl WeightedLog {
             let (remaining, wait) = (0, (at - now + forecast.full).max(outcome.wait));
             outcome = Outcome { remaining, wait, more: wait, ..outcome };
         }
+        outcome.kind = kind;
         let own = forecast.own;
         if op == Op::Take {
             let charged = self.record(at, now, own, request);

@@ -132,7 +132,7 @@ end
 -- no window of them gets more units.
 local function pause(state, ARGV)
   local cost, ends, arguments = tonumber(ARGV[2]), state.arrival + ARGV[5], {}
-  if cost > 0 and cost + ARGV[5] <= state.arrival then
+  if cost > 0 and cost <= state.arrival then
     return {}
   end
   if ends <= state.pause then

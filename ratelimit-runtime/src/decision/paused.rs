@@ -1,8 +1,6 @@
 //! The key that the remote service pauses after a call.
 
-use std::time::Duration;
-
-use super::Decision;
+use super::{Decision, LimiterId};
 use crate::{
     key::KeyRef,
     policy::{Policy, Tier},
@@ -10,17 +8,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// A lease that a policy may have; any is refused.
-const LEASE: Duration = Duration::from_millis(1);
-
 impl Decision {
-    /// Returns the key of a counted call, a policy of its state, and the time of its charge.
-    pub(crate) fn paused(&self) -> Option<(KeyRef<'_>, Policy, Timestamp)> {
+    /// Returns the key of a counted call, and a policy of its state, with the tier of the decision.
+    pub(crate) fn paused(&self) -> Option<(KeyRef<'_>, Policy)> {
         let (key, receipt) = self.charge()?;
         let tier = Tier::new(self.period.into(), self.threshold);
-        let policy = receipt.state.policy(key.name.text(), tier);
-        let is_leased = self.decided_by == DecidedBy::Lease;
-        let policy = if is_leased { policy.lease(LEASE) } else { policy };
-        Some((key, policy, receipt.mark.at))
+        Some((key, receipt.state.policy(key.name.text(), tier).with_flags(self.flags)))
+    }
+
+    /// Returns the time of the call's charge by the clock of this limiter's store, if that has decided it.
+    pub(crate) fn charged_at(&self, limiter: LimiterId) -> Option<Timestamp> {
+        let receipt = self.receipt.as_ref()?;
+        let is_known = receipt.limiter == limiter && self.decided_by == DecidedBy::Store;
+        is_known.then_some(receipt.mark.at)
     }
 }

@@ -69,9 +69,15 @@ impl<T: AsCall> JointCall<T> {
         if self.answer.is_some() { None } else { self.call.as_ref().map(T::as_call) }
     }
 
+    /// Returns the answer once all calls are admitted, and warns of the caller if it is to.
     #[inline]
     fn take_answer(&mut self) -> Answer<Decision> {
-        self.answer.take().expect("every call is answered")
+        let answer = self.answer.take().expect("every call is answered");
+        let call = self.call.as_ref().map(T::as_call).filter(|call| call.options.warn_at > 0);
+        if let (Some(call), Ok(decision)) = (call, &answer) {
+            call.warn(&call.effective(), &decision.outcome());
+        }
+        answer
     }
 
     /// Returns the charge that is given back if another call is refused, and its limiter. An earlier call of
@@ -93,7 +99,8 @@ impl<T: AsCall> JointCall<T> {
 
 impl JointCheck {
     #[inline]
-    pub(crate) fn new(call: OwnedCall) -> Self {
+    pub(crate) fn new(mut call: OwnedCall) -> Self {
+        call.options.is_joint = true;
         Self(JointCall::new(call))
     }
 

@@ -215,19 +215,19 @@ impl Backend {
         }
     }
 
-    /// Admits nobody under the key of a weighted window before the end of a pause. Returns `false` if it would have
-    /// ended by now, had it begun at a charge of the store.
+    /// Admits nobody under the key of a weighted window before the end of a pause. Returns `false` if `ends`, the time
+    /// at which it would have ended without delay, has come.
     pub(super) async fn pause(
         &self,
         key: KeyRef<'_>,
         policy: &Policy,
         length: Micros,
-        charged: Option<Timestamp>,
+        ends: Option<Timestamp>,
     ) -> Result<bool, UnavailableReason> {
         match &self.store {
-            Store::Memory(store) => store.pause(key, policy, length, charged),
+            Store::Memory(store) => store.pause(key, policy, length, ends),
             Store::Redis(redis) => {
-                redis.pause_key(&Key::compose(&self.prefix, key), policy, length, charged).await
+                redis.pause_key(&Key::compose(&self.prefix, key), policy, length, ends).await
             }
         }
     }

@@ -76,6 +76,8 @@ pub(crate) struct Options {
     pub(crate) declared: Enforcement,
     /// `true` if the compiler has validated the policy and the cost.
     pub(crate) is_validated: bool,
+    /// `true` if the call is one of several that are decided together: it warns once all are admitted.
+    pub(super) is_joint: bool,
     /// `true` if one unit is to be taken at once, without an id, and the declared enforcement refuses.
     pub(super) is_one_unit: bool,
 }
@@ -126,6 +128,7 @@ impl Default for Options {
             on_store_error: None,
             declared: Enforcement::On,
             is_validated: false,
+            is_joint: false,
             is_one_unit: true,
         }
     }

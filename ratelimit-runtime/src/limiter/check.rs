@@ -221,6 +221,13 @@ impl<'a> Check<'a> {
         Self { observed_as: Some(caller), ..self }
     }
 
+    /// Marks the check as one of several.
+    #[inline]
+    pub(super) fn joint(mut self) -> Self {
+        self.options.is_joint = true;
+        self
+    }
+
     pub(super) fn op(mut self, op: Op) -> Self {
         self.options.op = op;
         self.options.is_one_unit &= op == Op::Take;

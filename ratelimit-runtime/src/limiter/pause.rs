@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::Limiter;
+#[cfg(feature = "tower")]
+use crate::decision::Decision;
 use crate::{
     caller::IntoCaller,
     error::{RateLimitError, Unavailable},
@@ -10,8 +12,6 @@ use crate::{
     policy::Policy,
     time::{Micros, Timestamp},
 };
-#[cfg(feature = "tower")]
-use crate::{decision::Decision, request::DecidedBy};
 
 /// The longest pause that a limiter admits by default.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(600);
@@ -62,7 +62,7 @@ impl Limiter {
     }
 
     /// Pauses the key of an admitted call after a remote service has asked for it. Returns `false` if the pause is
-    /// over already, counted from the call's turn.
+    /// over already, counted from the call's turn. The clock of another limiter's store is not compared.
     #[cfg(feature = "tower")]
     pub(crate) async fn pause_after(
         &self,
@@ -70,9 +70,10 @@ impl Limiter {
         duration: Duration,
     ) -> Result<bool, RateLimitError> {
         // Without a charge, enforcement is off, or in a dry run.
-        let Some((key, policy, at)) = decision.paused() else { return Ok(false) };
-        let charged = Some(at).filter(|_| decision.decided_by() == DecidedBy::Store);
-        self.pause_key(key, &policy, duration, charged).await
+        let Some((key, policy)) = decision.paused() else { return Ok(false) };
+        let wait = Micros::rounded_up(duration);
+        let ends = decision.charged_at(self.inner.id).map(|charged| charged + wait);
+        self.pause_key(key, &policy, duration, ends).await
     }
 
     async fn pause_key(
@@ -80,11 +81,11 @@ impl Limiter {
         key: KeyRef<'_>,
         policy: &Policy,
         duration: Duration,
-        charged: Option<Timestamp>,
+        ends: Option<Timestamp>,
     ) -> Result<bool, RateLimitError> {
         policy.validate_pause()?;
         let length = Micros::rounded_up(duration.min(self.inner.max_pause));
-        let paused = self.inner.backend.pause(key, policy, length, charged).await;
+        let paused = self.inner.backend.pause(key, policy, length, ends).await;
         // Calls that wait also follow a pause whose answer is lost.
         self.move_turns(key).await;
         paused.map_err(|reason| Unavailable::new(policy.name(), reason).into())

@@ -172,12 +172,14 @@ impl<'a> Call<'a> {
         self.record(recorder, effective, outcome, permit.as_ref());
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {
-                if self.options.warn_at > 0 {
+                if self.options.warn_at > 0 && !self.options.is_joint {
                     self.warn(effective, outcome);
                 }
                 return Ok(self.admit(effective, outcome, permit));
             }
-            Ok(outcome) if outcome.is_busy => (Some(outcome), Busy::new(effective.policy()).into()),
+            Ok(outcome) if outcome.is_busy() => {
+                (Some(outcome), Busy::new(effective.policy()).into())
+            }
             Ok(outcome) => (Some(outcome), Exceeded::new(effective.policy(), *outcome).into()),
             Err(reason) => (None, Unavailable::new(effective.policy().name(), *reason).into()),
         };

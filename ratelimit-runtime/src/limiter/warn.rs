@@ -19,7 +19,7 @@ use crate::{
     overrides::Effective,
     policy::Policy,
     redis,
-    request::{Op, Outcome, Request},
+    request::{Op, Outcome, OutcomeKind, Request},
     telemetry,
 };
 
@@ -43,7 +43,10 @@ impl Call<'_> {
         let tier = policy.tier_of(outcome.tier);
         let (quota, percent) = (policy.quota_of(tier), self.options.warn_at);
         let is_reached = outcome.remaining <= quota - units_left(quota, percent);
-        if !is_reached || !outcome.decided_by.counts() || self.options.op == Op::Peek {
+        let is_charged = self.request(effective).op == Op::Take
+            && outcome.decided_by.counts()
+            && outcome.kind != OutcomeKind::Repeated;
+        if !is_reached || !is_charged || effective.is_dry_run() || !self.limiter.warns() {
             return;
         }
         let (limit, of_policy) = limit_of(policy, tier.period(), self.caller);
@@ -65,6 +68,11 @@ impl Call<'_> {
 }
 
 impl Limiter {
+    /// Returns `true` if anybody receives warnings.
+    pub(super) fn warns(&self) -> bool {
+        self.inner.is_instrumented || self.inner.on_warning.is_some()
+    }
+
     /// Tells of a warning that is the first one of its period.
     fn on_warned(&self, warning: &Warning, decided: Result<Outcome, UnavailableReason>) {
         if !decided.is_ok_and(|outcome| outcome.admitted && outcome.decided_by.counts()) {

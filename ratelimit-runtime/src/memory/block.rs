@@ -26,7 +26,7 @@ impl MemoryStore {
             return Ok(blocked);
         }
         let refused = self.decide_window(counted, key, request)?;
-        if refused.admitted || refused.is_busy || request.op == Op::Peek {
+        if refused.admitted || refused.is_busy() || request.op == Op::Peek {
             return Ok(refused);
         }
         let offence = Request { max_wait: refused.wait, ..request };

@@ -25,7 +25,7 @@ impl MemoryStore {
     }
 
     /// Admits nobody under a key of a weighted window before the end of a pause. Returns `false`, and changes
-    /// nothing, if the pause is over by now when it is measured from a charge of this store.
+    /// nothing, if the time `ends` has come.
     ///
     /// # Errors
     ///
@@ -35,11 +35,11 @@ impl MemoryStore {
         key: KeyRef<'_>,
         policy: &Policy,
         length: Micros,
-        charged: Option<Timestamp>,
+        ends: Option<Timestamp>,
     ) -> Result<bool, UnavailableReason> {
         let counted = self.clock.counted();
         let pause = |entry: &mut Entry, now| {
-            let is_timely = charged.is_none_or(|charged| charged + length > now);
+            let is_timely = ends.is_none_or(|ends| ends > now);
             if is_timely {
                 entry.pause(now, now + length, policy);
             }

@@ -53,10 +53,10 @@ impl Policy {
     /// ```
     #[must_use]
     pub const fn block(mut self, lengths: &[Duration]) -> Self {
-        if self.count as usize > ROOM {
-            self.count = u8::MAX;
-        } else {
+        if self.count as usize <= ROOM {
             self.tiers[ROOM] = Tier::of_blocks(lengths);
+        } else if !lengths.is_empty() {
+            self.count = u8::MAX;
         }
         self.checked()
     }

@@ -25,7 +25,10 @@ use crate::{
     error::UnavailableReason,
     key::Key,
     policy::{Policy, StateKind, Tier},
-    request::{Charged, DecidedBy, EntryMark, Mark, Op, Outcome, PermitRequest, Request, next_id},
+    request::{
+        Charged, DecidedBy, EntryMark, Mark, Op, Outcome, OutcomeKind, PermitRequest, Request,
+        next_id,
+    },
     time::{Micros, Timestamp},
 };
 
@@ -335,6 +338,10 @@ impl<'a> ScriptCall<'a> {
             }
             _ => return None,
         };
+        // A new charge counts for the longest period from its turn on, and an earlier one does not.
+        let is_repeated =
+            self.request.id.is_some() && reset != self.request.policy.longest_period();
+        let kind = if admitted && is_repeated { OutcomeKind::Repeated } else { OutcomeKind::Plain };
         Some(Outcome {
             admitted,
             tier,
@@ -345,7 +352,7 @@ impl<'a> ScriptCall<'a> {
             reset,
             mark: Mark { at: Timestamp::new(at.try_into().ok()?), charged },
             decided_by: DecidedBy::Store,
-            is_busy: false,
+            kind,
         })
     }
 

@@ -148,7 +148,7 @@ impl LimitCounters {
             Verdict::Admitted if self.is_sampled() => {
                 self.sample(policy, numbers.tier, numbers.remaining);
             }
-            Verdict::Refused | Verdict::WouldHaveRefused if !numbers.is_busy => {
+            Verdict::Refused | Verdict::WouldHaveRefused if !numbers.is_busy() => {
                 self.count_refusal(numbers.tier);
             }
             _ => {}

@@ -12,11 +12,14 @@ use crate::{
     telemetry::stats::{self, Verdict},
 };
 
+const MICRO: Duration = Duration::from_micros(1);
+
 /// The time for which a paused clock stands still, and no other does.
 const TICK: Duration = Duration::from_millis(2);
 
 /// Asserts that a limit in memory admits `admitted` calls, refuses the next one, and keeps the wait that it
-/// promises: one microsecond earlier the call is refused still, and at its end it is admitted.
+/// promises: one microsecond earlier the call is refused still, with that wait, and at its end it is admitted. Where
+/// refusals [count](crate::Policy::count_rejected), the second one begins a new wait.
 ///
 /// The clock is to be paused, and is advanced. The answers are those of all checks inside the call, whatever
 /// type it returns.
@@ -53,10 +56,14 @@ where
             let refusal = calls.refusal(call()).await;
             calls.assert(refusal.is_none(), &format!("call {number} of {admitted} was refused"));
         }
-        let wait = calls.wait(call(), "was admitted").await;
-        advance(wait.saturating_sub(Duration::from_micros(1))).await;
-        // Where refused calls count, the wait starts anew.
-        let rest = calls.wait(call(), "was admitted before its wait was over").await;
+        let wait = calls.refused(call(), "was admitted").await.retry_after();
+        advance(wait.saturating_sub(MICRO)).await;
+        let last = calls.refused(call(), "was admitted before its wait was over").await;
+        let rest = last.retry_after();
+        calls.assert(
+            rest == MICRO || last.counts_rejected(),
+            &format!("the call was refused for {rest:?} when 1µs of its wait was left"),
+        );
         advance(rest).await;
         let refusal = calls.refusal(call()).await;
         calls.assert(refusal.is_none(), "the call was refused when its wait was over");
@@ -82,10 +89,10 @@ impl ObservedCalls {
         refusal
     }
 
-    /// Makes a call that is to be refused, and returns its wait.
-    async fn wait<F: Future>(&mut self, call: F, admitted: &str) -> Duration {
+    /// Makes a call that is to be refused by its quota.
+    async fn refused<F: Future>(&mut self, call: F, admitted: &str) -> Exceeded {
         match self.refusal(call).await {
-            Some(RateLimitError::Exceeded(refused)) => Exceeded::retry_after(&refused),
+            Some(RateLimitError::Exceeded(refused)) => refused,
             Some(error) => {
                 self.fail(&format!("the next call was not refused by its quota: {error}"))
             }
@@ -114,8 +121,9 @@ fn assert_paused(place: &Location<'_>) {
     );
 }
 
-/// Asserts that the calls of this process so far have covered each annotated function: its limit has
-/// admitted and refused a call, and none of its calls came without a caller.
+/// Asserts that the calls of this process so far have covered each limit of an annotated function, and each that
+/// was checked by hand or in a layer: it has admitted and refused a call, and none of its calls came without a
+/// caller. In a dry run, a call counts as refused that would have been.
 ///
 /// Calls count from the first [`isolated`](super::isolated) on. A test that asserts it makes the calls itself, or is the last
 /// one of its process.
@@ -137,18 +145,26 @@ pub fn assert_covered() {
 pub fn assert_covered_but(names: &[&str]) {
     let counts = stats::snapshot();
     let mut missing = Vec::new();
-    for limit in registry::policies().iter().filter(|limit| !names.contains(&limit.name())) {
+    let (mut limits, by_hand) = (registry::policies(), registry::policies_by_hand());
+    let is_annotated = |name| limits.iter().any(|limit| limit.name() == name);
+    let by_hand: Vec<_> = by_hand.into_iter().filter(|it| !is_annotated(it.name())).collect();
+    limits.extend(by_hand);
+    for limit in limits.iter().filter(|limit| !names.contains(&limit.name())) {
         let of_limit = counts.iter().find(|it| it.name() == limit.name());
-        let total = |verdict| of_limit.map_or(0, |counts| counts.total(verdict));
+        let has = |verdict| of_limit.is_some_and(|counts| counts.total(verdict) > 0);
+        let refusals = [Verdict::Refused, Verdict::Busy, Verdict::WouldHaveRefused];
         let faults = [
-            (total(Verdict::Admitted) == 0, "has admitted no call"),
-            (total(Verdict::Refused) + total(Verdict::Busy) == 0, "has refused no call"),
+            (!has(Verdict::Admitted), "has admitted no call"),
+            (!refusals.into_iter().any(has), "has refused no call"),
             (
                 of_limit.is_some_and(stats::PolicyStats::shares_one_bucket),
                 "was called without a caller, so that all share one bucket: write `key = ..`",
             ),
         ];
-        let place = format!("{}:{}", limit.file(), limit.line());
+        let place = match limit.is_by_hand() {
+            true => "by hand or in a layer".to_owned(),
+            false => format!("{}:{}", limit.file(), limit.line()),
+        };
         let broken = faults.iter().filter(|(is_broken, _)| *is_broken);
         missing.extend(broken.map(|(_, fault)| format!("  {} ({place}) {fault}", limit.name())));
     }

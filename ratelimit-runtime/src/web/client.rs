@@ -53,8 +53,8 @@ impl Limiter {
         status: StatusCode,
         headers: &HeaderMap,
     ) -> Result<bool, RateLimitError> {
-        let header = |name: &str| headers.get(name)?.to_str().ok();
-        match told::told_wait(status.as_u16(), header, SystemTime::now()) {
+        let fields = |name| headers.get_all(name).into_iter().filter_map(|it| it.to_str().ok());
+        match told::told_wait(status.as_u16(), fields, SystemTime::now()) {
             Some(wait) => self.pause_after(decision, wait).await,
             None => Ok(false),
         }

@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
 fn answer(outcome: Outcome) -> Answer {
     Answer {
         admitted: outcome.admitted,
-        is_busy: outcome.is_busy,
+        is_busy: outcome.is_busy(),
         tier: outcome.tier.into(),
         remaining: outcome.remaining,
         wait: outcome.wait.get(),

@@ -163,6 +163,8 @@ impl Lines {
         let is_late = |seat: &Seat<Arc<Waiter>>| seat.is_moved && seat.turn > seat.waiter.ends();
         let receive = |KeyQueue { line, .. }: &mut KeyQueue, after: &mut Aftermath| {
             line.move_to(asked, turns);
+            // Some sleep until the line is asked for once more.
+            after.woken.extend(line.seats().map(|seat| Arc::clone(&seat.waiter)));
             if line.seats().any(is_late) {
                 after.ask_anew(line.take_all(is_late));
             }

@@ -127,7 +127,7 @@ impl Question {
     pub(super) fn receive(&self, decided: Decided, again: Option<Instant>) -> Aftermath {
         let Self { waiter, number, claim } = self;
         let outcome = decided.outcome.ok();
-        let is_busy = outcome.is_some_and(|outcome| outcome.is_busy);
+        let is_busy = outcome.is_some_and(|outcome| outcome.is_busy());
         let seat = outcome.filter(|outcome| outcome.admitted && outcome.decided_by.counts());
         let seat = seat.map(|outcome| self.seat(outcome));
         let receive = |KeyQueue { line, permits }: &mut KeyQueue, after: &mut Aftermath| {

@@ -40,6 +40,8 @@ pub(super) struct Line<W> {
     asked: Option<TurnQuestion>,
     /// `true` if the first turn may have come nearer.
     hurries: bool,
+    /// `true` while a pause has moved the first turn, and the turns behind it are not known yet.
+    is_moving: bool,
     /// The grace of calls that have not passed, although they were woken.
     grace: Option<Grace>,
 }
@@ -143,8 +145,8 @@ impl<W> Seat<W> {
 
 impl<W: Clone + PartialEq> Line<W> {
     pub(super) fn new(is_remote: bool) -> Self {
-        let (seats, seen, asked, hurries, grace) = Default::default();
-        Self { seats, is_remote, asks_each: !is_remote, seen, asked, hurries, grace }
+        let (seats, seen, asked, hurries, is_moving, grace) = Default::default();
+        Self { seats, is_remote, asks_each: !is_remote, seen, asked, hurries, is_moving, grace }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -190,6 +192,7 @@ impl<W: Clone + PartialEq> Line<W> {
             before.turn = seat.turn;
             moved.push(before.waiter.clone());
         }
+        self.is_moving &= !self.seats.is_empty();
         let next = self.seats.get(index).map_or(seat.turn, |next| next.turn);
         self.seats.insert(index, Seat { turn: seat.turn.min(next), ..seat });
         self.hurries |= index == 0 && self.asks_each;
@@ -264,8 +267,11 @@ impl<W: Clone + PartialEq> Line<W> {
                 true => NextStep::Sleep(Some(seat.turn.min(next))),
             };
         }
-        if self.is_remote && known <= now {
+        if (self.is_remote || self.is_moving) && known <= now {
             return asks_until.map_or(NextStep::Check, |end| NextStep::Sleep(Some(end)));
+        }
+        if self.is_moving {
+            return NextStep::Sleep(Some(known));
         }
         self.let_pass(index, now, woken).map_or(NextStep::End, |nap| NextStep::Sleep(Some(nap)))
     }
@@ -325,6 +331,7 @@ impl<W: Clone + PartialEq> Line<W> {
 
     /// Moves the turns that a store was asked for to the later ones that it has after a pause.
     pub(super) fn move_to(&mut self, asked: &[Seat<W>], turns: &[Option<Timestamp>]) {
+        self.is_moving = false;
         for (seat, turn) in asked.iter().zip(turns) {
             let turn = turn.filter(|turn| *turn > seat.outcome.mark.at);
             let own = self.seats.iter_mut().find(|own| own.has_turn_of(seat));
@@ -342,7 +349,7 @@ impl<W: Clone + PartialEq> Line<W> {
     }
 
     /// Receives the standing of a turn from the store's reply, asked for at `seen` and received at `now`. Returns
-    /// `true` if a pause has moved it, and maybe those behind it.
+    /// `true` if a pause has moved it, until the turns behind it are known.
     pub(super) fn stands(
         &mut self,
         turn: &Seat<W>,
@@ -352,7 +359,7 @@ impl<W: Clone + PartialEq> Line<W> {
     ) -> bool {
         self.seen = self.seen.max(Some(seen));
         let is_it = |seat: &Seat<W>| seat.has_turn_of(turn);
-        let Some(index) = self.seats.iter().position(is_it) else { return false };
+        let Some(index) = self.seats.iter().position(is_it) else { return self.is_moving };
         let seat = &mut self.seats[index];
         let (own, has_moved) = (now + standing.turn.into(), standing.at < seat.outcome.mark.at);
         let is_later = standing.at > seat.outcome.mark.at;
@@ -366,7 +373,8 @@ impl<W: Clone + PartialEq> Line<W> {
         if has_moved && first < index {
             self.seats.make_contiguous()[first..=index].rotate_right(1);
         }
-        is_later
+        self.is_moving |= is_later;
+        self.is_moving
     }
 
     /// Removes the calls of these seats, in order. The one that is first then asks whether it comes nearer.

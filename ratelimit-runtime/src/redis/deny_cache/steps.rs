@@ -6,7 +6,7 @@ use ratelimit_core::Algorithm;
 
 use crate::{
     policy::{Policy, PolicyName, StateKind},
-    request::{DecidedBy, Mark, Op, Outcome, Request},
+    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request},
     time::{Micros, Timestamp},
 };
 
@@ -102,7 +102,7 @@ impl RefusalSteps {
             lasts: Micros::ZERO,
             mark: Mark::NONE,
             decided_by: DecidedBy::DenyCache,
-            is_busy: false,
+            kind: OutcomeKind::Plain,
         })
     }
 

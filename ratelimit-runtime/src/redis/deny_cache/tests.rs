@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     caller::Caller,
     key::Key,
-    request::{DecidedBy, Mark, Op},
+    request::{DecidedBy, Mark, Op, OutcomeKind},
 };
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -20,7 +20,7 @@ const REFUSED: Outcome = Outcome {
     lasts: Micros::new(9_000_000),
     mark: Mark::NONE,
     decided_by: DecidedBy::Store,
-    is_busy: false,
+    kind: OutcomeKind::Plain,
 };
 
 fn key(caller: &str) -> Key {

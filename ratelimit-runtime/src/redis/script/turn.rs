@@ -67,18 +67,17 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Builds the command of an attempt to pause a key. A pause that would have ended by now, if it had begun at a
-/// charge, is none.
+/// Builds the command of an attempt to pause a key. A pause whose time `ends` has come is none.
 pub(in super::super) fn pause_command(
     key: &Key,
     policy: &Policy,
     length: Micros,
-    charged: Option<Timestamp>,
+    ends: Option<Timestamp>,
     attempt: Attempt,
 ) -> Command {
     let (script, echo) = (&SCRIPTS[StateKind::WeightedWindow as usize], next_echo());
     let mut command = script.text.start(attempt, &[key.as_bytes()]);
-    command.arg(ScriptOp::Pause as u8).arg(charged.unwrap_or_default().get());
+    command.arg(ScriptOp::Pause as u8).arg(ends.unwrap_or_default().get());
     command.arg(Mode::Plain as u8).arg(echo).arg(length.get()).arg(policy.tiers().len());
     script.push_tiers(&mut command, policy);
     Command::echoed(command, echo)

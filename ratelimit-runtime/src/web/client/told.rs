@@ -14,16 +14,17 @@ const COMMON: [(&str, &str); 5] = [
 /// From this number on, a reset is a time in seconds since 1970, and from the next one on in milliseconds.
 const EPOCHS: [f64; 2] = [1e9, 1e12];
 
-/// Returns the time for which a remote service asks for no further call, if its answer does. `header` returns the
-/// first value of a header field.
+/// Returns the time for which a remote service asks for no further call, if its answer does. `fields` returns the
+/// values of the header fields of a name: several of `RateLimit` are one list, and of another the first one counts.
 ///
 /// The answers 429 and 503 are read for `retry-after-ms` and `Retry-After`. Without those, any answer is read for
 /// fields by which nothing is left: `RateLimit`, and the common ones. Of several, the longest wait counts.
-pub(crate) fn told_wait<'a>(
+pub(crate) fn told_wait<'a, V: Iterator<Item = &'a str>>(
     status: u16,
-    header: impl Fn(&str) -> Option<&'a str>,
+    fields: impl Fn(&'static str) -> V,
     now: SystemTime,
 ) -> Option<Duration> {
+    let header = |name| fields(name).next();
     // Dates are by the clock of the remote service.
     let now = header("date").and_then(date).or_else(|| since_1970(now)).unwrap_or_default();
     let retry = || {
@@ -33,8 +34,7 @@ pub(crate) fn told_wait<'a>(
             number(after).or_else(|| date(after).map(|date| date - now))
         })
     };
-    let limits =
-        header("ratelimit").into_iter().flat_map(|field| parts(field, ',')).filter_map(none_left);
+    let limits = fields("ratelimit").flat_map(|field| parts(field, ',')).filter_map(none_left);
     let common = COMMON.iter().filter_map(|(remaining, reset)| {
         let is_none_left = header(remaining).and_then(number) == Some(0.0);
         header(reset).filter(|_| is_none_left).and_then(|reset| until(reset, now))
@@ -115,11 +115,13 @@ pub(crate) mod fuzz {
     /// Header fields, a line each, of a service that answers 429.
     pub(crate) fn assert_property(text: &str) {
         let fields = || text.lines().filter_map(|line| line.split_once(':'));
-        let header = |name: &str| {
-            fields().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+        let values = |name: &'static str| {
+            let is_it = move |own: &str| own.eq_ignore_ascii_case(name);
+            fields().filter_map(move |(own, value)| is_it(own).then(|| value.trim()))
         };
+        let header = |name| values(name).next();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        let wait = |status| told_wait(status, header, now);
+        let wait = |status| told_wait(status, values, now);
         assert!(wait(429).is_none_or(|wait| !wait.is_zero()));
         assert_eq!(wait(429), wait(503));
         // Another answer is not read for a time to retry.
@@ -144,9 +146,9 @@ mod tests {
     const NOW: u64 = 784_111_777;
 
     fn told(status: u16, fields: &[(&str, &str)]) -> Option<f64> {
-        let header = |name: &str| fields.iter().find(|it| it.0 == name).map(|it| it.1);
+        let values = |name| fields.iter().filter(move |it| it.0 == name).map(|it| it.1);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
-        told_wait(status, header, now).map(|wait| wait.as_secs_f64())
+        told_wait(status, values, now).map(|wait| wait.as_secs_f64())
     }
 
     #[test]
@@ -169,6 +171,7 @@ mod tests {
         for (fields, wait) in [
             (&[("ratelimit", "\"default\";r=0;t=30")][..], 30.0),
             (&[("ratelimit", "\"a,;r=0;t=9\";r=5;t=90, \"b\";r=0;t=7, \"c\";t=8;r=0")], 8.0),
+            (&[("ratelimit", "\"a\";r=1;t=90"), ("ratelimit", "\"b\";r=0;t=8")], 8.0),
             (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "12")], 12.0),
             (&[("ratelimit-remaining", "0"), ("ratelimit-reset", "12")], 12.0),
             (
