@@ -8,6 +8,8 @@ mod keyboard;
 mod limits;
 mod operator;
 mod page;
+mod plans;
 mod pointer;
 mod samples;
 mod strangers;
+mod undo;
