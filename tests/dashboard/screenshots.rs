@@ -52,18 +52,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     browser.screenshot(&folder.join("narrow.png")).await;
 
-    browser.resize(1280, 960).await;
-    browser.page.find(Locator::Id("tab-trial")).await?.click().await?;
-    browser.page.find(Locator::Id("burst")).await?.click().await?;
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    for _ in 0..3 {
-        browser.page.find(Locator::Id("one")).await?.click().await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(3_200)).await;
-    browser.page.find(Locator::Id("burst")).await?.click().await?;
-    tokio::time::sleep(Duration::from_millis(1_800)).await;
-    browser.screenshot(&folder.join("trial.png")).await;
     for entry in browser.log("browser").await {
         println!("{entry}");
     }
