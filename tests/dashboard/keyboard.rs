@@ -90,6 +90,8 @@ async fn whoever_may_only_look_is_shown_nothing_to_act_with() {
     // The names of limits are text, whatever is in them.
     let nasty = Policy::sliding_window(NASTY, Duration::from_secs(60), 1);
     service.limiter.check(&nasty, 1).await.unwrap();
+    browser.value("document.querySelector('#order').value = 'name'").await;
+    browser.value("document.querySelector('#order').dispatchEvent(new Event('change'))").await;
     until_said(&browser, "#rows li:first-child .name", NASTY).await;
     assert_eq!(browser.value("document.querySelectorAll('img').length").await, 0);
     is_clean(&browser, &service).await;

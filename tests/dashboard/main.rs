@@ -10,6 +10,7 @@ mod operator;
 mod page;
 mod plans;
 mod pointer;
+mod questions;
 mod samples;
 mod strangers;
 mod undo;

@@ -12,7 +12,11 @@ const TIERED: Plans = Plans::new("tiered", "free", Policy::sliding_window("free"
     .plan("pro", Policy::sliding_window("pro", MINUTE, 3));
 
 #[rate_limit(policy = TIERED, plan = plan, key = user, limiter = limiter)]
-async fn tiered(limiter: &Limiter, plan: &str, user: &str) -> Result<(), RateLimitError> {
+pub(crate) async fn tiered(
+    limiter: &Limiter,
+    plan: &str,
+    user: &str,
+) -> Result<(), RateLimitError> {
     Ok(())
 }
 

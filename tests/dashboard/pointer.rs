@@ -114,7 +114,7 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
     click(&browser, "dialog [value=off]").await;
     assert_eq!(greet().await, 429, "nothing holds before it is confirmed");
     click(&browser, "#dialog-confirm").await;
-    until_said(&browser, "#all", "all limits: off (an operator of this process)").await;
+    until_said(&browser, "#all", "all limits: off, until ").await;
     assert_eq!(greet().await, 200);
     until_said(&browser, "#all-answer", "All limits: in effect in this process").await;
     until_said(&browser, "#totals .value", "not counted").await;
@@ -187,7 +187,8 @@ async fn callers_that_share_one_bucket_are_shown() {
     let browser = open(&service).await;
     until_said(&browser, "[data-limit=different] .said", "callers share one bucket").await;
     let other = "document.querySelector('[data-limit=hello] .said').textContent";
-    assert_eq!(browser.value(other).await, "sliding window · 2 per 1m");
+    let other = browser.value(other).await;
+    assert!(!other.as_str().unwrap().contains("share one bucket"), "{other}");
     click(&browser, "[data-limit=different] .row").await;
     until_said(&browser, ".more .facts", "outside an identity layer, and share one bucket").await;
     is_clean(&browser, &service).await;

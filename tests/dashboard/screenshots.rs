@@ -1,7 +1,7 @@
 //! `cargo run -p ratelimit-tests --example screenshots`
 //!
 //! Pictures of the live page, as the example `dashboard` shows it after a while of traffic:
-//! light, dark, on a phone, and what can be tried out. They are written to
+//! light, dark and on a phone. They are written to
 //! `ratelimit-runtime/screenshots`, or to the folder that is given. Needs `chromium` and
 //! `chromedriver`, which `tests/run` installs.
 

@@ -125,24 +125,29 @@ async fn a_caller_of_the_list_is_shut_out_of_all_limits() {
 
 #[tokio::test]
 async fn a_caller_whose_digest_alone_is_shown_is_looked_up_and_shut_out() {
+    #[rate_limit(name = "digested", threshold = 1, key = user, limiter = limiter)]
+    async fn digested(limiter: &Limiter, user: &str) -> Result<(), RateLimitError> {
+        Ok(())
+    }
+
     let limiter = Limiter::builder().caller_digest("secret").in_memory();
     let operator = Operator::of(&limiter).await;
     for _ in 0..3 {
-        let _ = kept(&limiter, "trudy").await;
+        let _ = digested(&limiter, "trudy").await;
     }
-    let list = json!({ "limit": "kept", "window": "minute" });
+    let list = json!({ "limit": "digested", "window": "minute" });
     let (_, listed) = operator.act("refused", list).await;
     let name = listed["callers"][0]["name"].as_str().unwrap();
     assert!(!listed.to_string().contains("trudy"), "{listed}");
-    let named = json!([{ "refused": { "limit": "kept", "name": name } }]);
-    let body = json!({ "limit": "kept", "caller": named });
+    let named = json!([{ "refused": { "limit": "digested", "name": name } }]);
+    let body = json!({ "limit": "digested", "caller": named });
     let (status, told) = operator.act("caller", body.clone()).await;
     assert_eq!((status, &told["remaining"]), (200, &json!(0)), "{told}");
     assert_eq!(operator.act("reset", body).await.1["remaining"], 1);
-    let deny = json!({ "limit": "kept", "caller": named, "what": { "deny": true } });
+    let deny = json!({ "limit": "digested", "caller": named, "what": { "deny": true } });
     let (status, told) = operator.act("exception", deny).await;
     assert_eq!(status, 200, "{told}");
-    let refused = kept(&limiter, "trudy").await;
+    let refused = digested(&limiter, "trudy").await;
     assert!(matches!(refused, Err(RateLimitError::Denied(_))), "{refused:?}");
 }
 

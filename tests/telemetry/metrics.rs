@@ -286,7 +286,8 @@ async fn an_override_of_a_period_or_of_tiers_leaves_no_stale_series() {
     let scrape = |name: &str| {
         limiter.record_limits();
         let scraped = samples(&prometheus.render()).into_iter();
-        let of_it = scraped.filter(|(series, _)| series.starts_with(name));
+        let series = format!("{name}{{policy=\"tiers\"");
+        let of_it = scraped.filter(|(it, _)| it.starts_with(&series));
         of_it.map(|(_, value)| value).collect::<Vec<_>>()
     };
     limiter.check(&POLICY, "alice").await.unwrap();

@@ -103,6 +103,7 @@ async fn the_largest_used_share_is_kept_for_a_minute_however_often_it_is_read() 
     assert_eq!(share(), 75);
     tokio::time::advance(MINUTE).await;
     assert_eq!(share(), 0);
+    limiter.check(&policy, "alice").cost(3).await.unwrap();
     limiter.check(&policy, "alice").cost(2).await.unwrap_err();
     assert_eq!(share(), 100);
     // Annotated functions read what is left for one of sixteen calls.

@@ -214,7 +214,7 @@ function storeChip() {
   const failing = view.servers.filter((server) => server.failure);
   const [undecided, all] = [[4, 5], [0, 1, 2, 3, 5]].map((counts) => counts.reduce((sum, count) => sum + recent(totals[count]), 0));
   const share = `Redis did not decide ${Math.ceil((undecided / Math.max(all, undecided)) * 100)} % of the calls of the last 5 seconds.`;
-  const words = failing.map((it) => `${it.name}: ${it.failure}, since ${time(it.since)}, ${it.failures} commands failed. ${it.advice}.`);
+  const words = failing.map((it) => `${it.name}: ${it.failure}, since ${time(it.since)}, ${it.failures} commands failed. ${it.advice[0].toUpperCase()}${it.advice.slice(1)}.`);
   if (view.store === 'memory') chip(at('store'), 'in memory', '');
   else if (failing.length > 0) chip(at('store'), failing.map((it) => `${it.name} fails since ${time(it.since)}`).join('; '), 'bad');
   else if (undecided > 0) chip(at('store'), 'Redis does not decide all calls', 'bad');

@@ -119,7 +119,9 @@ export function ratePlot(place, legend, height) {
     // A zero would look like an outage.
     values.forEach((value, count) => {
       const number = of(shown[count + 1]);
-      say(value, number === null || isOff && pointed === null ? 'not counted' : rate(number ?? 0));
+      const isCounted = number !== null && !(isOff && pointed === null);
+      say(value, isCounted ? rate(number ?? 0) : 'not counted');
+      value.classList.toggle('none', !isCounted);
     });
   };
   const series = COUNTS.map(({ name, dash }) => ({
