@@ -22,7 +22,7 @@ export function showChanges(changes) {
 export function marksOf(view, isShown = () => true) {
   const start = { at: view.started / 1000, label: `start${view.version ? ` ${view.version}` : ''}` };
   const changes = view.changes.filter((it) => it.source !== 'reset' && !it.is_of_caller && isShown(it));
-  const mark = (it) => ({ at: it.at / 1000, label: `${subject(it.limit)}: ${it.after ? overridden(it.after) : 'no override'}` });
+  const mark = (it) => ({ at: it.at / 1000, label: `${subject(it.limit)}: ${it.after ? overridden({ ...it.after, until: undefined }) : 'no override'}` });
   return [start, ...changes.map(mark).reverse()];
 }
 

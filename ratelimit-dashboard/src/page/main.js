@@ -16,8 +16,8 @@ const totals = COUNTS.map(() => []);
 /** By name: what is said of a limit, its counts a second and of the last hour, and its row. */
 const limits = new Map();
 const NOTHING = { waiting: 0, held: 0, refused: [0, 0, 0], refused_by: [], at_limit: 0 };
-let lately = {};
-const latelyOf = (name) => lately[name] ?? NOTHING;
+let lately = null;
+const latelyOf = (name) => lately?.[name] ?? NOTHING;
 let view = null;
 let heard = 0;
 let process = null;
@@ -32,7 +32,7 @@ function take(sample) {
   for (const now of gap ? [times.at(-1) + 1, second] : [second]) {
     const isGap = now !== second;
     times.push(now);
-    totals.forEach((list) => list.push(isGap ? null : 0));
+    totals.forEach((list) => list.push(isGap || limits.size > 0 ? null : 0));
     for (const [name, limit] of limits) {
       const seen = isGap ? undefined : sample.limits[name];
       // Nothing is counted while a limit is off: a zero would look like an outage.
@@ -40,7 +40,7 @@ function take(sample) {
       limit.counts.forEach((list, count) => {
         const value = seen ? (seen[count] * 1000) / Math.max(sample.span, 1) : 0;
         list.push(isGap || isOff ? null : value);
-        if (!isGap) totals[count][totals[count].length - 1] += value;
+        if (!isGap && !isOff) totals[count][totals[count].length - 1] += value;
       });
     }
     while (times.length > SHOWN) {
@@ -261,11 +261,13 @@ function told(next) {
 listen({
   limits: told,
   counts(next) {
+    const isFirst = lately === null;
     lately = next;
     limits.forEach((limit, name) => {
       describeRow(limit);
       limit.detail?.count(latelyOf(name));
     });
+    if (isFirst) arrange();
     show();
   },
   history(samples) {

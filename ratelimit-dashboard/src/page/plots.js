@@ -46,17 +46,18 @@ function drawMarks({ ctx: pen, bbox, scales, valToPos }, marks, ratio) {
   pen.save();
   pen.font = `${11 * ratio}px system-ui, sans-serif`;
   [pen.strokeStyle, pen.fillStyle, pen.lineWidth] = [color('edge'), color('muted'), ratio];
+  pen.setLineDash([4 * ratio, 3 * ratio]);
   let [row, end] = [0, 0];
   for (const { at, label } of marks.filter((mark) => mark.at > scales.x.min - 3 && mark.at <= scales.x.max)) {
     const x = Math.max(valToPos(at, 'x', true), bbox.left);
-    row = x < end ? (row + 1) % 4 : 0;
     const width = pen.measureText(label).width + 8 * ratio;
-    end = x + width;
+    const isLeft = x + width > bbox.left + bbox.width;
+    row = x - (isLeft ? width : 0) < end ? (row + 1) % 5 : 0;
+    end = Math.max(end, isLeft ? x : x + width);
     pen.beginPath();
     pen.moveTo(x, bbox.top);
     pen.lineTo(x, bbox.top + bbox.height);
     pen.stroke();
-    const isLeft = end > bbox.left + bbox.width;
     pen.textAlign = isLeft ? 'right' : 'left';
     pen.fillText(label, x + (isLeft ? -4 : 4) * ratio, bbox.top + (12 + row * 13) * ratio);
   }
