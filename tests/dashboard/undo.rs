@@ -1,4 +1,4 @@
-//! What the page would do by mistake, and does not.
+//! Mistakes that the page does not make: in another process, for another operator, or too late.
 
 use std::time::{Duration, SystemTime};
 
