@@ -94,7 +94,8 @@ fn authorize(request: &Parts) -> Access {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let limiter = Limiter::builder().show_callers().from_env().await?;
+    let limiter =
+        Limiter::builder().show_callers().version(env!("CARGO_PKG_VERSION")).from_env().await?;
     install(limiter.clone())?;
     let router = Router::new()
         .route("/reply", get(reply))

@@ -3,7 +3,7 @@
 //! A limited handler, and its metrics for Prometheus:
 //! `for i in 1 2 3; do curl -s http://127.0.0.1:3000/; done; curl -s http://127.0.0.1:3000/metrics`
 //! prints `ratelimit_decisions_total{policy="hello",outcome="admitted",decided_by="store"} 2`, one
-//! refused call, and `ratelimit_limit{policy="hello",tier="60s"} 2`. The folder `ops` has a dashboard for Grafana and
+//! refused call, and `ratelimit_limit{policy="hello",tier="0"} 2`. The folder `ops` has a dashboard for Grafana and
 //! alerts for these metrics. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
 
 use axum::{Router, routing::get};

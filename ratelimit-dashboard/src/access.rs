@@ -11,7 +11,7 @@ use axum::{
 
 use tracing::{Instrument, Span};
 
-use crate::{ActionError, Dashboard};
+use crate::{ActionError, Dashboard, stream};
 
 /// The access of a request's sender to the page.
 #[derive(Debug)]
@@ -71,6 +71,20 @@ impl From<Access> for NamedAccess {
 pub(super) struct Viewer {
     pub(super) name: Option<Arc<str>>,
     pub(super) may_act: bool,
+    /// `true` if the sender's page shows another process.
+    pub(super) is_elsewhere: bool,
+}
+
+/// The header with the process that the sender's page shows.
+const PROCESS_HEADER: &str = "x-ratelimit-process";
+
+impl Viewer {
+    /// Returns an error if the sender means another process than this one.
+    pub(super) fn means_this_process(&self) -> Result<(), ActionError> {
+        let why =
+            "another process answers than the page shows; try again, or route your session to one";
+        if self.is_elsewhere { Err(ActionError::new(StatusCode::CONFLICT, why)) } else { Ok(()) }
+    }
 }
 
 /// The page may load its own files only, and nothing may frame it.
@@ -107,7 +121,10 @@ pub(super) async fn guard(
             let span = name.as_ref().map_or_else(Span::none, span);
             let mut request = Request::from_parts(parts, body);
             let may_act = matches!(access, Access::Act);
-            request.extensions_mut().insert(Viewer { name, may_act });
+            let process = request.headers().get(PROCESS_HEADER);
+            let is_elsewhere =
+                process.is_some_and(|it| it.as_bytes() != stream::PROCESS.as_bytes());
+            request.extensions_mut().insert(Viewer { name, may_act, is_elsewhere });
             next.run(request).instrument(span).await
         }
     };

@@ -51,6 +51,10 @@ impl Dashboard {
                 let why = "this process follows no overrides on Redis; choose this process";
                 return Err(ActionError::new(StatusCode::CONFLICT, why));
             }
+            Some(Scope::Process) => {
+                viewer.means_this_process()?;
+                Scope::Process
+            }
             Some(scope) => scope,
             None if limits::target(&overrides) == OverrideSource::Redis => Scope::Fleet,
             None => Scope::Process,
@@ -97,7 +101,7 @@ impl Acting {
                 }
             };
         }
-        let mut changes = overrides.changed();
+        let (mut changes, last) = (overrides.changed(), self.last_change());
         match (caller, &what) {
             (Some(caller), Some(what)) => overrides.publish_for(limit, caller, what).await?,
             (Some(caller), None) => overrides.unpublish_for(limit, caller).await?,
@@ -106,21 +110,43 @@ impl Acting {
         }
         if self.has_own(limit, caller) {
             // No call is decided by neither.
+            let arrival = async {
+                while !self.has_arrived(limit, what.as_ref(), last)
+                    && changes.changed().await.is_ok()
+                {}
+            };
             if what.is_some() {
-                let _ = tokio::time::timeout(ARRIVAL, changes.changed()).await;
+                let _ = tokio::time::timeout(ARRIVAL, arrival).await;
             }
             self.end_here(limit, caller);
         }
         Ok(())
     }
 
+    /// Returns the number of the last change in this process.
+    fn last_change(&self) -> u64 {
+        self.overrides.history().first().map_or(0, |change| change.number)
+    }
+
+    /// Returns `true` if the fleet's override of a limit or of a caller has become this one since a change.
+    fn has_arrived(&self, limit: &str, what: Option<&Override>, since: u64) -> bool {
+        let unsigned = |what: Option<&Override>| {
+            let mut what = what.cloned()?;
+            what.by = None;
+            Some(what)
+        };
+        self.overrides.history().iter().take_while(|change| change.number > since).any(|change| {
+            change.source == OverrideSource::Redis
+                && change.limit == limit
+                && unsigned(change.after.as_ref()) == unsigned(what)
+        })
+    }
+
     fn has_own(&self, limit: &str, caller: Option<&Caller>) -> bool {
         let is_own = |source| source == OverrideSource::Operator;
         match caller {
-            Some(caller) => {
-                let callers = self.overrides.list_for(limit);
-                callers.iter().any(|it| it.caller == *caller && is_own(it.source))
-            }
+            // Listed callers may be digests, which differ from the caller.
+            Some(_) => self.overrides.list_for(limit).iter().any(|it| is_own(it.source)),
             None => self.overrides.source(limit).is_some_and(is_own),
         }
     }
@@ -129,6 +155,14 @@ impl Acting {
         match caller {
             Some(caller) => self.overrides.remove_for(limit, caller),
             None => self.overrides.remove(limit),
+        }
+    }
+
+    /// Returns the name of the scope in a sentence.
+    pub(super) fn scope_name(&self) -> &'static str {
+        match self.scope {
+            Scope::Process => "this process",
+            Scope::Fleet => "the fleet",
         }
     }
 

@@ -12,8 +12,14 @@ use crate::{ActionError, Dashboard, access::Viewer, acting::Scope, json};
 /// The fields of an override that replace values of the policy.
 const VALUES: [&str; 5] = ["period", "threshold", "tiers", "burst", "concurrency"];
 
+/// The field of an override that replaces the enforcement.
+const ENFORCEMENT: [&str; 1] = ["enforcement"];
+
 /// The name of all limits together.
 pub(super) const ALL_LIMITS: &str = "*";
+
+/// The fields that alone are no override.
+const IS_NOTHING: [&str; 2] = ["until", "by"];
 
 /// The end of an override that has none.
 const NEVER: &str = "never";
@@ -27,6 +33,9 @@ struct SetEnforcement {
     scope: Option<Scope>,
     /// A time, or `never`; as before if none.
     until: Option<String>,
+    /// `true` if the end is also that of what the action leaves as it is.
+    #[serde(default)]
+    ends_whole: bool,
 }
 
 #[derive(Deserialize)]
@@ -37,6 +46,8 @@ struct SetLimits {
     numbers: Map<String, Value>,
     scope: Option<Scope>,
     until: Option<String>,
+    #[serde(default)]
+    ends_whole: bool,
 }
 
 #[derive(Deserialize)]
@@ -66,8 +77,11 @@ struct Edit<'a> {
     limit: &'a str,
     /// The change in words, for the log.
     action: &'a str,
+    /// The fields that the action sets or removes.
+    fields: &'a [&'a str],
     scope: Option<Scope>,
     until: Option<String>,
+    ends_whole: bool,
 }
 
 /// Parses the body of a request.
@@ -81,10 +95,10 @@ pub(super) async fn set_enforcement(
     Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let SetEnforcement { limit, enforcement, scope, until } = parse(&body)?;
+    let SetEnforcement { limit, enforcement, scope, until, ends_whole } = parse(&body)?;
     let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
     let action = format!("enforcement {}", word(enforcement));
-    let edit = Edit { limit, action: &action, scope, until };
+    let edit = Edit { limit, action: &action, fields: &ENFORCEMENT, scope, until, ends_whole };
     let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
     dashboard.change(&viewer, edit, change).await
 }
@@ -94,7 +108,7 @@ pub(super) async fn set_limits(
     Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let SetLimits { limit, numbers, scope, until } = parse(&body)?;
+    let SetLimits { limit, numbers, scope, until, ends_whole } = parse(&body)?;
     if let Some(other) = numbers.keys().find(|name| !VALUES.contains(&name.as_str())) {
         let why = format!("`{other}` is none of {}", VALUES.join(", "));
         return Err(ActionError::new(StatusCode::BAD_REQUEST, why));
@@ -110,7 +124,8 @@ pub(super) async fn set_limits(
         fields.retain(|name, _| !VALUES.contains(&name.as_str()));
         fields.extend(numbers);
     };
-    let edit = Edit { limit: known.name, action: &action, scope, until };
+    let limit = known.name;
+    let edit = Edit { limit, action: &action, fields: &VALUES, scope, until, ends_whole };
     dashboard.change(&viewer, edit, change).await
 }
 
@@ -121,7 +136,8 @@ pub(super) async fn clear_override(
 ) -> Result<Response, ActionError> {
     let ClearOverride { limit, scope } = parse(&body)?;
     let limit = Dashboard::find(&limit).ok_or_else(unknown)?.name;
-    let edit = Edit { limit, action: "override removed", scope, until: None };
+    let (action, fields) = ("override removed", &[][..]);
+    let edit = Edit { limit, action, fields, scope, until: None, ends_whole: false };
     dashboard.change(&viewer, edit, Map::clear).await
 }
 
@@ -132,7 +148,8 @@ pub(super) async fn set_global_enforcement(
 ) -> Result<Response, ActionError> {
     let SetGlobalEnforcement { enforcement, scope, until } = parse(&body)?;
     let action = format!("enforcement {}", word(enforcement));
-    let edit = Edit { limit: ALL_LIMITS, action: &action, scope, until };
+    let (limit, fields) = (ALL_LIMITS, &ENFORCEMENT);
+    let edit = Edit { limit, action: &action, fields, scope, until, ends_whole: false };
     let change = |fields: &mut Map<String, Value>| enforce(fields, enforcement);
     dashboard.change(&viewer, edit, change).await
 }
@@ -142,31 +159,55 @@ impl Dashboard {
     async fn change(
         &self,
         viewer: &Viewer,
-        Edit { limit, action, scope, until }: Edit<'_>,
+        Edit { limit, action, fields: own, scope, until, ends_whole }: Edit<'_>,
         change: impl FnOnce(&mut Map<String, Value>),
     ) -> Result<Response, ActionError> {
         let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
         let before = acting.read(limit).await.map_err(|why| refused(&why))?;
-        let mut fields = match serde_json::to_value(before) {
+        let mut fields = match serde_json::to_value(&before) {
             Ok(Value::Object(fields)) => fields,
             _ => Map::new(),
         };
+        let others = others(&fields, own);
+        let has_end = until.is_some();
         change(&mut fields);
         end(&mut fields, until);
-        let is_empty = fields.keys().all(|name| name == "until" || name == "by");
+        let is_empty = fields.keys().all(|name| IS_NOTHING.contains(&name.as_str()));
         let after = if is_empty { None } else { Some(override_of(fields)?) };
-        let removes = after.is_none();
+        let end = |what: &Option<Override>| what.as_ref().and_then(|what| what.until);
+        let changes_end = has_end && !others.is_empty() && end(&before) != end(&after);
+        if changes_end && !ends_whole {
+            let why =
+                format!("the end is that of the whole override, also of {others}; confirm it");
+            return Err(refused(&why));
+        }
+        let (removes, was_none) = (after.is_none(), before.is_none());
         acting.write(limit, None, after).await.map_err(|why| refused(&why))?;
         let target = acting.source();
         tracing::info!(policy = limit, action, %target, "an operator acted on a rate limit");
-        let others = acting.overrides.by_source(limit).into_iter();
-        let other = others.map(|(source, _)| source).find(|source| *source != target);
-        Ok(answer(match other.filter(|_| removes) {
-            Some(other) => format!("removed; from now on {other} applies"),
-            None => acting.place(),
+        let sources = acting.overrides.by_source(limit).into_iter();
+        let other = sources.map(|(source, _)| source).find(|source| *source != target);
+        let place = acting.scope_name();
+        Ok(answer(match (removes, was_none, other) {
+            (true, true, None) => format!("there was no override in {place}"),
+            (true, true, Some(other)) => {
+                format!("there was no override in {place}; {other} has one")
+            }
+            (true, false, Some(other)) => format!("removed; from now on {other} applies"),
+            _ if changes_end => format!("{}; {others} has the same end", acting.place()),
+            _ => acting.place(),
         }))
     }
+}
+
+/// Returns the fields of an override, without these and its end, in words.
+fn others(fields: &Map<String, Value>, own: &[&str]) -> String {
+    let is_other = |name: &str| !own.contains(&name) && !IS_NOTHING.contains(&name);
+    let others = fields.iter().filter(|(name, _)| is_other(name));
+    let words =
+        others.map(|(name, value)| format!("{name} {}", value.to_string().replace('"', "")));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// Sets the end of an override that an operator has chosen.

@@ -4,11 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
+use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
 use ratelimit_runtime::{Caller, Check, OnStoreError, Policy, RateLimitError};
 use serde::{Deserialize, Serialize};
 
-use crate::{ActionError, Dashboard, actions, json, limits::KnownLimit};
+use crate::{ActionError, Dashboard, access::Viewer, actions, json, limits::KnownLimit};
 
 /// The number of parts that a caller may have.
 const MAX_PARTS: usize = 16;
@@ -33,8 +33,11 @@ pub(super) enum CallerPart {
     Or,
     /// A text of which keys contain the digest, such as a header.
     Digest(String),
-    /// The whole caller, as the list of refused callers names it.
-    Refused(String),
+    /// The whole caller, as the list of refused callers of this limit names it.
+    Refused {
+        limit: String,
+        name: String,
+    },
 }
 
 /// The quota of a caller. Times are in milliseconds.
@@ -48,24 +51,29 @@ struct CallerQuota {
     next: Option<f64>,
     /// Until the full quota is back.
     reset: f64,
+    /// `true` if values come with each call: they are those of the latest one, perhaps of another caller.
+    is_by_latest_call: bool,
 }
 
 pub(super) async fn look_up(
     State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &body)?;
+    let (known, caller) = named(&dashboard, &viewer, &body)?;
     tracing::info!(policy = known.name, action = "look up", "an operator looked up a caller");
     dashboard.quota(&known, caller).await
 }
 
 pub(super) async fn reset(
     State(dashboard): State<Arc<Dashboard>>,
+    Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &body)?;
+    let (known, caller) = named(&dashboard, &viewer, &body)?;
     dashboard.limiter.reset(&known.policy, caller.clone()).await.map_err(|why| failed(&why))?;
     tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
+    dashboard.resets.record(&viewer, known.name);
     if known.values.is_none() {
         return Ok(json(&serde_json::json!({})));
     }
@@ -73,10 +81,17 @@ pub(super) async fn reset(
 }
 
 /// Returns the limit and the caller that a request names.
-fn named(dashboard: &Dashboard, body: &Bytes) -> Result<(KnownLimit, Caller), ActionError> {
+fn named(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    body: &Bytes,
+) -> Result<(KnownLimit, Caller), ActionError> {
     let LookupRequest { limit, caller: parts } = actions::parse(body)?;
     let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
-    let caller = dashboard.caller(known.name, &parts)?;
+    if dashboard.limiter.is_in_memory() {
+        viewer.means_this_process()?;
+    }
+    let caller = dashboard.caller(&parts)?;
     Ok((known, caller))
 }
 
@@ -97,6 +112,7 @@ impl Dashboard {
             period: millis(left.period()),
             next: next.map(millis),
             reset: millis(left.reset_after()),
+            is_by_latest_call: known.is_dynamic,
         }))
     }
 
@@ -126,7 +142,7 @@ fn caller(parts: &[CallerPart]) -> Option<Caller> {
         CallerPart::Shared => Caller::shared(),
         CallerPart::Digest(text) => Caller::digest(text),
         CallerPart::Or => return caller(rest).map(Caller::fallback),
-        CallerPart::Refused(_) => return None,
+        CallerPart::Refused { .. } => return None,
     };
     if rest.is_empty() { Some(first) } else { Some(first.join(&caller(rest)?)) }
 }

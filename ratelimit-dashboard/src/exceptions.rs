@@ -77,12 +77,14 @@ pub(super) async fn set(
     if known.is_none() && limit != ALL_LIMITS {
         return Err(actions::unknown());
     }
-    let caller = dashboard.caller(&limit, &caller)?;
+    let limit = known.as_ref().map_or(ALL_LIMITS, |known| known.name);
+    let caller = dashboard.caller(&caller)?;
     actions::validate(&what, known.map(|known| known.policy).as_ref())?;
     actions::end(&mut what, until);
     let what = actions::override_of(what)?;
     let acting = dashboard.act_as(&viewer, scope)?;
-    acting.change(&limit, &caller, Some(what), "exception of a caller").await
+    let _acting = dashboard.acting.lock().await;
+    acting.change(limit, &caller, Some(what), "exception of a caller").await
 }
 
 pub(super) async fn end(
@@ -92,6 +94,7 @@ pub(super) async fn end(
 ) -> Result<Response, ActionError> {
     let EndException { limit, caller, scope } = parse(&body)?;
     let acting = dashboard.act_as(&viewer, scope)?;
+    let _acting = dashboard.acting.lock().await;
     let listed = acting.overrides.search_for(&limit, &caller);
     let listed = listed.into_iter().find(|it| it.text() == caller);
     let Some(CallerOverride { caller, .. }) = listed else {
@@ -106,7 +109,11 @@ pub(super) async fn list(
 ) -> Result<Response, ActionError> {
     let Search { limit, find } = parse(&body)?;
     let overrides = dashboard.limiter.overrides();
-    let listed = [limit.as_str(), ALL_LIMITS].map(|limit| {
+    // Those of a plan, of its limit, and of all limits.
+    let known = Dashboard::find(&limit).ok_or_else(actions::unknown)?;
+    let names = [known.name, known.policy.name(), ALL_LIMITS];
+    let plans = names.into_iter().skip(usize::from(names[0] == names[1]));
+    let listed = plans.map(|limit| {
         let view = move |it: CallerOverride| ExceptionView {
             limit: limit.to_owned(),
             caller: it.text().into_owned(),

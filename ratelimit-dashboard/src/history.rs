@@ -1,6 +1,11 @@
-//! The last changes of overrides as the page shows them, and the undoing of one.
+//! The last changes of overrides and resets as the page shows them, and the undoing of a change.
 
-use std::{sync::Arc, time::UNIX_EPOCH};
+use std::{
+    cmp::Reverse,
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
 
 use axum::{Extension, body::Bytes, extract::State, http::StatusCode, response::Response};
 use ratelimit_runtime::{Override, OverrideChange, OverrideSource, Overrides};
@@ -11,14 +16,16 @@ use crate::{
     access::Viewer,
     acting::Scope,
     actions::{self, answer, parse, refused},
+    limits::millis,
 };
 
 /// The number of changes that are shown.
 const SHOWN: usize = 20;
 
-/// A change of an override. The caller is not part of it.
+/// A change of an override, or a reset. The caller is not part of it.
 #[derive(Serialize)]
 pub(super) struct ChangeView {
+    /// 0 of a reset, which cannot be undone.
     number: u64,
     /// In milliseconds since 1970.
     at: u64,
@@ -41,15 +48,60 @@ struct Undo {
     number: u64,
 }
 
-/// Returns the last changes, the latest first.
-pub(super) fn changes(overrides: &Overrides) -> Vec<ChangeView> {
+/// The last resets of callers from this page, the latest first.
+#[derive(Default)]
+pub(super) struct Resets(Mutex<VecDeque<Reset>>);
+
+struct Reset {
+    at: SystemTime,
+    operator: Option<String>,
+    limit: &'static str,
+}
+
+impl Resets {
+    pub(super) fn record(&self, viewer: &Viewer, limit: &'static str) {
+        let operator = viewer.name.as_deref().map(str::to_owned);
+        let mut resets = self.list();
+        resets.push_front(Reset { at: SystemTime::now(), operator, limit });
+        resets.truncate(SHOWN);
+    }
+
+    fn list(&self) -> MutexGuard<'_, VecDeque<Reset>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dashboard {
+    /// Returns the last changes and resets, the latest first.
+    pub(super) fn changes(&self) -> Vec<ChangeView> {
+        let reset = |reset: &Reset| ChangeView {
+            number: 0,
+            at: millis(reset.at),
+            source: "reset".to_owned(),
+            operator: reset.operator.clone(),
+            limit: reset.limit.to_owned(),
+            is_of_caller: true,
+            before: None,
+            after: None,
+            is_last: false,
+            is_fleet: !self.limiter.is_in_memory(),
+        };
+        let mut changes = changes(self.limiter.overrides());
+        changes.extend(self.resets.list().iter().map(reset));
+        changes.sort_by_key(|change| Reverse(change.at));
+        changes.truncate(SHOWN);
+        changes
+    }
+}
+
+/// Returns the last changes of overrides, the latest first.
+fn changes(overrides: &Overrides) -> Vec<ChangeView> {
     let history = overrides.history();
     let view = |(at, change): (usize, &OverrideChange)| {
         let is_later = |later: &&OverrideChange| is_same(later, change);
-        let since = change.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         ChangeView {
             number: change.number,
-            at: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            at: millis(change.at),
             source: change.source.to_string(),
             operator: change.operator.as_deref().map(str::to_owned),
             limit: change.limit.clone(),
@@ -57,11 +109,18 @@ pub(super) fn changes(overrides: &Overrides) -> Vec<ChangeView> {
             before: change.before.clone(),
             after: change.after.clone(),
             is_last: Scope::of(change.source).is_some()
+                && !has_ended(change)
                 && !history[..at].iter().any(|it| is_later(&it)),
             is_fleet: change.source == OverrideSource::Redis,
         }
     };
     history.iter().enumerate().take(SHOWN).map(view).collect()
+}
+
+/// Returns `true` if the override has ended at its own time.
+fn has_ended(change: &OverrideChange) -> bool {
+    let end = change.before.as_ref().and_then(|before| before.until);
+    change.after.is_none() && end.is_some_and(|end| end <= change.at)
 }
 
 /// Returns `true` if both are changes of the same override.
@@ -75,6 +134,8 @@ pub(super) async fn undo(
     body: Bytes,
 ) -> Result<Response, ActionError> {
     let Undo { number } = parse(&body)?;
+    // The same number is another change there.
+    viewer.means_this_process()?;
     let _acting = dashboard.acting.lock().await;
     let history = dashboard.limiter.overrides().history();
     let conflict = |why: &str| ActionError::new(StatusCode::CONFLICT, why);
@@ -84,6 +145,9 @@ pub(super) async fn undo(
     let Some(scope) = Scope::of(change.source) else {
         return Err(conflict("this change is undone where it was written"));
     };
+    if has_ended(change) {
+        return Err(conflict("the override has ended at its own time"));
+    }
     let acting = dashboard.act_as(&viewer, Some(scope))?;
     let changed = "it has changed since; undo the latest change first";
     if history[..place].iter().any(|later| is_same(later, change)) {

@@ -35,8 +35,10 @@
 //! process an operator's override comes [before](ratelimit_runtime::OverrideSource::Operator) Redis. So it also works
 //! while Redis is dead. It stays until its end, until it is removed, or until the same override is changed for the fleet.
 //!
-//! The page lists the last changes with their operators, of which the latest of each override can be undone. It also
-//! lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.
+//! An override has one end. An action that would give another operator's part of it a new one asks first.
+//!
+//! The page lists the last changes and resets with their operators. The latest change of each override can be undone. It
+//! also lists overrides that change no limit: rejected and misspelt ones, and those that Redis has lost.
 //!
 //! # What it protects against
 //!
@@ -55,7 +57,7 @@
 //!   the action, in a span with the `operator` whom the hook [names](Access::named).
 //! - Exhaustion: the history is that of five minutes, and a body has at most 16 KiB. A viewer whom the hook
 //!   [names](Access::named) has at most 8 event streams, all without a name together 128, and all
-//!   together 256. Nothing that a client chooses is counted by. Trials are counted for at most 256 keys.
+//!   together 256. Nothing that a client chooses is counted by.
 //!
 //! TLS is up to the service. The cookie is `Secure` if the request came by https: by its own URI,
 //! `X-Forwarded-Proto` or `Forwarded`.
@@ -63,7 +65,9 @@
 //! # What it shows
 //!
 //! One process. Behind a balancer each replica has a page of its own, which names the process; route a
-//! session to one replica to follow it. Calls are counted from the moment the router is made, by the
+//! session to one replica to follow it. An action on one process that reaches another is refused with 409. The plots mark
+//! the start of the process, with its [version](ratelimit_runtime::LimiterBuilder::version), and changes of overrides.
+//! Calls are counted from the moment the router is made, by the
 //! limits' names, for all limiters of the process.
 //!
 //! A graceful shutdown waits for open event streams as for any response: at most ten seconds.
@@ -81,7 +85,6 @@ mod refused;
 mod samples;
 mod stream;
 mod token;
-mod trial;
 mod viewers;
 
 use std::{
@@ -90,7 +93,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use axum::{
@@ -105,7 +108,7 @@ use ratelimit_runtime::Limiter;
 use tokio::sync::Mutex;
 
 pub use self::access::{Access, NamedAccess};
-use self::{hosts::Hosts, samples::Samples, token::Secret, trial::Trial, viewers::Viewers};
+use self::{history::Resets, hosts::Hosts, samples::Samples, token::Secret, viewers::Viewers};
 
 /// The largest body of an action, in bytes.
 const MAX_BODY: usize = 16 * 1024;
@@ -178,7 +181,8 @@ impl DashboardBuilder {
             samples: Samples::default(),
             viewers: Arc::default(),
             acting: Mutex::new(()),
-            trial: Trial::default(),
+            resets: Resets::default(),
+            started: SystemTime::now(),
             is_sampling: AtomicBool::new(false),
         });
         if tokio::runtime::Handle::try_current().is_ok() {
@@ -197,7 +201,6 @@ impl DashboardBuilder {
             .route("/refused", post(refused::list))
             .route("/caller", post(callers::look_up))
             .route("/reset", post(callers::reset))
-            .route("/trial", post(trial::call))
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .layer(middleware::from_fn_with_state(Arc::clone(&dashboard), access::guard))
             .with_state(dashboard)
@@ -224,7 +227,9 @@ struct Dashboard {
     viewers: Arc<Viewers>,
     /// Held while an action reads, changes and writes an override.
     acting: Mutex<()>,
-    trial: Trial,
+    resets: Resets,
+    /// The time from which calls are counted.
+    started: SystemTime,
     is_sampling: AtomicBool,
 }
 

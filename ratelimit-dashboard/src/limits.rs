@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use ratelimit_runtime::{
@@ -12,16 +12,17 @@ use ratelimit_runtime::{
 };
 use serde::Serialize;
 
-use crate::{
-    Dashboard,
-    acting::Scope,
-    history::{self, ChangeView},
-};
+use crate::{Dashboard, acting::Scope, actions::ALL_LIMITS, history::ChangeView, stream};
 
 /// The state of all limits and of their store.
 #[derive(Serialize)]
 pub(super) struct LimitsView {
     process: String,
+    /// The number of the process, which actions carry.
+    process_id: &'static str,
+    version: Option<String>,
+    /// The time from which calls are counted, in milliseconds since 1970.
+    started: u64,
     servers: Vec<ServerView>,
     /// `memory` or `redis`.
     store: &'static str,
@@ -46,20 +47,30 @@ struct ServerView {
     name: String,
     failure: Option<String>,
     advice: Option<&'static str>,
+    /// The start of the outage, in milliseconds since 1970.
+    since: Option<u64>,
+    failures: u32,
 }
 
 /// An override and its source.
 #[derive(Serialize)]
 struct Attributed {
+    /// The limit, that of a plan, or all of them.
+    limit: &'static str,
     by: String,
     what: Override,
-    /// `true` if an operator can end it on the page.
-    can_end: bool,
+    /// The scope of actions that end it; none if it is ended where it is written.
+    scope: Option<Scope>,
 }
 
 impl Attributed {
-    fn new((source, what): (OverrideSource, Override)) -> Self {
-        Self { by: source.to_string(), what, can_end: Scope::of(source).is_some() }
+    fn all(overrides: &Overrides, limit: &'static str) -> impl Iterator<Item = Self> {
+        overrides.by_source(limit).into_iter().map(move |(source, what)| Self {
+            limit,
+            by: source.to_string(),
+            what,
+            scope: Scope::of(source),
+        })
     }
 }
 
@@ -67,6 +78,8 @@ impl Attributed {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each a field of the JSON")]
 struct LimitView {
     name: &'static str,
+    /// The limit of which this is a plan, or the same name.
+    limit: &'static str,
     algorithm: &'static str,
     /// The expressions of dynamic values, as written.
     dynamic: &'static [&'static str],
@@ -79,14 +92,6 @@ struct LimitView {
     counts_rejected: bool,
     /// `true` if the log of a caller has one entry for each call, with its units.
     is_weighted: bool,
-    /// The calls of this process that wait in line.
-    waiting: u64,
-    /// The permits that calls of this process hold.
-    held: u64,
-    /// The calls that were refused within the last minute, ten minutes and hour.
-    refused: [u64; 3],
-    /// The calls that were refused since the start, by the reason in words.
-    refused_by: Vec<(String, u64)>,
     /// `true` once a call of this process came without a caller.
     shares_one_bucket: bool,
     written: Option<PolicyView>,
@@ -96,6 +101,21 @@ struct LimitView {
     enforcement: Enforcement,
     enforced_by: String,
     overrides: Vec<Attributed>,
+}
+
+/// The counts of a limit that are of the present, and no sum of samples.
+#[derive(Serialize)]
+pub(super) struct CountsView {
+    /// The calls of this process that wait in line.
+    waiting: u64,
+    /// The permits that calls of this process hold.
+    held: u64,
+    /// The calls that were refused within the last minute, ten minutes and hour.
+    refused: [u64; 3],
+    /// The calls that were refused since the start, by the reason in words.
+    refused_by: Vec<(String, u64)>,
+    /// The callers that were refused within the last minute, as far as they are known.
+    at_limit: usize,
 }
 
 #[derive(Serialize)]
@@ -134,6 +154,7 @@ pub(super) struct KnownLimit {
     pub(super) name: &'static str,
     /// The policy with its algorithm; values that come with each call are 0.
     pub(super) policy: Policy,
+    pub(super) is_dynamic: bool,
     /// The policy, or that of a recent call if values come with each call.
     pub(super) values: Option<Policy>,
 }
@@ -160,36 +181,41 @@ fn limits() -> BTreeMap<&'static str, Vec<RegisteredPolicy>> {
 }
 
 impl Dashboard {
-    /// Returns the limit of this name, if there is one.
+    /// Returns the limit of this name, or the first plan of it, if there is one.
     pub(super) fn find(name: &str) -> Option<KnownLimit> {
         let limits = limits();
-        let limit = limits.get(name)?.first()?;
-        let (name, policy) = (limit.name(), *limit.declared());
+        let mut all = limits.values().flatten();
+        let limit = limits.get(name).and_then(|it| it.first());
+        let limit = limit.or_else(|| all.find(|it| it.declared().name() == name))?;
+        let (shown, policy) = (limit.name(), *limit.declared());
+        let name = if shown == name { shown } else { policy.name() };
         let values = limit.policy().copied().or_else(|| {
-            let counted = stats::snapshot().into_iter().find(|limit| limit.name() == name);
+            let counted = stats::snapshot().into_iter().find(|limit| limit.name() == shown);
             counted.and_then(|limit| limit.policy().copied())
         });
-        Some(KnownLimit { name, policy, values })
+        Some(KnownLimit { name, policy, is_dynamic: limit.policy().is_none(), values })
     }
 
     pub(super) fn view(&self) -> LimitsView {
         let limiter = &self.limiter;
         let overrides = limiter.overrides();
         let conflicts: BTreeSet<_> = conflicts().iter().map(|(limit, _)| limit.name()).collect();
-        let counted = stats::snapshot();
         let limits = limits();
-        let limits = limits.iter().filter_map(|(name, limits)| {
-            let counted = counted.iter().find(|limit| limit.name() == *name);
-            self.limit(limits, counted, conflicts.contains(name))
-        });
+        let limits =
+            limits.iter().filter_map(|(name, limits)| self.limit(limits, conflicts.contains(name)));
         let server = |server: ServerStatus| ServerView {
             name: server.name().to_owned(),
             failure: server.failure().map(|reason| reason.to_string()),
             advice: server.failure().map(UnavailableReason::advice),
+            since: server.since().map(millis),
+            failures: server.failures(),
         };
         let target = target(overrides);
         LimitsView {
             process: process(),
+            process_id: &stream::PROCESS,
+            version: limiter.version().map(str::to_owned),
+            started: millis(self.started),
             servers: limiter.servers().into_iter().map(server).collect(),
             store: if limiter.is_in_memory() { "memory" } else { "redis" },
             target: target.to_string(),
@@ -197,35 +223,59 @@ impl Dashboard {
             follows_fleet: overrides.follows_redis(),
             fleet_failure: overrides.redis_failure().map(|reason| reason.to_string()),
             problems: overrides.problems().iter().map(ToString::to_string).collect(),
-            enforcement: overrides.by_source("*").into_iter().next().map(Attributed::new),
-            changes: history::changes(overrides),
+            enforcement: Attributed::all(overrides, ALL_LIMITS).next(),
+            changes: self.changes(),
             limits: limits.collect(),
         }
     }
 
-    fn limit(
-        &self,
-        limits: &[RegisteredPolicy],
-        counted: Option<&PolicyStats>,
-        is_in_conflict: bool,
-    ) -> Option<LimitView> {
+    /// Returns the counts of all limits that were called.
+    pub(super) fn counts(&self) -> BTreeMap<&'static str, CountsView> {
+        let limits = limits();
+        let view = |counts: PolicyStats| {
+            let name = counts.name();
+            let first = limits.get(name).and_then(|limits| limits.first());
+            let now = first.and_then(|first| self.effective(first).0);
+            let view = CountsView {
+                waiting: counts.waiting(),
+                held: counts.permits_held(),
+                refused: refused_within(&counts),
+                refused_by: refused_by(&counts, now.as_ref()),
+                at_limit: self.limiter.refused_callers(name, TimeWindow::Minute).len(),
+            };
+            (name, view)
+        };
+        stats::snapshot().into_iter().map(view).collect()
+    }
+
+    /// Returns the policy under the override of a plan or of its limit, and the reason why an override changes
+    /// nothing. Numbers of several overrides are not mixed.
+    fn effective(&self, limit: &RegisteredPolicy) -> (Option<Policy>, Option<String>) {
+        let overrides = self.limiter.overrides();
+        let Some(written) = limit.policy() else { return (None, None) };
+        let names = [limit.name(), limit.declared().name()];
+        let what = names.into_iter().filter_map(|name| overrides.get(name)).find(has_numbers);
+        match what.unwrap_or_default().preview(written) {
+            Ok(policy) => (Some(policy), None),
+            Err(error) => (Some(*written), Some(error.to_string())),
+        }
+    }
+
+    fn limit(&self, limits: &[RegisteredPolicy], is_in_conflict: bool) -> Option<LimitView> {
         let overrides = self.limiter.overrides();
         let first = limits.first()?;
         let (name, policy) = (first.name(), first.declared());
-        let by_source = overrides.by_source(name);
         let written = first.policy().copied();
-        let (now, fault) = match &written {
-            Some(written) => match overrides.get(name).unwrap_or_default().preview(written) {
-                Ok(policy) => (Some(policy), None),
-                Err(error) => (Some(*written), Some(error.to_string())),
-            },
-            None => (None, None),
-        };
+        let (now, fault) = self.effective(first);
+        let own: Vec<_> = Attributed::all(overrides, name)
+            .chain(Attributed::all(overrides, policy.name()).filter(|it| it.limit != name))
+            .collect();
         let (enforcement, enforced_by) =
-            effective_enforcement(overrides.enforcement(), &by_source, first.is_dry_run());
+            effective_enforcement(overrides.enforcement(), &own, first.is_dry_run());
         let functions = limits.iter().filter(|limit| !limit.is_by_hand());
         Some(LimitView {
             name,
+            limit: policy.name(),
             algorithm: policy.algorithm().as_str(),
             dynamic: first.dynamic_args(),
             cost: first.cost(),
@@ -234,17 +284,13 @@ impl Dashboard {
             is_in_conflict,
             counts_rejected: policy.counts_rejected(),
             is_weighted: policy.is_weighted(),
-            waiting: counted.map_or(0, PolicyStats::waiting),
-            held: counted.map_or(0, PolicyStats::permits_held),
-            refused: counted.map_or([0; 3], refused_within),
-            refused_by: counted.map_or_else(Vec::new, |it| refused_by(it, now.as_ref())),
             shares_one_bucket: first.shares_one_bucket(),
             written: written.as_ref().map(PolicyView::new),
             now: now.as_ref().map(PolicyView::new),
             fault,
             enforcement,
             enforced_by,
-            overrides: by_source.into_iter().map(Attributed::new).collect(),
+            overrides: own,
         })
     }
 }
@@ -273,12 +319,12 @@ fn refused_by(counts: &PolicyStats, policy: Option<&Policy>) -> Vec<(String, u64
 /// Returns the enforcement of a limit after the global one, and its source.
 fn effective_enforcement(
     global: Option<(Enforcement, OverrideSource)>,
-    by_source: &[(OverrideSource, Override)],
+    overrides: &[Attributed],
     is_dry_run: bool,
 ) -> (Enforcement, String) {
-    let own = by_source.iter().find_map(|(source, it)| Some((it.enforcement?, source)));
+    let own = overrides.iter().find_map(|it| Some((it.what.enforcement?, it.by.clone())));
     let (enforcement, by) = match own {
-        Some((enforcement, source)) => (enforcement, source.to_string()),
+        Some(own) => own,
         None if is_dry_run => (Enforcement::DryRun, "code".to_owned()),
         None => (Enforcement::On, "code".to_owned()),
     };
@@ -288,6 +334,17 @@ fn effective_enforcement(
         }
         _ => (enforcement, by),
     }
+}
+
+fn has_numbers(what: &Override) -> bool {
+    let numbers = [what.threshold, what.burst, what.concurrency];
+    what.period.is_some() || !what.tiers.is_empty() || numbers.iter().any(Option::is_some)
+}
+
+/// Returns a time in milliseconds since 1970.
+pub(super) fn millis(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the name of this process for people. In a container, `HOSTNAME` names its host.

@@ -13,7 +13,7 @@ use axum::{
 use crate::{ActionError, Dashboard, access::Viewer, token};
 
 /// The files that the page loads: path, type, text.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 16] = [
     ("/api.js", JAVASCRIPT, include_str!("page/api.js")),
     ("/caller.js", JAVASCRIPT, include_str!("page/caller.js")),
     ("/confirm.js", JAVASCRIPT, include_str!("page/confirm.js")),
@@ -28,7 +28,6 @@ const FILES: [(&str, &str, &str); 17] = [
     ("/plots.js", JAVASCRIPT, include_str!("page/plots.js")),
     ("/scope.js", JAVASCRIPT, include_str!("page/scope.js")),
     ("/style.css", CSS, include_str!("page/style.css")),
-    ("/trial.js", JAVASCRIPT, include_str!("page/trial.js")),
     ("/uplot.css", CSS, include_str!("page/uplot/uPlot.min.css")),
     ("/uplot.js", JAVASCRIPT, include_str!("page/uplot/uPlot.iife.min.js")),
 ];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{body::Bytes, extract::State, http::StatusCode, response::Response};
-use ratelimit_runtime::{Caller, stats::TimeWindow};
+use ratelimit_runtime::{Caller, IntoCaller, stats::TimeWindow};
 use serde::{Deserialize, Serialize};
 
 use crate::{ActionError, Dashboard, actions, callers::CallerPart, json};
@@ -31,8 +31,6 @@ struct RefusedView {
     callers: Vec<RefusedCallerView>,
     /// The number of callers that are known.
     found: usize,
-    /// `true` if the names are the callers themselves.
-    are_callers: bool,
 }
 
 #[derive(Serialize)]
@@ -54,23 +52,24 @@ pub(super) async fn list(
         WindowName::Hour => TimeWindow::Hour,
     };
     let refused = dashboard.limiter.refused_callers(known.name, window);
-    let (found, are_callers) =
-        (refused.len(), refused.first().is_some_and(|it| it.caller().is_some()));
+    let found = refused.len();
     let callers = refused.into_iter().take(LISTED).map(|it| RefusedCallerView {
         name: it.name().map(str::to_owned),
         calls: it.calls(),
         at_most_wrong: it.at_most_wrong(),
     });
-    Ok(json(&RefusedView { callers: callers.collect(), found, are_callers }))
+    Ok(json(&RefusedView { callers: callers.collect(), found }))
 }
 
 impl Dashboard {
     /// Returns the caller that a request names: by its parts, or as the list of refused callers names it.
-    pub(super) fn caller(&self, limit: &str, parts: &[CallerPart]) -> Result<Caller, ActionError> {
-        let [CallerPart::Refused(name)] = parts else { return CallerPart::caller(parts) };
+    pub(super) fn caller(&self, parts: &[CallerPart]) -> Result<Caller, ActionError> {
+        let [CallerPart::Refused { limit, name }] = parts else {
+            return CallerPart::caller(parts);
+        };
         let refused = self.limiter.refused_callers(limit, TimeWindow::Hour);
         let named = refused.iter().find(|it| it.name() == Some(name));
-        named.and_then(|it| it.caller().cloned()).ok_or_else(|| {
+        named.map(|it| it.into_caller().into_owned()).ok_or_else(|| {
             let why = "this caller was not refused within the last hour";
             ActionError::new(StatusCode::NOT_FOUND, why)
         })

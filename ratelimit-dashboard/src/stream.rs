@@ -31,8 +31,8 @@ const LIFETIME: Duration = Duration::from_secs(10);
 /// The pause before the page requests the next stream.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The prefix of event ids: sample numbers of another process are not ours.
-static PROCESS: Lazy<String> = Lazy::new(|| format!("{:016x}", fastrand::u64(..)));
+/// The number of this process: samples and changes of another one are not ours.
+pub(super) static PROCESS: Lazy<String> = Lazy::new(|| format!("{:016x}", fastrand::u64(..)));
 
 pub(super) async fn events(
     State(dashboard): State<Arc<Dashboard>>,
@@ -64,14 +64,17 @@ async fn feed(
 ) {
     let end = Instant::now() + LIFETIME;
     let mut latest = dashboard.samples.subscribe();
-    let mut sent = String::new();
+    let mut sent = [String::new(), String::new()];
     loop {
         latest.mark_unchanged();
         let mut events = Vec::new();
         let view = serde_json::to_string(&dashboard.view()).unwrap_or_default();
-        if view != sent {
-            events.push(Event::default().event("limits").retry(RETRY).data(&view));
-            sent = view;
+        let counts = serde_json::to_string(&dashboard.counts()).unwrap_or_default();
+        for (sent, (name, now)) in sent.iter_mut().zip([("limits", view), ("counts", counts)]) {
+            if now != *sent {
+                events.push(Event::default().event(name).retry(RETRY).data(&now));
+                *sent = now;
+            }
         }
         let samples = dashboard.samples.from(last.map_or(0, |last| last.saturating_add(1)));
         // A page that was away for too long gets no samples for the gap.

@@ -7,6 +7,7 @@ mod connect;
 mod denied;
 mod flush;
 mod one_line;
+mod status;
 mod unavailable;
 
 use std::{error::Error, fmt, time::Duration};
@@ -16,6 +17,7 @@ pub use self::{
     connect::{AlreadyInstalled, ConnectError},
     denied::Denied,
     flush::FlushError,
+    status::ServerStatus,
     unavailable::{Unavailable, UnavailableReason},
 };
 pub(crate) use self::{connect::ConnectFault, one_line::OneLine};

@@ -94,12 +94,12 @@ pub use self::web::client;
 pub use decision::{Decision, Meter};
 pub use error::{
     AlreadyInstalled, Busy, ConnectError, Denied, Exceeded, FlushError, RateLimitError,
-    Unavailable, UnavailableReason,
+    ServerStatus, Unavailable, UnavailableReason,
 };
 pub use key::{Caller, IntoCaller};
 pub use limiter::{
-    Check, CheckFuture, LimitRef, LimitUsage, Limiter, LimiterBuilder, RefusedCaller, ServerStatus,
-    TierUsage, UsageError, Warning, install, limiter,
+    Check, CheckFuture, LimitRef, LimitUsage, Limiter, LimiterBuilder, RefusedCaller, TierUsage,
+    UsageError, Warning, install, limiter,
 };
 // Compile errors name them, by this short path.
 #[doc(hidden)]

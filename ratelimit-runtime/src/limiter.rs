@@ -22,7 +22,6 @@ mod pipeline;
 mod refused;
 mod settle;
 mod start;
-mod status;
 mod usage;
 mod wait;
 mod warn;
@@ -45,7 +44,6 @@ pub use self::{
     installed::{install, limiter},
     refused::RefusedCaller,
     start::Started,
-    status::ServerStatus,
     usage::{LimitRef, LimitUsage, TierUsage, UsageError},
     warning::Warning,
 };
@@ -56,7 +54,7 @@ use self::{
 use crate::{
     caller::IntoCaller,
     decision::Decision,
-    error::{ConnectError, FlushError, RateLimitError, Unavailable},
+    error::{ConnectError, FlushError, RateLimitError, ServerStatus, Unavailable},
     key::KeyRef,
     policy::Policy,
     request::Op,
@@ -331,7 +329,6 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn servers(&self) -> Vec<ServerStatus> {
-        let servers = self.inner.backend.redis().map_or_else(Vec::new, |redis| redis.servers());
-        servers.into_iter().map(|(name, failure)| ServerStatus::new(name, failure)).collect()
+        self.inner.backend.redis().map_or_else(Vec::new, |redis| redis.servers())
     }
 }

@@ -69,7 +69,7 @@ use self::{
 pub(crate) use self::{hash::RedisHash, options::HashContent};
 use crate::{
     decision::Permit,
-    error::{ConnectFault, UnavailableReason},
+    error::{ConnectFault, ServerStatus, UnavailableReason},
     key::{Key, KeyRef},
     memory::{Clock, MemoryStore},
     policy::Policy,
@@ -273,7 +273,7 @@ impl RedisBackend {
 
     /// Returns the names of the known servers. One with an open breaker comes with the reason of its
     /// last failure.
-    pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
+    pub(crate) fn servers(&self) -> Vec<ServerStatus> {
         self.remote.client.servers()
     }
 

@@ -167,6 +167,7 @@ async fn an_override_ends_at_the_time_that_was_chosen_and_keeps_it_until_another
     operator.act("numbers", numbers).await;
     assert_eq!(kept(), Some(end));
     action["until"] = json!("never");
+    action["ends_whole"] = json!(true);
     operator.act("enforcement", action.clone()).await;
     assert!(kept().is_none() && limiter.overrides().get("night").is_some());
     action["until"] = json!("soon");

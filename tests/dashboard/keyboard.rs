@@ -38,11 +38,7 @@ async fn all_of_it_is_done_without_a_pointer() {
         .await
         .unwrap();
     let browser = open(&service).await;
-    let (enter, escape, right) = (
-        char::from(Key::Enter).to_string(),
-        char::from(Key::Escape).to_string(),
-        char::from(Key::Right).to_string(),
-    );
+    let (enter, escape) = (char::from(Key::Enter).to_string(), char::from(Key::Escape).to_string());
     assert_eq!(service.greet("alice").await, 200);
 
     tab_to(&browser, "#kill").await;
@@ -72,17 +68,6 @@ async fn all_of_it_is_done_without_a_pointer() {
     press(&browser, &enter).await;
     until_said(&browser, "[data-is=left]", "2").await;
 
-    browser.value("document.querySelector('#tab-limits').focus()").await;
-    press(&browser, &right).await;
-    browser
-        .until(
-            "document.activeElement.id === 'tab-trial' && !document.querySelector('#trial').hidden",
-        )
-        .await;
-    tab_to(&browser, "#burst").await;
-    press(&browser, &enter).await;
-    until_said(&browser, "[data-algorithm=fixed_window] .summary", "5 admitted, 3 refused").await;
-
     // Everything that can be reached says what it is.
     let nameless = "[...document.querySelectorAll('button, input, select')].filter(it => \
                     !(it.textContent.trim() || it.getAttribute('aria-label') || it.labels?.length)).length";
@@ -100,11 +85,13 @@ async fn whoever_may_only_look_is_shown_nothing_to_act_with() {
     click(&browser, "[data-limit=paced] .row").await;
     browser.until("document.querySelectorAll('.more canvas').length === 1").await;
     until_said(&browser, ".more .facts", "50 per 1s, burst 60").await;
-    let acting = "document.querySelectorAll('[data-act], .acts, .more button, #trial').length";
+    let acting = "document.querySelectorAll('[data-act], .acts, .more button').length";
     assert_eq!(browser.value(acting).await, 0);
     // The names of limits are text, whatever is in them.
     let nasty = Policy::sliding_window(NASTY, Duration::from_secs(60), 1);
     service.limiter.check(&nasty, 1).await.unwrap();
+    browser.value("document.querySelector('#order').value = 'name'").await;
+    browser.value("document.querySelector('#order').dispatchEvent(new Event('change'))").await;
     until_said(&browser, "#rows li:first-child .name", NASTY).await;
     assert_eq!(browser.value("document.querySelectorAll('img').length").await, 0);
     is_clean(&browser, &service).await;

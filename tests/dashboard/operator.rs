@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The paths of all assets.
-pub(crate) const ASSETS: [&str; 17] = [
+pub(crate) const ASSETS: [&str; 16] = [
     "api.js",
     "caller.js",
     "confirm.js",
@@ -31,11 +31,10 @@ pub(crate) const ASSETS: [&str; 17] = [
     "refused.js",
     "scope.js",
     "style.css",
-    "trial.js",
     "uplot.css",
     "uplot.js",
 ];
-pub(crate) const ACTIONS: [&str; 12] = [
+pub(crate) const ACTIONS: [&str; 11] = [
     "enforcement",
     "numbers",
     "override",
@@ -47,7 +46,6 @@ pub(crate) const ACTIONS: [&str; 12] = [
     "refused",
     "caller",
     "reset",
-    "trial",
 ];
 
 pub(crate) fn authorize(request: &Parts) -> Access {
@@ -115,6 +113,11 @@ impl Operator {
 
     pub(crate) async fn events(&self) -> Events {
         Events::of(self.ask_events().send().await.unwrap())
+    }
+
+    /// Returns the counts of a limit in the page's first events.
+    pub(crate) async fn counts_of(&self, name: &str) -> Value {
+        self.events().await.next("counts").await[name].clone()
     }
 
     /// Returns the entry of a limit in the page's first event.

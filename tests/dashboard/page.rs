@@ -200,7 +200,7 @@ pub(crate) const FAINT: &str = "(() => {
     };
     for (const ground of ['panel', 'sunken', 'bg']) {
         for (const text of ['text', 'muted', 'bad', 'good', 'refused', 'dry-run']) compare(text, ground, 4.5);
-        for (const line of ['admitted', 'repeated', 'degraded', 'undecided', 'left', 'edge', 'focus']) compare(line, ground, 3);
+        for (const line of ['admitted', 'repeated', 'degraded', 'undecided', 'edge', 'focus']) compare(line, ground, 3);
     }
     compare('primary-text', 'accent', 4.5);
     sample.remove();

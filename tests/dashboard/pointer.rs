@@ -61,78 +61,7 @@ async fn plots_move_in_both_colours_and_on_a_phone() {
         .await;
     assert_eq!(browser.value(wide).await, json!([]));
     assert_eq!(browser.value("document.documentElement.scrollWidth").await, 360);
-    click(&browser, "#tab-trial").await;
-    until_said(&browser, ".free", "free now").await;
-    assert_eq!(browser.value(wide).await, json!([]));
-    assert_eq!(browser.value("document.documentElement.scrollWidth").await, 360);
     is_clean(&browser, &service).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_burst_is_refused_from_the_sixth_call_on_by_each_algorithm() {
-    let service = Service::start(|| Access::Act).await;
-    let browser = open(&service).await;
-    click(&browser, "#tab-trial").await;
-    fill(&browser, ".controls div:nth-of-type(2) input", "60").await;
-    click(&browser, "#burst").await;
-    let algorithms = ["sliding_window", "sliding_counter", "fixed_window", "token_bucket"];
-    for algorithm in algorithms {
-        let lane = format!("[data-algorithm={algorithm}]");
-        until_said(&browser, &format!("{lane} .summary"), "5 admitted, 3 refused").await;
-        until_said(&browser, &format!("{lane} .left"), "0 of 5 left").await;
-        until_said(&browser, &format!("{lane} .free"), "free in ").await;
-        for (kind, count) in [("admitted", 5), ("refused", 3)] {
-            let entries = format!("document.querySelectorAll('{lane} .entry.{kind}').length");
-            assert_eq!(browser.value(&entries).await, count, "{algorithm}");
-        }
-    }
-    until_said(&browser, "[role=status].answer", "Sliding window: 5 of 8 admitted").await;
-    // Another threshold meets the same history.
-    fill(&browser, ".controls div:nth-of-type(1) input", "7").await;
-    click(&browser, "#one").await;
-    until_said(&browser, "[data-algorithm=sliding_window] .summary", "6 admitted, 3 refused").await;
-    until_said(&browser, "[data-algorithm=sliding_window] .left", "1 of 7 left").await;
-
-    // The entries go to the left, out of the window, and then calls are free again.
-    click(&browser, "#anew").await;
-    fill(&browser, ".controls div:nth-of-type(1) input", "5").await;
-    fill(&browser, ".controls div:nth-of-type(2) input", "2").await;
-    click(&browser, "#burst").await;
-    let lane = "[data-algorithm=sliding_window]";
-    until_said(&browser, &format!("{lane} .summary"), "5 admitted, 3 refused").await;
-    let place = format!("document.querySelector('{lane} .entry').getBoundingClientRect().left");
-    let first = browser.value(&place).await.as_f64().unwrap();
-    browser.until(&format!("{place} < {}", first - 40.0)).await;
-    browser.until(&format!("document.querySelectorAll('{lane} .entry.gone').length === 8")).await;
-    until_said(&browser, &format!("{lane} .free"), "free now").await;
-    click(&browser, "#burst").await;
-    until_said(&browser, &format!("{lane} .summary"), "10 admitted, 6 refused").await;
-    // What is wrong is said as the service says it.
-    fill(&browser, ".controls div:nth-of-type(1) input", "51").await;
-    click(&browser, "#one").await;
-    until_said(&browser, "[role=status].answer", "the threshold is between 1 and 50").await;
-
-    // Who would rather have no motion sees it go on by the second, and not by the frame.
-    fill(&browser, ".controls div:nth-of-type(1) input", "5").await;
-    fill(&browser, ".controls div:nth-of-type(2) input", "60").await;
-    click(&browser, "#anew").await;
-    click(&browser, "#burst").await;
-    until_said(&browser, &format!("{lane} .summary"), "5 admitted, 3 refused").await;
-    let watch = format!(
-        "void new MutationObserver(() => {{ window.moves += 1; }})\
-         .observe(document.querySelector('{lane} .entry'), {{ attributeFilter: ['transform'] }})"
-    );
-    browser.value(&watch).await;
-    let moves_of_two_seconds = "await new Promise(tell => { window.moves = 0; \
-                                setTimeout(() => tell(window.moves), 2000); })";
-    browser.value("window.moves = 0").await;
-    browser.until("window.moves > 10").await;
-    browser.prefer("prefers-reduced-motion", "reduce").await;
-    browser.until("matchMedia('(prefers-reduced-motion: reduce)').matches").await;
-    let moves = browser.value(moves_of_two_seconds).await.as_u64().unwrap();
-    assert!((1..=6).contains(&moves), "{moves}");
-    let errors = browser.log("browser").await;
-    assert!(errors.iter().all(|it| it["message"].as_str().unwrap().contains("422")), "{errors:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,6 +88,9 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
     click(&browser, "[data-enforce=on]").await;
     until("the limit is enforced again", async || (greet().await == 429).then_some(())).await;
 
+    // The numbers of the code are no override.
+    click(&browser, ".numbers [type=submit]").await;
+    until_said(&browser, ".card .answer", "No number was changed.").await;
     fill(&browser, ".numbers [name=threshold]", "0").await;
     click(&browser, ".numbers [type=submit]").await;
     until_said(&browser, ".card .answer.bad", "Threshold must be a whole number from 1 to 100 000")
@@ -182,10 +114,15 @@ async fn what_is_done_on_the_page_changes_what_callers_get() {
     click(&browser, "dialog [value=off]").await;
     assert_eq!(greet().await, 429, "nothing holds before it is confirmed");
     click(&browser, "#dialog-confirm").await;
-    until_said(&browser, "#all", "all limits: off (an operator of this process)").await;
+    until_said(&browser, "#all", "all limits: off, until ").await;
     assert_eq!(greet().await, 200);
+    until_said(&browser, "#all-answer", "All limits: in effect in this process").await;
+    until_said(&browser, "#totals .value", "not counted").await;
+    // A switch that is forgotten ends.
+    let end = service.limiter.overrides().by_source("*")[0].1.until;
+    assert!(end.is_some());
     click(&browser, "#kill").await;
-    click(&browser, "dialog input").await;
+    click(&browser, "dialog [value='']").await;
     click(&browser, "#dialog-confirm").await;
     browser.until("document.querySelector('#all').hidden").await;
     assert_eq!(greet().await, 429);
@@ -250,7 +187,8 @@ async fn callers_that_share_one_bucket_are_shown() {
     let browser = open(&service).await;
     until_said(&browser, "[data-limit=different] .said", "callers share one bucket").await;
     let other = "document.querySelector('[data-limit=hello] .said').textContent";
-    assert_eq!(browser.value(other).await, "sliding window · 2 per 1m");
+    let other = browser.value(other).await;
+    assert!(!other.as_str().unwrap().contains("share one bucket"), "{other}");
     click(&browser, "[data-limit=different] .row").await;
     until_said(&browser, ".more .facts", "outside an identity layer, and share one bucket").await;
     is_clean(&browser, &service).await;

@@ -1,7 +1,7 @@
 //! `cargo run -p ratelimit-tests --example screenshots`
 //!
 //! Pictures of the live page, as the example `dashboard` shows it after a while of traffic:
-//! light, dark, on a phone, and what can be tried out. They are written to
+//! light, dark and on a phone. They are written to
 //! `ratelimit-runtime/screenshots`, or to the folder that is given. Needs `chromium` and
 //! `chromedriver`, which `tests/run` installs.
 
@@ -52,18 +52,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     browser.screenshot(&folder.join("narrow.png")).await;
 
-    browser.resize(1280, 960).await;
-    browser.page.find(Locator::Id("tab-trial")).await?.click().await?;
-    browser.page.find(Locator::Id("burst")).await?.click().await?;
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    for _ in 0..3 {
-        browser.page.find(Locator::Id("one")).await?.click().await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(3_200)).await;
-    browser.page.find(Locator::Id("burst")).await?.click().await?;
-    tokio::time::sleep(Duration::from_millis(1_800)).await;
-    browser.screenshot(&folder.join("trial.png")).await;
     for entry in browser.log("browser").await {
         println!("{entry}");
     }

@@ -38,8 +38,8 @@ async fn a_scrape_over_http_counts_admitted_and_refused_calls() {
             "3",
         ),
         ("ratelimit_enforcement{policy=\"hello\"}", "2"),
-        ("ratelimit_limit{policy=\"hello\",tier=\"60s\"}", "2"),
-        ("ratelimit_refused_total{policy=\"hello\",tier=\"60s\"}", "3"),
+        ("ratelimit_limit{policy=\"hello\",tier=\"0\"}", "2"),
+        ("ratelimit_refused_total{policy=\"hello\",tier=\"0\"}", "3"),
         ("ratelimit_units_total{policy=\"hello\",outcome=\"admitted\"}", "2"),
         ("ratelimit_units_total{policy=\"hello\",outcome=\"refused\"}", "3"),
         ("ratelimit_used_share{policy=\"hello\"}", "1"),
@@ -272,6 +272,37 @@ async fn calls_without_a_caller_are_counted() {
         keyless(&limiter).await.unwrap();
     }
     assert_eq!(count().as_deref(), Some("3"));
+}
+
+#[tokio::test]
+async fn an_override_of_a_period_or_of_tiers_leaves_no_stale_series() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    const POLICY: Policy = Policy::sliding_window("tiers", MINUTE, 1);
+    if ran_in_own_process("metrics::an_override_of_a_period_or_of_tiers_leaves_no_stale_series") {
+        return;
+    }
+    let prometheus = PrometheusBuilder::new().install_recorder().unwrap();
+    let limiter = Limiter::in_memory();
+    let scrape = |name: &str| {
+        limiter.record_limits();
+        let scraped = samples(&prometheus.render()).into_iter();
+        let series = format!("{name}{{policy=\"tiers\"");
+        let of_it = scraped.filter(|(it, _)| it.starts_with(&series));
+        of_it.map(|(_, value)| value).collect::<Vec<_>>()
+    };
+    limiter.check(&POLICY, "alice").await.unwrap();
+    limiter.check(&POLICY, "alice").await.unwrap_err();
+    assert_eq!(scrape("ratelimit_limit"), ["1"]);
+    limiter.overrides().set("tiers", Override::new().period(2 * MINUTE)).unwrap();
+    assert_eq!(
+        (scrape("ratelimit_limit"), scrape("ratelimit_refused_total")),
+        (vec!["1".to_owned()], vec!["1".to_owned()])
+    );
+    let tiers = Override::new().tier(MINUTE, 3).tier(5 * MINUTE, 4);
+    limiter.overrides().set("tiers", tiers).unwrap();
+    assert_eq!(scrape("ratelimit_limit"), ["3", "4"]);
+    limiter.overrides().remove("tiers");
+    assert_eq!(scrape("ratelimit_limit"), ["1", "NaN"]);
 }
 
 /// Asserts that the gauge of keys is exact whenever no thread is at work.

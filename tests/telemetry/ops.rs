@@ -8,7 +8,7 @@ use std::{
 
 use harness::{ROOT, ran_in_own_process};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use ratelimit_runtime::Limiter;
+use ratelimit_runtime::{Limiter, stats::Verdict};
 
 /// The names of described metrics. Of a histogram, an exporter shows its buckets.
 #[derive(Clone, Default)]
@@ -81,6 +81,17 @@ fn the_dashboard_and_the_alerts_name_all_described_metrics_and_no_others() {
     assert!(rules >= 9 && rules == expressions, "{rules} rules, {expressions} expressions");
     let watched = names(&alerts);
     assert!(watched.len() > 6 && watched.is_subset(&described), "{watched:?}");
+    // A limit that one process alone does not enforce, and every verdict that refuses a call.
+    for enforcement in ["== 0", "== 1"] {
+        let expr = format!("min by (policy) (ratelimit_enforcement) {enforcement}");
+        assert!(alerts.contains(&expr), "{expr}");
+    }
+    let (_, refuses) = alerts.split_once("RateLimitRefusesMuch").unwrap();
+    let (_, outcomes) = refuses.split_once("outcome=~\"").unwrap();
+    let outcomes: BTreeSet<_> = outcomes.split('"').next().unwrap().split('|').collect();
+    let passes = [Verdict::Admitted, Verdict::Unavailable, Verdict::InvalidPolicy];
+    let refusals = Verdict::ALL.iter().filter(|verdict| !passes.contains(verdict));
+    assert_eq!(outcomes, refusals.map(|verdict| verdict.as_str()).collect());
     // The guide describes each.
     let guide = read("../ratelimit-runtime/src/guide/operating.md");
     let documented = names(&guide);

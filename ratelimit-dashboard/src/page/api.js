@@ -1,6 +1,8 @@
 // What the page asks of the service it is in.
 
 const token = document.querySelector('meta[name=token]').content;
+/** The process that the page shows. */
+let process = '';
 
 /** Has something done; throws an error that says in words why it was not. */
 export async function act(what, body) {
@@ -8,7 +10,7 @@ export async function act(what, body) {
   try {
     response = await fetch(what, {
       method: 'POST',
-      headers: { 'content-type': 'application/json', 'x-ratelimit-token': token },
+      headers: { 'content-type': 'application/json', 'x-ratelimit-token': token, 'x-ratelimit-process': process },
       body: JSON.stringify(body),
     });
   } catch {
@@ -23,16 +25,20 @@ export async function act(what, body) {
  * Listens to what the service tells. The service ends each stream after a while; the browser asks
  * anew, and is told what it has missed.
  */
-export function listen({ limits, history, samples, lost }) {
+export function listen({ limits, counts, history, samples, lost }) {
   const events = new EventSource('events');
   const on = (name, tell) => events.addEventListener(name, (event) => tell(JSON.parse(event.data)));
-  on('limits', limits);
+  on('limits', (view) => {
+    process = view.process_id;
+    limits(view);
+  });
+  on('counts', counts);
   on('history', history);
   on('samples', samples);
   events.addEventListener('error', () => {
     // Otherwise the browser is about to ask again by itself.
     if (events.readyState !== EventSource.CLOSED) return;
     lost();
-    setTimeout(() => listen({ limits, history, samples, lost }), 3000);
+    setTimeout(() => listen({ limits, counts, history, samples, lost }), 3000);
   });
 }

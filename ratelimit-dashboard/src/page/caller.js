@@ -1,6 +1,7 @@
 // One caller of one limit, as an operator names it: looked up, reset, or with an override of its own.
 
 import { act } from './api.js';
+import { confirmed } from './confirm.js';
 import { element, id, say } from './elements.js';
 import { exceptions } from './exceptions.js';
 import { inFlight, period, wait } from './format.js';
@@ -33,11 +34,15 @@ export function callerForm(name, scope) {
   };
   const named = () => [...parts.children].map((it) => {
     const kind = it.querySelector('select').value;
-    return TEXTS.includes(kind) ? { [kind]: it.querySelector('input').value } : kind;
+    const text = it.querySelector('input').value;
+    if (kind === 'refused') return { refused: { limit: name, name: text } };
+    return TEXTS.includes(kind) ? { [kind]: text } : kind;
   });
+  const words = () => named().map((it) => it.text ?? it.digest ?? it.refused?.name ?? it).join(', ');
   const ask = async (what) => {
     answer.classList.remove('bad');
     try {
+      if (what === 'reset' && !await confirmed(scope.isShared() ? 'fleet' : 'process', `${name}, caller ${words()}: reset.`)) return;
       const quota = await act(what, { limit: name, caller: named() });
       answer.replaceChildren(element('dl', { class: 'facts' }, ...told(quota, what).flatMap(
         ([term, text, kind]) => [element('dt', {}, term), element('dd', { 'data-is': kind }, text)])));
@@ -55,7 +60,7 @@ export function callerForm(name, scope) {
     event.preventDefault();
     ask('caller');
   });
-  const special = exceptions(name, scope, named);
+  const special = exceptions(name, scope, named, words);
   return {
     exceptions: special,
     /** Names a caller of the list of refused ones, and looks it up. */
@@ -86,7 +91,8 @@ function told(quota, what) {
   const limit = quota.period === 0 ? inFlight(quota.threshold) : `${quota.threshold} per ${period(quota.period)}`;
   const next = quota.next === null ? 'free as soon as a call in flight ends'
     : wait(quota.next) === 'now' ? 'free now' : `free in ${wait(quota.next)}`;
-  facts.push(['left', `${quota.remaining}`, 'left'], ['limit', limit, 'limit'], ['next call', next, 'next']);
+  const by = quota.is_by_latest_call ? ', by the latest call' : '';
+  facts.push(['left', `${quota.remaining}`, 'left'], ['limit', `${limit}${by}`, 'limit'], ['next call', next, 'next']);
   if (quota.period > 0) facts.push(['all back', wait(quota.reset) === 'now' ? 'now' : `in ${wait(quota.reset)}`, 'reset']);
   return facts;
 }

@@ -4,7 +4,8 @@ import { act } from './api.js';
 import { callerForm } from './caller.js';
 import { confirmed } from './confirm.js';
 import { element, id, mayAct, say } from './elements.js';
-import { ENFORCEMENT, numbers, overridden, period } from './format.js';
+import { ENFORCEMENT, length, numbers, overridden, period, time } from './format.js';
+import { marksOf } from './history.js';
 import { ratePlot } from './plots.js';
 import { refusedCallers } from './refused.js';
 import { scopeForm } from './scope.js';
@@ -21,14 +22,22 @@ export function detail(place, name) {
       element('figure', {}, element('figcaption', {}, 'Calls per second'), legend, rates)),
     facts, acting?.place ?? '');
   const ratesPlot = ratePlot(rates, legend, 170);
+  let marks = [];
+  let said = null;
   return {
-    describe(said, view) {
-      facts.replaceChildren(...told(said).flatMap(([term, text]) =>
-        [element('dt', {}, term), element('dd', {}, text)]));
+    describe(next, view, counts) {
+      said = next;
+      marks = marksOf(view, (change) => [name, said.limit, '*'].includes(change.limit));
+      this.count(counts);
       acting?.describe(said, view);
     },
+    count(counts) {
+      facts.replaceChildren(...told(said, counts).flatMap(([term, text]) =>
+        [element('dt', {}, term), element('dd', {}, text)]));
+      acting?.count(counts);
+    },
     plot(times, limit) {
-      ratesPlot.show(times, limit.counts);
+      ratesPlot.show(times, limit.counts, marks, said.enforcement === 'off');
     },
     redraw() {
       ratesPlot.redraw();
@@ -40,17 +49,17 @@ export function detail(place, name) {
 }
 
 /** What there is to know, as terms and texts. */
-function told(said) {
+function told(said, counts) {
   const facts = [['algorithm', said.algorithm]];
+  if (said.limit !== said.name) facts.push(['plan of', said.limit]);
   const written = said.written ? numbers(said.written)
     : said.dynamic.length > 0 ? `by ${said.dynamic.join(', ')}, for each call` : 'not known yet';
   facts.push(['as written', written]);
-  if (said.now && !said.written) facts.push(['latest call', numbers(said.now)]);
-  else if (said.now && numbers(said.now) !== written) facts.push(['holds now', numbers(said.now)]);
+  if (said.now && numbers(said.now) !== written) facts.push(['holds now', numbers(said.now)]);
   if (said.fault) facts.push(['the override does not fit', said.fault]);
   facts.push(['enforcement', `${ENFORCEMENT[said.enforcement]} (${said.enforced_by})`]);
-  for (const { by, what } of said.overrides) {
-    facts.push([`override by ${by}`, overridden(what) + (what.by ? ` (${what.by})` : '')]);
+  for (const { by, what, limit } of said.overrides) {
+    facts.push([`override ${limit === said.name ? '' : `of ${limit} `}by ${by}`, overridden(what) + (what.by ? ` (${what.by})` : '')]);
   }
   if (said.cost !== '' && said.cost !== '1') facts.push(['cost of a call', said.cost]);
   if (said.key !== null) {
@@ -61,14 +70,15 @@ function told(said) {
   }
   if (said.is_weighted) facts.push(['entries of a caller', 'one for each call, with its units']);
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
+  if (counts.at_limit > 0) facts.push(['callers at the limit', `${counts.at_limit}${counts.at_limit < 64 ? '' : ' or more'} in the last minute`]);
   facts.push(['refused', said.enforcement === 'off' ? 'not counted while the limit is off'
-    : `${said.refused[0]} in the last minute, ${said.refused[1]} in 10 minutes, ${said.refused[2]} in the last hour`]);
-  const all = said.refused_by.reduce((sum, [, calls]) => sum + calls, 0);
+    : `${counts.refused[0]} in the last minute, ${counts.refused[1]} in 10 minutes, ${counts.refused[2]} in the last hour`]);
+  const all = counts.refused_by.reduce((sum, [, calls]) => sum + calls, 0);
   if (all > 0) {
-    facts.push(['refused by', said.refused_by.map(([reason, calls]) => `${reason} ${Math.round((calls / all) * 100)} %`).join(', ')]);
+    facts.push(['refused by', counts.refused_by.map(([reason, calls]) => `${reason} ${Math.round((calls / all) * 100)} %`).join(', ')]);
   }
-  if (said.held > 0) facts.push(['in flight', `${said.held} calls of this process`]);
-  if (said.waiting > 0) facts.push(['in line', `${said.waiting} calls of this process wait`]);
+  if (counts.held > 0) facts.push(['in flight', `${counts.held} calls of this process`]);
+  if (counts.waiting > 0) facts.push(['in line', `${counts.waiting} calls of this process wait`]);
   facts.push(['declared', said.places.length === 0
     ? 'not by the attribute: a limit of a layer, or one that the program checks itself'
     : said.places.join(', ')]);
@@ -76,14 +86,25 @@ function told(said) {
   return facts;
 }
 
+/** The fields that each action sets or removes. */
+const OWN = { enforcement: ['enforcement'], numbers: ['period', 'threshold', 'tiers', 'burst', 'concurrency'] };
+
 /** Does something by a button, and says what has come of it. */
-function doing(name, scope, answer) {
+function doing(scope, answer, overrides) {
   return async (what, body, words) => {
     answer.classList.remove('bad');
     try {
-      const end = what === 'override' ? {} : scope.end();
-      if (!await confirmed(scope.scope(), `${name}: ${words}.`)) return false;
-      say(answer, (await act(what, { limit: name, ...body, ...end, scope: scope.scope() })).done);
+      const [limit, chosen] = [scope.limit(), scope.scope()];
+      const { until } = what === 'override' ? {} : scope.end(body.enforcement === 'off');
+      // The end is that of the whole override, also of what another operator has set.
+      const before = overrides().find((it) => it.limit === limit && it.scope === chosen)?.what;
+      const others = Object.entries(before ?? {}).filter(([field]) => !['until', 'by', ...OWN[what] ?? []].includes(field));
+      const both = until && others.length > 0 && new Date(before.until ?? 0).getTime() !== new Date(until === 'never' ? 0 : until).getTime();
+      const more = both ? `Its end is then also that of: ${overridden(Object.fromEntries(others))} (${before.by ?? 'unknown'}).` : '';
+      const end = until && until !== 'never' ? `, until ${time(until)}` : '';
+      if (!await confirmed(chosen, `${limit}: ${words}${end}.`, more)) return false;
+      const request = { limit, ...body, ...until && { until }, ...both && { ends_whole: true }, scope: chosen };
+      say(answer, (await act(what, request)).done);
       return true;
     } catch (error) {
       answer.classList.add('bad');
@@ -95,20 +116,38 @@ function doing(name, scope, answer) {
 
 function actions(name) {
   const answer = element('p', { class: 'answer', 'aria-live': 'polite' });
-  const scope = scopeForm();
-  const run = doing(name, scope, answer);
+  const scope = scopeForm(name);
+  let said = null;
+  const overrides = () => said.overrides;
+  const run = doing(scope, answer, overrides);
   let isNew = true;
-  // The form begins anew with what holds once the service has said so.
-  let isStale = true;
+  // The form begins anew with what is in effect, once the service has sent it.
+  let staleUntil = 0;
+  const finish = async (done) => { if (await done) staleUntil = Date.now() + 3000; };
   const buttons = ENFORCEMENTS.map(([word, label]) => element('button', {
     type: 'button', 'data-enforce': word, 'aria-pressed': 'false',
     onclick: () => run('enforcement', { enforcement: word === 'code' ? null : word }, label.toLowerCase()),
   }, label));
   const takeBack = element('button', {
-    type: 'button', 'data-take-back': true,
-    onclick: async () => { if (await run('override', {}, 'override removed')) isStale = true; },
+    type: 'button', 'data-take-back': true, onclick: () => finish(run('override', {}, 'override removed')),
   }, 'Remove override');
-  const numbersForm = renumber(run, takeBack);
+  const apply = (given) => {
+    if (given === null) {
+      answer.classList.remove('bad');
+      say(answer, 'No number was changed.');
+      return;
+    }
+    finish(run('numbers', { numbers: given }, overridden(given) || 'numbers as in the code'));
+  };
+  const numbersForm = renumber(apply, takeBack);
+  const press = () => {
+    // Its own override, not that of all limits.
+    const own = said.overrides.filter(({ limit }) => limit === scope.limit());
+    const enforcement = own.find(({ what }) => what.enforcement)?.what.enforcement ?? 'code';
+    for (const button of buttons) button.setAttribute('aria-pressed', button.dataset.enforce === enforcement);
+    takeBack.disabled = !own.some((it) => it.scope !== null);
+  };
+  scope.place.addEventListener('change', press);
   const heading = id('heading');
   const place = element('div', { class: 'acts' }, scope.place,
     element('section', { class: 'card', 'aria-labelledby': heading },
@@ -121,26 +160,25 @@ function actions(name) {
   place.append(most.place, caller.place);
   return {
     place,
-    describe(said, view) {
-      scope.describe(view);
-      // Its own override, not that of all limits.
-      const own = said.overrides.find(({ what }) => what.enforcement)?.what.enforcement ?? 'code';
-      for (const button of buttons) button.setAttribute('aria-pressed', button.dataset.enforce === own);
-      takeBack.disabled = !said.overrides.some(({ can_end }) => can_end);
+    describe(next, view) {
+      said = next;
+      scope.describe(view, said.limit);
+      press();
       numbersForm.describe(said);
       if (isNew) caller.describe(said);
       caller.exceptions.describe(view);
-      most.describe(said);
-      if (isStale) numbersForm.fill();
+      if (isNew || Date.now() < staleUntil) numbersForm.fill();
       isNew = false;
-      isStale = false;
     },
+    count: most.count,
   };
 }
 
-/** The form for period, threshold, burst and calls in flight, or for several tiers. */
-function renumber(run, takeBack) {
+/** The form for period, threshold, burst and calls in flight, or for several tiers. `apply` receives the numbers that
+ * differ from the code's, or null if none was changed. */
+function renumber(apply, takeBack) {
   let said = null;
+  let filled = '';
   const rows = element('div', { class: 'tiers' });
   const optional = (label, kind) => {
     const input = element('input', { id: id(kind), name: kind, inputmode: 'numeric', size: 6, autocomplete: 'off' });
@@ -169,32 +207,62 @@ function renumber(run, takeBack) {
     element('div', { class: 'buttons' },
       element('button', { type: 'submit', class: 'primary' }, 'Apply numbers'), add, takeBack));
   // Numbers are sent as numbers; what is none is for the service to refuse in its words.
-  const number = (text) => (/^\d+$/.test(text.trim()) ? Number(text) : text.trim());
+  const number = (text) => (/^\d+$/.test(text) ? Number(text) : text);
+  const read = () => ({
+    tiers: [...rows.children].map((it) => ['period', 'threshold'].map((kind) => it.querySelector(`[name=${kind}]`).value.trim())),
+    burst: burstField.hidden ? '' : burst.value.trim(),
+    concurrency: concurrencyField.hidden ? '' : concurrency.value.trim(),
+  });
+  /** Numbers of a policy as the form has them. */
+  const texts = (policy) => ({
+    tiers: policy.tiers.map((it) => [period(it.period), String(it.threshold)]),
+    burst: String(policy.burst ?? ''),
+    concurrency: String(policy.concurrency ?? ''),
+  });
+  // Those of a dynamic limit come with each call: the form has those of the override.
+  const ofOverride = () => {
+    const what = said.overrides.find((it) => OWN.numbers.some((field) => it.what[field] !== undefined))?.what ?? {};
+    const one = { period: what.period ?? '', threshold: what.threshold ?? '' };
+    return {
+      tiers: (what.tiers ?? [one]).map((it) => [length(it.period), String(it.threshold)]),
+      burst: String(what.burst ?? ''),
+      concurrency: String(what.concurrency ?? ''),
+    };
+  };
+  /** The numbers of the form that the code does not have. */
+  const differing = (form) => {
+    const code = said.written ? texts(said.written) : { tiers: [['', '']], burst: '', concurrency: '' };
+    const given = {};
+    if (form.tiers.length === 1 && code.tiers.length === 1) {
+      ['period', 'threshold'].forEach((field, index) => {
+        const text = form.tiers[0][index];
+        if (text !== '' && text !== code.tiers[0][index]) given[field] = number(text);
+      });
+    } else if (JSON.stringify(form.tiers) !== JSON.stringify(code.tiers)) {
+      given.tiers = form.tiers.map(([length, threshold]) => ({ period: number(length), threshold: number(threshold) }));
+    }
+    for (const field of ['burst', 'concurrency']) {
+      if (form[field] !== '' && form[field] !== code[field]) given[field] = number(form[field]);
+    }
+    return given;
+  };
   place.addEventListener('submit', (event) => {
     event.preventDefault();
-    const tiers = [...rows.children].map((it) => ({
-      period: number(it.querySelector('[name=period]').value),
-      threshold: number(it.querySelector('[name=threshold]').value),
-    }));
-    const wasOne = (said.written ?? said.now)?.tiers.length === 1 || said.dynamic.length > 0;
-    const windows = tiers.length > 0 ? { tiers } : {};
-    const given = tiers.length === 1 && wasOne ? { ...tiers[0] } : windows;
-    if (!burstField.hidden && burst.value.trim() !== '') given.burst = number(burst.value);
-    if (!concurrencyField.hidden) given.concurrency = number(concurrency.value);
-    run('numbers', { numbers: given }, overridden(given));
+    const form = read();
+    apply(JSON.stringify(form) === filled ? null : differing(form));
   });
   return {
     place,
     describe(next) { said = next; },
     /** Starts from what holds now. */
     fill() {
-      const held = said.now ?? said.written ?? { tiers: [{ threshold: '', period: null }], burst: null, concurrency: null };
-      rows.replaceChildren(...held.tiers.map((it) =>
-        tier(String(it.threshold), it.period === null ? '' : period(it.period))));
+      const held = said.now ? texts(said.now) : ofOverride();
+      rows.replaceChildren(...held.tiers.map(([length, threshold]) => tier(threshold, length)));
       burstField.hidden = said.algorithm !== 'token_bucket' || held.tiers.length > 1;
-      burst.value = held.burst ?? '';
-      concurrencyField.hidden = held.concurrency === null;
-      concurrency.value = held.concurrency ?? '';
+      burst.value = held.burst;
+      concurrencyField.hidden = held.concurrency === '';
+      concurrency.value = held.concurrency;
+      filled = JSON.stringify(read());
     },
   };
 }

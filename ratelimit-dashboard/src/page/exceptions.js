@@ -7,8 +7,8 @@ import { overridden, subject } from './format.js';
 
 const KINDS = [['exempt', 'Exempt', { enforcement: 'off' }], ['deny', 'Shut out', { deny: true }]];
 
-/** The form and the list; `named` returns the caller that the form beside it names. */
-export function exceptions(name, scope, named) {
+/** The form and the list; `named` returns the caller that the form beside it names, `words` the same in words. */
+export function exceptions(name, scope, named, words) {
   const answer = element('p', { class: 'answer', 'aria-live': 'polite' });
   const list = element('ul', { class: 'exceptions' });
   const count = element('p', { class: 'hint' });
@@ -17,9 +17,14 @@ export function exceptions(name, scope, named) {
   const threshold = element('input', { id: id('threshold'), name: 'exception-threshold', inputmode: 'numeric', size: 6, autocomplete: 'off' });
 
   let shown = '';
+  let asked = 0;
   const load = async () => {
+    asked += 1;
+    const question = asked;
     try {
       const { callers, found } = await act('exceptions', { limit: name, find: find.value.trim() });
+      // A later question has been asked since.
+      if (question !== asked) return;
       // The same list stays, with the focus in it.
       const next = JSON.stringify(callers);
       if (next !== shown) list.replaceChildren(...callers.map(row));
@@ -29,10 +34,10 @@ export function exceptions(name, scope, named) {
       say(count, error.message);
     }
   };
-  const run = async (what, body, chosen, words) => {
+  const run = async (what, body, chosen, question) => {
     answer.classList.remove('bad');
     try {
-      if (!await confirmed(chosen, words)) return;
+      if (!await confirmed(chosen, question)) return;
       say(answer, (await act(what, { ...body, scope: chosen })).done);
     } catch (error) {
       answer.classList.add('bad');
@@ -40,8 +45,8 @@ export function exceptions(name, scope, named) {
     }
     load();
   };
-  const set = (what, words) => {
-    const limit = all.checked ? '*' : name;
+  const set = (what, kind) => {
+    const limit = all.checked ? '*' : scope.limit();
     let end = {};
     try {
       end = scope.end();
@@ -50,12 +55,12 @@ export function exceptions(name, scope, named) {
       say(answer, error.message);
       return;
     }
-    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, this caller: ${words}.`);
+    run('exception', { limit, caller: named(), what, ...end }, scope.scope(), `${subject(limit)}, caller ${words()}: ${kind}.`);
   };
   const row = (it) => element('li', {},
     element('span', { class: 'name' }, it.caller),
     element('span', { class: 'what' }, `${overridden(it.what)} `, element('span', { class: 'hint' },
-      `(${it.limit === '*' ? 'all limits, ' : ''}${it.by})`)),
+      `(${it.limit === name ? '' : `${subject(it.limit)}, `}${it.by})`)),
     it.scope === null ? '' : element('button', {
       type: 'button', 'data-end': true, 'aria-label': `End the exception of ${it.caller}`,
       onclick: () => run('end-exception', { limit: it.limit, caller: it.caller }, it.scope, `${subject(it.limit)}, ${it.caller}: exception ended.`),

@@ -51,7 +51,7 @@ export function effect(view, isFleet) {
 export const ENFORCEMENT = { on: 'enforced', dry_run: 'dry run', off: 'off' };
 
 /** Documents have whole seconds as numbers. */
-const length = (written) => (typeof written === 'number' ? period(written * 1000) : written);
+export const length = (written) => (typeof written === 'number' ? period(written * 1000) : written);
 
 /** A time of today, or of another day with its date. */
 export function time(at) {
@@ -59,6 +59,12 @@ export function time(at) {
   const isToday = date.toDateString() === new Date().toDateString();
   return isToday ? date.toLocaleTimeString() : date.toLocaleString();
 }
+
+/** The mean of the last seconds, so that numbers can be read. */
+export const recent = (list) => {
+  const last = list.slice(-5).filter((value) => value !== null);
+  return last.length === 0 ? 0 : last.reduce((sum, value) => sum + value, 0) / last.length;
+};
 
 export const subject = (limit) => (limit === '*' ? 'all limits' : limit);
 

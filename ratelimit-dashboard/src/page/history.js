@@ -18,9 +18,18 @@ export function showChanges(changes) {
   rows.replaceChildren(...changes.map(row));
 }
 
+/** The start of the process, and the changes of overrides of limits, as marks in a plot. */
+export function marksOf(view, isShown = () => true) {
+  const start = { at: view.started / 1000, label: `start${view.version ? ` ${view.version}` : ''}` };
+  const changes = view.changes.filter((it) => it.source !== 'reset' && !it.is_of_caller && isShown(it));
+  const mark = (it) => ({ at: it.at / 1000, label: `${subject(it.limit)}: ${it.after ? overridden({ ...it.after, until: undefined }) : 'no override'}` });
+  return [start, ...changes.map(mark).reverse()];
+}
+
 function row(change) {
   const value = (what) => (what === null ? 'none' : overridden(what));
-  const text = `${value(change.before)} → ${value(change.after)}`;
+  const isReset = change.source === 'reset';
+  const text = isReset ? 'reset' : `${value(change.before)} → ${value(change.after)}`;
   const limit = subject(change.limit) + (change.is_of_caller ? ', one caller' : '');
   const undo = change.is_last && mayAct
     ? element('button', { type: 'button', 'data-undo': change.number, 'aria-label': `Undo: ${limit}, ${text}`,
@@ -30,7 +39,7 @@ function row(change) {
     element('time', { datetime: new Date(change.at).toISOString() }, time(change.at)),
     element('span', { class: 'who' }, change.operator ?? 'unknown'),
     element('span', { class: 'what' }, element('b', {}, limit), `: ${text} `,
-      element('span', { class: 'hint' }, `(${change.source})`)),
+      isReset ? '' : element('span', { class: 'hint' }, `(${change.source})`)),
     undo);
 }
 

@@ -3,19 +3,21 @@
 import { act, listen } from './api.js';
 import { detail } from './detail.js';
 import { element, id, mayAct, say } from './elements.js';
-import { amount, ENFORCEMENT, numbers, overridden, period, rate } from './format.js';
-import { showChanges } from './history.js';
+import { amount, ENFORCEMENT, numbers, overridden, period, rate, recent, time } from './format.js';
+import { marksOf, showChanges } from './history.js';
 import { COUNTS, SHOWN, ratePlot, spark } from './plots.js';
 import { scopeForm } from './scope.js';
-import { trial } from './trial.js';
 
 const at = (name) => document.getElementById(name);
 
 /** The moments of the samples, in seconds, and the same for all limits together. */
 const times = [];
 const totals = COUNTS.map(() => []);
-/** By name: what is said of a limit, its counts a second, and its row. */
+/** By name: what is said of a limit, its counts a second and of the last hour, and its row. */
 const limits = new Map();
+const NOTHING = { waiting: 0, held: 0, refused: [0, 0, 0], refused_by: [], at_limit: 0 };
+let lately = null;
+const latelyOf = (name) => lately?.[name] ?? NOTHING;
 let view = null;
 let heard = 0;
 let process = null;
@@ -30,13 +32,15 @@ function take(sample) {
   for (const now of gap ? [times.at(-1) + 1, second] : [second]) {
     const isGap = now !== second;
     times.push(now);
-    totals.forEach((list) => list.push(isGap ? null : 0));
+    totals.forEach((list) => list.push(isGap || limits.size > 0 ? null : 0));
     for (const [name, limit] of limits) {
       const seen = isGap ? undefined : sample.limits[name];
+      // Nothing is counted while a limit is off: a zero would look like an outage.
+      const isOff = !seen && limit.said.enforcement === 'off';
       limit.counts.forEach((list, count) => {
         const value = seen ? (seen[count] * 1000) / Math.max(sample.span, 1) : 0;
-        list.push(isGap ? null : value);
-        if (!isGap) totals[count][totals[count].length - 1] += value;
+        list.push(isGap || isOff ? null : value);
+        if (!isGap && !isOff) totals[count][totals[count].length - 1] += value;
       });
     }
     while (times.length > SHOWN) {
@@ -66,19 +70,19 @@ const overview = ratePlot(at('overview'), at('totals'), 170);
 
 function row(name) {
   const place = id('detail');
-  const [title, said, chip, admitted, refused, hour] =
-    ['name', 'said', 'chip', 'number', 'number', 'number'].map((kind) => element('span', { class: kind }));
+  const [title, said, chip, admitted, refused, sum, window] =
+    ['name', 'said', 'chip', 'number', 'number', 'number', 'unit'].map((kind) => element('span', { class: kind }));
   const canvas = element('canvas', { class: 'spark', 'aria-hidden': 'true' });
   title.textContent = name;
   const button = element('button', { type: 'button', class: 'row', 'aria-expanded': 'false', 'aria-controls': place },
     element('span', { class: 'what' }, title, said), element('span', { class: 'how' }, chip), canvas,
     element('span', { class: 'rate' }, admitted, element('span', { class: 'unit' }, ' admitted/s')),
     element('span', { class: 'rate' }, refused, element('span', { class: 'unit' }, ' refused/s')),
-    element('span', { class: 'rate hour' }, hour, element('span', { class: 'unit' }, ' refused in the last hour')));
+    element('span', { class: 'rate sum' }, sum, window));
   const more = element('div', { id: place, class: 'more', hidden: true });
   const item = element('li', { 'data-limit': name }, button, more);
   button.addEventListener('click', () => toggle(name));
-  return { item, button, more, said, chip, canvas, admitted, refused, hour };
+  return { item, button, more, said, chip, canvas, admitted, refused, sum, window };
 }
 
 function toggle(name) {
@@ -92,56 +96,79 @@ function toggle(name) {
     other.row.more.hidden = true;
     other.row.button.setAttribute('aria-expanded', 'false');
   }
+  history.replaceState(null, '', location.pathname + location.search + (opens ? `#limit=${encodeURIComponent(name)}` : ''));
   if (!opens) return;
   limit.row.more.hidden = false;
   limit.row.button.setAttribute('aria-expanded', 'true');
   limit.detail = detail(limit.row.more, name);
-  limit.detail.describe(limit.said, view);
+  limit.detail.describe(limit.said, view, latelyOf(name));
   limit.detail.plot(times, limit);
 }
 
+/** Opens the limit that the address names. */
+function follow() {
+  const name = decodeURIComponent(/^#limit=(.+)$/.exec(location.hash)?.[1] ?? '');
+  const limit = limits.get(name);
+  if (!limit || limit.detail) return;
+  toggle(name);
+  limit.row.item.scrollIntoView({ block: 'start' });
+}
+addEventListener('hashchange', follow);
+
 function describe(limit) {
+  describeRow(limit);
+  limit.detail?.describe(limit.said, view, latelyOf(limit.said.name));
+}
+
+function describeRow(limit) {
   const { row: parts, said } = limit;
   const words = [said.algorithm.replace('_', ' ')];
   if (said.now) words.push(numbers(said.now));
   else if (said.dynamic.length > 0) words.push(`by ${said.dynamic.join(', ')}`);
   if (said.overrides.length > 0) words.push('overridden');
   if (said.shares_one_bucket) words.push('callers share one bucket');
+  const callers = latelyOf(said.name).at_limit;
+  if (callers > 0) words.push(`${callers}${callers < 64 ? '' : ' or more'} ${callers === 1 ? 'caller' : 'callers'} at the limit`);
   say(parts.said, words.join(' · '));
   say(parts.chip, ENFORCEMENT[said.enforcement]);
   parts.chip.className = `chip ${said.enforcement}`;
-  limit.detail?.describe(said, view);
 }
 
-/** The mean of the last seconds, so that numbers can be read. */
-const recent = (list) => {
-  const last = list.slice(-5).filter((value) => value !== null);
-  return last.length === 0 ? 0 : last.reduce((sum, value) => sum + value, 0) / last.length;
-};
 const refusals = (limit) => recent(limit.counts[1]) + recent(limit.counts[2]);
 
 function show() {
-  overview.show(times, totals);
+  if (view === null) return;
+  overview.show(times, totals, marksOf(view), view.enforcement?.what.enforcement === 'off');
   storeChip();
-  for (const limit of limits.values()) {
+  const { index, words } = WINDOWS[at('order').value] ?? WINDOWS.minutes;
+  say(at('window'), words);
+  for (const [name, limit] of limits) {
     const { row: parts } = limit;
-    // Nothing is counted while a limit is off: a zero would look like an outage.
     const isOff = limit.said.enforcement === 'off';
     say(parts.admitted, isOff ? 'not counted' : rate(recent(limit.counts[0])));
     say(parts.refused, isOff ? '–' : rate(refusals(limit)));
-    say(parts.hour, amount(limit.said.refused[2]));
+    say(parts.sum, amount(latelyOf(name).refused[index]));
+    say(parts.window, ` refused in the ${words}`);
     parts.refused.classList.toggle('some', refusals(limit) > 0);
     if (!parts.item.hidden) spark(parts.canvas, limit.counts);
     limit.detail?.plot(times, limit);
   }
 }
 
+/** The windows of time of refusals; the column has that of the order. */
+const WINDOWS = {
+  minute: { index: 0, words: 'last minute' },
+  minutes: { index: 1, words: 'last 10 minutes' },
+  hour: { index: 2, words: 'last hour' },
+};
+const lastly = (index) => (a, b) => latelyOf(b.said.name).refused[index] - latelyOf(a.said.name).refused[index];
 const ORDERS = {
   name: () => 0,
   refused: (a, b) => refusals(b) - refusals(a),
   calls: (a, b) => recent(b.counts[0]) + refusals(b) - recent(a.counts[0]) - refusals(a),
-  minutes: (a, b) => b.said.refused[1] - a.said.refused[1],
-  hour: (a, b) => b.said.refused[2] - a.said.refused[2],
+  minute: lastly(0),
+  minutes: lastly(1),
+  hour: lastly(2),
 };
 
 function arrange() {
@@ -163,7 +190,10 @@ function arrange() {
 }
 
 at('find').addEventListener('input', arrange);
-at('order').addEventListener('change', arrange);
+at('order').addEventListener('change', () => {
+  arrange();
+  show();
+});
 // What someone is at stays where it is.
 setInterval(() => {
   const isUsed = at('rows').contains(document.activeElement) || at('rows').matches(':hover');
@@ -182,12 +212,16 @@ function chip(place, text, kind) {
 function storeChip() {
   if (view === null) return;
   const failing = view.servers.filter((server) => server.failure);
-  const undecided = recent(totals[4]) + recent(totals[5]);
-  at('store').title = failing[0]?.advice ?? '';
+  const [undecided, all] = [[4, 5], [0, 1, 2, 3, 5]].map((counts) => counts.reduce((sum, count) => sum + recent(totals[count]), 0));
+  const share = `Redis did not decide ${Math.ceil((undecided / Math.max(all, undecided)) * 100)} % of the calls of the last 5 seconds.`;
+  const words = failing.map((it) => `${it.name}: ${it.failure}, since ${time(it.since)}, ${it.failures} commands failed. ${it.advice[0].toUpperCase()}${it.advice.slice(1)}.`);
   if (view.store === 'memory') chip(at('store'), 'in memory', '');
-  else if (failing.length > 0) chip(at('store'), failing.map((server) => `${server.name}: ${server.failure}`).join('; '), 'bad');
-  else if (undecided > 0) chip(at('store'), `Redis did not decide ${rate(undecided)} calls/s`, 'bad');
+  else if (failing.length > 0) chip(at('store'), failing.map((it) => `${it.name} fails since ${time(it.since)}`).join('; '), 'bad');
+  else if (undecided > 0) chip(at('store'), 'Redis does not decide all calls', 'bad');
   else chip(at('store'), view.servers.map((server) => server.name).join(', ') || 'Redis', 'good');
+  if (undecided > 0 && view.store !== 'memory') words.push(share);
+  say(at('store-notice'), words.join(' '));
+  at('store-notice').hidden = words.length === 0;
 }
 
 function told(next) {
@@ -219,12 +253,23 @@ function told(next) {
   at('problems').hidden = problems.length === 0;
   allScope.describe(next);
   showChanges(next.changes);
-  say(at('process'), `${next.process}. `
+  follow();
+  say(at('process'), `${next.process}${next.version ? `, version ${next.version}` : ''}, counting since ${time(next.started)}. `
     + `The plots show the last ${period(SHOWN * 1000)}; numbers a second are means of five.`);
 }
 
 listen({
   limits: told,
+  counts(next) {
+    const isFirst = lately === null;
+    lately = next;
+    limits.forEach((limit, name) => {
+      describeRow(limit);
+      limit.detail?.count(latelyOf(name));
+    });
+    if (isFirst) arrange();
+    show();
+  },
   history(samples) {
     forget();
     samples.forEach(take);
@@ -247,7 +292,7 @@ setInterval(() => {
 
 at('kill').addEventListener('click', () => {
   const now = view?.enforcement?.what.enforcement ?? '';
-  for (const choice of dialog.querySelectorAll('[name=enforcement]')) choice.checked = choice.value === (now === 'on' ? '' : now);
+  for (const choice of dialog.querySelectorAll('[name=enforcement]')) choice.checked = choice.value === now;
   say(at('dialog-answer'), '');
   dialog.showModal();
 });
@@ -255,37 +300,16 @@ at('dialog-cancel').addEventListener('click', () => dialog.close());
 at('dialog-confirm').addEventListener('click', async () => {
   const chosen = dialog.querySelector('[name=enforcement]:checked')?.value ?? '';
   try {
-    await act('all', { enforcement: chosen || null, ...allScope.end(), scope: allScope.scope() });
+    const { done } = await act('all', { enforcement: chosen || null, ...allScope.end(chosen === 'off'), scope: allScope.scope() });
     dialog.close();
+    say(at('all-answer'), `All limits: ${done}`);
   } catch (error) {
     say(at('dialog-answer'), error.message);
   }
 });
 
-// Views and colours.
+// Colours.
 
-const tabs = [at('tab-limits'), at('tab-trial')].filter((tab) => mayAct || !('act' in tab.dataset));
-let trying = null;
-function select(tab) {
-  for (const it of tabs) {
-    const isIt = it === tab;
-    it.setAttribute('aria-selected', isIt);
-    it.tabIndex = isIt ? 0 : -1;
-    at(it.getAttribute('aria-controls')).hidden = !isIt;
-  }
-  if (tab.id === 'tab-trial') trying ??= trial(at('trial'));
-  trying?.run(tab.id === 'tab-trial');
-}
-tabs.forEach((tab, index) => {
-  tab.addEventListener('click', () => select(tab));
-  tab.addEventListener('keydown', (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = tabs[(index + step + tabs.length) % tabs.length];
-    select(next);
-    next.focus();
-  });
-});
 if (!mayAct) document.querySelectorAll('[data-act]').forEach((it) => it.remove());
 
 const THEMES = ['auto', 'light', 'dark'];

@@ -3,7 +3,7 @@
 /* global uPlot */
 
 import { element, say } from './elements.js';
-import { rate } from './format.js';
+import { rate, recent } from './format.js';
 
 /** How many seconds are shown at most, as many as the service keeps; and at least. */
 export const SHOWN = 300;
@@ -41,7 +41,30 @@ const clock = new Intl.DateTimeFormat(undefined, {
   hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
 });
 
-function plot(place, height, series, range, values, told) {
+/** Draws a line at each mark, with its label beside those that are near. */
+function drawMarks({ ctx: pen, bbox, scales, valToPos }, marks, ratio) {
+  pen.save();
+  pen.font = `${11 * ratio}px system-ui, sans-serif`;
+  [pen.strokeStyle, pen.fillStyle, pen.lineWidth] = [color('edge'), color('muted'), ratio];
+  pen.setLineDash([4 * ratio, 3 * ratio]);
+  let [row, end] = [0, 0];
+  for (const { at, label } of marks.filter((mark) => mark.at > scales.x.min - 3 && mark.at <= scales.x.max)) {
+    const x = Math.max(valToPos(at, 'x', true), bbox.left);
+    const width = pen.measureText(label).width + 8 * ratio;
+    const isLeft = x + width > bbox.left + bbox.width;
+    row = x - (isLeft ? width : 0) < end ? (row + 1) % 5 : 0;
+    end = Math.max(end, isLeft ? x : x + width);
+    pen.beginPath();
+    pen.moveTo(x, bbox.top);
+    pen.lineTo(x, bbox.top + bbox.height);
+    pen.stroke();
+    pen.textAlign = isLeft ? 'right' : 'left';
+    pen.fillText(label, x + (isLeft ? -4 : 4) * ratio, bbox.top + (12 + row * 13) * ratio);
+  }
+  pen.restore();
+}
+
+function plot(place, height, series, range, values, told, marks) {
   const options = {
     width: Math.max(place.clientWidth, 200),
     height,
@@ -56,7 +79,10 @@ function plot(place, height, series, range, values, told) {
       axis({ size: 24, space: 80, values: (_, ticks) => ticks.map((at) => clock.format(at * 1000)) }),
       axis({ size: 44, space: 28, values: (_, ticks) => ticks.map(values) }),
     ],
-    hooks: { setCursor: [(it) => told?.(it.cursor.idx)] },
+    hooks: {
+      setCursor: [(it) => told(it.cursor.idx)],
+      draw: [(it) => drawMarks(it, marks(), window.devicePixelRatio || 1)],
+    },
   };
   const drawn = new uPlot(options, [[], ...series.map(() => [])], place);
   const watch = new ResizeObserver(() => {
@@ -75,10 +101,12 @@ function plot(place, height, series, range, values, told) {
   };
 }
 
-/** Calls per second, with a legend that tells the latest numbers, or those under the pointer. */
+/** Calls per second, with a legend that has the means of the last seconds, or the numbers under the pointer. */
 export function ratePlot(place, legend, height) {
   let shown = null;
   let pointed = null;
+  let marks = [];
+  let isOff = false;
   const values = COUNTS.map(({ name, label }) => {
     const value = element('span', { class: 'value' }, '0');
     legend.append(element('span', { class: 'tile', 'data-count': name },
@@ -88,8 +116,14 @@ export function ratePlot(place, legend, height) {
   });
   const tell = () => {
     if (!shown) return;
-    const at = pointed ?? shown[0].length - 1;
-    values.forEach((value, count) => say(value, rate(shown[count + 1][at] ?? 0)));
+    const of = (list) => (pointed === null ? recent(list) : list[pointed]);
+    // A zero would look like an outage.
+    values.forEach((value, count) => {
+      const number = of(shown[count + 1]);
+      const isCounted = number !== null && !(isOff && pointed === null);
+      say(value, isCounted ? rate(number ?? 0) : 'not counted');
+      value.classList.toggle('none', !isCounted);
+    });
   };
   const series = COUNTS.map(({ name, dash }) => ({
     stroke: () => color(name),
@@ -104,11 +138,12 @@ export function ratePlot(place, legend, height) {
     (at) => {
       pointed = at ?? null;
       tell();
-    });
+    }, () => marks);
   return {
     ...drawn,
-    show(times, counts) {
-      shown = [times, ...counts];
+    /** Shows the counts and the marks; of a limit that `is_off` nothing is counted now. */
+    show(times, counts, next, off) {
+      [shown, marks, isOff] = [[times, ...counts], next, off];
       // What never happened is no line on the floor.
       const happened = (list) => (list.some((value) => value > 0) ? list : list.map(() => null));
       drawn.show([times, counts[0], ...counts.slice(1).map(happened)]);

@@ -14,18 +14,23 @@ export function refusedCallers(name, choose) {
     ...WINDOWS.map(([value, words]) => element('option', { value }, words)));
   window.value = 'ten_minutes';
   let shown = '';
-  const row = (it, areCallers) => element('li', {},
+  const row = (it) => element('li', {},
     element('span', { class: 'name' }, it.name ?? 'a caller without a name'),
     element('span', { class: 'what' }, it.at_most_wrong > 0 ? `${it.calls - it.at_most_wrong} to ${it.calls} refused` : `${it.calls} refused`),
-    areCallers ? element('button', {
+    it.name === null ? '' : element('button', {
       type: 'button', 'data-choose': true, 'aria-label': `Choose ${it.name}`, onclick: () => choose(it.name),
-    }, 'Choose') : '');
+    }, 'Choose'));
+  let asked = 0;
   const load = async () => {
+    asked += 1;
+    const question = asked;
     try {
-      const { callers, found, are_callers: areCallers } = await act('refused', { limit: name, window: window.value });
+      const { callers, found } = await act('refused', { limit: name, window: window.value });
+      // A later question has been asked since.
+      if (question !== asked) return;
       // The same list stays, with the focus in it.
       const next = JSON.stringify(callers);
-      if (next !== shown) list.replaceChildren(...callers.map((it) => row(it, areCallers)));
+      if (next !== shown) list.replaceChildren(...callers.map(row));
       shown = next;
       const isNamed = callers.some((it) => it.name !== null);
       say(hint, found === 0 ? 'Nobody was refused.'
@@ -42,8 +47,8 @@ export function refusedCallers(name, choose) {
       element('h3', { id: heading }, 'Refused most'),
       element('label', { for: window.id }, 'In the '), window, list, hint),
     /** Loads the list anew once more calls were refused. */
-    describe(said) {
-      const now = said.refused.join();
+    count(counts) {
+      const now = counts.refused.join();
       if (now !== latest) load();
       latest = now;
     },

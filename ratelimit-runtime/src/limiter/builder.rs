@@ -4,6 +4,7 @@
 mod connection;
 mod fleet;
 mod pause;
+mod shown;
 mod warning;
 
 use std::{
@@ -69,6 +70,7 @@ pub struct LimiterBuilder {
     prefix: Option<Box<str>>,
     secret: Option<Box<str>>,
     shows_callers: bool,
+    version: Option<Box<str>>,
     settings: RedisOptions,
     connection: ConnectOptions,
     is_instrumented: bool,
@@ -85,6 +87,7 @@ impl LimiterBuilder {
             prefix: None,
             secret: None,
             shows_callers: false,
+            version: None,
             settings: RedisOptions {
                 deadline: Duration::from_millis(100),
                 on_store_error: OnStoreError::default(),
@@ -227,30 +230,6 @@ impl LimiterBuilder {
         self
     }
 
-    /// Adds a keyed digest of the caller to decision events, as the field `caller`; off by default.
-    ///
-    /// The secret is needed to find out if a digest belongs to a certain caller. The same secret gives
-    /// the same digests in all processes.
-    ///
-    /// ```
-    /// use ratelimit_runtime::Limiter;
-    ///
-    /// let secret = std::env::var("CALLER_DIGEST_SECRET").unwrap_or_else(|_| "for tests".into());
-    /// let limiter = Limiter::builder().caller_digest(secret).in_memory();
-    /// ```
-    pub fn caller_digest(mut self, secret: impl Into<Box<str>>) -> Self {
-        self.secret = Some(secret.into());
-        self
-    }
-
-    /// Names callers as keys contain them in [`Limiter::refused_callers`] and on the live page; off by default.
-    ///
-    /// Names may be personal data. Events contain them only as [digests](Self::caller_digest).
-    pub fn show_callers(mut self) -> Self {
-        self.shows_callers = true;
-        self
-    }
-
     /// Builds a limiter that counts in this process's memory.
     #[must_use]
     pub fn in_memory(self) -> Limiter {
@@ -373,6 +352,7 @@ impl LimiterBuilder {
             notices: Notices::default(),
             secret: self.secret,
             shows_callers: self.shows_callers,
+            version: self.version,
             is_instrumented: self.is_instrumented,
             lines,
             max_line: self.max_line,

@@ -1,6 +1,11 @@
 //! The metrics that are read from the counts and overrides of the process, not at each call.
 
-use metrics::{counter, gauge};
+use std::collections::BTreeMap;
+
+use metrics::{Gauge, counter, gauge};
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use ratelimit_core::MAX_TIERS;
 
 use super::Limiter;
 use crate::{
@@ -11,6 +16,9 @@ use crate::{
     stats::{self, PolicyStats, Verdict},
     telemetry,
 };
+
+/// The number of tiers that each limit has had at most.
+static SHOWN_TIERS: Lazy<Mutex<BTreeMap<&str, usize>>> = Lazy::new(Mutex::default);
 
 impl Limiter {
     /// Sets the metrics of limits that change without a call: `ratelimit_limit`, `ratelimit_enforcement`,
@@ -50,15 +58,25 @@ impl Limiter {
         };
         gauge!("ratelimit_enforcement", "policy" => name).set(enforcement);
         let policy = *effective.whole();
-        for tier in policy.tiers().iter().filter(|tier| tier.threshold() > 0) {
-            let period = policy.period_text(*tier);
-            gauge!("ratelimit_limit", "policy" => name, "tier" => period).set(tier.threshold());
+        for (index, tier) in policy.tiers().iter().enumerate().filter(|(_, it)| it.threshold() > 0)
+        {
+            tier_gauge(name, index).set(tier.threshold());
         }
+        // An override may have had more tiers.
+        let mut shown = SHOWN_TIERS.lock();
+        let shown = shown.entry(name).or_default();
+        (policy.tiers().len()..*shown).for_each(|index| tier_gauge(name, index).set(f64::NAN));
+        *shown = policy.tiers().len().max(*shown);
         if let Some(calls) = policy.max_concurrency().filter(|calls| *calls > 0) {
             gauge!("ratelimit_limit", "policy" => name, "tier" => "in_flight").set(calls);
         }
         policy
     }
+}
+
+/// Returns the gauge of a tier. Its index names it, because an override may change its period.
+fn tier_gauge(name: &'static str, index: usize) -> Gauge {
+    gauge!("ratelimit_limit", "policy" => name, "tier" => index.to_string())
 }
 
 fn record_counts(counts: &PolicyStats, policy: &Policy) {
@@ -73,9 +91,7 @@ fn record_counts(counts: &PolicyStats, policy: &Policy) {
         counter!("ratelimit_units_total", "policy" => name, "outcome" => verdict.as_str())
             .absolute(counts.units(*verdict));
     }
-    let tiers = policy.tiers().iter().enumerate();
-    let by_tier =
-        tiers.map(|(index, tier)| (policy.period_text(*tier), counts.refused_by_tier(index)));
+    let by_tier = (0..MAX_TIERS).map(|index| (index.to_string(), counts.refused_by_tier(index)));
     let in_flight = ("in_flight".to_owned(), counts.total(Verdict::Busy));
     for (tier, calls) in by_tier.chain([in_flight]).filter(|(_, calls)| *calls > 0) {
         counter!("ratelimit_refused_total", "policy" => name, "tier" => tier).absolute(calls);

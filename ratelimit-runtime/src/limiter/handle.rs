@@ -50,6 +50,8 @@ pub(super) struct Inner {
     pub(super) secret: Option<Box<str>>,
     /// `true` if operators see callers' names.
     pub(super) shows_callers: bool,
+    /// The version of the program, for operators.
+    pub(super) version: Option<Box<str>>,
     /// `false` if nothing of this limiter is recorded.
     pub(super) is_instrumented: bool,
 }
@@ -71,6 +73,12 @@ impl Limiter {
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.inner.overrides
+    }
+
+    /// Returns the [version](crate::LimiterBuilder::version) of the program, if one is set.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.inner.version.as_deref()
     }
 
     /// Records a call without a caller: it is counted for [`Caller::shared`].

@@ -1,26 +1,36 @@
 //! The callers that were refused most, for operators.
 
+use std::borrow::Cow;
+
 use super::Limiter;
 use crate::{
-    caller::Caller,
+    key::{Caller, IntoCaller},
     telemetry::{self, stats::TimeWindow},
 };
 
 /// A caller with the number of its refused calls.
+///
+/// It is passed in place of the caller, also if its name is not shown: to a look-up, a reset or an override of its own.
 #[derive(Clone, Debug)]
 pub struct RefusedCaller {
-    caller: Option<Caller>,
+    caller: Caller,
+    is_shown: bool,
     name: Option<String>,
     calls: u64,
     at_most_wrong: u64,
 }
 
+impl<'a> IntoCaller<'a> for &'a RefusedCaller {
+    fn into_caller(self) -> Cow<'a, Caller> {
+        Cow::Borrowed(&self.caller)
+    }
+}
+
 impl RefusedCaller {
-    /// Returns the caller, if [`show_callers`](crate::LimiterBuilder::show_callers) is set: for a look-up, a reset or
-    /// an override of its own.
+    /// Returns the caller, if [`show_callers`](crate::LimiterBuilder::show_callers) is set.
     #[must_use]
     pub fn caller(&self) -> Option<&Caller> {
-        self.caller.as_ref()
+        Some(&self.caller).filter(|_| self.is_shown)
     }
 
     /// Returns the name of the caller for people: the text of its key with
@@ -51,8 +61,8 @@ impl Limiter {
     /// count, of all limiters of the process.
     ///
     /// The list is a sample in bounded memory: at most 64 callers in the current minute, and 16 of each minute before.
-    /// A caller of more than a 64th of a minute's refusals is always in it. Some refusals may be missing in it that two
-    /// threads counted at the same moment.
+    /// A caller of more than a 64th of the current minute's refusals is always in it, and so is one of more than a
+    /// 16th of a past minute's. Refusals that two threads counted at the same moment may be missing.
     ///
     /// Callers have no name unless [`show_callers`](crate::LimiterBuilder::show_callers) or
     /// [`caller_digest`](crate::LimiterBuilder::caller_digest) is set.
@@ -81,7 +91,7 @@ impl Limiter {
             let is_shown = self.inner.shows_callers;
             let name = if is_shown { Some(caller.text()) } else { self.caller_digest(&caller) };
             let (calls, at_most_wrong) = (counted.calls, counted.at_most_wrong);
-            RefusedCaller { caller: is_shown.then_some(caller), name, calls, at_most_wrong }
+            RefusedCaller { caller, is_shown, name, calls, at_most_wrong }
         });
         named.collect()
     }

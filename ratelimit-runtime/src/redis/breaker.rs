@@ -3,13 +3,16 @@
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
 use crate::{
-    error::UnavailableReason,
+    error::{ServerStatus, UnavailableReason},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU32, Ordering},
@@ -54,6 +57,8 @@ struct Outage {
     /// The probe under way.
     probe: Option<u64>,
     reason: UnavailableReason,
+    /// The time at which the breaker was opened.
+    since: SystemTime,
     /// The time at which the breaker was closed.
     ended: Option<Instant>,
 }
@@ -104,6 +109,15 @@ impl Breaker {
     /// Returns the reason of the last failure while the breaker is open.
     pub(super) fn failure(&self) -> Option<UnavailableReason> {
         self.state().open().map(|open| open.reason)
+    }
+
+    /// Returns the status of the server.
+    pub(super) fn status(&self) -> ServerStatus {
+        let failures = self.failures.load(Ordering::Relaxed);
+        let mut state = self.state();
+        let outage = state.open();
+        let (failure, since) = outage.map(|outage| (outage.reason, outage.since)).unzip();
+        ServerStatus { name: self.server.clone(), failure, since, failures }
     }
 
     /// Starts a probe and returns its number; `None` while the breaker is closed.
@@ -180,21 +194,23 @@ impl BreakerGuard {
         if failures < FAILURE_THRESHOLD {
             return;
         }
-        let mut was_closed = true;
+        let mut since = None;
         if let Some(open) = state.open() {
             if self.probe.is_none() || open.probe != self.probe {
                 // A command that was under way when the breaker opened.
                 open.reason = reason;
                 return;
             }
-            was_closed = false;
+            since = Some(open.since);
         }
+        let was_closed = since.is_none();
         let is_remembered = |it: &Outage| it.ended.is_none_or(|end| end.elapsed() < MEMORY);
         let last = state.outage.take().filter(is_remembered);
         let is_flapping = was_closed && last.is_some();
         let mut backoff = last.map_or(BACKOFF, |last| last.backoff);
         let probe_at = Instant::now() + backoff.next();
-        state.outage = Some(Outage { backoff, probe_at, probe: None, reason, ended: None });
+        let since = since.unwrap_or_else(SystemTime::now);
+        state.outage = Some(Outage { backoff, probe_at, probe: None, reason, since, ended: None });
         drop(state);
         if was_closed {
             let server = &breaker.server;
@@ -250,6 +266,24 @@ mod tests {
         breaker.guard(false).unwrap().succeeded();
         fail(&breaker, FAILURE_THRESHOLD - 1);
         assert!(breaker.guard(false).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_status_has_the_start_and_the_failures_of_an_outage_until_a_reply() {
+        let breaker = new();
+        fail(&breaker, FAILURE_THRESHOLD - 1);
+        assert_eq!((breaker.status().since(), breaker.status().failures()), (None, 4));
+        fail(&breaker, 1);
+        let since = breaker.status().since();
+        assert!(since.is_some_and(|since| since <= SystemTime::now()));
+        for failures in 6..9 {
+            tokio::time::advance(BACKOFF.longest).await;
+            fail(&breaker, 1);
+            assert_eq!((breaker.status().since(), breaker.status().failures()), (since, failures));
+        }
+        tokio::time::advance(BACKOFF.longest).await;
+        breaker.guard(false).unwrap().succeeded();
+        assert_eq!((breaker.status().since(), breaker.status().failures()), (None, 0));
     }
 
     #[tokio::test(start_paused = true)]

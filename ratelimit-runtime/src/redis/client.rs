@@ -9,7 +9,6 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::{
-    breaker::Breaker,
     cluster::Cluster,
     command::{self, IDEMPOTENT, SendOptions},
     connect_options::ConnectOptions,
@@ -21,7 +20,7 @@ use super::{
     target::{Kind, Target},
 };
 use crate::{
-    error::{ConnectFault, UnavailableReason},
+    error::{ConnectFault, ServerStatus, UnavailableReason},
     key::Key,
     request::{Outcome, PermitRequest, Request},
     telemetry,
@@ -76,15 +75,13 @@ impl RedisClient {
         Self { topology: Topology::Single(Arc::new(node)) }
     }
 
-    /// Returns the names of the known servers. One with an open breaker comes with the reason of its
-    /// last failure.
-    pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
+    /// Returns the status of the known servers.
+    pub(crate) fn servers(&self) -> Vec<ServerStatus> {
         let breakers = match &self.topology {
             Topology::Single(node) => vec![Arc::clone(node.breaker())],
             Topology::Cluster(cluster) => cluster.breakers(),
         };
-        let state = |breaker: &Arc<Breaker>| (breaker.server().to_owned(), breaker.failure());
-        breakers.iter().map(state).collect()
+        breakers.iter().map(|breaker| breaker.status()).collect()
     }
 
     pub(crate) async fn decide(

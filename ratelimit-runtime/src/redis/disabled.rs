@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(crate) use self::options::{Content, HashContent, OnDelivery, RedisOptions};
 use crate::{
     decision::Permit,
-    error::{ConnectFault, UnavailableReason},
+    error::{ConnectFault, ServerStatus, UnavailableReason},
     key::{Key, KeyRef},
     memory::Clock,
     policy::Policy,
@@ -83,7 +83,7 @@ impl RedisBackend {
         match self.0 {}
     }
 
-    pub(crate) fn servers(&self) -> Vec<(String, Option<UnavailableReason>)> {
+    pub(crate) fn servers(&self) -> Vec<ServerStatus> {
         match self.0 {}
     }
 

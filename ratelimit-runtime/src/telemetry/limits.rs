@@ -148,9 +148,8 @@ impl LimitCounters {
             Verdict::Admitted if self.is_sampled() => {
                 self.sample(policy, numbers.tier, numbers.remaining);
             }
-            Verdict::Refused | Verdict::WouldHaveRefused if !numbers.is_busy() => {
-                self.count_refusal(numbers.tier);
-            }
+            Verdict::Refused => self.count_refusal(numbers.tier),
+            Verdict::WouldHaveRefused if !numbers.is_busy() => self.use_up(),
             _ => {}
         }
     }
@@ -173,6 +172,12 @@ impl LimitCounters {
         if tier > 0 {
             self.refused_by_further[usize::from(tier) - 1].fetch_add(1, Ordering::Relaxed);
         }
+        self.use_up();
+    }
+
+    /// Records that a caller has used all of its quota.
+    #[inline]
+    fn use_up(&self) {
         if self.used.load(Ordering::Relaxed) < WHOLE {
             self.used.store(WHOLE, Ordering::Relaxed);
         }
@@ -182,7 +187,8 @@ impl LimitCounters {
     /// reading what is left: it is read for these.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
-        let admitted = &self.calls[Verdict::Admitted as usize][DecidedBy::Store as usize];
-        admitted.load(Ordering::Relaxed).is_multiple_of(16)
+        let admitted = &self.calls[Verdict::Admitted as usize];
+        let admitted: u64 = admitted.iter().map(|calls| calls.load(Ordering::Relaxed)).sum();
+        admitted.is_multiple_of(16)
     }
 }

@@ -3,7 +3,8 @@
 //! The callers of the current minute are counted by the space-saving algorithm: Metwally, Agrawal and El Abbadi,
 //! "Efficient Computation of Frequent and Top-k Elements in Data Streams" (2005). A caller beyond the
 //! [`CALLERS`] that are counted takes the place, and the count, of the one with the fewest refusals. So no count is too
-//! small, and each is too large by at most what it took over.
+//! small, and each is too large by at most what it took over. The counts of a minute add up to its refusals, so that
+//! each caller of more than a 16th of them is among the [`KEPT`] of a past minute.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -44,7 +44,7 @@ use super::{
 use crate::{policy::Policy, request::DecidedBy, time};
 
 /// The time for which the largest used share is kept, at the least.
-const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Returns the counts of the limits that were called, by name.
 #[must_use]
@@ -165,8 +165,8 @@ impl PolicyStats {
     /// Returns the largest share of a quota that a caller had used after a call, from 0.0 (nothing) to 1.0 (all).
     /// A refused caller counts as having used all, also if only a call with a smaller cost would pass.
     ///
-    /// It covers the time since the snapshot before the last one, and at least the last second. Of annotated
-    /// functions that do not read their decision, one of sixteen admitted calls is sampled, and all others.
+    /// It covers the last minute or two, and more if nobody read it since. One of sixteen admitted calls is sampled,
+    /// and each refused one.
     #[must_use]
     pub fn max_used_share(&self) -> f64 {
         self.max_used_share
@@ -204,12 +204,13 @@ impl LimitCounters {
     }
 }
 
-/// Ends the time for which the largest used shares are kept, at most once a second: there may be several readers.
+/// Ends the time for which the largest used shares are kept, at most once a minute: a page that reads them each second
+/// takes nothing from an exporter.
 fn forget_shares(limits: &[&LimitCounters]) {
     static FORGOTTEN: Mutex<Duration> = Mutex::new(Duration::ZERO);
     let now = time::uptime();
     let mut forgotten = FORGOTTEN.lock();
-    if now.abs_diff(*forgotten) < SECOND {
+    if now.abs_diff(*forgotten) < MINUTE {
         return;
     }
     *forgotten = now;

@@ -1,19 +1,19 @@
 //! The status of a limiter's Redis servers.
 
-use crate::error::UnavailableReason;
+use std::time::SystemTime;
+
+use super::UnavailableReason;
 
 /// The status of one Redis server, by the results of the limiter's own commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    name: String,
-    failure: Option<UnavailableReason>,
+    pub(crate) name: String,
+    pub(crate) failure: Option<UnavailableReason>,
+    pub(crate) since: Option<SystemTime>,
+    pub(crate) failures: u32,
 }
 
 impl ServerStatus {
-    pub(super) fn new(name: String, failure: Option<UnavailableReason>) -> Self {
-        Self { name, failure }
-    }
-
     /// Returns the server's address, or its name in the URL.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -25,5 +25,18 @@ impl ServerStatus {
     #[must_use]
     pub fn failure(&self) -> Option<UnavailableReason> {
         self.failure
+    }
+
+    /// Returns the time at which the circuit breaker opened, while it is open.
+    #[must_use]
+    pub fn since(&self) -> Option<SystemTime> {
+        self.since
+    }
+
+    /// Returns the number of commands that have failed since the last reply. While the circuit breaker is open, few
+    /// are sent.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 }
