@@ -1,12 +1,12 @@
 //! `cargo run --features overrides --example fleet`
 //!
 //! Two processes share limits on a Redis that is started here. In the line, calls of both wait for their turns, and four
-//! would wait for too long. Under the lease, a process takes units from Redis for a second, and decides in memory. The
-//! override is written once, and both follow it. It takes some five seconds, and needs a `redis-server`. It prints
+//! would wait for too long. Under the lease, a process takes units from Redis for a second, and decides in memory: of
+//! a thousand units, those that nobody used in time are lost. The override is written once, and both follow it. It takes some five seconds, and needs a `redis-server`. It prints
 //!
 //! ```text
 //! line: 4 calls get a turn within 3 s, 4 would wait for too long
-//! lease: 1000 of 4000 calls are admitted, .. of them by Redis itself
+//! lease: .. of 4000 calls are admitted, .. of them by Redis itself
 //! as written: 2 of 20 calls are admitted
 //! override: 3 more of 20 calls are admitted
 //! ```
@@ -48,9 +48,8 @@ async fn reply(user: &str) -> std::result::Result<(), RateLimitError> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     // Without Redis no call is admitted, rather than by the counts of one process.
-    let limiter = Limiter::builder()
-        .deadline(Duration::from_secs(5))
-        .on_store_error(OnStoreError::Deny);
+    let limiter =
+        Limiter::builder().deadline(Duration::from_secs(5)).on_store_error(OnStoreError::Deny);
     if env::args().nth(1).is_some() {
         return process(limiter.from_env().await?).await;
     }
@@ -61,7 +60,9 @@ async fn main() -> Result<()> {
     let start = Instant::now();
     let [turns, refused] = Process::both(&mut one, &mut other, "line").await?;
     let seconds = start.elapsed().as_secs();
-    println!("line: {turns} calls get a turn within {seconds} s, {refused} would wait for too long");
+    println!(
+        "line: {turns} calls get a turn within {seconds} s, {refused} would wait for too long"
+    );
 
     let [admitted, asked] = Process::both(&mut one, &mut other, "lease").await?;
     println!("lease: {admitted} of 4000 calls are admitted, {asked} of them by Redis itself");
