@@ -5,7 +5,7 @@
 //! a thousand units, those that nobody used in time are lost. The override is written once, and both follow it. It takes some five seconds, and needs a `redis-server`. It prints
 //!
 //! ```text
-//! line: 4 calls get a turn within 3 s, 4 would wait for too long
+//! line: 4 calls get a turn, the last one after ..s, and 4 would wait for too long
 //! lease: .. of 4000 calls are admitted, .. of them by Redis itself
 //! as written: 2 of 20 calls are admitted
 //! override: 3 more of 20 calls are admitted
@@ -55,13 +55,13 @@ async fn main() -> Result<()> {
     }
     let (url, _redis) = start_redis().await?;
     let limiter = limiter.connect(&url).await?;
-    let (mut one, mut other) = (Process::start(&url)?, Process::start(&url)?);
+    let (mut one, mut other) = (Process::start(&url).await?, Process::start(&url).await?);
 
     let start = Instant::now();
     let [turns, refused] = Process::both(&mut one, &mut other, "line").await?;
-    let seconds = start.elapsed().as_secs();
+    let last = start.elapsed();
     println!(
-        "line: {turns} calls get a turn within {seconds} s, {refused} would wait for too long"
+        "line: {turns} calls get a turn, the last one after {last:.1?}, and {refused} would wait for too long"
     );
 
     let [admitted, asked] = Process::both(&mut one, &mut other, "lease").await?;
@@ -78,6 +78,7 @@ async fn main() -> Result<()> {
 /// One process of the fleet: reads what it is to do, and prints two counts of its calls.
 async fn process(limiter: Limiter) -> Result<()> {
     install(limiter.clone())?;
+    println!("ready");
     let mut commands = BufReader::new(stdin()).lines();
     while let Some(command) = commands.next_line().await? {
         let [first, second] = match command.as_str() {
@@ -132,12 +133,14 @@ struct Process {
 }
 
 impl Process {
-    fn start(url: &str) -> Result<Self> {
+    async fn start(url: &str) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.arg("process").env("RATELIMIT_URL", url).kill_on_drop(true);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().ok_or("its output is piped")?;
-        Ok(Self { process, output: BufReader::new(output).lines() })
+        let mut output = BufReader::new(output).lines();
+        output.next_line().await?;
+        Ok(Self { process, output })
     }
 
     /// Lets both do the same at the same time. Returns the sums of their counts.

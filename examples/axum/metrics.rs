@@ -8,7 +8,7 @@
 //! 200
 //! 429
 //!
-//! $ curl -s http://127.0.0.1:3000/metrics | grep '^ratelimit_[dl]'
+//! $ curl -s http://127.0.0.1:3000/metrics | grep '^ratelimit_[dl]' | sort
 //! ratelimit_decisions_total{policy="hello",outcome="admitted",decided_by="store"} 2
 //! ratelimit_decisions_total{policy="hello",outcome="refused",decided_by="store"} 1
 //! ratelimit_limit{policy="hello",tier="60s"} 2

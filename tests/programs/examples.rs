@@ -117,15 +117,15 @@ fn the_first_line_of_an_example_is_the_command_that_runs_it() {
 
 #[test]
 fn every_example_prints_and_answers_what_its_first_lines_promise() {
-    for name in EXAMPLES.keys() {
-        assert!(compare_with_first_lines(name, &[]) > 0, "{name} promises nothing");
-    }
+    let broken: Vec<_> =
+        EXAMPLES.keys().filter_map(|name| compare_with_first_lines(name, &[]).err()).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
 #[test]
 fn checks_by_hand_are_the_same_on_redis() {
     let server = RedisServer::start();
-    assert_eq!(compare_with_first_lines("by_hand", &[("RATELIMIT_URL", &server.url())]), 1);
+    compare_with_first_lines("by_hand", &[("RATELIMIT_URL", &server.url())]).unwrap();
 }
 
 #[test]
@@ -133,7 +133,8 @@ fn a_service_prints_what_the_limiter_warns_of() {
     let overrides = ("RATELIMIT_OVERRIDES", "[limits.nosuch]\nthreshold = 5");
     let mut services = 0;
     for (name, it) in EXAMPLES.iter() {
-        if !std::fs::read_to_string(&it.source).unwrap().contains("listening on") {
+        let source = std::fs::read_to_string(&it.source).unwrap();
+        if !(source.contains("listening on") && source.contains("from_env")) {
             continue;
         }
         services += 1;
@@ -148,7 +149,7 @@ fn a_service_prints_what_the_limiter_warns_of() {
             text.contains("no limit is named `nosuch`").then_some(())
         });
     }
-    assert_eq!(services, 11);
+    assert_eq!(services, 9);
 }
 
 #[test]
