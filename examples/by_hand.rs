@@ -64,7 +64,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     reply(limiter).await?;
 
     let orders = order(limiter, "alice", 4).await?;
-    println!("check_all: {orders}; the tenant has {} left", left(limiter, &ORDER_TENANT, "acme").await?);
+    println!(
+        "check_all: {orders}; the tenant has {} left",
+        left(limiter, &ORDER_TENANT, "acme").await?
+    );
     let orders = order(limiter, "bob", 3).await?;
     println!("check_all: {orders}; bob has {} left", left(limiter, &ORDER_USER, "bob").await?);
 
@@ -78,11 +81,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("request_id: {first} left after job-7, and {repeat} left after its repeat");
 
     let attempt = limiter.check(&REPLY, "Tom").await?;
+    let charged = attempt.remaining();
     limiter.refund(&attempt).await?;
-    println!(
-        "refund: {} left after an attempt, and {} left after its refund",
-        attempt.remaining(),
-        left(limiter, &REPLY, "Tom").await?,
-    );
+    let refunded = left(limiter, &REPLY, "Tom").await?;
+    println!("refund: {charged} left after an attempt, and {refunded} left after its refund");
     Ok(())
 }

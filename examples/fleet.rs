@@ -1,12 +1,12 @@
 //! `cargo run --features overrides --example fleet`
 //!
 //! Two processes share limits on a Redis that is started here. In the line, calls of both wait for their turns, and four
-//! would wait for too long. Under the lease, a process takes units from Redis for a second, and decides in memory. The
-//! override is written once, and both follow it. It takes some five seconds, and needs a `redis-server`. It prints
+//! would wait for too long. Under the lease, a process takes units from Redis for a second, and decides in memory: of
+//! a thousand units, those that nobody used in time are lost. The override is written once, and both follow it. It takes some five seconds, and needs a `redis-server`. It prints
 //!
 //! ```text
-//! line: 4 calls get a turn within 3 s, 4 would wait for too long
-//! lease: 1000 of 4000 calls are admitted, .. of them by Redis itself
+//! line: 4 calls get a turn, the last one after ..s, and 4 would wait for too long
+//! lease: .. of 4000 calls are admitted, .. of them by Redis itself
 //! as written: 2 of 20 calls are admitted
 //! override: 3 more of 20 calls are admitted
 //! ```
@@ -48,20 +48,21 @@ async fn reply(user: &str) -> std::result::Result<(), RateLimitError> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     // Without Redis no call is admitted, rather than by the counts of one process.
-    let limiter = Limiter::builder()
-        .deadline(Duration::from_secs(5))
-        .on_store_error(OnStoreError::Deny);
+    let limiter =
+        Limiter::builder().deadline(Duration::from_secs(5)).on_store_error(OnStoreError::Deny);
     if env::args().nth(1).is_some() {
         return process(limiter.from_env().await?).await;
     }
     let (url, _redis) = start_redis().await?;
     let limiter = limiter.connect(&url).await?;
-    let (mut one, mut other) = (Process::start(&url)?, Process::start(&url)?);
+    let (mut one, mut other) = (Process::start(&url).await?, Process::start(&url).await?);
 
     let start = Instant::now();
     let [turns, refused] = Process::both(&mut one, &mut other, "line").await?;
-    let seconds = start.elapsed().as_secs();
-    println!("line: {turns} calls get a turn within {seconds} s, {refused} would wait for too long");
+    let last = start.elapsed();
+    println!(
+        "line: {turns} calls get a turn, the last one after {last:.1?}, and {refused} would wait for too long"
+    );
 
     let [admitted, asked] = Process::both(&mut one, &mut other, "lease").await?;
     println!("lease: {admitted} of 4000 calls are admitted, {asked} of them by Redis itself");
@@ -77,6 +78,7 @@ async fn main() -> Result<()> {
 /// One process of the fleet: reads what it is to do, and prints two counts of its calls.
 async fn process(limiter: Limiter) -> Result<()> {
     install(limiter.clone())?;
+    println!("ready");
     let mut commands = BufReader::new(stdin()).lines();
     while let Some(command) = commands.next_line().await? {
         let [first, second] = match command.as_str() {
@@ -131,12 +133,14 @@ struct Process {
 }
 
 impl Process {
-    fn start(url: &str) -> Result<Self> {
+    async fn start(url: &str) -> Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.arg("process").env("RATELIMIT_URL", url).kill_on_drop(true);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().ok_or("its output is piped")?;
-        Ok(Self { process, output: BufReader::new(output).lines() })
+        let mut output = BufReader::new(output).lines();
+        output.next_line().await?;
+        Ok(Self { process, output })
     }
 
     /// Lets both do the same at the same time. Returns the sums of their counts.

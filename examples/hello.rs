@@ -1,9 +1,25 @@
 //! `cargo run --example hello`
 //!
-//! On Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example hello`
+//! Two limited functions and two callers. It prints
 //!
-//! Two limited functions and two callers. Run it twice within 30 seconds: in memory each run starts
-//! with empty counts, on Redis the second run continues the counts of the first.
+//! ```text
+//! Limiter { store: "memory", prefix: "ratelimit:" }
+//!
+//! say_hi("alice")    hi, alice    1 left, more after 30.0s
+//! say_hi("alice")    hi, alice    0 left, more after 30.0s
+//! say_hi("alice")    rate limit `hello::say_hi` exceeded: at most 2 per 30s, retry after 30s
+//! report() by alice  all is well  0 left, more after 60.0s
+//! report() by alice  rate limit `hello::report` exceeded: at most 1 per 60s, retry after 60s
+//!
+//! say_hi("bob")      hi, bob      1 left, more after 30.0s
+//! say_hi("bob")      hi, bob      0 left, more after 30.0s
+//! say_hi("bob")      rate limit `hello::say_hi` exceeded: at most 2 per 30s, retry after 30s
+//! report() by bob    all is well  0 left, more after 60.0s
+//! report() by bob    rate limit `hello::report` exceeded: at most 1 per 60s, retry after 60s
+//! ```
+//!
+//! On Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run --example hello`. Run it twice within 30 seconds: in memory
+//! each run starts with empty counts, on Redis the second run continues the counts of the first.
 
 use std::{error::Error, fmt, future::Future};
 

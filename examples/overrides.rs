@@ -1,7 +1,17 @@
 //! `cargo run --features overrides --example overrides`
 //!
 //! Overrides a limit at run time. If `RATELIMIT_URL` is set, it also publishes an override to a hash
-//! on Redis, which every limiter on that Redis follows.
+//! on Redis, which every limiter on that Redis follows. Without one it prints
+//!
+//! ```text
+//! as written: 2 in 60 s                       2 of 10 pass
+//! 5 in 60 s, two of them are taken            3 of 10 pass
+//! a dry run                                  10 of 10 pass
+//! invalid override of rate limit `reply`: `threshold` must be at least 1
+//! as written again, and dry runs count        0 of 10 pass
+//! ```
+//!
+//! and with one also `the kill switch of the fleet               10 of 10 pass`.
 
 use std::{error::Error, time::Duration};
 

@@ -1,7 +1,15 @@
 //! `cargo run --example plans`
 //!
 //! The plan of a user is the threshold of searches an hour. All plans count under one name, so a user
-//! who changes the plan keeps the counts. The program first lists all its limits.
+//! who changes the plan keeps the counts. The program first lists all its limits. It prints
+//!
+//! ```text
+//! search: sliding_window, by user.plan.searches_an_hour(), key (user.id)
+//! on the free plan     2 of 8
+//! the same, now paying 3 of 8
+//! another who pays     5 of 8
+//! one of the house     8 of 8
+//! ```
 
 use ratelimit_runtime::{RateLimitError, policies, rate_limit};
 

@@ -2,7 +2,15 @@
 //!
 //! Finds the lowest threshold of requests a minute that refuses at most one in a thousand callers of an
 //! access log. A line of the log starts with the time in seconds and the caller, as by nginx's
-//! `log_format limits '$msec $remote_addr'`. Pass its path; without one, an hour of requests is made up.
+//! `log_format limits '$msec $remote_addr'`. Pass its path; without one, an hour of requests is made up, and it prints
+//!
+//! ```text
+//! 37595 requests; 14 a minute refuse:
+//! 2 of 2002 callers
+//! 5520 of 37595 requests
+//! crawler: 2760 requests, for 46s at most
+//! monitor: 2760 requests, for 46s at most
+//! ```
 
 use std::{env, error::Error, fs, time::Duration};
 

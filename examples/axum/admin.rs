@@ -2,11 +2,42 @@
 //!
 //! Lists limits, overrides them and resets callers over plain HTTP. A service adds its authorization.
 //!
-//! - `curl http://127.0.0.1:3000/hello/alice` is admitted twice a minute.
-//! - `curl http://127.0.0.1:3000/limits` lists limits, their overrides, and calls since the start.
-//! - `curl -X PUT -d '{"threshold": 5}' http://127.0.0.1:3000/limits/hello` overrides a limit.
-//! - `curl -X DELETE http://127.0.0.1:3000/limits/hello` removes the override.
-//! - `curl -X DELETE http://127.0.0.1:3000/limits/hello/alice` resets a caller.
+//! ```text
+//! $ for i in 1 2 3; do curl -s -o /dev/null -w '%{http_code}\n' http://127.0.0.1:3000/hello/alice; done
+//! 200
+//! 200
+//! 429
+//!
+//! $ curl http://127.0.0.1:3000/limits
+//! hello: sliding_window, 2 per 60s, key (user): 2 admitted, 1 refused
+//!
+//! $ curl -i -X PUT -d '{"threshold": 3}' http://127.0.0.1:3000/limits/hello
+//! HTTP/1.1 200 OK
+//!
+//! $ curl http://127.0.0.1:3000/hello/alice http://127.0.0.1:3000/limits
+//! hello, alice
+//! hello: sliding_window, 2 per 60s, key (user), override {"threshold":3}: 3 admitted, 1 refused
+//!
+//! $ curl -i -X DELETE http://127.0.0.1:3000/limits/hello
+//! HTTP/1.1 200 OK
+//!
+//! $ curl -i -X DELETE http://127.0.0.1:3000/limits/hello/alice
+//! HTTP/1.1 200 OK
+//!
+//! $ curl http://127.0.0.1:3000/hello/alice
+//! hello, alice
+//!
+//! $ curl -i -X PUT -d '{"threshold": "abc"}' http://127.0.0.1:3000/limits/hello
+//! HTTP/1.1 422 Unprocessable Entity
+//!
+//! invalid type: string "abc", expected a whole number up to 4294967295
+//! an override is such as {"threshold": 5, "period": "1m"}, or off
+//!
+//! $ curl -i -X DELETE http://127.0.0.1:3000/limits/nosuch
+//! HTTP/1.1 404 Not Found
+//!
+//! there is no limit `nosuch`
+//! ```
 
 use axum::{Router, extract::Path, http::StatusCode, routing};
 use ratelimit_runtime::{

@@ -5,24 +5,32 @@
 //! shut out, and a page that customers see.
 //!
 //! ```text
-//! $ curl -i -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/search
-//! HTTP/1.1 200 OK
+//! $ for i in 1 2 3 4; do curl -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/search; done
+//! results for alice
+//! results for alice
+//! results for alice
 //! results for alice
 //!
-//! $ curl -i -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/crawl     # after four calls of five
+//! $ curl -i -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/crawl
 //! HTTP/1.1 429 Too Many Requests
 //! retry-after: 60
 //! ratelimit-policy: "api@free";q=4;w=60
 //! ratelimit: "api@free";r=0;t=60
 //!
+//! {"type":..,"detail":"rate limit `api` exceeded: at most 4 per 60s, retry after 60s","violated-policies":["api@free"]}
+//!
 //! $ curl -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/usage
 //! alice (free)
-//! calls this minute: 4 of 5, all back in 60 s
-//! calls this month: 4 of 10, all back in 612333 s
+//! calls this minute: 4 of 5, all back after 60 s
+//! calls this month: 4 of 10, all back after .. s
 //!
 //! $ curl -i -H 'x-api-key: key-of-mallory' http://127.0.0.1:3000/search
 //! HTTP/1.1 403 Forbidden
+//!
 //! {"type":"..","title":"The client is shut out","status":403,"detail":"rate limit `month` denies the caller"}
+//!
+//! $ curl -i -H 'x-api-key: made-up' http://127.0.0.1:3000/search
+//! HTTP/1.1 401 Unauthorized
 //! ```
 //!
 //! After eight calls of Carol the service prints `mail to carol: 2 calls are left this month`, once.
@@ -101,8 +109,8 @@ async fn usage(customer: Customer) -> Result<String> {
         let usage = usage.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
         for tier in usage.tiers() {
             let (used, quota) = (tier.used(), tier.quota());
-            let _ =
-                writeln!(page, "{what}: {used} of {quota}, all back in {:?}", tier.reset_after());
+            let seconds = tier.reset_after().as_secs_f64().ceil();
+            let _ = writeln!(page, "{what}: {used} of {quota}, all back after {seconds} s");
         }
     }
     Ok(page)

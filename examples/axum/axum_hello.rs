@@ -1,8 +1,27 @@
 //! `cargo run -p examples-axum --example axum_hello`
 //!
-//! An HTTP server with one limited handler. Send three requests within 30 seconds:
+//! An HTTP server with one limited handler. The third request within 30 seconds is refused:
 //!
-//! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/hello/sayHi`
+//! ```text
+//! $ curl -H 'x-user: alice' http://127.0.0.1:3000/hello/sayHi
+//! hi, alice
+//!
+//! $ curl -H 'x-user: alice' http://127.0.0.1:3000/hello/sayHi
+//! hi, alice
+//!
+//! $ curl -i -H 'x-user: alice' http://127.0.0.1:3000/hello/sayHi
+//! HTTP/1.1 429 Too Many Requests
+//! content-type: text/plain; charset=utf-8
+//! retry-after: 30
+//!
+//! rate limit `axum_hello::say_hi` exceeded: at most 2 per 30s, retry after 30s
+//!
+//! $ curl -H 'x-user: bob' http://127.0.0.1:3000/hello/sayHi
+//! hi, bob
+//! ```
+//!
+//! The answer is the error type's own: text, without `RateLimit` fields. `axum_service` has those, by a layer, and
+//! problem details as its body.
 //!
 //! Another address: `cargo run -p examples-axum --example axum_hello 127.0.0.1:8080`
 //! On Redis: `RATELIMIT_URL=redis://127.0.0.1:6379 cargo run -p examples-axum --example axum_hello`

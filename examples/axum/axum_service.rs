@@ -2,7 +2,7 @@
 //!
 //! The usual limits of a service:
 //!
-//! - a login, by address, and by address and account;
+//! - a login whose failures count, by address, and by address and account;
 //! - mail with several windows and an API by plan, both by the owner of an API key;
 //! - uploads, before their bodies are read.
 //!
@@ -14,34 +14,40 @@
 //! HTTP/1.1 403 Forbidden
 //! ratelimit-policy: "login-address";q=5;w=60
 //! ratelimit: "login-address";r=4;t=60
-//! content-length: 0
-//! date: Sat, 21 Nov 2026 12:57:52 GMT
 //!
-//! $ curl -i -d 'account=+ALI&password=guess' -H 'x-forwarded-for: 1.2.3.4, 203.0.113.9' http://127.0.0.1:3000/login
+//! $ for i in 2 3; do curl -d "account=+ALI&password=$i" -H 'x-forwarded-for: 203.0.113.9' http://127.0.0.1:3000/login; done
+//!
+//! $ curl -i -d 'account=ali&password=4' -H 'x-forwarded-for: 1.2.3.4, 203.0.113.9' http://127.0.0.1:3000/login
 //! HTTP/1.1 429 Too Many Requests
 //! content-type: application/problem+json
 //! cache-control: no-store
-//! retry-after: 895
-//! ratelimit-policy: "login-address";q=5;w=60, "login-account";q=3;w=900
-//! ratelimit: "login-address";r=1;t=55, "login-account";r=0;t=895
-//! content-length: 287
-//! date: Sat, 21 Nov 2026 12:57:57 GMT
+//! retry-after: 900
+//! ratelimit-policy: "login-account";q=3;w=900
+//! ratelimit: "login-account";r=0;t=900
 //!
-//! {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"detail":"rate limit `login-account` exceeded: at most 3 per 900s, retry after 894.953s","violated-policies":["login-account"]}
+//! {"type":..,"detail":"rate limit `login-account` exceeded: at most 3 per 900s, retry after 900s","violated-policies":["login-account"]}
+//!
+//! $ curl -d 'account=ali&password=open+sesame' -H 'x-forwarded-for: 203.0.113.10' http://127.0.0.1:3000/login
+//! welcome
 //!
 //! $ curl -i -H 'x-api-key: key-of-a-paid-plan' http://127.0.0.1:3000/api
 //! HTTP/1.1 200 OK
-//! content-type: text/plain; charset=utf-8
 //! ratelimit-policy: "api";q=100;w=60
 //! ratelimit: "api";r=99;t=60
-//! content-length: 19
-//! date: Sat, 21 Nov 2026 12:58:12 GMT
 //!
 //! 100 calls a minute
-//! ```
 //!
-//! Also `curl -i -H 'x-api-key: key-of-a-paid-plan' -d 'to=baba' http://127.0.0.1:3000/mail`, and
-//! `curl -i -d 'data' http://127.0.0.1:3000/upload`.
+//! $ for i in 1 2; do curl -H 'x-api-key: key-of-a-paid-plan' -d 'to=baba' http://127.0.0.1:3000/mail; echo; done
+//! sent
+//!
+//! {"type":..,"detail":"rate limit `mail` exceeded: at most 1 per 60s, retry after 60s","violated-policies":["mail"]}
+//!
+//! $ curl -i -d 'data' http://127.0.0.1:3000/upload
+//! HTTP/1.1 200 OK
+//! ratelimit: "upload";r=1;t=60
+//!
+//! 4 bytes
+//! ```
 //!
 //! `TRUSTED_PROXIES=networks cargo run ..` also trusts the proxies in this file, such as those of a
 //! content delivery network. It has one network on each line, and may change while the service runs.

@@ -4,7 +4,26 @@
 //! algorithm and simulated customers. Requests from this machine may see the page and act, and no
 //! others. A real service checks who is logged in.
 //!
-//! `curl -i -H 'x-user: alice' http://127.0.0.1:3000/reply` is admitted five times in ten seconds.
+//! ```text
+//! $ for i in 1 2 3 4 5; do curl -H 'x-user: dora' http://127.0.0.1:3000/reply; done
+//! hello
+//! hello
+//! hello
+//! hello
+//! hello
+//!
+//! $ curl -i -H 'x-user: dora' http://127.0.0.1:3000/reply
+//! HTTP/1.1 429 Too Many Requests
+//! retry-after: 10
+//! ratelimit-policy: "reply";q=5;w=10
+//! ratelimit: "reply";r=0;t=10
+//!
+//! {"type":..,"detail":"rate limit `reply` exceeded: at most 5 per 10s, retry after 10s","violated-policies":["reply"]}
+//!
+//! $ curl -s http://127.0.0.1:3000/ops/limits/ | grep '<title>'
+//! ..<title>Rate limits</title>..
+//! ```
+//!
 //! Switch `reply` to a dry run on the page, and it is always admitted.
 //!
 //! Another address: `cargo run -p examples-axum --example dashboard 127.0.0.1:8080`

@@ -8,7 +8,7 @@
 //! $ curl -i -c device -d 'account=ali&password=open+sesame' http://127.0.0.1:3000/login
 //! HTTP/1.1 200 OK
 //! set-cookie: device=..; HttpOnly; SameSite=Strict; Secure; Path=/; Max-Age=..
-//! ratelimit-policy: "login-account";q=3;w=900, "login-address";q=10;w=60
+//! ratelimit: "login-address";r=10
 //!
 //! welcome
 //!
@@ -23,7 +23,7 @@
 //! retry-after: 900
 //! ratelimit: "login-account";r=0;t=900
 //!
-//! {..,"detail":"rate limit `login-account` exceeded: at most 3 per 900s, retry after 900s",..}
+//! {"type":..,"detail":"rate limit `login-account` exceeded: at most 3 per 900s, retry after 900s","violated-policies":["login-account"]}
 //!
 //! $ curl -b device -d 'account=ali&password=open+sesame' http://127.0.0.1:3000/login
 //! welcome

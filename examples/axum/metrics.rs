@@ -1,10 +1,21 @@
 //! `cargo run -p examples-axum --example metrics`
 //!
 //! A limited handler, and its metrics for Prometheus:
-//! `for i in 1 2 3; do curl -s http://127.0.0.1:3000/; done; curl -s http://127.0.0.1:3000/metrics`
-//! prints `ratelimit_decisions_total{policy="hello",outcome="admitted",decided_by="store"} 2`, one
-//! refused call, and `ratelimit_limit{policy="hello",tier="0"} 2`. The folder `ops` has a dashboard for Grafana and
-//! alerts for these metrics. Another address: `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
+//!
+//! ```text
+//! $ for i in 1 2 3; do curl -s -o /dev/null -w '%{http_code}\n' http://127.0.0.1:3000/; done
+//! 200
+//! 200
+//! 429
+//!
+//! $ curl -s http://127.0.0.1:3000/metrics | grep '^ratelimit_[dl]' | sort
+//! ratelimit_decisions_total{policy="hello",outcome="admitted",decided_by="store"} 2
+//! ratelimit_decisions_total{policy="hello",outcome="refused",decided_by="store"} 1
+//! ratelimit_limit{policy="hello",tier="0"} 2
+//! ```
+//!
+//! The folder `ops` has a dashboard for Grafana and alerts for these metrics. Another address:
+//! `cargo run -p examples-axum --example metrics -- 127.0.0.1:0`.
 
 use axum::{Router, routing::get};
 use metrics_exporter_prometheus::PrometheusBuilder;

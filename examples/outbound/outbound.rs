@@ -2,15 +2,20 @@
 //!
 //! Three processes call a remote service, and share its limit of four calls a second on Redis: that of `RATELIMIT_URL`,
 //! or a `redis-server` that is started here. The service refuses the fourth call, and asks for a pause of three
-//! seconds. It takes seven seconds, and prints such as
+//! seconds. It takes seven seconds, and prints the end of each call as it ends. `..` differs from run to run:
 //!
 //! ```text
 //! 18 calls, one after the other to processes 1, 2 and 3, the last three with little time
-//! the service was called by 1 2 3 4 (429) 5 (429) 6 7 8 9 10 11 12 13 14 15, and again by 4 5
-//! in the pause: 0 calls of the process that was told, 1 of others within a second, 0 after it
-//! process 1: 5 answered, the last after 6.6s; 1 refused by the service and sent again; 1 without a turn: 16
-//! process 2: 5 answered, the last after 6.8s; 1 refused by the service and sent again; 1 without a turn: 17
-//! process 3: 5 answered, the last after 5.8s; 0 refused by the service and sent again; 1 without a turn: 18
+//! ..
+//! process 1, call 1: answered, after ..s
+//! ..
+//! process 1, call 16: no turn within a second, after ..s
+//! ..
+//! the service was called by 1 2 3 4 (429) .. 15, and again by 4..
+//! in the pause: 0 calls of the process that was told, .. of others within a second, 0 after it
+//! process 1: 5 answered, 1 refused by the service and sent again, 1 without a turn
+//! process 2: 5 answered, .. refused by the service and sent again, 1 without a turn
+//! process 3: 5 answered, .. refused by the service and sent again, 1 without a turn
 //! ```
 
 mod remote;
@@ -31,8 +36,8 @@ use std::{
 use axum::http::{Request, Response};
 use ratelimit_runtime::{Caller, Limiter, OnStoreError, Policy, client::HeedLayer};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin},
-    process::{Child, Command},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines, stdin},
+    process::{Child, ChildStdout, Command},
     task::JoinSet,
     time::{Instant, interval},
 };
@@ -87,18 +92,20 @@ async fn process(remote: &str) -> Result<()> {
         let client = if number < HASTY { &patient } else { &hasty };
         let request = Request::get(format!("{remote}/{number}")).body(String::new())?;
         let (call, start) = (client.clone().oneshot(request), Instant::now());
-        calls.spawn(async move { (number, call.await.is_ok(), start.elapsed()) });
+        calls.spawn(async move {
+            let is_answered = call.await.is_ok();
+            let end = if is_answered { "answered" } else { "no turn within a second" };
+            println!("call {number}: {end}, after {:.1?}", start.elapsed());
+            is_answered
+        });
     }
-    let ends = calls.join_all().await;
-    let (answered, given_up): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(_, is_ok, _)| *is_ok);
-    let last = answered.iter().map(|(_, _, waited)| *waited).max().unwrap_or_default();
-    let given_up: Vec<_> = given_up.iter().map(|(number, ..)| number.to_string()).collect();
+    let (answered, without): (Vec<_>, Vec<_>) =
+        calls.join_all().await.into_iter().partition(|is_answered| *is_answered);
     println!(
-        "{} answered, the last after {last:.1?}; {} refused by the service and sent again; {} without a turn: {}",
+        "{} answered, {} refused by the service and sent again, {} without a turn",
         answered.len(),
         refused.load(Ordering::Relaxed),
-        given_up.len(),
-        given_up.join(" "),
+        without.len(),
     );
     Ok(())
 }
@@ -108,13 +115,13 @@ async fn fleet() -> Result<()> {
     let (redis, _server) = redis().await?;
     let (url, remote) = Remote::start(&[4], Duration::from_secs(3)).await?;
     let mut processes = Vec::new();
-    for _ in 0..PROCESSES {
+    for number in 1..=PROCESSES {
         let mut command = Command::new(env::current_exe()?);
         command.arg(&url).env("RATELIMIT_URL", &redis).kill_on_drop(true);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(process.stdout.take().expect("its output is piped")).lines();
         lines.next_line().await?;
-        processes.push((process, lines));
+        processes.push((process, tokio::spawn(print_ends(number, lines))));
     }
 
     println!(
@@ -128,9 +135,9 @@ async fn fleet() -> Result<()> {
         input.write_all(format!("{number}\n").as_bytes()).await?;
     }
     let mut ends = Vec::new();
-    for (mut process, mut lines) in processes {
+    for (mut process, printed) in processes {
         drop(process.stdin.take());
-        ends.push(lines.next_line().await?.unwrap_or_default());
+        ends.push(printed.await?);
         process.wait().await?;
     }
 
@@ -139,6 +146,19 @@ async fn fleet() -> Result<()> {
         println!("process {number}: {end}");
     }
     Ok(())
+}
+
+/// Prints the ends of a process's calls, and returns its last line.
+async fn print_ends(process: usize, mut lines: Lines<BufReader<ChildStdout>>) -> String {
+    let mut last = String::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if line.starts_with("call ") {
+            println!("process {process}, {line}");
+        } else {
+            last = line;
+        }
+    }
+    last
 }
 
 /// Prints the calls that have reached the service.

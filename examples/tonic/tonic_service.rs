@@ -7,9 +7,9 @@
 //! $ cargo run -p examples-tonic --example tonic_service call http://127.0.0.1:50051 key-of-alice
 //! hello, you, Some("\"greet\";r=1;t=30")
 //! hello, you, Some("\"greet\";r=0;t=30")
-//! ResourceExhausted: rate limit `greet` exceeded: at most 2 per 30s, retry after 29.999s
-//! Some(RetryInfo { retry_delay: Some(29.998106s) })
-//! Some(QuotaFailure { violations: [QuotaViolation { subject: "greet", description: "rate limit `greet` exceeded: at most 2 per 30s, retry after 29.999s", api_service: "", quota_metric: "", quota_id: "", quota_dimensions: {}, quota_value: 0, futura_quota_value: None }] })
+//! ResourceExhausted: rate limit `greet` exceeded: at most 2 per 30s, retry after 30s
+//! Some(RetryInfo { retry_delay: Some(..s) })
+//! Some(QuotaFailure { violations: [QuotaViolation { subject: "greet", description: "rate limit `greet` exceeded: at most 2 per 30s, retry after 30s", api_service: "", quota_metric: "", quota_id: "", quota_dimensions: {}, quota_value: 0, futura_quota_value: None }] })
 //! ```
 //!
 //! `TRUSTED_PROXIES=networks cargo run ..` counts clients by their address behind the proxies in this file,

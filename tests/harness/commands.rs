@@ -5,7 +5,7 @@ use std::{
     env,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::LazyLock,
 };
 
@@ -14,6 +14,8 @@ use std::{
 pub struct Running {
     process: Child,
     first_line: String,
+    /// Open, so that the program may print more.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Running {
@@ -21,9 +23,9 @@ impl Running {
     pub fn start(command: &mut Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut first_line = String::new();
-        let stdout = process.stdout.take().expect("its output is piped");
-        BufReader::new(stdout).read_line(&mut first_line).expect("it prints a line");
-        Self { process, first_line: first_line.trim_end().to_owned() }
+        let mut output = BufReader::new(process.stdout.take().expect("its output is piped"));
+        output.read_line(&mut first_line).expect("it prints a line");
+        Self { process, first_line: first_line.trim_end().to_owned(), _output: output }
     }
 
     /// The first line it printed.
@@ -64,6 +66,7 @@ impl Example {
     #[must_use]
     pub fn command(&self, name: &str) -> String {
         let options = match (name, self.package.as_str()) {
+            ("algorithms", "examples") => "--features calendar ".to_owned(),
             ("fleet" | "overrides", "examples") => "--features overrides ".to_owned(),
             (_, "examples") => String::new(),
             (_, package) => format!("-p {package} "),
@@ -76,7 +79,7 @@ impl Example {
 pub static EXAMPLES: LazyLock<BTreeMap<String, Example>> = LazyLock::new(|| {
     let mut build = cargo();
     build.args(["build", "--quiet", "--workspace", "--examples", "--message-format=json"]);
-    build.args(["--features", "examples/overrides"]).stderr(Stdio::inherit());
+    build.args(["--features", "examples/calendar,examples/overrides"]).stderr(Stdio::inherit());
     let output = build.output().expect("cargo runs");
     assert!(output.status.success(), "the examples do not build");
     output.stdout.lines().filter_map(|line| read_artifact(&line.ok()?)).collect()

@@ -5,7 +5,8 @@ use std::{fs, process::Command};
 use crate::commands::{EXAMPLES, Running, example};
 
 /// The texts before a wait. A shorter one fits too: time has passed.
-const WAITS: [&str; 4] = ["retry-after: ", ";t=", "after ", "again in "];
+const WAITS: [&str; 6] =
+    ["retry-after: ", ";t=", "retry after ", "more after ", "back after ", "again in "];
 
 /// A command and what it prints. Without a command it is what the program prints.
 #[derive(Debug, Default)]
@@ -31,8 +32,8 @@ fn promises(source: &str) -> Vec<Promise> {
         }
     }
     for promise in &mut promises {
-        // The empty line before the next command.
-        if promise.output.last().is_some_and(String::is_empty) {
+        // The empty lines before the next command.
+        while promise.output.last().is_some_and(String::is_empty) {
             promise.output.pop();
         }
     }
@@ -40,8 +41,12 @@ fn promises(source: &str) -> Vec<Promise> {
     promises
 }
 
-/// Runs an example, and compares what it prints and answers with its first lines. Returns the number of comparisons.
-pub fn compare_with_first_lines(name: &str) -> usize {
+/// Runs an example, and compares what it prints and answers with its first lines.
+///
+/// # Errors
+///
+/// The first difference, or that nothing is promised.
+pub fn compare_with_first_lines(name: &str, environment: &[(&str, &str)]) -> Result<(), String> {
     let source = fs::read_to_string(&EXAMPLES[name].source).expect("its source");
     let promises = promises(&source);
     let (mut service, directory) = (None, tempfile::tempdir().expect("a directory"));
@@ -49,20 +54,21 @@ pub fn compare_with_first_lines(name: &str) -> usize {
         let (what, mut shell) = match command {
             None => (name, example(name)),
             Some(command) => {
-                let service = service
-                    .get_or_insert_with(|| Running::start(example(name).arg("127.0.0.1:0")));
+                let service = service.get_or_insert_with(|| {
+                    Running::start(example(name).arg("127.0.0.1:0").envs(environment.to_vec()))
+                });
                 (command.as_str(), in_shell(name, command, service.first_line()))
             }
         };
-        if command.is_some() {
-            shell.current_dir(directory.path());
-        }
+        shell.current_dir(directory.path()).envs(environment.to_vec());
         let printed = shell.output().expect("it runs");
         let printed = String::from_utf8_lossy(&printed.stdout);
-        let printed: Vec<_> = printed.lines().collect();
-        assert!(is_kept(output, &printed), "{name}: {what}\n{output:#?}\nprinted\n{printed:#?}");
+        let printed: Vec<_> = printed.trim_end().lines().map(str::trim_end).collect();
+        if !is_kept(output, &printed) {
+            return Err(format!("{name}: {what}\n{output:#?}\nprinted\n{printed:#?}"));
+        }
     }
-    promises.len()
+    if promises.is_empty() { Err(format!("{name} promises nothing")) } else { Ok(()) }
 }
 
 /// A command that calls the service at its address, by the example's own program if it is `cargo run`.
@@ -91,12 +97,21 @@ fn is_kept(promised: &[String], printed: &[&str]) -> bool {
     let (ours, theirs) = if is_response { (head(&promised), head(printed)) } else { (0, 0) };
     let (fields, body) = promised.split_at(ours);
     let (printed_fields, printed_body) = printed.split_at(theirs);
-    // A response without a body ends with the empty line.
-    let empty = |body: &[&str]| body.iter().all(|line| line.is_empty());
     fields.iter().all(|field| printed_fields.iter().any(|printed| fits(field, printed)))
-        && ((empty(body) && empty(printed_body))
-            || (body.len() == printed_body.len()
-                && body.iter().zip(printed_body).all(|(line, printed)| fits(line, printed))))
+        && all_fit(body, printed_body)
+}
+
+/// `true` if the printed lines are the promised ones: a line `..` stands for any lines.
+fn all_fit(promised: &[&str], printed: &[&str]) -> bool {
+    match (promised, printed) {
+        ([], []) => true,
+        ([".."], _) => true,
+        (["..", rest @ ..], _) => {
+            (0..=printed.len()).any(|skipped| all_fit(rest, &printed[skipped..]))
+        }
+        ([line, rest @ ..], [first, others @ ..]) => fits(line, first) && all_fit(rest, others),
+        _ => false,
+    }
 }
 
 /// `true` if a printed line is the promised one: `..` stands for any text.
@@ -152,8 +167,12 @@ mod tests {
         assert!(!kept(promised, &format!("{head}60\n\nat most 2 per 59s, retry after 60s")));
         assert!(!kept(promised, &format!("{head}60\n\nat most 2 per 60s, retry after 60s, no")));
         assert!(!kept(promised, &format!("{head}60")));
-        assert!(!kept(promised, "HTTP/1.1 429 Too Many Requests\n\nat most 2 per 60s, retry after 60s"));
+        assert!(!kept(
+            promised,
+            "HTTP/1.1 429 Too Many Requests\n\nat most 2 per 60s, retry after 60s"
+        ));
         assert!(kept("a .. left, .. more", "a 1 left, 2 more") && !kept("a .. left", "a 1 right"));
+        assert!(kept("a\n..\nc", "a\nb\nb\nc") && !kept("a\n..\nc", "a\nb"));
     }
 
     #[test]

@@ -14,10 +14,12 @@ async fn each_call_and_each_wait_is_the_same() {
     let clock = FakeRelativeClock::default();
     let five = NonZeroU32::new(5).unwrap();
     let quota = Quota::with_period(Duration::from_secs(2)).unwrap().allow_burst(five);
-    let (theirs, ours) = (RateLimiter::direct_with_clock(quota, clock.clone()), Limiter::in_memory());
+    let (theirs, ours) =
+        (RateLimiter::direct_with_clock(quota, clock.clone()), Limiter::in_memory());
     let (mut admitted, mut refused, mut never) = (0, 0, 0);
     for step in 0..2_000_u64 {
-        let units = NonZeroU32::new(u32::try_from(1 + (step * step + step / 6) % 6).unwrap()).unwrap();
+        let units =
+            NonZeroU32::new(u32::try_from(1 + (step * step + step / 6) % 6).unwrap()).unwrap();
         let decided = ours.check(&OURS, "alice").cost(units.get()).await;
         match (theirs.check_n(units), decided) {
             (Ok(Ok(())), Ok(_)) => admitted += 1,
