@@ -22,6 +22,7 @@ const MAX_LATE: u32 = 2;
 
 /// Units taken ahead, and what is known without them.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Stock {
     state: StateKind,
     length: Micros,
