@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use harness::{RedisServer, exceeded, patient, until, wall_clock};
-use ratelimit_runtime::{CalendarUnit, Limiter, Policy};
+use harness::{RedisServer, exceeded, patient, until};
+use ratelimit_runtime::{CalendarUnit, Policy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -36,6 +36,11 @@ fn shapes(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// Returns the keys, without their prefix, with their content.
+fn golden(rows: &[(&str, &str)]) -> BTreeMap<String, String> {
+    rows.iter().map(|(key, content)| (format!("ratelimit:{key}"), (*content).to_owned())).collect()
+}
+
 /// Returns the content of each key.
 fn contents(server: &RedisServer) -> BTreeMap<String, String> {
     let pairs = |pairs: Vec<(String, String)>| {
@@ -54,7 +59,10 @@ fn contents(server: &RedisServer) -> BTreeMap<String, String> {
     server.keys().into_iter().map(|key| (key.clone(), content(&key))).collect()
 }
 
-async fn raw(server: &RedisServer, limiter: &Limiter) {
+#[tokio::test]
+async fn each_kind_of_state_has_its_layout() {
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
     let policies = [
         Policy::sliding_window("p", MINUTE, 3),
         Policy::sliding_counter("p", MINUTE, 3),
@@ -65,28 +73,60 @@ async fn raw(server: &RedisServer, limiter: &Limiter) {
     ];
     for policy in &policies {
         limiter.check(policy, "alice").await.unwrap();
-        limiter.check(policy, "alice").await.unwrap();
     }
-    for (key, text) in contents(server) {
-        println!("{key} -> {text}");
-    }
-    println!("--- raw");
-    for key in server.keys() {
-        let t: String = server.command(&format!("TYPE {key}"));
-        if t == "string" {
-            println!("{key} {}", server.command::<String>(&format!("GET {key}")));
-        } else {
-            println!(
-                "{key} {:?}",
-                server.command::<Vec<(String, String)>>(&format!("ZRANGE {key} 0 -1 WITHSCORES"))
-            );
-        }
-    }
+    assert_eq!(
+        contents(&server),
+        golden(&[
+            ("calendar_window:p/alice", "mT T # 0 T T 1"),
+            ("fixed_window:p/alice", "wT T 60000000 0 T 1"),
+            ("sliding_counter:p/alice", "cT T 60000000 0 0 1"),
+            ("sliding_window:p/alice", "?"),
+            ("token_bucket:p/alice", "?"),
+            ("weighted_window:p/alice", "?"),
+        ])
+    );
 }
 
 #[tokio::test]
-async fn print() {
+async fn state_beside_a_key_has_its_layout() {
     let server = RedisServer::start();
     let limiter = patient(&server.url()).await;
-    raw(&server, &limiter).await;
+    let (in_flight, counted) =
+        (Policy::concurrency_limit("c", 2), Policy::fixed_window("s", MINUTE, 9));
+    let blocking = Policy::fixed_window("b", MINUTE, 1).block(&[DAY]);
+    let permit = limiter.check(&in_flight, "alice").await.unwrap();
+    let charged = limiter.check(&counted, "alice").cost(3).await.unwrap();
+    limiter.settle(&charged, 1).await.unwrap();
+    limiter.check(&blocking, "alice").await.unwrap();
+    exceeded(limiter.check(&blocking, "alice").await);
+    assert_eq!(
+        contents(&server),
+        golden(&[
+            ("fixed_window:b/alice", "wT T 60000000 0 T 1"),
+            ("fixed_window:s/alice", "wT T 60000000 0 T 1"),
+            ("fixed_window:{ratelimit:fixed_window:b/alice}:b", "1 T 86400000000"),
+            ("fixed_window:{ratelimit:fixed_window:s/alice}:s", "zset: #=T"),
+            ("sliding_window:{ratelimit:sliding_window:c/alice}:c", "zset: #=T"),
+        ])
+    );
+    drop(permit);
+}
+
+#[tokio::test]
+async fn processes_that_ask_for_leases_have_their_layout() {
+    const KEY: &str = "ratelimit:fixed_window:{ratelimit:fixed_window:l/alice}:l";
+    let server = RedisServer::start();
+    let limiter = patient(&server.url()).await;
+    let policy = Policy::fixed_window("l", DAY, 10_000).lease(MINUTE);
+    let asking = until("a lease", async || {
+        limiter.check(&policy, "alice").await.unwrap();
+        contents(&server).remove(KEY)
+    });
+    let asking = asking.await;
+    let numbers = asking.strip_prefix("hash: #=").unwrap_or_else(|| panic!("{asking}"));
+    let [demand, asked, units, ends] = numbers.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{asking}")
+    };
+    assert_eq!([asked, ends], ["T", "T"], "{asking}");
+    assert!(demand.parse::<u32>().is_ok() && units.parse::<u32>().is_ok(), "{asking}");
 }
