@@ -3,6 +3,8 @@
 mod block;
 mod calendar;
 mod calls;
+#[cfg(test)]
+mod exhaustive;
 mod lease;
 mod leave;
 #[cfg(test)]

@@ -202,6 +202,7 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
     let dynamic: Vec<_> = values.filter_map(written).map(|expr| text(&expr)).collect();
     let cost = cost.as_ref().map_or_else(|| "1".to_owned(), |cost| text(&cost.expr));
     let key: Vec<_> = key.iter().map(text).collect();
+    let (names, values): (Vec<_>, Vec<_>) = others(spec).into_iter().unzip();
     let [file, line, column] = ["file", "line", "column"].map(|name| {
         let name = Ident::new(name, *at);
         quote_spanned!(*at=> #here::#name!())
@@ -216,8 +217,30 @@ fn declaration(spec: &LimitSpec, private: &TokenStream) -> TokenStream {
             cost: #cost,
             key: &[#(#key),*],
             dry_run: #dry_run,
+            others: &[#((#names, #values)),*],
         }
     }
+}
+
+/// Returns the arguments that change who is admitted and are not in the policy, with their values as text.
+fn others(spec: &LimitSpec) -> Vec<(&'static str, String)> {
+    let LimitSpec { leave, warn_at, max_wait, skip, on_store_error, request_id, .. } = spec;
+    let of = |value: &Option<Value>, unit: fn(u64) -> String| {
+        value.as_ref().map(|it| it.number.map_or_else(|| text(&it.expr), unit))
+    };
+    let time = |micros: u64| match micros % 1_000_000 {
+        0 => format!("{}s", micros / 1_000_000),
+        _ => format!("{}ms", micros / 1_000),
+    };
+    let others = [
+        ("leave", of(leave, |percent| format!("{percent}%"))),
+        ("warn_at", of(warn_at, |percent| format!("{percent}%"))),
+        ("max_wait", of(max_wait, time)),
+        ("skip", skip.as_ref().map(text)),
+        ("on_store_error", on_store_error.map(str::to_lowercase)),
+        ("request_id", request_id.as_ref().map(text)),
+    ];
+    others.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// Returns the source of an expression on one line, as it is typed.

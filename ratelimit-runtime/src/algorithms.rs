@@ -6,6 +6,8 @@
 mod block;
 mod calendar_window;
 mod counts;
+#[cfg(test)]
+mod exhaustive;
 mod fixed_window;
 mod line;
 mod packed;

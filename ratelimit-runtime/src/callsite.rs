@@ -45,6 +45,8 @@ pub struct Declaration {
     pub key: &'static [&'static str],
     /// `true` if calls are never refused.
     pub dry_run: bool,
+    /// Further arguments, each with its value or its expression: `leave`, `skip` and others that the policy lacks.
+    pub others: &'static [(&'static str, &'static str)],
 }
 
 inventory::collect!(&'static Callsite);

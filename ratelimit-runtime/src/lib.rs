@@ -56,6 +56,8 @@ mod key;
 mod limiter;
 mod macro_support;
 mod memory;
+#[cfg(all(test, not(ratelimit_loom)))]
+mod models;
 mod observe;
 mod overrides;
 mod policy;

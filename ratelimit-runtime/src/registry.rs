@@ -200,6 +200,11 @@ impl RegisteredPolicy {
         self.declaration().map_or(&[], |declaration| declaration.key)
     }
 
+    /// Returns the arguments that are not part of the policy, with their values.
+    fn others(&self) -> &'static [(&'static str, &'static str)] {
+        self.declaration().map_or(&[], |declaration| declaration.others)
+    }
+
     /// Returns the policy as far as it is known without a call: a dynamic value is 0.
     #[must_use]
     pub fn declared(&self) -> &Policy {

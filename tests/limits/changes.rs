@@ -43,6 +43,22 @@ fn a_lower_threshold_and_a_longer_period_are_stricter() {
 }
 
 #[test]
+fn arguments_beside_the_policy_are_under_review() {
+    let without = [];
+    assert_kind(&without, &["leave: 20%"], Stricter);
+    assert_kind(&["leave: 20%"], &["leave: 30%"], Stricter);
+    assert_kind(&without, &["skip: user.is_internal"], Looser);
+    assert_kind(&["skip: user.is_internal"], &["skip: true"], Changed);
+    assert_kind(&["on_store_error: deny"], &["on_store_error: allow"], Looser);
+    assert_kind(&["on_store_error: local"], &["on_store_error: deny"], Stricter);
+    // The limiter's own setting is not in the text.
+    assert_kind(&without, &["on_store_error: allow"], Changed);
+    for line in ["max_wait: 2s", "warn_at: 80%", "request_id: job.id"] {
+        assert_kind(&without, &[line], Changed);
+    }
+}
+
+#[test]
 fn a_further_tier_is_stricter() {
     let one = ["tier: 5 per 60s"];
     assert_kind(&one, &["tier: 5 per 60s", "tier: 50 per 3600s"], Stricter);

@@ -7,6 +7,8 @@ mod under_review;
 
 #[path = "../../examples/actix/actix_service.rs"]
 mod actix_service;
+#[path = "../../examples/axum/api_plans.rs"]
+mod api_plans;
 #[path = "../../examples/axum/axum_hello.rs"]
 mod axum_hello;
 #[path = "../../examples/axum/axum_service.rs"]

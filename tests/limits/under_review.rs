@@ -4,14 +4,30 @@ use std::{
     env, fs,
     panic::catch_unwind,
     process::{Command, Output},
+    time::Duration,
 };
 
-use ratelimit_runtime::{LimitList, lock, published_limits};
+use ratelimit_runtime::{ChangeKind, LimitList, Policy, lock, published_limits};
 use serde_json::{Value, json};
 
 #[test]
 fn the_limits_of_the_examples_are_those_under_review() {
     lock!("../examples/limits.lock");
+}
+
+#[test]
+fn policies_that_no_function_has_are_given() {
+    const PACE: Policy = Policy::token_bucket("pace", Duration::from_secs(1), 10);
+    let limits = LimitList::of_program().with(&[PACE]);
+    let block = "pace\n    algorithm: token_bucket\n    tier: 10 per 1s\n    key: of each check\n";
+    assert!(limits.to_string().contains(block), "{limits}");
+    let changes = limits.changes_since(&LimitList::of_program());
+    assert_eq!(changes.len(), 1);
+    assert_eq!((changes[0].kind(), changes[0].name()), (ChangeKind::New, "pace"));
+    let Err(panic) = catch_unwind(|| lock!("../examples/limits.lock", PACE)) else {
+        panic!("the file has no such limit")
+    };
+    assert!(panic.downcast_ref::<String>().unwrap().contains("new       pace"));
 }
 
 #[test]
@@ -70,7 +86,7 @@ UPDATE_LIMITS=1 writes the file
 fn the_file_is_written_on_demand() {
     const FILE: &str = "LIMITS_FILE_OF_THIS_TEST";
     if let Ok(path) = env::var(FILE) {
-        return ratelimit_runtime::__private::assert_locked(&path);
+        return ratelimit_runtime::__private::assert_locked(&path, &[]);
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.lock");

@@ -5,6 +5,7 @@ mod crowded;
 mod deny_cache;
 mod fair_permits;
 mod foreign_state;
+mod formats;
 mod in_flight;
 mod keys;
 mod lease;

@@ -7,6 +7,7 @@ use crate::policy::PolicyName;
 
 /// The hasher of one store, with secret seeds. Callers choose their names; without the seeds they cannot
 /// choose names of one hash. A collision costs a comparison, and never merges two callers.
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct KeyHasher(foldhash::quality::RandomState);
 
 /// A key with its hash, as it is looked up.

@@ -1,5 +1,7 @@
 //! The circuit breaker of one server.
 
+#[cfg(all(test, not(ratelimit_loom)))]
+mod model;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 

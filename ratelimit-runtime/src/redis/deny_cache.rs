@@ -11,6 +11,8 @@
 
 #[cfg(all(test, not(ratelimit_loom)))]
 mod against_store;
+#[cfg(all(test, not(ratelimit_loom)))]
+mod model;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 mod steps;
@@ -46,6 +48,7 @@ pub(super) struct RoundTrip {
 }
 
 #[derive(Default)]
+#[cfg_attr(test, derive(Clone, Debug))]
 struct Set {
     /// The oldest comes first. A key has several while policies that cannot be compared share it.
     entries: Vec<CacheEntry>,
@@ -56,6 +59,7 @@ struct Set {
 /// The most ways. With one, two exhausted keys in one set would evict each other at each call.
 const MAX_WAYS: usize = 8;
 
+#[cfg_attr(test, derive(Clone, Debug))]
 struct CacheEntry {
     hash: u64,
     /// The parts of the caller; the rest of the key is in the policy of the steps.

@@ -10,6 +10,8 @@
 
 mod demand;
 mod keys;
+#[cfg(all(test, not(ratelimit_loom)))]
+mod model;
 mod stock;
 mod task;
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! The limits of a program as text, which a test compares with a file under review.
 
+mod strictness;
+
 use std::{cmp::Ordering, convert::Infallible, env, fmt, fs, io, str::FromStr};
 
-use ratelimit_core::period;
-
+use self::strictness::{of_property, of_tiers};
 use super::{RegisteredPolicy, policies};
-use crate::{policy::QuotaUnit, time::Micros};
+use crate::{
+    policy::{Policy, QuotaUnit},
+    time::Micros,
+};
 
 /// Compares the limits of this program with a file of the package, and panics if they differ.
 ///
@@ -20,19 +24,19 @@ use crate::{policy::QuotaUnit, time::Micros};
 /// ```
 ///
 /// The limits are those of [`policies`](crate::policies): a unit test has those of the other unit tests
-/// too. [`LimitList`] has the form of the file.
+/// too. [`LimitList`] has the form of the file. Policies that layers or the program itself check are known only
+/// here, and are given: `lock!("limits.lock", PACE, SEARCH)`.
 ///
 /// # Panics
 ///
 /// If the limits differ, or if the file cannot be read or written.
 #[macro_export]
 macro_rules! lock {
-    ($path:literal) => {
-        $crate::__private::assert_locked(::core::concat!(
-            ::core::env!("CARGO_MANIFEST_DIR"),
-            "/",
-            $path
-        ))
+    ($path:literal $(, $policy:expr)* $(,)?) => {
+        $crate::__private::assert_locked(
+            ::core::concat!(::core::env!("CARGO_MANIFEST_DIR"), "/", $path),
+            &[$($policy),*],
+        )
     };
 }
 
@@ -44,7 +48,16 @@ macro_rules! lock {
 /// ```
 /// use ratelimit_runtime::{LimitList, RateLimitError, rate_limit};
 ///
-/// #[rate_limit(name = "search", period = "1h", threshold = plan.searches, cost = 2, key = plan.user)]
+/// #[rate_limit(
+///     name = "search",
+///     period = "1h",
+///     threshold = plan.searches,
+///     cost = 2,
+///     key = plan.user,
+///     leave = "20%",
+///     skip = plan.user == 0,
+///     on_store_error = deny
+/// )]
 /// async fn search(plan: Plan) -> Result<(), RateLimitError> {
 ///     Ok(())
 /// }
@@ -60,6 +73,9 @@ macro_rules! lock {
 ///     tier: plan.searches per 3600s
 ///     key: plan.user
 ///     cost: 2
+///     leave: 20%
+///     skip: plan.user==0
+///     on_store_error: deny
 /// ";
 /// let limits = LimitList::of_program();
 /// assert_eq!(limits.to_string(), text);
@@ -117,6 +133,15 @@ impl LimitList {
         blocks.sort();
         blocks.dedup();
         Self(blocks)
+    }
+
+    /// Adds policies that no function has: those of layers, and of checks by hand.
+    #[must_use]
+    pub fn with(mut self, policies: &[Policy]) -> Self {
+        let by_hand = |policy: &Policy| LimitText::of(&RegisteredPolicy::by_hand(*policy));
+        self.0.extend(policies.iter().map(by_hand));
+        self.0.sort();
+        self
     }
 
     /// Returns the differences from an earlier list, sorted by name.
@@ -183,8 +208,11 @@ impl LimitText {
             properties.push(format!("quota_unit: {}", policy.unit().as_str()));
         }
         let key: Vec<_> = limit.key().iter().map(|part| spaced_alike(part)).collect();
-        let key = if key.is_empty() { "the ambient caller".to_owned() } else { key.join(", ") };
-        properties.push(format!("key: {key}"));
+        properties.push(match &key[..] {
+            [] if limit.is_by_hand() => "key: of each check".to_owned(),
+            [] => "key: the ambient caller".to_owned(),
+            parts => format!("key: {}", parts.join(", ")),
+        });
         if limit.cost() != "1" {
             properties.push(format!("cost: {}", spaced_alike(limit.cost())));
         }
@@ -193,6 +221,9 @@ impl LimitText {
         }
         if limit.is_dry_run() {
             properties.push("dry_run: yes".to_owned());
+        }
+        for (name, value) in limit.others() {
+            properties.push(format!("{name}: {}", spaced_alike(value)));
         }
         Self { name: limit.name().to_owned(), properties }
     }
@@ -236,46 +267,6 @@ impl LimitChange {
     pub fn name(&self) -> &str {
         &self.name
     }
-}
-
-/// Compares the tiers: the stricter list is the greater one. A list is as strict as another if each tier of the
-/// other follows from one of its own.
-fn of_tiers(before: &LimitText, after: &LimitText) -> Option<Ordering> {
-    let follows = |tier: &str, from: &str| {
-        tier == from
-            || match (numbers(tier), numbers(from)) {
-                (Some(tier), Some(from)) => from.0 <= tier.0 && from.1 >= tier.1,
-                _ => false,
-            }
-    };
-    let is_as_strict = |one: &LimitText, other: &LimitText| {
-        other.values("tier").all(|tier| one.values("tier").any(|from| follows(tier, from)))
-    };
-    let order = is_as_strict(after, before).cmp(&is_as_strict(before, after));
-    Some(order).filter(|order| order.is_ne())
-}
-
-/// Returns the threshold and the period of a tier, unless one of them comes with each call.
-fn numbers(tier: &str) -> Option<(u64, u64)> {
-    let (threshold, time) = tier.split_once(" per ")?;
-    Some((threshold.parse().ok()?, period::parse(time).ok()?))
-}
-
-/// Compares a property that has one value: the stricter one is greater.
-fn of_property(property: &str, before: &LimitText, after: &LimitText) -> Option<Ordering> {
-    let rank = |block: &LimitText| -> Option<u64> {
-        let value = block.values(property).next();
-        let number = value.map(str::parse::<u64>).transpose().ok();
-        match property {
-            "concurrency" => Some(number?.map_or(0, |calls| u64::MAX - calls)),
-            "burst" => Some(u64::MAX - number??),
-            "cost" => Some(number?.unwrap_or(1)),
-            "count_rejected" => Some(value.is_some().into()),
-            "dry_run" => Some(value.is_none().into()),
-            _ => None,
-        }
-    };
-    Some(rank(after)?.cmp(&rank(before)?)).filter(|order| order.is_ne())
 }
 
 /// Returns a length of time in seconds, or else in milliseconds.
@@ -363,8 +354,8 @@ impl fmt::Display for LimitChange {
 ///
 /// If they differ, or if the file cannot be read or written.
 #[track_caller]
-pub fn assert_locked(path: &str) {
-    let limits = LimitList::of_program();
+pub fn assert_locked(path: &str, by_hand: &[Policy]) {
+    let limits = LimitList::of_program().with(by_hand);
     if env::var_os("UPDATE_LIMITS").is_some_and(|value| value == "1") {
         let written = fs::write(path, limits.to_string());
         return written.unwrap_or_else(|error| panic!("{path} cannot be written: {error}"));

@@ -17,6 +17,7 @@ async fn told_when_refused(user: User) -> Page {
                     cost: "1",
                     key: &["user"],
                     dry_run: false,
+                    others: &[("skip", "user . is_admin ()")],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);
@@ -77,6 +78,7 @@ async fn runs_anyway(plan: Plan) -> bool {
                     cost: "1",
                     key: &[],
                     dry_run: false,
+                    others: &[],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);
@@ -126,6 +128,7 @@ async fn does_nothing() {
                     cost: "1",
                     key: &[],
                     dry_run: false,
+                    others: &[],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);

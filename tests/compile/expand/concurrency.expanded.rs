@@ -16,6 +16,7 @@ async fn upload(user: User) -> Result<(), AppError> {
                     cost: "1",
                     key: &["user . id"],
                     dry_run: false,
+                    others: &[("skip", "user . is_admin ()")],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);
@@ -82,6 +83,7 @@ async fn beside_windows(plan: Plan) -> Result<u32, AppError> {
                             cost: "1",
                             key: &[],
                             dry_run: false,
+                            others: &[],
                         },
                     );
                     ::ratelimit_runtime::__private::submit!(& CALLSITE);
@@ -126,6 +128,7 @@ async fn beside_windows(plan: Plan) -> Result<u32, AppError> {
                             cost: "1",
                             key: &[],
                             dry_run: false,
+                            others: &[],
                         },
                     );
                     ::ratelimit_runtime::__private::submit!(& CALLSITE);

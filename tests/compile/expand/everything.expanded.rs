@@ -25,6 +25,11 @@ pub async fn report<T: Display>(
                     cost: "pages",
                     key: &["tenant", "user . id"],
                     dry_run: true,
+                    others: &[
+                        ("max_wait", "2s"),
+                        ("skip", "user . is_admin"),
+                        ("on_store_error", "deny"),
+                    ],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);

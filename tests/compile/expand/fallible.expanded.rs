@@ -22,6 +22,7 @@ async fn list(
                     cost: "1",
                     key: &[],
                     dry_run: false,
+                    others: &[],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);

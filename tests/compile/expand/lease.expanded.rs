@@ -19,6 +19,7 @@ async fn search(query: Query) -> Result<Page, AppError> {
                     cost: "1",
                     key: &[],
                     dry_run: false,
+                    others: &[],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);
@@ -70,6 +71,7 @@ async fn by_plan(plan: Plan) -> Result<(), AppError> {
                     cost: "1",
                     key: &[],
                     dry_run: false,
+                    others: &[],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);

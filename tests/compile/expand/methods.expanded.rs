@@ -18,6 +18,7 @@ impl Service {
                         cost: "1",
                         key: &["self . tenant"],
                         dry_run: false,
+                        others: &[],
                     },
                 );
                 ::ratelimit_runtime::__private::submit!(& CALLSITE);
@@ -98,6 +99,7 @@ impl Service {
                             cost: "1",
                             key: &["self . tenant"],
                             dry_run: false,
+                            others: &[],
                         },
                     );
                     ::ratelimit_runtime::__private::submit!(& CALLSITE);

@@ -18,6 +18,7 @@ async fn report(user: &str) -> Vec<Row> {
                     cost: "10",
                     key: &["user"],
                     dry_run: false,
+                    others: &[],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);

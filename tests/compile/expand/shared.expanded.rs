@@ -19,6 +19,7 @@ async fn run(job: Job) -> Result<(), AppError> {
                     cost: "job . pages",
                     key: &["job . user"],
                     dry_run: false,
+                    others: &[("request_id", "job . id")],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);

@@ -17,6 +17,7 @@ async fn say_hi(name: String) -> Result<String, AppError> {
                     cost: "1",
                     key: &["name"],
                     dry_run: false,
+                    others: &[],
                 },
             );
             ::ratelimit_runtime::__private::submit!(& CALLSITE);

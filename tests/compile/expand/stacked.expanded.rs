@@ -26,6 +26,7 @@ async fn two(user: User) -> Result<Page, AppError> {
                             cost: "1",
                             key: &["user . id"],
                             dry_run: false,
+                            others: &[],
                         },
                     );
                     ::ratelimit_runtime::__private::submit!(& CALLSITE);
@@ -57,6 +58,7 @@ async fn two(user: User) -> Result<Page, AppError> {
                             cost: "1",
                             key: &["user . tenant"],
                             dry_run: false,
+                            others: &[("skip", "user . is_admin ()")],
                         },
                     );
                     ::ratelimit_runtime::__private::submit!(& CALLSITE);

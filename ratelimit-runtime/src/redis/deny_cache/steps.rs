@@ -16,6 +16,7 @@ use crate::{
 /// A refusal of cost `c` with `r` units left adds two steps. Calls of cost `c` or more are refused
 /// until its wait is over, and calls of more than `r` until one more unit is available. So the newest
 /// refusal alone covers every cost; older ones only make waits longer and more exact.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct RefusalSteps {
     /// One of the policies.
     policy: Policy,
@@ -34,6 +35,7 @@ pub(super) const STEP_BYTES: usize = size_of::<Step>();
 
 /// One step: calls that it refuses, and until when. Units are counted down from the threshold of
 /// the first tier, so that one step serves policies of several thresholds.
+#[cfg_attr(test, derive(Clone, Debug))]
 struct Step {
     /// The step refuses calls whose cost leaves at most this much of the first tier's threshold.
     spare: i64,

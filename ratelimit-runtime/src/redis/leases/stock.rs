@@ -22,6 +22,7 @@ const MAX_LATE: u32 = 2;
 
 /// The units on lease of a key, or a refusal while there are none.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(super) struct Stock {
     state: StateKind,
     length: Micros,
