@@ -305,7 +305,7 @@ impl Policy {
     /// Returns the algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
-        if self.is_calendar() { Algorithm::CalendarWindow } else { self.flags.algorithm() }
+        self.flags.algorithm
     }
 
     /// Returns the kind of state in which callers are counted.

@@ -1,53 +1,24 @@
-//! Properties of a policy, one bit each, and above them the unit of its quota and its algorithm; and its plan.
+//! Properties of a policy, one bit each, and above them the unit of its quota; its algorithm; and its plan.
 
 use ratelimit_core::Algorithm;
 
 use super::{PolicyName, QuotaUnit};
 
-/// The bits, and the plan.
+/// The bits, the algorithm and the plan, in four bytes: an error contains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flags {
-    bits: u16,
-    plan: Option<PlanId>,
+    bits: u8,
+    pub(super) algorithm: Algorithm,
+    /// The plan; zeros for none.
+    plan: [u8; 2],
 }
 
-/// A plan of a limit: its index, and a hash of its name, as another [`Plans`](super::Plans) of the limit may have
-/// other plans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct PlanId {
-    index: PlanIndex,
-    hash: [u8; 2],
-}
-
-/// The index of a plan: with room left for the variants of an error that contains it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum PlanIndex {
-    First,
-    Second,
-    Third,
-    Fourth,
-    Fifth,
-    Sixth,
-    Seventh,
-    Eighth,
-}
-
-impl PlanIndex {
-    const ALL: [Self; 8] = [
-        Self::First,
-        Self::Second,
-        Self::Third,
-        Self::Fourth,
-        Self::Fifth,
-        Self::Sixth,
-        Self::Seventh,
-        Self::Eighth,
-    ];
-}
+/// A plan of a limit: a hash of its name. Another [`Plans`](super::Plans) of the limit may have other plans.
+pub(super) type PlanId = [u8; 2];
 
 /// One of the bits.
 #[derive(Clone, Copy)]
-pub(super) struct Flag(u16);
+pub(super) struct Flag(u8);
 
 impl Flags {
     /// Refused calls are recorded as well.
@@ -62,27 +33,11 @@ impl Flags {
     /// Callers are shut out who exceed the limit.
     pub(super) const BLOCKS: Flag = Flag(1 << 4);
 
-    /// The lowest bits of the unit and of the algorithm.
+    /// The lowest bit of the unit.
     const UNIT: u32 = 5;
-    const ALGORITHM: u32 = 8;
 
-    /// The most plans of a limit.
-    pub(super) const PLANS: usize = PlanIndex::ALL.len();
-
-    /// A window of the calendar, which is known by its kind of state, is a fixed window here.
     pub(super) const fn of(algorithm: Algorithm) -> Self {
-        let is_calendar = matches!(algorithm, Algorithm::CalendarWindow);
-        let algorithm = if is_calendar { Algorithm::FixedWindow } else { algorithm };
-        Self { bits: (algorithm as u16) << Self::ALGORITHM, plan: None }
-    }
-
-    pub(super) const fn algorithm(self) -> Algorithm {
-        match self.bits >> Self::ALGORITHM {
-            0 => Algorithm::SlidingWindow,
-            1 => Algorithm::SlidingCounter,
-            2 => Algorithm::FixedWindow,
-            _ => Algorithm::TokenBucket,
-        }
+        Self { bits: 0, algorithm, plan: [0; 2] }
     }
 
     #[inline]
@@ -96,21 +51,27 @@ impl Flags {
     }
 
     pub(super) const fn with_unit(mut self, unit: QuotaUnit) -> Self {
-        self.bits = self.bits & !(0b111 << Self::UNIT) | (unit as u16) << Self::UNIT;
+        self.bits = self.bits & !(0b111 << Self::UNIT) | (unit as u8) << Self::UNIT;
         self
     }
 
-    /// Sets the plan by its index and its name.
-    pub(super) const fn with_plan(mut self, index: usize, name: &str) -> Self {
+    /// Sets the plan.
+    pub(super) const fn with_plan(mut self, name: &str) -> Self {
         let [first, second, ..] = PolicyName::hash_of(name).to_le_bytes();
-        self.plan = Some(PlanId { index: PlanIndex::ALL[index], hash: [first, second] });
+        self.plan = if first == 0 && second == 0 { [1, 0] } else { [first, second] };
         self
+    }
+
+    /// Returns `true` if a plan of this name has the hash of the plan.
+    pub(super) const fn has_plan(self, name: &str) -> bool {
+        let other = self.with_plan(name).plan;
+        self.plan[0] == other[0] && self.plan[1] == other[1]
     }
 
     /// Returns the plan, if it is one.
     #[inline]
     pub(super) fn plan(self) -> Option<PlanId> {
-        self.plan
+        (self.plan != [0; 2]).then_some(self.plan)
     }
 
     #[cfg(feature = "testing")]
@@ -120,7 +81,7 @@ impl Flags {
 
     #[inline]
     pub(crate) const fn unit(self) -> QuotaUnit {
-        match self.bits >> Self::UNIT & 0b111 {
+        match self.bits >> Self::UNIT {
             1 => QuotaUnit::ContentBytes,
             2 => QuotaUnit::Tokens,
             3 => QuotaUnit::Rows,

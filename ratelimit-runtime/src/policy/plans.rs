@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 pub(crate) use self::names::labels;
 use super::{Flags, Policy, PolicyName};
 
-const MAX_PLANS: usize = Flags::PLANS;
+const MAX_PLANS: usize = 8;
 
 /// The plans of a limit: policies of other numbers under one name, of which each call chooses one by the name of
 /// its plan.
@@ -88,11 +88,13 @@ impl Plans {
         );
         let mut other = 0;
         while other < self.count {
-            assert!(!is_same_text(self.plans[other].0, name), "two plans of a limit have one name");
+            let (known, flags) = (self.plans[other].0, self.plans[other].1.flags);
+            assert!(!is_same_text(known, name), "two plans of a limit have one name");
+            assert!(!flags.has_plan(name), "two plans of a limit have names of one hash: rename one");
             other += 1;
         }
         let mut policy = policy.named_as(&first);
-        policy.flags = policy.flags.with_plan(self.count, name);
+        policy.flags = policy.flags.with_plan(name);
         self.plans[self.count] = (name, policy);
         self.count += 1;
         self

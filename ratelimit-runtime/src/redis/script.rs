@@ -90,7 +90,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["97e9a39415c5ff8f0a59c671572f2aef6c7d35f6", "3d6f792b12f8f00247ee18f31d56c09e87114bc8"],
+        ["fc7c37078f0fb01d9cf2032c0752ca9ff883566c", "3d6f792b12f8f00247ee18f31d56c09e87114bc8"],
         push_window,
     ),
     Script::new(
