@@ -30,6 +30,7 @@ pub(crate) use self::{
     limits::{CountedPermit, LimitCounters, counters_of, refused_within},
     metrics::{memory_held, server_is_up, store_answered, unsent},
     override_problems::{KINDS, ProblemCounts, SOURCES, count_override_problems},
+    refused::RefusalCount,
     waiting::Waiting,
     without_caller::{shares_one_bucket, without_caller},
 };

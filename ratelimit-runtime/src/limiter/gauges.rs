@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use metrics::{Gauge, counter, gauge};
-use once_cell::sync::Lazy;
 use parking_lot::Mutex;
 use ratelimit_core::MAX_TIERS;
 
@@ -18,7 +17,7 @@ use crate::{
 };
 
 /// The number of tiers that each limit has had at most.
-static SHOWN_TIERS: Lazy<Mutex<BTreeMap<&str, usize>>> = Lazy::new(Mutex::default);
+static SHOWN_TIERS: Mutex<BTreeMap<&str, usize>> = Mutex::new(BTreeMap::new());
 
 impl Limiter {
     /// Sets the metrics of limits that change without a call: `ratelimit_limit`, `ratelimit_enforcement`,
@@ -51,11 +50,7 @@ impl Limiter {
         let (name, shared) = (limit.name(), Caller::shared());
         let declared = if limit.is_dry_run() { Enforcement::DryRun } else { Enforcement::On };
         let effective = self.overrides().effective(limit.declared(), &shared, declared);
-        let enforcement = match effective.enforcement {
-            Enforcement::Off => 0.0,
-            Enforcement::DryRun => 1.0,
-            Enforcement::On => 2.0,
-        };
+        let enforcement = Enforcement::Off as u8 - effective.enforcement as u8;
         gauge!("ratelimit_enforcement", "policy" => name).set(enforcement);
         let policy = *effective.whole();
         for (index, tier) in policy.tiers().iter().enumerate().filter(|(_, it)| it.threshold() > 0)

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::Limiter;
 use crate::{
     key::{Caller, IntoCaller},
-    telemetry::{self, stats::TimeWindow},
+    telemetry::{self, RefusalCount, stats::TimeWindow},
 };
 
 /// A caller with the number of its refused calls.
@@ -16,8 +16,7 @@ pub struct RefusedCaller {
     caller: Caller,
     is_shown: bool,
     name: Option<String>,
-    calls: u64,
-    at_most_wrong: u64,
+    count: RefusalCount,
 }
 
 impl<'a> IntoCaller<'a> for &'a RefusedCaller {
@@ -44,13 +43,13 @@ impl RefusedCaller {
     /// Returns the number of refused calls, which may be too large by [`at_most_wrong`](Self::at_most_wrong).
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.calls
+        self.count.calls
     }
 
     /// Returns the maximum by which [`calls`](Self::calls) is too large.
     #[must_use]
     pub fn at_most_wrong(&self) -> u64 {
-        self.at_most_wrong
+        self.count.at_most_wrong
     }
 }
 
@@ -86,12 +85,10 @@ impl Limiter {
     #[must_use]
     pub fn refused_callers(&self, limit: &str, window: TimeWindow) -> Vec<RefusedCaller> {
         let counted = telemetry::refused_within(limit, window);
-        let named = counted.into_iter().map(|counted| {
-            let caller = Caller::from_parts(&counted.caller);
+        let named = counted.into_iter().map(|(caller, count)| {
             let is_shown = self.inner.shows_callers;
             let name = if is_shown { Some(caller.text()) } else { self.caller_digest(&caller) };
-            let (calls, at_most_wrong) = (counted.calls, counted.at_most_wrong);
-            RefusedCaller { caller, is_shown, name, calls, at_most_wrong }
+            RefusedCaller { caller, is_shown, name, count }
         });
         named.collect()
     }

@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 
 use super::{
     Verdict, metrics,
-    refused::{CountedCaller, RefusalSketch, TimeWindow},
+    refused::{RefusalCount, RefusalSketch, TimeWindow},
 };
 use crate::{
+    key::Caller,
     policy::{Policy, PolicyName},
     request::{DecidedBy, Outcome},
 };
@@ -81,7 +82,7 @@ pub(super) fn find(name: PolicyName) -> Option<&'static LimitCounters> {
 }
 
 /// Returns the callers that a limit has refused in this window of time.
-pub(crate) fn refused_within(limit: &str, window: TimeWindow) -> Vec<CountedCaller> {
+pub(crate) fn refused_within(limit: &str, window: TimeWindow) -> Vec<(Caller, RefusalCount)> {
     let known = all().into_iter().find(|known| known.name == limit);
     known.map_or_else(Vec::new, |known| known.refused.callers_within(window))
 }

@@ -16,7 +16,7 @@ use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 
 use crate::{
-    key::{CallerBytes, StoredCaller},
+    key::{Caller, CallerBytes, StoredCaller},
     time::{self, Micros},
 };
 
@@ -70,16 +70,6 @@ pub(crate) struct RefusalSketch {
     unsampled: AtomicU64,
 }
 
-/// A caller with the number of its refused calls.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CountedCaller {
-    /// The caller's bytes, as keys contain them.
-    pub(crate) caller: Vec<u8>,
-    pub(crate) calls: u64,
-    /// The maximum by which `calls` is too large.
-    pub(crate) at_most_wrong: u64,
-}
-
 struct Minutes {
     current: Minute,
     /// The minutes before with refusals, the latest last.
@@ -92,10 +82,12 @@ struct PastMinute {
     callers: Vec<(StoredCaller, RefusalCount)>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct RefusalCount {
-    calls: u64,
-    at_most_wrong: u64,
+/// The number of a caller's refused calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RefusalCount {
+    pub(crate) calls: u64,
+    /// The maximum by which `calls` is too large.
+    pub(crate) at_most_wrong: u64,
 }
 
 /// The sketch of one minute.
@@ -139,7 +131,7 @@ impl RefusalSketch {
 
     /// Returns the callers that were refused in a window of time, the most often refused first. Calls that are not
     /// in the sum of a past minute's callers are not known by caller.
-    pub(super) fn callers_within(&self, window: TimeWindow) -> Vec<CountedCaller> {
+    pub(super) fn callers_within(&self, window: TimeWindow) -> Vec<(Caller, RefusalCount)> {
         let minutes = self.minutes.lock();
         let mut sums = HashMap::<Vec<u8>, RefusalCount>::new();
         for (_, callers) in minutes.iter().flat_map(|minutes| minutes.since(window.first())) {
@@ -149,12 +141,9 @@ impl RefusalSketch {
                 sum.at_most_wrong += count.at_most_wrong;
             }
         }
-        let counted = sums.into_iter().map(|(caller, RefusalCount { calls, at_most_wrong })| {
-            CountedCaller { caller, calls, at_most_wrong }
-        });
-        let mut counted: Vec<_> = counted.collect();
-        counted.sort_by(|one, other| (other.calls, &one.caller).cmp(&(one.calls, &other.caller)));
-        counted
+        let mut counted: Vec<_> = sums.into_iter().collect();
+        counted.sort_by(|(one, a), (other, b)| (b.calls, one).cmp(&(a.calls, other)));
+        counted.into_iter().map(|(caller, count)| (Caller::from_parts(&caller), count)).collect()
     }
 }
 

@@ -19,7 +19,7 @@ impl LimiterBuilder {
         self
     }
 
-    /// Names callers as keys contain them in [`Limiter::refused_callers`] and on the live page; off by default.
+    /// Names callers as keys contain them in [`Limiter::refused_callers`](crate::Limiter::refused_callers) and on the live page; off by default.
     ///
     /// Names may be personal data. Events contain them only as [digests](Self::caller_digest).
     pub fn show_callers(mut self) -> Self {
