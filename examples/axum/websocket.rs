@@ -1,6 +1,6 @@
 //! `cargo run -p examples-axum --example websocket`
 //!
-//! An echo over WebSockets. A user has two connections at one time: the task that serves one owns the decision. Each
+//! A service that sends each message of a `WebSocket` back. A user has two connections at one time: the task that serves one owns the decision. Each
 //! message is a check by hand, three in ten seconds over all connections. The same program is also the client:
 //!
 //! ```text
