@@ -20,13 +20,13 @@ use ratelimit_runtime::rate_limit;
     period = "1m",
     threshold = 2,
     key = user,
-    otherwise = cached(words).await
+    otherwise = cached(words)
 )]
 async fn suggestions(user: &str, words: &str) -> String {
     format!("green {words}, black {words} (just found)")
 }
 
-async fn cached(words: &str) -> String {
+fn cached(words: &str) -> String {
     format!("{words} (from the cache)")
 }
 

@@ -1,7 +1,8 @@
 //! `cargo run -p examples-axum --example websocket`
 //!
-//! An echo over WebSockets. A user has two connections at one time: the task that serves one owns the decision. Each
-//! message is a check by hand, three in ten seconds over all connections. The same program is also the client:
+//! A service that sends each message of a `WebSocket` back. A user has two connections at one time: the task that serves
+//! one owns the decision. Each message is a check by hand, three in ten seconds over all connections of the user. The same
+//! program is also the client:
 //!
 //! ```text
 //! $ cargo run -p examples-axum --example websocket talk ws://127.0.0.1:3000/echo/alice

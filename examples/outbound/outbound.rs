@@ -7,9 +7,9 @@
 //! ```text
 //! 18 calls, one after the other to processes 1, 2 and 3, the last three with little time
 //! ..
-//! process 1, call 1: answered, after ..s
-//! ..
 //! process 1, call 16: no turn within a second, after ..s
+//! ..
+//! process 3, call 15: answered, after ..s
 //! ..
 //! the service was called by 1 2 3 4 (429) .. 15, and again by 4..
 //! in the pause: 0 calls of the process that was told, .. of others within a second, 0 after it
@@ -38,8 +38,9 @@ use ratelimit_runtime::{Caller, Limiter, OnStoreError, Policy, client::HeedLayer
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines, stdin},
     process::{Child, ChildStdout, Command},
-    task::JoinSet,
-    time::{Instant, interval},
+    sync::mpsc,
+    task::{JoinSet, yield_now},
+    time::Instant,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -54,6 +55,8 @@ const PROCESSES: usize = 3;
 const CALLS: usize = 18;
 /// The calls from this one on wait for at most a second.
 const HASTY: usize = 16;
+/// The line that a process prints when its call is in line: the next one comes later.
+const IN_LINE: &str = "in line";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -69,6 +72,8 @@ async fn process(remote: &str) -> Result<()> {
     let builder = Limiter::builder().deadline(Duration::from_secs(5));
     let limiter =
         builder.on_store_error(OnStoreError::Deny).connect(&env::var("RATELIMIT_URL")?).await?;
+    // Of another key: afterwards Redis has the script, and no call is sent twice.
+    limiter.check(&PACE, "first").max_wait(Duration::from_secs(1)).await?;
     println!("connected");
 
     let refused = Arc::new(AtomicUsize::new(0));
@@ -82,7 +87,7 @@ async fn process(remote: &str) -> Result<()> {
             Ok::<Response<reqwest::Body>, reqwest::Error>(response.into())
         }
     });
-    let layer = HeedLayer::new(limiter, PACE, |_| Caller::from("all"));
+    let layer = HeedLayer::new(limiter.clone(), PACE, |_| Caller::from("all"));
     let patient = layer.clone().max_wait(Duration::from_secs(30)).layer(http.clone());
     let hasty = layer.max_wait(Duration::from_secs(1)).layer(http);
 
@@ -98,6 +103,10 @@ async fn process(remote: &str) -> Result<()> {
             println!("call {number}: {end}, after {:.1?}", start.elapsed());
             is_answered
         });
+        // The call was sent when it was polled, and Redis answers in order.
+        yield_now().await;
+        let _ = limiter.peek(&PACE, "all").cost(0).await;
+        println!("{IN_LINE}");
     }
     let (answered, without): (Vec<_>, Vec<_>) =
         calls.join_all().await.into_iter().partition(|is_answered| *is_answered);
@@ -114,25 +123,24 @@ async fn process(remote: &str) -> Result<()> {
 async fn fleet() -> Result<()> {
     let (redis, _server) = redis().await?;
     let (url, remote) = Remote::start(&[4], Duration::from_secs(3)).await?;
-    let mut processes = Vec::new();
+    let (mut processes, (arrived, mut in_line)) = (Vec::new(), mpsc::channel(1));
     for number in 1..=PROCESSES {
         let mut command = Command::new(env::current_exe()?);
         command.arg(&url).env("RATELIMIT_URL", &redis).kill_on_drop(true);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut lines = BufReader::new(process.stdout.take().expect("its output is piped")).lines();
         lines.next_line().await?;
-        processes.push((process, tokio::spawn(print_ends(number, lines))));
+        processes.push((process, tokio::spawn(print_ends(number, lines, arrived.clone()))));
     }
 
     println!(
         "{CALLS} calls, one after the other to processes 1, 2 and 3, the last three with little time"
     );
-    let mut time = interval(Duration::from_millis(50));
     for number in 1..=CALLS {
-        time.tick().await;
         let process = &mut processes[(number - 1) % PROCESSES].0;
         let input = process.stdin.as_mut().expect("its input is piped");
         input.write_all(format!("{number}\n").as_bytes()).await?;
+        in_line.recv().await;
     }
     let mut ends = Vec::new();
     for (mut process, printed) in processes {
@@ -148,11 +156,17 @@ async fn fleet() -> Result<()> {
     Ok(())
 }
 
-/// Prints the ends of a process's calls, and returns its last line.
-async fn print_ends(process: usize, mut lines: Lines<BufReader<ChildStdout>>) -> String {
+/// Prints the ends of a process's calls, and returns its last line. Sends a message for each call that is in line.
+async fn print_ends(
+    process: usize,
+    mut lines: Lines<BufReader<ChildStdout>>,
+    arrived: mpsc::Sender<()>,
+) -> String {
     let mut last = String::new();
     while let Ok(Some(line)) = lines.next_line().await {
-        if line.starts_with("call ") {
+        if line == IN_LINE {
+            let _ = arrived.send(()).await;
+        } else if line.starts_with("call ") {
             println!("process {process}, {line}");
         } else {
             last = line;

@@ -10,7 +10,7 @@ use actix_web::{
 };
 use harness::{RedisServer, limiter_on};
 use ratelimit_runtime::{
-    Limiter, OnStoreError, Policy,
+    OnStoreError, Policy,
     web::actix::{Identity, IdentityMiddleware, RateLimitMiddleware},
 };
 

@@ -1,5 +1,5 @@
-//! Who comes from another limiter gets the same counts with the numbers that `guide::migration` gives, and the
-//! differences that it states.
+//! Services that come from another limiter keep its counts, by the numbers that `guide::migration` gives. The differences
+//! are those that it states.
 
 mod from_actix_governor;
 mod from_actix_limitation;
@@ -18,7 +18,7 @@ fn address(client: usize) -> SocketAddr {
     format!("192.0.2.{client}:4711").parse().unwrap()
 }
 
-/// What the traffic gets at five for each client: the first fifteen requests are served.
+/// The statuses of the traffic at five for each client: the first fifteen requests are served.
 fn first_five_each() -> Vec<u16> {
     iter::repeat_n(200, 15).chain(iter::repeat_n(429, 9)).collect()
 }

@@ -99,7 +99,7 @@ fn the_index_lists_every_example() {
     let index = std::fs::read_to_string(index).unwrap();
     let listed: BTreeSet<_> = index
         .lines()
-        .filter_map(|line| line.strip_prefix("| [")?.split_once(")")?.0.split_once("]("))
+        .filter_map(|line| line.strip_prefix("| [")?.split_once(')')?.0.split_once("]("))
         .map(|(name, file)| (name, harness::ROOT.join("examples").join(file)))
         .collect();
     let files = EXAMPLES.iter().map(|(name, it)| (name.as_str(), it.source.clone()));
