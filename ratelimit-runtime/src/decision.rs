@@ -16,14 +16,14 @@ pub use self::meter::Meter;
 pub(crate) use self::{
     limiters::{LimiterId, Settler},
     permit::Permit,
-    receipt::{Receipt, SettleGuard},
+    receipt::Receipt,
 };
 use crate::{
     caller::Caller,
     error::RateLimitError,
     key::KeyRef,
-    policy::{Flags, Policy, PolicyName, QuotaUnit, Tier},
-    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request, Settle},
+    policy::{Flags, Policy, PolicyName, QuotaUnit},
+    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request},
     time::Micros,
 };
 
@@ -172,23 +172,6 @@ impl Decision {
         let Receipt { state, caller, .. } = receipt;
         let key = KeyRef { state: *state, name: self.policy, caller: caller.parts().into() };
         Some((key, receipt))
-    }
-
-    /// Returns the change of the call's charge that this settle is.
-    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard) -> Settle {
-        let Receipt { state, cost, mark, id, burst, zone, .. } = *receipt;
-        Settle {
-            state,
-            from: cost,
-            to: settle.to,
-            mark,
-            id,
-            number: settle.number,
-            tier: Tier::new(self.period.into(), self.threshold),
-            burst: Some(burst).filter(|burst| *burst > 0),
-            zone,
-            reset_after: self.reset_after,
-        }
     }
 
     /// Settles the call at the units that it really took, without waiting for the store.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::limiters::LimiterId;
+use super::{Decision, limiters::LimiterId};
 use crate::{
     calendar::Zone,
     caller::Caller,
-    policy::StateKind,
-    request::{Mark, Outcome, Request, next_id},
+    policy::{StateKind, Tier},
+    request::{Mark, Outcome, Request, Settle, next_id},
     sync::Mutex,
 };
 
@@ -25,6 +25,25 @@ pub(crate) struct Receipt {
     pub(super) id: Option<u64>,
     pub(super) mark: Mark,
     settlement: Settlement,
+}
+
+impl Decision {
+    /// Returns the change of the call's charge that this settle is.
+    pub(crate) fn change(&self, receipt: &Receipt, settle: &SettleGuard) -> Settle {
+        let Receipt { state, cost, mark, id, burst, zone, .. } = *receipt;
+        Settle {
+            state,
+            from: cost,
+            to: settle.to,
+            mark,
+            id,
+            number: settle.number,
+            tier: Tier::new(self.period.into(), self.threshold),
+            burst: Some(burst).filter(|burst| *burst > 0),
+            zone,
+            reset_after: self.reset_after,
+        }
+    }
 }
 
 /// The settle of a call, shared by all clones. The first clone allocates it: most decisions have none.

@@ -43,7 +43,8 @@ impl Call<'_> {
         let tier = policy.tier_of(outcome.tier);
         let (quota, percent) = (policy.quota_of(tier), self.options.warn_at);
         let is_reached = outcome.remaining <= quota - units_left(quota, percent);
-        let is_charged = self.request(effective).op == Op::Take
+        let is_charged = self.options.op == Op::Take
+            && self.options.cost > 0
             && outcome.decided_by.counts()
             && outcome.kind != OutcomeKind::Repeated;
         if !is_reached || !is_charged || effective.is_dry_run() || !self.limiter.warns() {
