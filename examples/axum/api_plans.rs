@@ -42,7 +42,8 @@ use axum::{
     routing::get,
 };
 use ratelimit_runtime::{
-    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, Warning, install, limiter, rate_limit,
+    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, RateLimitError, UsageError, Warning,
+    install, limiter, rate_limit,
 };
 use tokio::net::TcpListener;
 
@@ -98,7 +99,10 @@ async fn usage(customer: Customer) -> Result<String> {
         ("calls this month", LimitRef::from(&MONTH)),
     ] {
         let usage = limiter().usage(limit, customer.name).await;
-        let usage = usage.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        let usage = usage.map_err(|why| match why {
+            UsageError::Failed(RateLimitError::Denied(_)) => StatusCode::FORBIDDEN,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        })?;
         for tier in usage.tiers() {
             let (used, quota) = (tier.used(), tier.quota());
             let _ =
