@@ -50,7 +50,8 @@ use axum::{
     routing::get,
 };
 use ratelimit_runtime::{
-    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, Warning, install, limiter, rate_limit,
+    CalendarUnit, LimitRef, Limiter, Override, Plans, Policy, RateLimitError, UsageError, Warning,
+    install, limiter, rate_limit,
 };
 use tokio::net::TcpListener;
 
@@ -106,7 +107,10 @@ async fn usage(customer: Customer) -> Result<String> {
         ("calls this month", LimitRef::from(&MONTH)),
     ] {
         let usage = limiter().usage(limit, customer.name).await;
-        let usage = usage.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        let usage = usage.map_err(|why| match why {
+            UsageError::Failed(RateLimitError::Denied(_)) => StatusCode::FORBIDDEN,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        })?;
         for tier in usage.tiers() {
             let (used, quota) = (tier.used(), tier.quota());
             let seconds = tier.reset_after().as_secs_f64().ceil();
