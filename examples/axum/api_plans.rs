@@ -101,8 +101,8 @@ async fn usage(customer: Customer) -> Result<String> {
         let usage = usage.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
         for tier in usage.tiers() {
             let (used, quota) = (tier.used(), tier.quota());
-            let _ =
-                writeln!(page, "{what}: {used} of {quota}, all back in {:?}", tier.reset_after());
+            let seconds = tier.reset_after().as_secs_f64().ceil();
+            let _ = writeln!(page, "{what}: {used} of {quota}, all back in {seconds} s");
         }
     }
     Ok(page)

@@ -103,7 +103,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["bb10939bf626f03c03330c0c04130ebd78dbdf49", "4b5c00999fdd9cfbf3220f7b688b60326572a0ac"],
+        ["f39e158012a51ef84ffc4bfa1f1dce73ab661e6c", "a4caf93c93e080b1ecf5976318e22600db49eb1a"],
         push_window,
     ),
     Script::new(

@@ -166,6 +166,6 @@ pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: sources::LEASE_OF_COUNTER, sha1: "3403085773307a04b3eb13ca76b72c0e91dc39cb" },
     Text { source: sources::LEASE_OF_FIXED, sha1: "bf786253808d957202ffd460b5602e5f349bea65" },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "319d86deda522a07723018758e494a000352f692" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "92a1f4891c152c3702b0daf589cc19f1234ec876" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "0f8f6b3ba16b858f317502d10f91c54ee1f1c43d" },
     Text { source: "", sha1: "" },
 ];
