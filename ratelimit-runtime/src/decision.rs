@@ -4,6 +4,7 @@
 
 mod limiters;
 mod meter;
+mod numbers;
 #[cfg(feature = "tower")]
 mod paused;
 mod permit;
@@ -23,7 +24,7 @@ use crate::{
     error::RateLimitError,
     key::KeyRef,
     policy::{Flags, Policy, PolicyName, QuotaUnit, Tier},
-    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request, Settle},
+    request::{DecidedBy, Outcome, OutcomeKind, Request, Settle},
     time::Micros,
 };
 
@@ -127,19 +128,6 @@ impl Decision {
     ) -> Self {
         let receipt = Receipt::new(limiter, caller, request, outcome);
         Self::with_receipt(request.policy, outcome, Some(receipt))
-    }
-
-    /// Builds the decision of a call that is not checked.
-    pub(crate) fn of_skipped(policy: &Policy) -> Self {
-        let request = Request::new(policy, Op::Peek, 0);
-        Self::new(policy, Outcome::unlimited(request))
-    }
-
-    /// Returns the numbers of the call, under a policy of one tier.
-    pub(crate) fn outcome(&self) -> Outcome {
-        let Self { remaining, replenish_after, reset_after, decided_by, kind, .. } = *self;
-        let admitted = Outcome::admitted(remaining, replenish_after, reset_after, Mark::NONE);
-        Outcome { decided_by, kind, ..admitted }
     }
 
     /// Adds the permit that the call holds.

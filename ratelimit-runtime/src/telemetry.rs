@@ -276,10 +276,10 @@ pub(crate) fn pause_is_local(policy: &'static str, reason: UnavailableReason) {
 /// Records that a caller has used most of a limit.
 pub(crate) fn warned(decision: &Decision, percent: u8, caller: impl FnOnce() -> Option<String>) {
     #[cfg(feature = "metrics")]
-    metrics::warned(decision.policy());
+    metrics::warned(decision.shown_name());
     if tracing::enabled!(Level::INFO) {
         tracing::info!(
-            policy = decision.policy(),
+            policy = decision.shown_name(),
             caller = caller(),
             percent,
             remaining = decision.remaining(),

@@ -107,7 +107,7 @@ async fn late_and_unknown_answers_are_not_heeded() {
     assert!(limiter.check(&PACE, "all").await.is_err());
 }
 
-/// What `pause` refuses, `heed` refuses with the same words.
+/// The policies that `pause` refuses, with the same words.
 #[tokio::test]
 async fn a_limit_that_cannot_be_paused_cannot_heed() {
     let limiter = Limiter::in_memory();
