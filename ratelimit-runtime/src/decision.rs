@@ -68,6 +68,9 @@ pub struct Decision {
     remaining: u32,
     flags: Flags,
     is_dry_run: bool,
+    /// `true` if the policy has a lease, and if it has a block.
+    is_leased: bool,
+    has_block: bool,
     decided_by: DecidedBy,
     kind: OutcomeKind,
     receipt: Option<Receipt>,
@@ -111,6 +114,8 @@ impl Decision {
             remaining: outcome.remaining,
             flags: policy.flags(),
             is_dry_run: false,
+            is_leased: policy.lease_micros().is_some(),
+            has_block: policy.has_block(),
             decided_by: outcome.decided_by,
             kind: outcome.kind,
             receipt,
@@ -147,11 +152,6 @@ impl Decision {
         if let Some(permit) = &self.permit {
             permit.give_back().await;
         }
-    }
-
-    /// Marks the decision of a call that passes only because of a dry run.
-    pub(crate) fn of_dry_run(self) -> Self {
-        Self { is_dry_run: true, ..self }
     }
 
     /// Returns the receipt of the call and the key that it was charged to, unless the call passed

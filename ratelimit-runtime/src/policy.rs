@@ -241,9 +241,7 @@ impl Policy {
             );
         // Units on lease are in no log.
         let is_simple = is_valid && (self.state.is_plain() || !self.lease.is_unset());
-        let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
-        let flags = flags.with(Flags::LEASED, !self.lease.is_unset());
-        self.flags = flags.with(Flags::BLOCKS, self.has_block());
+        self.flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
         self
     }
 
@@ -257,13 +255,6 @@ impl Policy {
     /// Returns `true` if there is one tier and no `concurrency`, and no rule is broken.
     pub(super) const fn is_valid_alone(&self) -> bool {
         self.flags.has(Flags::VALID_ALONE)
-    }
-
-    /// Returns this policy with the properties of another one.
-    #[cfg(feature = "tower")]
-    pub(crate) const fn with_flags(mut self, flags: Flags) -> Self {
-        self.flags = flags;
-        self
     }
 
     /// Returns this policy under another name.

@@ -7,6 +7,11 @@ use crate::{
 };
 
 impl Decision {
+    /// Marks the decision of a call that passes only because of a dry run.
+    pub(crate) fn of_dry_run(self) -> Self {
+        Self { is_dry_run: true, ..self }
+    }
+
     /// Builds the decision of a call that is not checked.
     pub(crate) fn of_skipped(policy: &Policy) -> Self {
         let request = Request::new(policy, Op::Peek, 0);

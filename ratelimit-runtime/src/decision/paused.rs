@@ -1,5 +1,7 @@
 //! The key that the remote service pauses after a call.
 
+use std::time::Duration;
+
 use super::{Decision, LimiterId};
 use crate::{
     key::KeyRef,
@@ -8,12 +10,26 @@ use crate::{
     time::Timestamp,
 };
 
+/// A length of a lease or a block that a policy may have; any is refused.
+const ANY: Duration = Duration::from_millis(1);
+
 impl Decision {
-    /// Returns the key of a counted call, and a policy of its state, with the tier of the decision.
+    /// Returns the key of a counted call, and a policy of its state: with the tier of the decision, and with what
+    /// forbids a pause.
     pub(crate) fn paused(&self) -> Option<(KeyRef<'_>, Policy)> {
         let (key, receipt) = self.charge()?;
         let tier = Tier::new(self.period.into(), self.threshold);
-        Some((key, receipt.state.policy(key.name.text(), tier).with_flags(self.flags)))
+        let mut policy = receipt.state.policy(key.name.text(), tier);
+        if self.flags.counts_rejected() {
+            policy = policy.count_rejected();
+        }
+        if self.is_leased {
+            policy = policy.lease(ANY);
+        }
+        if self.has_block {
+            policy = policy.block(&[ANY]);
+        }
+        Some((key, policy))
     }
 
     /// Returns the time of the call's charge by the clock of this limiter's store, if that has decided it.

@@ -7,7 +7,7 @@ use super::QuotaUnit;
 /// The bits, and the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flags {
-    bits: u16,
+    bits: u8,
     plan: Option<PlanIndex>,
 }
 
@@ -39,7 +39,7 @@ impl PlanIndex {
 
 /// One of the bits.
 #[derive(Clone, Copy)]
-pub(super) struct Flag(u16);
+pub(super) struct Flag(u8);
 
 impl Flags {
     /// Refused calls are recorded as well.
@@ -49,14 +49,9 @@ impl Flags {
     /// Besides, nothing is weighted, and there is no lease.
     pub(super) const SIMPLE: Flag = Flag(1 << 2);
 
-    /// There is a lease.
-    pub(super) const LEASED: Flag = Flag(1 << 3);
-    /// Callers are shut out who exceed the limit.
-    pub(super) const BLOCKS: Flag = Flag(1 << 4);
-
     /// The lowest bits of the unit and of the algorithm.
-    const UNIT: u32 = 5;
-    const ALGORITHM: u32 = 8;
+    const UNIT: u32 = 3;
+    const ALGORITHM: u32 = 6;
 
     /// The most plans of a limit.
     pub(super) const PLANS: usize = PlanIndex::ALL.len();
@@ -65,7 +60,7 @@ impl Flags {
     pub(super) const fn of(algorithm: Algorithm) -> Self {
         let is_calendar = matches!(algorithm, Algorithm::CalendarWindow);
         let algorithm = if is_calendar { Algorithm::FixedWindow } else { algorithm };
-        Self { bits: (algorithm as u16) << Self::ALGORITHM, plan: None }
+        Self { bits: (algorithm as u8) << Self::ALGORITHM, plan: None }
     }
 
     pub(super) const fn algorithm(self) -> Algorithm {
@@ -88,7 +83,7 @@ impl Flags {
     }
 
     pub(super) const fn with_unit(mut self, unit: QuotaUnit) -> Self {
-        self.bits = self.bits & !(0b111 << Self::UNIT) | (unit as u16) << Self::UNIT;
+        self.bits = self.bits & !(0b111 << Self::UNIT) | (unit as u8) << Self::UNIT;
         self
     }
 
@@ -104,7 +99,7 @@ impl Flags {
         self.plan.map(|plan| plan as usize)
     }
 
-    #[cfg(feature = "testing")]
+    #[cfg(any(feature = "testing", feature = "tower"))]
     pub(crate) fn counts_rejected(self) -> bool {
         self.has(Self::COUNT_REJECTED)
     }

@@ -5,7 +5,7 @@ use ratelimit_core::{
     rules::{self, Draft, MAX_LOG_COST, Setting, TierDraft},
 };
 
-use super::{Flags, InvalidPolicy, Policy, StateKind, Tier, TooLarge};
+use super::{InvalidPolicy, Policy, StateKind, Tier, TooLarge};
 
 /// The reason why a call can never be decided under its policy.
 pub(crate) enum CallFault {
@@ -114,7 +114,7 @@ impl Policy {
         self.invalid_by(of_calendar.or(of_block).or(rules::wait_violation(is_log_of_units)))
     }
 
-    /// Validates the policy, and that its callers can be paused. Its tiers and its flags are enough for that.
+    /// Validates the policy, and that its callers can be paused.
     pub(crate) fn validate_pause(&self) -> Result<(), InvalidPolicy> {
         self.validate_shape()?;
         self.validate_store_argument("pause")?;
@@ -132,7 +132,7 @@ impl Policy {
 
     /// Returns the rule that an argument of a call breaks if the policy has a block.
     fn block_fault(&self, argument: &'static str) -> Option<PolicyFault> {
-        self.flags.has(Flags::BLOCKS).then(|| rules::block_violation(argument))
+        self.has_block().then(|| rules::block_violation(argument))
     }
 
     /// Returns `true` if there are several tiers.
@@ -155,7 +155,7 @@ impl Policy {
         &self,
         argument: &'static str,
     ) -> Result<(), InvalidPolicy> {
-        self.invalid_by(self.flags.has(Flags::LEASED).then(|| rules::needs_the_store(argument)))
+        self.invalid_by((!self.lease.is_unset()).then(|| rules::needs_the_store(argument)))
     }
 
     /// Returns the rules that the policy breaks, or calls of this cost that leave this share.
