@@ -114,7 +114,7 @@ async fn usage(customer: Customer) -> Result<String> {
         for tier in usage.tiers() {
             let (used, quota) = (tier.used(), tier.quota());
             let seconds = tier.reset_after().as_secs_f64().ceil();
-            let _ = writeln!(page, "{what}: {used} of {quota}, all back after {seconds} s");
+            let _ = writeln!(page, "{what}: {used} of {quota}, all back in {seconds} s");
         }
     }
     Ok(page)

@@ -41,32 +41,31 @@ struct Heed {
 impl Middleware for Heed {
     async fn handle(
         &self,
-        request: Request,
+        mut request: Request,
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
         let ends = Instant::now() + self.max_wait;
-        let host = request.url().host_str().unwrap_or_default();
+        let host = request.url().host_str().unwrap_or_default().to_owned();
         let mut refused = None;
         loop {
             let left = ends.saturating_duration_since(Instant::now());
-            let decision = match (self.limiter.check(&PACE, host).max_wait(left).await, refused) {
+            let decision = match (self.limiter.check(&PACE, &*host).max_wait(left).await, refused) {
                 (Ok(decision), _) => decision,
                 // The pause is longer than the request may wait.
                 (Err(_), Some(response)) => return Ok(response),
                 (Err(error), None) => return Err(reqwest_middleware::Error::middleware(error)),
             };
             // A body that is a stream is sent once.
-            let Some(copy) = request.try_clone() else {
-                return next.run(request, extensions).await;
-            };
-            let response = next.clone().run(copy, extensions).await?;
+            let again = request.try_clone();
+            let response = next.clone().run(request, extensions).await?;
             let (status, headers) = (response.status(), response.headers());
             let is_paused = self.limiter.heed(&decision, status, headers).await.unwrap_or(false);
             let is_refusal =
                 [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status);
-            if !(is_paused && is_refusal) {
-                return Ok(response);
+            match again {
+                Some(again) if is_paused && is_refusal => request = again,
+                _ => return Ok(response),
             }
             refused = Some(response);
         }

@@ -4,6 +4,7 @@
 
 mod limiters;
 mod meter;
+mod numbers;
 #[cfg(feature = "tower")]
 mod paused;
 mod permit;
@@ -23,7 +24,7 @@ use crate::{
     error::RateLimitError,
     key::KeyRef,
     policy::{Flags, Policy, PolicyName, QuotaUnit},
-    request::{DecidedBy, Mark, Op, Outcome, OutcomeKind, Request},
+    request::{DecidedBy, Outcome, OutcomeKind, Request},
     time::Micros,
 };
 
@@ -128,19 +129,6 @@ impl Decision {
         Self::with_receipt(request.policy, outcome, Some(receipt))
     }
 
-    /// Builds the decision of a call that is not checked.
-    pub(crate) fn of_skipped(policy: &Policy) -> Self {
-        let request = Request::new(policy, Op::Peek, 0);
-        Self::new(policy, Outcome::unlimited(request))
-    }
-
-    /// Returns the numbers of the call, under a policy of one tier.
-    pub(crate) fn outcome(&self) -> Outcome {
-        let Self { remaining, replenish_after, reset_after, decided_by, kind, .. } = *self;
-        let admitted = Outcome::admitted(remaining, replenish_after, reset_after, Mark::NONE);
-        Outcome { decided_by, kind, ..admitted }
-    }
-
     /// Adds the permit that the call holds.
     #[inline]
     pub(crate) fn with_permit(self, permit: Arc<dyn Permit>) -> Self {
@@ -158,11 +146,6 @@ impl Decision {
         if let Some(permit) = &self.permit {
             permit.give_back().await;
         }
-    }
-
-    /// Marks the decision of a call that passes only because of a dry run.
-    pub(crate) fn of_dry_run(self) -> Self {
-        Self { is_dry_run: true, ..self }
     }
 
     /// Returns the receipt of the call and the key that it was charged to, unless the call passed

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use harness::{RedisServer, exceeded, on_each_store, patient};
+use harness::{RedisServer, exceeded, on_each_store, patient, uncached, until};
 use ratelimit_runtime::{Decision, Enforcement, Limiter, Override, Policy, RateLimitError};
 use tokio::{
     task::{JoinHandle, JoinSet},
@@ -185,4 +185,36 @@ async fn a_pause_that_redis_cannot_write_holds_for_calls_that_this_process_decid
     assert!(limiter.pause(&PACE, "all", MINUTE).await.is_err());
     let refused = exceeded(limiter.check(&PACE, "all").await);
     assert!(refused.retry_after() + 10 * SECOND > MINUTE);
+}
+
+/// The other process pauses the key just before the turn, so that this one has not learnt of it.
+#[tokio::test]
+async fn a_call_with_a_request_id_that_a_pause_has_moved_is_settled() {
+    const HOURLY: Policy = Policy::sliding_window("hourly", Duration::from_millis(700), 10)
+        .tier(HOUR, 1_000)
+        .weighted();
+    let server = RedisServer::start();
+    let (one, other) = (patient(&server.url()).await, uncached(&server.url()).await);
+    for (caller, actual) in [("raised", 14), ("lowered", 2), ("given back", 0)] {
+        other.check(&HOURLY, caller).cost(10).await.unwrap();
+        let call = {
+            let one = one.clone();
+            tokio::spawn(async move {
+                one.check(&HOURLY, caller).cost(10).request_id(7).max_wait(MINUTE).await
+            })
+        };
+        until("the turn", async || {
+            let refused = exceeded(other.peek(&HOURLY, caller).await);
+            (refused.retry_after() > Duration::from_millis(700)).then_some(())
+        })
+        .await;
+        other.pause(&HOURLY, caller, 2 * SECOND).await.unwrap();
+        let decision = call.await.unwrap().unwrap();
+        one.settle(&decision, actual).await.unwrap();
+        // A second settle does nothing.
+        one.settle(&decision, 9).await.unwrap();
+        until("the end of the pause", async || other.peek(&HOURLY, caller).await.ok()).await;
+        let usage = other.usage(&HOURLY, caller).await.unwrap();
+        assert_eq!(usage.tiers()[1].used(), 10 + actual, "{caller}");
+    }
 }

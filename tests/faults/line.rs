@@ -190,8 +190,8 @@ async fn a_line_whose_turns_behind_a_pause_are_lost_on_their_way_does_not_run_th
     other.pause(&PACE, "all", PAUSE).await.unwrap();
     until("the loss", async || (proxy.accepted() > connections).then_some(())).await;
     proxy.heal();
-    let mut passed = waiting.join_all().await;
-    passed.sort();
-    let waits: Vec<_> = passed.iter().map(|at| at.saturating_duration_since(paused)).collect();
+    let mut ends = waiting.join_all().await;
+    ends.sort();
+    let waits: Vec<_> = ends.iter().map(|at| at.saturating_duration_since(paused)).collect();
     assert!(waits[0] >= PAUSE && waits[1] >= PAUSE + PERIOD, "{waits:?}");
 }

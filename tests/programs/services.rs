@@ -4,8 +4,11 @@
 #[expect(unused_imports, reason = "the server is the example")]
 mod greeter;
 
+use std::process::Stdio;
+
 use greeter::{HelloRequest, greeter_client::GreeterClient};
 use harness::{RedisServer, Running, example, until};
+use tempfile::NamedTempFile;
 use tokio::task::JoinSet;
 
 /// A running example service, and a client for it.
@@ -25,8 +28,18 @@ impl Service {
         redis: Option<&RedisServer>,
         environment: &[(&str, &str)],
     ) -> Self {
+        Self::run(name, redis, environment, Stdio::inherit())
+    }
+
+    /// Starts it, and sends what it prints on standard error there.
+    fn run(
+        name: &str,
+        redis: Option<&RedisServer>,
+        environment: &[(&str, &str)],
+        errors: Stdio,
+    ) -> Self {
         let mut command = example(name);
-        command.arg("127.0.0.1:0").envs(environment.iter().copied());
+        command.arg("127.0.0.1:0").envs(environment.iter().copied()).stderr(errors);
         if let Some(redis) = redis {
             command.env("RATELIMIT_URL", redis.url());
         }
@@ -197,7 +210,9 @@ async fn an_api_has_the_threshold_of_the_plan_and_mail_its_tiers() {
 async fn an_api_by_plan_has_a_month_a_crawler_and_customers_of_its_own() {
     let redis = RedisServer::start();
     for redis in [None, Some(&redis)] {
-        let service = Service::start("api_plans", redis);
+        let printed = NamedTempFile::new().unwrap();
+        let errors = printed.reopen().unwrap().into();
+        let service = Service::run("api_plans", redis, &[], errors);
         let call =
             |path: &str, who: &str| service.get(path).header("x-api-key", format!("key-of-{who}"));
         let usage =
@@ -207,10 +222,24 @@ async fn an_api_by_plan_has_a_month_a_crawler_and_customers_of_its_own() {
         assert_eq!(served(9, &call("/crawl", "alice")).await, 4);
         assert_eq!(served(9, &call("/search", "alice")).await, 1);
         let page = usage("alice").await;
-        assert!(page.contains("calls this minute: 5 of 5,"), "{page}");
-        assert!(page.contains("calls this month: 1 of 10,"), "{page}");
+        assert_eq!(page.lines().count(), 3, "{page}");
+        // The seconds are whole, as in the first lines of the example.
+        let used = ["calls this minute: 5 of 5", "calls this month: 1 of 10"];
+        for (line, used) in page.lines().skip(1).zip(used) {
+            let seconds = line.strip_prefix(&format!("{used}, all back in "));
+            let seconds = seconds.and_then(|it| it.strip_suffix(" s")).expect(&page);
+            assert!((1..=31 * 86_400).contains(&seconds.parse::<u32>().unwrap()), "{page}");
+        }
         // Carol has more calls a minute until the evening, and no more a month.
-        assert_eq!(served(30, &call("/search", "carol")).await, 10);
+        let mails = || std::fs::read_to_string(printed.path()).unwrap();
+        for _ in 0..7 {
+            assert_eq!(status(call("/search", "carol")).await, 200);
+        }
+        assert_eq!(mails(), "");
+        assert_eq!(status(call("/search", "carol")).await, 200);
+        until("the mail", async || mails().ends_with('\n').then_some(())).await;
+        assert_eq!(served(30, &call("/search", "carol")).await, 2);
+        assert_eq!(mails(), "mail to carol: 2 calls are left this month\n");
         assert_eq!(status(call("/search", "mallory")).await, 403);
         assert_eq!(status(call("/crawl", "bob")).await, 200);
     }

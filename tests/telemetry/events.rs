@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use harness::{Lines, Network, Proxy, RedisServer, listen, patient, until};
-use ratelimit_runtime::{DecidedBy, Limiter, OnStoreError, Policy, RateLimitError, rate_limit};
+use ratelimit_runtime::{
+    DecidedBy, Limiter, OnStoreError, Plans, Policy, RateLimitError, rate_limit,
+};
 
 /// Returns the decision events so far, without their times.
 fn decisions(lines: &Lines) -> Vec<String> {
@@ -298,4 +300,24 @@ async fn a_dry_run_is_logged_once_a_minute_with_the_calls_since() {
         greet(&limiter, "alice").await.unwrap();
     }
     assert_eq!(logged()[2..], [line("greet", 1)]);
+}
+
+#[tokio::test]
+async fn a_caller_who_has_used_most_of_a_limit_is_one_event_that_names_the_plan() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const API: Plans = Plans::new("nearly-used", "free", Policy::fixed_window("free", HOUR, 2))
+        .plan("pro", Policy::fixed_window("pro", HOUR, 10));
+    let lines = Lines::default();
+    let _listening = listen(lines.clone());
+    let limiter = Limiter::in_memory();
+    let events = || lines.all().into_iter().filter(|it| it.contains("nearly used up"));
+    let call = async || limiter.check(API.of("pro"), "secret-name").cost(8).warn_at(80).await;
+    call().await.unwrap();
+    limiter.check(API.of("pro"), "secret-name").warn_at(80).await.unwrap();
+    let event = "INFO message=limit nearly used up policy=\"nearly-used@pro\" percent=80 remaining=2 quota=10";
+    assert_eq!(events().collect::<Vec<_>>(), [event]);
+    // A reset forgets the warning too, although no function receives it.
+    limiter.reset(API.of("pro"), "secret-name").await.unwrap();
+    call().await.unwrap();
+    assert_eq!(events().count(), 2);
 }

@@ -14,9 +14,6 @@ local function settle(state, ARGV)
   end
   local before, last = entries_of(id, from)
   local stamp = is_own and mode ~= JOINED and tonumber(call('ZSCORE', log, last) or nil)
-  if mode == NAMED and stamp ~= at then
-    stamp = nil
-  end
   if not stamp and (to < from or is_own and mode ~= JOINED and at + keep > now) then
     -- A charge that is gone although it is young was settled before.
     return {}
@@ -39,7 +36,7 @@ local function settle(state, ARGV)
     if to > 0 then
       push(arguments, stamp, entries_of(id + 2, math.min(from, to)))
     else
-      if mode == NAMED and tonumber(call('ZSCORE', log, 'r' .. ARGV[10]) or nil) == -1024 * at then
+      if mode == NAMED and tonumber(call('ZSCORE', log, 'r' .. ARGV[10]) or nil) == -1024 * stamp then
         call('ZREM', log, 'r' .. ARGV[10], named_entry(ARGV[10], id))
       end
       if stamp == last_turn and stamp > now then

@@ -10,7 +10,7 @@ impl Decision {
         plans::plan(self.policy(), self.flags)
     }
 
-    /// Returns the name by which clients know the policy: `api@pro` for a plan.
+    /// Returns the name by which clients and operators know the policy: `api@pro` for a plan.
     pub(crate) fn shown_name(&self) -> &'static str {
         plans::shown(self.policy(), self.flags)
     }

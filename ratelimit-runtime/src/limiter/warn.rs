@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{
     Limiter,
-    call::Call,
+    call::{Call, Options},
     warning::{OnWarning, Warning},
 };
 use crate::{
@@ -43,8 +43,9 @@ impl Call<'_> {
         let tier = policy.tier_of(outcome.tier);
         let (quota, percent) = (policy.quota_of(tier), self.options.warn_at);
         let is_reached = outcome.remaining <= quota - units_left(quota, percent);
-        let is_charged = self.options.op == Op::Take
-            && self.options.cost > 0
+        let Options { op, cost, .. } = *self.options;
+        let is_charged = op == Op::Take
+            && cost > 0
             && outcome.decided_by.counts()
             && outcome.kind != OutcomeKind::Repeated;
         if !is_reached || !is_charged || effective.is_dry_run() || !self.limiter.warns() {

@@ -184,7 +184,7 @@ pub(crate) fn plan(policy: &str, flags: Flags) -> Option<&'static str> {
     names::find(policy, flags).map(|(plan, _)| plan)
 }
 
-/// Returns the name by which clients know the policy with this name and these flags.
+/// Returns the name by which operators and clients know the policy with this name and these flags.
 pub(crate) fn shown(policy: &'static str, flags: Flags) -> &'static str {
     names::find(policy, flags).map_or(policy, |(_, label)| label.text())
 }

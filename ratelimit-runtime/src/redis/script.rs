@@ -1,5 +1,6 @@
 //! The scripts of the algorithms: arguments, digests, replies.
 
+mod bounds;
 mod lease;
 mod permits;
 mod settle;
@@ -13,7 +14,7 @@ use redis::{Cmd, Value};
 
 #[cfg(test)]
 pub(super) use self::lease::LeaseMark;
-use self::{lease::entry_id, permits::ScriptGate, text::Text, turn::LONGEST_TURN};
+use self::{lease::entry_id, permits::ScriptGate, text::Text};
 pub(super) use self::{
     lease::{EndedLease, Grant, LeaseCall, LeaseRequest},
     permits::{MAX_RENEWED, decode_lost, release, renew, reset},
@@ -283,31 +284,6 @@ impl<'a> ScriptCall<'a> {
         Command::echoed(command, echo)
     }
 
-    /// Returns the longest time that can pass until the state has any number of units again: that of a debt as
-    /// large as the quota after the turns of other calls, or that of a block.
-    fn longest_wait(&self) -> Micros {
-        let policy = self.request.policy;
-        let fill = |tier: &Tier| {
-            let bucket = policy.bucket(*tier);
-            bucket.full.div_ceil(bucket.refill.max(1))
-        };
-        let fills = match self.state {
-            StateKind::TokenBucket => policy.tiers().iter().map(fill).max().unwrap_or_default(),
-            _ => policy.longest_period().get(),
-        };
-        let turns = if self.state.is_log_of_units() { 0 } else { LONGEST_TURN };
-        let longest = fills.saturating_mul(2).saturating_add(turns);
-        policy.block_lengths().fold(Micros::new(longest), Micros::max)
-    }
-
-    /// Returns the longest time until the call's own turn.
-    fn longest_turn(&self) -> Micros {
-        let Request { id, max_wait, .. } = self.request;
-        // A repeated call got its turn before. The ways of both to the server may differ.
-        let before = if id.is_some() { DELAY } else { 0 };
-        Micros::new(max_wait.get().saturating_add(before))
-    }
-
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
         let of_permit = reply.as_sequence().and_then(|reply| self.decode_permit(reply));
@@ -342,16 +318,18 @@ impl<'a> ScriptCall<'a> {
         let is_repeated =
             self.request.id.is_some() && reset != self.request.policy.longest_period();
         let kind = if admitted && is_repeated { OutcomeKind::Repeated } else { OutcomeKind::Plain };
+        let mark = Mark { at: Timestamp::new(at.try_into().ok()?), charged };
+        let (remaining, lasts, decided_by) = (remaining.try_into().ok()?, reset, DecidedBy::Store);
         Some(Outcome {
             admitted,
             tier,
-            remaining: remaining.try_into().ok()?,
+            remaining,
             wait,
             more,
-            lasts: reset,
             reset,
-            mark: Mark { at: Timestamp::new(at.try_into().ok()?), charged },
-            decided_by: DecidedBy::Store,
+            lasts,
+            mark,
+            decided_by,
             kind,
         })
     }

@@ -161,9 +161,10 @@ pub fn assert_covered_but(names: &[&str]) {
                 "was called without a caller, so that all share one bucket: write `key = ..`",
             ),
         ];
-        let place = match limit.is_by_hand() {
-            true => "by hand or in a layer".to_owned(),
-            false => format!("{}:{}", limit.file(), limit.line()),
+        let place = if limit.is_by_hand() {
+            "by hand or in a layer".to_owned()
+        } else {
+            format!("{}:{}", limit.file(), limit.line())
         };
         let broken = faults.iter().filter(|(is_broken, _)| *is_broken);
         missing.extend(broken.map(|(_, fault)| format!("  {} ({place}) {fault}", limit.name())));

@@ -40,8 +40,8 @@ pub(super) struct Line<W> {
     asked: Option<TurnQuestion>,
     /// `true` if the first turn may have come nearer.
     hurries: bool,
-    /// `true` while a pause has moved the first turn, and the turns behind it are not known yet.
-    is_moving: bool,
+    /// The time at which a pause had moved the first turn, until the turns behind it are known.
+    moving: Option<Instant>,
     /// The grace of calls that have not passed, although they were woken.
     grace: Option<Grace>,
 }
@@ -145,8 +145,8 @@ impl<W> Seat<W> {
 
 impl<W: Clone + PartialEq> Line<W> {
     pub(super) fn new(is_remote: bool) -> Self {
-        let (seats, seen, asked, hurries, is_moving, grace) = Default::default();
-        Self { seats, is_remote, asks_each: !is_remote, seen, asked, hurries, is_moving, grace }
+        let (seats, seen, asked, hurries, moving, grace) = Default::default();
+        Self { seats, is_remote, asks_each: !is_remote, seen, asked, hurries, moving, grace }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -192,7 +192,7 @@ impl<W: Clone + PartialEq> Line<W> {
             before.turn = seat.turn;
             moved.push(before.waiter.clone());
         }
-        self.is_moving &= !self.seats.is_empty();
+        self.moving = self.moving.filter(|_| !self.seats.is_empty());
         let next = self.seats.get(index).map_or(seat.turn, |next| next.turn);
         self.seats.insert(index, Seat { turn: seat.turn.min(next), ..seat });
         self.hurries |= index == 0 && self.asks_each;
@@ -267,10 +267,10 @@ impl<W: Clone + PartialEq> Line<W> {
                 true => NextStep::Sleep(Some(seat.turn.min(next))),
             };
         }
-        if (self.is_remote || self.is_moving) && known <= now {
+        if (self.is_remote || self.moving.is_some()) && known <= now {
             return asks_until.map_or(NextStep::Check, |end| NextStep::Sleep(Some(end)));
         }
-        if self.is_moving {
+        if self.moving.is_some() {
             return NextStep::Sleep(Some(known));
         }
         self.let_pass(index, now, woken).map_or(NextStep::End, |nap| NextStep::Sleep(Some(nap)))
@@ -331,7 +331,7 @@ impl<W: Clone + PartialEq> Line<W> {
 
     /// Moves the turns that a store was asked for to the later ones that it has after a pause.
     pub(super) fn move_to(&mut self, asked: &[Seat<W>], turns: &[Option<Timestamp>]) {
-        self.is_moving = false;
+        self.moving = None;
         for (seat, turn) in asked.iter().zip(turns) {
             let turn = turn.filter(|turn| *turn > seat.outcome.mark.at);
             let own = self.seats.iter_mut().find(|own| own.has_turn_of(seat));
@@ -359,7 +359,9 @@ impl<W: Clone + PartialEq> Line<W> {
     ) -> bool {
         self.seen = self.seen.max(Some(seen));
         let is_it = |seat: &Seat<W>| seat.has_turn_of(turn);
-        let Some(index) = self.seats.iter().position(is_it) else { return self.is_moving };
+        let Some(index) = self.seats.iter().position(is_it) else {
+            return self.moving.is_some();
+        };
         let seat = &mut self.seats[index];
         let (own, has_moved) = (now + standing.turn.into(), standing.at < seat.outcome.mark.at);
         let is_later = standing.at > seat.outcome.mark.at;
@@ -373,8 +375,8 @@ impl<W: Clone + PartialEq> Line<W> {
         if has_moved && first < index {
             self.seats.make_contiguous()[first..=index].rotate_right(1);
         }
-        self.is_moving |= is_later;
-        self.is_moving
+        self.moving = self.moving.or(is_later.then_some(now));
+        self.moving.is_some()
     }
 
     /// Removes the calls of these seats, in order. The one that is first then asks whether it comes nearer.

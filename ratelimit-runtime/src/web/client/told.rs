@@ -117,7 +117,7 @@ pub(crate) mod fuzz {
         let fields = || text.lines().filter_map(|line| line.split_once(':'));
         let values = |name: &'static str| {
             let is_it = move |own: &str| own.eq_ignore_ascii_case(name);
-            fields().filter_map(move |(own, value)| is_it(own).then(|| value.trim()))
+            fields().filter(move |(own, _)| is_it(own)).map(|(_, value)| value.trim())
         };
         let header = |name| values(name).next();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
