@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{ActionError, Dashboard, access::Viewer, limits};
 
 /// The time after which the fleet's override has reached this process, or Redis has failed.
-const ARRIVAL: Duration = Duration::from_secs(1);
+const ARRIVAL: Duration = Duration::from_secs(5);
 
 /// Where an action takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]

@@ -183,7 +183,7 @@ async fn an_override_of_this_process_stays_until_that_of_the_fleet_is_here() {
     let changing = tokio::spawn(async move {
         for threshold in (1..1_000).cycle() {
             others.set("kept by plan", Override::new().threshold(threshold)).unwrap();
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
     for scope in ["process", "fleet"] {
