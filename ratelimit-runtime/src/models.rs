@@ -43,7 +43,7 @@ pub(crate) fn text(state: &impl Debug) -> String {
             if known == ids.len() {
                 ids.push(number);
             }
-            named.push_str(&format!("#{known}"));
+            named.extend(["#", &known.to_string()]);
         }
         rest = after;
     }

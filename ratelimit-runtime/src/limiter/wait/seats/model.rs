@@ -64,7 +64,7 @@ enum Stage {
     Gone,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Flight {
     call: usize,
     number: u32,
