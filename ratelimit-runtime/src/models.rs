@@ -5,25 +5,50 @@
 
 use std::{fmt::Debug, hash::Hash};
 
-use stateright::{Checker, Model};
+use stateright::{Checker, HasDiscoveries, Model};
 
 /// Compares and hashes the states of a model by their text, as the types of the crate are no keys.
 macro_rules! compared_by_text {
     ($state:ty) => {
         impl std::hash::Hash for $state {
             fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
-                format!("{self:?}").hash(hasher);
+                crate::models::text(self).hash(hasher);
             }
         }
 
         impl PartialEq for $state {
             fn eq(&self, other: &Self) -> bool {
-                format!("{self:?}") == format!("{other:?}")
+                crate::models::text(self) == crate::models::text(other)
             }
         }
     };
 }
 pub(crate) use compared_by_text;
+
+/// Returns the text of a state, with numbers by first appearance in place of its random ids. Those
+/// have nine digits and more.
+pub(crate) fn text(state: &impl Debug) -> String {
+    let (text, mut ids) = (format!("{state:?}"), Vec::new());
+    let mut named = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(start) = rest.find(|it: char| it.is_ascii_digit()) {
+        let (before, number) = rest.split_at(start);
+        let end = number.find(|it: char| !it.is_ascii_digit()).unwrap_or(number.len());
+        let (number, after) = number.split_at(end);
+        named.push_str(before);
+        if number.len() < 9 {
+            named.push_str(number);
+        } else {
+            let known = ids.iter().position(|id| *id == number).unwrap_or(ids.len());
+            if known == ids.len() {
+                ids.push(number);
+            }
+            named.extend(["#", &known.to_string()]);
+        }
+        rest = after;
+    }
+    named + rest
+}
 
 /// A model whose states can be explored.
 pub(crate) trait Explored:
@@ -55,6 +80,6 @@ pub(crate) fn assert_holds(name: &str, steps: usize, model: impl Explored) {
 
 /// Explores until this invariant fails, and fails if it does not within so many steps.
 pub(crate) fn assert_breaks(invariant: &'static str, steps: usize, model: impl Explored) {
-    let checked = model.checker().target_max_depth(steps).spawn_bfs().join();
-    checked.assert_any_discovery(invariant);
+    let checker = model.checker().target_max_depth(steps).finish_when(HasDiscoveries::Any);
+    checker.spawn_bfs().join().assert_any_discovery(invariant);
 }

@@ -4,6 +4,9 @@
 //! One task renews them, and exists only while there are any: all that are due under one key by one
 //! command, once they are older than a third of their timeout. Calls that are shorter cost no renewal.
 
+#[cfg(all(test, not(ratelimit_loom)))]
+mod model;
+
 use std::{collections::HashMap, mem, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{

@@ -3,6 +3,8 @@
 //! A turn belongs to the line, and the call at its place passes at it. When a call leaves, those behind it
 //! move up to earlier turns, and the last turn is given back to the store.
 
+#[cfg(all(test, not(ratelimit_loom)))]
+mod model;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +29,7 @@ const NAP: Duration = Duration::from_millis(1);
 const NAPS: u32 = 3;
 
 /// The waiting calls of one key, in the order of their turns.
+#[cfg_attr(test, derive(Clone, Debug))]
 pub(super) struct Line<W> {
     seats: VecDeque<Seat<W>>,
     /// `true` if other processes change the turns too.
@@ -47,6 +50,7 @@ pub(super) struct Line<W> {
 }
 
 #[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug))]
 struct Grace {
     /// The end of the present nap.
     ends: Instant,
@@ -54,6 +58,7 @@ struct Grace {
 }
 
 #[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug))]
 struct TurnQuestion {
     at: Instant,
     is_answered: bool,
@@ -63,6 +68,7 @@ struct TurnQuestion {
 
 /// A promised turn, and the call that passes at it.
 #[derive(Clone)]
+#[cfg_attr(test, derive(Debug))]
 pub(super) struct Seat<W> {
     /// The store's answer, with the numbers of the turn.
     pub(super) outcome: Outcome,
@@ -80,6 +86,7 @@ pub(super) struct Seat<W> {
 
 /// The charge that a turn stands for. Calls of one charge can pass at each other's turns.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(Debug))]
 pub(super) struct Claim {
     pub(super) policy: Policy,
     pub(super) cost: u32,

@@ -177,7 +177,7 @@ impl Model for Redirects {
                 let leaks = self.leaks;
                 world.end(index, |guard| {
                     if leaks {
-                        mem::forget(guard)
+                        mem::forget(guard);
                     }
                 });
             }

@@ -76,7 +76,7 @@ impl fmt::Debug for DenyCache {
 }
 
 fn at(seconds: u64) -> Timestamp {
-    Timestamp::new(1_000_000_000 + seconds * 1_000_000)
+    Timestamp::new(20_000_000 + seconds * 1_000_000)
 }
 
 fn key() -> KeyRef<'static> {

@@ -1,5 +1,8 @@
 //! The call of a script that settles a charge.
 
+#[cfg(all(test, not(ratelimit_loom)))]
+mod model;
+
 use std::time::Duration;
 
 use super::{Attempt, Mode, SCRIPTS, ScriptOp, entry_id};
