@@ -287,7 +287,7 @@ impl<'a> ScriptCall<'a> {
     /// Reads the script's reply.
     pub(super) fn decode(&self, reply: &Value) -> Result<Outcome, UnavailableReason> {
         let of_permit = reply.as_sequence().and_then(|reply| self.decode_permit(reply));
-        of_permit.unwrap_or_else(|| self.outcome(reply)).ok_or(UnavailableReason::StoreError)
+        of_permit.or_else(|| self.outcome(reply)).ok_or(UnavailableReason::StoreError)
     }
 
     /// Reads the reply of an algorithm.

@@ -77,19 +77,17 @@ impl ScriptGate {
 
 impl ScriptCall<'_> {
     /// Reads the reply of a call with a permit, unless it is that of an algorithm.
-    pub(super) fn decode_permit(&self, reply: &[Value]) -> Option<Option<Outcome>> {
+    pub(super) fn decode_permit(&self, reply: &[Value]) -> Option<Outcome> {
         let policy = self.gate.map(|_| self.request.policy)?;
         match reply {
-            [Value::Int(0), pause @ Value::Int(_)] => {
-                let busy = |pause| Outcome { more: Micros::new(pause), ..Outcome::busy() };
-                Some(number(pause).map(busy))
+            [Value::Int(0), pause] => {
+                Some(Outcome { more: Micros::new(number(pause)?), ..Outcome::busy() })
             }
-            [Value::Int(1), Value::Int(free)] if policy.tiers().is_empty() => {
-                let outcome =
-                    |free| Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE);
-                Some(u32::try_from(*free).ok().map(outcome))
+            [Value::Int(1), free] if policy.tiers().is_empty() => {
+                let free = number(free)?.try_into().ok()?;
+                Some(Outcome::admitted(free, Micros::ZERO, Micros::ZERO, Mark::NONE))
             }
-            _ => policy.tiers().is_empty().then_some(None),
+            _ => None,
         }
     }
 
