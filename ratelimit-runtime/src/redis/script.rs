@@ -100,7 +100,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["97e9a39415c5ff8f0a59c671572f2aef6c7d35f6", "3d6f792b12f8f00247ee18f31d56c09e87114bc8"],
+        ["bf941ab4a4d3f298e3d81f15a6f8eb1b7fa9563e", "d2462e3cdc26b44db399b19eb2ebdd0cc555ec1c"],
         push_window,
     ),
     Script::new(
