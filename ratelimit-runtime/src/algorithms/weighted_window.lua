@@ -65,6 +65,8 @@
 -- once it is settled, and +3 units on lease. Units that do not fit into 8 digits are further entries,
 -- each +4. Ids from 9e10 on are nobody's.
 
+-- Few calls need more than the straight way. The general way decides every call.
+
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 return straight(KEYS[1], ARGV, now) or general(KEYS[1], ARGV, now)

@@ -1,5 +1,5 @@
--- What changes a log beside the decision of a call. Each function takes the state that `open` has returned, and
--- the script's ARGV, and returns the reply without the number of its call.
+-- What changes a log beside the decision of a call, by the functions of `weighted_window_log.lua`. An operation takes
+-- the state that `open` has returned and the script's ARGV, and returns the reply without the number of its call.
 
 -- Settles a call: replaces its units.
 local function settle(state, ARGV)

@@ -1,5 +1,6 @@
--- The state of a log, and its functions. `open(log, ARGV, now)` returns the state, others take it as their first
--- argument. `member`, `units_of` and `lasting` are those of `weighted_window_straight.lua`.
+-- The state of a log, its functions, and the constants of the general way. `open(log, ARGV, now)` returns the
+-- state, which most others take as their first argument. `call`, `member`, `units_of`, `lasting` and the bounds
+-- that are not here come from `weighted_window_straight.lua`.
 
 local PEEK, TAKE, SETTLE, ADVANCE, PAUSE, TURNS = '0', '1', '2', '3', '4', '5'
 local COUNT_REJECTED, REPEATED, NAMED, JOINED = '1', '2', '4', '5'

@@ -1,6 +1,8 @@
 -- straight(log, ARGV, now) -> the reply, or nil
 --   log, ARGV, reply   as in `weighted_window.lua`
 --   now                microsecond of the decision
+--
+-- The straight way of a weighted window, and the functions that its general way needs as well.
 
 local call, MOST_UNITS, CROWDED = redis.call, 99999999, 90000
 

@@ -1,6 +1,5 @@
 //! One unit of a log of plain timestamps, for plain calls: 680 instructions of a call that is admitted and 788 of
-//! one that is refused. By the functions of [`Log::decide`](super::super::sliding_window::Log::decide) it is 807
-//! and 868 (`--bench instructions`).
+//! one that is refused. By the functions of `Log::decide` it is 807 and 868 (`--bench instructions`).
 
 use super::{Bounds, Timestamps, units, wrapped};
 use crate::{
