@@ -90,7 +90,10 @@ impl Plans {
         while other < self.count {
             let (known, flags) = (self.plans[other].0, self.plans[other].1.flags);
             assert!(!is_same_text(known, name), "two plans of a limit have one name");
-            assert!(!flags.has_plan(name), "two plans of a limit have names of one hash: rename one");
+            assert!(
+                !flags.has_plan(name),
+                "two plans of a limit have names of one hash: rename one"
+            );
             other += 1;
         }
         let mut policy = policy.named_as(&first);

@@ -91,7 +91,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["fc7c37078f0fb01d9cf2032c0752ca9ff883566c", "3d6f792b12f8f00247ee18f31d56c09e87114bc8"],
+        ["8c4efb3a6b32f553a3bcd75ae89132ccf9f8704d", "5494aba4abc5ac3ac07f38009d215e34535ac42a"],
         push_window,
     ),
     Script::new(

@@ -165,6 +165,6 @@ pub(super) static LEASES: [Text; StateKind::ALL.len()] = [
     Text { source: sources::LEASE_OF_COUNTER, sha1: "b24a09eb44426a7060578e21027f86e011620b13" },
     Text { source: sources::LEASE_OF_FIXED, sha1: "8192c3f5354caa9e7fa324f7094f76c2e468de6f" },
     Text { source: sources::LEASE_OF_BUCKET, sha1: "96eb827d6bf773c0be8c3aa9f9194a24ede21686" },
-    Text { source: sources::LEASE_OF_LOG, sha1: "173e19d3aee1f58481f259c78c122307148f48b8" },
+    Text { source: sources::LEASE_OF_LOG, sha1: "243704879f9263ca6653caa8197a9b66391f5ea6" },
     Text { source: "", sha1: "" },
 ];
