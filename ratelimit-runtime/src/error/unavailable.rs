@@ -139,7 +139,10 @@ impl UnavailableReason {
 
 impl UnavailableReason {
     /// Returns `true` if the server gave no reply.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only servers are silent"))]
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "overrides")),
+        expect(dead_code, reason = "only servers are silent")
+    )]
     pub(crate) fn is_silence(self) -> bool {
         matches!(self, Self::DeadlineExceeded | Self::Disconnected)
     }

@@ -24,6 +24,8 @@ pub(super) struct Snapshot {
     /// By the hash of the name that every policy carries.
     limits: HashTable<LimitEntry>,
     callers: CallerTable,
+    /// The global enforcement of the highest source that has one.
+    global: Option<(Enforcement, OverrideSource)>,
     /// The time at which the first override of a limit ends.
     first_end: Option<SystemTime>,
 }
@@ -78,7 +80,10 @@ impl Snapshot {
         let sources = layers.iter().rev().map(|layer| &layer.callers);
         let callers = CallerTable::new(identities, sources);
         let first_end = layers.iter().filter_map(|layer| layer.first_end()).min();
-        Self { layers, limits, callers, first_end }
+        let global = OverrideSource::ALL.into_iter().rev().find_map(|source| {
+            layers[source as usize].enforcement().map(|enforcement| (enforcement, source))
+        });
+        Self { layers, limits, callers, global, first_end }
     }
 
     /// Returns `true` if the override of a limit has ended since.
@@ -117,11 +122,9 @@ impl Snapshot {
         &self.layers[source as usize]
     }
 
-    /// Returns the global enforcement of the highest source that has one.
+    /// Returns the global enforcement.
     pub(super) fn enforcement(&self) -> Option<(Enforcement, OverrideSource)> {
-        OverrideSource::ALL.into_iter().rev().find_map(|source| {
-            self.layer(source).enforcement().map(|enforcement| (enforcement, source))
-        })
+        self.global
     }
 
     pub(super) fn list(&self) -> BTreeMap<String, Override> {
@@ -159,7 +162,7 @@ impl Snapshot {
         let of_limits = limits().map(|limit| limit.merged.what());
         let mut own = mine.map(AppliedOverride::what).into_iter().chain(of_limits);
         let own = own.find_map(|what| what.enforcement).unwrap_or(declared);
-        let enforcement = self.enforcement().map_or(own, |(global, _)| own.max(global));
+        let enforcement = self.global.map_or(own, |(global, _)| own.max(global));
         let mine = mine.filter(|mine| mine.what().has_numbers());
         let by_limit = || limits().find(|limit| limit.merged.what().has_numbers());
         let mine = mine.map(|mine| (mine.what(), mine.apply(written)));
