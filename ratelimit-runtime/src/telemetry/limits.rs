@@ -189,7 +189,9 @@ impl LimitCounters {
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
         let admitted = &self.calls[Verdict::Admitted as usize];
-        let admitted: u64 = admitted.iter().map(|calls| calls.load(Ordering::Relaxed)).sum();
+        let of = |decided_by| admitted[decided_by as usize].load(Ordering::Relaxed);
+        // The deciders whose admitted calls are counted in a store.
+        let admitted = of(DecidedBy::Store) + of(DecidedBy::Lease) + of(DecidedBy::Fallback);
         admitted.is_multiple_of(16)
     }
 }
