@@ -21,8 +21,8 @@
 //!
 //! $ curl -H 'x-api-key: key-of-alice' http://127.0.0.1:3000/usage
 //! alice (free)
-//! calls this minute: 4 of 5, all back after 60 s
-//! calls this month: 4 of 10, all back after .. s
+//! calls this minute: 4 of 5, all back in 60 s
+//! calls this month: 4 of 10, all back in .. s
 //!
 //! $ curl -i -H 'x-api-key: key-of-mallory' http://127.0.0.1:3000/search
 //! HTTP/1.1 403 Forbidden
