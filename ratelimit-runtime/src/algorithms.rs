@@ -41,9 +41,9 @@ pub(crate) enum State {
     TokenBucket(OneTier<Level>),
     WeightedWindow(WeightedLog),
     CalendarWindow(OneTier<DatedWindow>),
-    /// The counts of several tiers.
+    /// Of several tiers.
     Many(Box<Counts>),
-    /// Counts with turns that lie ahead.
+    /// With turns that lie ahead.
     Line(Box<TurnsAhead>),
     Block(LastBlock),
 }

@@ -132,7 +132,7 @@ impl MemoryStore {
         let lookup = self.hasher.lookup(key);
         let mut table = self.shard(&lookup).table.lock();
         let now = self.clock.ordered(counted, &mut table.latest);
-        table.find_mut(&lookup)?.take_one(now, policy, reads)
+        table.take_one(&lookup, now, policy, reads)
     }
 
     /// Decides a call.

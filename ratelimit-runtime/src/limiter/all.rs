@@ -72,12 +72,18 @@ impl<T: AsCall> JointCall<T> {
     /// Returns the answer once all calls are admitted, and warns of the caller if it is to.
     #[inline]
     fn take_answer(&mut self) -> Answer<Decision> {
-        let answer = self.answer.take().expect("every call is answered");
-        let call = self.call.as_ref().map(T::as_call).filter(|call| call.options.warn_at > 0);
-        if let (Some(call), Ok(decision)) = (call, &answer) {
+        if self.call.as_ref().is_some_and(|call| call.as_call().options.warn_at > 0) {
+            self.warn();
+        }
+        self.answer.take().expect("every call is answered")
+    }
+
+    #[cold]
+    fn warn(&self) {
+        if let (Some(call), Some(Ok(decision))) = (&self.call, &self.answer) {
+            let call = call.as_call();
             call.warn(&call.effective(), &decision.outcome());
         }
-        answer
     }
 
     /// Returns the charge that is given back if another call is refused, and its limiter. An earlier call of

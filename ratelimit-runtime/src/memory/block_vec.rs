@@ -35,6 +35,11 @@ impl<T> BlockVec<T> {
         self.blocks.get(at / BLOCK_LEN)?.items.get(at % BLOCK_LEN)
     }
 
+    #[inline]
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.blocks.get_mut(at / BLOCK_LEN)?.items.get_mut(at % BLOCK_LEN)
+    }
+
     /// Returns the times of all blocks in order.
     pub(super) fn next_dues(&self) -> impl ExactSizeIterator<Item = Timestamp> {
         self.blocks.iter().map(|block| block.next_due)

@@ -183,6 +183,28 @@ impl ShardTable {
         Some(&mut self.entries[at])
     }
 
+    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_one`].
+    #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
+    #[inline(always)]
+    pub(super) fn take_one(
+        &mut self,
+        lookup: &Lookup<'_>,
+        now: Timestamp,
+        policy: &Policy,
+        reads: bool,
+    ) -> Option<OneUnit> {
+        let wanted = Slot { hash: part_of_index(lookup.hash), at: 0 };
+        for slot in self.index.iter_hash(wanted.hash()) {
+            if slot.hash == wanted.hash
+                && let Some(entry) = self.entries.get_mut(slot.at as usize)
+                && entry.is(lookup)
+            {
+                return entry.take_one(now, policy, reads);
+            }
+        }
+        None
+    }
+
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     fn position(&self, lookup: &Lookup<'_>) -> Option<usize> {
