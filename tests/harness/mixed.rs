@@ -9,6 +9,7 @@ mod charges;
 mod note;
 mod permits;
 mod round;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod turns;

@@ -99,10 +99,10 @@ impl Caller {
 
     fn asks(&self, question: &Question, is_joint: bool) -> u64 {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let &Question { limit, cost, max_wait, is_leased, id, .. } = question;
+        let &Question { limit, cost, max_wait, is_leased, id, leave, .. } = question;
         let max_wait = max_wait.as_micros().try_into().expect("some seconds");
-        let (cost, runtime) = (cost.into(), self.runtime);
-        note(call, Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint });
+        let (cost, leave, runtime) = (cost.into(), leave.into(), self.runtime);
+        note(call, Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave });
         call
     }
 

@@ -32,6 +32,8 @@ pub enum Note {
         is_leased: bool,
         /// `true` if it is decided together with another call.
         is_joint: bool,
+        /// The share of the limit that it leaves, in percent.
+        leave: u64,
     },
     /// A waiting call is promised its turn.
     Promised(u64),
@@ -84,10 +86,11 @@ impl fmt::Display for NoteLine {
         let Self { call, at, note } = self;
         write!(f, "{call} {at} ")?;
         match *note {
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint } => {
+            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave } => {
                 let flags = [is_leased, is_joint].map(u8::from);
                 let [is_leased, is_joint] = flags;
-                write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint}")
+                write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint} ")?;
+                write!(f, "{leave}")
             }
             Note::Promised(turn) => write!(f, "promised {turn}"),
             Note::Answered(Reply::Admitted { is_counted, waited }) => {
@@ -130,6 +133,7 @@ impl NoteLine {
                 id: number(7),
                 is_leased: number(8) == 1,
                 is_joint: number(9) == 1,
+                leave: number(10),
             },
             "promised" => Note::Promised(number(3)),
             "admitted" => {
@@ -169,6 +173,7 @@ mod tests {
             id: 7,
             is_leased: true,
             is_joint: false,
+            leave: 20,
         };
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
         let replies =

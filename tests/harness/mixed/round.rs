@@ -115,6 +115,7 @@ impl MixedRound {
     #[must_use]
     pub fn findings(&self) -> Findings {
         let mut findings = self.overfull_windows();
+        findings.take_in(self.used_shares());
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
         findings.take_in(self.wrong_charges());
@@ -232,6 +233,13 @@ impl MixedRound {
     /// Returns the highest number of a limit that was in force in a process in this span.
     pub(super) fn highest(&self, limit: usize, span: Span) -> u64 {
         self.in_force(limit, span).max().unwrap_or_else(|| LIMITS[limit].number().into())
+    }
+
+    /// Returns the highest number of a limit that was in force in one process in this span.
+    pub(super) fn highest_of(&self, process: usize, limit: usize, span: Span) -> u64 {
+        let changes = self.numbers.iter().filter(|it| (it.process, it.limit) == (process, limit));
+        let within = changes.filter(|it| overlaps(it.span, span)).filter_map(|it| it.number);
+        within.max().unwrap_or_else(|| LIMITS[limit].number().into())
     }
 
     /// Returns the lowest number of a limit that was in force in a process in this span.

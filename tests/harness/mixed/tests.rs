@@ -1,6 +1,7 @@
 //! Each rule is broken by a history: a checker that finds nothing is worth nothing.
 
 mod charges;
+mod shares;
 
 use super::*;
 
@@ -40,13 +41,14 @@ struct Told {
     reply: Reply,
     id: u64,
     is_joint: bool,
+    leave: u64,
 }
 
 const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
 
 fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Told {
-    let (process, max_wait, promised, id, is_joint) = Default::default();
-    Told { process, limit, cost, asked, answered, max_wait, promised, reply, id, is_joint }
+    let (process, max_wait, promised, id, is_joint, leave) = Default::default();
+    Told { process, limit, cost, asked, answered, max_wait, promised, reply, id, is_joint, leave }
 }
 
 /// A call that has waited until its answer.
@@ -84,8 +86,10 @@ impl Story {
     /// Adds a call, with further events of it.
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
-        let Told { process, limit, cost, max_wait, id, is_joint, .. } = it;
-        let asks = Note::Asks { limit, cost, max_wait, runtime: 1, id, is_leased: false, is_joint };
+        let Told { process, limit, cost, max_wait, id, is_joint, leave, .. } = it;
+        let (runtime, is_leased) = (1, false);
+        let asks =
+            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -361,6 +365,7 @@ fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
         id: 0,
         is_leased: false,
         is_joint: false,
+        leave: 0,
     };
     let hung = Story::new().note(0, 1, 0, hung);
     hung.breaks("end");
