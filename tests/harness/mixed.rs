@@ -7,6 +7,7 @@
 mod call;
 mod charges;
 mod note;
+mod numbers;
 mod permits;
 mod round;
 mod shares;
@@ -22,7 +23,8 @@ use ratelimit_runtime::Policy;
 pub use self::{
     charges::Audit,
     note::{Note, NoteLine, Reply},
-    round::{Gap, MixedRound, NumberChange, ProcessNotes},
+    numbers::{NumberChange, OfCaller},
+    round::{Gap, MixedRound, ProcessNotes},
 };
 
 /// The caller of all calls.
@@ -38,7 +40,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 22] = [
+pub const FEATURES: [&str; 23] = [
     "lease",
     "wait",
     "permits",
@@ -53,6 +55,7 @@ pub const FEATURES: [&str; 22] = [
     "raise",
     "lower",
     "off",
+    "callers",
     "threads",
     "blocked",
     "runtimes",

@@ -77,6 +77,7 @@ fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
         }
         Err(RateLimitError::Exceeded(_) | RateLimitError::TooLarge(_)) => Reply::Refused,
         Err(RateLimitError::Busy(_)) => Reply::Busy,
+        Err(RateLimitError::Denied(_)) => Reply::Denied,
         Err(RateLimitError::Unavailable(_)) => Reply::Undecided,
         Err(error) => panic!("{error}"),
     }

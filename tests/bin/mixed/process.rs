@@ -5,13 +5,13 @@ use std::{
     io::{Read, stdin},
     sync::{Arc, atomic::AtomicU64, mpsc},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{LIMITS, LONGEST_WAIT, MIXED_DEADLINE, Note},
+    mixed::{LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, Note, OfCaller},
     wall_clock,
 };
 use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override};
@@ -214,10 +214,7 @@ impl Caller {
             }
             match random.u8(..6) {
                 0 if self.has("peek") => {
-                    let _ = self
-                        .limiter
-                        .peek(&policy_of(&question), harness::mixed::MIXED_CALLER)
-                        .await;
+                    let _ = self.limiter.peek(&policy_of(&question), MIXED_CALLER).await;
                 }
                 1 if self.has("ids") => {
                     question.limit = LEDGER;
@@ -272,12 +269,27 @@ impl Caller {
                     overrides.remove(name);
                     note(0, Note::Overrides(limit, 0, from));
                 }
+                Act::OfCaller(what, until) => {
+                    let until = if until == 0 { 0 } else { self.from + until };
+                    let of_caller = match what {
+                        OfCaller::Number(to) => number(to.try_into().expect("a small number")),
+                        OfCaller::Off => Override::new().enforcement(Enforcement::Off),
+                        OfCaller::Denied => Override::new().deny(),
+                        OfCaller::Removed => Override::new(),
+                    };
+                    if what == OfCaller::Removed {
+                        overrides.remove_for(name, MIXED_CALLER);
+                    } else {
+                        let ends = SystemTime::UNIX_EPOCH + Duration::from_micros(until);
+                        let of_caller = if until == 0 { of_caller } else { of_caller.until(ends) };
+                        let set = overrides.set_for(name, MIXED_CALLER, of_caller);
+                        set.expect("a valid override");
+                    }
+                    note(0, Note::OfCaller(limit, what, until, from));
+                }
                 Act::Reset(number) if number == self.number && until > 0 => {
                     // Also one without an answer may have reset the limit.
-                    let _ = self
-                        .limiter
-                        .reset(&LIMITS[limit].policy(), harness::mixed::MIXED_CALLER)
-                        .await;
+                    let _ = self.limiter.reset(&LIMITS[limit].policy(), MIXED_CALLER).await;
                     note(0, Note::Reset(limit, from));
                 }
                 Act::Reset(_) => {}

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::OfCaller;
+
 /// A line: the number of a call in its process, the time, and the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoteLine {
@@ -55,6 +57,8 @@ pub enum Note {
     Overrides(usize, u64, u64),
     /// The process has switched a limit off since that time.
     Off(usize, u64),
+    /// The process has overridden a limit for the caller since the second time, until the first one, 0 for ever.
+    OfCaller(usize, OfCaller, u64, u64),
     /// The process has reset a limit since that time.
     Reset(usize, u64),
     /// All calls have ended, and so many settles, releases and leases could not be sent.
@@ -75,6 +79,8 @@ pub enum Reply {
     Refused,
     /// No permit was free.
     Busy,
+    /// The caller is shut out.
+    Denied,
     /// There was no decision.
     Undecided,
     /// The caller gave up.
@@ -98,6 +104,7 @@ impl fmt::Display for NoteLine {
             }
             Note::Answered(Reply::Refused) => f.write_str("refused"),
             Note::Answered(Reply::Busy) => f.write_str("busy"),
+            Note::Answered(Reply::Denied) => f.write_str("denied"),
             Note::Answered(Reply::Undecided) => f.write_str("undecided"),
             Note::Answered(Reply::Left) => f.write_str("left"),
             Note::Held => f.write_str("held"),
@@ -108,6 +115,15 @@ impl fmt::Display for NoteLine {
             Note::Gap(runtime, from) => write!(f, "gap {runtime} {from}"),
             Note::Overrides(limit, number, from) => write!(f, "overrides {limit} {number} {from}"),
             Note::Off(limit, from) => write!(f, "off {limit} {from}"),
+            Note::OfCaller(limit, what, until, from) => {
+                let (word, number) = match what {
+                    OfCaller::Number(number) => ("number", number),
+                    OfCaller::Off => ("off", 0),
+                    OfCaller::Denied => ("denied", 0),
+                    OfCaller::Removed => ("removed", 0),
+                };
+                write!(f, "caller {limit} {word} {number} {until} {from}")
+            }
             Note::Reset(limit, from) => write!(f, "reset {limit} {from}"),
             Note::Flushed(unsent) => write!(f, "flushed {unsent}"),
         }
@@ -141,6 +157,7 @@ impl NoteLine {
             }
             "refused" => Note::Answered(Reply::Refused),
             "busy" => Note::Answered(Reply::Busy),
+            "denied" => Note::Answered(Reply::Denied),
             "undecided" => Note::Answered(Reply::Undecided),
             "left" => Note::Answered(Reply::Left),
             "held" => Note::Held,
@@ -151,6 +168,16 @@ impl NoteLine {
             "gap" => Note::Gap(byte(3), number(4)),
             "overrides" => Note::Overrides(size(3), number(4), number(5)),
             "off" => Note::Off(size(3), number(4)),
+            "caller" => {
+                let what = match words[4] {
+                    "number" => OfCaller::Number(number(5)),
+                    "off" => OfCaller::Off,
+                    "denied" => OfCaller::Denied,
+                    "removed" => OfCaller::Removed,
+                    _ => panic!("an override: {line}"),
+                };
+                Note::OfCaller(size(3), what, number(6), number(7))
+            }
             "reset" => Note::Reset(size(3), number(4)),
             "flushed" => Note::Flushed(number(3)),
             _ => panic!("an event: {line}"),
@@ -176,8 +203,10 @@ mod tests {
             leave: 20,
         };
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
-        let replies =
-            [Reply::Refused, Reply::Busy, Reply::Undecided, Reply::Left].map(Note::Answered);
+        let replies = [Reply::Refused, Reply::Busy, Reply::Denied, Reply::Undecided, Reply::Left];
+        let replies = replies.map(Note::Answered);
+        let of_caller = [OfCaller::Number(7), OfCaller::Off, OfCaller::Denied, OfCaller::Removed];
+        let of_caller = of_caller.map(|what| Note::OfCaller(1, what, 9, 6));
         let others = [
             asks,
             admitted(true, 0),
@@ -194,7 +223,7 @@ mod tests {
             Note::Reset(1, 6),
             Note::Flushed(1),
         ];
-        for note in replies.into_iter().chain(others) {
+        for note in replies.into_iter().chain(of_caller).chain(others) {
             let line = NoteLine { call: 4, at: 11, note };
             assert_eq!(NoteLine::read(&line.to_string()), line);
         }

@@ -1,6 +1,7 @@
 //! Each rule is broken by a history: a checker that finds nothing is worth nothing.
 
 mod charges;
+mod numbers;
 mod shares;
 
 use super::*;
@@ -75,9 +76,13 @@ impl Story {
         | Note::Gap(_, time)
         | Note::Overrides(_, _, time)
         | Note::Off(_, time)
-        | Note::Reset(_, time) = &mut note
+        | Note::Reset(_, time)
+        | Note::OfCaller(_, _, _, time) = &mut note
         {
             *time += START;
+        }
+        if let Note::OfCaller(_, _, until @ 1.., _) = &mut note {
+            *until += START;
         }
         self.processes[process].lines.push(NoteLine { call, at: START + at, note });
         self
@@ -88,8 +93,7 @@ impl Story {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, is_joint, leave, .. } = it;
         let (runtime, is_leased) = (1, false);
-        let asks =
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave };
+        let asks = Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -166,7 +170,9 @@ fn debts_repeated_ids_and_calls_without_enforcement_count_as_what_they_are() {
     let named = |at| Told { id: 5, ..told(LEDGER, 2, at, at + 1, AT_ONCE) };
     some.clone().call(named(0), &[]).call(named(50), &[]).is_sound();
     let uncounted = Reply::Admitted { is_counted: false, waited: 0 };
-    some.clone().call(told(LEDGER, 9, SECOND, SECOND + 1, uncounted), &[]).is_sound();
+    let exempt = some.call(told(LEDGER, 9, SECOND, SECOND + 1, uncounted), &[]);
+    let off = exempt.note(0, 0, SECOND + 1, Note::Off(LEDGER, SECOND));
+    off.note(0, 0, SECOND + 3, Note::Overrides(LEDGER, 0, SECOND + 2)).is_sound();
 }
 
 #[test]
