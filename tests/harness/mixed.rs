@@ -18,7 +18,7 @@ mod windows;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use ratelimit_runtime::Policy;
+use ratelimit_runtime::{Plans, Policy};
 
 pub use self::{
     charges::Audit,
@@ -40,7 +40,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 23] = [
+pub const FEATURES: [&str; 24] = [
     "lease",
     "wait",
     "permits",
@@ -56,6 +56,7 @@ pub const FEATURES: [&str; 23] = [
     "lower",
     "off",
     "callers",
+    "plans",
     "threads",
     "blocked",
     "runtimes",
@@ -65,6 +66,9 @@ pub const FEATURES: [&str; 23] = [
     "kill",
     "stop",
 ];
+
+/// The plan of half of a limit's number.
+pub const SMALL_PLAN: &str = "small";
 
 /// The feature with a mode of its own: keys are lost now and then.
 pub const LOSES_KEYS: &str = "flushall";
@@ -141,6 +145,15 @@ impl MixedLimit {
     #[must_use]
     pub fn leased(&self) -> Option<Policy> {
         (!self.lease.is_zero()).then(|| self.policy().lease(self.lease))
+    }
+
+    /// Returns the plans of a limit with windows: the limit as it is, and one of half of its units.
+    #[must_use]
+    pub fn plans(&self) -> Option<Plans> {
+        let small = Self { threshold: self.threshold / 2, ..*self };
+        let has_plans = matches!(self.rule, Rule::Log | Rule::Fixed | Rule::Counter);
+        let plans = has_plans.then(|| Plans::new(self.name, "whole", self.policy()));
+        plans.map(|plans| plans.plan(SMALL_PLAN, small.policy()))
     }
 
     /// The number that overrides change: the threshold, or the calls in flight of a limit without windows.

@@ -134,6 +134,11 @@ impl Caller {
         watch.abort();
     }
 
+    /// Returns `true` for a third of the calls of a limit with plans.
+    fn is_small(&self, limit: usize, random: &mut Rng) -> bool {
+        self.has("plans") && LIMITS[limit].plans().is_some() && random.u8(..3) == 0
+    }
+
     /// The microseconds since the start of the load.
     fn since_start(&self) -> u64 {
         wall_clock().saturating_sub(self.from)
@@ -174,8 +179,16 @@ impl Caller {
                 let max_wait = patience(&mut random);
                 let cost = random.u32(1..=3);
                 let is_trial = is_storm && random.bool();
-                let question =
-                    Question { limit, cost, max_wait, is_trial, leaves, ..Question::default() };
+                let is_small = self.is_small(limit, &mut random);
+                let question = Question {
+                    limit,
+                    cost,
+                    max_wait,
+                    is_trial,
+                    leaves,
+                    is_small,
+                    ..Question::default()
+                };
                 let (caller, mut random) = (self.clone(), random.fork());
                 calls.spawn(async move {
                     let body = Duration::from_millis(random.u64(..60));
@@ -237,6 +250,7 @@ impl Caller {
                     if self.has("leave") {
                         question.leave = [0, 20, 50][random.usize(..3)];
                     }
+                    question.is_small = self.is_small(question.limit, &mut random);
                     self.call(question, &mut random, body).await;
                 }
             }

@@ -36,6 +36,8 @@ pub enum Note {
         is_joint: bool,
         /// The share of the limit that it leaves, in percent.
         leave: u64,
+        /// `true` under the plan of half of the number.
+        is_small: bool,
     },
     /// A waiting call is promised its turn.
     Promised(u64),
@@ -92,11 +94,21 @@ impl fmt::Display for NoteLine {
         let Self { call, at, note } = self;
         write!(f, "{call} {at} ")?;
         match *note {
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave } => {
+            Note::Asks {
+                limit,
+                cost,
+                max_wait,
+                runtime,
+                id,
+                is_leased,
+                is_joint,
+                leave,
+                is_small,
+            } => {
                 let flags = [is_leased, is_joint].map(u8::from);
                 let [is_leased, is_joint] = flags;
                 write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint} ")?;
-                write!(f, "{leave}")
+                write!(f, "{leave} {}", u8::from(is_small))
             }
             Note::Promised(turn) => write!(f, "promised {turn}"),
             Note::Answered(Reply::Admitted { is_counted, waited }) => {
@@ -150,6 +162,7 @@ impl NoteLine {
                 is_leased: number(8) == 1,
                 is_joint: number(9) == 1,
                 leave: number(10),
+                is_small: number(11) == 1,
             },
             "promised" => Note::Promised(number(3)),
             "admitted" => {
@@ -201,6 +214,7 @@ mod tests {
             is_leased: true,
             is_joint: false,
             leave: 20,
+            is_small: true,
         };
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
         let replies = [Reply::Refused, Reply::Busy, Reply::Denied, Reply::Undecided, Reply::Left];

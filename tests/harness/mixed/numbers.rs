@@ -100,11 +100,19 @@ impl MixedRound {
         self.in_force(limit, span).max().unwrap_or_else(|| LIMITS[limit].number().into())
     }
 
-    /// Returns the highest number of a limit that was in force in one process in this span.
-    pub(super) fn highest_of(&self, process: usize, limit: usize, span: Span) -> u64 {
+    /// Returns the highest number of a limit, or of its small plan, that was in force in one process in this span.
+    pub(super) fn highest_of(
+        &self,
+        process: usize,
+        limit: usize,
+        span: Span,
+        is_small: bool,
+    ) -> u64 {
+        let declared = u64::from(LIMITS[limit].number());
+        // Overrides of the limit are those of its plans.
+        let of_plan = |it| if is_small && it == declared { declared / 2 } else { it };
         let within = self.numbers_of(process, limit).filter(|it| overlaps(it.span, span));
-        let highest = within.filter_map(|it| it.number).max();
-        highest.unwrap_or_else(|| LIMITS[limit].number().into())
+        within.filter_map(|it| it.number).map(of_plan).max().unwrap_or_else(|| of_plan(declared))
     }
 
     /// Returns the lowest number of a limit that was in force in a process in this span.

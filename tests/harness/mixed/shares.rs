@@ -1,4 +1,5 @@
-//! A call that leaves a share of a limit is admitted only if the others have that share afterwards.
+//! A call that leaves a share of a limit is admitted only if the others have that share afterwards, and a call of
+//! a small plan only if its window has no more than the plan's units.
 
 use super::{
     Findings, LIMITS, LONGEST_WAIT, MixedRound, Rule, Span,
@@ -13,10 +14,12 @@ fn units_of(share: u64, number: u64) -> u64 {
 }
 
 impl MixedRound {
-    /// Returns the calls that left less than their share.
+    /// Returns the calls that left less than their share, or that are beyond their plan.
     pub(super) fn used_shares(&self) -> Findings {
         let mut findings = Findings::default();
-        for call in self.calls.iter().filter(|call| call.leave > 0 && call.is_admitted()) {
+        // One that waits is admitted at its turn, with those that come after it.
+        let has_part = |call: &&MixedCall| call.leave > 0 || call.is_small && !call.has_waited();
+        for call in self.calls.iter().filter(|call| call.is_admitted()).filter(has_part) {
             let windows = match call.limit().rule {
                 Rule::Log => self.of_window(call),
                 Rule::Bucket(burst) => self.of_bucket(call, burst.into()),
@@ -26,9 +29,12 @@ impl MixedRound {
             };
             for (units, most) in windows.into_iter().chain(self.of_held(call)) {
                 if units > most {
-                    let share = call.leave;
-                    let text = format!("{units} of {most}, {share} % are left: {}", call.text());
-                    findings.add("share used", text);
+                    let (share, is_small) = (call.leave, call.is_small);
+                    let text = format!(
+                        "{units} of {most}, {share} % are left, small {is_small}: {}",
+                        call.text()
+                    );
+                    findings.add(if share > 0 { "share used" } else { "plan" }, text);
                 }
             }
         }
@@ -37,7 +43,8 @@ impl MixedRound {
 
     /// The part of the highest number in force in the call's own process that the call may use.
     fn usable(&self, call: &MixedCall) -> u64 {
-        let number = self.highest_of(call.process, call.limit, (call.asked, call.answered));
+        let span = (call.asked, call.answered);
+        let number = self.highest_of(call.process, call.limit, span, call.is_small);
         number - units_of(call.leave, number)
     }
 

@@ -43,13 +43,28 @@ struct Told {
     id: u64,
     is_joint: bool,
     leave: u64,
+    is_small: bool,
 }
 
 const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
 
 fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Told {
-    let (process, max_wait, promised, id, is_joint, leave) = Default::default();
-    Told { process, limit, cost, asked, answered, max_wait, promised, reply, id, is_joint, leave }
+    let (process, max_wait, promised, id, is_joint) = Default::default();
+    let (leave, is_small) = (0, false);
+    Told {
+        process,
+        limit,
+        cost,
+        asked,
+        answered,
+        max_wait,
+        promised,
+        reply,
+        id,
+        is_joint,
+        leave,
+        is_small,
+    }
 }
 
 /// A call that has waited until its answer.
@@ -91,9 +106,10 @@ impl Story {
     /// Adds a call, with further events of it.
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
-        let Told { process, limit, cost, max_wait, id, is_joint, leave, .. } = it;
+        let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
         let (runtime, is_leased) = (1, false);
-        let asks = Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave };
+        let asks =
+            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -372,6 +388,7 @@ fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
         is_leased: false,
         is_joint: false,
         leave: 0,
+        is_small: false,
     };
     let hung = Story::new().note(0, 1, 0, hung);
     hung.breaks("end");

@@ -75,3 +75,23 @@ fn permits_are_left_too() {
     both(0).is_sound();
     both(1).breaks("share used");
 }
+
+#[test]
+fn a_call_of_a_small_plan_is_admitted_in_its_own_number_of_units() {
+    let small = |at| Told { is_small: true, ..told(LEDGER, 1, at, at + 1, AT_ONCE) };
+    let before = |count| Story::new().calls(LEDGER, spread(count, 0, SECOND));
+    let with = |count| before(count).call(small(SECOND + 10), &[]);
+    with(99).is_sound();
+    with(100).breaks("plan");
+    // The units of one plan count for all, and the whole plan has the others.
+    with(99).calls(LEDGER, spread(100, SECOND + 20, SECOND + 200)).is_sound();
+    with(99).call(small(SECOND + 30), &[]).breaks("plan");
+    // An override of the limit is that of its plans, and a share is one of the plan.
+    with(160).note(0, 0, 20, Note::Overrides(LEDGER, 400, 10)).is_sound();
+    let leaving = Told { leave: 20, ..small(SECOND + 10) };
+    before(79).call(leaving, &[]).is_sound();
+    before(80).call(leaving, &[]).breaks("share used");
+    // One that has waited has passed at its turn.
+    let waited = Told { is_small: true, ..waited(LEDGER, SECOND, SECOND + 10, SECOND + 10) };
+    before(100).call(waited, &[]).is_sound();
+}
