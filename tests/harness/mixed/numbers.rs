@@ -34,8 +34,8 @@ pub struct NumberChange {
 pub(super) struct Layers {
     /// The number by the override of the limit; none while it is off.
     limit: Option<u64>,
-    /// The override of the caller, and the time at which it ends; 0 for never.
-    caller: (OfCaller, u64),
+    /// The override of the caller, and the time in which it ends; 0 for never.
+    caller: (OfCaller, Span),
     change: NumberChange,
     past: Vec<NumberChange>,
 }
@@ -44,7 +44,7 @@ impl Layers {
     pub(super) fn new(process: usize, limit: usize) -> Self {
         let number = Some(LIMITS[limit].number().into());
         let change = NumberChange { process, limit, number, span: (0, u64::MAX), set: (0, 0) };
-        let caller = (OfCaller::Removed, 0);
+        let caller = (OfCaller::Removed, (0, 0));
         Self { limit: number, caller, change, past: Vec::new() }
     }
 
@@ -55,20 +55,21 @@ impl Layers {
         self.change(set);
     }
 
-    /// Sets the override of the caller in this time.
-    pub(super) fn set_for_caller(&mut self, what: OfCaller, until: u64, set: Span) {
+    /// Sets the override of the caller in this time. A process takes the time of Redis for as old as its answer,
+    /// so that the end is late by that much.
+    pub(super) fn set_for_caller(&mut self, what: OfCaller, until: u64, late: u64, set: Span) {
         self.end_by(set.1);
-        self.caller = (what, until);
+        self.caller = (what, (until, until + late));
         self.change(set);
         self.end_by(set.1);
     }
 
     /// Ends the override of the caller, if its end has come by this time.
     fn end_by(&mut self, now: u64) {
-        let until = self.caller.1;
-        if (1..=now).contains(&until) {
-            self.caller = (OfCaller::Removed, 0);
-            self.change((until, until.max(self.change.set.1)));
+        let (from, until) = self.caller.1;
+        if (1..=now).contains(&from) {
+            self.caller = (OfCaller::Removed, (0, 0));
+            self.change((from, until.max(self.change.set.1)));
         }
     }
 

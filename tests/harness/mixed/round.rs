@@ -36,6 +36,15 @@ impl ProcessNotes {
         let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         Self { lines: lines.map(NoteLine::read).collect(), number, ended, is_killed }
     }
+
+    /// Returns for how long the process stood still around a time.
+    fn late(&self, span: Span) -> u64 {
+        let length = |line: &NoteLine| match line.note {
+            Note::Gap(_, from) if overlaps((from, line.at), span) => line.at - from,
+            _ => 0,
+        };
+        self.lines.iter().map(length).sum()
+    }
 }
 
 /// A time in which something stood still.
@@ -149,7 +158,8 @@ impl MixedRound {
                 }
                 Note::Off(limit, from) => numbers[limit].set(None, (from, line.at)),
                 Note::OfCaller(limit, what, until, from) => {
-                    numbers[limit].set_for_caller(what, until, (from, line.at));
+                    let late = SLACK + notes.late((until.saturating_sub(RECENT), until));
+                    numbers[limit].set_for_caller(what, until, late, (from, line.at));
                 }
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
                 Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),
