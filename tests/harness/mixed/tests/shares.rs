@@ -1,6 +1,6 @@
 //! Calls that leave a share of a limit.
 
-use super::*;
+use super::{permits::with_permits, *};
 
 const BOTH: usize = 5;
 
@@ -25,8 +25,8 @@ fn a_call_that_leaves_less_than_its_share_breaks_the_rule() {
     with(160, SECOND + 10).note(1, 0, 20, raised).breaks("share used");
     with(160, SECOND + 10).note(1, 0, 20, Note::Reset(LEDGER, 10)).is_sound();
     let refunded = [(10, Note::Settles(0)), (20, Note::Settled), (21, Note::Ended)];
-    let given_back = before(159).call(told(LEDGER, 1, 0, 1, AT_ONCE), &refunded);
-    given_back.call(leaving(LEDGER, 20, SECOND + 10), &[]).is_sound();
+    let returned = before(159).call(told(LEDGER, 1, 0, 1, AT_ONCE), &refunded);
+    returned.call(leaving(LEDGER, 20, SECOND + 10), &[]).is_sound();
 }
 
 #[test]
