@@ -8,6 +8,7 @@ mod call;
 mod charges;
 mod note;
 mod numbers;
+mod pauses;
 mod permits;
 mod round;
 mod shares;
@@ -40,7 +41,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 24] = [
+pub const FEATURES: [&str; 25] = [
     "lease",
     "wait",
     "permits",
@@ -57,6 +58,7 @@ pub const FEATURES: [&str; 24] = [
     "off",
     "callers",
     "plans",
+    "keypause",
     "threads",
     "blocked",
     "runtimes",

@@ -8,6 +8,9 @@ use harness::mixed::{FEATURES, LIMITS, LOSES_KEYS, OfCaller};
 /// The length of the load, in microseconds.
 pub(crate) const LOAD: u64 = 7_000_000;
 
+/// The number of the limit whose key is paused: it has no leases.
+pub(crate) const BOTH: usize = 5;
+
 /// The number of processes.
 pub(crate) const PROCESSES: usize = 4;
 
@@ -74,6 +77,8 @@ pub(crate) enum Act {
     Back,
     /// A reset by this process.
     Reset(usize),
+    /// A pause by this process, of so many microseconds.
+    Pause(usize, u64),
     /// An override of the caller, and the microsecond at which it ends; 0 for never.
     OfCaller(OfCaller, u64),
 }
@@ -149,6 +154,15 @@ impl Plan {
         }
         if mix.has("callers") {
             of_caller(&mut Rng::with_seed(seed ^ 0xca), &mut acts);
+        }
+        if mix.has("keypause") {
+            let mut random = Rng::with_seed(seed ^ 0xea);
+            for _ in 0..4 {
+                // The turns that it moves are over when the load ends.
+                let at = random.u64(700_000..LOAD / 2);
+                let pause = Act::Pause(random.usize(..PROCESSES), random.u64(100_000..700_000));
+                acts.push((at, BOTH, pause));
+            }
         }
         acts.sort_by_key(|(at, ..)| *at);
         let first = random.u64(100_000..900_000);

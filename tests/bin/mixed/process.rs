@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{
     caller::{Caller, Question, note, policy_of, promised},
-    plan::{Act, Mix, Plan},
+    plan::{Act, BOTH, Mix, Plan},
 };
 
 /// The runtime that made the limiter, the one that is blocked, and those that end.
@@ -37,7 +37,6 @@ const TOKENS: usize = 1;
 const FIXED: usize = 2;
 const COUNTER: usize = 3;
 const SLOTS: usize = 4;
-const BOTH: usize = 5;
 
 /// Calls until the end of the load, sends what is left, and ends with its standard input.
 pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix: Mix) {
@@ -306,7 +305,15 @@ impl Caller {
                     let _ = self.limiter.reset(&LIMITS[limit].policy(), MIXED_CALLER).await;
                     note(0, Note::Reset(limit, from));
                 }
-                Act::Reset(_) => {}
+                Act::Pause(number, length) if number == self.number && until > 0 => {
+                    // Also one without an answer may be in force.
+                    note(0, Note::Pauses(limit, length, from));
+                    let (policy, time) = (LIMITS[limit].policy(), Duration::from_micros(length));
+                    if self.limiter.pause(&policy, MIXED_CALLER, time).await.is_ok() {
+                        note(0, Note::Paused(limit, length, from));
+                    }
+                }
+                Act::Reset(_) | Act::Pause(..) => {}
             }
         }
     }

@@ -107,8 +107,10 @@ impl MixedRound {
                 }
                 None | Some(Reply::Undecided) if is_young => units.most += call.cost,
                 Some(Reply::Left) if is_young => left += call.cost,
-                // One that waited when its caller was shut out has left its place.
-                Some(Reply::Denied) if is_young && call.max_wait > 0 => left += call.cost,
+                // One that waited when its caller was shut out, or when a pause came, has left its place.
+                Some(Reply::Denied | Reply::Refused) if is_young && call.promised.is_some() => {
+                    left += call.cost
+                }
                 _ => {}
             }
         }

@@ -63,6 +63,10 @@ pub enum Note {
     OfCaller(usize, OfCaller, u64, u64),
     /// The process has reset a limit since that time.
     Reset(usize, u64),
+    /// The process begins to pause a limit: its number, the length, and the time.
+    Pauses(usize, u64, u64),
+    /// The pause of this length that began at that time is in force.
+    Paused(usize, u64, u64),
     /// All calls have ended, and so many settles, releases and leases could not be sent.
     Flushed(u64),
 }
@@ -137,6 +141,8 @@ impl fmt::Display for NoteLine {
                 write!(f, "caller {limit} {word} {number} {until} {from}")
             }
             Note::Reset(limit, from) => write!(f, "reset {limit} {from}"),
+            Note::Pauses(limit, length, from) => write!(f, "pauses {limit} {length} {from}"),
+            Note::Paused(limit, length, from) => write!(f, "paused {limit} {length} {from}"),
             Note::Flushed(unsent) => write!(f, "flushed {unsent}"),
         }
     }
@@ -192,6 +198,8 @@ impl NoteLine {
                 Note::OfCaller(size(3), what, number(6), number(7))
             }
             "reset" => Note::Reset(size(3), number(4)),
+            "pauses" => Note::Pauses(size(3), number(4), number(5)),
+            "paused" => Note::Paused(size(3), number(4), number(5)),
             "flushed" => Note::Flushed(number(3)),
             _ => panic!("an event: {line}"),
         };
@@ -235,6 +243,8 @@ mod tests {
             Note::Overrides(1, 20, 6),
             Note::Off(1, 6),
             Note::Reset(1, 6),
+            Note::Pauses(1, 7, 6),
+            Note::Paused(1, 7, 6),
             Note::Flushed(1),
         ];
         for note in replies.into_iter().chain(of_caller).chain(others) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Audit, Findings, LIMITS, Note, NoteLine, NumberChange, Reply, Span, call::MixedCall, micros,
-    numbers::Layers, overlaps,
+    numbers::Layers, overlaps, pauses::Pause,
 };
 
 /// The time by which a task is late on a machine that is not busy.
@@ -71,6 +71,7 @@ pub struct MixedRound {
     pub gaps: Vec<Gap>,
     pub(super) numbers: Vec<NumberChange>,
     pub(super) resets: Vec<(usize, Span)>,
+    pub(super) pauses: Vec<Pause>,
     /// The times in which Redis could not be reached.
     pub outages: Vec<(u64, u64)>,
     /// The times at which Redis has lost its keys.
@@ -112,6 +113,7 @@ impl MixedRound {
         let mut findings = self.overfull_windows();
         findings.take_in(self.used_shares());
         findings.take_in(self.wrong_enforcement());
+        findings.take_in(self.paused_calls());
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
         findings.take_in(self.wrong_charges());
@@ -162,6 +164,12 @@ impl MixedRound {
                     numbers[limit].set_for_caller(what, until, late, (from, line.at));
                 }
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
+                Note::Pauses(limit, length, asked) => {
+                    self.pauses.push(Pause { limit, length, asked, applied: None });
+                }
+                Note::Paused(limit, length, asked) => {
+                    self.pauses.push(Pause { limit, length, asked, applied: Some(line.at) });
+                }
                 Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),
                 _ => calls.entry(line.call).or_default().push(*line),
             }
@@ -234,6 +242,7 @@ impl MixedRound {
         self.outages.iter().chain(&self.losses).any(|it| is_within(&it))
             || self.restarts(limit, span) > 0
             || self.was_lowered(limit, span)
+            || self.was_paused(limit, span)
     }
 
     pub(super) fn of(&self, limit: usize) -> impl Iterator<Item = &MixedCall> + Clone {

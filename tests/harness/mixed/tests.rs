@@ -2,6 +2,7 @@
 
 mod charges;
 mod numbers;
+mod pauses;
 mod permits;
 mod shares;
 
@@ -93,7 +94,9 @@ impl Story {
         | Note::Overrides(_, _, time)
         | Note::Off(_, time)
         | Note::Reset(_, time)
-        | Note::OfCaller(_, _, _, time) = &mut note
+        | Note::OfCaller(_, _, _, time)
+        | Note::Pauses(_, _, time)
+        | Note::Paused(_, _, time) = &mut note
         {
             *time += START;
         }
