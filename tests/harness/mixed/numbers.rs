@@ -1,6 +1,6 @@
 //! The numbers in force in each process: those of a limit's overrides, and those of its caller before them.
 
-use super::{Findings, LIMITS, MixedRound, Reply, Span, call::MixedCall, overlaps};
+use super::{Findings, LIMITS, MixedRound, Reply, Rule, Span, call::MixedCall, overlaps};
 
 /// An override of one caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,9 @@ impl MixedRound {
             if is_wrongly_denied || has_passed && self.certainly_has(call, Some(0)) {
                 findings.add("denied", call.text());
             }
-            let is_wrongly_exempt = is_exempt && !self.may_have(call, None);
+            // A call of permits alone whose process stood still may have lost its own by its answer.
+            let may_be_lost = call.limit().rule == Rule::Permits;
+            let is_wrongly_exempt = is_exempt && !may_be_lost && !self.may_have(call, None);
             if is_wrongly_exempt || has_passed && !is_exempt && self.certainly_has(call, None) {
                 findings.add("off", call.text());
             }

@@ -46,6 +46,8 @@ fn only_a_caller_that_is_shut_out_is_denied() {
 #[test]
 fn only_a_caller_that_is_exempt_is_not_counted() {
     answered(&Story::new(), SECOND, EXEMPT).breaks("off");
+    // A permit was lost before the answer.
+    Story::new().call(told(SLOTS, 1, SECOND, 3 * SECOND / 2, EXEMPT), &[]).is_sound();
     let off = of_caller(OfCaller::Off, 10, 0);
     answered(&off, SECOND, EXEMPT).is_sound();
     answered(&off, SECOND, Reply::Refused).breaks("off");
