@@ -183,9 +183,9 @@ impl Caller {
                     limit,
                     cost,
                     max_wait,
+                    is_small,
                     is_trial,
                     leaves,
-                    is_small,
                     ..Question::default()
                 };
                 let (caller, mut random) = (self.clone(), random.fork());

@@ -109,7 +109,7 @@ impl MixedRound {
                 Some(Reply::Left) if is_young => left += call.cost,
                 // One that waited when its caller was shut out, or when a pause came, has left its place.
                 Some(Reply::Denied | Reply::Refused) if is_young && call.promised.is_some() => {
-                    left += call.cost
+                    left += call.cost;
                 }
                 _ => {}
             }
