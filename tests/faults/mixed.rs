@@ -6,8 +6,8 @@ use std::{env, process::Command};
 /// The seed of the first round.
 const SEED: &str = "27";
 
-/// All features and outages.
-const MIX: &str = "all";
+/// All features and outages but the newest, which `ci/histories` mixes too.
+const MIX: &str = "all,-callers,-plans,-keypause";
 
 /// One round of some 13 s, or two. `HISTORIES_MIX` and `HISTORIES_SEED` are those of `ci/histories`.
 #[test]

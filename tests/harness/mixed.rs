@@ -7,8 +7,11 @@
 mod call;
 mod charges;
 mod note;
+mod numbers;
+mod pauses;
 mod permits;
 mod round;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -16,12 +19,13 @@ mod windows;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use ratelimit_runtime::Policy;
+use ratelimit_runtime::{Plans, Policy};
 
 pub use self::{
     charges::Audit,
     note::{Note, NoteLine, Reply},
-    round::{Gap, MixedRound, NumberChange, ProcessNotes},
+    numbers::{NumberChange, OfCaller},
+    round::{Gap, MixedRound, ProcessNotes},
 };
 
 /// The caller of all calls.
@@ -37,7 +41,7 @@ pub const LONGEST_WAIT: Duration = Duration::from_millis(1_500);
 pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The features of a mix, by their names. Without one of them no call uses it.
-pub const FEATURES: [&str; 22] = [
+pub const FEATURES: [&str; 25] = [
     "lease",
     "wait",
     "permits",
@@ -52,6 +56,9 @@ pub const FEATURES: [&str; 22] = [
     "raise",
     "lower",
     "off",
+    "callers",
+    "plans",
+    "keypause",
     "threads",
     "blocked",
     "runtimes",
@@ -61,6 +68,9 @@ pub const FEATURES: [&str; 22] = [
     "kill",
     "stop",
 ];
+
+/// The plan of half of a limit's number.
+pub const SMALL_PLAN: &str = "small";
 
 /// The feature with a mode of its own: keys are lost now and then.
 pub const LOSES_KEYS: &str = "flushall";
@@ -137,6 +147,15 @@ impl MixedLimit {
     #[must_use]
     pub fn leased(&self) -> Option<Policy> {
         (!self.lease.is_zero()).then(|| self.policy().lease(self.lease))
+    }
+
+    /// Returns the plans of a limit with windows: the limit as it is, and one of half of its units.
+    #[must_use]
+    pub fn plans(&self) -> Option<Plans> {
+        let small = Self { threshold: self.threshold / 2, ..*self };
+        let has_plans = matches!(self.rule, Rule::Log | Rule::Fixed | Rule::Counter);
+        let plans = has_plans.then(|| Plans::new(self.name, "whole", self.policy()));
+        plans.map(|plans| plans.plan(SMALL_PLAN, small.policy()))
     }
 
     /// The number that overrides change: the threshold, or the calls in flight of a limit without windows.

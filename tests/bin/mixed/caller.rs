@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -12,10 +12,10 @@ use std::{
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{LIMITS, MIXED_CALLER, Note, NoteLine, Reply},
+    mixed::{LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN},
     wall_clock,
 };
-use ratelimit_runtime::{Decision, Limiter, Policy, RateLimitError};
+use ratelimit_runtime::{Decision, Limiter, Plans, Policy, RateLimitError};
 use tokio::time::{sleep, timeout};
 
 use crate::plan::{Mix, Plan};
@@ -24,6 +24,10 @@ tokio::task_local! {
     /// The number of the task's call.
     static CALL: u64;
 }
+
+/// The limits with plans.
+static PLANS: LazyLock<[Option<Plans>; LIMITS.len()]> =
+    LazyLock::new(|| LIMITS.each_ref().map(MixedLimit::plans));
 
 /// The interval at which a body asks for its permit.
 const ASKS: Duration = Duration::from_millis(5);
@@ -52,6 +56,8 @@ pub(crate) struct Question {
     pub(crate) id: u64,
     /// The share of the limit that the call leaves, in percent.
     pub(crate) leave: u32,
+    /// `true` under the plan of half of the number.
+    pub(crate) is_small: bool,
     /// `true` if the call is probably given back.
     pub(crate) is_trial: bool,
     /// The time after which the caller gives up.
@@ -77,6 +83,7 @@ fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
         }
         Err(RateLimitError::Exceeded(_) | RateLimitError::TooLarge(_)) => Reply::Refused,
         Err(RateLimitError::Busy(_)) => Reply::Busy,
+        Err(RateLimitError::Denied(_)) => Reply::Denied,
         Err(RateLimitError::Unavailable(_)) => Reply::Undecided,
         Err(error) => panic!("{error}"),
     }
@@ -84,6 +91,11 @@ fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
 
 pub(crate) fn policy_of(question: &Question) -> Policy {
     let limit = &LIMITS[question.limit];
+    if question.is_small
+        && let Some(plans) = &PLANS[question.limit]
+    {
+        return *plans.of(SMALL_PLAN);
+    }
     let leased = question.is_leased.then(|| limit.leased()).flatten();
     leased.unwrap_or_else(|| limit.policy())
 }
@@ -99,10 +111,13 @@ impl Caller {
 
     fn asks(&self, question: &Question, is_joint: bool) -> u64 {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let &Question { limit, cost, max_wait, is_leased, id, .. } = question;
+        let &Question { limit, cost, max_wait, is_leased, id, leave, is_small, .. } = question;
         let max_wait = max_wait.as_micros().try_into().expect("some seconds");
-        let (cost, runtime) = (cost.into(), self.runtime);
-        note(call, Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint });
+        let (cost, leave, runtime) = (cost.into(), leave.into(), self.runtime);
+        note(
+            call,
+            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small },
+        );
         call
     }
 

@@ -3,10 +3,13 @@
 use std::{collections::BTreeSet, fmt};
 
 use fastrand::Rng;
-use harness::mixed::{FEATURES, LIMITS, LOSES_KEYS};
+use harness::mixed::{FEATURES, LIMITS, LOSES_KEYS, OfCaller};
 
 /// The length of the load, in microseconds.
 pub(crate) const LOAD: u64 = 7_000_000;
+
+/// The number of the limit whose key is paused: it has no leases.
+pub(crate) const BOTH: usize = 5;
 
 /// The number of processes.
 pub(crate) const PROCESSES: usize = 4;
@@ -74,6 +77,36 @@ pub(crate) enum Act {
     Back,
     /// A reset by this process.
     Reset(usize),
+    /// A pause by this process, of so many microseconds.
+    Pause(usize, u64),
+    /// An override of the caller, and the microsecond at which it ends; 0 for never.
+    OfCaller(OfCaller, u64),
+}
+
+/// Adds overrides of the caller, half of which end by themselves.
+fn of_caller(random: &mut Rng, acts: &mut Vec<(u64, usize, Act)>) {
+    let mut free_from = [0; LIMITS.len()];
+    let mut at = 500_000;
+    while at < LOAD - 800_000 {
+        let limit = random.usize(..LIMITS.len());
+        let number = u64::from(LIMITS[limit].number());
+        let what = [
+            OfCaller::Number(number * 2),
+            OfCaller::Number(number / 2),
+            OfCaller::Off,
+            OfCaller::Denied,
+        ][random.usize(..4)];
+        let end = at + random.u64(150_000..900_000);
+        if free_from[limit] <= at {
+            free_from[limit] = end + 1;
+            let until = if random.bool() { end } else { 0 };
+            acts.push((at, limit, Act::OfCaller(what, until)));
+            if until == 0 {
+                acts.push((end, limit, Act::OfCaller(OfCaller::Removed, 0)));
+            }
+        }
+        at += random.u64(150_000..700_000);
+    }
 }
 
 /// The changes of a round, by the microsecond after its start.
@@ -118,6 +151,18 @@ impl Plan {
                 }
             }
             at += random.u64(150_000..700_000);
+        }
+        if mix.has("callers") {
+            of_caller(&mut Rng::with_seed(seed ^ 0xca), &mut acts);
+        }
+        if mix.has("keypause") {
+            let mut random = Rng::with_seed(seed ^ 0xea);
+            for _ in 0..4 {
+                // The turns that it moves are over when the load ends.
+                let at = random.u64(700_000..LOAD / 2);
+                let pause = Act::Pause(random.usize(..PROCESSES), random.u64(100_000..700_000));
+                acts.push((at, BOTH, pause));
+            }
         }
         acts.sort_by_key(|(at, ..)| *at);
         let first = random.u64(100_000..900_000);

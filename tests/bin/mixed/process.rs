@@ -5,13 +5,13 @@ use std::{
     io::{Read, stdin},
     sync::{Arc, atomic::AtomicU64, mpsc},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{LIMITS, LONGEST_WAIT, MIXED_DEADLINE, Note},
+    mixed::{LIMITS, LONGEST_WAIT, MIXED_CALLER, MIXED_DEADLINE, Note, OfCaller},
     wall_clock,
 };
 use ratelimit_runtime::{Enforcement, Limiter, OnStoreError, Override};
@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{
     caller::{Caller, Question, note, policy_of, promised},
-    plan::{Act, Mix, Plan},
+    plan::{Act, BOTH, Mix, Plan},
 };
 
 /// The runtime that made the limiter, the one that is blocked, and those that end.
@@ -37,7 +37,6 @@ const TOKENS: usize = 1;
 const FIXED: usize = 2;
 const COUNTER: usize = 3;
 const SLOTS: usize = 4;
-const BOTH: usize = 5;
 
 /// Calls until the end of the load, sends what is left, and ends with its standard input.
 pub(crate) fn call(url: &str, number: &str, seed: &str, span: (&str, &str), mix: Mix) {
@@ -134,6 +133,11 @@ impl Caller {
         watch.abort();
     }
 
+    /// Returns `true` for a third of the calls of a limit with plans.
+    fn is_small(&self, limit: usize, random: &mut Rng) -> bool {
+        self.has("plans") && LIMITS[limit].plans().is_some() && random.u8(..3) == 0
+    }
+
     /// The microseconds since the start of the load.
     fn since_start(&self) -> u64 {
         wall_clock().saturating_sub(self.from)
@@ -174,8 +178,16 @@ impl Caller {
                 let max_wait = patience(&mut random);
                 let cost = random.u32(1..=3);
                 let is_trial = is_storm && random.bool();
-                let question =
-                    Question { limit, cost, max_wait, is_trial, leaves, ..Question::default() };
+                let is_small = self.is_small(limit, &mut random);
+                let question = Question {
+                    limit,
+                    cost,
+                    max_wait,
+                    is_small,
+                    is_trial,
+                    leaves,
+                    ..Question::default()
+                };
                 let (caller, mut random) = (self.clone(), random.fork());
                 calls.spawn(async move {
                     let body = Duration::from_millis(random.u64(..60));
@@ -214,10 +226,7 @@ impl Caller {
             }
             match random.u8(..6) {
                 0 if self.has("peek") => {
-                    let _ = self
-                        .limiter
-                        .peek(&policy_of(&question), harness::mixed::MIXED_CALLER)
-                        .await;
+                    let _ = self.limiter.peek(&policy_of(&question), MIXED_CALLER).await;
                 }
                 1 if self.has("ids") => {
                     question.limit = LEDGER;
@@ -240,6 +249,7 @@ impl Caller {
                     if self.has("leave") {
                         question.leave = [0, 20, 50][random.usize(..3)];
                     }
+                    question.is_small = self.is_small(question.limit, &mut random);
                     self.call(question, &mut random, body).await;
                 }
             }
@@ -272,15 +282,38 @@ impl Caller {
                     overrides.remove(name);
                     note(0, Note::Overrides(limit, 0, from));
                 }
+                Act::OfCaller(what, until) => {
+                    let until = if until == 0 { 0 } else { self.from + until };
+                    let of_caller = match what {
+                        OfCaller::Number(to) => number(to.try_into().expect("a small number")),
+                        OfCaller::Off => Override::new().enforcement(Enforcement::Off),
+                        OfCaller::Denied => Override::new().deny(),
+                        OfCaller::Removed => Override::new(),
+                    };
+                    if what == OfCaller::Removed {
+                        overrides.remove_for(name, MIXED_CALLER);
+                    } else {
+                        let ends = SystemTime::UNIX_EPOCH + Duration::from_micros(until);
+                        let of_caller = if until == 0 { of_caller } else { of_caller.until(ends) };
+                        let set = overrides.set_for(name, MIXED_CALLER, of_caller);
+                        set.expect("a valid override");
+                    }
+                    note(0, Note::OfCaller(limit, what, until, from));
+                }
                 Act::Reset(number) if number == self.number && until > 0 => {
                     // Also one without an answer may have reset the limit.
-                    let _ = self
-                        .limiter
-                        .reset(&LIMITS[limit].policy(), harness::mixed::MIXED_CALLER)
-                        .await;
+                    let _ = self.limiter.reset(&LIMITS[limit].policy(), MIXED_CALLER).await;
                     note(0, Note::Reset(limit, from));
                 }
-                Act::Reset(_) => {}
+                Act::Pause(number, length) if number == self.number && until > 0 => {
+                    // Also one without an answer may be in force.
+                    note(0, Note::Pauses(limit, length, from));
+                    let (policy, time) = (LIMITS[limit].policy(), Duration::from_micros(length));
+                    if self.limiter.pause(&policy, MIXED_CALLER, time).await.is_ok() {
+                        note(0, Note::Paused(limit, length, from));
+                    }
+                }
+                Act::Reset(_) | Act::Pause(..) => {}
             }
         }
     }

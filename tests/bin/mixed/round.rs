@@ -147,7 +147,11 @@ pub(crate) fn run(seed: u64, mix: &Mix) -> (Findings, String) {
     }
     let audits = audit(&server);
     is_reached(EXPIRES, || server.keys().is_empty());
-    let left_over = server.keys();
+    let with_rest = |key: String| {
+        let rest: i64 = server.command(&format!("PTTL {key}"));
+        format!("{key} for {rest} ms")
+    };
+    let left_over = server.keys().into_iter().map(with_rest).collect();
     while !processes.alive.is_empty() {
         processes.end(0, false);
     }

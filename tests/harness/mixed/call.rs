@@ -29,6 +29,10 @@ pub(super) struct MixedCall {
     pub(super) id: u64,
     pub(super) is_leased: bool,
     pub(super) is_joint: bool,
+    /// The share that it leaves, in percent.
+    pub(super) leave: u64,
+    /// `true` under the plan of half of the number.
+    pub(super) is_small: bool,
     pub(super) asked: u64,
     pub(super) answered: u64,
     /// None of a call whose process was killed.
@@ -73,7 +77,8 @@ impl MixedCall {
     pub(super) fn read(process: usize, lines: &[NoteLine], notes: &ProcessNotes) -> Self {
         let NoteLine {
             at: asked,
-            note: Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint },
+            note:
+                Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small },
             ..
         } = lines[0]
         else {
@@ -89,6 +94,8 @@ impl MixedCall {
             id,
             is_leased,
             is_joint,
+            leave,
+            is_small,
             asked,
             answered: notes.ended,
             reply: None,

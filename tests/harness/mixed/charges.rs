@@ -107,6 +107,10 @@ impl MixedRound {
                 }
                 None | Some(Reply::Undecided) if is_young => units.most += call.cost,
                 Some(Reply::Left) if is_young => left += call.cost,
+                // One that waited when its caller was shut out, or when a pause came, has left its place.
+                Some(Reply::Denied | Reply::Refused) if is_young && call.promised.is_some() => {
+                    left += call.cost;
+                }
                 _ => {}
             }
         }
@@ -131,7 +135,9 @@ impl MixedRound {
         }
         // Units on lease count as used at its end, until they are given back, and a refund after it does nothing.
         let (latest, most) = if call.is_leased {
-            (call.stamp.1 + lease + SLACK, call.cost)
+            // A process that stands still exchanges them later.
+            let end = call.stamp.1 + lease + SLACK;
+            (end + self.late(call, (call.stamp.0, end)), call.cost)
         } else {
             (call.stamp.1, kept)
         };

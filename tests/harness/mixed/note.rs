@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::OfCaller;
+
 /// A line: the number of a call in its process, the time, and the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoteLine {
@@ -32,6 +34,10 @@ pub enum Note {
         is_leased: bool,
         /// `true` if it is decided together with another call.
         is_joint: bool,
+        /// The share of the limit that it leaves, in percent.
+        leave: u64,
+        /// `true` under the plan of half of the number.
+        is_small: bool,
     },
     /// A waiting call is promised its turn.
     Promised(u64),
@@ -53,8 +59,14 @@ pub enum Note {
     Overrides(usize, u64, u64),
     /// The process has switched a limit off since that time.
     Off(usize, u64),
+    /// The process has overridden a limit for the caller since the second time, until the first one, 0 for ever.
+    OfCaller(usize, OfCaller, u64, u64),
     /// The process has reset a limit since that time.
     Reset(usize, u64),
+    /// The process begins to pause a limit: its number, the length, and the time.
+    Pauses(usize, u64, u64),
+    /// The pause of this length that began at that time is in force.
+    Paused(usize, u64, u64),
     /// All calls have ended, and so many settles, releases and leases could not be sent.
     Flushed(u64),
 }
@@ -73,6 +85,8 @@ pub enum Reply {
     Refused,
     /// No permit was free.
     Busy,
+    /// The caller is shut out.
+    Denied,
     /// There was no decision.
     Undecided,
     /// The caller gave up.
@@ -84,10 +98,21 @@ impl fmt::Display for NoteLine {
         let Self { call, at, note } = self;
         write!(f, "{call} {at} ")?;
         match *note {
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint } => {
+            Note::Asks {
+                limit,
+                cost,
+                max_wait,
+                runtime,
+                id,
+                is_leased,
+                is_joint,
+                leave,
+                is_small,
+            } => {
                 let flags = [is_leased, is_joint].map(u8::from);
                 let [is_leased, is_joint] = flags;
-                write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint}")
+                write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint} ")?;
+                write!(f, "{leave} {}", u8::from(is_small))
             }
             Note::Promised(turn) => write!(f, "promised {turn}"),
             Note::Answered(Reply::Admitted { is_counted, waited }) => {
@@ -95,6 +120,7 @@ impl fmt::Display for NoteLine {
             }
             Note::Answered(Reply::Refused) => f.write_str("refused"),
             Note::Answered(Reply::Busy) => f.write_str("busy"),
+            Note::Answered(Reply::Denied) => f.write_str("denied"),
             Note::Answered(Reply::Undecided) => f.write_str("undecided"),
             Note::Answered(Reply::Left) => f.write_str("left"),
             Note::Held => f.write_str("held"),
@@ -105,7 +131,18 @@ impl fmt::Display for NoteLine {
             Note::Gap(runtime, from) => write!(f, "gap {runtime} {from}"),
             Note::Overrides(limit, number, from) => write!(f, "overrides {limit} {number} {from}"),
             Note::Off(limit, from) => write!(f, "off {limit} {from}"),
+            Note::OfCaller(limit, what, until, from) => {
+                let (word, number) = match what {
+                    OfCaller::Number(number) => ("number", number),
+                    OfCaller::Off => ("off", 0),
+                    OfCaller::Denied => ("denied", 0),
+                    OfCaller::Removed => ("removed", 0),
+                };
+                write!(f, "caller {limit} {word} {number} {until} {from}")
+            }
             Note::Reset(limit, from) => write!(f, "reset {limit} {from}"),
+            Note::Pauses(limit, length, from) => write!(f, "pauses {limit} {length} {from}"),
+            Note::Paused(limit, length, from) => write!(f, "paused {limit} {length} {from}"),
             Note::Flushed(unsent) => write!(f, "flushed {unsent}"),
         }
     }
@@ -130,6 +167,8 @@ impl NoteLine {
                 id: number(7),
                 is_leased: number(8) == 1,
                 is_joint: number(9) == 1,
+                leave: number(10),
+                is_small: number(11) == 1,
             },
             "promised" => Note::Promised(number(3)),
             "admitted" => {
@@ -137,6 +176,7 @@ impl NoteLine {
             }
             "refused" => Note::Answered(Reply::Refused),
             "busy" => Note::Answered(Reply::Busy),
+            "denied" => Note::Answered(Reply::Denied),
             "undecided" => Note::Answered(Reply::Undecided),
             "left" => Note::Answered(Reply::Left),
             "held" => Note::Held,
@@ -147,7 +187,19 @@ impl NoteLine {
             "gap" => Note::Gap(byte(3), number(4)),
             "overrides" => Note::Overrides(size(3), number(4), number(5)),
             "off" => Note::Off(size(3), number(4)),
+            "caller" => {
+                let what = match words[4] {
+                    "number" => OfCaller::Number(number(5)),
+                    "off" => OfCaller::Off,
+                    "denied" => OfCaller::Denied,
+                    "removed" => OfCaller::Removed,
+                    _ => panic!("an override: {line}"),
+                };
+                Note::OfCaller(size(3), what, number(6), number(7))
+            }
             "reset" => Note::Reset(size(3), number(4)),
+            "pauses" => Note::Pauses(size(3), number(4), number(5)),
+            "paused" => Note::Paused(size(3), number(4), number(5)),
             "flushed" => Note::Flushed(number(3)),
             _ => panic!("an event: {line}"),
         };
@@ -169,10 +221,14 @@ mod tests {
             id: 7,
             is_leased: true,
             is_joint: false,
+            leave: 20,
+            is_small: true,
         };
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
-        let replies =
-            [Reply::Refused, Reply::Busy, Reply::Undecided, Reply::Left].map(Note::Answered);
+        let replies = [Reply::Refused, Reply::Busy, Reply::Denied, Reply::Undecided, Reply::Left];
+        let replies = replies.map(Note::Answered);
+        let of_caller = [OfCaller::Number(7), OfCaller::Off, OfCaller::Denied, OfCaller::Removed];
+        let of_caller = of_caller.map(|what| Note::OfCaller(1, what, 9, 6));
         let others = [
             asks,
             admitted(true, 0),
@@ -187,9 +243,11 @@ mod tests {
             Note::Overrides(1, 20, 6),
             Note::Off(1, 6),
             Note::Reset(1, 6),
+            Note::Pauses(1, 7, 6),
+            Note::Paused(1, 7, 6),
             Note::Flushed(1),
         ];
-        for note in replies.into_iter().chain(others) {
+        for note in replies.into_iter().chain(of_caller).chain(others) {
             let line = NoteLine { call: 4, at: 11, note };
             assert_eq!(NoteLine::read(&line.to_string()), line);
         }

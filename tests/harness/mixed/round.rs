@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Audit, Findings, LIMITS, Note, NoteLine, Reply, Span, call::MixedCall, micros, overlaps,
+    Audit, Findings, LIMITS, Note, NoteLine, NumberChange, Reply, Span, call::MixedCall, micros,
+    numbers::Layers, overlaps, pauses::Pause,
 };
 
 /// The time by which a task is late on a machine that is not busy.
@@ -35,6 +36,15 @@ impl ProcessNotes {
         let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         Self { lines: lines.map(NoteLine::read).collect(), number, ended, is_killed }
     }
+
+    /// Returns for how long the process stood still around a time.
+    fn late(&self, span: Span) -> u64 {
+        let length = |line: &NoteLine| match line.note {
+            Note::Gap(_, from) if overlaps((from, line.at), span) => line.at - from,
+            _ => 0,
+        };
+        self.lines.iter().map(length).sum()
+    }
 }
 
 /// A time in which something stood still.
@@ -46,21 +56,6 @@ pub struct Gap {
     pub runtime: u8,
     /// The time.
     pub span: (u64, u64),
-}
-
-/// The number of a limit in one process.
-#[derive(Clone, Copy, Debug)]
-pub struct NumberChange {
-    /// The process.
-    pub process: usize,
-    /// The number of the limit.
-    pub limit: usize,
-    /// The threshold, or the calls in flight; none while the limit is off.
-    pub number: Option<u64>,
-    /// The time in which it was perhaps in force.
-    pub span: (u64, u64),
-    /// The time in which it came into force.
-    pub set: (u64, u64),
 }
 
 /// The records of all processes, with the faults that the test has caused.
@@ -76,6 +71,7 @@ pub struct MixedRound {
     pub gaps: Vec<Gap>,
     pub(super) numbers: Vec<NumberChange>,
     pub(super) resets: Vec<(usize, Span)>,
+    pub(super) pauses: Vec<Pause>,
     /// The times in which Redis could not be reached.
     pub outages: Vec<(u64, u64)>,
     /// The times at which Redis has lost its keys.
@@ -115,6 +111,9 @@ impl MixedRound {
     #[must_use]
     pub fn findings(&self) -> Findings {
         let mut findings = self.overfull_windows();
+        findings.take_in(self.used_shares());
+        findings.take_in(self.wrong_enforcement());
+        findings.take_in(self.paused_calls());
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
         findings.take_in(self.wrong_charges());
@@ -132,6 +131,7 @@ impl MixedRound {
                 Some(Reply::Admitted { .. }) => "admitted",
                 Some(Reply::Refused) => "refused",
                 Some(Reply::Busy) => "busy",
+                Some(Reply::Denied) => "denied",
                 Some(Reply::Undecided) => "undecided",
                 Some(Reply::Left) => "left",
                 None => "of the dead",
@@ -146,36 +146,35 @@ impl MixedRound {
         let first = notes.lines.first().map_or(notes.ended, |line| line.at);
         self.processes.push((notes.number, (first, notes.ended), notes.is_killed));
         let mut calls = BTreeMap::<u64, Vec<NoteLine>>::new();
-        let mut numbers: HashMap<usize, NumberChange> = HashMap::new();
+        let mut numbers: Vec<_> =
+            (0..LIMITS.len()).map(|limit| Layers::new(process, limit)).collect();
         for line in &notes.lines {
-            let mut change = |limit: usize, number, from| {
-                let (span, set) = ((from, notes.ended), (from, line.at));
-                let next = NumberChange { process, limit, number, span, set };
-                let declared = NumberChange {
-                    number: Some(LIMITS[limit].number().into()),
-                    span: (0, 0),
-                    set: (0, 0),
-                    ..next
-                };
-                let mut before = numbers.insert(limit, next).unwrap_or(declared);
-                before.span.1 = line.at;
-                self.numbers.push(before);
-            };
             match line.note {
                 Note::Gap(runtime, from) => {
                     self.gaps.push(Gap { process: Some(process), runtime, span: (from, line.at) });
                 }
-                Note::Overrides(limit, 0, from) => {
-                    change(limit, Some(LIMITS[limit].number().into()), from);
+                Note::Overrides(limit, number, from) => {
+                    let declared = LIMITS[limit].number().into();
+                    numbers[limit]
+                        .set(Some(if number == 0 { declared } else { number }), (from, line.at));
                 }
-                Note::Overrides(limit, number, from) => change(limit, Some(number), from),
-                Note::Off(limit, from) => change(limit, None, from),
+                Note::Off(limit, from) => numbers[limit].set(None, (from, line.at)),
+                Note::OfCaller(limit, what, until, from) => {
+                    let late = SLACK + notes.late((until.saturating_sub(RECENT), until));
+                    numbers[limit].set_for_caller(what, until, late, (from, line.at));
+                }
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
+                Note::Pauses(limit, length, asked) => {
+                    self.pauses.push(Pause { limit, length, asked, applied: None });
+                }
+                Note::Paused(limit, length, asked) => {
+                    self.pauses.push(Pause { limit, length, asked, applied: Some(line.at) });
+                }
                 Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),
                 _ => calls.entry(line.call).or_default().push(*line),
             }
         }
-        self.numbers.extend(numbers.into_values());
+        self.numbers.extend(numbers.into_iter().flat_map(|it| it.changes(notes.ended)));
         let calls = calls.values().map(|lines| MixedCall::read(process, lines, notes));
         self.calls.extend(calls);
     }
@@ -229,28 +228,6 @@ impl MixedRound {
         self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
     }
 
-    /// Returns the highest number of a limit that was in force in a process in this span.
-    pub(super) fn highest(&self, limit: usize, span: Span) -> u64 {
-        self.in_force(limit, span).max().unwrap_or_else(|| LIMITS[limit].number().into())
-    }
-
-    /// Returns the lowest number of a limit that was in force in a process in this span.
-    pub(super) fn lowest(&self, limit: usize, span: Span) -> u64 {
-        self.in_force(limit, span).min().unwrap_or_else(|| LIMITS[limit].number().into())
-    }
-
-    fn in_force(&self, limit: usize, span: Span) -> impl Iterator<Item = u64> {
-        let of_limit = self.numbers.iter().filter(move |it| it.limit == limit);
-        // A process without a change has the declared number.
-        let changed: Vec<_> = of_limit.clone().map(|it| it.process).collect();
-        let unchanged = (0..self.processes.len()).any(|process| !changed.contains(&process));
-        let declared = unchanged.then(|| u64::from(LIMITS[limit].number()));
-        of_limit
-            .filter(move |it| overlaps(it.span, span))
-            .filter_map(|it| it.number)
-            .chain(declared)
-    }
-
     /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on
     /// lease, and turns that come before they notice.
     pub(super) fn restarts(&self, limit: usize, span: Span) -> u64 {
@@ -259,24 +236,13 @@ impl MixedRound {
         resets.chain(&self.losses).filter(|at| is_within(at)).count() as u64
     }
 
-    /// Returns `true` if a threshold was lowered in this span, or a limit switched on again.
-    pub(super) fn was_lowered(&self, limit: usize, span: Span) -> bool {
-        let number = |it: &NumberChange| it.number.unwrap_or(u64::MAX);
-        self.numbers.iter().filter(|it| it.limit == limit && overlaps(it.set, span)).any(|it| {
-            let is_before = |other: &&NumberChange| {
-                other.process == it.process && other.limit == limit && other.set.1 < it.set.1
-            };
-            let before = self.numbers.iter().filter(is_before).max_by_key(|other| other.set.1);
-            before.is_some_and(|before| number(before) > number(it))
-        })
-    }
-
     /// Returns `true` if something has happened that excuses a late turn.
     pub(super) fn was_disturbed(&self, limit: usize, span: Span) -> bool {
         let is_within = |it: &&Span| overlaps(**it, span);
         self.outages.iter().chain(&self.losses).any(|it| is_within(&it))
             || self.restarts(limit, span) > 0
             || self.was_lowered(limit, span)
+            || self.was_paused(limit, span)
     }
 
     pub(super) fn of(&self, limit: usize) -> impl Iterator<Item = &MixedCall> + Clone {

@@ -1,6 +1,10 @@
 //! Each rule is broken by a history: a checker that finds nothing is worth nothing.
 
 mod charges;
+mod numbers;
+mod pauses;
+mod permits;
+mod shares;
 
 use super::*;
 
@@ -40,13 +44,29 @@ struct Told {
     reply: Reply,
     id: u64,
     is_joint: bool,
+    leave: u64,
+    is_small: bool,
 }
 
 const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
 
 fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Told {
     let (process, max_wait, promised, id, is_joint) = Default::default();
-    Told { process, limit, cost, asked, answered, max_wait, promised, reply, id, is_joint }
+    let (leave, is_small) = (0, false);
+    Told {
+        process,
+        limit,
+        cost,
+        asked,
+        answered,
+        max_wait,
+        promised,
+        reply,
+        id,
+        is_joint,
+        leave,
+        is_small,
+    }
 }
 
 /// A call that has waited until its answer.
@@ -73,9 +93,15 @@ impl Story {
         | Note::Gap(_, time)
         | Note::Overrides(_, _, time)
         | Note::Off(_, time)
-        | Note::Reset(_, time) = &mut note
+        | Note::Reset(_, time)
+        | Note::OfCaller(_, _, _, time)
+        | Note::Pauses(_, _, time)
+        | Note::Paused(_, _, time) = &mut note
         {
             *time += START;
+        }
+        if let Note::OfCaller(_, _, until @ 1.., _) = &mut note {
+            *until += START;
         }
         self.processes[process].lines.push(NoteLine { call, at: START + at, note });
         self
@@ -84,8 +110,10 @@ impl Story {
     /// Adds a call, with further events of it.
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
-        let Told { process, limit, cost, max_wait, id, is_joint, .. } = it;
-        let asks = Note::Asks { limit, cost, max_wait, runtime: 1, id, is_leased: false, is_joint };
+        let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
+        let (runtime, is_leased) = (1, false);
+        let asks =
+            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -162,7 +190,9 @@ fn debts_repeated_ids_and_calls_without_enforcement_count_as_what_they_are() {
     let named = |at| Told { id: 5, ..told(LEDGER, 2, at, at + 1, AT_ONCE) };
     some.clone().call(named(0), &[]).call(named(50), &[]).is_sound();
     let uncounted = Reply::Admitted { is_counted: false, waited: 0 };
-    some.clone().call(told(LEDGER, 9, SECOND, SECOND + 1, uncounted), &[]).is_sound();
+    let exempt = some.call(told(LEDGER, 9, SECOND, SECOND + 1, uncounted), &[]);
+    let off = exempt.note(0, 0, SECOND + 1, Note::Off(LEDGER, SECOND));
+    off.note(0, 0, SECOND + 3, Note::Overrides(LEDGER, 0, SECOND + 2)).is_sound();
 }
 
 #[test]
@@ -240,68 +270,6 @@ fn a_bucket_that_refills_before_a_refund_has_the_refunded_tokens_too() {
     with_calls(of_three(Some([20 * MS, 21 * MS]))).breaks("window");
 }
 
-/// Calls with a permit over a span.
-fn with_permits(count: usize, from: u64, until: u64) -> Story {
-    (0..count).fold(Story::new(), |story, process| with_permit(story, process % 4, from, until))
-}
-
-fn with_permit(story: Story, process: usize, from: u64, until: u64) -> Story {
-    let mut further: Vec<_> =
-        (from / 10_000..=until / 10_000).map(|at| (at * 10_000, Note::Held)).collect();
-    further.push((until + 5, Note::Ended));
-    let call = Told { process, ..told(SLOTS, 1, from - 5, from, AT_ONCE) };
-    story.call(call, &further)
-}
-
-#[test]
-fn more_permits_than_there_are_break_the_rule() {
-    let four = with_permits(4, 100 * MS, 200 * MS);
-    four.is_sound();
-    let five = with_permit(four.clone(), 2, 150 * MS, 180 * MS);
-    five.breaks("permits");
-    with_permit(four, 2, 210 * MS, 250 * MS).is_sound();
-    five.note(1, 0, 20 * MS, Note::Overrides(SLOTS, 8, 10)).is_sound();
-}
-
-#[test]
-fn permits_that_stay_idle_while_a_call_waits_break_the_rule() {
-    let busy = Told { max_wait: 4 * SECOND, ..told(SLOTS, 1, 200 * MS, 3 * SECOND, Reply::Busy) };
-    with_permits(3, 100 * MS, 4 * SECOND).call(busy, &[]).breaks("idle");
-    with_permits(4, 100 * MS, 4 * SECOND).call(busy, &[]).is_sound();
-    with_permits(3, 100 * MS, 4 * SECOND).is_sound();
-    // One that is served at last has waited beside a free permit too.
-    let late =
-        Told { promised: None, max_wait: 4 * SECOND, ..waited(SLOTS, 200 * MS, 0, 3 * SECOND) };
-    with_permits(3, 100 * MS, 4 * SECOND).call(late, &[]).breaks("idle");
-    // A process that stood still, a reset and a lowered number excuse it, and nothing before or elsewhere does.
-    let idle = with_permits(3, 100 * MS, 4 * SECOND).call(busy, &[]);
-    let mut stood = idle.clone();
-    stood.gaps.push(Gap {
-        process: Some(2),
-        runtime: 0,
-        span: (START + SECOND, START + 2 * SECOND),
-    });
-    stood.is_sound();
-    idle.clone().note(0, 0, 900 * MS, Note::Reset(SLOTS, 890 * MS)).is_sound();
-    idle.clone().note(0, 0, 900 * MS, Note::Reset(FIXED, 890 * MS)).breaks("idle");
-    idle.note(0, 0, 20 * MS, Note::Overrides(SLOTS, 8, 10)).breaks("idle");
-}
-
-#[test]
-fn a_process_without_half_of_its_share_breaks_the_rule() {
-    let story = |of_first: u64| {
-        (0..4).fold(Story::new(), |story, process| {
-            (0..if process == 0 { of_first } else { 60 }).fold(story, |story, n| {
-                let at = n * 20 * MS + process as u64;
-                let call = Told { process, promised: None, ..waited(SLOTS, at, at, at + 50) };
-                story.call(call, &[])
-            })
-        })
-    };
-    story(40).is_sound();
-    story(20).breaks("share");
-}
-
 #[test]
 fn turns_out_of_order_or_late_break_a_promise() {
     let line = |first, second| {
@@ -361,6 +329,8 @@ fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
         id: 0,
         is_leased: false,
         is_joint: false,
+        leave: 0,
+        is_small: false,
     };
     let hung = Story::new().note(0, 1, 0, hung);
     hung.breaks("end");

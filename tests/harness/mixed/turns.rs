@@ -88,6 +88,8 @@ impl MixedRound {
             Some(Reply::Busy) => LIMITS[call.limit].permits > 0,
             // Its process may have stood still.
             Some(Reply::Undecided) => self.without_reason(call).is_none(),
+            // Who is shut out in between has a lowered number.
+            Some(Reply::Denied) => false,
             // A promise that its process has not seen for a second counts no more.
             Some(Reply::Refused) => self.late(call, (promised, call.answered)) + SLACK >= SEEN,
         };

@@ -6,19 +6,19 @@ use super::{
 };
 
 /// The units of a call that certainly count at this time, beside an excess.
-fn at_least(call: &MixedCall, now: u64) -> u64 {
+pub(super) fn at_least(call: &MixedCall, now: u64) -> u64 {
     let known = call.settle.filter(|settle| settle.asked <= now);
     known.map_or(call.least, |settle| settle.to.min(call.least))
 }
 
 /// The units of a call that are never given back.
-fn kept(call: &MixedCall) -> u64 {
+pub(super) fn kept(call: &MixedCall) -> u64 {
     at_least(call, u64::MAX)
 }
 
 /// The tokens of a call from before a span that a bucket perhaps got back in it. Such a bucket may have been
 /// refilled meanwhile, so that the next calls have them beside a full bucket.
-fn refunded(call: &MixedCall, (start, end): Span) -> u64 {
+pub(super) fn refunded(call: &MixedCall, (start, end): Span) -> u64 {
     if call.stamp.0 >= start {
         return 0;
     }

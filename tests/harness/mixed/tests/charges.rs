@@ -58,3 +58,25 @@ fn keys_that_do_not_expire_break_the_rule() {
     story.is_sound();
     Story { left_over: vec!["a key".to_owned()], ..story }.breaks("left over");
 }
+
+#[test]
+fn units_on_lease_of_a_process_that_stood_still_are_charged_late() {
+    let asks = Note::Asks {
+        limit: LEDGER,
+        cost: 2,
+        max_wait: 0,
+        runtime: 1,
+        id: 0,
+        is_leased: true,
+        is_joint: false,
+        leave: 0,
+        is_small: false,
+    };
+    let leased = Story::new().note(0, 1, SECOND / 2, asks);
+    let leased = leased.note(0, 1, SECOND / 2 + 9, Note::Answered(AT_ONCE));
+    let leased = leased.note(0, 1, SECOND / 2 + 9, Note::Ended).audit(LEDGER, 3 * SECOND, 2);
+    leased.breaks("charged");
+    let still = |process| leased.clone().note(process, 0, 3 * SECOND / 2, Note::Gap(0, 600 * MS));
+    still(0).is_sound();
+    still(1).breaks("charged");
+}

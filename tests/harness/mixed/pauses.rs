@@ -1,0 +1,46 @@
+//! Nobody is admitted under a key before the end of its pause.
+
+use super::{Findings, LIMITS, MixedRound, Span, overlaps, round::NOTICES};
+
+/// A pause of a limit's key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    pub(super) limit: usize,
+    /// The time at which it was asked for, and that at which it was certainly in force; none if it may not be.
+    pub(super) asked: u64,
+    pub(super) applied: Option<u64>,
+    pub(super) length: u64,
+}
+
+impl MixedRound {
+    /// Returns the calls that were admitted in a pause which was in force when they asked.
+    pub(super) fn paused_calls(&self) -> Findings {
+        let mut findings = Findings::default();
+        for pause in &self.pauses {
+            let Some(applied) = pause.applied else { continue };
+            let end = pause.asked + pause.length;
+            let is_forgotten = |until: u64| {
+                let resets = self.resets.iter().filter(|(limit, _)| *limit == pause.limit);
+                let mut forgotten = resets.map(|(_, at)| at).chain(&self.losses);
+                forgotten.any(|at| overlaps(*at, (pause.asked, until)))
+            };
+            let within = self.of(pause.limit).filter(|call| {
+                let is_within = call.asked > applied && call.answered < end;
+                // A repeated id has the answer of its first call.
+                call.is_admitted() && call.id == 0 && is_within && !is_forgotten(call.answered)
+            });
+            for call in within {
+                let (name, length) = (LIMITS[pause.limit].name, pause.length);
+                let text = format!("{name} paused at {applied} for {length}: {}", call.text());
+                findings.add("paused", text);
+            }
+        }
+        findings
+    }
+
+    /// Returns `true` if a pause may have moved turns in this span.
+    pub(super) fn was_paused(&self, limit: usize, span: Span) -> bool {
+        let mut pauses = self.pauses.iter().filter(|pause| pause.limit == limit);
+        pauses.any(|pause| overlaps((pause.asked, pause.asked + pause.length + NOTICES), span))
+    }
+}
