@@ -41,9 +41,9 @@ pub(crate) enum State {
     TokenBucket(OneTier<Level>),
     WeightedWindow(WeightedLog),
     CalendarWindow(OneTier<DatedWindow>),
-    /// Of several tiers.
+    /// The counts of several tiers.
     Many(Box<Counts>),
-    /// With turns that lie ahead.
+    /// Counts with turns that lie ahead.
     Line(Box<TurnsAhead>),
     Block(LastBlock),
 }
