@@ -157,12 +157,15 @@ impl Snapshot {
             let answer = Denied::new(written, wait.map(Result::unwrap_or_default));
             return Effective::answered(written, answer.into());
         }
+        let globally = |own: Enforcement| self.global.map_or(own, |(global, _)| own.max(global));
+        if mine.is_none() && self.limits.is_empty() {
+            return Effective::declared(written, globally(declared));
+        }
         // That of the plan, and that of the limit.
         let limits = || names().filter_map(|name| self.find(name.hash(), name.text()));
         let of_limits = limits().map(|limit| limit.merged.what());
         let mut own = mine.map(AppliedOverride::what).into_iter().chain(of_limits);
-        let own = own.find_map(|what| what.enforcement).unwrap_or(declared);
-        let enforcement = self.global.map_or(own, |(global, _)| own.max(global));
+        let enforcement = globally(own.find_map(|what| what.enforcement).unwrap_or(declared));
         let mine = mine.filter(|mine| mine.what().has_numbers());
         let by_limit = || limits().find(|limit| limit.merged.what().has_numbers());
         let mine = mine.map(|mine| (mine.what(), mine.apply(written)));
