@@ -1,6 +1,6 @@
 //! The rules of tiers and the text of periods against brute force, for all small numbers.
 
-use super::*;
+use super::{tests::draft, *};
 use crate::period;
 
 const SECOND: u64 = 1_000_000;
@@ -30,20 +30,7 @@ fn is_dead(tiers: [(u64, u64); 2]) -> bool {
         period: Some(seconds * SECOND),
         threshold: Some(threshold),
     });
-    let draft = Draft {
-        algorithm: Algorithm::SlidingWindow,
-        tiers: &tiers,
-        burst: Setting::Default,
-        cost: None,
-        count_rejected: false,
-        weighted: false,
-        concurrency: Setting::Default,
-        concurrency_timeout: Setting::Default,
-        lease: Setting::Default,
-        leave: None,
-        zone: false,
-        block: &[],
-    };
+    let draft = Draft { tiers: &tiers, ..draft(Algorithm::SlidingWindow) };
     let is_it = |found: &(Argument, PolicyFault)| {
         matches!(found, (Argument::Tier(0), PolicyFault::DeadTier { .. }))
     };

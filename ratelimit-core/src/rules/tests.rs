@@ -7,7 +7,8 @@ fn found(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Vec<(Argument, PolicyFau
     found_where(algorithm, tiers, false)
 }
 
-fn draft(algorithm: Algorithm) -> Draft<'static> {
+/// A draft without tiers, which writes no argument.
+pub(super) fn draft(algorithm: Algorithm) -> Draft<'static> {
     Draft {
         algorithm,
         tiers: &[],
