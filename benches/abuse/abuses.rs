@@ -38,7 +38,7 @@ pub(crate) const ABUSES: &[Abuse] = &[
     Abuse { name: "hostile server", bar: "1 s, 64 MB", run: hostile_server },
 ];
 
-/// What came of an abuse.
+/// The outcome of an abuse.
 pub(crate) enum Cell {
     Passed(String),
     Missed(String),

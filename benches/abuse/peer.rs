@@ -74,7 +74,7 @@ impl Peer {
     }
 }
 
-/// So many calls in so many seconds.
+/// A limit of calls in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     pub(crate) threshold: u32,
@@ -91,7 +91,7 @@ impl Limit {
     }
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Admitted,
@@ -113,13 +113,13 @@ impl Answer {
     }
 }
 
-type Asked = Pin<Box<dyn Future<Output = Answer> + Send>>;
+type Pending = Pin<Box<dyn Future<Output = Answer> + Send>>;
 type Reset = Box<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>>>;
 
 /// A limiter that is ready for calls.
 pub(crate) struct Ready {
     /// A call of this caller.
-    pub(crate) ask: Box<dyn Fn(String) -> Asked>,
+    pub(crate) ask: Box<dyn Fn(String) -> Pending>,
     /// Forgets the calls of `alice`, if the limiter can.
     pub(crate) reset: Option<Reset>,
     /// A service that counts the clients behind a proxy, if the limiter has a layer for that.
@@ -170,7 +170,7 @@ fn governor(limit: Limit) -> Ready {
     let quota = governor::Quota::with_period(limit.period() / limit.threshold);
     let quota = quota.expect("a period").allow_burst(burst);
     let limiter = Arc::new(governor::DefaultKeyedRateLimiter::keyed(quota));
-    let ask = move |caller: String| -> Asked {
+    let ask = move |caller: String| -> Pending {
         let limiter = Arc::clone(&limiter);
         Box::pin(async move { Answer::of(limiter.check_key(&caller).is_ok()) })
     };
@@ -183,9 +183,9 @@ fn routes() -> Router {
 
 /// The caller is in a header, which the program trusts.
 #[derive(Clone)]
-struct ByName;
+struct CallerHeader;
 
-impl KeyExtractor for ByName {
+impl KeyExtractor for CallerHeader {
     type Key = String;
 
     fn extract<T>(&self, request: &Request<T>) -> Result<String, GovernorError> {
@@ -199,7 +199,7 @@ fn tower_governor(limit: Limit) -> Ready {
     let by_name = {
         let mut config = GovernorConfigBuilder::default();
         config.period(every).burst_size(limit.threshold);
-        GovernorLayer::new(config.key_extractor(ByName).finish().expect("a limit"))
+        GovernorLayer::new(config.key_extractor(CallerHeader).finish().expect("a limit"))
     };
     let by_client = {
         let mut config = GovernorConfigBuilder::default();
@@ -207,7 +207,7 @@ fn tower_governor(limit: Limit) -> Ready {
         GovernorLayer::new(config.key_extractor(SmartIpKeyExtractor).finish().expect("a limit"))
     };
     let service = routes().layer(by_name);
-    let ask = move |caller: String| -> Asked {
+    let ask = move |caller: String| -> Pending {
         let request = Request::get("/").header("caller", caller).body(Body::empty());
         let answer = service.clone().oneshot(request.expect("a request"));
         Box::pin(async move { Answer::of_status(answer.await.expect("a response").status()) })
@@ -234,7 +234,7 @@ fn actix_limitation(url: &str, limit: Limit) -> Ready {
         .period(limit.period())
         .build()
         .expect("a limiter");
-    let ask = move |caller: String| -> Asked {
+    let ask = move |caller: String| -> Pending {
         let limiter = limiter.clone();
         Box::pin(async move {
             match limiter.count(caller).await {
@@ -260,7 +260,7 @@ async fn trypema(url: &str, limit: Limit) -> Ready {
         .bucket_size(BucketSize::milliseconds_or_panic(10))
         .build()
         .expect("a limiter");
-    let ask = move |caller: String| -> Asked {
+    let ask = move |caller: String| -> Pending {
         let provider = Arc::clone(&provider);
         Box::pin(async move {
             let key = trypema::redis::RedisKey::try_from(caller.as_str()).expect("a key");
@@ -288,7 +288,7 @@ async fn limitador(url: &str, limit: Limit) -> Ready {
     let Ok(user) = "user".try_into() else { unreachable!("it is the name of a variable") };
     let threshold = u64::from(limit.threshold);
     limiter.add_limit(limit::Limit::new("abuse", threshold, limit.seconds, Vec::new(), vec![user]));
-    let ask = move |caller: String| -> Asked {
+    let ask = move |caller: String| -> Pending {
         let limiter = Arc::clone(&limiter);
         Box::pin(async move {
             let context = Context::from(HashMap::from([("user".to_owned(), caller)]));
