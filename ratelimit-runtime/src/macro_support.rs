@@ -197,14 +197,10 @@ impl CallBuilder {
         } else {
             self.caller.clone()
         };
-        JointCheck::new(OwnedCall {
-            limiter: limiter.clone(),
-            policy: *policy,
-            caller,
-            observed_as: None,
-            counters: recorded(limiter, resolved, policy),
-            options: self.options,
-        })
+        let counters = recorded(limiter, resolved, policy);
+        let (policy, options) = (*policy, self.options);
+        let call = OwnedCall { policy, caller, observed_as: None, counters, options };
+        JointCheck::new(limiter.clone(), call)
     }
 
     #[inline]

@@ -7,8 +7,9 @@ use ratelimit_core::PolicyFault;
 
 use super::{
     Limiter,
-    call::{Call, OwnedCall},
+    call::Call,
     check::Check,
+    owned_call::OwnedCall,
     start::{PendingAnswer, Started},
 };
 use crate::{
@@ -36,7 +37,7 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function.
-pub struct JointCheck(JointCall<OwnedCall>);
+pub struct JointCheck(JointCall<(Limiter, OwnedCall)>);
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -51,9 +52,9 @@ impl AsCall for Call<'_> {
     }
 }
 
-impl AsCall for OwnedCall {
+impl AsCall for (Limiter, OwnedCall) {
     fn as_call(&self) -> Call<'_> {
-        self.as_call()
+        self.1.of(&self.0)
     }
 }
 
@@ -105,9 +106,9 @@ impl<T: AsCall> JointCall<T> {
 
 impl JointCheck {
     #[inline]
-    pub(crate) fn new(mut call: OwnedCall) -> Self {
+    pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
         call.options.is_joint = true;
-        Self(JointCall::new(call))
+        Self(JointCall::new((limiter, call)))
     }
 
     /// A call that is not checked.

@@ -1,17 +1,12 @@
 //! Calls that may wait: each asks a store for a turn once, and passes when its turn has come.
 //!
-//! A call arrives, and asks its store. It is refused, passes, or gets a [turn](seats) and sleeps until it
-//! comes. If no permit is free, it sleeps in the [queue](permit_queue) for permits and asks again. The queues
-//! of all keys of a limiter are its [`Lines`].
+//! A call arrives, and asks its store. It is refused, passes, or gets a turn and sleeps until it comes. If no
+//! permit is free, it sleeps until it gets one. [`queue`](super::queue) has the calls of each key, and
+//! [`ask`] the questions to stores.
 
 mod ask;
-mod lines;
-mod permit_queue;
-mod progress;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
-mod seats;
-mod waiter;
 
 use std::{
     future::{poll_fn, ready},
@@ -26,23 +21,19 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub(super) use self::lines::Lines;
-use self::{progress::Look, waiter::Waiter};
-use super::{admission::Admission, call::OwnedCall, permit::Decided};
+use super::{
+    Limiter,
+    admission::Admission,
+    backend::Decided,
+    call::Call,
+    owned_call::OwnedCall,
+    queue::{KeyQueue, NextStep, Waiter},
+};
 use crate::{
     decision::{Answer, Permit},
     overrides::Effective,
     telemetry::{Recorder, Waiting},
 };
-
-/// A waiting call, which leaves its line when it is dropped.
-struct InLine(Arc<Waiter>);
-
-impl Drop for InLine {
-    fn drop(&mut self) {
-        self.0.call().limiter.follow(self.0.withdraw());
-    }
-}
 
 /// The permit of a call that has waited, and for how long.
 struct Waited {
@@ -71,68 +62,91 @@ impl Permit for Waited {
     }
 }
 
-impl OwnedCall {
-    /// Decides a call that may wait. An override that changes its effective policy leaves it in its line.
-    pub(super) async fn wait<A: Admission>(self, recorder: Recorder) -> Answer<A> {
-        let in_line = InLine(Waiter::new(self));
-        let (waiter, call) = (&in_line.0, in_line.0.call());
+/// The future's side of a call that may wait. The call leaves its queue when this is dropped.
+struct PatientCall {
+    limiter: Limiter,
+    waiter: Arc<Waiter>,
+    recorder: Recorder,
+}
+
+impl Drop for PatientCall {
+    fn drop(&mut self) {
+        self.change(|queue| queue.withdraw(&self.waiter));
+    }
+}
+
+impl Limiter {
+    /// Decides a call that may wait. An override that changes its effective policy leaves it in its queue.
+    pub(super) async fn wait<A: Admission>(self, call: OwnedCall, recorder: Recorder) -> Answer<A> {
+        let waiter = Waiter::new(self.inner.backend.prefix(), call);
+        let patient = PatientCall { limiter: self, waiter, recorder };
+        let (call, mut waiting) = (patient.call(), None);
         // Subscribes before the first look-up, so that no change is missed.
         let mut changes = call.limiter.overrides().changed();
-        let mut waiting = None;
         loop {
             let effective = call.effective();
-            let permit = || waiter.end_wait(&mut waiting, None);
+            let permit = || patient.end_wait(&mut waiting, None);
             if let Some(answer) = call.answer_without_store(&effective, recorder, permit) {
                 return answer;
             }
             let decided = if call.may_wait(&effective) {
-                waiter.wait_under(effective.policy());
-                call.limiter.follow(waiter.arrive(call.request(&effective).takes_permit()));
-                let answer = waiter.answer(&effective, recorder, &mut changes, &mut waiting);
+                let takes_permit = call.request(&effective).takes_permit();
+                patient.change(|queue| queue.arrive(&patient.waiter, takes_permit));
+                let answer = patient.answer(&effective, &mut changes, &mut waiting);
                 let Some(decided) = answer.await else { continue };
                 decided
             } else {
-                call.limiter.follow(waiter.withdraw());
-                call.decide(call.request(&effective), waiter.asked()).await
+                patient.change(|queue| queue.withdraw(&patient.waiter));
+                call.decide(call.request(&effective), patient.waiter.asked()).await
             };
-            let permit = waiter.end_wait(&mut waiting, decided.permit);
+            let permit = patient.end_wait(&mut waiting, decided.permit);
             return call.finish(&effective, recorder, &decided.outcome, permit);
         }
     }
 }
 
-impl Waiter {
+impl PatientCall {
+    fn call(&self) -> Call<'_> {
+        self.waiter.call.of(&self.limiter)
+    }
+
+    /// Changes the queue of the call, and makes the changes that follow.
+    fn change<T>(&self, change: impl FnOnce(&mut KeyQueue) -> T) -> T {
+        let (changed, after) = self.limiter.inner.queues.change(&self.waiter.text, change);
+        self.limiter.follow(after);
+        changed
+    }
+
     /// Waits for the answer. Returns nothing if an override has changed the effective policy.
     async fn answer(
-        self: &Arc<Self>,
+        &self,
         before: &Effective<'_>,
-        recorder: Recorder,
         changes: &mut watch::Receiver<u64>,
         waiting: &mut Option<Waiting>,
     ) -> Option<Decided> {
-        let call = self.call();
+        let (call, policy) = (self.call(), before.policy());
         let is_overridden = || {
             let now = call.effective();
             now.answer().is_some()
                 || now.enforcement != before.enforcement
-                || now.policy() != before.policy()
+                || now.policy() != policy
         };
         loop {
-            let (look, after) = self.look();
-            call.limiter.follow(after);
-            let until = match look {
+            let step = self.change(|queue| queue.step(&self.waiter, policy, Instant::now()));
+            let until = match step {
                 // It may have been refused before an override.
-                Look::Answered(decided) if decided.is_refused() && is_overridden() => return None,
-                Look::Answered(decided) => return Some(decided),
-                Look::Again => continue,
-                Look::Await => None,
-                Look::Sleep(until) => {
+                NextStep::End(decided) if decided.is_refused() && is_overridden() => return None,
+                NextStep::End(decided) => return Some(decided),
+                NextStep::Again => continue,
+                NextStep::Await => None,
+                NextStep::Sleep(until) => {
                     waiting.get_or_insert_with(|| {
-                        let digest = || call.caller_digest();
-                        recorder.record_wait(before.policy(), || self.until_turn(), digest);
+                        let turn = || self.change(|queue| queue.turn(&self.waiter));
+                        let left = || Some(turn()?.duration_since(Instant::now()));
+                        self.recorder.record_wait(policy, left, || call.caller_digest());
                         Waiting::new(call.counters)
                     });
-                    until
+                    Some(until)
                 }
             };
             if self.sleep(until, changes).await && is_overridden() {
@@ -148,14 +162,15 @@ impl Waiter {
         permit: Option<Arc<dyn Permit>>,
     ) -> Option<Arc<dyn Permit>> {
         let Some(waiting) = waiting.take() else { return permit };
-        let waited = self.arrived.elapsed();
+        let waited = self.waiter.arrived.elapsed();
         waiting.end(waited);
         Some(Arc::new(Waited { permit, waited }))
     }
 
     /// Sleeps until the call is to look again. Returns `true` if overrides have changed.
     async fn sleep(&self, until: Option<Instant>, changes: &mut watch::Receiver<u64>) -> bool {
-        let (mut woken, mut overridden) = (pin!(self.changed.notified()), pin!(changes.changed()));
+        let mut woken = pin!(self.waiter.changed.notified());
+        let mut overridden = pin!(changes.changed());
         let mut timer = until.map(|until| Box::pin(sleep_until(until)));
         poll_fn(|context| {
             if let Poll::Ready(Ok(())) = overridden.as_mut().poll(context) {
