@@ -60,8 +60,8 @@ pub(super) struct KeyQueue {
     is_remote: bool,
     /// The maximum number of calls that wait for a permit.
     max_line: usize,
-    /// `true` if each call that gets first asks for its turn. In memory a refund may have come between the
-    /// store's answer and its receipt; after an override, turns may come nearer.
+    /// `true` if each call that gets first asks for its turn. In memory that costs
+    /// nothing; after an override, turns may come nearer.
     asks_each: bool,
     /// The time at which the first turn was last known to be promised.
     seen: Option<Instant>,
@@ -70,7 +70,7 @@ pub(super) struct KeyQueue {
     /// `true` if the first turn may have come nearer.
     hurries: bool,
     /// `true` if a pause has moved the first turn, until the turns behind it are known.
-    is_moving: bool,
+    pub(super) is_moving: bool,
     /// The grace of calls that have not passed, although they were woken.
     grace: Option<Grace>,
     after: Aftermath,
@@ -104,8 +104,6 @@ pub(super) struct Aftermath {
     pub(super) freed: Vec<QueuedTurn>,
     /// The first turn of a queue, for whose standing a store is asked.
     pub(super) checked: Option<QueuedTurn>,
-    /// A call whose turn a pause has moved: a store is asked for all turns of its queue.
-    pub(super) moved: Option<Arc<Waiter>>,
     /// Permits that are dropped.
     pub(super) permits: Vec<Option<Arc<dyn Permit>>>,
     /// The text of a key under which a call found no permit, and the time after which its queue looks again.
@@ -296,10 +294,7 @@ impl KeyQueue {
             {
                 self.ask_anew(|own| own.claim.is_laxer_than(policy));
             }
-            Ok(Some(standing)) => {
-                self.stands(position, standing, seen, now);
-                self.after.moved = self.is_moving.then(|| Arc::clone(&turn.waiter));
-            }
+            Ok(Some(standing)) => self.stands(position, standing, seen, now),
             Err(_) => {
                 let known_until = self.known_until();
                 self.ask_anew(|turn| turn.comes <= now && known_until(turn) <= now);

@@ -24,14 +24,11 @@ use tokio::{
 use super::{
     Limiter,
     admission::Admission,
-    backend::Decided,
-    call::Call,
     owned_call::OwnedCall,
     queue::{KeyQueue, NextStep, Waiter},
 };
 use crate::{
     decision::{Answer, Permit},
-    overrides::Effective,
     telemetry::{Recorder, Waiting},
 };
 
@@ -62,11 +59,10 @@ impl Permit for Waited {
     }
 }
 
-/// The future's side of a call that may wait. The call leaves its queue when this is dropped.
+/// A call that may wait. It leaves its queue when this is dropped.
 struct PatientCall {
     limiter: Limiter,
     waiter: Arc<Waiter>,
-    recorder: Recorder,
 }
 
 impl Drop for PatientCall {
@@ -79,25 +75,51 @@ impl Limiter {
     /// Decides a call that may wait. An override that changes its effective policy leaves it in its queue.
     pub(super) async fn wait<A: Admission>(self, call: OwnedCall, recorder: Recorder) -> Answer<A> {
         let waiter = Waiter::new(self.inner.backend.prefix(), call);
-        let patient = PatientCall { limiter: self, waiter, recorder };
-        let (call, mut waiting) = (patient.call(), None);
+        let patient = PatientCall { limiter: self, waiter };
+        let PatientCall { limiter, waiter } = &patient;
+        let (call, mut waiting) = (waiter.call.of(limiter), None);
         // Subscribes before the first look-up, so that no change is missed.
-        let mut changes = call.limiter.overrides().changed();
-        loop {
+        let mut changes = limiter.overrides().changed();
+        'effective: loop {
             let effective = call.effective();
+            let is_overridden = || {
+                let now = call.effective();
+                now.answer().is_some()
+                    || now.enforcement != effective.enforcement
+                    || now.policy() != effective.policy()
+            };
             let permit = || patient.end_wait(&mut waiting, None);
             if let Some(answer) = call.answer_without_store(&effective, recorder, permit) {
                 return answer;
             }
+            let (policy, request) = (effective.policy(), call.request(&effective));
             let decided = if call.may_wait(&effective) {
-                let takes_permit = call.request(&effective).takes_permit();
-                patient.change(|queue| queue.arrive(&patient.waiter, takes_permit));
-                let answer = patient.answer(&effective, &mut changes, &mut waiting);
-                let Some(decided) = answer.await else { continue };
-                decided
+                patient.change(|queue| queue.arrive(waiter, request.takes_permit()));
+                loop {
+                    let step = patient.change(|queue| queue.step(waiter, policy, Instant::now()));
+                    let until = match step {
+                        // It may have been refused before an override.
+                        NextStep::End(decided) if decided.is_refused() && is_overridden() => {
+                            continue 'effective;
+                        }
+                        NextStep::End(decided) => break decided,
+                        NextStep::Again => continue,
+                        NextStep::Await => None,
+                        NextStep::Sleep(until) => Some(until),
+                    };
+                    if until.is_some() && waiting.is_none() {
+                        let turn = || patient.change(|queue| queue.turn(waiter));
+                        let left = || Some(turn()?.duration_since(Instant::now()));
+                        recorder.record_wait(policy, left, || call.caller_digest());
+                        waiting = Some(Waiting::new(call.counters));
+                    }
+                    if waiter.sleep(until, &mut changes).await && is_overridden() {
+                        continue 'effective;
+                    }
+                }
             } else {
-                patient.change(|queue| queue.withdraw(&patient.waiter));
-                call.decide(call.request(&effective), patient.waiter.asked()).await
+                patient.change(|queue| queue.withdraw(waiter));
+                call.decide(request, waiter.asked()).await
             };
             let permit = patient.end_wait(&mut waiting, decided.permit);
             return call.finish(&effective, recorder, &decided.outcome, permit);
@@ -106,53 +128,11 @@ impl Limiter {
 }
 
 impl PatientCall {
-    fn call(&self) -> Call<'_> {
-        self.waiter.call.of(&self.limiter)
-    }
-
     /// Changes the queue of the call, and makes the changes that follow.
     fn change<T>(&self, change: impl FnOnce(&mut KeyQueue) -> T) -> T {
         let (changed, after) = self.limiter.inner.queues.change(&self.waiter.text, change);
         self.limiter.follow(after);
         changed
-    }
-
-    /// Waits for the answer. Returns nothing if an override has changed the effective policy.
-    async fn answer(
-        &self,
-        before: &Effective<'_>,
-        changes: &mut watch::Receiver<u64>,
-        waiting: &mut Option<Waiting>,
-    ) -> Option<Decided> {
-        let (call, policy) = (self.call(), before.policy());
-        let is_overridden = || {
-            let now = call.effective();
-            now.answer().is_some()
-                || now.enforcement != before.enforcement
-                || now.policy() != policy
-        };
-        loop {
-            let step = self.change(|queue| queue.step(&self.waiter, policy, Instant::now()));
-            let until = match step {
-                // It may have been refused before an override.
-                NextStep::End(decided) if decided.is_refused() && is_overridden() => return None,
-                NextStep::End(decided) => return Some(decided),
-                NextStep::Again => continue,
-                NextStep::Await => None,
-                NextStep::Sleep(until) => {
-                    waiting.get_or_insert_with(|| {
-                        let turn = || self.change(|queue| queue.turn(&self.waiter));
-                        let left = || Some(turn()?.duration_since(Instant::now()));
-                        self.recorder.record_wait(policy, left, || call.caller_digest());
-                        Waiting::new(call.counters)
-                    });
-                    Some(until)
-                }
-            };
-            if self.sleep(until, changes).await && is_overridden() {
-                return None;
-            }
-        }
     }
 
     /// Ends the wait of a call that has its answer. Returns its permit, which has the time waited if there was one.
@@ -166,11 +146,12 @@ impl PatientCall {
         waiting.end(waited);
         Some(Arc::new(Waited { permit, waited }))
     }
+}
 
+impl Waiter {
     /// Sleeps until the call is to look again. Returns `true` if overrides have changed.
     async fn sleep(&self, until: Option<Instant>, changes: &mut watch::Receiver<u64>) -> bool {
-        let mut woken = pin!(self.waiter.changed.notified());
-        let mut overridden = pin!(changes.changed());
+        let (mut woken, mut overridden) = (pin!(self.changed.notified()), pin!(changes.changed()));
         let mut timer = until.map(|until| Box::pin(sleep_until(until)));
         poll_fn(|context| {
             if let Poll::Ready(Ok(())) = overridden.as_mut().poll(context) {

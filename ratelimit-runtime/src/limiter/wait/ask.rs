@@ -57,7 +57,7 @@ impl Limiter {
     pub(in crate::limiter) fn follow(&self, after: Aftermath) {
         let mut moves = VecDeque::from([after]);
         while let Some(after) = moves.pop_front() {
-            let Aftermath { woken, asked, freed, checked, moved, permits, later } = after;
+            let Aftermath { woken, asked, freed, checked, permits, later } = after;
             for turn in &freed {
                 self.give_back(turn, !asked.is_empty());
             }
@@ -69,11 +69,6 @@ impl Limiter {
             if let Some(turn) = checked {
                 let limiter = self.clone();
                 self.go_on(async move { limiter.check_turn(turn).await }, &mut moves);
-            }
-            if let Some(waiter) = moved {
-                let limiter = self.clone();
-                let moving = async move { limiter.move_turns(waiter.key.as_key_ref()).await };
-                self.go_on(moving, &mut moves);
             }
             if let Some((key, pause)) = later {
                 self.look_later(key, pause);
@@ -133,30 +128,25 @@ impl Limiter {
     fn ask(&self, question: Question, moves: &mut VecDeque<Aftermath>) {
         let waiter = Arc::clone(&question.waiter);
         let call = waiter.call.of(self);
-        let (effective, backend) = (call.effective(), &self.inner.backend);
-        let request = waiter.request(call, &effective);
-        let on_store_error = call.options.on_store_error;
-        let Some(outcome) = backend.decide_now(request, call.caller, on_store_error) else {
-            return start(self.clone().ask_redis(question));
+        let decide = || {
+            let effective = call.effective();
+            let request = waiter.request(call, &effective);
+            let on_store_error = call.options.on_store_error;
+            let outcome = self.inner.backend.decide_now(request, call.caller, on_store_error)?;
+            let permit = call.permit_in_memory(&request, &outcome);
+            Some((*effective.policy(), Decided { outcome, permit }))
         };
-        let (policy, permit) = (effective.policy(), call.permit_in_memory(&request, &outcome));
-        moves.push_back(self.receive(&question, policy, Decided { outcome, permit }, None));
-        // A reset or a pause may have come between the decision and its receipt. The call, or another one that has
-        // its turn now, may also have left meanwhile.
-        if let Some(store) = backend.memory()
-            && let Ok(outcome) = outcome
-            && outcome.turn() > Micros::ZERO
-        {
-            let turn = QueuedTurn::new(&waiter, policy, outcome, Instant::now());
-            let (key, place) = (waiter.key.as_key_ref(), turn.place());
-            if !store.is_promised(key, place) {
-                let lost = |queue: &mut KeyQueue| {
-                    queue.receive_standing(&turn, policy, Ok(None), turn.promised);
-                };
-                moves.push_back(self.change(&waiter, lost));
-            } else if store.turns(key, &[place]).iter().any(|at| *at > Some(place.mark.at)) {
-                moves.push_back(Aftermath { moved: Some(waiter), ..Aftermath::default() });
-            }
+        if self.is_in_memory() {
+            // Under the lock, so that a refund, a reset or a pause that comes next finds the call in its queue.
+            let receive = |queue: &mut KeyQueue| {
+                let (policy, decided) = decide().expect("memory decides at once");
+                queue.receive(&question, &policy, decided, None, false, Instant::now());
+            };
+            moves.push_back(self.change(&waiter, receive));
+        } else if let Some((policy, decided)) = decide() {
+            moves.push_back(self.receive(&question, &policy, decided, None));
+        } else {
+            start(self.clone().ask_redis(question));
         }
     }
 
@@ -247,6 +237,15 @@ impl Limiter {
         let policy = effective.policy();
         let place = Place { policy, ..turn.place() };
         let standing = self.inner.backend.advance(&waiter.key, place).await;
-        self.change(waiter, |queue| queue.receive_standing(&turn, policy, standing, asked))
+        let receive = |queue: &mut KeyQueue| {
+            queue.receive_standing(&turn, policy, standing, asked);
+            queue.is_moving
+        };
+        let (is_moving, after) = self.inner.queues.change(&waiter.text, receive);
+        if !is_moving {
+            return after;
+        }
+        self.follow(after);
+        self.move_turns(waiter.key.as_key_ref()).await
     }
 }
