@@ -87,7 +87,7 @@ impl Limiter {
         let length = Micros::rounded_up(duration.min(self.inner.max_pause));
         let paused = self.inner.backend.pause(key, policy, length, ends).await;
         // Calls that wait also follow a pause whose answer is lost.
-        self.follow(self.move_turns(key).await);
+        self.move_turns(key).await;
         paused.map_err(|reason| Unavailable::new(policy.name(), reason).into())
     }
 }

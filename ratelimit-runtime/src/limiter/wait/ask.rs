@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     pin::pin,
     sync::{Arc, atomic::Ordering},
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -67,28 +67,17 @@ impl Limiter {
                 self.ask(question, &mut moves);
             }
             if let Some(turn) = checked {
-                let limiter = self.clone();
-                self.go_on(async move { limiter.check_turn(turn).await }, &mut moves);
+                let checking = self.clone().check_turn(turn);
+                if self.is_in_memory() {
+                    // It awaits nothing.
+                    let _ = pin!(checking).poll(&mut Context::from_waker(Waker::noop()));
+                } else {
+                    start(checking);
+                }
             }
             if let Some((key, pause)) = later {
                 self.look_later(key, pause);
             }
-        }
-    }
-
-    /// Asks the store, and makes the changes that follow: memory at once, without an await, and Redis in the
-    /// background.
-    fn go_on(
-        &self,
-        work: impl Future<Output = Aftermath> + Send + 'static,
-        moves: &mut VecDeque<Aftermath>,
-    ) {
-        if !self.is_in_memory() {
-            let limiter = self.clone();
-            start(async move { limiter.follow(work.await) });
-        } else if let Poll::Ready(after) = pin!(work).poll(&mut Context::from_waker(Waker::noop()))
-        {
-            moves.push_back(after);
         }
     }
 
@@ -127,24 +116,20 @@ impl Limiter {
     /// Asks for the turn of a call: at once if memory or the deny cache can decide it.
     fn ask(&self, question: Question, moves: &mut VecDeque<Aftermath>) {
         let waiter = Arc::clone(&question.waiter);
-        let call = waiter.call.of(self);
+        let (call, version) = (waiter.call.of(self), self.overrides().version());
+        let effective = call.effective();
+        let (policy, request) = (effective.policy(), waiter.request(call, &effective));
         let decide = || {
-            let effective = call.effective();
-            let request = waiter.request(call, &effective);
-            let on_store_error = call.options.on_store_error;
-            let outcome = self.inner.backend.decide_now(request, call.caller, on_store_error)?;
-            let permit = call.permit_in_memory(&request, &outcome);
-            Some((*effective.policy(), Decided { outcome, permit }))
+            let (backend, on_store_error) = (&self.inner.backend, call.options.on_store_error);
+            let outcome = backend.decide_now(request, call.caller, on_store_error)?;
+            Some(Decided { outcome, permit: call.permit_in_memory(&request, &outcome) })
         };
         if self.is_in_memory() {
             // Under the lock, so that a refund, a reset or a pause that comes next finds the call in its queue.
-            let receive = |queue: &mut KeyQueue| {
-                let (policy, decided) = decide().expect("memory decides at once");
-                queue.receive(&question, &policy, decided, None, false, Instant::now());
-            };
-            moves.push_back(self.change(&waiter, receive));
-        } else if let Some((policy, decided)) = decide() {
-            moves.push_back(self.receive(&question, &policy, decided, None));
+            let decide = || decide().expect("memory decides at once");
+            moves.push_back(self.receive(&question, policy, version, None, decide));
+        } else if let Some(decided) = decide() {
+            moves.push_back(self.receive(&question, policy, version, None, || decided));
         } else {
             start(self.clone().ask_redis(question));
         }
@@ -153,14 +138,14 @@ impl Limiter {
     /// Asks Redis, and follows the answer.
     async fn ask_redis(self, question: Question) {
         let waiter = &question.waiter;
-        let call = waiter.call.of(&self);
+        let (call, version) = (waiter.call.of(&self), self.overrides().version());
         let effective = call.effective();
         let request = waiter.request(call, &effective);
         let decided = call.decide(request, waiter.asked()).await;
         // At the end of its wait, the call has its answer from `on_store_error`.
         let may_wait = request.max_wait > Micros::ZERO;
         let again = if may_wait { self.asks_again(waiter, &decided) } else { None };
-        self.follow(self.receive(&question, effective.policy(), decided, again));
+        self.follow(self.receive(&question, effective.policy(), version, again, || decided));
     }
 
     /// Returns the time at which a call that Redis has not decided asks again: after a pause, and at the latest at
@@ -177,18 +162,19 @@ impl Limiter {
         Some((now + redis.pause(failures)).min(waiter.ends()))
     }
 
-    /// Receives the answer to a question under a policy.
+    /// Receives the answer to a question under a policy, which was that of a version of the overrides.
     fn receive(
         &self,
         question: &Question,
         policy: &Policy,
-        decided: Decided,
+        version: u64,
         again: Option<Instant>,
+        decided: impl FnOnce() -> Decided,
     ) -> Aftermath {
-        let call = question.waiter.call.of(self);
         self.change(&question.waiter, |queue| {
-            // Compared under the lock: a call sees a later override once it is in line.
-            let is_overridden = call.effective().policy() != policy;
+            let decided = decided();
+            // Compared under the lock: a call sees a later override once it has its answer.
+            let is_overridden = self.overrides().version() != version;
             queue.receive(question, policy, decided, again, is_overridden, Instant::now());
         })
     }
@@ -217,23 +203,22 @@ impl Limiter {
     }
 
     /// Moves the turns of a key's queue to those that its store has after a pause.
-    pub(in crate::limiter) async fn move_turns(&self, key: KeyRef<'_>) -> Aftermath {
+    pub(in crate::limiter) async fn move_turns(&self, key: KeyRef<'_>) {
         let mut turns = Vec::new();
-        let after = self.inner.queues.change_if_any(key, |queue| turns = queue.turns());
-        let Some(first) = turns.first() else { return after };
-        self.follow(after);
+        self.follow(self.inner.queues.change_if_any(key, |queue| turns = queue.turns()));
+        let Some(first) = turns.first() else { return };
         let places: Vec<_> = turns.iter().map(QueuedTurn::place).collect();
-        match self.inner.backend.turns(&first.waiter.key, &places).await {
-            Ok(moved) => self.change(&first.waiter, |queue| queue.receive_turns(&turns, &moved)),
-            // The first call asks for its turn within a second.
-            Err(_) => Aftermath::default(),
+        // Without an answer, the first call asks for its turn within a second.
+        if let Ok(moved) = self.inner.backend.turns(&first.waiter.key, &places).await {
+            let receive = |queue: &mut KeyQueue| queue.receive_turns(&turns, &moved);
+            self.follow(self.change(&first.waiter, receive));
         }
     }
 
     /// Asks for the standing of a turn, under the policy that its call waits under now.
-    async fn check_turn(&self, turn: QueuedTurn) -> Aftermath {
+    async fn check_turn(self, turn: QueuedTurn) {
         let (waiter, asked) = (&turn.waiter, Instant::now());
-        let effective = waiter.call.of(self).effective();
+        let effective = waiter.call.of(&self).effective();
         let policy = effective.policy();
         let place = Place { policy, ..turn.place() };
         let standing = self.inner.backend.advance(&waiter.key, place).await;
@@ -242,10 +227,9 @@ impl Limiter {
             queue.is_moving
         };
         let (is_moving, after) = self.inner.queues.change(&waiter.text, receive);
-        if !is_moving {
-            return after;
-        }
         self.follow(after);
-        self.move_turns(waiter.key.as_key_ref()).await
+        if is_moving {
+            self.move_turns(waiter.key.as_key_ref()).await;
+        }
     }
 }
