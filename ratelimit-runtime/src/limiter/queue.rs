@@ -39,6 +39,10 @@ use crate::{
 const SEEN: Duration = Duration::from_secs(1);
 
 /// The calls of one key that wait.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and several hold at once"
+)]
 #[derive(Default)]
 #[cfg_attr(test, derive(Clone))]
 pub(super) struct KeyQueue {

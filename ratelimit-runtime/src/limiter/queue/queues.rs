@@ -19,7 +19,7 @@ use crate::{
 
 /// All calls of a limiter that wait.
 pub(in crate::limiter) struct Queues {
-    queues: Mutex<HashMap<Arc<[u8]>, KeyQueue>>,
+    by_key: Mutex<HashMap<Arc<[u8]>, KeyQueue>>,
     /// The number of queues, readable without the lock.
     count: AtomicUsize,
     /// `true` if other processes change turns and permits too.
@@ -30,7 +30,7 @@ pub(in crate::limiter) struct Queues {
 
 impl Queues {
     pub(in crate::limiter) fn new(is_remote: bool, max_line: u32) -> Self {
-        Self { queues: Mutex::default(), count: AtomicUsize::new(0), is_remote, max_line }
+        Self { by_key: Mutex::default(), count: AtomicUsize::new(0), is_remote, max_line }
     }
 
     /// Changes the queue of a key, which exists while calls wait in it. If a permit may be free then, the call
@@ -40,7 +40,7 @@ impl Queues {
         key: &Arc<[u8]>,
         change: impl FnOnce(&mut KeyQueue) -> T,
     ) -> (T, Aftermath) {
-        let mut queues = self.queues.lock();
+        let mut queues = self.by_key.lock();
         let new = || KeyQueue::new(self.is_remote, self.max_line);
         let queue = queues.entry(Arc::clone(key)).or_insert_with(new);
         let changed = change(queue);
@@ -71,7 +71,7 @@ impl Queues {
     /// Returns `true` if calls of this process wait for a permit of the key.
     pub(in crate::limiter) fn has_queue(&self, key: KeyRef<'_>) -> bool {
         !self.is_empty()
-            && self.queues.lock().get(&text_of(key)).is_some_and(KeyQueue::has_permit_waiters)
+            && self.by_key.lock().get(&text_of(key)).is_some_and(KeyQueue::has_permit_waiters)
     }
 
     /// Lets the first call of the key's queue ask whether its turn has come nearer.
@@ -81,7 +81,7 @@ impl Queues {
                 queue.hurry();
                 mem::take(&mut queue.after.woken)
             };
-            let woken = self.queues.lock().get_mut(&text_of(key)).map(hurry);
+            let woken = self.by_key.lock().get_mut(&text_of(key)).map(hurry);
             wake(woken.into_iter().flatten());
         }
     }
