@@ -285,7 +285,7 @@ impl RedisBackend {
         place: Place<'_>,
     ) -> Result<Option<Standing>, UnavailableReason> {
         let Some(turn) = Turn::new(key, place) else { return Ok(None) };
-        Turn::decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
+        turn.decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
     }
 
     /// Returns the times of charges in a weighted window, none for one that is gone.

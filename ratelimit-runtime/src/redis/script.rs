@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["83a8100edde8eb327792e695112e4286481c1011", "881a59b5e28433a0946877c41635797899f05373"],
+        ["83a8100edde8eb327792e695112e4286481c1011", "8786193d578ecee7904425bcae69b530cbccf408"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["4a33f3cb3a325061899171aece75867f5e398c45", "fce2725b0d5e2581eee4cbd075974890c68a3e67"],
+        ["4a33f3cb3a325061899171aece75867f5e398c45", "c75e4a55329b2db58a08032cfc9f54e23718e35d"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["558a5a401f3d574cca2d09f3bf2a2c1464b7b3a6", "cb9a9ce964f00c26e0fd0b6ebe0a58bba2f6ae13"],
+        ["558a5a401f3d574cca2d09f3bf2a2c1464b7b3a6", "435d3b5f174e795130d0b4efbffb58e018294f9a"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["00eecfe81a352c22901643e90cbfc918baf70c65", "0b16bcbe68195657bcb2a2fa39c595a486e5e5c7"],
+        ["00eecfe81a352c22901643e90cbfc918baf70c65", "e2befd1cc4b4c0fe71bdb9a8a71ae28ca39eadfa"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["8c4efb3a6b32f553a3bcd75ae89132ccf9f8704d", "5494aba4abc5ac3ac07f38009d215e34535ac42a"],
+        ["8c4efb3a6b32f553a3bcd75ae89132ccf9f8704d", "04eb9089552b169b5974d8ac512a9a2736801b09"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["6d399533dc3fc46e9aa3bd6012a0b0631a3b39ad", "ba08bbd13544966a122dc83aeb397468a259dc36"],
+        ["6d399533dc3fc46e9aa3bd6012a0b0631a3b39ad", "4eb0ff14ea7680fd1348f1c9484b5fa9bafb6dd7"],
         push_calendar_window,
     ),
 ];
