@@ -46,20 +46,11 @@ impl Secrets {
     }
 
     fn cleaned_text(&self, text: &str) -> String {
-        let (secrets, mut rest, mut cleaned) = (self.0.lock(), text, String::new());
-        for _ in 0..MAX_TEXT {
-            let secret = secrets.iter().find_map(|secret| rest.strip_prefix(&**secret));
-            let mut letters = rest.chars();
-            let Some(letter) = letters.next() else { break };
-            if let Some(behind) = secret {
-                cleaned.push_str(REDACTED);
-                rest = behind;
-            } else {
-                cleaned.push(if letter.is_control() { ' ' } else { letter });
-                rest = letters.as_str();
-            }
-        }
-        cleaned
+        let secrets = self.0.lock();
+        let without = |text: String, secret: &Box<str>| text.replace(&**secret, REDACTED);
+        let cleaned = secrets.iter().fold(text.to_owned(), without);
+        let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
+        cleaned.chars().map(printable).take(MAX_TEXT).collect()
     }
 }
 
