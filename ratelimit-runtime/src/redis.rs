@@ -133,7 +133,7 @@ impl RedisBackend {
 
     /// Sets the function that is called for every posted command that has arrived. The first one is kept.
     pub(crate) fn on_delivery(&self, call: OnDelivery) {
-        self.outbox.on_delivery(call);
+        self.outbox.on_delivery.get_or_init(|| call);
     }
 
     /// Sends a command that nobody awaits.
