@@ -165,6 +165,8 @@ impl World {
         call.arg(script).arg(4).arg(KEY).arg(companion);
         call.arg(self.now / 1_000_000).arg(self.now % 1_000_000).arg(arguments);
         let reply: RedisResult<Vec<i64>> = call.query(&mut self.connection);
+        let rest: i64 = redis::cmd("PTTL").arg(KEY).query(&mut self.connection)?;
+        assert_ne!(rest, -1, "the key stays for ever under {:?}", self.kind);
         // The first number names the call.
         let reply = reply.map(|reply| {
             let rest = reply[1..].iter().map(|number| u64::try_from(*number).unwrap());
