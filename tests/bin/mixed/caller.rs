@@ -12,7 +12,7 @@ use std::{
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN},
+    mixed::{LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN, WARNED_AT},
     wall_clock,
 };
 use ratelimit_runtime::{Decision, Limiter, Plans, Policy, RateLimitError};
@@ -58,6 +58,10 @@ pub(crate) struct Question {
     pub(crate) leave: u32,
     /// `true` under the plan of half of the number.
     pub(crate) is_small: bool,
+    /// The choice of lengths of blocks.
+    pub(crate) blocks: usize,
+    /// `true` if its caller is warned.
+    pub(crate) warns: bool,
     /// `true` if the call is probably given back.
     pub(crate) is_trial: bool,
     /// The time after which the caller gives up.
@@ -91,6 +95,9 @@ fn reply(answer: Result<&Decision, &RateLimitError>) -> Reply {
 
 pub(crate) fn policy_of(question: &Question) -> Policy {
     let limit = &LIMITS[question.limit];
+    if question.blocks > 0 {
+        return limit.barring(question.blocks);
+    }
     if question.is_small
         && let Some(plans) = &PLANS[question.limit]
     {
@@ -113,11 +120,22 @@ impl Caller {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let &Question { limit, cost, max_wait, is_leased, id, leave, is_small, .. } = question;
         let max_wait = max_wait.as_micros().try_into().expect("some seconds");
+        let &Question { blocks, warns, .. } = question;
         let (cost, leave, runtime) = (cost.into(), leave.into(), self.runtime);
-        note(
-            call,
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small },
-        );
+        let asks = Note::Asks {
+            limit,
+            cost,
+            max_wait,
+            runtime,
+            id,
+            is_leased,
+            is_joint,
+            leave,
+            is_small,
+            blocks,
+            warns,
+        };
+        note(call, asks);
         call
     }
 
@@ -134,6 +152,9 @@ impl Caller {
         if question.id > 0 {
             check = check.request_id(question.id);
         }
+        if question.warns {
+            check = check.warn_at(WARNED_AT);
+        }
         let call = self.asks(&question, false);
         let answer = CALL.scope(call, Promises::scope(check.into_future()));
         let answer = match question.leaves {
@@ -143,6 +164,10 @@ impl Caller {
                 Err(_) => return note(call, Note::Answered(Reply::Left)),
             },
         };
+        if let Err(RateLimitError::Exceeded(refused)) = &answer {
+            let wait = refused.retry_after().as_micros().try_into().expect("some seconds");
+            note(call, Note::RefusedFor(wait));
+        }
         note(call, Note::Answered(reply(answer.as_ref())));
         if let Ok(decision) = answer {
             self.run(call, &question, decision, random, body).await;
@@ -159,6 +184,7 @@ impl Caller {
         let policies = questions.map(|question| policy_of(&question));
         let checks = [0, 1].map(|at| {
             let check = self.limiter.check(&policies[at], MIXED_CALLER).cost(questions[at].cost);
+            let check = if questions[at].warns { check.warn_at(WARNED_AT) } else { check };
             let max_wait = questions[at].max_wait;
             if max_wait.is_zero() { check } else { check.max_wait(max_wait) }
         });

@@ -72,6 +72,8 @@ pub struct MixedRound {
     pub(super) numbers: Vec<NumberChange>,
     pub(super) resets: Vec<(usize, Span)>,
     pub(super) pauses: Vec<Pause>,
+    /// The process of each warning, its limit and its time.
+    pub(super) warnings: Vec<(usize, usize, u64)>,
     /// The times in which Redis could not be reached.
     pub outages: Vec<(u64, u64)>,
     /// The times at which Redis has lost its keys.
@@ -114,6 +116,8 @@ impl MixedRound {
         findings.take_in(self.used_shares());
         findings.take_in(self.wrong_enforcement());
         findings.take_in(self.paused_calls());
+        findings.take_in(self.wrong_blocks());
+        findings.take_in(self.wrong_warnings());
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
         findings.take_in(self.wrong_charges());
@@ -138,6 +142,8 @@ impl MixedRound {
             };
             *answers.entry(name).or_default() += 1;
         }
+        answers.insert("warnings", self.warnings.len());
+        answers.insert("blocks", self.blocks().len());
         let answers: Vec<_> = answers.iter().map(|(name, n)| format!("{n} {name}")).collect();
         answers.join(", ")
     }
@@ -170,6 +176,7 @@ impl MixedRound {
                 Note::Paused(limit, length, asked) => {
                     self.pauses.push(Pause { limit, length, asked, applied: Some(line.at) });
                 }
+                Note::Warned(limit) => self.warnings.push((process, limit, line.at)),
                 Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),
                 _ => calls.entry(line.call).or_default().push(*line),
             }
@@ -226,6 +233,21 @@ impl MixedRound {
             is_own && overlaps(gap.span, span)
         };
         self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
+    }
+
+    /// Returns the longest time before a time at which Redis has decided what a process notes then.
+    pub(super) fn delay(&self, process: usize, at: u64) -> u64 {
+        let recent = (at.saturating_sub(RECENT), at);
+        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
+        let gaps = self.gaps.iter().filter(is_its).map(|gap| gap.span);
+        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, recent));
+        SLACK + 3 * late.map(|it| it.1 - it.0).sum::<u64>()
+    }
+
+    /// Returns `true` if a limit was reset in this span, or Redis has lost its keys.
+    pub(super) fn began_anew(&self, limit: usize, span: Span) -> bool {
+        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
+        resets.chain(&self.losses).any(|at| overlaps(*at, span))
     }
 
     /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on

@@ -1,10 +1,12 @@
 //! Each rule is broken by a history: a checker that finds nothing is worth nothing.
 
+mod blocks;
 mod charges;
 mod numbers;
 mod pauses;
 mod permits;
 mod shares;
+mod warnings;
 
 use super::*;
 
@@ -46,6 +48,8 @@ struct Told {
     is_joint: bool,
     leave: u64,
     is_small: bool,
+    blocks: usize,
+    warns: bool,
 }
 
 const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
@@ -66,6 +70,8 @@ fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Tol
         is_joint,
         leave,
         is_small,
+        blocks: 0,
+        warns: false,
     }
 }
 
@@ -111,9 +117,20 @@ impl Story {
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
-        let (runtime, is_leased) = (1, false);
-        let asks =
-            Note::Asks { limit, cost, max_wait, runtime, id, is_leased, is_joint, leave, is_small };
+        let (runtime, is_leased, Told { blocks, warns, .. }) = (1, false, it);
+        let asks = Note::Asks {
+            limit,
+            cost,
+            max_wait,
+            runtime,
+            id,
+            is_leased,
+            is_joint,
+            leave,
+            is_small,
+            blocks,
+            warns,
+        };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
         if let Some(turn) = it.promised {
@@ -331,6 +348,8 @@ fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
         is_joint: false,
         leave: 0,
         is_small: false,
+        blocks: 0,
+        warns: false,
     };
     let hung = Story::new().note(0, 1, 0, hung);
     hung.breaks("end");
