@@ -82,8 +82,11 @@ pub const WARNED_AT: u32 = 80;
 /// The plan of half of a limit's number.
 pub const SMALL_PLAN: &str = "small";
 
-/// The feature with a mode of its own: keys are lost now and then.
+/// The feature that loses all keys now and then.
 pub const LOSES_KEYS: &str = "flushall";
+
+/// The features with a mode of their own. The last two are those of a cluster: slots move, and a primary is killed.
+pub const MODES: [&str; 3] = [LOSES_KEYS, "reshard", "failover"];
 
 /// The rule by which a limit admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

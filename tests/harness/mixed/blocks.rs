@@ -49,7 +49,11 @@ impl MixedRound {
     /// Returns the calls that were admitted in a block, refusals that moved its end, and blocks that are too long.
     pub(super) fn wrong_blocks(&self) -> Findings {
         let mut findings = Findings::default();
-        for (first, (length, ends)) in self.calls.iter().filter_map(|it| Some((it, end_of(it)?))) {
+        let is_kept = |it: &&MixedCall| {
+            !self.was_lost((it.asked.saturating_sub(longest(usize::MAX)), it.answered))
+        };
+        let refused = self.calls.iter().filter(is_kept).filter_map(|it| Some((it, end_of(it)?)));
+        for (first, (length, ends)) in refused {
             let after = self.calls.iter().filter(|it| {
                 let is_within = it.asked > first.answered && it.answered < ends.0;
                 // A reset, or a store without keys, has no block, and others notice that later.

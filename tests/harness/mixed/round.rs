@@ -13,6 +13,10 @@ pub(super) const SLACK: u64 = 60_000;
 /// The time before an answer in which the lateness of its process matters.
 const RECENT: u64 = 1_000_000;
 
+/// The time by which a replica is behind its primary. What the primary answered so shortly before its end may be
+/// lost, and nothing else.
+const LAG: u64 = 200_000;
+
 /// The time in which a process notices a reset by another.
 pub(super) const NOTICES: u64 = 1_200_000;
 
@@ -78,6 +82,8 @@ pub struct MixedRound {
     pub outages: Vec<(u64, u64)>,
     /// The times at which Redis has lost its keys.
     pub losses: Vec<(u64, u64)>,
+    /// The times before the kill of a primary in which its replica perhaps did not have all.
+    lags: Vec<Span>,
     /// The units in Redis when all calls had ended.
     pub audits: Vec<Audit>,
     /// The keys in Redis after the time in which all expire.
@@ -93,8 +99,10 @@ impl MixedRound {
         gaps: Vec<Gap>,
         outages: Vec<Span>,
         losses: Vec<Span>,
+        kills: &[Span],
     ) -> Self {
-        let mut round = Self { gaps, outages, losses, ..Self::default() };
+        let lags = kills.iter().map(|kill| (kill.0.saturating_sub(LAG), kill.1)).collect();
+        let mut round = Self { gaps, outages, losses, lags, ..Self::default() };
         for (process, notes) in processes.iter().enumerate() {
             round.add(process, notes);
         }
@@ -106,6 +114,7 @@ impl MixedRound {
         for (call, stamp) in round.calls.iter_mut().zip(stamps) {
             call.stamp = stamp;
         }
+        round.forget_lost();
         round
     }
 
@@ -209,6 +218,25 @@ impl MixedRound {
             let first = charged.entry(call.id).or_insert((call.asked, call.answered));
             first.0 = first.0.min(call.asked);
         }
+    }
+
+    /// A call whose charge is perhaps lost with a primary is certainly charged for nothing.
+    fn forget_lost(&mut self) {
+        let lags = self.lags.clone();
+        for call in &mut self.calls {
+            // Units on lease are used until its end.
+            let lease = if call.is_leased { micros(LIMITS[call.limit].lease) } else { 0 };
+            let span = (call.asked.saturating_sub(lease), call.answered);
+            if lags.iter().any(|lag| overlaps(*lag, span)) {
+                call.least = 0;
+                call.held.clear();
+            }
+        }
+    }
+
+    /// Returns `true` if what was written in this span is perhaps lost with a primary.
+    pub(super) fn was_lost(&self, span: Span) -> bool {
+        self.lags.iter().any(|lag| overlaps(*lag, span))
     }
 
     fn stamp_of(&self, call: &MixedCall) -> Span {

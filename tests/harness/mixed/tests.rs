@@ -2,6 +2,7 @@
 
 mod blocks;
 mod charges;
+mod failover;
 mod numbers;
 mod pauses;
 mod permits;
@@ -28,6 +29,7 @@ struct Story {
     gaps: Vec<Gap>,
     outages: Vec<Span>,
     losses: Vec<Span>,
+    kills: Vec<Span>,
     audits: Vec<Audit>,
     left_over: Vec<String>,
     calls: u64,
@@ -157,8 +159,8 @@ impl Story {
 
     /// Returns the broken invariants.
     fn broken(&self) -> Vec<&'static str> {
-        let Self { processes, gaps, outages, losses, audits, left_over, .. } = self.clone();
-        let mut round = MixedRound::new(&processes, gaps, outages, losses);
+        let Self { processes, gaps, outages, losses, kills, audits, left_over, .. } = self.clone();
+        let mut round = MixedRound::new(&processes, gaps, outages, losses, &kills);
         (round.audits, round.left_over) = (audits, left_over);
         let findings = round.findings();
         eprintln!("{findings}");

@@ -26,6 +26,7 @@ impl MixedRound {
                 let is_soon = *other == limit && *later > at;
                 is_soon && *later + self.delay(process, at) < at + it.period_micros()
             });
+            let next = next.filter(|_| !self.was_lost((earliest, at)));
             if let Some((other, _, later)) =
                 next.filter(|it| !self.began_anew(limit, (earliest, it.2)))
             {
