@@ -157,7 +157,8 @@ async fn three_limiters_that_cross_the_mark_at_once_warn_once() {
     ] {
         for _ in 0..2 {
             let mut calls = JoinSet::new();
-            for limiter in limiters.iter().cycle().take(12).cloned() {
+            for limiter in limiters.iter().cycle().take(12) {
+                let limiter = limiter.clone();
                 calls.spawn(async move {
                     for _ in 0..20 {
                         let check = limiter.check(&policy, "alice").cost(3).warn_at(80);

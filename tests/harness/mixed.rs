@@ -76,9 +76,6 @@ pub const FEATURES: [&str; 27] = [
 /// The lengths of blocks, in milliseconds, by a policy's choice; the first one has none.
 pub const BLOCKS: [&[u64]; 3] = [&[], &[200, 500, 1_000], &[300, 700]];
 
-/// The share of a limit of which callers are warned, in percent.
-pub const WARNED_AT: u32 = 80;
-
 /// The plan of half of a limit's number.
 pub const SMALL_PLAN: &str = "small";
 

@@ -12,7 +12,7 @@ use std::{
 use fastrand::Rng;
 use harness::{
     Promises,
-    mixed::{LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN, WARNED_AT},
+    mixed::{LIMITS, MIXED_CALLER, MixedLimit, Note, NoteLine, Reply, SMALL_PLAN},
     wall_clock,
 };
 use ratelimit_runtime::{Decision, Limiter, Plans, Policy, RateLimitError};
@@ -60,8 +60,8 @@ pub(crate) struct Question {
     pub(crate) is_small: bool,
     /// The choice of lengths of blocks.
     pub(crate) blocks: usize,
-    /// `true` if its caller is warned.
-    pub(crate) warns: bool,
+    /// The share of which its caller is warned, in percent.
+    pub(crate) warn_at: u32,
     /// `true` if the call is probably given back.
     pub(crate) is_trial: bool,
     /// The time after which the caller gives up.
@@ -120,8 +120,9 @@ impl Caller {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let &Question { limit, cost, max_wait, is_leased, id, leave, is_small, .. } = question;
         let max_wait = max_wait.as_micros().try_into().expect("some seconds");
-        let &Question { blocks, warns, .. } = question;
-        let (cost, leave, runtime) = (cost.into(), leave.into(), self.runtime);
+        let &Question { blocks, warn_at, .. } = question;
+        let (cost, leave, warn_at) = (cost.into(), leave.into(), warn_at.into());
+        let runtime = self.runtime;
         let asks = Note::Asks {
             limit,
             cost,
@@ -133,7 +134,7 @@ impl Caller {
             leave,
             is_small,
             blocks,
-            warns,
+            warn_at,
         };
         note(call, asks);
         call
@@ -143,6 +144,7 @@ impl Caller {
     pub(crate) async fn call(&self, question: Question, random: &mut Rng, body: Duration) {
         let policy = policy_of(&question);
         let mut check = self.limiter.check(&policy, MIXED_CALLER).cost(question.cost);
+        check = check.warn_at(question.warn_at);
         if !question.max_wait.is_zero() {
             check = check.max_wait(question.max_wait);
         }
@@ -151,9 +153,6 @@ impl Caller {
         }
         if question.id > 0 {
             check = check.request_id(question.id);
-        }
-        if question.warns {
-            check = check.warn_at(WARNED_AT);
         }
         let call = self.asks(&question, false);
         let answer = CALL.scope(call, Promises::scope(check.into_future()));
@@ -183,9 +182,8 @@ impl Caller {
     ) {
         let policies = questions.map(|question| policy_of(&question));
         let checks = [0, 1].map(|at| {
-            let check = self.limiter.check(&policies[at], MIXED_CALLER).cost(questions[at].cost);
-            let check = if questions[at].warns { check.warn_at(WARNED_AT) } else { check };
-            let max_wait = questions[at].max_wait;
+            let Question { cost, max_wait, warn_at, .. } = questions[at];
+            let check = self.limiter.check(&policies[at], MIXED_CALLER).cost(cost).warn_at(warn_at);
             if max_wait.is_zero() { check } else { check.max_wait(max_wait) }
         });
         let waits = questions.iter().map(|it| it.max_wait).max().unwrap_or_default();

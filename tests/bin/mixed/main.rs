@@ -22,7 +22,7 @@ use harness::mixed::{FEATURES, LOSES_KEYS, MODES};
 
 use self::{plan::Mix, round::run};
 
-/// Of so many rounds, one is on a cluster, and one loses keys.
+/// The number of rounds of which one is on a cluster, and another one loses keys.
 const IN_TURN: u64 = 4;
 
 fn main() -> ExitCode {

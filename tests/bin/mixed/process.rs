@@ -145,9 +145,10 @@ impl Caller {
         self.has("plans") && LIMITS[limit].plans().is_some() && random.u8(..3) == 0
     }
 
-    /// Returns `true` for half of the calls of a limit with windows.
-    fn warns(&self, limit: usize, random: &mut Rng) -> bool {
-        self.has("warn") && limit != SLOTS && random.bool()
+    /// Returns the share of a limit with windows of which the caller is warned, 0 for half of the calls.
+    fn warn_at(&self, limit: usize, random: &mut Rng) -> u32 {
+        let may_warn = self.has("warn") && limit != SLOTS;
+        if may_warn { [0, 0, 50, 80][random.usize(..4)] } else { 0 }
     }
 
     /// The microseconds since the start of the load.
@@ -165,8 +166,8 @@ impl Caller {
             let is_rest = self.plan.is_rest(self.since_start());
             let limit = if is_rest || random.u8(..4) == 0 { TOKENS } else { LEDGER };
             let (cost, is_leased) = (random.u32(1..=2), self.has("lease"));
-            let warns = self.warns(limit, &mut random);
-            let question = Question { limit, cost, is_leased, warns, ..Question::default() };
+            let warn_at = self.warn_at(limit, &mut random);
+            let question = Question { limit, cost, is_leased, warn_at, ..Question::default() };
             let body = Duration::from_millis(random.u64(..40));
             self.call(question, &mut random, body).await;
             self.pause(&mut random, 50_000).await;
@@ -197,7 +198,7 @@ impl Caller {
                     cost,
                     max_wait,
                     is_small,
-                    warns: self.warns(limit, &mut random),
+                    warn_at: self.warn_at(limit, &mut random),
                     is_trial,
                     leaves,
                     ..Question::default()
@@ -238,7 +239,7 @@ impl Caller {
             if self.plan.is_storm(self.since_start()) && random.bool() {
                 (question.limit, question.is_trial) = (LEDGER, true);
             }
-            question.warns = self.warns(question.limit, &mut random);
+            question.warn_at = self.warn_at(question.limit, &mut random);
             match random.u8(..6) {
                 0 if self.has("peek") => {
                     let _ = self.limiter.peek(&policy_of(&question), MIXED_CALLER).await;

@@ -35,8 +35,8 @@ pub(super) struct MixedCall {
     pub(super) is_small: bool,
     /// The choice of lengths of blocks.
     pub(super) blocks: usize,
-    /// `true` if its caller is warned.
-    pub(super) warns: bool,
+    /// The share of which its caller is warned, in percent.
+    pub(super) warn_at: u64,
     pub(super) asked: u64,
     pub(super) answered: u64,
     /// None of a call whose process was killed.
@@ -95,7 +95,7 @@ impl MixedCall {
                     leave,
                     is_small,
                     blocks,
-                    warns,
+                    warn_at,
                 },
             ..
         } = lines[0]
@@ -115,7 +115,7 @@ impl MixedCall {
             leave,
             is_small,
             blocks,
-            warns,
+            warn_at,
             asked,
             answered: notes.ended,
             reply: None,

@@ -40,8 +40,8 @@ pub enum Note {
         is_small: bool,
         /// The choice of lengths of blocks.
         blocks: usize,
-        /// `true` if its caller is warned.
-        warns: bool,
+        /// The share of the limit of which its caller is warned, in percent; 0 for none.
+        warn_at: u64,
     },
     /// A waiting call is promised its turn.
     Promised(u64),
@@ -117,12 +117,12 @@ impl fmt::Display for NoteLine {
                 leave,
                 is_small,
                 blocks,
-                warns,
+                warn_at,
             } => {
-                let flags = [is_leased, is_joint, is_small, warns].map(u8::from);
-                let [is_leased, is_joint, is_small, warns] = flags;
+                let flags = [is_leased, is_joint, is_small].map(u8::from);
+                let [is_leased, is_joint, is_small] = flags;
                 write!(f, "asks {limit} {cost} {max_wait} {runtime} {id} {is_leased} {is_joint} ")?;
-                write!(f, "{leave} {is_small} {blocks} {warns}")
+                write!(f, "{leave} {is_small} {blocks} {warn_at}")
             }
             Note::RefusedFor(wait) => write!(f, "refused_for {wait}"),
             Note::Promised(turn) => write!(f, "promised {turn}"),
@@ -182,7 +182,7 @@ impl NoteLine {
                 leave: number(10),
                 is_small: number(11) == 1,
                 blocks: size(12),
-                warns: number(13) == 1,
+                warn_at: number(13),
             },
             "refused_for" => Note::RefusedFor(number(3)),
             "promised" => Note::Promised(number(3)),
@@ -240,7 +240,7 @@ mod tests {
             leave: 20,
             is_small: true,
             blocks: 2,
-            warns: true,
+            warn_at: 80,
         };
         let admitted = |is_counted, waited| Note::Answered(Reply::Admitted { is_counted, waited });
         let replies = [Reply::Refused, Reply::Busy, Reply::Denied, Reply::Undecided, Reply::Left];

@@ -51,7 +51,7 @@ struct Told {
     leave: u64,
     is_small: bool,
     blocks: usize,
-    warns: bool,
+    warn_at: u64,
 }
 
 const AT_ONCE: Reply = Reply::Admitted { is_counted: true, waited: 0 };
@@ -73,7 +73,7 @@ fn told(limit: usize, cost: u64, asked: u64, answered: u64, reply: Reply) -> Tol
         leave,
         is_small,
         blocks: 0,
-        warns: false,
+        warn_at: 0,
     }
 }
 
@@ -119,7 +119,7 @@ impl Story {
     fn call(mut self, it: Told, further: &[(u64, Note)]) -> Self {
         self.calls += 1;
         let Told { process, limit, cost, max_wait, id, is_joint, leave, is_small, .. } = it;
-        let (runtime, is_leased, Told { blocks, warns, .. }) = (1, false, it);
+        let (runtime, is_leased, Told { blocks, warn_at, .. }) = (1, false, it);
         let asks = Note::Asks {
             limit,
             cost,
@@ -131,7 +131,7 @@ impl Story {
             leave,
             is_small,
             blocks,
-            warns,
+            warn_at,
         };
         let call = self.calls;
         let mut story = self.note(process, call, it.asked, asks);
@@ -351,7 +351,7 @@ fn a_call_without_an_end_or_a_decision_breaks_the_rule() {
         leave: 0,
         is_small: false,
         blocks: 0,
-        warns: false,
+        warn_at: 0,
     };
     let hung = Story::new().note(0, 1, 0, hung);
     hung.breaks("end");

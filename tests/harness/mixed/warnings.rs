@@ -14,7 +14,7 @@ impl MixedRound {
                 let is_refused =
                     matches!(call.reply, Some(Reply::Refused | Reply::Busy | Reply::Denied));
                 call.process == process
-                    && call.warns
+                    && call.warn_at > 0
                     && (!is_refused || call.promised.is_some())
                     && overlaps((call.asked, call.answered), (earliest, at))
             };

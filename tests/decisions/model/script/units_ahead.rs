@@ -101,21 +101,19 @@ impl World {
             tiers.push([LONG, MOST]);
         }
         let starts = vec![Vec::new(); tiers.len()];
-        let (now, calls, before) = (1_700_000_000_000_000, 0, (0, None));
-        let (uses, charges) = (Vec::new(), Vec::new());
         Self {
             kind,
             tiers,
             connection,
             take,
             exchange,
-            now,
-            calls,
+            now: 1_700_000_000_000_000,
+            calls: 0,
             rng,
             waits: seed % 2 == 1,
-            uses,
-            charges,
-            before,
+            uses: Vec::new(),
+            charges: Vec::new(),
+            before: (0, None),
             starts,
         }
     }

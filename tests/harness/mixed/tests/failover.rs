@@ -36,7 +36,7 @@ fn permits_blocks_and_warnings_of_the_last_moments_are_lost_too() {
     five(960 * MS).breaks("permits");
     killed(five(960 * MS)).breaks("permits");
     killed(five(KILLED - 10 * MS)).is_sound();
-    let warns = |at| Told { warns: true, ..told(FIXED, 1, at, at + MS, AT_ONCE) };
+    let warns = |at| Told { warn_at: 80, ..told(FIXED, 1, at, at + MS, AT_ONCE) };
     let twice = |first| {
         let calls = Story::new().call(warns(first), &[]).call(warns(SECOND), &[]);
         calls.note(0, 0, first + MS, Note::Warned(FIXED)).note(

@@ -8,7 +8,7 @@ fn warned(process: usize, at: u64) -> Story {
 
 /// Calls whose caller is warned.
 fn of_calls(at: impl IntoIterator<Item = u64>) -> Story {
-    let warns = |at| Told { warns: true, ..told(FIXED, 1, at, at + MS, AT_ONCE) };
+    let warns = |at| Told { warn_at: 80, ..told(FIXED, 1, at, at + MS, AT_ONCE) };
     at.into_iter().fold(Story::new(), |story, at| story.call(warns(at), &[]))
 }
 
