@@ -151,9 +151,9 @@ impl MixedRound {
             };
             *answers.entry(name).or_default() += 1;
         }
-        answers.insert("warnings", self.warnings.len());
-        answers.insert("blocks", self.blocks().len());
-        let answers: Vec<_> = answers.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        answers.extend([("warnings", self.warnings.len()), ("blocks", self.blocks().len())]);
+        let answers = answers.iter().filter(|(_, n)| **n > 0);
+        let answers: Vec<_> = answers.map(|(name, n)| format!("{n} {name}")).collect();
         answers.join(", ")
     }
 
