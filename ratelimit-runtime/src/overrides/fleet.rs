@@ -1,6 +1,7 @@
 //! The status of a fleet: the counts of each process, as it reports them on Redis.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     error::Error,
     fmt,
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::callers::DIGEST;
 use crate::{
     error::UnavailableReason,
-    key::Caller,
+    key::{Caller, IntoCaller},
     request::DecidedBy,
     telemetry::{
         RefusalCount, refused_within,
@@ -72,7 +73,8 @@ pub struct FleetLimit {
     pub callers: Vec<FleetCaller>,
 }
 
-/// A caller that was refused.
+/// A caller that was refused. It is passed in place of the caller to the functions of
+/// [`Overrides`](crate::Overrides), also if its name is not shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FleetCaller {
@@ -172,11 +174,17 @@ impl FleetCaller {
         }
     }
 
-    /// Returns the caller, for an override. A digest is taken in its place by the functions of
-    /// [`Overrides`](crate::Overrides) alone.
+    /// Returns the caller, if its process [shows](crate::LimiterBuilder::show_callers) it.
     #[must_use]
-    pub fn caller(&self) -> Caller {
-        Caller::from_parts(self.text.as_bytes())
+    pub fn caller(&self) -> Option<Caller> {
+        let is_shown = !self.text.starts_with(DIGEST);
+        is_shown.then(|| self.into_caller().into_owned())
+    }
+}
+
+impl<'a> IntoCaller<'a> for &FleetCaller {
+    fn into_caller(self) -> Cow<'a, Caller> {
+        Cow::Owned(Caller::from_parts(self.text.as_bytes()))
     }
 }
 
