@@ -137,6 +137,24 @@ impl State {
         outcome
     }
 
+    /// Decides a call if that changes the memory on the heap neither way.
+    #[inline]
+    pub(crate) fn decide_in_place(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+    ) -> Option<Outcome> {
+        let decided = match self {
+            _ if request.max_wait > Micros::ZERO => None,
+            Self::SlidingCounter(one) => one.decide_in_place(now, request),
+            Self::FixedWindow(one) => one.decide_in_place(now, request),
+            Self::TokenBucket(one) => one.decide_in_place(now, request),
+            Self::CalendarWindow(one) => one.decide_in_place(now, request),
+            _ => None,
+        };
+        decided.or_else(|| self.keeps_size(now, request).then(|| self.decide(now, request)))
+    }
+
     /// Returns `true` if a decision of the call changes the memory on the heap neither way.
     #[inline]
     pub(crate) fn keeps_size(&self, now: Timestamp, request: Request<'_>) -> bool {

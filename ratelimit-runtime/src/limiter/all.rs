@@ -71,7 +71,7 @@ impl<T: AsCall> JointCall<T> {
 
     /// Returns the answer once all calls are admitted, and warns of the caller if it is to.
     #[inline]
-    fn take_answer(&mut self) -> Answer<Decision> {
+    pub(super) fn take_answer(&mut self) -> Answer<Decision> {
         if self.call.as_ref().is_some_and(|call| call.as_call().options.warn_at > 0) {
             self.warn();
         }
@@ -302,9 +302,7 @@ pub fn all<const N: usize>(parts: [JointCheck; N]) -> Started<JointAnswers<N>> {
 
 /// Returns the answers of calls that are answered.
 #[inline]
-pub(super) fn answers<T: AsCall, const N: usize>(
-    parts: &mut [JointCall<T>; N],
-) -> [Answer<Decision>; N] {
+fn answers<T: AsCall, const N: usize>(parts: &mut [JointCall<T>; N]) -> [Answer<Decision>; N] {
     array::from_fn(|index| parts[index].take_answer())
 }
 
@@ -313,6 +311,7 @@ pub(super) fn answers<T: AsCall, const N: usize>(
 /// # Panics
 ///
 /// If the call was refused, which [`all`] reports instead.
+#[inline]
 #[must_use]
 pub fn admitted(answer: Answer<Decision>) -> Decision {
     answer.unwrap_or_else(|error| unreachable!("{error}"))

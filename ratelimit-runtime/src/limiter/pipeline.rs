@@ -151,6 +151,7 @@ impl<'a> Call<'a> {
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let Self { limiter, caller, options, .. } = self;
         if request.takes_permit()
+            && !limiter.inner.lines.is_empty()
             && limiter.inner.lines.has_queue(KeyRef::new(request.policy, caller.parts()))
         {
             // The next free permit is that of a call that waits for one.
@@ -295,11 +296,14 @@ impl<'a> Call<'a> {
         if !self.is_peek() {
             let (policy, is_dry_run) = (effective.whole(), effective.is_dry_run());
             let waited = || permit.map_or(Duration::ZERO, |permit| permit.waited());
-            let mut outcome = *outcome;
-            if let Ok(outcome) = &mut outcome {
-                effective.add_share(outcome);
-            }
             let (units, digest) = (self.options.cost, || self.caller_digest());
+            let changed = effective.changed.is_some().then(|| {
+                outcome.map(|mut outcome| {
+                    effective.add_share(&mut outcome);
+                    outcome
+                })
+            });
+            let outcome = changed.as_ref().unwrap_or(outcome);
             recorder.record(policy, units, is_dry_run, outcome, digest, waited);
         }
     }

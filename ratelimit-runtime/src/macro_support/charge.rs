@@ -13,12 +13,14 @@ pub trait MayCharge {
 }
 
 impl MayCharge for Decision {
+    #[inline]
     fn decision(self) -> Option<Decision> {
         Some(self)
     }
 }
 
 impl MayCharge for &Decision {
+    #[inline]
     fn decision(self) -> Option<Decision> {
         Some(self.clone())
     }
@@ -26,6 +28,7 @@ impl MayCharge for &Decision {
 
 /// The body of a `soft` limit runs for refused calls too.
 impl MayCharge for &Result<Decision, RateLimitError> {
+    #[inline]
     fn decision(self) -> Option<Decision> {
         self.as_ref().ok().cloned()
     }
@@ -33,11 +36,13 @@ impl MayCharge for &Result<Decision, RateLimitError> {
 
 impl Charge {
     /// Returns the charge of a call; none if no store counted it.
+    #[inline]
     pub fn of(admission: impl MayCharge) -> Self {
         Self(admission.decision().filter(Decision::is_counted))
     }
 
     /// Settles the call at the units that `units` returns for its output, and returns the output.
+    #[inline]
     pub fn settle<T>(self, output: T, units: impl FnOnce(&T) -> u32) -> T {
         if let Self(Some(decision)) = self {
             decision.settle(units(&output));

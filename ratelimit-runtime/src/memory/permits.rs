@@ -26,9 +26,11 @@ struct CallerPermits {
 
 impl CallerPermits {
     fn is(&self, lookup: &Lookup<'_>) -> bool {
-        let Self { state, name, caller, .. } = self;
-        (*state, *name) == (lookup.key.state, lookup.key.name)
-            && caller.bytes() == lookup.key.caller
+        let Self { hash, state, name, caller, .. } = self;
+        *hash == lookup.hash
+            && caller.is(&lookup.key.caller)
+            && name.is(&lookup.key.name)
+            && *state == lookup.key.state
     }
 }
 

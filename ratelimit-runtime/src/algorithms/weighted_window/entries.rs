@@ -112,9 +112,12 @@ impl CallEntries {
 
     /// Returns the number of entries that have left a window of this length.
     fn expired(&self, period: Micros, now: Timestamp) -> usize {
-        match self.entries.front() {
-            Some(oldest) if oldest.stamp + period > now => 0,
-            _ => self.entries.partition_point(|entry| entry.stamp + period <= now),
+        let has_left = |entry: &WeightedEntry| entry.stamp + period <= now;
+        // Mostly none has left since the last call, or one.
+        match (self.entries.front(), self.entries.get(1)) {
+            (Some(oldest), _) if !has_left(oldest) => 0,
+            (Some(_), Some(second)) if !has_left(second) => 1,
+            _ => self.entries.partition_point(has_left),
         }
     }
 
@@ -126,8 +129,10 @@ impl CallEntries {
 
     /// Drops the entries that no policy counts any more once this one has decided.
     pub(super) fn drop_surplus(&mut self, now: Timestamp, request: Request<'_>) {
-        let surplus = self.surplus(now, request);
-        self.entries.drain(..surplus);
+        match self.surplus(now, request) {
+            0 => {}
+            surplus => drop(self.entries.drain(..surplus)),
+        }
     }
 
     /// Returns the number of entries that no policy counts any more once this one has decided.
@@ -174,6 +179,19 @@ impl CallEntries {
             entry.stamp = latest;
         }
         let own = periods(request);
+        self.keep(own, at, now);
+        self.forget_line(now);
+    }
+
+    /// Keeps what policies of these periods count.
+    fn keep(&mut self, own: [Micros; 2], at: Timestamp, now: Timestamp) {
+        // Mostly one policy decides.
+        if let [kept] = &mut self.kept[..]
+            && own == [kept.period; 2]
+        {
+            kept.used = at;
+            return;
+        }
         let last_turn = self.last_turn;
         self.kept.retain(|it| !it.is_unused(last_turn, now) || own.contains(&it.period));
         for period in own {
@@ -190,7 +208,6 @@ impl CallEntries {
             let dropped = others.min_by_key(|it| (it.used, it.period)).map(|it| it.period);
             self.kept.retain(|it| Some(it.period) != dropped);
         }
-        self.forget_line(now);
     }
 
     /// Adds the units of a call that is decided for `at`, and returns their mark.
