@@ -141,6 +141,7 @@ impl MemoryStore {
     ///
     /// [`StoreFull`](UnavailableReason::StoreFull) if the call needs memory and its limit may not
     /// take more.
+    #[inline]
     pub(crate) fn decide(
         &self,
         key: KeyRef<'_>,
@@ -168,7 +169,7 @@ impl MemoryStore {
     }
 
     /// Decides a call by the state of its key.
-    #[inline]
+    #[inline(never)]
     fn decide_window(
         &self,
         counted: Option<Timestamp>,

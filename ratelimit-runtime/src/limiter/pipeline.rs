@@ -144,7 +144,8 @@ impl<'a> Call<'a> {
     }
 
     /// Decides the call without an await, if memory or the deny cache can.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
+    #[inline(always)]
     pub(super) fn decide_now(
         self,
         request: &Request<'_>,
@@ -210,11 +211,8 @@ impl<'a> Call<'a> {
         let decision = self.decision(effective, outcome);
         // The observers' copy holds no permit.
         observe::record(|| {
-            let copy = decision.clone();
-            let copy = match permit.as_ref().and_then(|permit| permit.wait_alone()) {
-                Some(waited) => copy.with_permit(waited),
-                None => copy,
-            };
+            let mut copy = decision.clone();
+            copy.hold(permit.as_ref().and_then(|permit| permit.wait_alone()));
             Observed::admitted(self.observed_caller(effective), copy)
         });
         A::new(permit, || decision)
@@ -285,7 +283,8 @@ impl<'a> Call<'a> {
     }
 
     /// Records the outcome. A peek is not a call of the limit.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "mostly in one place")]
+    #[inline(always)]
     fn record(
         self,
         recorder: Recorder,

@@ -35,16 +35,17 @@ impl MayCharge for &Result<Decision, RateLimitError> {
 }
 
 impl Charge {
-    /// Returns the charge of a call; none if no store counted it.
+    /// Returns the charge of an admitted call.
     #[inline]
     pub fn of(admission: impl MayCharge) -> Self {
-        Self(admission.decision().filter(Decision::is_counted))
+        Self(admission.decision())
     }
 
-    /// Settles the call at the units that `units` returns for its output, and returns the output.
+    /// Settles the call at the units that `units` returns for its output, if a store counted it, and returns the
+    /// output.
     #[inline]
-    pub fn settle<T>(self, output: T, units: impl FnOnce(&T) -> u32) -> T {
-        if let Self(Some(decision)) = self {
+    pub fn settle<T>(&self, output: T, units: impl FnOnce(&T) -> u32) -> T {
+        if let Some(decision) = self.0.as_ref().filter(|decision| decision.is_counted()) {
             decision.settle(units(&output));
         }
         output

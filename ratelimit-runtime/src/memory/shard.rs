@@ -130,6 +130,7 @@ impl Entry {
     }
 
     /// Changes the units of a call, as far as they still count.
+    #[inline]
     pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
         let lasts = self.state.settle(now, settle);
         self.expires = self.expires.max(now + lasts);

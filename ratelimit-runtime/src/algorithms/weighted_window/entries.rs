@@ -94,6 +94,7 @@ impl CallEntries {
     }
 
     /// Returns the units that are younger than the period.
+    #[inline]
     pub(super) fn live(&self, period: Micros, now: Timestamp) -> u64 {
         let newest = self.entries.back().map_or(0, |entry| entry.sum);
         newest - self.sum_before(self.expired(period, now))
@@ -111,6 +112,7 @@ impl CallEntries {
     }
 
     /// Returns the number of entries that have left a window of this length.
+    #[inline]
     fn expired(&self, period: Micros, now: Timestamp) -> usize {
         let has_left = |entry: &WeightedEntry| entry.stamp + period <= now;
         // Mostly none has left since the last call, or one.
@@ -121,6 +123,7 @@ impl CallEntries {
         }
     }
 
+    #[inline]
     fn sum_before(&self, at: usize) -> u64 {
         let before = at.checked_sub(1).and_then(|before| self.entries.get(before));
         let first = || self.entries.front().map_or(0, |entry| entry.sum - u64::from(entry.units));
@@ -222,7 +225,7 @@ impl CallEntries {
         let id = self.last;
         // What lies ahead may be given back.
         let is_crowded = self.entries.len() >= CROWDED && request.id.is_none() && at <= now;
-        match self.joined(at, request).filter(|_| is_crowded) {
+        match is_crowded.then(|| self.joined(at, request)).flatten() {
             Some(joined) => {
                 if let Some(newest) = self.entries.back_mut() {
                     newest.sum += u64::from(units);
@@ -376,6 +379,10 @@ impl CallEntries {
     #[inline]
     pub(super) fn growth_of_kept(&self, request: Request<'_>) -> usize {
         let [period, written] = periods(request);
+        // Mostly one policy decides.
+        if matches!(self.kept[..], [kept] if [kept.period; 2] == [period, written]) {
+            return 0;
+        }
         let is_new = |period| !self.kept.iter().any(|it| it.period == period);
         let new = usize::from(is_new(period)) + usize::from(written != period && is_new(written));
         let (needed, room) = (self.kept.len() + new, self.kept.capacity());
