@@ -70,7 +70,7 @@ without_value! {
     async fn fields(usize) -> Replied<HashContent>;
     async fn field(&str) -> Replied<Option<String>>;
     async fn time() -> Replied<std::time::SystemTime>;
-    async fn set(&[(String, String)], &[(String, String)], usize) -> Replied<bool>;
+    async fn set(&[(String, String)], &[(String, String)], usize, Option<Duration>) -> Replied<bool>;
     async fn remove(&str) -> Replied<bool>;
 }
 

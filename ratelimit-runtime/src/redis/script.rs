@@ -76,17 +76,17 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["4a33f3cb3a325061899171aece75867f5e398c45", "c75e4a55329b2db58a08032cfc9f54e23718e35d"],
+        ["34361edd2e3d212bf65a9505951c2566326a5fd0", "600b329a3113fa7370bbfb44c667c5bfefc86f17"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["558a5a401f3d574cca2d09f3bf2a2c1464b7b3a6", "435d3b5f174e795130d0b4efbffb58e018294f9a"],
+        ["929adc83fa571890f3263110c483410aeaa7ea4a", "5b86438bfa4be0dff5b7ba798f3c3f0e49ff117c"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["00eecfe81a352c22901643e90cbfc918baf70c65", "e2befd1cc4b4c0fe71bdb9a8a71ae28ca39eadfa"],
+        ["45c950651c6ceea66cb927dffa5668fdf84b2179", "217c1d4a79ee183d6f0cfc00aa0f512039e0719e"],
         push_bucket,
     ),
     Script::new(
@@ -96,7 +96,7 @@ static SCRIPTS: [Script; StateKind::ALL.len()] = [
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["6d399533dc3fc46e9aa3bd6012a0b0631a3b39ad", "4eb0ff14ea7680fd1348f1c9484b5fa9bafb6dd7"],
+        ["2f467982f2cc11ce7200ec25c020bdd58adce529", "f1694e93f8c7261bdfcbe1494cbbf016f9c847d3"],
         push_calendar_window,
     ),
 ];
