@@ -46,9 +46,10 @@ impl Secrets {
     }
 
     fn cleaned_text(&self, text: &str) -> String {
-        let secrets = self.0.lock();
-        let without = |text: String, secret: &Box<str>| text.replace(&**secret, REDACTED);
-        let cleaned = secrets.iter().fold(text.to_owned(), without);
+        let mut cleaned = text.to_owned();
+        for secret in self.0.lock().iter() {
+            cleaned = cleaned.replace(&**secret, REDACTED);
+        }
         let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
         cleaned.chars().map(printable).take(MAX_TEXT).collect()
     }
