@@ -15,7 +15,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     runtime::{Handle as Runtime, RuntimeFlavor},
