@@ -7,6 +7,7 @@
 mod blocks;
 mod call;
 mod charges;
+mod excuses;
 mod note;
 mod numbers;
 mod pauses;
