@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Audit, Findings, LIMITS, Note, NoteLine, NumberChange, Reply, Span, call::MixedCall, micros,
-    numbers::Layers, overlaps, pauses::Pause,
+    Audit, Findings, LIMITS, MIXED_DEADLINE, Note, NoteLine, NumberChange, Reply, Span,
+    call::MixedCall, micros, numbers::Layers, overlaps, pauses::Pause,
 };
 
 /// The time by which a task is late on a machine that is not busy.
@@ -176,7 +176,9 @@ impl MixedRound {
                 Note::Off(limit, from) => numbers[limit].set(None, (from, line.at)),
                 Note::OfCaller(limit, what, until, from) => {
                     let recent = (until.saturating_sub(RECENT), until);
-                    let late = SLACK + 3 * (notes.late(recent) + self.late_redis(recent));
+                    // An answer that comes later is none.
+                    let of_redis = (3 * self.late_redis(recent)).min(micros(MIXED_DEADLINE));
+                    let late = SLACK + 3 * notes.late(recent) + of_redis;
                     numbers[limit].set_for_caller(what, until, late, (from, line.at));
                 }
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
