@@ -13,7 +13,7 @@ pub(crate) trait Admission: Sized + Send + 'static {
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
 
     /// Adds the permit of a call that memory has admitted at once.
-    fn holding(self, permit: InMemory) -> Self;
+    fn hold(&mut self, permit: InMemory);
 }
 
 /// An annotated function without `concurrency` needs only the admission: its body runs.
@@ -23,20 +23,24 @@ impl Admission for () {
     #[inline]
     fn new(_: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {}
 
-    fn holding(self, _: InMemory) -> Self {}
+    fn hold(&mut self, _: InMemory) {}
 }
 
 /// An annotated function with `concurrency` keeps this until its body has ended.
 #[must_use = "the call is in flight until this is dropped"]
-pub struct PermitGuard {
+pub struct PermitGuard(HeldPermit);
+
+#[expect(dead_code, reason = "a permit is free once it is dropped")]
+enum HeldPermit {
+    Unchecked,
     /// Not on the heap.
-    _in_memory: Option<InMemory>,
-    _shared: Option<Arc<dyn Permit>>,
+    InMemory(InMemory),
+    Shared(Arc<dyn Permit>),
 }
 
 impl PermitGuard {
     /// A call that holds no permit: it is not checked.
-    pub const UNCHECKED: Self = Self { _in_memory: None, _shared: None };
+    pub const UNCHECKED: Self = Self(HeldPermit::Unchecked);
 }
 
 impl Admission for PermitGuard {
@@ -44,12 +48,12 @@ impl Admission for PermitGuard {
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {
-        Self { _in_memory: None, _shared: permit }
+        Self(permit.map_or(HeldPermit::Unchecked, HeldPermit::Shared))
     }
 
     #[inline]
-    fn holding(self, permit: InMemory) -> Self {
-        Self { _in_memory: Some(permit), ..self }
+    fn hold(&mut self, permit: InMemory) {
+        *self = Self(HeldPermit::InMemory(permit));
     }
 }
 
@@ -60,12 +64,11 @@ impl Admission for Decision {
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
         let mut decision = decision();
-        decision.hold(permit);
+        decision.set_permit(permit);
         decision
     }
 
-    fn holding(mut self, permit: InMemory) -> Self {
-        self.hold(Some(permit.shared()));
-        self
+    fn hold(&mut self, permit: InMemory) {
+        self.set_permit(Some(permit.shared()));
     }
 }
