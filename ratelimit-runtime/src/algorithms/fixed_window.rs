@@ -36,7 +36,8 @@ pub(crate) struct PackedWindow {
 
 impl OneTier<Window> {
     /// Takes units, or refuses them.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,

@@ -66,7 +66,8 @@ impl PackedCounter {
 
 impl OneTier<Counter> {
     /// Takes one unit, or refuses it.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,

@@ -76,7 +76,8 @@ impl PackedLevel {
 
 impl OneTier<Level> {
     /// Takes tokens, or refuses them.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
     pub(super) fn take_units(
         &mut self,
         now: Timestamp,

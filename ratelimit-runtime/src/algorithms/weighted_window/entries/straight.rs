@@ -1,7 +1,7 @@
 //! Units of a log that one policy decides alone, at its latest instant: most calls. By `WeightedLog::decide` a call of
 //! several units takes twice as many instructions (`--bench instructions`).
 
-use super::{CROWDED, CallEntries, WeightedEntry};
+use super::{CROWDED, CallEntries};
 use crate::{
     policy::Tier,
     request::{Mark, OneUnit},
@@ -38,7 +38,7 @@ impl CallEntries {
         self.forget_line(now);
         self.last = self.last.wrapping_add(2).max(2);
         let id = self.last;
-        self.entries.push_back(WeightedEntry { stamp: now, sum, units, id });
+        self.insert(now, units, id);
         let oldest = self.entries.front().map_or(now, |oldest| oldest.stamp);
         let mark = Mark { at: now, charged: self.charged(id, false) };
         let left = u32::try_from(left).unwrap_or(u32::MAX);
