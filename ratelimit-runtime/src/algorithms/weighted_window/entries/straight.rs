@@ -10,7 +10,7 @@ use crate::{
 
 impl CallEntries {
     /// Takes units of a window, or refuses one. Returns nothing for a call that needs the long way.
-    #[inline]
+    #[inline(never)]
     pub(in super::super) fn take_units(
         &mut self,
         now: Timestamp,
