@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::permit::InMemory;
 use crate::decision::{Decision, Permit};
 
 /// The part of an admission that the author of a check receives.
@@ -11,9 +10,6 @@ pub(crate) trait Admission: Sized + Send + 'static {
     const READS: bool;
 
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
-
-    /// Adds the permit of a call that memory has admitted at once.
-    fn hold(&mut self, permit: InMemory);
 }
 
 /// An annotated function without `concurrency` needs only the admission: its body runs.
@@ -22,25 +18,17 @@ impl Admission for () {
 
     #[inline]
     fn new(_: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {}
-
-    fn hold(&mut self, _: InMemory) {}
 }
 
 /// An annotated function with `concurrency` keeps this until its body has ended.
 #[must_use = "the call is in flight until this is dropped"]
-pub struct PermitGuard(HeldPermit);
-
-#[expect(dead_code, reason = "a permit is free once it is dropped")]
-enum HeldPermit {
-    Unchecked,
-    /// Not on the heap.
-    InMemory(InMemory),
-    Shared(Arc<dyn Permit>),
+pub struct PermitGuard {
+    _permit: Option<Arc<dyn Permit>>,
 }
 
 impl PermitGuard {
     /// A call that holds no permit: it is not checked.
-    pub const UNCHECKED: Self = Self(HeldPermit::Unchecked);
+    pub const UNCHECKED: Self = Self { _permit: None };
 }
 
 impl Admission for PermitGuard {
@@ -48,12 +36,7 @@ impl Admission for PermitGuard {
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {
-        Self(permit.map_or(HeldPermit::Unchecked, HeldPermit::Shared))
-    }
-
-    #[inline]
-    fn hold(&mut self, permit: InMemory) {
-        *self = Self(HeldPermit::InMemory(permit));
+        Self { _permit: permit }
     }
 }
 
@@ -66,9 +49,5 @@ impl Admission for Decision {
         let mut decision = decision();
         decision.set_permit(permit);
         decision
-    }
-
-    fn hold(&mut self, permit: InMemory) {
-        self.set_permit(Some(permit.shared()));
     }
 }

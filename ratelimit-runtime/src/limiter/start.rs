@@ -150,11 +150,7 @@ impl Call<'_> {
             let request = self.request(&effective);
             if let Some(outcome) = self.decide_now(&request) {
                 let permit = self.permit_in_memory(&request, &outcome);
-                let mut answer: Answer<A> = self.finish(&effective, recorder, &outcome, None);
-                if let (Ok(admission), Some(permit)) = (&mut answer, permit) {
-                    admission.hold(permit);
-                }
-                return Started::Ready(answer);
+                return Started::Ready(self.finish(&effective, recorder, &outcome, permit));
             }
         }
         inner.notices.lease_of_few_units(self.policy);
