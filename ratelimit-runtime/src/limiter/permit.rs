@@ -34,19 +34,12 @@ impl Decided {
 }
 
 /// A permit of a limiter in memory.
-pub(crate) struct InMemory {
+struct InMemory {
     limiter: Limiter,
     state: StateKind,
     name: PolicyName,
     caller: StoredCaller,
     _counted: Option<CountedPermit>,
-}
-
-impl InMemory {
-    /// Returns the permit as clones of a decision share it.
-    pub(crate) fn shared(self) -> Arc<dyn Permit> {
-        Arc::new(self)
-    }
 }
 
 impl Permit for InMemory {
@@ -75,7 +68,7 @@ impl<'a> Call<'a> {
         self,
         request: &Request<'_>,
         outcome: &Result<Outcome, UnavailableReason>,
-    ) -> Option<InMemory> {
+    ) -> Option<Arc<dyn Permit>> {
         let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
         if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
             return None;
@@ -83,7 +76,7 @@ impl<'a> Call<'a> {
         let KeyRef { state, name, caller } = KeyRef::new(request.policy, self.caller.parts());
         let (limiter, caller) = (self.limiter.clone(), StoredCaller::new(caller));
         let counted = self.counters.map(CountedPermit::new);
-        Some(InMemory { limiter, state, name, caller, _counted: counted })
+        Some(Arc::new(InMemory { limiter, state, name, caller, _counted: counted }))
     }
 
     /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
@@ -91,7 +84,7 @@ impl<'a> Call<'a> {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.options.on_store_error;
         let (outcome, permit) = backend.decide(request, self.caller, asked, on_store_error).await;
-        let permit = permit.or_else(|| Some(self.permit_in_memory(&request, &outcome)?.shared()));
+        let permit = permit.or_else(|| self.permit_in_memory(&request, &outcome));
         Decided { outcome, permit }
     }
 }

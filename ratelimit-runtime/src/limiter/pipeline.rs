@@ -212,7 +212,7 @@ impl<'a> Call<'a> {
         // The observers' copy holds no permit.
         observe::record(|| {
             let mut copy = decision.clone();
-            copy.hold(permit.as_ref().and_then(|permit| permit.wait_alone()));
+            copy.set_permit(permit.as_ref().and_then(|permit| permit.wait_alone()));
             Observed::admitted(self.observed_caller(effective), copy)
         });
         A::new(permit, || decision)

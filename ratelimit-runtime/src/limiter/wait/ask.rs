@@ -20,10 +20,7 @@ use super::{
 };
 use crate::{
     key::KeyRef,
-    limiter::{
-        Inner, Limiter,
-        permit::{Decided, InMemory},
-    },
+    limiter::{Inner, Limiter, permit::Decided},
     overrides::Enforcement,
     redis::{Content, start},
     request::{Place, Request},
@@ -55,7 +52,7 @@ impl Question {
         let (call, request) = (self.waiter.call(), self.request());
         let backend = &call.limiter.inner.backend;
         let outcome = backend.decide_now(request, call.caller, call.options.on_store_error)?;
-        let permit = call.permit_in_memory(&request, &outcome).map(InMemory::shared);
+        let permit = call.permit_in_memory(&request, &outcome);
         Some(Decided { outcome, permit })
     }
 
