@@ -224,6 +224,7 @@ impl State {
     }
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.
+    #[cfg(test)]
     pub(crate) fn is_promised(&self, now: Timestamp, place: Place<'_>) -> bool {
         self.has_come(now, place)
             || match self {

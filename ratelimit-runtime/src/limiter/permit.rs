@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Limiter, call::Call};
+use super::{Limiter, backend::Decided, call::Call};
 use crate::{
     decision::Permit,
     error::UnavailableReason,
@@ -13,25 +13,6 @@ use crate::{
     request::{Outcome, Request},
     telemetry::CountedPermit,
 };
-
-/// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
-pub(super) struct Decided {
-    pub(super) outcome: Result<Outcome, UnavailableReason>,
-    pub(super) permit: Option<Arc<dyn Permit>>,
-}
-
-impl From<Result<Outcome, UnavailableReason>> for Decided {
-    fn from(outcome: Result<Outcome, UnavailableReason>) -> Self {
-        Self { outcome, permit: None }
-    }
-}
-
-impl Decided {
-    /// Returns `true` if a store has refused the call.
-    pub(super) fn is_refused(&self) -> bool {
-        self.outcome.is_ok_and(|outcome| !outcome.admitted)
-    }
-}
 
 /// A permit of a limiter in memory.
 struct InMemory {
@@ -54,7 +35,7 @@ impl Drop for InMemory {
             let Self { state, name, .. } = *self;
             let key = KeyRef { state, name, caller: self.caller.bytes() };
             store.release(key);
-            if !self.limiter.inner.lines.is_empty() {
+            if !self.limiter.inner.queues.is_empty() {
                 self.limiter.permit_is_free(key);
             }
         }
@@ -83,8 +64,9 @@ impl<'a> Call<'a> {
     pub(super) async fn decide(self, request: Request<'a>, asked: Instant) -> Decided {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.options.on_store_error;
-        let (outcome, permit) = backend.decide(request, self.caller, asked, on_store_error).await;
-        let permit = permit.or_else(|| self.permit_in_memory(&request, &outcome));
-        Decided { outcome, permit }
+        let mut decided = backend.decide(request, self.caller, asked, on_store_error).await;
+        let in_memory = || self.permit_in_memory(&request, &decided.outcome);
+        decided.permit = decided.permit.take().or_else(in_memory);
+        decided
     }
 }

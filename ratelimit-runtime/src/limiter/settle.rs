@@ -68,13 +68,13 @@ impl Settler for Inner {
 }
 
 impl Inner {
-    /// Tells the calls that wait of a call that is settled at fewer units.
+    /// Lets the calls that wait ask for nearer turns after a call is settled at fewer units.
     pub(super) fn hurry_after(&self, decision: &Decision, to: u32) {
-        if !self.lines.is_empty()
+        if !self.queues.is_empty()
             && let Some((key, receipt)) = decision.charge()
             && to < receipt.cost
         {
-            self.lines.hurry(key);
+            self.queues.hurry(key);
         }
     }
 }
