@@ -6,10 +6,9 @@ use tokio::time::Instant;
 
 use super::{Limiter, backend::Decided, call::Call};
 use crate::{
-    caller::Caller,
     decision::Permit,
     error::UnavailableReason,
-    key::KeyRef,
+    key::{KeyRef, StoredCaller},
     policy::{PolicyName, StateKind},
     request::{Outcome, Request},
     telemetry::CountedPermit,
@@ -20,7 +19,7 @@ struct InMemory {
     limiter: Limiter,
     state: StateKind,
     name: PolicyName,
-    caller: Caller,
+    caller: StoredCaller,
     _counted: Option<CountedPermit>,
 }
 
@@ -34,7 +33,7 @@ impl Drop for InMemory {
     fn drop(&mut self) {
         if let Some(store) = self.limiter.inner.backend.memory() {
             let Self { state, name, .. } = *self;
-            let key = KeyRef { state, name, caller: self.caller.parts().into() };
+            let key = KeyRef { state, name, caller: self.caller.bytes() };
             store.release(key);
             if !self.limiter.inner.queues.is_empty() {
                 self.limiter.permit_is_free(key);
@@ -55,8 +54,8 @@ impl<'a> Call<'a> {
         if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
             return None;
         }
-        let (state, name) = (request.policy.state(), request.policy.full_name());
-        let (limiter, caller) = (self.limiter.clone(), self.caller.clone());
+        let KeyRef { state, name, caller } = KeyRef::new(request.policy, self.caller.parts());
+        let (limiter, caller) = (self.limiter.clone(), StoredCaller::new(caller));
         let counted = self.counters.map(CountedPermit::new);
         Some(Arc::new(InMemory { limiter, state, name, caller, _counted: counted }))
     }
