@@ -60,7 +60,10 @@ impl MixedRound {
                 is_within
                     && it.limit == first.limit
                     && it.blocks > 0
-                    && !self.began_anew(it.limit, (first.asked, it.answered))
+                    && !self.began_anew(
+                        it.limit,
+                        (first.asked.saturating_sub(longest(usize::MAX)), it.answered),
+                    )
             });
             for call in after {
                 // A refusal that is repeated without Redis ends earlier, by the time of its first answer.

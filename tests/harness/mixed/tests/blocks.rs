@@ -26,6 +26,11 @@ fn a_call_that_is_admitted_in_a_block_breaks_the_rule() {
     with(499 * MS + 1).is_sound();
     with(300 * MS).note(1, 0, 200 * MS, Note::Reset(BARRED, 100 * MS)).is_sound();
     with(300 * MS).note(1, 0, 200 * MS, Note::Reset(LEDGER, 100 * MS)).breaks("blocked");
+    // Another process repeats the refusal of a block that a reset has ended.
+    let repeated = refused(Story::new(), 500 * MS, 400 * MS);
+    let repeated = call(repeated, 600 * MS, AT_ONCE, None);
+    repeated.breaks("blocked");
+    repeated.note(1, 0, 450 * MS, Note::Reset(BARRED, 440 * MS)).is_sound();
     // Calls of a policy without blocks pass.
     blocked.clone().calls(BARRED, [300 * MS]).is_sound();
     // A refusal in a block is no offence.
