@@ -112,6 +112,8 @@ pub use overrides::{
     CallerOverride, Enforcement, Override, OverrideChange, OverrideError, OverrideProblem,
     OverrideSource, Overrides,
 };
+#[cfg(feature = "overrides")]
+pub use overrides::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};
 pub use policy::{InvalidPolicy, Plans, Policy, QuotaUnit, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};
 #[doc = include_str!("attribute.md")]

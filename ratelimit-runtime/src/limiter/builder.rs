@@ -341,7 +341,10 @@ impl LimiterBuilder {
         let backend = Backend::new(store, prefix, self.settings.on_store_error);
         let overrides = match backend.redis() {
             #[cfg(feature = "overrides")]
-            Some(redis) => Overrides::on_redis(redis, backend.prefix(), self.secret.clone()),
+            Some(redis) => {
+                let (secret, version) = (self.secret.clone(), self.version.clone());
+                Overrides::on_redis(redis, backend.prefix(), secret, version, self.shows_callers)
+            }
             _ => Overrides::none(self.secret.clone()),
         };
         let lines = Lines::new(backend.redis().is_some());

@@ -148,6 +148,7 @@ impl RedisHash {
         _: &[(String, String)],
         _: &[(String, String)],
         _: usize,
+        _: Option<Duration>,
     ) -> Replied<bool> {
         match self.0 {}
     }

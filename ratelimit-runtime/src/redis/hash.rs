@@ -89,15 +89,17 @@ impl RedisHash {
     }
 
     /// Sets fields, and removes others that are as they were read. Returns `false`, and sets none, if there would be
-    /// more than `max_fields`.
+    /// more than `max_fields`. With an expiry, the hash ends that much later.
     pub(crate) async fn set(
         &self,
         fields: &[(String, String)],
         removed: &[(String, String)],
         max_fields: usize,
+        expiry: Option<Duration>,
     ) -> Result<bool, UnavailableReason> {
         let mut script = redis::cmd("EVAL");
         script.arg(include_str!("set_fields.lua")).arg(1).arg(&*self.key).arg(max_fields);
+        script.arg(expiry.map_or(0, |expiry| expiry.as_secs()));
         script.arg(2 * removed.len()).arg(removed).arg(fields);
         self.remote.run(&self.key, &script).await
     }
