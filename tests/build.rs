@@ -101,7 +101,8 @@ fn write_printed(directory: &Path) {
             let is_run = ["sh", "text", "toml"].contains(&language)
                 || code.contains("\n# async fn main() {\n")
                 || blocks.iter().any(|it| it == code);
-            assert!(is_run, "{path:?} has a block that no test runs; add it to `PRINTED`:\n{code}");
+            let path = path.display();
+            assert!(is_run, "{path} has a block that no test runs; add it to `PRINTED`:\n{code}");
         }
     }
 }
