@@ -32,7 +32,7 @@ pub(crate) const ABUSES: &[Abuse] = &[
     Abuse { name: "window edge", bar: "20 in any 2 s", run: window_edge },
     Abuse { name: "lost reply", bar: "20 calls admitted", run: lost_reply },
     Abuse { name: "forged header", bar: "20 of 40 admitted", run: forged_header },
-    Abuse { name: "flood of names", bar: "memory comes back", run: flood },
+    Abuse { name: "flood of names", bar: "less than 10 B stay of a caller", run: flood },
     Abuse { name: "stale refusal", bar: "admitted once reset", run: stale_refusal },
     Abuse { name: "failover", bar: "none more, decided in 2 s", run: failover },
     Abuse { name: "hostile server", bar: "1 s, 64 MB", run: hostile_server },
@@ -189,12 +189,12 @@ fn flood(peer: Peer) -> Cell {
     }
     if peer.is_on_redis() {
         let kept = server.command::<u32>("DBSIZE");
-        let share = 100. * f64::from(kept) / f64::from(4 * callers(peer));
-        return Cell::new(kept == 0, format!("{share:.0} % of keys stay"));
+        let each = f64::from(kept) / f64::from(4 * callers(peer));
+        return Cell::new(kept == 0, format!("{each:.0} keys stay"));
     }
     // The bytes of a caller, in the floods after the first.
     let grown = memory[3].saturating_sub(memory[0]) * 1024 / u64::from(3 * callers(peer));
-    Cell::new(grown < 10, format!("{grown} B of a caller stay"))
+    Cell::new(grown < 10, format!("{grown} B stay"))
 }
 
 /// A refused caller is reset elsewhere: by the limiter of another process, or by `DEL` of its key.

@@ -17,7 +17,7 @@ pub use self::meter::Meter;
 pub(crate) use self::{
     limiters::{LimiterId, Settler},
     permit::Permit,
-    receipt::Receipt,
+    receipt::{Receipt, SettleGuard},
 };
 use crate::{
     caller::Caller,
@@ -129,9 +129,9 @@ impl Decision {
         Self::with_receipt(request.policy, outcome, Some(receipt))
     }
 
-    /// Adds the permit that the call holds, if it holds one.
+    /// Sets the permit that the call holds, if it holds one.
     #[inline]
-    pub(crate) fn hold(&mut self, permit: Option<Arc<dyn Permit>>) {
+    pub(crate) fn set_permit(&mut self, permit: Option<Arc<dyn Permit>>) {
         self.permit = permit;
     }
 

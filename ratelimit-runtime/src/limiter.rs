@@ -16,9 +16,11 @@ mod installed;
 #[cfg(feature = "testing")]
 mod isolated;
 mod notices;
+mod owned_call;
 mod pause;
 mod permit;
 mod pipeline;
+mod queue;
 mod refused;
 mod settle;
 mod start;
@@ -33,7 +35,8 @@ pub(crate) use self::isolated::set_calendar;
 pub(crate) use self::isolated::{PlannedAnswer, PlannedRefusal, change_planned, run_isolated};
 pub(crate) use self::{
     admission::Admission,
-    call::{Call, Options, OwnedCall},
+    call::Call,
+    owned_call::{Options, OwnedCall},
 };
 pub use self::{
     admission::PermitGuard,
@@ -210,7 +213,8 @@ impl Limiter {
             let _ = self.inner.backend.reset(&limit, &of_policy).await;
         }
         // Calls that wait lose their turns, also if only the answer is lost.
-        self.follow(self.inner.lines.reset(KeyRef::new(policy, caller.parts())));
+        let key = KeyRef::new(policy, caller.parts());
+        self.follow(self.inner.queues.change_if_any(key, |queue| queue.ask_anew(|_| true)));
         reset.map_err(|reason| Unavailable::new(policy.name(), reason).into())
     }
 

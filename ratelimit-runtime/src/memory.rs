@@ -119,7 +119,7 @@ impl MemoryStore {
     }
 
     /// Takes one unit of a key that is stored, or refuses it, under a valid policy of one tier that no
-    /// override changes: see [`State::take_one`](crate::algorithms::State::take_one).
+    /// override changes: see [`State::take_units`](crate::algorithms::State::take_units).
     #[expect(clippy::inline_always, reason = "so that the answer stays in registers")]
     #[inline(always)]
     pub(crate) fn take_one(

@@ -267,6 +267,11 @@ impl Overrides {
         self.shared.changes.subscribe()
     }
 
+    /// Returns the number of changes so far.
+    pub(crate) fn version(&self) -> u64 {
+        *self.shared.changes.borrow()
+    }
+
     /// Returns `true` if an override may apply to calls of this policy. Mostly none does, which is one
     /// atomic load.
     #[inline]

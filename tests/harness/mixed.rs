@@ -7,6 +7,7 @@
 mod blocks;
 mod call;
 mod charges;
+mod excuses;
 mod note;
 mod numbers;
 mod pauses;
@@ -82,8 +83,9 @@ pub const SMALL_PLAN: &str = "small";
 /// The feature that loses all keys now and then.
 pub const LOSES_KEYS: &str = "flushall";
 
-/// The features with a mode of their own. The last two are those of a cluster: slots move, and a primary is killed.
-pub const MODES: [&str; 3] = [LOSES_KEYS, "reshard", "failover"];
+/// The features with a mode of their own. Slots of a cluster move, and a primary is killed, of a cluster or behind
+/// Sentinels.
+pub const MODES: [&str; 4] = [LOSES_KEYS, "reshard", "failover", "sentinel"];
 
 /// The rule by which a limit admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

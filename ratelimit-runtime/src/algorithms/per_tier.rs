@@ -49,26 +49,6 @@ impl<C: Count> OneTier<C> {
         Self { generation: Generation::next(), packed: C::Packed::default() }
     }
 
-    /// Decides a call by the one count, if it is that of the call's policy and no override decides.
-    #[inline]
-    pub(crate) fn decide_in_place(
-        &mut self,
-        now: Timestamp,
-        request: Request<'_>,
-    ) -> Option<Outcome> {
-        let (mut header, mut count) = self.unpack()?;
-        let counts = slice::from_mut(&mut count);
-        if !is_aligned(counts, now, request) {
-            return None;
-        }
-        let is_ahead = advance(&mut header, counts, now);
-        let (outcome, is_changed) = decide(&mut header, counts, now, request, is_ahead);
-        if is_changed {
-            *self = Self::of(header, counts)?;
-        }
-        Some(outcome)
-    }
-
     /// Decides a call. Returns the counts that replace this one if the call's policy needs several.
     pub(crate) fn decide(
         &mut self,
@@ -230,11 +210,43 @@ impl<C: Count> Working<C> {
         ManyTiers { header: self.header, counts: self.counts[..].into() }
     }
 
-    /// Decides a call. Returns the outcome, and `true` if the state has to be written.
+    /// Decides by the counts of the policy's tiers, and counts in the others as well. Returns the outcome,
+    /// and `true` if the state has to be written.
+    #[inline]
     fn decide(&mut self, now: Timestamp, request: Request<'_>) -> (Outcome, bool) {
+        let Request { policy, cost, op, .. } = request;
         let is_ahead = advance(&mut self.header, &mut self.counts, now);
         let is_new = self.align(now, request);
-        decide(&mut self.header, &mut self.counts, now, request, is_ahead || is_new)
+        let tiers = policy.tiers();
+        let (own, others) = self.counts.split_at_mut(tiers.len());
+        own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(tier, now));
+        let kept = |tier: &Tier| C::kept(policy, tier);
+        let needed = |tier: &Tier, units: u32| units.saturating_add(kept(tier));
+        let has_room = |(count, tier): (&C, &Tier)| count.has_room(now, tier, needed(tier, cost));
+        let admitted = cost == 0 || own.iter().zip(tiers).all(has_room);
+        let takes = admitted || (C::COUNTS_REFUSED && policy.counts_rejected());
+        if takes {
+            let took = own.iter_mut().zip(tiers).map(|(count, tier)| count.take(tier, cost)).max();
+            for count in &mut *others {
+                count.follow(took.unwrap_or_default());
+            }
+        }
+        if takes || C::COUNTS_REFUSED {
+            self.header.written = now;
+        }
+        let mark = Mark { at: now, charged: self.header.generation.charged() };
+        let mut outcome = outcome_of(
+            request,
+            admitted,
+            mark,
+            |index, tier| {
+                let left = own[index].left(now, tier).saturating_sub(kept(tier));
+                (left, own[index].lasts(now))
+            },
+            |index, tier, units| own[index].until(now, tier, needed(tier, units)),
+        );
+        outcome.lasts = outcome.lasts.max(lasts(others, now));
+        (outcome, op == Op::Take && (takes || is_ahead || is_new))
     }
 
     /// Moves the counts of the policy's tiers to the front, in their order. If an override decides,
@@ -288,49 +300,6 @@ fn advance<C: Count>(header: &mut Header, counts: &mut [C], now: Timestamp) -> b
     }
     header.written = header.written.min(now);
     is_ahead
-}
-
-/// Decides by the counts of the policy's tiers, and counts in the others as well. Returns the outcome, and `true`
-/// if a state that `is_changed` before, or now, has to be written.
-#[inline]
-fn decide<C: Count>(
-    header: &mut Header,
-    counts: &mut [C],
-    now: Timestamp,
-    request: Request<'_>,
-    is_changed: bool,
-) -> (Outcome, bool) {
-    let Request { policy, cost, op, .. } = request;
-    let tiers = policy.tiers();
-    let (own, others) = counts.split_at_mut(tiers.len());
-    own.iter_mut().zip(tiers).for_each(|(count, tier)| count.date(tier, now));
-    let kept = |tier: &Tier| C::kept(policy, tier);
-    let needed = |tier: &Tier, units: u32| units.saturating_add(kept(tier));
-    let has_room = |(count, tier): (&C, &Tier)| count.has_room(now, tier, needed(tier, cost));
-    let admitted = cost == 0 || own.iter().zip(tiers).all(has_room);
-    let takes = admitted || (C::COUNTS_REFUSED && policy.counts_rejected());
-    if takes {
-        let took = own.iter_mut().zip(tiers).map(|(count, tier)| count.take(tier, cost)).max();
-        for count in &mut *others {
-            count.follow(took.unwrap_or_default());
-        }
-    }
-    if takes || C::COUNTS_REFUSED {
-        header.written = now;
-    }
-    let mark = Mark { at: now, charged: header.generation.charged() };
-    let mut outcome = outcome_of(
-        request,
-        admitted,
-        mark,
-        |index, tier| {
-            let left = own[index].left(now, tier).saturating_sub(kept(tier));
-            (left, own[index].lasts(now))
-        },
-        |index, tier, units| own[index].until(now, tier, needed(tier, units)),
-    );
-    outcome.lasts = outcome.lasts.max(lasts(others, now));
-    (outcome, op == Op::Take && (takes || is_changed))
 }
 
 /// Changes the units of a call, unless the state was emptied since. Returns the time for which the state then

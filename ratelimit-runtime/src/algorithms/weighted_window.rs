@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Charged, Mark, Op, Outcome, OutcomeKind, Request, Settle},
+    request::{Charged, Mark, OneUnit, Op, Outcome, OutcomeKind, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -49,14 +49,15 @@ impl WeightedLog {
         }
     }
 
-    /// Decides a call if that changes the memory on the heap neither way.
+    /// Takes units, or refuses one.
     #[inline]
-    pub(crate) fn decide_in_place(
+    pub(super) fn take_units(
         &mut self,
         now: Timestamp,
-        request: Request<'_>,
-    ) -> Option<Outcome> {
-        (self.growth(now, request) == 0).then(|| self.decide(now, request))
+        tier: &Tier,
+        units: u32,
+    ) -> Option<OneUnit> {
+        self.0.as_mut()?.take_units(now, tier, units)
     }
 
     /// Decides a call for this time, which lies ahead if others wait for their turns. `may_pass` is

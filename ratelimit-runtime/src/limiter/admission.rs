@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::permit::InMemory;
 use crate::decision::{Decision, Permit};
 
 /// The part of an admission that the author of a check receives.
@@ -11,9 +10,6 @@ pub(crate) trait Admission: Sized + Send + 'static {
     const READS: bool;
 
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self;
-
-    /// Adds the permit of a call that memory has admitted at once.
-    fn holding(self, permit: InMemory) -> Self;
 }
 
 /// An annotated function without `concurrency` needs only the admission: its body runs.
@@ -22,21 +18,17 @@ impl Admission for () {
 
     #[inline]
     fn new(_: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {}
-
-    fn holding(self, _: InMemory) -> Self {}
 }
 
 /// An annotated function with `concurrency` keeps this until its body has ended.
 #[must_use = "the call is in flight until this is dropped"]
 pub struct PermitGuard {
-    /// Not on the heap.
-    _in_memory: Option<InMemory>,
-    _shared: Option<Arc<dyn Permit>>,
+    _permit: Option<Arc<dyn Permit>>,
 }
 
 impl PermitGuard {
     /// A call that holds no permit: it is not checked.
-    pub const UNCHECKED: Self = Self { _in_memory: None, _shared: None };
+    pub const UNCHECKED: Self = Self { _permit: None };
 }
 
 impl Admission for PermitGuard {
@@ -44,12 +36,7 @@ impl Admission for PermitGuard {
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, _: impl FnOnce() -> Decision) -> Self {
-        Self { _in_memory: None, _shared: permit }
-    }
-
-    #[inline]
-    fn holding(self, permit: InMemory) -> Self {
-        Self { _in_memory: Some(permit), ..self }
+        Self { _permit: permit }
     }
 }
 
@@ -60,12 +47,7 @@ impl Admission for Decision {
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
         let mut decision = decision();
-        decision.hold(permit);
+        decision.set_permit(permit);
         decision
-    }
-
-    fn holding(mut self, permit: InMemory) -> Self {
-        self.hold(Some(permit.shared()));
-        self
     }
 }

@@ -7,8 +7,9 @@ use ratelimit_core::PolicyFault;
 
 use super::{
     Limiter,
-    call::{Call, OwnedCall},
+    call::Call,
     check::Check,
+    owned_call::OwnedCall,
     start::{PendingAnswer, Started},
 };
 use crate::{
@@ -36,7 +37,7 @@ pub(super) struct JointCall<T: AsCall> {
 }
 
 /// One of several calls of an annotated function, which is on the heap: it is moved several times.
-pub struct JointCheck(JointCall<Box<OwnedCall>>);
+pub struct JointCheck(JointCall<Box<(Limiter, OwnedCall)>>);
 
 /// A call, borrowed while the checks live or owned.
 pub(super) trait AsCall {
@@ -51,10 +52,10 @@ impl AsCall for Call<'_> {
     }
 }
 
-impl AsCall for Box<OwnedCall> {
+impl AsCall for Box<(Limiter, OwnedCall)> {
     #[inline]
     fn as_call(&self) -> Call<'_> {
-        OwnedCall::as_call(self)
+        self.1.of(&self.0)
     }
 }
 
@@ -106,9 +107,9 @@ impl<T: AsCall> JointCall<T> {
 
 impl JointCheck {
     #[inline]
-    pub(crate) fn new(mut call: OwnedCall) -> Self {
+    pub(crate) fn new(limiter: Limiter, mut call: OwnedCall) -> Self {
         call.options.is_joint = true;
-        Self(JointCall::new(Box::new(call)))
+        Self(JointCall::new(Box::new((limiter, call))))
     }
 
     /// A call that is not checked.

@@ -19,7 +19,7 @@ use super::{
     environment,
     notices::Notices,
     pause::MAX_PAUSE,
-    wait::Lines,
+    queue::Queues,
     warning::OnWarning,
 };
 use crate::{
@@ -347,7 +347,7 @@ impl LimiterBuilder {
             }
             _ => Overrides::none(self.secret.clone()),
         };
-        let lines = Lines::new(backend.redis().is_some());
+        let queues = Queues::new(backend.redis().is_some(), self.max_line);
         let inner = Arc::new(Inner {
             id: LimiterId::next(),
             backend,
@@ -357,8 +357,7 @@ impl LimiterBuilder {
             shows_callers: self.shows_callers,
             version: self.version,
             is_instrumented: self.is_instrumented,
-            lines,
-            max_line: self.max_line,
+            queues,
             max_pause: self.max_pause,
             on_warning: self.on_warning,
         });

@@ -10,7 +10,8 @@ use std::{
 
 use super::{
     Limiter,
-    call::{Call, Options},
+    call::Call,
+    owned_call::Options,
     start::{PendingAnswer, Started},
 };
 use crate::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Limiter, call::Call};
+use super::{Limiter, backend::Decided, call::Call};
 use crate::{
     decision::Permit,
     error::UnavailableReason,
@@ -14,39 +14,13 @@ use crate::{
     telemetry::CountedPermit,
 };
 
-/// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
-pub(super) struct Decided {
-    pub(super) outcome: Result<Outcome, UnavailableReason>,
-    pub(super) permit: Option<Arc<dyn Permit>>,
-}
-
-impl From<Result<Outcome, UnavailableReason>> for Decided {
-    fn from(outcome: Result<Outcome, UnavailableReason>) -> Self {
-        Self { outcome, permit: None }
-    }
-}
-
-impl Decided {
-    /// Returns `true` if a store has refused the call.
-    pub(super) fn is_refused(&self) -> bool {
-        self.outcome.is_ok_and(|outcome| !outcome.admitted)
-    }
-}
-
 /// A permit of a limiter in memory.
-pub(crate) struct InMemory {
+struct InMemory {
     limiter: Limiter,
     state: StateKind,
     name: PolicyName,
     caller: StoredCaller,
     _counted: Option<CountedPermit>,
-}
-
-impl InMemory {
-    /// Returns the permit as clones of a decision share it.
-    pub(crate) fn shared(self) -> Arc<dyn Permit> {
-        Arc::new(self)
-    }
 }
 
 impl Permit for InMemory {
@@ -61,7 +35,7 @@ impl Drop for InMemory {
             let Self { state, name, .. } = *self;
             let key = KeyRef { state, name, caller: self.caller.bytes() };
             store.release(key);
-            if !self.limiter.inner.lines.is_empty() {
+            if !self.limiter.inner.queues.is_empty() {
                 self.limiter.permit_is_free(key);
             }
         }
@@ -75,7 +49,7 @@ impl<'a> Call<'a> {
         self,
         request: &Request<'_>,
         outcome: &Result<Outcome, UnavailableReason>,
-    ) -> Option<InMemory> {
+    ) -> Option<Arc<dyn Permit>> {
         let is_counted = |it: &Outcome| it.admitted && it.decided_by.counts();
         if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
             return None;
@@ -83,15 +57,16 @@ impl<'a> Call<'a> {
         let KeyRef { state, name, caller } = KeyRef::new(request.policy, self.caller.parts());
         let (limiter, caller) = (self.limiter.clone(), StoredCaller::new(caller));
         let counted = self.counters.map(CountedPermit::new);
-        Some(InMemory { limiter, state, name, caller, _counted: counted })
+        Some(Arc::new(InMemory { limiter, state, name, caller, _counted: counted }))
     }
 
     /// Decides a request for which the deny cache has no refusal. The deadline runs from `asked` on.
     pub(super) async fn decide(self, request: Request<'a>, asked: Instant) -> Decided {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.options.on_store_error;
-        let (outcome, permit) = backend.decide(request, self.caller, asked, on_store_error).await;
-        let permit = permit.or_else(|| Some(self.permit_in_memory(&request, &outcome)?.shared()));
-        Decided { outcome, permit }
+        let mut decided = backend.decide(request, self.caller, asked, on_store_error).await;
+        let in_memory = || self.permit_in_memory(&request, &decided.outcome);
+        decided.permit = decided.permit.take().or_else(in_memory);
+        decided
     }
 }

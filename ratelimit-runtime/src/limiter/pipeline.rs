@@ -6,10 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    admission::Admission,
-    call::{Call, Options},
-};
+use super::{admission::Admission, call::Call, owned_call::Options};
 use crate::{
     caller::Caller,
     decision::{Answer, Decision, Permit},
@@ -152,8 +149,7 @@ impl<'a> Call<'a> {
     ) -> Option<Result<Outcome, UnavailableReason>> {
         let Self { limiter, caller, options, .. } = self;
         if request.takes_permit()
-            && !limiter.inner.lines.is_empty()
-            && limiter.inner.lines.has_queue(KeyRef::new(request.policy, caller.parts()))
+            && limiter.inner.queues.has_queue(KeyRef::new(request.policy, caller.parts()))
         {
             // The next free permit is that of a call that waits for one.
             return Some(Ok(Outcome::busy()));
@@ -212,7 +208,7 @@ impl<'a> Call<'a> {
         // The observers' copy holds no permit.
         observe::record(|| {
             let mut copy = decision.clone();
-            copy.hold(permit.as_ref().and_then(|permit| permit.wait_alone()));
+            copy.set_permit(permit.as_ref().and_then(|permit| permit.wait_alone()));
             Observed::admitted(self.observed_caller(effective), copy)
         });
         A::new(permit, || decision)

@@ -83,19 +83,23 @@ impl Entry {
         Self { caller, name, expires: Timestamp::default(), state: State::new(key.state) }
     }
 
-    /// Takes one unit, or refuses it: see [`State::take_one`].
+    /// Takes units, or refuses one: see [`State::take_units`].
     #[inline]
-    pub(super) fn take_one(
+    pub(super) fn take_units(
         &mut self,
         now: Timestamp,
         policy: &Policy,
+        units: u32,
         reads: bool,
     ) -> Option<OneUnit> {
-        let unit = self.state.take_one(now, policy, reads);
-        if let Some(unit) = &unit {
-            self.expires = self.expires.max(now + unit.reset);
+        let taken = match units {
+            1 => self.state.take_one(now, policy, reads),
+            _ => self.state.take_units(now, policy, units, reads),
+        };
+        if let Some(taken) = &taken {
+            self.expires = self.expires.max(now + taken.reset);
         }
-        unit
+        taken
     }
 
     /// Decides a call if that changes the memory on the heap neither way.
@@ -105,24 +109,17 @@ impl Entry {
         now: Timestamp,
         request: Request<'_>,
     ) -> Option<Outcome> {
-        if request.is_one_unit()
-            && let Some(unit) = self.take_one(now, request.policy, true)
+        if request.is_plain()
+            && let Some(unit) = self.take_units(now, request.policy, request.cost, true)
         {
             return Some(unit.outcome());
         }
-        let outcome = self.state.decide_in_place(now, request)?;
-        Some(self.lasting(now, request, outcome))
+        self.state.keeps_size(now, request).then(|| self.decide(now, request))
     }
 
     /// Decides a call. The heap grows by at most [`State::growth`].
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let outcome = self.state.decide(now, request);
-        self.lasting(now, request, outcome)
-    }
-
-    /// Keeps the entry for as long as it counts after this outcome.
-    #[inline]
-    fn lasting(&mut self, now: Timestamp, request: Request<'_>, outcome: Outcome) -> Outcome {
         if request.op == Op::Take {
             self.expires = self.expires.max(now + outcome.lasts);
         }
@@ -189,7 +186,7 @@ impl ShardTable {
         Some(&mut self.entries[at])
     }
 
-    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_one`].
+    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_units`].
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(super) fn take_one(
@@ -205,7 +202,7 @@ impl ShardTable {
                 && let Some(entry) = self.entries.get_mut(slot.at as usize)
                 && entry.is(lookup)
             {
-                return entry.take_one(now, policy, reads);
+                return entry.take_units(now, policy, 1, reads);
             }
         }
         None

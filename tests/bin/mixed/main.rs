@@ -22,8 +22,8 @@ use harness::mixed::{FEATURES, LOSES_KEYS, MODES};
 
 use self::{plan::Mix, round::run};
 
-/// The number of rounds of which one is on a cluster, and another one loses keys.
-const IN_TURN: u64 = 4;
+/// The number of rounds of which two are on a cluster, one behind Sentinels, and two lose keys.
+const IN_TURN: u64 = 8;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -51,8 +51,9 @@ fn rounds(minutes: &str, mix: &Mix, seed: Option<u64>) -> ExitCode {
     let (mut all, mut broken) = (0, 0);
     loop {
         let of_round = match all % IN_TURN {
-            1 => mix.clone().with("reshard").with("failover"),
-            3 => mix.clone().with(LOSES_KEYS),
+            1 | 5 => mix.clone().with("reshard").with("failover"),
+            2 => mix.clone().with("sentinel").with("failover"),
+            3 | 7 => mix.clone().with(LOSES_KEYS),
             _ => mix.clone(),
         };
         let (findings, answers) = run(seed, &of_round);

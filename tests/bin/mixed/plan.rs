@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use fastrand::Rng;
 use harness::mixed::{FEATURES, LIMITS, MODES, OfCaller};
 
-/// The lengths of the load, in microseconds: on one server, and on a cluster.
+/// The lengths of the load, in microseconds: on one server, and on several.
 const LOADS: [u64; 2] = [7_000_000, 10_000_000];
 
 /// The number of the limit whose key is paused: it has no leases.
@@ -49,13 +49,13 @@ impl Mix {
         self
     }
 
-    pub(crate) fn is_on_cluster(&self) -> bool {
+    pub(crate) fn has_replicas(&self) -> bool {
         self.has("reshard") || self.has("failover")
     }
 
     /// Returns the length of the load, in microseconds.
     pub(crate) fn load(&self) -> u64 {
-        LOADS[usize::from(self.is_on_cluster())]
+        LOADS[usize::from(self.has_replicas())]
     }
 
     pub(crate) fn has(&self, feature: &str) -> bool {

@@ -232,7 +232,7 @@ impl Caller {
     async fn plain(self, mut random: Rng) {
         let mut last_id = 0;
         while !self.is_over() {
-            let limit = if random.u8(..5) == 0 { BARRED } else { random.usize(..LIMITS.len()) };
+            let limit = if random.u8(..4) == 0 { BARRED } else { random.usize(..LIMITS.len()) };
             let cost = if limit == SLOTS { 1 } else { random.u32(1..=3) };
             let mut question = Question { limit, cost, ..Question::default() };
             let body = Duration::from_millis(random.u64(..30));

@@ -1,23 +1,30 @@
-//! The Redis of a round: one server behind a proxy, or a cluster.
+//! The Redis of a round: one server behind a proxy, a cluster, or a primary that sentinels watch.
 
 use std::{thread, time::Duration};
 
 use fastrand::Rng;
-use harness::{Cluster, Network, Proxy, RedisServer, wait_for};
+use harness::{Cluster, Network, Proxy, RedisServer, Sentinels, wait_for};
 
 use crate::plan::Mix;
 
-/// The time without an answer after which nodes fail each other over: a busy machine stands still for less.
+/// The times without an answer after which others fail a primary over: a busy machine stands still for less.
 const NODE_TIMEOUT: &str = "CONFIG SET cluster-node-timeout 10000";
+const DOWN_AFTER: &str = "SENTINEL SET mymaster down-after-milliseconds 10000";
 
 pub(crate) enum Store {
     Server(RedisServer, Proxy),
     Cluster(Cluster),
+    Sentinels(Sentinels),
 }
 
 impl Store {
     pub(crate) fn start(mix: &Mix) -> Self {
-        if !mix.is_on_cluster() {
+        if mix.has("sentinel") {
+            let sentinels = Sentinels::start();
+            sentinels.sentinels.iter().for_each(|sentinel| sentinel.command(DOWN_AFTER));
+            return Self::Sentinels(sentinels);
+        }
+        if !mix.has_replicas() {
             let server = RedisServer::start();
             let proxy = Proxy::start(server.port());
             return Self::Server(server, proxy);
@@ -32,6 +39,7 @@ impl Store {
         match self {
             Self::Server(_, proxy) => proxy.url(),
             Self::Cluster(cluster) => cluster.url(),
+            Self::Sentinels(sentinels) => sentinels.url(),
         }
     }
 
@@ -39,7 +47,7 @@ impl Store {
     pub(crate) fn own_url(&self) -> String {
         match self {
             Self::Server(server, _) => server.url(),
-            Self::Cluster(cluster) => cluster.url(),
+            Self::Cluster(_) | Self::Sentinels(_) => self.url(),
         }
     }
 
@@ -47,6 +55,7 @@ impl Store {
         match self {
             Self::Server(server, _) => std::slice::from_ref(server),
             Self::Cluster(cluster) => &cluster.nodes,
+            Self::Sentinels(sentinels) => &sentinels.servers,
         }
     }
 
@@ -93,13 +102,22 @@ impl Store {
 
     /// Kills a random primary, whose replica takes its place a moment later.
     pub(crate) fn fail_over(&mut self, random: &mut Rng) {
-        let Self::Cluster(cluster) = self else { return };
-        let at = random.usize(..3);
-        cluster.nodes[at].kill();
-        thread::sleep(Duration::from_millis(random.u64(..500)));
-        let replica = &cluster.nodes[at + 3];
+        let (shard, pause) = (random.usize(..3), Duration::from_millis(random.u64(..500)));
+        let (replica, chief, takes_over) = match self {
+            Self::Server(..) => return,
+            Self::Cluster(cluster) => {
+                cluster.nodes[shard].kill();
+                let replica = &cluster.nodes[shard + 3];
+                (replica, replica, "CLUSTER FAILOVER TAKEOVER")
+            }
+            Self::Sentinels(sentinels) => {
+                sentinels.servers[0].kill();
+                (&sentinels.servers[1], &sentinels.sentinels[0], "SENTINEL FAILOVER mymaster")
+            }
+        };
+        thread::sleep(pause);
         wait_for("the replica", || {
-            let _ = replica.try_command::<()>("CLUSTER FAILOVER TAKEOVER");
+            let _ = chief.try_command::<()>(takes_over);
             let role = replica.try_command::<String>("INFO replication").ok()?;
             role.contains("role:master").then_some(())
         });

@@ -1,17 +1,17 @@
-//! A round: the calls of all processes, and what excuses an answer.
+//! A round: the calls of all processes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Audit, Findings, LIMITS, Note, NoteLine, NumberChange, Reply, Span, call::MixedCall, micros,
-    numbers::Layers, overlaps, pauses::Pause,
+    Audit, Findings, LIMITS, MIXED_DEADLINE, Note, NoteLine, NumberChange, Reply, Span,
+    call::MixedCall, micros, numbers::Layers, overlaps, pauses::Pause,
 };
 
 /// The time by which a task is late on a machine that is not busy.
 pub(super) const SLACK: u64 = 60_000;
 
 /// The time before an answer in which the lateness of its process matters.
-const RECENT: u64 = 1_000_000;
+pub(super) const RECENT: u64 = 1_000_000;
 
 /// The time by which a replica is behind its primary. What the primary answered so shortly before its end may be
 /// lost, and nothing else.
@@ -83,7 +83,7 @@ pub struct MixedRound {
     /// The times at which Redis has lost its keys.
     pub losses: Vec<(u64, u64)>,
     /// The times before the kill of a primary in which its replica perhaps did not have all.
-    lags: Vec<Span>,
+    pub(super) lags: Vec<Span>,
     /// The units in Redis when all calls had ended.
     pub audits: Vec<Audit>,
     /// The keys in Redis after the time in which all expire.
@@ -175,7 +175,10 @@ impl MixedRound {
                 }
                 Note::Off(limit, from) => numbers[limit].set(None, (from, line.at)),
                 Note::OfCaller(limit, what, until, from) => {
-                    let late = SLACK + notes.late((until.saturating_sub(RECENT), until));
+                    let recent = (until.saturating_sub(RECENT), until);
+                    // An answer that comes later is none.
+                    let of_redis = (3 * self.late_redis(recent)).min(micros(MIXED_DEADLINE));
+                    let late = SLACK + 3 * notes.late(recent) + of_redis;
                     numbers[limit].set_for_caller(what, until, late, (from, line.at));
                 }
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
@@ -234,11 +237,6 @@ impl MixedRound {
         }
     }
 
-    /// Returns `true` if what was written in this span is perhaps lost with a primary.
-    pub(super) fn was_lost(&self, span: Span) -> bool {
-        self.lags.iter().any(|lag| overlaps(*lag, span))
-    }
-
     fn stamp_of(&self, call: &MixedCall) -> Span {
         if !call.has_waited() || call.is_joint || call.id != 0 {
             return (call.asked, call.answered);
@@ -251,48 +249,6 @@ impl MixedRound {
             }
         }
         (earliest.max(call.asked), call.answered)
-    }
-
-    /// Returns for how long the call's process or runtime, or Redis, stood still around a time.
-    pub(super) fn late(&self, call: &MixedCall, span: Span) -> u64 {
-        let matters = |gap: &&Gap| {
-            let is_own = gap.process.is_none_or(|process| process == call.process)
-                && (gap.runtime == 0 || gap.runtime == call.runtime);
-            is_own && overlaps(gap.span, span)
-        };
-        self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
-    }
-
-    /// Returns the longest time before a time at which Redis has decided what a process notes then.
-    pub(super) fn delay(&self, process: usize, at: u64) -> u64 {
-        let recent = (at.saturating_sub(RECENT), at);
-        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
-        let gaps = self.gaps.iter().filter(is_its).map(|gap| gap.span);
-        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, recent));
-        SLACK + 3 * late.map(|it| it.1 - it.0).sum::<u64>()
-    }
-
-    /// Returns `true` if a limit was reset in this span, or Redis has lost its keys.
-    pub(super) fn began_anew(&self, limit: usize, span: Span) -> bool {
-        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
-        resets.chain(&self.losses).any(|at| overlaps(*at, span))
-    }
-
-    /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on
-    /// lease, and turns that come before they notice.
-    pub(super) fn restarts(&self, limit: usize, span: Span) -> u64 {
-        let is_within = |at: &Span| overlaps((at.0, at.1 + NOTICES), span);
-        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
-        resets.chain(&self.losses).filter(|at| is_within(at)).count() as u64
-    }
-
-    /// Returns `true` if something has happened that excuses a late turn.
-    pub(super) fn was_disturbed(&self, limit: usize, span: Span) -> bool {
-        let is_within = |it: &&Span| overlaps(**it, span);
-        self.outages.iter().chain(&self.losses).any(|it| is_within(&it))
-            || self.restarts(limit, span) > 0
-            || self.was_lowered(limit, span)
-            || self.was_paused(limit, span)
     }
 
     pub(super) fn of(&self, limit: usize) -> impl Iterator<Item = &MixedCall> + Clone {

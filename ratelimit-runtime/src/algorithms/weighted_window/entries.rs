@@ -1,5 +1,6 @@
 //! The entries of a weighted log, with running sums: a decision reads a few of them.
 
+mod straight;
 mod turns;
 
 use std::collections::VecDeque;
@@ -132,9 +133,16 @@ impl CallEntries {
 
     /// Drops the entries that no policy counts any more once this one has decided.
     pub(super) fn drop_surplus(&mut self, now: Timestamp, request: Request<'_>) {
-        match self.surplus(now, request) {
+        self.drop_first(self.surplus(now, request));
+    }
+
+    /// Drops the oldest entries: mostly none, or one.
+    #[inline]
+    fn drop_first(&mut self, entries: usize) {
+        match entries {
             0 => {}
-            surplus => drop(self.entries.drain(..surplus)),
+            1 => drop(self.entries.pop_front()),
+            _ => drop(self.entries.drain(..entries)),
         }
     }
 
