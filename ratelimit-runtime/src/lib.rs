@@ -36,6 +36,7 @@
 //! # Guide
 //!
 //! The [`guide`] has a page for each task. Its table lists them in the order in which a service needs them.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a client, errors and telemetry of Redis have no use; without overrides, its hashes have none.
 #![cfg_attr(not(all(feature = "redis", feature = "overrides")), allow(dead_code, unused_imports))]
 

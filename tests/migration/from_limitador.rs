@@ -4,6 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use limitador::{
     RateLimiter,
+    counter::Counter,
     limit::{Context, Limit},
 };
 use ratelimit_runtime::{Limiter, Policy, RateLimitError};
@@ -35,7 +36,7 @@ fn is_limited(limiter: &RateLimiter, client: usize) -> bool {
 /// Returns the units that are left in each limit of a user.
 fn left(limiter: &RateLimiter, client: usize) -> Vec<u64> {
     let answer = limiter.check_rate_limited_and_update(&"api".into(), &user(client), 0).unwrap();
-    let mut left: Vec<_> = answer.counters.iter().filter_map(|it| it.remaining()).collect();
+    let mut left: Vec<_> = answer.counters.iter().filter_map(Counter::remaining).collect();
     left.sort_unstable();
     left
 }
