@@ -29,31 +29,81 @@ const ON_ONE_LINE: [&str; 12] = [
     "compile/ui/pass/functions.rs",
 ];
 
-/// The pages whose tests are run as users would write them, and the last words before each test's block.
-const PRINTED_TESTS: [(&str, &str, &str); 2] = [
-    ("../README.md", "## Testing\n", "readme_tests.rs"),
-    ("../ratelimit-runtime/src/guide/tutorial.md", "# 6. A test\n", "tutorial_tests.rs"),
+/// The blocks of pages that `programs/printed.rs` runs: the page, the last words before the block, and a name.
+const PRINTED: [(&str, &str, &str); 20] = [
+    ("README", "## Testing\n", "readme_tests"),
+    ("tutorial", "# 2. A limited handler\n", "tutorial"),
+    ("tutorial", "# 6. A test\n", "tutorial_tests"),
+    ("callers", "# The argument `key`\n", "pairs"),
+    ("cookbook", "# Login\n", "login"),
+    ("cookbook", "# A code by mail\n", "code_by_mail"),
+    ("cookbook", "# Sign-up\n", "sign_up"),
+    ("cookbook", "# Plans\n", "plans"),
+    ("cookbook", "# An upload\n", "upload"),
+    ("cookbook", "# Calls to another service\n", "remote"),
+    ("cookbook", "# A worker\n", "worker"),
+    ("cookbook", "# A WebSocket\n", "web_socket"),
+    ("cookbook", "# Interactive calls before a batch\n", "batch"),
+    ("cookbook", "# Fair shares\n", "fair_shares"),
+    ("layers", "# By request\n", "by_request"),
+    ("layers", "# Lost refusals\n", "lost_refusals"),
+    ("metering", "# Reserve, then settle\n", "metering"),
+    ("metering", "# A stream\n", "stream"),
+    ("testing", "# One test, one limiter\n", "testing_tests"),
+    ("migration", "# From `tower_governor`\n", "migration"),
 ];
 
 fn main() {
     greeter::main();
     generate_streams();
     let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a directory"));
-    for (page, title, name) in PRINTED_TESTS {
-        println!("cargo::rerun-if-changed={page}");
-        let page = fs::read_to_string(page).expect("the page");
-        let block = page.split(title).nth(1).and_then(|part| part.split("```").nth(1));
-        let code = block.expect("a block").trim_start_matches("rust");
-        let shown = code.lines().filter(|line| !line.starts_with("# "));
-        fs::write(directory.join(name), shown.collect::<Vec<_>>().join("\n"))
-            .expect("the test is written");
-    }
+    write_printed(&directory);
     for written in ON_ONE_LINE {
         println!("cargo::rerun-if-changed={written}");
         let code = fs::read_to_string(written).expect("the code");
         let code = without_inner_attributes(code.parse().expect("Rust")).to_string();
         let name = Path::new(written).file_name().expect("a file");
         fs::write(directory.join(name), code).expect("the code on one line is written");
+    }
+}
+
+/// Writes the blocks of pages, and asserts that no block of the guide is left out.
+fn write_printed(directory: &Path) {
+    const GUIDE: &str = "../ratelimit-runtime/src/guide";
+
+    let mut blocks = Vec::new();
+    for (page, title, name) in PRINTED {
+        let path = match page {
+            "README" => "../README.md".to_owned(),
+            page => format!("{GUIDE}/{page}.md"),
+        };
+        println!("cargo::rerun-if-changed={path}");
+        let page = fs::read_to_string(path).expect("the page");
+        let block = page.split(title).nth(1).and_then(|part| part.split("```").nth(1));
+        let (_, code) = block.and_then(|block| block.split_once('\n')).expect("a block");
+        blocks.push(code.to_owned());
+        // What rustdoc hides.
+        let code = code.replace("\n# ", "\n");
+        let code = if code.contains("\nlet app") {
+            format!("fn app() -> axum::Router {{ {code} app }}")
+        } else {
+            code
+        };
+        fs::write(directory.join(name).with_extension("rs"), code).expect("it is written");
+    }
+    println!("cargo::rerun-if-changed={GUIDE}");
+    let files = fs::read_dir(GUIDE).expect("the pages").map(|file| file.expect("a page").path());
+    for path in files.filter(|path| path.extension().is_some_and(|it| it == "md")) {
+        let page = fs::read_to_string(&path).expect("the page");
+        for block in page.split("```").skip(1).step_by(2) {
+            let (language, code) = block.split_once('\n').expect("a block");
+            // A `main` that rustdoc hides is run by rustdoc.
+            let is_run = ["sh", "text", "toml"].contains(&language)
+                || code.contains("\n# async fn main() {\n")
+                || blocks.iter().any(|it| it == code);
+            let path = path.display();
+            assert!(is_run, "{path} has a block that no test runs; add it to `PRINTED`:\n{code}");
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) async fn look_up(
     Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &viewer, &body)?;
+    let (known, caller) = named(&dashboard, &viewer, &body).await?;
     tracing::info!(policy = known.name, action = "look up", "an operator looked up a caller");
     dashboard.quota(&known, caller).await
 }
@@ -70,7 +70,7 @@ pub(super) async fn reset(
     Extension(viewer): Extension<Viewer>,
     body: Bytes,
 ) -> Result<Response, ActionError> {
-    let (known, caller) = named(&dashboard, &viewer, &body)?;
+    let (known, caller) = named(&dashboard, &viewer, &body).await?;
     dashboard.limiter.reset(&known.policy, caller.clone()).await.map_err(|why| failed(&why))?;
     tracing::info!(policy = known.name, action = "reset", "an operator reset a caller");
     dashboard.resets.record(&viewer, known.name);
@@ -81,7 +81,7 @@ pub(super) async fn reset(
 }
 
 /// Returns the limit and the caller that a request names.
-fn named(
+async fn named(
     dashboard: &Dashboard,
     viewer: &Viewer,
     body: &Bytes,
@@ -91,7 +91,7 @@ fn named(
     if dashboard.limiter.is_in_memory() {
         viewer.means_this_process()?;
     }
-    let caller = dashboard.caller(&parts)?;
+    let caller = dashboard.caller(&parts, false).await?;
     Ok((known, caller))
 }
 

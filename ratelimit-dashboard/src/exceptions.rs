@@ -78,7 +78,7 @@ pub(super) async fn set(
         return Err(actions::unknown());
     }
     let limit = known.as_ref().map_or(ALL_LIMITS, |known| known.name);
-    let caller = dashboard.caller(&caller)?;
+    let caller = dashboard.caller(&caller, true).await?;
     actions::validate(&what, known.map(|known| known.policy).as_ref())?;
     actions::end(&mut what, until);
     let what = actions::override_of(what)?;

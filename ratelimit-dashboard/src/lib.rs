@@ -64,8 +64,8 @@
 //!
 //! # What it shows
 //!
-//! One process. Behind a balancer each replica has a page of its own, which names the process; route a
-//! session to one replica to follow it. An action on one process that reaches another is refused with 409. The plots mark
+//! One process, or sums of the [fleet](ratelimit_runtime::Limiter::fleet), as the viewer chooses. Behind a balancer each
+//! replica has a page of its own, which names the process; route a session to one replica to follow it. An action on one process that reaches another is refused with 409. The plots mark
 //! the start of the process, with its [version](ratelimit_runtime::LimiterBuilder::version), and changes of overrides.
 //! Calls are counted from the moment the router is made, by the
 //! limits' names, for all limiters of the process.
@@ -77,6 +77,7 @@ mod acting;
 mod actions;
 mod callers;
 mod exceptions;
+mod fleet;
 mod history;
 mod hosts;
 mod limits;
@@ -104,8 +105,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use ratelimit_runtime::Limiter;
-use tokio::sync::Mutex;
+use ratelimit_runtime::{FleetStatus, Limiter};
+use tokio::{sync::Mutex, time::Instant};
 
 pub use self::access::{Access, NamedAccess};
 use self::{history::Resets, hosts::Hosts, samples::Samples, token::Secret, viewers::Viewers};
@@ -182,6 +183,7 @@ impl DashboardBuilder {
             viewers: Arc::default(),
             acting: Mutex::new(()),
             resets: Resets::default(),
+            fleet: Mutex::default(),
             started: SystemTime::now(),
             is_sampling: AtomicBool::new(false),
         });
@@ -199,6 +201,7 @@ impl DashboardBuilder {
             .route("/end-exception", post(exceptions::end))
             .route("/exceptions", post(exceptions::list))
             .route("/refused", post(refused::list))
+            .route("/fleet", get(fleet::status))
             .route("/caller", post(callers::look_up))
             .route("/reset", post(callers::reset))
             .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -228,6 +231,8 @@ struct Dashboard {
     /// Held while an action reads, changes and writes an override.
     acting: Mutex<()>,
     resets: Resets,
+    /// The latest status of the fleet, and when it was read.
+    fleet: Mutex<Option<(Arc<FleetStatus>, Instant)>>,
     /// The time from which calls are counted.
     started: SystemTime,
     is_sampling: AtomicBool,

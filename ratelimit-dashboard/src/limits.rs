@@ -212,7 +212,7 @@ impl Dashboard {
         };
         let target = target(overrides);
         LimitsView {
-            process: process(),
+            process: stats::process_name(),
             process_id: &stream::PROCESS,
             version: limiter.version().map(str::to_owned),
             started: millis(self.started),
@@ -345,13 +345,4 @@ fn has_numbers(what: &Override) -> bool {
 pub(super) fn millis(at: SystemTime) -> u64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns the name of this process for people. In a container, `HOSTNAME` names its host.
-fn process() -> String {
-    let id = std::process::id();
-    match std::env::var("HOSTNAME") {
-        Ok(host) if !host.is_empty() => format!("{host}, process {id}"),
-        _ => format!("process {id}"),
-    }
 }

@@ -13,13 +13,14 @@ use axum::{
 use crate::{ActionError, Dashboard, access::Viewer, token};
 
 /// The files that the page loads: path, type, text.
-const FILES: [(&str, &str, &str); 16] = [
+const FILES: [(&str, &str, &str); 17] = [
     ("/api.js", JAVASCRIPT, include_str!("page/api.js")),
     ("/caller.js", JAVASCRIPT, include_str!("page/caller.js")),
     ("/confirm.js", JAVASCRIPT, include_str!("page/confirm.js")),
     ("/detail.js", JAVASCRIPT, include_str!("page/detail.js")),
     ("/elements.js", JAVASCRIPT, include_str!("page/elements.js")),
     ("/exceptions.js", JAVASCRIPT, include_str!("page/exceptions.js")),
+    ("/fleet.js", JAVASCRIPT, include_str!("page/fleet.js")),
     ("/refused.js", JAVASCRIPT, include_str!("page/refused.js")),
     ("/format.js", JAVASCRIPT, include_str!("page/format.js")),
     ("/history.js", JAVASCRIPT, include_str!("page/history.js")),

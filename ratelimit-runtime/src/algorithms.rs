@@ -79,29 +79,46 @@ impl State {
         }
     }
 
-    /// Takes one unit under a valid policy of one tier that no override changes, or refuses it. Most calls are
-    /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
-    /// for a call that needs that one: nothing has changed then. An admission that nobody `reads` has only the
-    /// time for which it counts.
-    #[inline]
+    /// Takes one unit: see [`take_units`](Self::take_units). A function of its own, so that a plain call multiplies
+    /// nothing.
+    #[inline(never)]
     pub(crate) fn take_one(
         &mut self,
         now: Timestamp,
         policy: &Policy,
         reads: bool,
     ) -> Option<OneUnit> {
+        self.take_units(now, policy, 1, reads)
+    }
+
+    /// Takes units under a valid policy of one tier that no override changes, or refuses one. Most calls are
+    /// decided here, with the same outcome and the same state as by [`decide`](Self::decide). Returns nothing
+    /// for a call that needs that one: nothing has changed then. An admission that nobody `reads` has only the
+    /// time for which it counts.
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
+    pub(crate) fn take_units(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        units: u32,
+        reads: bool,
+    ) -> Option<OneUnit> {
         let [tier] = policy.tiers() else { return None };
-        let unit = match self {
-            Self::SlidingWindow(log) => log.take_one(now, tier, reads),
-            Self::SlidingCounter(one) => one.take_one(now, tier, reads),
-            Self::FixedWindow(one) => one.take_one(now, tier, reads),
-            Self::TokenBucket(one) => one.take_one(now, policy, tier, reads),
+        let taken = match self {
+            Self::SlidingWindow(log) if units == 1 => log.take_one(now, tier, reads),
+            Self::SlidingCounter(one) => one.take_units(now, tier, units, reads),
+            Self::FixedWindow(one) => one.take_units(now, tier, units, reads),
+            Self::TokenBucket(one) => one.take_units(now, policy, tier, units, reads),
+            Self::WeightedWindow(log) if !policy.counts_rejected() => {
+                log.take_units(now, tier, units)
+            }
             _ => None,
         };
-        match unit {
-            // The refused call is recorded, which takes the long way.
-            Some(unit) if !unit.is_taken && policy.counts_rejected() => None,
-            unit => unit,
+        match taken {
+            // A refused call is recorded, or may get some of its units: that takes the long way.
+            Some(unit) if !unit.is_taken && (units > 1 || policy.counts_rejected()) => None,
+            taken => taken,
         }
     }
 
@@ -170,6 +187,7 @@ impl State {
     }
 
     /// Returns the memory on the heap.
+    #[inline]
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::SlidingWindow(log) => log.heap_bytes(),
@@ -186,6 +204,7 @@ impl State {
 
     /// Changes the units of a call, as far as they still count. Returns the time for which the state
     /// then counts, if that is longer than before.
+    #[inline]
     pub(crate) fn settle(&mut self, now: Timestamp, settle: Settle) -> Micros {
         let lasts = match self {
             Self::SlidingWindow(log) => {
@@ -205,6 +224,7 @@ impl State {
     }
 
     /// Returns `true` if the state has the charge of a place, or its turn has come.
+    #[cfg(test)]
     pub(crate) fn is_promised(&self, now: Timestamp, place: Place<'_>) -> bool {
         self.has_come(now, place)
             || match self {

@@ -66,9 +66,18 @@ impl Resolved {
 }
 
 impl Callsite {
-    /// Creates the callsite of the function whose body declares the function `_here`.
+    /// Creates the callsite of the function whose body declares the function `_here`. It is a static, so that a
+    /// panic is a compile error.
+    ///
+    /// # Panics
+    ///
+    /// If the program lacks the feature that the policy needs.
     #[must_use]
     pub const fn new<Here: Copy>(_here: Here, policy: Policy, declaration: Declaration) -> Self {
+        assert!(
+            cfg!(feature = "calendar") || !policy.is_calendar(),
+            "a `calendar_window` needs the feature `calendar` of `ratelimit-runtime`"
+        );
         let (inner_path, resolved) = (type_name::<Here>, OnceCell::new());
         Self { inner_path, policy, plans: None, declaration, resolved }
     }
@@ -76,12 +85,13 @@ impl Callsite {
     /// Creates the callsite of a function whose calls have plans.
     #[must_use]
     pub const fn of_plans<Here: Copy>(
-        _here: Here,
+        here: Here,
         plans: &'static Plans,
         declaration: Declaration,
     ) -> Self {
-        let (inner_path, policy) = (type_name::<Here>, *plans.first());
-        Self { inner_path, policy, plans: Some(plans), declaration, resolved: OnceCell::new() }
+        let mut callsite = Self::new(here, *plans.first(), declaration);
+        callsite.plans = Some(plans);
+        callsite
     }
 
     /// Returns the policy of a call of this plan.
@@ -146,6 +156,26 @@ fn is_default_method(path: &str, self_type: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Seen without the feature: `cargo test -p ratelimit-runtime --no-default-features --lib`.
+    #[cfg(not(feature = "calendar"))]
+    #[test]
+    #[should_panic(expected = "needs the feature `calendar` of `ratelimit-runtime`")]
+    fn a_window_of_the_calendar_names_its_feature() {
+        let declaration = Declaration {
+            file: "",
+            line: 1,
+            column: 1,
+            module: "",
+            dynamic: &[],
+            cost: "",
+            key: &[],
+            dry_run: false,
+            others: &[],
+        };
+        let monthly = Policy::calendar_window("monthly", ratelimit_core::CalendarUnit::Month, 100);
+        let _ = Callsite::new(|| (), monthly, declaration);
+    }
 
     #[test]
     fn only_a_default_method_needs_its_self_type() {

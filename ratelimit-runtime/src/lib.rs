@@ -36,6 +36,7 @@
 //! # Guide
 //!
 //! The [`guide`] has a page for each task. Its table lists them in the order in which a service needs them.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Without a client, errors and telemetry of Redis have no use; without overrides, its hashes have none.
 #![cfg_attr(not(all(feature = "redis", feature = "overrides")), allow(dead_code, unused_imports))]
 
@@ -111,6 +112,8 @@ pub use overrides::{
     CallerOverride, Enforcement, Override, OverrideChange, OverrideError, OverrideProblem,
     OverrideSource, Overrides,
 };
+#[cfg(feature = "overrides")]
+pub use overrides::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};
 pub use policy::{InvalidPolicy, Plans, Policy, QuotaUnit, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};
 #[doc = include_str!("attribute.md")]

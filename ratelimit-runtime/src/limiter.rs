@@ -16,9 +16,11 @@ mod installed;
 #[cfg(feature = "testing")]
 mod isolated;
 mod notices;
+mod owned_call;
 mod pause;
 mod permit;
 mod pipeline;
+mod queue;
 mod refused;
 mod settle;
 mod start;
@@ -33,7 +35,8 @@ pub(crate) use self::isolated::set_calendar;
 pub(crate) use self::isolated::{PlannedAnswer, PlannedRefusal, change_planned, run_isolated};
 pub(crate) use self::{
     admission::Admission,
-    call::{Call, Options, OwnedCall},
+    call::Call,
+    owned_call::{Options, OwnedCall},
 };
 pub use self::{
     admission::PermitGuard,
@@ -47,10 +50,9 @@ pub use self::{
     usage::{LimitRef, LimitUsage, TierUsage, UsageError},
     warning::Warning,
 };
-use self::{
-    all::{answers, ask_all},
-    handle::Inner,
-};
+use std::array;
+
+use self::{all::ask_all, handle::Inner};
 use crate::{
     caller::IntoCaller,
     decision::Decision,
@@ -170,12 +172,12 @@ impl Limiter {
     /// `max_wait`.
     pub async fn check_all<const N: usize>(
         &self,
-        checks: [Check<'_>; N],
+        mut checks: [Check<'_>; N],
     ) -> Result<[Decision; N], RateLimitError> {
-        let checks = checks.map(Check::joint);
+        checks.iter_mut().for_each(Check::join);
         let mut calls = checks.each_ref().map(|check| self.join(check));
         ask_all(&mut calls).await?;
-        Ok(answers(&mut calls).map(admitted))
+        Ok(array::from_fn(|index| admitted(calls[index].take_answer())))
     }
 
     /// Returns a check that takes nothing: its answer is the one that [`check`](Self::check) would
@@ -211,7 +213,8 @@ impl Limiter {
             let _ = self.inner.backend.reset(&limit, &of_policy).await;
         }
         // Calls that wait lose their turns, also if only the answer is lost.
-        self.follow(self.inner.lines.reset(KeyRef::new(policy, caller.parts())));
+        let key = KeyRef::new(policy, caller.parts());
+        self.follow(self.inner.queues.change_if_any(key, |queue| queue.ask_anew(|_| true)));
         reset.map_err(|reason| Unavailable::new(policy.name(), reason).into())
     }
 

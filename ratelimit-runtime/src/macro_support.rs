@@ -197,14 +197,10 @@ impl CallBuilder {
         } else {
             self.caller.clone()
         };
-        JointCheck::new(OwnedCall {
-            limiter: limiter.clone(),
-            policy: *policy,
-            caller,
-            observed_as: None,
-            counters: recorded(limiter, resolved, policy),
-            options: self.options,
-        })
+        let counters = recorded(limiter, resolved, policy);
+        let (policy, options) = (*policy, self.options);
+        let call = OwnedCall { policy, caller, observed_as: None, counters, options };
+        JointCheck::new(limiter.clone(), call)
     }
 
     #[inline]
@@ -230,7 +226,8 @@ impl CallBuilder {
         if self.caller.is_empty() || resolved.is_default_method {
             return self.start_without_key(limiter, resolved, policy);
         }
-        self.start_for(&self.caller, limiter, resolved, policy)
+        let (counters, options) = (recorded(limiter, resolved, policy), &self.options);
+        Call { limiter, policy, caller: &self.caller, observed_as: None, counters, options }.start()
     }
 
     #[inline(never)]
@@ -240,19 +237,7 @@ impl CallBuilder {
         resolved: &'static Resolved,
         policy: &Policy,
     ) -> Started<Answer<A>> {
-        let caller = self.ambient_or_shared(limiter, resolved, policy);
-        self.start_for(&caller, limiter, resolved, policy)
-    }
-
-    #[expect(clippy::inline_always, reason = "so that the call stays in registers")]
-    #[inline(always)]
-    fn start_for<A: Admission>(
-        &self,
-        caller: &Caller,
-        limiter: &Limiter,
-        resolved: &'static Resolved,
-        policy: &Policy,
-    ) -> Started<Answer<A>> {
+        let caller = &self.ambient_or_shared(limiter, resolved, policy);
         let (counters, options) = (recorded(limiter, resolved, policy), &self.options);
         Call { limiter, policy, caller, observed_as: None, counters, options }.start()
     }

@@ -15,6 +15,8 @@ mod error;
 #[cfg(feature = "overrides")]
 mod file;
 mod filter;
+#[cfg(feature = "overrides")]
+mod fleet;
 #[cfg(all(any(test, fuzzing), feature = "overrides"))]
 pub(crate) mod fuzz;
 #[cfg(feature = "overrides")]
@@ -36,6 +38,8 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+#[cfg(feature = "overrides")]
+pub use self::fleet::{FleetCaller, FleetError, FleetLimit, FleetProcess, FleetStatus};
 #[cfg(feature = "overrides")]
 use self::hash::FleetHashes;
 pub use self::{
@@ -261,6 +265,11 @@ impl Overrides {
     #[must_use]
     pub fn changed(&self) -> watch::Receiver<u64> {
         self.shared.changes.subscribe()
+    }
+
+    /// Returns the number of changes so far.
+    pub(crate) fn version(&self) -> u64 {
+        *self.shared.changes.borrow()
     }
 
     /// Returns `true` if an override may apply to calls of this policy. Mostly none does, which is one

@@ -239,8 +239,7 @@ impl Policy {
                 self.counts_rejected(),
                 self.lease.micros(),
             );
-        // Units on lease are in no log.
-        let is_simple = is_valid && (self.state.is_plain() || !self.lease.is_unset());
+        let is_simple = is_valid && self.state.is_plain();
         let flags = self.flags.with(Flags::VALID_ALONE, is_valid).with(Flags::SIMPLE, is_simple);
         let flags = flags.with(Flags::LEASED, !self.lease.is_unset());
         self.flags = flags.with(Flags::BLOCKS, self.has_block());

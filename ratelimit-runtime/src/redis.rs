@@ -133,7 +133,7 @@ impl RedisBackend {
 
     /// Sets the function that is called for every posted command that has arrived. The first one is kept.
     pub(crate) fn on_delivery(&self, call: OnDelivery) {
-        self.outbox.on_delivery(call);
+        self.outbox.on_delivery.get_or_init(|| call);
     }
 
     /// Sends a command that nobody awaits.
@@ -285,7 +285,7 @@ impl RedisBackend {
         place: Place<'_>,
     ) -> Result<Option<Standing>, UnavailableReason> {
         let Some(turn) = Turn::new(key, place) else { return Ok(None) };
-        Turn::decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
+        turn.decode(&self.remote.ask(key.as_bytes(), |attempt| turn.advance(attempt)).await?)
     }
 
     /// Returns the times of charges in a weighted window, none for one that is gone.

@@ -45,10 +45,10 @@ impl<'a> Request<'a> {
         Self { policy, written, op, cost, id: None, max_wait, max_line }
     }
 
-    /// Returns `true` if one unit is taken at once, under a policy of one tier that no override changes.
+    /// Returns `true` if units are taken at once, without an id, under a policy that no override changes.
     #[inline]
-    pub(crate) fn is_one_unit(&self) -> bool {
-        self.cost == 1
+    pub(crate) fn is_plain(&self) -> bool {
+        self.cost > 0
             && self.op == Op::Take
             && self.id.is_none()
             && self.max_wait == Micros::ZERO

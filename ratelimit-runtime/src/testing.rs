@@ -130,7 +130,8 @@ pub fn refuse<'a>(limit: impl Into<LimitRef<'a>>, after: Duration) {
 }
 
 /// Refuses the calls of one caller, as [`refuse`]. `caller` is the `key` of the call, or the caller of its
-/// [scope](crate::caller::scope).
+/// [scope](crate::caller::scope). A value also means the caller of its [digest](Caller::digest), such as that of an
+/// API key under `Identity::header`.
 ///
 /// # Panics
 ///

@@ -16,13 +16,14 @@ use tokio::net::TcpListener;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The paths of all assets.
-pub(crate) const ASSETS: [&str; 16] = [
+pub(crate) const ASSETS: [&str; 17] = [
     "api.js",
     "caller.js",
     "confirm.js",
     "detail.js",
     "elements.js",
     "exceptions.js",
+    "fleet.js",
     "format.js",
     "history.js",
     "icon.svg",

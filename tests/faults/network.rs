@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use harness::{
-    DEADLINE, FaultLine, Load, NOTICED, Network, Outcome, Proxy, RedisServer, limiter_on, outage,
-    unavailable, uncached, until, until_decided,
+    DEADLINE, FaultLine, Load, NOTICED, Network, Outcome, Proxy, RedisServer, exceeded, limiter_on,
+    outage, patient, unavailable, uncached, until, until_decided,
 };
 use ratelimit_runtime::{Limiter, OnStoreError, Policy, RateLimitError, UnavailableReason};
 
@@ -114,6 +114,37 @@ async fn a_connection_that_breaks_anywhere_in_a_reply_costs_no_call_and_counts_i
 }
 
 #[tokio::test]
+async fn a_call_that_was_charged_before_a_block_is_admitted_after_its_reply_was_lost() {
+    const LOG: Policy =
+        Policy::sliding_window("log", MINUTE, 2).block(&[MINUTE.saturating_mul(60)]);
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limiter = patient(&proxy.url()).await;
+    let direct = uncached(&server.url()).await;
+    let in_flight = LOG.named("in-flight").concurrency(3);
+    for policy in
+        [LOG, LOG.named("tiers").tier(2 * MINUTE, 3), in_flight, LOG.named("weighted").weighted()]
+    {
+        // The script is known from here on.
+        limiter.check(&policy, "warm").await.unwrap();
+        proxy.set(Network::LosesReplies);
+        let limiter = limiter.clone();
+        let call = tokio::spawn(async move { limiter.check(&policy, "alice").cost(2).await });
+        until("the charge", async || direct.peek(&policy, "alice").await.err()).await;
+        let offence = exceeded(direct.check(&policy, "alice").await);
+        assert_eq!(offence.retry_after(), 60 * MINUTE, "{policy:?}");
+        proxy.set(Network::Resets);
+        let decision = call.await.unwrap().unwrap_or_else(|error| panic!("{policy:?}: {error}"));
+        assert_eq!(decision.remaining(), 0, "{policy:?}");
+        proxy.heal();
+        // It lifts no block, and was charged once.
+        assert!(exceeded(direct.check(&policy, "alice").await).retry_after() > MINUTE);
+        let usage = direct.usage(&policy, "alice").await.unwrap();
+        assert_eq!(usage.tiers()[0].used(), 2, "{policy:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_in_the_reply_to_its_first_command_costs_no_call() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
@@ -174,7 +205,7 @@ async fn a_slow_and_chopped_link_changes_no_answer() {
             let decision = limiter.check(&POLICY, round).await.unwrap();
             assert_eq!(decision.remaining(), remaining, "{network:?}");
         }
-        let refused = harness::exceeded(limiter.check(&POLICY, round).await);
+        let refused = exceeded(limiter.check(&POLICY, round).await);
         assert!(refused.retry_after() <= MINUTE);
     }
 }

@@ -40,6 +40,8 @@ pub enum Network {
     Swallows,
     /// Open connections drop all data for good; new ones work.
     Forgets,
+    /// Drops all replies, without closing a connection.
+    LosesReplies,
     /// A connection drops all that its client sends, from these bytes on.
     LosesFrom(&'static str),
     /// Open connections are closed in an orderly manner; new ones work.
@@ -261,7 +263,8 @@ async fn carry(
             return Ok(End::Closed);
         }
         let now = *network.borrow();
-        if matches!(now, Network::Swallows) || is_half_closed(now) {
+        let is_lost = matches!(now, Network::LosesReplies) && until_reset.is_some();
+        if is_lost || matches!(now, Network::Swallows) || is_half_closed(now) {
             continue;
         }
         if let (Network::LosesFrom(text), None) = (now, until_reset)
@@ -341,11 +344,13 @@ mod tests {
         assert!(connect(&proxy).err().unwrap().is_connection_refusal());
         ping(&mut connection).unwrap();
 
-        proxy.set(Network::Swallows);
-        assert!(ping(&mut connection).unwrap_err().is_timeout());
-        proxy.heal();
+        for lost in [Network::Swallows, Network::LosesReplies] {
+            proxy.set(lost);
+            assert!(ping(&mut connection).unwrap_err().is_timeout());
+            proxy.heal();
+            connection = connect(&proxy).unwrap();
+        }
 
-        connection = connect(&proxy).unwrap();
         proxy.set(Network::ResetsAfter(2));
         let error = ping(&mut connection).unwrap_err();
         assert!(error.to_string().contains("reset"), "{error}");

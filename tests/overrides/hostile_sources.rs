@@ -223,6 +223,10 @@ async fn the_documented_user_of_a_limiter_reads_the_overrides_and_cannot_change_
         limiter.reset(&policy, "alice").await.unwrap();
     }
 
+    until("its report", async || {
+        (!limiter.fleet().await.unwrap().processes().is_empty()).then_some(())
+    })
+    .await;
     let error = limiter.overrides().unpublish("reply").await.unwrap_err().to_string();
     assert!(error.contains("lacks a permission"), "{error}");
     let url = server.url().replace("redis://", "redis://limiter:password@");

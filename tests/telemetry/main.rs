@@ -1,6 +1,7 @@
 //! Operators see every decision, in events, metrics and stats, and no caller.
 
 mod events;
+mod fleet;
 mod metrics;
 mod ops;
 mod refused;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_runtime::{
-    Caller, Limiter, Policy, RateLimitError, UnavailableReason, rate_limit, testing,
+    Caller, Limiter, Policy, RateLimitError, UnavailableReason, caller, rate_limit, testing,
 };
 
 use super::{failure_of, report};
@@ -14,6 +14,12 @@ const BY_HAND: Policy =
 
 #[rate_limit(name = "pairs", period = 60, threshold = 2, key = (tenant, user))]
 async fn pairs(tenant: &str, user: u64) -> Result<(), RateLimitError> {
+    Ok(())
+}
+
+/// Counted by the caller that an identity layer finds, such as the digest of an API key.
+#[rate_limit(name = "by identity", period = 60, threshold = 100)]
+async fn by_identity() -> Result<(), RateLimitError> {
     Ok(())
 }
 
@@ -62,6 +68,22 @@ async fn a_plan_for_one_caller_comes_before_that_for_all() {
         pairs("acme", 8).await.unwrap();
         testing::unavailable_for("pairs", Caller::from("acme").and(8));
         assert!(matches!(pairs("acme", 8).await, Err(RateLimitError::Unavailable(_))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_plan_for_a_value_is_one_for_its_digest() {
+    testing::isolated(async {
+        for key in ["sk-live-4711", "sk/live 4711", &"sk-live".repeat(40)] {
+            testing::exhaust_for("by identity", key);
+            assert!(caller::scope(Caller::digest(key), by_identity()).await.is_err(), "{key}");
+            testing::restore("by identity");
+            caller::scope(Caller::digest(key), by_identity()).await.unwrap();
+            testing::exhaust_for("by identity", Caller::digest(key));
+            assert!(caller::scope(Caller::digest(key), by_identity()).await.is_err(), "{key}");
+            caller::scope(Caller::digest("another"), by_identity()).await.unwrap();
+        }
     })
     .await;
 }

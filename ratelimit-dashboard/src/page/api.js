@@ -5,14 +5,17 @@ const token = document.querySelector('meta[name=token]').content;
 let process = '';
 
 /** Has something done; throws an error that says in words why it was not. */
-export async function act(what, body) {
+export const act = (what, body) => ask(what, {
+  method: 'POST',
+  headers: { 'content-type': 'application/json', 'x-ratelimit-token': token, 'x-ratelimit-process': process },
+  body: JSON.stringify(body),
+});
+
+/** Asks for something, with the same errors. */
+export async function ask(what, options) {
   let response;
   try {
-    response = await fetch(what, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', 'x-ratelimit-token': token, 'x-ratelimit-process': process },
-      body: JSON.stringify(body),
-    });
+    response = await fetch(what, options);
   } catch {
     throw new Error('the service does not answer');
   }

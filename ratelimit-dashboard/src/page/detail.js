@@ -4,6 +4,7 @@ import { act } from './api.js';
 import { callerForm } from './caller.js';
 import { confirmed } from './confirm.js';
 import { element, id, mayAct, say } from './elements.js';
+import { isFleet } from './fleet.js';
 import { ENFORCEMENT, length, numbers, overridden, period, time } from './format.js';
 import { marksOf } from './history.js';
 import { ratePlot } from './plots.js';
@@ -71,7 +72,7 @@ function told(said, counts) {
   if (said.is_weighted) facts.push(['entries of a caller', 'one for each call, with its units']);
   if (said.counts_rejected) facts.push(['refused calls', 'are counted as well']);
   if (counts.at_limit > 0) facts.push(['callers at the limit', `${counts.at_limit}${counts.at_limit < 64 ? '' : ' or more'} in the last minute`]);
-  facts.push(['refused', said.enforcement === 'off' ? 'not counted while the limit is off'
+  facts.push([isFleet() ? 'refused by the fleet' : 'refused', said.enforcement === 'off' ? 'not counted while the limit is off'
     : `${counts.refused[0]} in the last minute, ${counts.refused[1]} in 10 minutes, ${counts.refused[2]} in the last hour`]);
   const all = counts.refused_by.reduce((sum, [, calls]) => sum + calls, 0);
   if (all > 0) {

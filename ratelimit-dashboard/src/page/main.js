@@ -3,6 +3,7 @@
 import { act, listen } from './api.js';
 import { detail } from './detail.js';
 import { element, id, mayAct, say } from './elements.js';
+import { fleetOf, followFleet } from './fleet.js';
 import { amount, ENFORCEMENT, numbers, overridden, period, rate, recent, time } from './format.js';
 import { marksOf, showChanges } from './history.js';
 import { COUNTS, SHOWN, ratePlot, spark } from './plots.js';
@@ -17,7 +18,7 @@ const totals = COUNTS.map(() => []);
 const limits = new Map();
 const NOTHING = { waiting: 0, held: 0, refused: [0, 0, 0], refused_by: [], at_limit: 0 };
 let lately = null;
-const latelyOf = (name) => lately?.[name] ?? NOTHING;
+const latelyOf = (name) => ({ ...lately?.[name] ?? NOTHING, ...fleetOf(name) });
 let view = null;
 let heard = 0;
 let process = null;
@@ -134,7 +135,8 @@ function describeRow(limit) {
   parts.chip.className = `chip ${said.enforcement}`;
 }
 
-const refusals = (limit) => recent(limit.counts[1]) + recent(limit.counts[2]);
+const admissions = (limit) => fleetOf(limit.said.name)?.admittedRate ?? recent(limit.counts[0]);
+const refusals = (limit) => fleetOf(limit.said.name)?.refusedRate ?? recent(limit.counts[1]) + recent(limit.counts[2]);
 
 function show() {
   if (view === null) return;
@@ -145,7 +147,7 @@ function show() {
   for (const [name, limit] of limits) {
     const { row: parts } = limit;
     const isOff = limit.said.enforcement === 'off';
-    say(parts.admitted, isOff ? 'not counted' : rate(recent(limit.counts[0])));
+    say(parts.admitted, isOff ? 'not counted' : rate(admissions(limit)));
     say(parts.refused, isOff ? '–' : rate(refusals(limit)));
     say(parts.sum, amount(latelyOf(name).refused[index]));
     say(parts.window, ` refused in the ${words}`);
@@ -165,7 +167,7 @@ const lastly = (index) => (a, b) => latelyOf(b.said.name).refused[index] - latel
 const ORDERS = {
   name: () => 0,
   refused: (a, b) => refusals(b) - refusals(a),
-  calls: (a, b) => recent(b.counts[0]) + refusals(b) - recent(a.counts[0]) - refusals(a),
+  calls: (a, b) => admissions(b) + refusals(b) - admissions(a) - refusals(a),
   minute: lastly(0),
   minutes: lastly(1),
   hour: lastly(2),
@@ -252,23 +254,29 @@ function told(next) {
   if (at('problems').textContent !== next.problems.join('')) at('problems').replaceChildren(...problems);
   at('problems').hidden = problems.length === 0;
   allScope.describe(next);
+  fleet.describe(next);
   showChanges(next.changes);
   follow();
   say(at('process'), `${next.process}${next.version ? `, version ${next.version}` : ''}, counting since ${time(next.started)}. `
     + `The plots show the last ${period(SHOWN * 1000)}; numbers a second are means of five.`);
 }
 
+function count() {
+  limits.forEach((limit, name) => {
+    describeRow(limit);
+    limit.detail?.count(latelyOf(name));
+  });
+  show();
+}
+const fleet = followFleet(limits, count);
+
 listen({
   limits: told,
   counts(next) {
     const isFirst = lately === null;
     lately = next;
-    limits.forEach((limit, name) => {
-      describeRow(limit);
-      limit.detail?.count(latelyOf(name));
-    });
     if (isFirst) arrange();
-    show();
+    count();
   },
   history(samples) {
     forget();

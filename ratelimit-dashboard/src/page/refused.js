@@ -2,6 +2,7 @@
 
 import { act } from './api.js';
 import { element, id, say } from './elements.js';
+import { isFleet } from './fleet.js';
 
 const WINDOWS = [['minute', 'last minute'], ['ten_minutes', 'last 10 minutes'], ['hour', 'last hour']];
 
@@ -25,7 +26,7 @@ export function refusedCallers(name, choose) {
     asked += 1;
     const question = asked;
     try {
-      const { callers, found } = await act('refused', { limit: name, window: window.value });
+      const { callers, found } = await act('refused', { limit: name, window: window.value, is_fleet: isFleet() });
       // A later question has been asked since.
       if (question !== asked) return;
       // The same list stays, with the focus in it.
@@ -48,7 +49,7 @@ export function refusedCallers(name, choose) {
       element('label', { for: window.id }, 'In the '), window, list, hint),
     /** Loads the list anew once more calls were refused. */
     count(counts) {
-      const now = counts.refused.join();
+      const now = `${isFleet()} ${counts.refused}`;
       if (now !== latest) load();
       latest = now;
     },

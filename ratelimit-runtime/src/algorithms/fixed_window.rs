@@ -35,9 +35,16 @@ pub(crate) struct PackedWindow {
 }
 
 impl OneTier<Window> {
-    /// Takes one unit, or refuses it.
-    #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier, reads: bool) -> Option<OneUnit> {
+    /// Takes units, or refuses them.
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
+    pub(super) fn take_units(
+        &mut self,
+        now: Timestamp,
+        tier: &Tier,
+        more: u32,
+        reads: bool,
+    ) -> Option<OneUnit> {
         let PackedWindow { period, start, units, .. } = self.packed;
         if period != tier.micros() || start > now {
             return None;
@@ -45,15 +52,15 @@ impl OneTier<Window> {
         let is_over = units == 0 || start + period <= now;
         let (start, units) = if is_over { (now, 0) } else { (start, units) };
         let ends = start + period - now;
-        if units >= tier.threshold() {
+        let Some(left) = tier.threshold().saturating_sub(units).checked_sub(more) else {
             return Some(OneUnit::refused(now, ends, ends));
-        }
-        self.packed = PackedWindow { period, written: now, start, units: units + 1 };
+        };
+        self.packed = PackedWindow { period, written: now, start, units: units + more };
         if !reads {
             return Some(OneUnit::unread(ends));
         }
         let mark = Mark { at: now, charged: self.generation.charged() };
-        Some(OneUnit::taken(tier.threshold() - units - 1, ends, ends, mark))
+        Some(OneUnit::taken(left, ends, ends, mark))
     }
 }
 

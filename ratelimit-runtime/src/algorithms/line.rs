@@ -99,6 +99,7 @@ impl State {
 
     /// Returns `true` if the turn of this place is promised.
     #[cold]
+    #[cfg(test)]
     pub(super) fn has_turn(&self, place: Place<'_>) -> bool {
         self.line().is_some_and(|line| line.position(place).is_some())
     }
@@ -118,6 +119,7 @@ impl State {
         Some((Standing { at, turn: at - now, has_room }, lasts))
     }
 
+    #[cfg(test)]
     fn line(&self) -> Option<&TurnsAhead> {
         if let Self::Line(line) = self { Some(line) } else { None }
     }

@@ -66,8 +66,15 @@ impl PackedCounter {
 
 impl OneTier<Counter> {
     /// Takes one unit, or refuses it.
-    #[inline]
-    pub(super) fn take_one(&mut self, now: Timestamp, tier: &Tier, reads: bool) -> Option<OneUnit> {
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
+    pub(super) fn take_units(
+        &mut self,
+        now: Timestamp,
+        tier: &Tier,
+        units: u32,
+        reads: bool,
+    ) -> Option<OneUnit> {
         let PackedCounter { start: latest, previous, current, .. } = self.packed;
         let period = tier.micros();
         if self.packed.period() != period || latest > now {
@@ -83,10 +90,10 @@ impl OneTier<Counter> {
         let counter = Counter { period, since: Timestamp::default(), previous, current };
         let ends = start + period - now;
         let position = Position::new(counter, ends, *tier);
-        if !position.has_room(1) {
-            return Some(OneUnit::refused(now, position.wait(1), counter.lasts_by(ends)));
+        if !position.has_room(units) {
+            return Some(OneUnit::refused(now, position.wait(units), counter.lasts_by(ends)));
         }
-        let after = Counter { current: current + 1, ..counter };
+        let after = Counter { current: current + units, ..counter };
         self.packed = PackedCounter::new(after, start, now);
         // The units of this window still weigh in the next one.
         let reset = ends + period;

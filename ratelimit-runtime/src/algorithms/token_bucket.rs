@@ -75,13 +75,15 @@ impl PackedLevel {
 }
 
 impl OneTier<Level> {
-    /// Takes one token, or refuses it.
-    #[inline]
-    pub(super) fn take_one(
+    /// Takes tokens, or refuses them.
+    #[expect(clippy::inline_always, reason = "so that one unit is a constant")]
+    #[inline(always)]
+    pub(super) fn take_units(
         &mut self,
         now: Timestamp,
         policy: &Policy,
         tier: &Tier,
+        units: u32,
         reads: bool,
     ) -> Option<OneUnit> {
         // A policy on this path has no lease.
@@ -92,8 +94,9 @@ impl OneTier<Level> {
             return None;
         }
         let parts = bucket.refilled(parts, now - written);
-        let Some(left) = parts.checked_sub(bucket.token) else {
-            let wait = bucket.until(parts, bucket.token);
+        let wanted = bucket.token.saturating_mul(units.into());
+        let Some(left) = parts.checked_sub(wanted) else {
+            let wait = bucket.until(parts, wanted);
             return Some(OneUnit::refused(now, wait, bucket.until(parts, bucket.full)));
         };
         if parts == bucket.full {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     policy::Tier,
-    request::{Charged, Mark, Op, Outcome, OutcomeKind, Request, Settle},
+    request::{Charged, Mark, OneUnit, Op, Outcome, OutcomeKind, Request, Settle},
     time::{Micros, Timestamp},
 };
 
@@ -47,6 +47,17 @@ impl WeightedLog {
         } else {
             self.decide_in_line(now, request)
         }
+    }
+
+    /// Takes units, or refuses one.
+    #[inline]
+    pub(super) fn take_units(
+        &mut self,
+        now: Timestamp,
+        tier: &Tier,
+        units: u32,
+    ) -> Option<OneUnit> {
+        self.0.as_mut()?.take_units(now, tier, units)
     }
 
     /// Decides a call for this time, which lies ahead if others wait for their turns. `may_pass` is

@@ -137,6 +137,17 @@ impl Caller {
         part.finish();
     }
 
+    /// Returns the [`digest`](Self::digest) of the value that is the one part of this caller.
+    #[cfg(feature = "testing")]
+    pub(crate) fn digested(&self) -> Self {
+        let mut caller = Self::without_parts();
+        let mut part = PartWriter::new(&mut caller.parts);
+        part.parts.append(self.parts.get(1..).unwrap_or_default());
+        part.digest = Some(Sha256::new());
+        part.finish();
+        caller
+    }
+
     /// Adds the part of [`push`](Self::push) for a value that displays as `text`.
     #[inline]
     pub(crate) fn push_str(&mut self, text: &str) {

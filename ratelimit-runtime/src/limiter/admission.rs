@@ -46,10 +46,8 @@ impl Admission for Decision {
 
     #[inline]
     fn new(permit: Option<Arc<dyn Permit>>, decision: impl FnOnce() -> Decision) -> Self {
-        let decision = decision();
-        match permit {
-            None => decision,
-            Some(permit) => decision.with_permit(permit),
-        }
+        let mut decision = decision();
+        decision.set_permit(permit);
+        decision
     }
 }

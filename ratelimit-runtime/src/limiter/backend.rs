@@ -12,7 +12,9 @@ use crate::{
     memory::MemoryStore,
     policy::{Policy, Tier},
     redis::RedisBackend,
-    request::{DecidedBy, Mark, OnStoreError, OneUnit, Op, Outcome, Request, Settle},
+    request::{
+        DecidedBy, Mark, OnStoreError, OneUnit, Op, Outcome, Place, Request, Settle, Standing,
+    },
     time::{Micros, Timestamp},
 };
 
@@ -27,6 +29,26 @@ pub(crate) struct Backend {
 pub(super) enum Store {
     Memory(MemoryStore),
     Redis(Arc<RedisBackend>),
+}
+
+/// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct Decided {
+    pub(super) outcome: Result<Outcome, UnavailableReason>,
+    pub(super) permit: Option<Arc<dyn Permit>>,
+}
+
+impl From<Result<Outcome, UnavailableReason>> for Decided {
+    fn from(outcome: Result<Outcome, UnavailableReason>) -> Self {
+        Self { outcome, permit: None }
+    }
+}
+
+impl Decided {
+    /// Returns `true` if a store has refused the call.
+    pub(super) fn is_refused(&self) -> bool {
+        self.outcome.is_ok_and(|outcome| !outcome.admitted)
+    }
 }
 
 impl Backend {
@@ -139,14 +161,17 @@ impl Backend {
         caller: &Caller,
         asked: Instant,
         on_store_error: Option<OnStoreError>,
-    ) -> (Result<Outcome, UnavailableReason>, Option<Arc<dyn Permit>>) {
-        match &self.store {
-            Store::Memory(store) => (self.decide_in(store, request, caller, on_store_error), None),
-            Store::Redis(redis) => {
-                let key = self.key(request.policy, caller);
-                redis.decide(&key, request, asked, self.on_store_error(on_store_error)).await
+    ) -> Decided {
+        let redis = match &self.store {
+            Store::Memory(store) => {
+                return self.decide_in(store, request, caller, on_store_error).into();
             }
-        }
+            Store::Redis(redis) => redis,
+        };
+        let key = self.key(request.policy, caller);
+        let on_store_error = self.on_store_error(on_store_error);
+        let (outcome, permit) = redis.decide(&key, request, asked, on_store_error).await;
+        Decided { outcome, permit }
     }
 
     /// Returns the answer to a call that cannot be decided: its own, or that of the limiter.
@@ -174,7 +199,8 @@ impl Backend {
         Ok((policy.tiers().iter().map(look).collect::<Result<_, _>>()?, free))
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "so that the outcome is not copied")]
+    #[inline(always)]
     fn decide_in(
         &self,
         store: &MemoryStore,
@@ -182,8 +208,10 @@ impl Backend {
         caller: &Caller,
         on_store_error: Option<OnStoreError>,
     ) -> Result<Outcome, UnavailableReason> {
-        let decided = store.decide(KeyRef::new(request.policy, caller.parts()), request);
-        decided.or_else(|reason| self.without_room(request, on_store_error, reason))
+        match store.decide(KeyRef::new(request.policy, caller.parts()), request) {
+            Err(reason) => self.without_room(request, on_store_error, reason),
+            decided => decided,
+        }
     }
 
     /// Returns the answer to a call for which memory has no room. No other store could count it.
@@ -232,8 +260,34 @@ impl Backend {
         }
     }
 
+    /// Moves the first turn that lies ahead forwards, if it is the one of this place and has room. Returns the
+    /// turn, unless the charge is gone.
+    pub(super) async fn advance(
+        &self,
+        key: &Key,
+        place: Place<'_>,
+    ) -> Result<Option<Standing>, UnavailableReason> {
+        match &self.store {
+            Store::Memory(store) => Ok(store.advance(key.as_key_ref(), place)),
+            Store::Redis(redis) => redis.advance(key, place).await,
+        }
+    }
+
+    /// Returns the times of charges, none for one that is gone.
+    pub(super) async fn turns(
+        &self,
+        key: &Key,
+        places: &[Place<'_>],
+    ) -> Result<Vec<Option<Timestamp>>, UnavailableReason> {
+        match &self.store {
+            Store::Memory(store) => Ok(store.turns(key.as_key_ref(), places)),
+            Store::Redis(redis) => redis.turns(key, places).await,
+        }
+    }
+
     /// Changes the units of a call that this process counted. Returns Redis and the key if Redis
     /// did.
+    #[inline]
     pub(super) fn settle_here(
         &self,
         key: KeyRef<'_>,

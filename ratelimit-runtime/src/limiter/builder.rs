@@ -19,7 +19,7 @@ use super::{
     environment,
     notices::Notices,
     pause::MAX_PAUSE,
-    wait::Lines,
+    queue::Queues,
     warning::OnWarning,
 };
 use crate::{
@@ -341,10 +341,13 @@ impl LimiterBuilder {
         let backend = Backend::new(store, prefix, self.settings.on_store_error);
         let overrides = match backend.redis() {
             #[cfg(feature = "overrides")]
-            Some(redis) => Overrides::on_redis(redis, backend.prefix(), self.secret.clone()),
+            Some(redis) => {
+                let (secret, version) = (self.secret.clone(), self.version.clone());
+                Overrides::on_redis(redis, backend.prefix(), secret, version, self.shows_callers)
+            }
             _ => Overrides::none(self.secret.clone()),
         };
-        let lines = Lines::new(backend.redis().is_some());
+        let queues = Queues::new(backend.redis().is_some(), self.max_line);
         let inner = Arc::new(Inner {
             id: LimiterId::next(),
             backend,
@@ -354,8 +357,7 @@ impl LimiterBuilder {
             shows_callers: self.shows_callers,
             version: self.version,
             is_instrumented: self.is_instrumented,
-            lines,
-            max_line: self.max_line,
+            queues,
             max_pause: self.max_pause,
             on_warning: self.on_warning,
         });

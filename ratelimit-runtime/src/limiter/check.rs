@@ -10,7 +10,8 @@ use std::{
 
 use super::{
     Limiter,
-    call::{Call, Options},
+    call::Call,
+    owned_call::Options,
     start::{PendingAnswer, Started},
 };
 use crate::{
@@ -223,9 +224,8 @@ impl<'a> Check<'a> {
 
     /// Marks the check as one of several.
     #[inline]
-    pub(super) fn joint(mut self) -> Self {
+    pub(super) fn join(&mut self) {
         self.options.is_joint = true;
-        self
     }
 
     pub(super) fn op(mut self, op: Op) -> Self {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{backend::Backend, notices::Notices, wait::Lines, warning::OnWarning};
+use super::{backend::Backend, notices::Notices, queue::Queues, warning::OnWarning};
 use crate::{
     caller::Caller,
     decision::LimiterId,
@@ -41,9 +41,7 @@ pub(super) struct Inner {
     pub(super) overrides: Overrides,
     pub(super) notices: Notices,
     /// The calls of this process that wait.
-    pub(super) lines: Lines,
-    /// The maximum number of turns and of calls ahead of one that waits.
-    pub(super) max_line: u32,
+    pub(super) queues: Queues,
     pub(super) max_pause: Duration,
     pub(super) on_warning: Option<OnWarning>,
     /// The secret of the callers' digests in events; without it there are none.

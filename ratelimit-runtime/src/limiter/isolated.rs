@@ -73,7 +73,8 @@ pub(super) fn planned_outcome(
 ) -> Option<Result<Outcome, UnavailableReason>> {
     let refusal = change_planned(|planned| {
         let of_limit = || planned.iter().filter(|it| it.limit == policy.name());
-        let own = of_limit().find(|it| it.caller.as_ref() == Some(caller));
+        let is_of = |it: &Caller| it == caller || it.digested() == *caller;
+        let own = of_limit().find(|it| it.caller.as_ref().is_some_and(is_of));
         own.or_else(|| of_limit().find(|it| it.caller.is_none())).map(|it| it.refusal)
     });
     Some(match refusal?? {

@@ -4,42 +4,22 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Limiter, call::Call};
+use super::{Limiter, backend::Decided, call::Call};
 use crate::{
-    caller::Caller,
     decision::Permit,
     error::UnavailableReason,
-    key::KeyRef,
+    key::{KeyRef, StoredCaller},
     policy::{PolicyName, StateKind},
     request::{Outcome, Request},
     telemetry::CountedPermit,
 };
-
-/// The answer of a store, and the permit that an admitted call holds under a policy with `concurrency`.
-pub(super) struct Decided {
-    pub(super) outcome: Result<Outcome, UnavailableReason>,
-    pub(super) permit: Option<Arc<dyn Permit>>,
-}
-
-impl From<Result<Outcome, UnavailableReason>> for Decided {
-    fn from(outcome: Result<Outcome, UnavailableReason>) -> Self {
-        Self { outcome, permit: None }
-    }
-}
-
-impl Decided {
-    /// Returns `true` if a store has refused the call.
-    pub(super) fn is_refused(&self) -> bool {
-        self.outcome.is_ok_and(|outcome| !outcome.admitted)
-    }
-}
 
 /// A permit of a limiter in memory.
 struct InMemory {
     limiter: Limiter,
     state: StateKind,
     name: PolicyName,
-    caller: Caller,
+    caller: StoredCaller,
     _counted: Option<CountedPermit>,
 }
 
@@ -53,9 +33,9 @@ impl Drop for InMemory {
     fn drop(&mut self) {
         if let Some(store) = self.limiter.inner.backend.memory() {
             let Self { state, name, .. } = *self;
-            let key = KeyRef { state, name, caller: self.caller.parts().into() };
+            let key = KeyRef { state, name, caller: self.caller.bytes() };
             store.release(key);
-            if !self.limiter.inner.lines.is_empty() {
+            if !self.limiter.inner.queues.is_empty() {
                 self.limiter.permit_is_free(key);
             }
         }
@@ -74,8 +54,8 @@ impl<'a> Call<'a> {
         if !request.takes_permit() || !outcome.as_ref().is_ok_and(is_counted) {
             return None;
         }
-        let (state, name) = (request.policy.state(), request.policy.full_name());
-        let (limiter, caller) = (self.limiter.clone(), self.caller.clone());
+        let KeyRef { state, name, caller } = KeyRef::new(request.policy, self.caller.parts());
+        let (limiter, caller) = (self.limiter.clone(), StoredCaller::new(caller));
         let counted = self.counters.map(CountedPermit::new);
         Some(Arc::new(InMemory { limiter, state, name, caller, _counted: counted }))
     }
@@ -84,8 +64,9 @@ impl<'a> Call<'a> {
     pub(super) async fn decide(self, request: Request<'a>, asked: Instant) -> Decided {
         let backend = &self.limiter.inner.backend;
         let on_store_error = self.options.on_store_error;
-        let (outcome, permit) = backend.decide(request, self.caller, asked, on_store_error).await;
-        let permit = permit.or_else(|| self.permit_in_memory(&request, &outcome));
-        Decided { outcome, permit }
+        let mut decided = backend.decide(request, self.caller, asked, on_store_error).await;
+        let in_memory = || self.permit_in_memory(&request, &decided.outcome);
+        decided.permit = decided.permit.take().or_else(in_memory);
+        decided
     }
 }

@@ -54,6 +54,33 @@ impl RefusedCaller {
 }
 
 impl Limiter {
+    /// Returns the counts of all processes of the fleet: those that [follow](crate::Overrides::follow_redis) the overrides
+    /// on this limiter's Redis.
+    ///
+    /// A process reports every two seconds for ten seconds after each call of this, from the thread that polls the
+    /// overrides. The first call finds no reports. Nothing is written while nobody reads, and no call is slower.
+    /// The counts are those since the start of each process; subtract those of an earlier call to get rates.
+    ///
+    /// A report contains the eight callers that the process refused most under each limit in each window of time, in the
+    /// form of [`refused_callers`](Self::refused_callers): shown, as digests, or not at all.
+    ///
+    /// ```no_run
+    /// # async fn print(limiter: &ratelimit_runtime::Limiter) -> Result<(), ratelimit_runtime::FleetError> {
+    /// for limit in limiter.fleet().await?.limits() {
+    ///     println!("{}: {} refused in the last hour", limit.name, limit.refused_within[2]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`FleetError`](crate::FleetError) if the limiter is in memory, or Redis does not answer within the deadline.
+    #[cfg(feature = "overrides")]
+    pub async fn fleet(&self) -> Result<crate::FleetStatus, crate::FleetError> {
+        self.inner.overrides.fleet().await
+    }
+
     /// Returns the callers that this process refused most often under a limit, the most often refused first.
     ///
     /// The limit is a name, of a plan `api@pro`. Calls with the verdicts `Refused`, `Busy`, `Denied` and `TooLarge`

@@ -4,19 +4,18 @@ use ratelimit_core::rules;
 
 use super::{Inner, backend::Backend};
 use crate::{
-    decision::{Decision, Settler},
+    decision::{Decision, SettleGuard, Settler},
     error::{RateLimitError, Unavailable},
+    key::KeyRef,
     policy::InvalidPolicy,
     redis::Content,
+    request::Settle,
 };
 
 impl Backend {
     /// Settles a call at `to` units, unless it is settled already or another task is about to.
     pub(super) async fn settle(&self, decision: &Decision, to: u32) -> Result<(), RateLimitError> {
-        validate(decision, to)?;
-        let Some((key, receipt)) = decision.charge() else { return Ok(()) };
-        let Some(mut guard) = receipt.claim(to, self.redis().is_some()) else { return Ok(()) };
-        let settle = decision.change(receipt, &guard);
+        let Some((key, settle, mut guard)) = self.claim(decision, to)? else { return Ok(()) };
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
         {
@@ -29,17 +28,31 @@ impl Backend {
 
     /// Settles a call at `to` units, without waiting for Redis.
     fn post(&self, decision: &Decision, to: u32) -> Result<(), InvalidPolicy> {
-        validate(decision, to)?;
-        let Some((key, receipt)) = decision.charge() else { return Ok(()) };
-        let Some(mut guard) = receipt.claim(to, self.redis().is_some()) else { return Ok(()) };
+        let Some((key, settle, mut guard)) = self.claim(decision, to)? else { return Ok(()) };
         guard.release = false;
-        let settle = decision.change(receipt, &guard);
         if settle.from != settle.to
             && let Some((redis, key)) = self.settle_here(key, settle, decision.decided_by())
         {
             redis.post(key, Content::Settle(settle));
         }
         Ok(())
+    }
+
+    /// Claims the settle of a call at `to` units, unless it has no charge, is settled already, or another task is
+    /// about to settle it. A log of single units takes no more of them later.
+    #[inline]
+    fn claim<'d>(
+        &self,
+        decision: &'d Decision,
+        to: u32,
+    ) -> Result<Option<(KeyRef<'d>, Settle, SettleGuard<'d>)>, InvalidPolicy> {
+        let Some((key, receipt)) = decision.charge() else { return Ok(None) };
+        let is_log = key.state.is_log_of_units();
+        if let Some(fault) = rules::settle_violation(is_log, receipt.cost, to) {
+            return Err(InvalidPolicy::new(decision.policy(), fault));
+        }
+        let guard = receipt.claim(to, self.redis().is_some());
+        Ok(guard.map(|guard| (key, decision.change(receipt, &guard), guard)))
     }
 }
 
@@ -55,22 +68,13 @@ impl Settler for Inner {
 }
 
 impl Inner {
-    /// Tells the calls that wait of a call that is settled at fewer units.
+    /// Lets the calls that wait ask for nearer turns after a call is settled at fewer units.
     pub(super) fn hurry_after(&self, decision: &Decision, to: u32) {
-        if !self.lines.is_empty()
+        if !self.queues.is_empty()
             && let Some((key, receipt)) = decision.charge()
             && to < receipt.cost
         {
-            self.lines.hurry(key);
+            self.queues.hurry(key);
         }
-    }
-}
-
-/// Validates that the call can take so many units: a log of single units takes no more of them later.
-fn validate(decision: &Decision, to: u32) -> Result<(), InvalidPolicy> {
-    let Some((key, receipt)) = decision.charge() else { return Ok(()) };
-    match rules::settle_violation(key.state.is_log_of_units(), receipt.cost, to) {
-        Some(fault) => Err(InvalidPolicy::new(decision.policy(), fault)),
-        None => Ok(()),
     }
 }

@@ -9,11 +9,7 @@ use tokio::time::Instant;
 
 #[cfg(feature = "testing")]
 use super::isolated::has_planned;
-use super::{
-    admission::Admission,
-    call::{Call, OwnedCall},
-    permit::Decided,
-};
+use super::{admission::Admission, backend::Decided, call::Call};
 use crate::{
     decision::Answer,
     error::Exceeded,
@@ -154,13 +150,13 @@ impl Call<'_> {
             }
         }
         inner.notices.lease_of_few_units(self.policy);
-        let owned = OwnedCall::of(*self);
+        let (limiter, owned) = (self.limiter.clone(), self.owned());
         if !self.options.max_wait.is_zero() {
-            return Started::Pending(Box::pin(owned.wait(recorder)));
+            return Started::Pending(Box::pin(limiter.wait(owned, recorder)));
         }
         let Effective { enforcement, changed, .. } = effective;
         Started::Pending(Box::pin(async move {
-            let call = owned.as_call();
+            let call = owned.of(&limiter);
             let effective = Effective { written: call.policy, enforcement, changed };
             let request = call.request(&effective);
             let Decided { outcome, permit } = call.decide(request, Instant::now()).await;

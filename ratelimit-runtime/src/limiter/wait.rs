@@ -1,17 +1,12 @@
 //! Calls that may wait: each asks a store for a turn once, and passes when its turn has come.
 //!
-//! A call arrives, and asks its store. It is refused, passes, or gets a [turn](seats) and sleeps until it
-//! comes. If no permit is free, it sleeps in the [queue](permit_queue) for permits and asks again. The queues
-//! of all keys of a limiter are its [`Lines`].
+//! A call arrives, and asks its store. It is refused, passes, or gets a turn and sleeps until it comes. If no
+//! permit is free, it sleeps until it gets one. [`queue`](super::queue) has the calls of each key, and
+//! [`ask`] the questions to stores.
 
 mod ask;
-mod lines;
-mod permit_queue;
-mod progress;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
-mod seats;
-mod waiter;
 
 use std::{
     future::{poll_fn, ready},
@@ -26,23 +21,16 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub(super) use self::lines::Lines;
-use self::{progress::Look, waiter::Waiter};
-use super::{admission::Admission, call::OwnedCall, permit::Decided};
+use super::{
+    Limiter,
+    admission::Admission,
+    owned_call::OwnedCall,
+    queue::{KeyQueue, NextStep, Waiter},
+};
 use crate::{
     decision::{Answer, Permit},
-    overrides::Effective,
     telemetry::{Recorder, Waiting},
 };
-
-/// A waiting call, which leaves its line when it is dropped.
-struct InLine(Arc<Waiter>);
-
-impl Drop for InLine {
-    fn drop(&mut self) {
-        self.0.call().limiter.follow(self.0.withdraw());
-    }
-}
 
 /// The permit of a call that has waited, and for how long.
 struct Waited {
@@ -71,74 +59,80 @@ impl Permit for Waited {
     }
 }
 
-impl OwnedCall {
-    /// Decides a call that may wait. An override that changes its effective policy leaves it in its line.
-    pub(super) async fn wait<A: Admission>(self, recorder: Recorder) -> Answer<A> {
-        let in_line = InLine(Waiter::new(self));
-        let (waiter, call) = (&in_line.0, in_line.0.call());
+/// A call that may wait. It leaves its queue when this is dropped.
+struct PatientCall {
+    limiter: Limiter,
+    waiter: Arc<Waiter>,
+}
+
+impl Drop for PatientCall {
+    fn drop(&mut self) {
+        self.change(|queue| queue.withdraw(&self.waiter));
+    }
+}
+
+impl Limiter {
+    /// Decides a call that may wait. An override that changes its effective policy leaves it in its queue.
+    pub(super) async fn wait<A: Admission>(self, call: OwnedCall, recorder: Recorder) -> Answer<A> {
+        let waiter = Waiter::new(self.inner.backend.prefix(), call);
+        let patient = PatientCall { limiter: self, waiter };
+        let PatientCall { limiter, waiter } = &patient;
+        let (call, mut waiting) = (waiter.call.of(limiter), None);
         // Subscribes before the first look-up, so that no change is missed.
-        let mut changes = call.limiter.overrides().changed();
-        let mut waiting = None;
-        loop {
+        let mut changes = limiter.overrides().changed();
+        'effective: loop {
             let effective = call.effective();
-            let permit = || waiter.end_wait(&mut waiting, None);
+            let is_overridden = || {
+                let now = call.effective();
+                now.answer().is_some()
+                    || now.enforcement != effective.enforcement
+                    || now.policy() != effective.policy()
+            };
+            let permit = || patient.end_wait(&mut waiting, None);
             if let Some(answer) = call.answer_without_store(&effective, recorder, permit) {
                 return answer;
             }
+            let (policy, request) = (effective.policy(), call.request(&effective));
             let decided = if call.may_wait(&effective) {
-                waiter.wait_under(effective.policy());
-                call.limiter.follow(waiter.arrive(call.request(&effective).takes_permit()));
-                let answer = waiter.answer(&effective, recorder, &mut changes, &mut waiting);
-                let Some(decided) = answer.await else { continue };
-                decided
+                patient.change(|queue| queue.arrive(waiter, request.takes_permit()));
+                loop {
+                    let step = patient.change(|queue| queue.step(waiter, policy, Instant::now()));
+                    let until = match step {
+                        // It may have been refused before an override.
+                        NextStep::End(decided) if decided.is_refused() && is_overridden() => {
+                            continue 'effective;
+                        }
+                        NextStep::End(decided) => break decided,
+                        NextStep::Again => continue,
+                        NextStep::Await => None,
+                        NextStep::Sleep(until) => Some(until),
+                    };
+                    if until.is_some() && waiting.is_none() {
+                        let turn = || patient.change(|queue| queue.turn(waiter));
+                        let left = || Some(turn()?.duration_since(Instant::now()));
+                        recorder.record_wait(policy, left, || call.caller_digest());
+                        waiting = Some(Waiting::new(call.counters));
+                    }
+                    if waiter.sleep(until, &mut changes).await && is_overridden() {
+                        continue 'effective;
+                    }
+                }
             } else {
-                call.limiter.follow(waiter.withdraw());
-                call.decide(call.request(&effective), waiter.asked()).await
+                patient.change(|queue| queue.withdraw(waiter));
+                call.decide(request, waiter.asked()).await
             };
-            let permit = waiter.end_wait(&mut waiting, decided.permit);
+            let permit = patient.end_wait(&mut waiting, decided.permit);
             return call.finish(&effective, recorder, &decided.outcome, permit);
         }
     }
 }
 
-impl Waiter {
-    /// Waits for the answer. Returns nothing if an override has changed the effective policy.
-    async fn answer(
-        self: &Arc<Self>,
-        before: &Effective<'_>,
-        recorder: Recorder,
-        changes: &mut watch::Receiver<u64>,
-        waiting: &mut Option<Waiting>,
-    ) -> Option<Decided> {
-        let call = self.call();
-        let is_overridden = || {
-            let now = call.effective();
-            now.answer().is_some()
-                || now.enforcement != before.enforcement
-                || now.policy() != before.policy()
-        };
-        loop {
-            let (look, after) = self.look();
-            call.limiter.follow(after);
-            let until = match look {
-                // It may have been refused before an override.
-                Look::Answered(decided) if decided.is_refused() && is_overridden() => return None,
-                Look::Answered(decided) => return Some(decided),
-                Look::Again => continue,
-                Look::Await => None,
-                Look::Sleep(until) => {
-                    waiting.get_or_insert_with(|| {
-                        let digest = || call.caller_digest();
-                        recorder.record_wait(before.policy(), || self.until_turn(), digest);
-                        Waiting::new(call.counters)
-                    });
-                    until
-                }
-            };
-            if self.sleep(until, changes).await && is_overridden() {
-                return None;
-            }
-        }
+impl PatientCall {
+    /// Changes the queue of the call, and makes the changes that follow.
+    fn change<T>(&self, change: impl FnOnce(&mut KeyQueue) -> T) -> T {
+        let (changed, after) = self.limiter.inner.queues.change(&self.waiter.text, change);
+        self.limiter.follow(after);
+        changed
     }
 
     /// Ends the wait of a call that has its answer. Returns its permit, which has the time waited if there was one.
@@ -148,11 +142,13 @@ impl Waiter {
         permit: Option<Arc<dyn Permit>>,
     ) -> Option<Arc<dyn Permit>> {
         let Some(waiting) = waiting.take() else { return permit };
-        let waited = self.arrived.elapsed();
+        let waited = self.waiter.arrived.elapsed();
         waiting.end(waited);
         Some(Arc::new(Waited { permit, waited }))
     }
+}
 
+impl Waiter {
     /// Sleeps until the call is to look again. Returns `true` if overrides have changed.
     async fn sleep(&self, until: Option<Instant>, changes: &mut watch::Receiver<u64>) -> bool {
         let (mut woken, mut overridden) = (pin!(self.changed.notified()), pin!(changes.changed()));

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use super::{
     Limiter,
-    call::{Call, Options},
+    call::Call,
+    owned_call::Options,
     warning::{OnWarning, Warning},
 };
 use crate::{
@@ -63,7 +64,7 @@ impl Call<'_> {
         redis::start(async move {
             let (backend, now) = (&limiter.inner.backend, Instant::now());
             let request = Request::new(&limit, Op::Take, 1);
-            let (decided, _) = backend.decide(request, &of_policy, now, on_store_error).await;
+            let decided = backend.decide(request, &of_policy, now, on_store_error).await.outcome;
             limiter.on_warned(&warning, decided);
         });
     }

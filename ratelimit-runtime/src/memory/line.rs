@@ -11,6 +11,7 @@ use crate::{
 
 impl MemoryStore {
     /// Returns `true` if the key has the charge of a place, or its turn has come.
+    #[cfg(test)]
     pub(crate) fn is_promised(&self, key: KeyRef<'_>, place: Place<'_>) -> bool {
         let is_promised = |entry: &mut Entry, now| entry.state.is_promised(now, place);
         self.change(self.clock.counted(), key, is_promised).unwrap_or(false)

@@ -83,32 +83,41 @@ impl Entry {
         Self { caller, name, expires: Timestamp::default(), state: State::new(key.state) }
     }
 
-    /// Takes one unit, or refuses it: see [`State::take_one`].
+    /// Takes units, or refuses one: see [`State::take_units`].
     #[inline]
-    pub(super) fn take_one(
+    pub(super) fn take_units(
         &mut self,
         now: Timestamp,
         policy: &Policy,
+        units: u32,
         reads: bool,
     ) -> Option<OneUnit> {
-        let unit = self.state.take_one(now, policy, reads);
-        if let Some(unit) = &unit {
-            self.expires = self.expires.max(now + unit.reset);
+        let taken = match units {
+            1 => self.state.take_one(now, policy, reads),
+            _ => self.state.take_units(now, policy, units, reads),
+        };
+        if let Some(taken) = &taken {
+            self.expires = self.expires.max(now + taken.reset);
         }
-        unit
+        taken
     }
 
-    /// Decides a call of one unit as [`take_one`](Self::take_one) does, if that can.
+    /// Decides a call if that changes the memory on the heap neither way.
     #[inline]
-    pub(super) fn decide_one(&mut self, now: Timestamp, request: Request<'_>) -> Option<Outcome> {
-        if !request.is_one_unit() {
-            return None;
+    pub(super) fn decide_in_place(
+        &mut self,
+        now: Timestamp,
+        request: Request<'_>,
+    ) -> Option<Outcome> {
+        if request.is_plain()
+            && let Some(unit) = self.take_units(now, request.policy, request.cost, true)
+        {
+            return Some(unit.outcome());
         }
-        Some(self.take_one(now, request.policy, true)?.outcome())
+        self.state.keeps_size(now, request).then(|| self.decide(now, request))
     }
 
     /// Decides a call. The heap grows by at most [`State::growth`].
-    #[inline]
     pub(super) fn decide(&mut self, now: Timestamp, request: Request<'_>) -> Outcome {
         let outcome = self.state.decide(now, request);
         if request.op == Op::Take {
@@ -118,6 +127,7 @@ impl Entry {
     }
 
     /// Changes the units of a call, as far as they still count.
+    #[inline]
     pub(super) fn settle(&mut self, now: Timestamp, settle: Settle) {
         let lasts = self.state.settle(now, settle);
         self.expires = self.expires.max(now + lasts);
@@ -144,21 +154,14 @@ impl Entry {
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     fn is(&self, lookup: &Lookup<'_>) -> bool {
-        // Two policies of one name are rarely two texts.
-        let (own, name) = (self.name.text(), lookup.key.name.text());
         self.caller.is(&lookup.key.caller)
-            && (std::ptr::eq(own, name) || is_same_text(own, name))
+            && self.name.is(&lookup.key.name)
             && self.state.kind() == lookup.key.state
     }
 
     pub(super) fn hash(&self, hasher: &KeyHasher) -> u64 {
         hasher.hash(*self.name, self.caller.bytes())
     }
-}
-
-#[cold]
-fn is_same_text(one: &str, other: &str) -> bool {
-    one == other
 }
 
 impl ShardTable {
@@ -183,7 +186,7 @@ impl ShardTable {
         Some(&mut self.entries[at])
     }
 
-    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_one`].
+    /// Takes one unit of a key that is stored, or refuses it: see [`State::take_units`].
     #[expect(clippy::inline_always, reason = "so that the look-up stays in registers")]
     #[inline(always)]
     pub(super) fn take_one(
@@ -199,7 +202,7 @@ impl ShardTable {
                 && let Some(entry) = self.entries.get_mut(slot.at as usize)
                 && entry.is(lookup)
             {
-                return entry.take_one(now, policy, reads);
+                return entry.take_units(now, policy, 1, reads);
             }
         }
         None

@@ -31,7 +31,7 @@ use crate::{
 pub(super) const ALL_LIMITS: &str = "*";
 
 /// The start of a caller that is written as its digest. No text of a part is escaped to it.
-const DIGEST: &str = "/%keyed-";
+pub(super) const DIGEST: &str = "/%keyed-";
 
 /// Overrides by the limit's name, and by the caller as it is written down.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -3,10 +3,14 @@
 
 mod fields;
 mod follower;
+mod status;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -15,10 +19,11 @@ use tokio::sync::oneshot;
 use self::{
     fields::{ALL_FIELD, HashKind, REVISION},
     follower::follow,
+    status::STATUS_KEY,
 };
 use super::{
     Enforcement, Fault, Override, OverrideError, OverrideProblem, OverrideSource, Overrides,
-    Shared, callers::random, validate,
+    Shared, callers::random, fleet::STARTED, validate,
 };
 use crate::{
     error::UnavailableReason,
@@ -32,10 +37,18 @@ use crate::{
 const LIMITS_KEY: &str = "overrides";
 const CALLERS_KEY: &str = "overrides:callers";
 
+/// The pause after the Redis user was not permitted to read a hash. Each attempt enters its log.
+const FORBIDDEN_PAUSE: Duration = Duration::from_secs(30);
+
 /// The hashes of overrides on a limiter's Redis.
 pub(super) struct FleetHashes {
     limits: FleetHash,
     callers: FleetHash,
+    status: RedisHash,
+    /// The version of the program, for the status.
+    version: Option<Box<str>>,
+    /// `true` if the status names callers.
+    shows_callers: bool,
     is_followed: AtomicBool,
 }
 
@@ -108,7 +121,7 @@ impl FleetHash {
             HashKind::Limits => {}
         }
         if !fields.is_empty() {
-            let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields).await;
+            let set = async |ended: Vec<_>| self.hash.set(&fields, &ended, max_fields, None).await;
             let mut is_set = set(Vec::new()).await.map_err(Fault::Unavailable)?;
             if !is_set {
                 let ended = self.ended().await.map_err(Fault::Unavailable)?;
@@ -140,12 +153,25 @@ impl FleetHash {
 }
 
 impl Overrides {
-    /// Returns a handle without overrides, for a limiter whose keys on this Redis start with `prefix`.
-    pub(crate) fn on_redis(backend: &RedisBackend, prefix: &str, secret: Option<Box<str>>) -> Self {
+    /// Returns a handle without overrides, for a limiter whose keys on this Redis start with `prefix`. The fleet
+    /// sees this version, and callers if they are shown.
+    pub(crate) fn on_redis(
+        backend: &RedisBackend,
+        prefix: &str,
+        secret: Option<Box<str>>,
+        version: Option<Box<str>>,
+        shows_callers: bool,
+    ) -> Self {
+        LazyLock::force(&STARTED);
         let hash = |kind, key| FleetHash::new(kind, format!("{prefix}{key}"), backend);
-        let (limits, callers) =
-            (hash(HashKind::Limits, LIMITS_KEY), hash(HashKind::Callers, CALLERS_KEY));
-        let hashes = FleetHashes { limits, callers, is_followed: AtomicBool::new(false) };
+        let hashes = FleetHashes {
+            limits: hash(HashKind::Limits, LIMITS_KEY),
+            callers: hash(HashKind::Callers, CALLERS_KEY),
+            status: backend.hash(&format!("{prefix}{STATUS_KEY}")),
+            version,
+            shows_callers,
+            is_followed: AtomicBool::new(false),
+        };
         Self::of(&Arc::new(Shared { hashes: Some(hashes), ..Shared::new(secret) }))
     }
 
@@ -184,7 +210,8 @@ impl Overrides {
     ///
     /// Each process sends `TIME`, `HLEN` and `HGET` two or three times a second over the connection of decisions.
     /// While the hash is not empty, it also sends `HGETALL` over a second connection. The hash of
-    /// [callers](Self::publish_for) it reads so only after a change, and every 30 s. Its Redis user needs
+    /// [callers](Self::publish_for) it reads so only after a change, and every 30 s. Every two seconds it sends one more
+    /// `HGET`, to find out if somebody reads the [status of the fleet](crate::Limiter::fleet). Its Redis user needs
     /// `+hlen`, `+hget`, `+time` and `+hgetall`, and read access to both keys: `%R~ratelimit:overrides` and
     /// `%R~ratelimit:overrides:callers`, from Redis 7 on. Without them it polls twice a minute, and logs this
     /// once for each key.

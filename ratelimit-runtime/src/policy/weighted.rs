@@ -69,7 +69,7 @@ impl StateKind {
 
     /// Returns `true` if a call of one unit takes the short way in memory.
     pub(super) const fn is_plain(self) -> bool {
-        !matches!(self, Self::WeightedWindow | Self::CalendarWindow)
+        !matches!(self, Self::CalendarWindow)
     }
 
     /// Returns `true` if an entry is kept for each unit.

@@ -16,7 +16,7 @@ use super::backoff::Backoff;
 use crate::{
     error::{ServerStatus, UnavailableReason},
     sync::{
-        Mutex, MutexGuard,
+        Mutex,
         atomic::{AtomicU32, Ordering},
     },
     telemetry,
@@ -38,7 +38,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 /// Each server of a cluster has its own: a failure of one does not affect calls to the others.
 pub(super) struct Breaker {
     /// The name of the server in logs and metrics.
-    server: String,
+    pub(super) server: String,
     /// Consecutive failures. Written under the lock of `state`, and read without it, so that calls
     /// take no lock while the server is well.
     failures: AtomicU32,
@@ -88,10 +88,6 @@ impl Breaker {
         Arc::new(Self { server, failures: AtomicU32::new(0), state: Mutex::default() })
     }
 
-    pub(super) fn server(&self) -> &str {
-        &self.server
-    }
-
     /// Permits one command. The reply to a read proves only that the server answers. A server that answers and
     /// refuses scripts still reads: the overrides that end its trouble arrive.
     ///
@@ -110,13 +106,13 @@ impl Breaker {
 
     /// Returns the reason of the last failure while the breaker is open.
     pub(super) fn failure(&self) -> Option<UnavailableReason> {
-        self.state().open().map(|open| open.reason)
+        self.state.lock().open().map(|open| open.reason)
     }
 
     /// Returns the status of the server.
     pub(super) fn status(&self) -> ServerStatus {
         let failures = self.failures.load(Ordering::Relaxed);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let outage = state.open();
         let (failure, since) = outage.map(|outage| (outage.reason, outage.since)).unzip();
         ServerStatus { name: self.server.clone(), failure, since, failures }
@@ -127,7 +123,7 @@ impl Breaker {
         if self.failures.load(Ordering::Relaxed) < FAILURE_THRESHOLD {
             return Ok(None);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let probe = state.probes + 1;
         // Another call may have closed it since.
         let Some(open) = state.open() else { return Ok(None) };
@@ -139,8 +135,15 @@ impl Breaker {
         Ok(Some(probe))
     }
 
-    fn state(&self) -> MutexGuard<'_, BreakerState> {
-        self.state.lock()
+    /// Closes the breaker: the server answers.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        self.failures.store(0, Ordering::Relaxed);
+        let Some(open) = state.open() else { return };
+        open.ended = Some(Instant::now());
+        drop(state);
+        tracing::info!(self.server, "rate limit store answering, circuit breaker closed");
+        self.report_health();
     }
 
     /// Reports to metrics if the breaker is closed, again if that changed during the report. No
@@ -172,16 +175,9 @@ impl BreakerGuard {
     pub(super) fn succeeded(self) {
         let breaker = &self.breaker;
         let is_silent = || breaker.failure().is_some_and(UnavailableReason::is_silence);
-        if breaker.failures.load(Ordering::Relaxed) == 0 || self.is_read && !is_silent() {
-            return;
+        if breaker.failures.load(Ordering::Relaxed) > 0 && (!self.is_read || is_silent()) {
+            breaker.close();
         }
-        let mut state = breaker.state();
-        breaker.failures.store(0, Ordering::Relaxed);
-        let Some(open) = state.open() else { return };
-        open.ended = Some(Instant::now());
-        drop(state);
-        tracing::info!(breaker.server, "rate limit store answering, circuit breaker closed");
-        breaker.report_health();
     }
 
     /// Records a failure.
@@ -190,7 +186,7 @@ impl BreakerGuard {
             return self.succeeded();
         }
         let breaker = &self.breaker;
-        let mut state = breaker.state();
+        let mut state = breaker.state.lock();
         let failures = breaker.failures.load(Ordering::Relaxed).saturating_add(1);
         breaker.failures.store(failures, Ordering::Relaxed);
         if failures < FAILURE_THRESHOLD {
@@ -231,7 +227,7 @@ impl BreakerGuard {
 impl Drop for BreakerGuard {
     fn drop(&mut self) {
         if self.probe.is_some()
-            && let Some(open) = self.breaker.state().open()
+            && let Some(open) = self.breaker.state.lock().open()
             && open.probe == self.probe
         {
             open.probe = None;

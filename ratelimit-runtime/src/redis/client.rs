@@ -78,7 +78,7 @@ impl RedisClient {
     /// Returns the status of the known servers.
     pub(crate) fn servers(&self) -> Vec<ServerStatus> {
         let breakers = match &self.topology {
-            Topology::Single(node) => vec![Arc::clone(node.breaker())],
+            Topology::Single(node) => vec![Arc::clone(&node.breaker)],
             Topology::Cluster(cluster) => cluster.breakers(),
         };
         breakers.iter().map(|breaker| breaker.status()).collect()

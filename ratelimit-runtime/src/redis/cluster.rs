@@ -59,9 +59,9 @@ impl Cluster {
 
     /// Returns the breakers of all nodes, and that of unassigned slots while it is open.
     pub(super) fn breakers(&self) -> Vec<Arc<Breaker>> {
-        let unassigned = self.map.unassigned();
+        let unassigned = Arc::clone(&self.map.unassigned);
         let members = self.map.members();
-        let breakers = members.iter().map(|member| Arc::clone(member.node.breaker()));
+        let breakers = members.iter().map(|member| Arc::clone(&member.node.breaker));
         breakers.chain(unassigned.failure().map(|_| unassigned)).collect()
     }
 
@@ -77,7 +77,7 @@ impl Cluster {
         key: &[u8],
         deadline: Instant,
     ) -> Result<Arc<Node>, Failure> {
-        let guard = self.map.unassigned().guard(false).map_err(Failure::BreakerOpen)?;
+        let guard = self.map.unassigned.guard(false).map_err(Failure::BreakerOpen)?;
         let mut refreshed = self.map.refreshed.subscribe();
         self.mark_stale();
         let found = match tokio::time::timeout_at(deadline, refreshed.changed()).await {
@@ -133,7 +133,7 @@ async fn refresh_loop(map: Arc<SlotMap>) {
             }
             map.stale.notified().await;
         }
-        let refreshed = map.refresh().await;
+        let refreshed = map.fetch().await.map(|ranges| map.apply(&ranges));
         has_failed = refreshed.is_err();
         if let Err(cause) = &refreshed {
             tracing::debug!(%cause, "slot map refresh failed");

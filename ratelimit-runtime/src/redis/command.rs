@@ -50,7 +50,7 @@ pub(super) async fn send(
     options: SendOptions,
     deadline: Instant,
 ) -> Result<Result<Value, Unrecorded>, UnavailableReason> {
-    let guard = node.breaker().guard(options.is_read)?;
+    let guard = node.breaker.guard(options.is_read)?;
     let reply = node.start(command(), asking, options.lane);
     let mut awaited = Awaited { node, deadline, parts: Some((reply, guard)) };
     Ok(awaited.wait(options.patience).await)
@@ -92,7 +92,7 @@ impl Drop for Awaited<'_> {
         // A command that is not sent yet need not be, and a few replies reveal as much as all.
         if let Some((mut reply, guard)) = self.parts.take()
             && reply.is_sent()
-            && let Ok(permit) = Arc::clone(self.node.abandoned()).try_acquire_owned()
+            && let Ok(permit) = Arc::clone(&self.node.abandoned).try_acquire_owned()
         {
             let deadline = self.deadline;
             background::spawn(async move {

@@ -43,7 +43,7 @@ impl ConnectOptions {
 
     /// Returns `true` if a node is reached or verified by other than what it announces.
     pub(super) fn has_addresses_of_nodes(&self) -> bool {
-        self.address_map.is_some() || self.tls.has_server_name()
+        self.address_map.is_some() || self.tls.server_name.is_some()
     }
 
     /// Refuses settings that do not fit each other, or a URL of this transport.

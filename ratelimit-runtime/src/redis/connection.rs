@@ -246,7 +246,8 @@ async fn keep_connected(mut connector: Connector, state: watch::Sender<Connectio
         let failure = match connect(&mut connector).await {
             Ok(NewHandle { handle, driver, renewal }) => {
                 state.send_replace(ConnectionState::Ready(Arc::clone(&handle)));
-                let logins = keep_logged_in(connector.credentials(), &handle, renewal);
+                let logins =
+                    keep_logged_in(connector.target.options.credentials.as_ref(), &handle, renewal);
                 let retired = async {
                     let _ = first(handle.retired.notified(), logins).await;
                 };
@@ -312,7 +313,7 @@ async fn connect(connector: &mut Connector) -> RedisResult<NewHandle> {
         async move { (connector.connect().await.map(Handle::start), connector) }
     };
     // On the heap: the future is large.
-    let (handle, changed) = Box::pin(connector.home().run(work)).await;
+    let (handle, changed) = Box::pin(connector.target.options.home.run(work)).await;
     *connector = changed;
     handle
 }

@@ -12,8 +12,7 @@ use redis::{
 use tokio::{task::JoinSet, time::Instant};
 
 use super::{
-    background::Home,
-    credentials::{Credentials, CredentialsProvider},
+    credentials::Credentials,
     dial::{dial, first_success},
     exchange::Exchange,
     failure::{Address, broken, message},
@@ -35,7 +34,7 @@ const MAX_REPLY_OF_NODE: usize = 2 << 20;
 /// The settings of connections to one server.
 #[derive(Clone)]
 pub(super) struct Connector {
-    target: Arc<Target>,
+    pub(super) target: Arc<Target>,
     /// The server; behind Sentinels, they are asked for it at each connect.
     address: ConnectionAddr,
     protocol: Option<ProtocolVersion>,
@@ -61,7 +60,7 @@ impl Connector {
     /// Connects, with RESP3 if the server has it and the URL names no version.
     pub(super) async fn connect(&mut self) -> RedisResult<NewConnection> {
         let settings = self.target.servers[0].redis_settings();
-        let login = match self.credentials() {
+        let login = match &self.target.options.credentials {
             Some(provider) => Some(provider.for_connect().await?),
             None => Credentials::in_url(settings.username(), settings.password()),
         };
@@ -91,16 +90,6 @@ impl Connector {
         }
         connection.renewal = login.and_then(|login| login.renewal());
         Ok(connection)
-    }
-
-    /// Returns the runtime that carries the bytes.
-    pub(super) fn home(&self) -> &Home {
-        &self.target.options.home
-    }
-
-    /// Returns the provider of logins.
-    pub(super) fn credentials(&self) -> Option<&CredentialsProvider> {
-        self.target.options.credentials.as_ref()
     }
 
     /// Asks all Sentinels, and returns the first answer: one of them may be stopped.

@@ -22,16 +22,57 @@ use crate::{
 /// The result of a command.
 type Replied<T> = Result<T, UnavailableReason>;
 
-pub(crate) struct RedisBackend(Infallible);
+/// Defines a type that has no value, and its methods, which nobody can call.
+macro_rules! without_value {
+    (
+        $type:ident
+        $(fn $name:ident($($argument:ty),*) -> $output:ty;)*
+        $(async fn $question:ident($($part:ty),*) -> $reply:ty;)*
+    ) => {
+        pub(crate) struct $type(Infallible);
 
-pub(crate) struct RedisHash(Infallible);
+        impl $type {
+            $(pub(crate) fn $name(&self, $(_: $argument),*) -> $output {
+                match self.0 {}
+            })*
+            $(pub(crate) async fn $question(&self, $(_: $part),*) -> $reply {
+                match self.0 {}
+            })*
+        }
+    };
+}
 
-/// The settings of connections: none.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectOptions {}
+without_value! {
+    RedisBackend
+    fn on_delivery(OnDelivery) -> ();
+    fn known_refusal(KeyRef<'_>, Request<'_>, Duration) -> Option<Micros>;
+    fn clock() -> &Clock;
+    fn decide_now(KeyRef<'_>, Request<'_>) -> Option<Outcome>;
+    fn pause(u32) -> Duration;
+    fn servers() -> Vec<ServerStatus>;
+    fn settle_here(KeyRef<'_>, Settle, DecidedBy) -> bool;
+    fn post(Key, Content) -> ();
+    fn hash(&str) -> RedisHash;
+    async fn connected() -> Result<(), ConnectFault>;
+    async fn decide(&Key, Request<'_>, Instant, OnStoreError)
+        -> (Replied<Outcome>, Option<Arc<dyn Permit>>);
+    async fn usage(&Key, &Policy) -> Replied<(Vec<Outcome>, u32)>;
+    async fn reset(&Key, &Policy) -> Replied<()>;
+    async fn pause_key(&Key, &Policy, Micros, Option<Timestamp>) -> Replied<bool>;
+    async fn turns(&Key, &[Place<'_>]) -> Replied<Vec<Option<Timestamp>>>;
+    async fn advance(&Key, Place<'_>) -> Replied<Option<Standing>>;
+    async fn settle(&Key, Settle) -> Replied<()>;
+    async fn flush() -> usize;
+}
 
-/// Limiters in memory have no background work.
-pub(crate) fn start(_: impl Future<Output = ()> + Send + 'static) {}
+without_value! {
+    RedisHash
+    async fn fields(usize) -> Replied<HashContent>;
+    async fn field(&str) -> Replied<Option<String>>;
+    async fn time() -> Replied<std::time::SystemTime>;
+    async fn set(&[(String, String)], &[(String, String)], usize, Option<Duration>) -> Replied<bool>;
+    async fn remove(&str) -> Replied<bool>;
+}
 
 impl RedisBackend {
     pub(crate) fn open(_: &str, _: &ConnectOptions, _: RedisOptions) -> Result<Self, ConnectFault> {
@@ -39,123 +80,14 @@ impl RedisBackend {
                    `ratelimit-runtime`";
         Err(ConnectFault::Refused(why.to_owned()))
     }
-
-    pub(crate) async fn connected(&self) -> Result<(), ConnectFault> {
-        match self.0 {}
-    }
-
-    pub(crate) fn on_delivery(&self, _: OnDelivery) {
-        match self.0 {}
-    }
-
-    pub(crate) fn known_refusal(
-        &self,
-        _: KeyRef<'_>,
-        _: Request<'_>,
-        _: Duration,
-    ) -> Option<Micros> {
-        match self.0 {}
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        match self.0 {}
-    }
-
-    pub(crate) fn decide_now(&self, _: KeyRef<'_>, _: Request<'_>) -> Option<Outcome> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn decide(
-        &self,
-        _: &Key,
-        _: Request<'_>,
-        _: Instant,
-        _: OnStoreError,
-    ) -> (Replied<Outcome>, Option<Arc<dyn Permit>>) {
-        match self.0 {}
-    }
-
-    pub(crate) async fn usage(&self, _: &Key, _: &Policy) -> Replied<(Vec<Outcome>, u32)> {
-        match self.0 {}
-    }
-
-    pub(crate) fn pause(&self, _: u32) -> Duration {
-        match self.0 {}
-    }
-
-    pub(crate) fn servers(&self) -> Vec<ServerStatus> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn reset(&self, _: &Key, _: &Policy) -> Replied<()> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn pause_key(
-        &self,
-        _: &Key,
-        _: &Policy,
-        _: Micros,
-        _: Option<Timestamp>,
-    ) -> Replied<bool> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn turns(&self, _: &Key, _: &[Place<'_>]) -> Replied<Vec<Option<Timestamp>>> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn advance(&self, _: &Key, _: Place<'_>) -> Replied<Option<Standing>> {
-        match self.0 {}
-    }
-
-    pub(crate) fn settle_here(&self, _: KeyRef<'_>, _: Settle, _: DecidedBy) -> bool {
-        match self.0 {}
-    }
-
-    pub(crate) async fn settle(&self, _: &Key, _: Settle) -> Replied<()> {
-        match self.0 {}
-    }
-
-    pub(crate) fn post(&self, _: Key, _: Content) {
-        match self.0 {}
-    }
-
-    pub(crate) async fn flush(&self) -> usize {
-        match self.0 {}
-    }
-
-    pub(crate) fn hash(&self, _: &str) -> RedisHash {
-        match self.0 {}
-    }
 }
 
-impl RedisHash {
-    pub(crate) async fn fields(&self, _: usize) -> Replied<HashContent> {
-        match self.0 {}
-    }
+/// The settings of connections: none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectOptions {}
 
-    pub(crate) async fn field(&self, _: &str) -> Replied<Option<String>> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn time(&self) -> Replied<std::time::SystemTime> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn set(
-        &self,
-        _: &[(String, String)],
-        _: &[(String, String)],
-        _: usize,
-    ) -> Replied<bool> {
-        match self.0 {}
-    }
-
-    pub(crate) async fn remove(&self, _: &str) -> Replied<bool> {
-        match self.0 {}
-    }
-}
+/// Limiters in memory have no background work.
+pub(crate) fn start(_: impl Future<Output = ()> + Send + 'static) {}
 
 #[cfg(test)]
 mod tests {

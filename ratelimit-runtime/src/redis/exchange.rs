@@ -100,8 +100,8 @@ impl Exchange {
     }
 
     /// Waits for the reply of an enqueued command.
-    pub(super) async fn reply(&self) -> Reply {
-        poll_fn(|context| self.poll_reply(context)).await
+    pub(super) fn reply(&self) -> impl Future<Output = Reply> {
+        poll_fn(|context| self.poll_reply(context))
     }
 
     /// Returns the reply of an enqueued command once it is there.

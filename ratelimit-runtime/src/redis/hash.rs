@@ -6,7 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{Cmd, FromRedisValue, Value};
+use redis::{Cmd, FromRedisValue};
 use tokio::time::Instant;
 
 use super::{
@@ -51,10 +51,9 @@ impl RedisHash {
             return Err(UnavailableReason::OverridesTooLarge);
         }
         let remote = &self.remote;
-        let length = self.read(&self.command("HLEN"), SHORT_REPLY, remote.deadline).await?;
+        let length: usize = self.read(&self.command("HLEN")).await?;
         let node = remote.client.topology.node_for(&self.key, remote.ends()).await?;
         let read_over = node.connection_number().map(|number| (node.name().to_owned(), number));
-        let length: usize = decoded(length)?;
         if length > max_fields {
             return Err(UnavailableReason::OverridesTooLarge);
         }
@@ -63,41 +62,42 @@ impl RedisHash {
         }
         node.open_side().await;
         let deadline = remote.deadline.max(MIN_DEADLINE);
-        let reply = self.read(&self.command("HGETALL"), LONG_REPLY, deadline).await;
-        if matches!(reply, Err(UnavailableReason::UnexpectedReply)) {
+        // Both protocols' forms. Invalid UTF-8 is replaced.
+        let fields: Result<Vec<(Vec<u8>, Vec<u8>)>, _> =
+            remote.run_with(&self.key, &self.command("HGETALL"), LONG_REPLY, deadline).await;
+        if matches!(fields, Err(UnavailableReason::UnexpectedReply)) {
             *self.oversize_until.lock() = Some(Instant::now() + OVERSIZE_PAUSE);
             return Err(UnavailableReason::OverridesTooLarge);
         }
-        // Both protocols' forms. Invalid UTF-8 is replaced.
-        let fields: Vec<(Vec<u8>, Vec<u8>)> = decoded(reply?)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let fields = fields.into_iter().map(|(field, value)| (text(field), text(value))).collect();
+        let fields = fields?.into_iter().map(|(field, value)| (text(field), text(value))).collect();
         Ok(HashContent { fields, read_over })
     }
 
     /// Returns the value of a field.
     pub(crate) async fn field(&self, field: &str) -> Result<Option<String>, UnavailableReason> {
         let get = self.command("HGET").arg(field).take();
-        decoded(self.read(&get, SHORT_REPLY, self.remote.deadline).await?)
+        self.read(&get).await
     }
 
     /// Returns the time of the server.
     pub(crate) async fn time(&self) -> Result<SystemTime, UnavailableReason> {
-        let time = self.read(&redis::cmd("TIME"), SHORT_REPLY, self.remote.deadline).await?;
-        let (seconds, micros): (u64, u32) = decoded(time)?;
+        let (seconds, micros): (u64, u32) = self.read(&redis::cmd("TIME")).await?;
         Ok(SystemTime::UNIX_EPOCH + Duration::new(seconds, micros.saturating_mul(1_000)))
     }
 
     /// Sets fields, and removes others that are as they were read. Returns `false`, and sets none, if there would be
-    /// more than `max_fields`.
+    /// more than `max_fields`. With an expiry, the hash ends that much later.
     pub(crate) async fn set(
         &self,
         fields: &[(String, String)],
         removed: &[(String, String)],
         max_fields: usize,
+        expiry: Option<Duration>,
     ) -> Result<bool, UnavailableReason> {
         let mut script = redis::cmd("EVAL");
         script.arg(include_str!("set_fields.lua")).arg(1).arg(&*self.key).arg(max_fields);
+        script.arg(expiry.map_or(0, |expiry| expiry.as_secs()));
         script.arg(2 * removed.len()).arg(removed).arg(fields);
         self.remote.run(&self.key, &script).await
     }
@@ -112,18 +112,7 @@ impl RedisHash {
         redis::cmd(name).arg(&*self.key).take()
     }
 
-    async fn read(
-        &self,
-        command: &Cmd,
-        options: SendOptions,
-        deadline: Duration,
-    ) -> Result<Value, UnavailableReason> {
-        let ends = Instant::now() + deadline;
-        let build = |_| command.clone().into();
-        Ok(self.remote.client.send(&self.key, ends, options, build).await?)
+    async fn read<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, UnavailableReason> {
+        self.remote.run_with(&self.key, command, SHORT_REPLY, self.remote.deadline).await
     }
-}
-
-fn decoded<T: FromRedisValue>(reply: Value) -> Result<T, UnavailableReason> {
-    redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
 }

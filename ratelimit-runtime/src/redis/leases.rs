@@ -111,7 +111,7 @@ impl Leases {
             let answer = hot.stock.take(cost, now)?;
             return Some(answer.map_err(|()| {
                 if is_new {
-                    hot.stock.add_demand(cost);
+                    hot.stock.demand.add(cost);
                 }
                 hot.signals.task.notify_one();
                 hot.wait(cost, false)
@@ -123,7 +123,7 @@ impl Leases {
         }
         let mut stock = Stock::new(policy, self.ttl, now)?;
         stock.take(cost, now)?.err()?;
-        stock.add_demand(cost);
+        stock.demand.add(cost);
         let hot = HotKey::new(lookup, policy, stock);
         let waiting = hot.wait(cost, true);
         set.hot.push(hot);
@@ -172,24 +172,6 @@ impl Leases {
         self.change(key, Stock::invalidate);
     }
 
-    /// Lets all leases be given back. Returns one signal for each lease.
-    fn close(&self) -> Vec<Arc<Signals>> {
-        let mut closing = Vec::new();
-        for set in self.sets.get().into_iter().flatten() {
-            for hot in &mut set.lock().hot {
-                hot.stock.close();
-                hot.signals.task.notify_one();
-                closing.push(Arc::clone(&hot.signals));
-            }
-        }
-        closing
-    }
-
-    fn is_hot(&self, signals: &Arc<Signals>) -> bool {
-        let mut sets = self.sets.get().into_iter().flatten();
-        sets.any(|set| set.lock().of_task(signals).is_some())
-    }
-
     /// Decides a call by units on lease, and waits for them until the deadline. Returns nothing if Redis
     /// is to decide it.
     pub(super) async fn decide(
@@ -230,10 +212,18 @@ impl Leases {
     pub(super) async fn give_all_back(&self) -> usize {
         let lost = self.lost.load(Ordering::Relaxed);
         let ends = Instant::now() + 2 * self.remote.deadline;
-        let mut left = 0;
-        for signals in self.close() {
+        let sets = || self.sets.get().into_iter().flatten();
+        let (mut closing, mut left) = (Vec::new(), 0);
+        for set in sets() {
+            for hot in &mut set.lock().hot {
+                hot.stock.close();
+                hot.signals.task.notify_one();
+                closing.push(Arc::clone(&hot.signals));
+            }
+        }
+        for signals in closing {
             let mut exchanged = signals.exchanged.subscribe();
-            while self.is_hot(&signals) {
+            while sets().any(|set| set.lock().of_task(&signals).is_some()) {
                 if timeout_at(ends, exchanged.changed()).await.is_err() {
                     left += 1;
                     break;

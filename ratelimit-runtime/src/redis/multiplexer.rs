@@ -15,7 +15,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     runtime::{Handle as Runtime, RuntimeFlavor},
@@ -44,14 +44,11 @@ const OUTPUT: usize = 64 << 10;
 const MAX_READS: usize = 16;
 
 /// The callers' end of a connection.
-pub(super) struct Multiplexer(Arc<Queue>);
+pub(super) struct Multiplexer(Arc<Mutex<Queue>>);
 
 /// The commands that wait to be written.
 #[derive(Default)]
-struct Queue(Mutex<QueueState>);
-
-#[derive(Default)]
-struct QueueState {
+struct Queue {
     waiting: VecDeque<Arc<Exchange>>,
     /// `true` if one of them is written without waiting for others.
     is_urgent: bool,
@@ -70,7 +67,7 @@ impl Multiplexer {
         max_reply: usize,
         secrets: Secrets,
     ) -> (Self, MultiplexerTask<S>) {
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::<Mutex<Queue>>::default();
         let is_shared = Runtime::current().runtime_flavor() == RuntimeFlavor::MultiThread;
         let driver = MultiplexerTask {
             stream,
@@ -85,7 +82,6 @@ impl Multiplexer {
             filled: 0,
             reader: ReplyReader::new(max_reply),
             secrets,
-            replies: Vec::new(),
         };
         (Self(queue), driver)
     }
@@ -93,13 +89,13 @@ impl Multiplexer {
     /// Returns the number of batches so far.
     #[cfg(test)]
     pub(super) fn batches(&self) -> u64 {
-        self.0.0.lock().batches
+        self.0.lock().batches
     }
 
     /// Enqueues the command of an exchange. With `is_alone`, no other caller uses the connection.
     pub(super) fn send(&self, exchange: &Arc<Exchange>, is_alone: bool) {
         exchange.enqueue();
-        let mut queue = self.0.0.lock();
+        let mut queue = self.0.lock();
         if queue.has_ended {
             drop(queue);
             exchange.complete(Err(broken()));
@@ -118,7 +114,7 @@ impl Multiplexer {
 /// The task of a connection.
 pub(super) struct MultiplexerTask<S> {
     stream: S,
-    queue: Arc<Queue>,
+    queue: Arc<Mutex<Queue>>,
     /// `true` if the runtime has several threads.
     is_shared: bool,
     /// `true` if the ready callers have run since there are commands.
@@ -129,20 +125,13 @@ pub(super) struct MultiplexerTask<S> {
     output: Vec<u8>,
     /// The number of them that are written.
     written: usize,
-    in_flight: VecDeque<InFlight>,
+    /// The commands that were written; with `true`, the reply to `ASKING` comes first.
+    in_flight: VecDeque<(Arc<Exchange>, bool)>,
     input: Vec<u8>,
     /// The bytes of `input` that have arrived and are not read.
     filled: usize,
     reader: ReplyReader,
     secrets: Secrets,
-    /// The replies that are read and not delivered.
-    replies: Vec<(Arc<Exchange>, RedisResult<Value>)>,
-}
-
-struct InFlight {
-    exchange: Arc<Exchange>,
-    /// `true` if the reply to `ASKING` comes first.
-    is_asking: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Future for MultiplexerTask<S> {
@@ -173,9 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
     fn poll_replies(&mut self, context: &mut Context<'_>) -> Poll<RedisError> {
         for _ in 0..MAX_READS {
             let read = self.poll_input(context);
-            let taken = self.take_replies();
-            self.deliver();
-            match (read, taken) {
+            match (read, self.deliver_replies()) {
                 (_, Err(error)) => return Poll::Ready(error),
                 (Poll::Ready(Err(error)), _) => return Poll::Ready(error.into()),
                 (Poll::Ready(Ok(())), Ok(())) => {}
@@ -198,24 +185,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
         Poll::Ready(if read == 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
     }
 
-    /// Takes the replies from the input.
-    fn take_replies(&mut self) -> RedisResult<()> {
+    /// Delivers the replies that are in the input.
+    fn deliver_replies(&mut self) -> RedisResult<()> {
         let mut read = 0;
         while let Some(frame) = self.reader.next(&self.input[read..self.filled])? {
             read += frame.length;
             let next = self.in_flight.front_mut().filter(|_| !frame.is_push);
-            let next = next.ok_or_else(|| unexpected("a reply that nobody asked for"))?;
-            if mem::take(&mut next.is_asking) {
+            let (exchange, is_asking) =
+                next.ok_or_else(|| unexpected("a reply that nobody asked for"))?;
+            if mem::take(is_asking) {
                 continue;
             }
             let mut reply = frame.reply.map_err(|error| self.secrets.cleaned(error));
             if let Ok(reply) = &mut reply
-                && !is_named(reply, next.exchange.echo)
+                && !is_named(reply, exchange.echo)
             {
                 return Err(unexpected("the reply to another command"));
             }
-            let exchange = self.in_flight.pop_front().map(|next| next.exchange);
-            self.replies.extend(exchange.map(|exchange| (exchange, reply)));
+            exchange.complete(reply);
+            self.in_flight.pop_front();
         }
         if read > 0 {
             self.input.copy_within(read..self.filled, 0);
@@ -226,12 +214,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
             }
         }
         Ok(())
-    }
-
-    fn deliver(&mut self) {
-        for (exchange, reply) in self.replies.drain(..) {
-            exchange.complete(reply);
-        }
     }
 
     /// Writes the batch, all of it.
@@ -257,7 +239,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
     /// Takes the next batch from the queue, and returns `true` if there is one now.
     fn take_batch(&mut self, context: &mut Context<'_>) -> bool {
         loop {
-            let mut queue = self.queue.0.lock();
+            let mut queue = self.queue.lock();
             if queue.waiting.is_empty() {
                 queue.task = Some(context.waker().clone());
                 return false;
@@ -281,7 +263,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MultiplexerTask<S> {
             for exchange in self.batch.drain(..) {
                 let is_asking = exchange.asking;
                 if exchange.write(&mut self.output) {
-                    self.in_flight.push_back(InFlight { exchange, is_asking });
+                    self.in_flight.push_back((exchange, is_asking));
                 }
             }
             if !self.output.is_empty() {
@@ -295,11 +277,11 @@ impl<S> MultiplexerTask<S> {
     /// Ends all exchanges.
     fn end(&mut self, error: &RedisError) {
         let waiting = {
-            let mut queue = self.queue.0.lock();
+            let mut queue = self.queue.lock();
             queue.has_ended = true;
             mem::take(&mut queue.waiting)
         };
-        let in_flight = self.in_flight.drain(..).map(|it| it.exchange);
+        let in_flight = self.in_flight.drain(..).map(|(exchange, _)| exchange);
         for exchange in self.batch.drain(..).chain(in_flight).chain(waiting) {
             exchange.complete(Err(error.clone()));
         }

@@ -35,13 +35,19 @@ const LATE: Duration = Duration::from_secs(1);
 
 pub(super) struct Node {
     transport: Transport,
-    breaker: Arc<Breaker>,
-    abandoned: Arc<Semaphore>,
+    pub(super) breaker: Arc<Breaker>,
+    /// The semaphore of commands whose callers have gone.
+    pub(super) abandoned: Arc<Semaphore>,
 }
 
 enum Transport {
     /// Connections that the limiter manages.
-    Managed { main: Arc<Connection>, side: SideConnection },
+    Managed {
+        main: Arc<Connection>,
+        /// The connection for long replies, made for the first of them.
+        side: OnceLock<Arc<Connection>>,
+        to_side: Connector,
+    },
     /// The program's own connection.
     External(Box<dyn Fn(Cmd) -> RedisFuture<'static, Value> + Send + Sync>),
 }
@@ -55,28 +61,12 @@ pub(super) enum Lane {
     Side,
 }
 
-/// A connection for long replies, made for the first of them.
-struct SideConnection {
-    connector: Connector,
-    connection: OnceLock<Arc<Connection>>,
-}
-
-impl SideConnection {
-    fn get(&self) -> &Arc<Connection> {
-        self.connection.get_or_init(|| Connection::new(self.connector.clone()))
-    }
-}
-
 impl Node {
     /// Connects in the background.
     pub(super) fn managed(connector: Connector, name: String) -> Self {
-        let transport = Transport::Managed {
-            side: SideConnection {
-                connector: connector.with_max_reply(MAX_SIDE_REPLY),
-                connection: OnceLock::new(),
-            },
-            main: Connection::new(connector),
-        };
+        let to_side = connector.with_max_reply(MAX_SIDE_REPLY);
+        let (main, side) = (Connection::new(connector), OnceLock::new());
+        let transport = Transport::Managed { main, side, to_side };
         Self::new(transport, name)
     }
 
@@ -100,65 +90,56 @@ impl Node {
 
     /// Returns the name for operators.
     pub(super) fn name(&self) -> &str {
-        self.breaker.server()
+        &self.breaker.server
     }
 
-    pub(super) fn breaker(&self) -> &Arc<Breaker> {
-        &self.breaker
-    }
-
-    /// Returns the semaphore of commands whose callers have gone.
-    pub(super) fn abandoned(&self) -> &Arc<Semaphore> {
-        &self.abandoned
+    /// Returns the connection of decisions, unless it is the program's own.
+    fn main(&self) -> Option<&Arc<Connection>> {
+        match &self.transport {
+            Transport::Managed { main, .. } => Some(main),
+            Transport::External(_) => None,
+        }
     }
 
     /// Returns the number of the connection of decisions: each reconnect has another one. A connection of
     /// the program's own has none.
     pub(super) fn connection_number(&self) -> Option<u64> {
-        match &self.transport {
-            Transport::Managed { main, .. } => main.number(),
-            Transport::External(_) => None,
-        }
+        self.main()?.number()
     }
 
     /// Waits for the end of the first attempt to connect. The error is its cause.
     pub(super) async fn connected(&self) -> Result<(), String> {
-        match &self.transport {
-            Transport::Managed { main, .. } => {
-                main.connected().await.map(drop).map_err(|failure| failure.cause.to_string())
-            }
-            Transport::External(_) => Ok(()),
-        }
+        let Some(main) = self.main() else { return Ok(()) };
+        main.connected().await.map(drop).map_err(|failure| failure.cause.to_string())
     }
 
     /// Returns `true` if the last attempt to connect failed.
     pub(super) fn is_down(&self) -> bool {
-        match &self.transport {
-            Transport::Managed { main, .. } => main.is_down(),
-            Transport::External(_) => false,
-        }
+        self.main().is_some_and(|main| main.is_down())
     }
 
     /// Makes the side connection and waits for it, if it is the first time and the breaker is closed.
     pub(super) async fn open_side(&self) {
-        if let Transport::Managed { side, .. } = &self.transport
-            && side.connection.get().is_none()
+        if let Transport::Managed { side, to_side, .. } = &self.transport
+            && side.get().is_none()
             && self.breaker.failure().is_none()
         {
-            let _ = tokio::time::timeout(SIDE_CONNECT_TIMEOUT, side.get().connected()).await;
+            let side = side.get_or_init(|| Connection::new(to_side.clone()));
+            let _ = tokio::time::timeout(SIDE_CONNECT_TIMEOUT, side.connected()).await;
         }
     }
 
     /// Starts a command, past the breaker. With `asking`, it is for a slot that this node imports.
     pub(super) fn start(&self, command: Command, asking: bool, lane: Lane) -> PendingReply {
-        match (&self.transport, lane) {
-            (Transport::Managed { main, .. }, Lane::Main) => {
-                PendingReply::Managed(PendingCommand::new(main, command, asking))
+        match &self.transport {
+            Transport::Managed { main, side, to_side } => {
+                let connection = match lane {
+                    Lane::Main => main,
+                    Lane::Side => side.get_or_init(|| Connection::new(to_side.clone())),
+                };
+                PendingReply::Managed(PendingCommand::new(connection, command, asking))
             }
-            (Transport::Managed { side, .. }, Lane::Side) => {
-                PendingReply::Managed(PendingCommand::new(side.get(), command, asking))
-            }
-            (Transport::External(send), _) => {
+            Transport::External(send) => {
                 PendingReply::External(send(command.command), command.echo)
             }
         }

@@ -49,7 +49,7 @@ pub(crate) struct Outbox {
     /// Notified when a command that was under way has arrived, or waits again.
     ended: Notify,
     /// Called for every command that has arrived.
-    on_delivery: OnceLock<OnDelivery>,
+    pub(super) on_delivery: OnceLock<OnDelivery>,
 }
 
 #[derive(Default)]
@@ -209,11 +209,6 @@ impl Outbox {
     pub(super) fn new(remote: Arc<Remote>) -> Arc<Self> {
         let (queue, ended, on_delivery) = Default::default();
         Arc::new(Self { remote, queue, ended, on_delivery })
-    }
-
-    /// Sets the function that is called for every command that has arrived. The first one is kept.
-    pub(crate) fn on_delivery(&self, call: OnDelivery) {
-        self.on_delivery.get_or_init(|| call);
     }
 
     /// Sends a command that nobody awaits.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     client::{RedisClient, Unanswered},
-    command::IDEMPOTENT,
+    command::{IDEMPOTENT, SendOptions},
     deny_cache::DenyCache,
     echo::Command,
     script::{Attempt, settle_command},
@@ -54,7 +54,19 @@ impl Remote {
         key: &[u8],
         command: &Cmd,
     ) -> Result<T, UnavailableReason> {
-        let reply = self.ask(key, |_| command.clone().into()).await?;
+        self.run_with(key, command, IDEMPOTENT, self.deadline).await
+    }
+
+    /// Sends a command with other options and another deadline, and decodes its reply.
+    pub(super) async fn run_with<T: FromRedisValue>(
+        &self,
+        key: &[u8],
+        command: &Cmd,
+        options: SendOptions,
+        deadline: Duration,
+    ) -> Result<T, UnavailableReason> {
+        let (ends, build) = (Instant::now() + deadline, |_| command.clone().into());
+        let reply = self.client.send(key, ends, options, build).await?;
         redis::from_redis_value(reply).map_err(|_| UnavailableReason::StoreError)
     }
 

@@ -139,28 +139,11 @@ fn numbers(bytes: &[u8]) -> Option<(Vec<Value>, usize)> {
     Some((values, bytes.len() - rest.len()))
 }
 
-/// Reads one number of up to 18 digits.
+/// Reads one number.
 fn number(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let (is_negative, mut rest) = match bytes {
-        [b':', b'-', rest @ ..] => (true, rest),
-        [b':', rest @ ..] => (false, rest),
-        _ => return None,
-    };
-    let (mut number, mut digits) = (0_i64, 0);
-    while let [digit @ b'0'..=b'9', after @ ..] = rest {
-        digits += 1;
-        if digits > 18 {
-            return None;
-        }
-        number = number * 10 + i64::from(digit - b'0');
-        rest = after;
-    }
-    match rest {
-        [b'\r', b'\n', rest @ ..] if digits > 0 => {
-            Some((if is_negative { -number } else { number }, rest))
-        }
-        _ => None,
-    }
+    let rest = bytes.strip_prefix(b":")?;
+    let (number, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'\r')?);
+    Some((str::from_utf8(number).ok()?.parse().ok()?, rest.strip_prefix(b"\r\n")?))
 }
 
 #[cfg(test)]

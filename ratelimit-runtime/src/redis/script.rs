@@ -71,32 +71,32 @@ fn number(value: &Value) -> Option<u64> {
 static SCRIPTS: [Script; StateKind::ALL.len()] = [
     Script::new(
         sources::SLIDING_WINDOW,
-        ["83a8100edde8eb327792e695112e4286481c1011", "881a59b5e28433a0946877c41635797899f05373"],
+        ["83a8100edde8eb327792e695112e4286481c1011", "8786193d578ecee7904425bcae69b530cbccf408"],
         push_window,
     ),
     Script::new(
         sources::SLIDING_COUNTER,
-        ["4a33f3cb3a325061899171aece75867f5e398c45", "fce2725b0d5e2581eee4cbd075974890c68a3e67"],
+        ["34361edd2e3d212bf65a9505951c2566326a5fd0", "600b329a3113fa7370bbfb44c667c5bfefc86f17"],
         push_ticking_window,
     ),
     Script::new(
         sources::FIXED_WINDOW,
-        ["558a5a401f3d574cca2d09f3bf2a2c1464b7b3a6", "cb9a9ce964f00c26e0fd0b6ebe0a58bba2f6ae13"],
+        ["929adc83fa571890f3263110c483410aeaa7ea4a", "5b86438bfa4be0dff5b7ba798f3c3f0e49ff117c"],
         push_window,
     ),
     Script::new(
         sources::TOKEN_BUCKET,
-        ["00eecfe81a352c22901643e90cbfc918baf70c65", "0b16bcbe68195657bcb2a2fa39c595a486e5e5c7"],
+        ["45c950651c6ceea66cb927dffa5668fdf84b2179", "217c1d4a79ee183d6f0cfc00aa0f512039e0719e"],
         push_bucket,
     ),
     Script::new(
         sources::WEIGHTED_WINDOW,
-        ["8c4efb3a6b32f553a3bcd75ae89132ccf9f8704d", "5494aba4abc5ac3ac07f38009d215e34535ac42a"],
+        ["8c4efb3a6b32f553a3bcd75ae89132ccf9f8704d", "04eb9089552b169b5974d8ac512a9a2736801b09"],
         push_window,
     ),
     Script::new(
         sources::CALENDAR_WINDOW,
-        ["6d399533dc3fc46e9aa3bd6012a0b0631a3b39ad", "ba08bbd13544966a122dc83aeb397468a259dc36"],
+        ["2f467982f2cc11ce7200ec25c020bdd58adce529", "f1694e93f8c7261bdfcbe1494cbbf016f9c847d3"],
         push_calendar_window,
     ),
 ];

@@ -46,20 +46,12 @@ impl Secrets {
     }
 
     fn cleaned_text(&self, text: &str) -> String {
-        let (secrets, mut rest, mut cleaned) = (self.0.lock(), text, String::new());
-        for _ in 0..MAX_TEXT {
-            let secret = secrets.iter().find_map(|secret| rest.strip_prefix(&**secret));
-            let mut letters = rest.chars();
-            let Some(letter) = letters.next() else { break };
-            if let Some(behind) = secret {
-                cleaned.push_str(REDACTED);
-                rest = behind;
-            } else {
-                cleaned.push(if letter.is_control() { ' ' } else { letter });
-                rest = letters.as_str();
-            }
+        let mut cleaned = text.to_owned();
+        for secret in self.0.lock().iter() {
+            cleaned = cleaned.replace(&**secret, REDACTED);
         }
-        cleaned
+        let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
+        cleaned.chars().map(printable).take(MAX_TEXT).collect()
     }
 }
 

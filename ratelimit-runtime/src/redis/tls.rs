@@ -18,15 +18,12 @@ use super::stream::{BoxedStream, EagerSocket};
 use crate::error::ConnectFault;
 
 /// The certificates that a limiter trusts, and its own. By default it trusts the system's, and has
-/// none.
+/// none. Without the feature `tls` nobody sets them.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
-    #[cfg(feature = "tls")]
     pub(crate) root_certificate: Option<Vec<u8>>,
-    #[cfg(feature = "tls")]
     pub(crate) client_certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// The name that is sent and verified, instead of the address's host.
-    #[cfg(feature = "tls")]
     pub(crate) server_name: Option<Box<str>>,
 }
 
@@ -39,23 +36,30 @@ impl Tls {
     }
 
     /// Refuses a transport that does not match the settings.
-    #[cfg(feature = "tls")]
     pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
+        let is_encrypted = Self::is_encrypted(transport);
+        if is_encrypted && cfg!(not(feature = "tls")) {
+            let why = "this program is built without the feature `tls` of `ratelimit-runtime`";
+            return Err(ConnectFault::Refused(why.to_owned()));
+        }
         let has_any = self.root_certificate.is_some() || self.client_certificate.is_some();
-        if has_any && !Self::is_encrypted(transport) {
+        if has_any && !is_encrypted {
             let why = "certificates are set, but the URL has no TLS; write rediss://";
             return Err(ConnectFault::malformed(why));
         }
+        if self.server_name.is_some() && !is_encrypted {
+            let why = "`tls_server_name` is set, but the URL has no TLS; write rediss://";
+            return Err(ConnectFault::malformed(why));
+        }
+        #[cfg(feature = "tls")]
         if has_any {
             let unusable = |error| ConnectFault::malformed(format!("certificates: {error}"));
             self.config().map_err(unusable)?;
         }
-        let Some(name) = &self.server_name else { return Ok(()) };
-        if !Self::is_encrypted(transport) {
-            let why = "`tls_server_name` is set, but the URL has no TLS; write rediss://";
-            return Err(ConnectFault::malformed(why));
-        }
-        if ServerName::try_from(&**name).is_err() {
+        #[cfg(feature = "tls")]
+        if let Some(name) = &self.server_name
+            && ServerName::try_from(&**name).is_err()
+        {
             let why = format!(
                 "tls_server_name {name:?} is no host name; write for example redis.example"
             );
@@ -63,30 +67,10 @@ impl Tls {
         }
         Ok(())
     }
-
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "as with TLS")]
-    pub(super) fn check(&self, transport: &str) -> Result<(), ConnectFault> {
-        if Self::is_encrypted(transport) {
-            let why = "this program is built without the feature `tls` of `ratelimit-runtime`";
-            return Err(ConnectFault::Refused(why.to_owned()));
-        }
-        Ok(())
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[allow(clippy::unused_self, reason = "as with TLS")]
-    pub(super) fn has_server_name(&self) -> bool {
-        false
-    }
 }
 
 #[cfg(feature = "tls")]
 impl Tls {
-    pub(super) fn has_server_name(&self) -> bool {
-        self.server_name.is_some()
-    }
-
     /// Encrypts a connection to this host.
     pub(super) async fn encrypt(
         &self,

@@ -16,7 +16,7 @@ use crate::{Decision, Limiter, RateLimitError};
 
 impl Limiter {
     /// Pauses the key of an admitted call if the remote service that was called asks for it, as
-    /// [`pause`](Self::pause). Returns `true` if it does.
+    /// [`pause`](Self::pause). Returns `true` if it does. It needs the feature `tower`.
     ///
     /// An answer 429 or 503 asks by `Retry-After`, in seconds or as a date, or by `retry-after-ms`. Any answer asks
     /// by `RateLimit` with `r=0`, by `x-ratelimit-remaining: 0` beside `x-ratelimit-reset`, and by the forms of these in use. Every

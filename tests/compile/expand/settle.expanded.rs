@@ -54,7 +54,7 @@ async fn report(user: &str) -> Vec<Row> {
         __ratelimitheld,
     );
     ::ratelimit_runtime::__private::Charge::settle(
-        __ratelimitcharge___ratelimitheld,
+        &__ratelimitcharge___ratelimitheld,
         async move {
             if false {
                 return ::ratelimit_runtime::__private::never::<Vec<Row>>();

@@ -52,18 +52,29 @@ impl MixedRound {
         }
         for (process, at, unsent) in self.unsent.iter().filter(|(.., unsent)| *unsent > 0) {
             // A flush has the deadline of a call.
-            let is_late = |gap: &&Gap| {
-                let is_own = gap.process.is_none_or(|it| it == *process);
-                is_own && overlaps(gap.span, (at.saturating_sub(2 * micros(MIXED_DEADLINE)), *at))
-            };
-            let late: u64 =
-                self.gaps.iter().filter(is_late).map(|gap| gap.span.1 - gap.span.0).sum();
-            if 2 * late > micros(MIXED_DEADLINE) {
+            if self
+                .may_miss_deadline(*process, (at.saturating_sub(2 * micros(MIXED_DEADLINE)), *at))
+            {
                 continue;
             }
             findings.add("unsent", format!("process {process}: {unsent} on a healthy Redis"));
         }
         findings
+    }
+
+    /// Returns `true` if a process stood still in this span, or Redis, for so long that a reply perhaps came too late.
+    fn may_miss_deadline(&self, process: usize, span: Span) -> bool {
+        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
+        let late = self.gaps.iter().filter(is_its).filter(|gap| overlaps(gap.span, span));
+        2 * late.map(|gap| gap.span.1 - gap.span.0).sum::<u64>() > micros(MIXED_DEADLINE)
+    }
+
+    /// Returns `true` if a process perhaps lost the reply to a lease: its units are charged then, and not used.
+    fn may_lose_lease(&self, limit: usize, (from, to): Span) -> bool {
+        let span = (from.saturating_sub(micros(LIMITS[limit].lease)), to);
+        self.of(limit)
+            .filter(|call| call.is_leased && overlaps((call.asked, call.answered), span))
+            .any(|call| self.may_miss_deadline(call.process, span))
     }
 
     fn of_permits(&self, audit: &Audit) -> Units {
@@ -117,6 +128,9 @@ impl MixedRound {
         // A call may leave when its turn has just come, and a refund leaves one unit in a window with a line.
         units.most += left.div_ceil(10) + if left > 0 { 3 } else { 0 };
         units.most += u64::from(LIMITS[audit.limit].rule == Rule::Fixed);
+        if self.may_lose_lease(audit.limit, (after.0, audit.span.1)) {
+            units.most = u64::MAX;
+        }
         units
     }
 

@@ -133,11 +133,11 @@ impl MixedRound {
     /// Returns `true` if a threshold was lowered in this span, or a limit switched on again.
     pub(super) fn was_lowered(&self, limit: usize, span: Span) -> bool {
         let number = |it: &NumberChange| it.number.unwrap_or(u64::MAX);
-        self.numbers.iter().filter(|it| it.limit == limit && overlaps(it.set, span)).any(|it| {
-            let is_before = |other: &&NumberChange| other.set.1 < it.set.1;
-            let of_process = self.numbers_of(it.process, limit);
-            let before = of_process.filter(is_before).max_by_key(|other| other.set.1);
-            before.is_some_and(|before| number(before) > number(it))
+        // Those of a limit in one process come one after another.
+        self.numbers.windows(2).any(|pair| {
+            let (before, it) = (pair[0], pair[1]);
+            let is_next = (before.process, before.limit) == (it.process, limit);
+            is_next && it.limit == limit && overlaps(it.set, span) && number(&before) > number(&it)
         })
     }
 

@@ -1,17 +1,21 @@
-//! A round: the calls of all processes, and what excuses an answer.
+//! A round: the calls of all processes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Audit, Findings, LIMITS, Note, NoteLine, NumberChange, Reply, Span, call::MixedCall, micros,
-    numbers::Layers, overlaps, pauses::Pause,
+    Audit, Findings, LIMITS, MIXED_DEADLINE, Note, NoteLine, NumberChange, Reply, Span,
+    call::MixedCall, micros, numbers::Layers, overlaps, pauses::Pause,
 };
 
 /// The time by which a task is late on a machine that is not busy.
 pub(super) const SLACK: u64 = 60_000;
 
 /// The time before an answer in which the lateness of its process matters.
-const RECENT: u64 = 1_000_000;
+pub(super) const RECENT: u64 = 1_000_000;
+
+/// The time by which a replica is behind its primary. What the primary answered so shortly before its end may be
+/// lost, and nothing else.
+const LAG: u64 = 200_000;
 
 /// The time in which a process notices a reset by another.
 pub(super) const NOTICES: u64 = 1_200_000;
@@ -72,10 +76,14 @@ pub struct MixedRound {
     pub(super) numbers: Vec<NumberChange>,
     pub(super) resets: Vec<(usize, Span)>,
     pub(super) pauses: Vec<Pause>,
+    /// The process of each warning, its limit and its time.
+    pub(super) warnings: Vec<(usize, usize, u64)>,
     /// The times in which Redis could not be reached.
     pub outages: Vec<(u64, u64)>,
     /// The times at which Redis has lost its keys.
     pub losses: Vec<(u64, u64)>,
+    /// The times before the kill of a primary in which its replica perhaps did not have all.
+    pub(super) lags: Vec<Span>,
     /// The units in Redis when all calls had ended.
     pub audits: Vec<Audit>,
     /// The keys in Redis after the time in which all expire.
@@ -91,8 +99,10 @@ impl MixedRound {
         gaps: Vec<Gap>,
         outages: Vec<Span>,
         losses: Vec<Span>,
+        kills: &[Span],
     ) -> Self {
-        let mut round = Self { gaps, outages, losses, ..Self::default() };
+        let lags = kills.iter().map(|kill| (kill.0.saturating_sub(LAG), kill.1)).collect();
+        let mut round = Self { gaps, outages, losses, lags, ..Self::default() };
         for (process, notes) in processes.iter().enumerate() {
             round.add(process, notes);
         }
@@ -104,6 +114,7 @@ impl MixedRound {
         for (call, stamp) in round.calls.iter_mut().zip(stamps) {
             call.stamp = stamp;
         }
+        round.forget_lost();
         round
     }
 
@@ -114,6 +125,8 @@ impl MixedRound {
         findings.take_in(self.used_shares());
         findings.take_in(self.wrong_enforcement());
         findings.take_in(self.paused_calls());
+        findings.take_in(self.wrong_blocks());
+        findings.take_in(self.wrong_warnings());
         findings.take_in(self.wrong_permits());
         findings.take_in(self.wrong_turns());
         findings.take_in(self.wrong_charges());
@@ -138,7 +151,9 @@ impl MixedRound {
             };
             *answers.entry(name).or_default() += 1;
         }
-        let answers: Vec<_> = answers.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        answers.extend([("warnings", self.warnings.len()), ("blocks", self.blocks().len())]);
+        let answers = answers.iter().filter(|(_, n)| **n > 0);
+        let answers: Vec<_> = answers.map(|(name, n)| format!("{n} {name}")).collect();
         answers.join(", ")
     }
 
@@ -160,7 +175,10 @@ impl MixedRound {
                 }
                 Note::Off(limit, from) => numbers[limit].set(None, (from, line.at)),
                 Note::OfCaller(limit, what, until, from) => {
-                    let late = SLACK + notes.late((until.saturating_sub(RECENT), until));
+                    let recent = (until.saturating_sub(RECENT), until);
+                    // An answer that comes later is none.
+                    let of_redis = (3 * self.late_redis(recent)).min(micros(MIXED_DEADLINE));
+                    let late = SLACK + 3 * notes.late(recent) + of_redis;
                     numbers[limit].set_for_caller(what, until, late, (from, line.at));
                 }
                 Note::Reset(limit, from) => self.resets.push((limit, (from, line.at))),
@@ -170,6 +188,7 @@ impl MixedRound {
                 Note::Paused(limit, length, asked) => {
                     self.pauses.push(Pause { limit, length, asked, applied: Some(line.at) });
                 }
+                Note::Warned(limit) => self.warnings.push((process, limit, line.at)),
                 Note::Flushed(unsent) => self.unsent.push((process, line.at, unsent)),
                 _ => calls.entry(line.call).or_default().push(*line),
             }
@@ -204,6 +223,20 @@ impl MixedRound {
         }
     }
 
+    /// A call whose charge is perhaps lost with a primary is certainly charged for nothing.
+    fn forget_lost(&mut self) {
+        let lags = self.lags.clone();
+        for call in &mut self.calls {
+            // Units on lease are used until its end.
+            let lease = if call.is_leased { micros(LIMITS[call.limit].lease) } else { 0 };
+            let span = (call.asked.saturating_sub(lease), call.answered);
+            if lags.iter().any(|lag| overlaps(*lag, span)) {
+                call.least = 0;
+                call.held.clear();
+            }
+        }
+    }
+
     fn stamp_of(&self, call: &MixedCall) -> Span {
         if !call.has_waited() || call.is_joint || call.id != 0 {
             return (call.asked, call.answered);
@@ -216,33 +249,6 @@ impl MixedRound {
             }
         }
         (earliest.max(call.asked), call.answered)
-    }
-
-    /// Returns for how long the call's process or runtime, or Redis, stood still around a time.
-    pub(super) fn late(&self, call: &MixedCall, span: Span) -> u64 {
-        let matters = |gap: &&Gap| {
-            let is_own = gap.process.is_none_or(|process| process == call.process)
-                && (gap.runtime == 0 || gap.runtime == call.runtime);
-            is_own && overlaps(gap.span, span)
-        };
-        self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
-    }
-
-    /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on
-    /// lease, and turns that come before they notice.
-    pub(super) fn restarts(&self, limit: usize, span: Span) -> u64 {
-        let is_within = |at: &Span| overlaps((at.0, at.1 + NOTICES), span);
-        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
-        resets.chain(&self.losses).filter(|at| is_within(at)).count() as u64
-    }
-
-    /// Returns `true` if something has happened that excuses a late turn.
-    pub(super) fn was_disturbed(&self, limit: usize, span: Span) -> bool {
-        let is_within = |it: &&Span| overlaps(**it, span);
-        self.outages.iter().chain(&self.losses).any(|it| is_within(&it))
-            || self.restarts(limit, span) > 0
-            || self.was_lowered(limit, span)
-            || self.was_paused(limit, span)
     }
 
     pub(super) fn of(&self, limit: usize) -> impl Iterator<Item = &MixedCall> + Clone {

@@ -125,7 +125,8 @@ impl MixedRound {
                 let rate = self.highest(limit, since);
                 let restarts = 1 + self.restarts(limit, (start, end));
                 let refilled = (u128::from(end - start) * u128::from(rate)).div_ceil(period.into());
-                let most = full * restarts + u64::try_from(refilled).unwrap_or(u64::MAX);
+                // Turns that a restart has lost pass beside new ones until they are noticed.
+                let most = restarts * (full + u64::try_from(refilled).unwrap_or(u64::MAX));
                 if units <= most {
                     return None;
                 }

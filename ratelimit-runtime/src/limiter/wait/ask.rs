@@ -6,64 +6,35 @@
 use std::{
     collections::VecDeque,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Waker},
     time::Duration,
 };
 
 use tokio::time::{Instant, sleep};
 
-use super::{
-    lines::{Aftermath, wake},
-    seats::Seat,
-    waiter::{Question, Waiter},
-};
 use crate::{
     key::KeyRef,
-    limiter::{Inner, Limiter, permit::Decided},
-    overrides::Enforcement,
+    limiter::{
+        Limiter,
+        backend::Decided,
+        call::Call,
+        handle::Inner,
+        queue::{Aftermath, KeyQueue, Question, QueuedTurn, Waiter, wake},
+    },
+    overrides::Effective,
+    policy::Policy,
     redis::{Content, start},
-    request::{Place, Request},
+    request::{OnStoreError, Place, Request},
     time::Micros,
 };
 
-impl Question {
-    /// Asks under the policy of now: the call may not have seen an override yet.
-    fn renew(&mut self) {
-        let effective = self.waiter.call().effective();
-        if effective.enforcement == Enforcement::On {
-            self.waiter.wait_under(effective.policy());
-            self.claim = self.waiter.claim();
-        }
-    }
-
-    /// Returns the request to the store.
-    fn request(&self) -> Request<'_> {
-        let (waiter, call) = (&self.waiter, self.waiter.call());
-        let left = waiter.ends().saturating_duration_since(Instant::now());
-        let policy = &self.claim.policy;
-        let policy = if policy == call.policy { call.policy } else { policy };
-        let (max_wait, max_line) = (left.into(), waiter.max_line());
-        Request { max_wait, max_line, ..call.request_under(policy) }
-    }
-
-    /// Decides the call if memory or the deny cache can.
-    fn decide_now(&self) -> Option<Decided> {
-        let (call, request) = (self.waiter.call(), self.request());
-        let backend = &call.limiter.inner.backend;
-        let outcome = backend.decide_now(request, call.caller, call.options.on_store_error)?;
-        let permit = call.permit_in_memory(&request, &outcome);
-        Some(Decided { outcome, permit })
-    }
-
-    /// Asks Redis, and follows the answer.
-    async fn ask_redis(self) {
-        let (waiter, request) = (&self.waiter, self.request());
-        let decided = waiter.call().decide(request, waiter.asked()).await;
-        // At the end of its wait, the call has its answer from `on_store_error`.
-        let may_wait = request.max_wait > Micros::ZERO;
-        let again = if may_wait { waiter.asks_again(&decided) } else { None };
-        waiter.call().limiter.follow(self.receive(decided, again));
+impl Waiter {
+    /// Returns the request of a question under the policy of now: the call may not have seen an override yet.
+    fn request<'r>(&self, call: Call<'r>, effective: &'r Effective<'_>) -> Request<'r> {
+        let left = self.ends().saturating_duration_since(Instant::now());
+        let (max_wait, max_line) = (left.into(), call.limiter.inner.queues.max_line);
+        Request { max_wait, max_line, ..call.request(effective) }
     }
 }
 
@@ -81,93 +52,144 @@ impl Inner {
 }
 
 impl Limiter {
-    /// Makes the changes after a move in a line, and then those that they cause. Redis receives their commands in
+    /// Makes the changes after a move in a queue, and then those that they cause. Redis receives their commands in
     /// the same order.
     pub(in crate::limiter) fn follow(&self, after: Aftermath) {
         let mut moves = VecDeque::from([after]);
         while let Some(after) = moves.pop_front() {
-            let Aftermath { woken, asked, freed, checked, moved, permits, later } = after;
-            for seat in &freed {
-                self.give_back(seat, !asked.is_empty());
+            let Aftermath { woken, asked, freed, checked, permits, later } = after;
+            for turn in &freed {
+                self.give_back(turn, !asked.is_empty());
             }
             drop(permits);
             wake(woken);
             for question in asked {
                 self.ask(question, &mut moves);
             }
-            if let Some(seat) = checked {
-                self.check_turn(seat, &mut moves);
+            if let Some(turn) = checked {
+                let checking = self.clone().check_turn(turn);
+                if self.is_in_memory() {
+                    // It awaits nothing.
+                    let _ = pin!(checking).poll(&mut Context::from_waker(Waker::noop()));
+                } else {
+                    start(checking);
+                }
             }
-            if let Some(waiter) = moved {
-                self.move_line(waiter);
-            }
-            if let Some((text, pause)) = later {
-                self.look_later(text, pause);
+            if let Some((key, pause)) = later {
+                self.look_later(key, pause);
             }
         }
     }
 
+    /// Changes the queue of a call.
+    fn change(&self, waiter: &Waiter, change: impl FnOnce(&mut KeyQueue)) -> Aftermath {
+        self.inner.queues.change(&waiter.text, change).1
+    }
+
     /// Lets the first call that waits for a permit of the key ask for the one that is free now.
     pub(in crate::limiter) fn permit_is_free(&self, key: KeyRef<'_>) {
-        self.follow(self.inner.lines.permit_is_free(key));
+        self.follow(self.inner.queues.change_if_any(key, KeyQueue::permit_is_free));
     }
 
     /// Makes the changes after a posted command has arrived on Redis. A leave brings the calls of this process
     /// nearer only by the next check.
     fn delivered(&self, key: KeyRef<'_>, content: Content) {
         match content {
-            Content::Settle(settle) if settle.lowered() > 0 => self.inner.lines.hurry(key),
+            Content::Settle(settle) if settle.lowered() > 0 => self.inner.queues.hurry(key),
             Content::Settle(_) | Content::Leave(_) => {}
             Content::Release { .. } => self.permit_is_free(key),
         }
     }
 
     /// Looks again after a pause whether other processes have freed a permit.
-    fn look_later(&self, text: Box<[u8]>, pause: Duration) {
+    fn look_later(&self, key: Arc<[u8]>, pause: Duration) {
         let limiter = Arc::downgrade(&self.inner);
         start(async move {
             sleep(pause).await;
             if let Some(inner) = limiter.upgrade() {
-                let after = inner.lines.look_for_permit(&text);
+                let ((), after) = inner.queues.change(&key, |_| {});
                 Self { inner }.follow(after);
             }
         });
     }
 
-    /// Asks for the turn of a call.
-    fn ask(&self, mut question: Question, moves: &mut VecDeque<Aftermath>) {
-        question.renew();
-        let Some(decided) = question.decide_now() else { return start(question.ask_redis()) };
-        let (outcome, lines) = (decided.outcome, &self.inner.lines);
-        moves.push_back(question.receive(decided, None));
-        // A reset may have come between the decision and its receipt. The call, or another one that has its
-        // turn now, may also have left meanwhile.
-        if let Some(store) = self.inner.backend.memory()
-            && let Ok(outcome) = outcome
-            && outcome.turn() > Micros::ZERO
-        {
-            let seat = question.seat(outcome);
-            let policy = &seat.claim.policy;
-            let (key, place) = (seat.waiter.key.as_key_ref(), seat.claim.place(outcome));
-            if !store.is_promised(key, place) {
-                moves.push_back(lines.checked(&seat, policy, Ok(None), seat.promised));
-            } else if store.turns(key, &[place]).iter().any(|turn| *turn > Some(place.mark.at)) {
-                self.move_line(Arc::clone(&seat.waiter));
-            }
+    /// Asks for the turn of a call: at once if memory or the deny cache can decide it.
+    fn ask(&self, question: Question, moves: &mut VecDeque<Aftermath>) {
+        let waiter = Arc::clone(&question.waiter);
+        let (call, version) = (waiter.call.of(self), self.overrides().version());
+        let effective = call.effective();
+        let (policy, request) = (effective.policy(), waiter.request(call, &effective));
+        let decide = || {
+            let (backend, on_store_error) = (&self.inner.backend, call.options.on_store_error);
+            let outcome = backend.decide_now(request, call.caller, on_store_error)?;
+            Some(Decided { outcome, permit: call.permit_in_memory(&request, &outcome) })
+        };
+        if self.is_in_memory() {
+            // Under the lock, so that a refund, a reset or a pause that comes next finds the call in its queue.
+            let decide = || decide().expect("memory decides at once");
+            moves.push_back(self.receive(&question, policy, version, None, decide));
+        } else if let Some(decided) = decide() {
+            moves.push_back(self.receive(&question, policy, version, None, || decided));
+        } else {
+            start(self.clone().ask_redis(question));
         }
+    }
+
+    /// Asks Redis, and follows the answer.
+    async fn ask_redis(self, question: Question) {
+        let waiter = &question.waiter;
+        let (call, version) = (waiter.call.of(&self), self.overrides().version());
+        let effective = call.effective();
+        let request = waiter.request(call, &effective);
+        let decided = call.decide(request, waiter.asked()).await;
+        // At the end of its wait, the call has its answer from `on_store_error`.
+        let may_wait = request.max_wait > Micros::ZERO;
+        let again = if may_wait { self.asks_again(waiter, &decided) } else { None };
+        self.follow(self.receive(&question, effective.policy(), version, again, || decided));
+    }
+
+    /// Returns the time at which a call that Redis has not decided asks again: after a pause, and at the latest at
+    /// the end of its wait. Returns nothing if there is an answer, or if asking again does not help.
+    fn asks_again(&self, waiter: &Waiter, decided: &Decided) -> Option<Instant> {
+        decided.outcome.err().filter(|reason| reason.may_pass())?;
+        let (backend, now) = (&self.inner.backend, Instant::now());
+        let redis = backend.redis()?;
+        let on_store_error = backend.on_store_error(waiter.call.options.on_store_error);
+        if now >= waiter.ends() && on_store_error == OnStoreError::Deny {
+            return None;
+        }
+        let failures = waiter.failures.fetch_add(1, Ordering::Relaxed) + 1;
+        Some((now + redis.pause(failures)).min(waiter.ends()))
+    }
+
+    /// Receives the answer to a question under a policy, which was that of a version of the overrides.
+    fn receive(
+        &self,
+        question: &Question,
+        policy: &Policy,
+        version: u64,
+        again: Option<Instant>,
+        decided: impl FnOnce() -> Decided,
+    ) -> Aftermath {
+        self.change(&question.waiter, |queue| {
+            let decided = decided();
+            // Compared under the lock: a call sees a later override once it has its answer.
+            let is_overridden = self.overrides().version() != version;
+            queue.receive(question, policy, decided, again, is_overridden, Instant::now());
+        })
     }
 
     /// Gives back a turn that nobody takes. A charge under a request id is kept for the next call with this
     /// id. Redis receives the command before the questions that follow.
-    fn give_back(&self, seat: &Seat<Arc<Waiter>>, is_followed: bool) {
-        let Seat { waiter, claim, outcome, .. } = seat;
+    fn give_back(&self, turn: &QueuedTurn, is_followed: bool) {
+        let QueuedTurn { waiter, claim, outcome, .. } = turn;
         if claim.id.is_some() || claim.policy.tiers().is_empty() || !outcome.decided_by.counts() {
             return;
         }
-        let (key, leave) = (waiter.key.as_key_ref(), claim.place(*outcome).leave());
+        let (key, leave) = (waiter.key.as_key_ref(), turn.place().leave());
         let Some((redis, key)) = self.inner.backend.settle_here(key, leave, outcome.decided_by)
         else {
-            return self.inner.lines.hurry(key);
+            return self.inner.queues.hurry(key);
         };
         if !is_followed {
             return redis.post(key, Content::Leave(leave));
@@ -180,47 +202,34 @@ impl Limiter {
         });
     }
 
-    /// Moves the line of a call as [`move_turns`](Self::move_turns), in the background.
-    fn move_line(&self, waiter: Arc<Waiter>) {
-        let limiter = self.clone();
-        let moving = async move { limiter.move_turns(waiter.key.as_key_ref()).await };
-        if self.is_in_memory() {
-            // It awaits nothing.
-            let _ = pin!(moving).poll(&mut Context::from_waker(Waker::noop()));
-        } else {
-            start(moving);
-        }
-    }
-
-    /// Moves the turns of a key's line to those that its store has after a pause.
+    /// Moves the turns of a key's queue to those that its store has after a pause.
     pub(in crate::limiter) async fn move_turns(&self, key: KeyRef<'_>) {
-        let seats = self.inner.lines.turns(key);
-        let Some(first) = seats.first() else { return };
-        let places: Vec<_> = seats.iter().map(|seat| seat.claim.place(seat.outcome)).collect();
-        let turns = match (self.inner.backend.memory(), self.inner.backend.redis()) {
-            (Some(store), _) => Ok(store.turns(key, &places)),
-            (_, Some(redis)) => redis.turns(&first.waiter.key, &places).await,
-            _ => return,
-        };
+        let mut turns = Vec::new();
+        self.follow(self.inner.queues.change_if_any(key, |queue| turns = queue.turns()));
+        let Some(first) = turns.first() else { return };
+        let places: Vec<_> = turns.iter().map(QueuedTurn::place).collect();
         // Without an answer, the first call asks for its turn within a second.
-        if let Ok(turns) = turns {
-            self.follow(self.inner.lines.moved(&seats, &turns));
+        if let Ok(moved) = self.inner.backend.turns(&first.waiter.key, &places).await {
+            let receive = |queue: &mut KeyQueue| queue.receive_turns(&turns, &moved);
+            self.follow(self.change(&first.waiter, receive));
         }
     }
 
     /// Asks for the standing of a turn, under the policy that its call waits under now.
-    fn check_turn(&self, seat: Seat<Arc<Waiter>>, moves: &mut VecDeque<Aftermath>) {
-        let (limiter, policy, asked) = (self.clone(), seat.waiter.policy(), Instant::now());
-        if let Some(store) = self.inner.backend.memory() {
-            let place = Place { policy: &policy, ..seat.claim.place(seat.outcome) };
-            let standing = store.advance(seat.waiter.key.as_key_ref(), place);
-            return moves.push_back(self.inner.lines.checked(&seat, &policy, Ok(standing), asked));
+    async fn check_turn(self, turn: QueuedTurn) {
+        let (waiter, asked) = (&turn.waiter, Instant::now());
+        let effective = waiter.call.of(&self).effective();
+        let policy = effective.policy();
+        let place = Place { policy, ..turn.place() };
+        let standing = self.inner.backend.advance(&waiter.key, place).await;
+        let receive = |queue: &mut KeyQueue| {
+            queue.receive_standing(&turn, policy, standing, asked);
+            queue.is_moving
+        };
+        let (is_moving, after) = self.inner.queues.change(&waiter.text, receive);
+        self.follow(after);
+        if is_moving {
+            self.move_turns(waiter.key.as_key_ref()).await;
         }
-        start(async move {
-            let Some(redis) = limiter.inner.backend.redis() else { return };
-            let place = Place { policy: &policy, ..seat.claim.place(seat.outcome) };
-            let standing = redis.advance(&seat.waiter.key, place).await;
-            limiter.follow(limiter.inner.lines.checked(&seat, &policy, standing, asked));
-        });
     }
 }

@@ -55,7 +55,7 @@ fn take(limiter: &Limiter, policy: &Policy) -> Decision {
 
 /// Nobody waits any more, and no turn lies ahead: after a period there is room.
 fn assert_at_rest(limiter: &Limiter) {
-    assert!(limiter.inner.lines.is_empty());
+    assert!(limiter.inner.queues.is_empty());
     advance(SECOND);
     take(limiter, &LINE);
 }
@@ -145,6 +145,6 @@ fn a_permit_that_is_free_at_once_with_an_arrival_is_not_missed() {
         with(others, || *passes = poll(&mut call));
         let passed = passed.or_else(|| poll(&mut call));
         assert!(passed.expect("a permit").has_permit());
-        assert!(limiter.inner.lines.is_empty());
+        assert!(limiter.inner.queues.is_empty());
     });
 }

@@ -10,8 +10,9 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    FleetHash, HashState,
+    FORBIDDEN_PAUSE, FleetHash, HashState,
     fields::{HashKind, REVISION},
+    status::Reporter,
 };
 use crate::{
     error::UnavailableReason,
@@ -21,25 +22,27 @@ use crate::{
     registry,
 };
 
-/// The pause after the Redis user was not permitted to read a hash. Each attempt enters its log.
-const FORBIDDEN_PAUSE: Duration = Duration::from_secs(30);
-
 /// The time after which callers are read although their revision is the same: `redis-cli` writes none.
 const UNREVISED: Duration = Duration::from_secs(30);
 
 /// Polls the hashes until the overrides are dropped.
 pub(super) async fn follow(overrides: Weak<Shared>, first_poll: oneshot::Sender<()>) {
     let (mut limits, mut callers) = (HashFollower::default(), HashFollower::default());
+    let mut reporter = Reporter::default();
     let (mut first_poll, mut next) = (Some(first_poll), overrides.upgrade());
     while let Some(shared) = next {
         let overrides = Overrides::of(&shared);
         let Ok(hashes) = overrides.hashes() else { return };
         // A Redis that does not answer is asked once. The hash of limits comes with the time.
-        if limits.poll(&hashes.limits, &overrides).await {
+        let is_answered = limits.poll(&hashes.limits, &overrides).await;
+        if is_answered {
             callers.poll(&hashes.callers, &overrides).await;
         }
         if let Some(first_poll) = first_poll.take() {
             let _ = first_poll.send(());
+        }
+        if is_answered {
+            reporter.poll(hashes, &overrides).await;
         }
         drop(overrides);
         let target = Arc::downgrade(&shared);

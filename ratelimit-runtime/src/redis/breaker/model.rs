@@ -89,7 +89,7 @@ impl Server {
     }
 
     fn read(&mut self, breaker: &Breaker) {
-        let (state, now) = (breaker.state(), Instant::now());
+        let (state, now) = (breaker.state.lock(), Instant::now());
         self.failures = breaker.failures.load(Ordering::Relaxed);
         self.probes = state.probes;
         self.outage = state.outage.as_ref().map(|outage| KnownOutage {

@@ -25,7 +25,7 @@ fn open() -> Arc<Breaker> {
 fn assert_consistent(breaker: &Arc<Breaker>) {
     let failures = breaker.failures.load(Ordering::Relaxed);
     assert_eq!(
-        breaker.state().open().is_some(),
+        breaker.state.lock().open().is_some(),
         failures >= FAILURE_THRESHOLD,
         "{failures} failures"
     );

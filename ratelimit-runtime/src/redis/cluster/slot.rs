@@ -22,17 +22,10 @@ pub(super) fn slot(key: &[u8]) -> u16 {
 }
 
 fn tag(key: &[u8]) -> &[u8] {
-    let tagged = || {
-        let (_, rest) = split_at(key, b'{')?;
-        let (tag, _) = split_at(rest, b'}')?;
-        (!tag.is_empty()).then_some(tag)
-    };
-    tagged().unwrap_or(key)
-}
-
-fn split_at(bytes: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
-    let at = bytes.iter().position(|it| *it == byte)?;
-    Some((&bytes[..at], &bytes[at + 1..]))
+    let rest = key.splitn(2, |byte| *byte == b'{').nth(1);
+    let closed = rest.filter(|rest| rest.contains(&b'}'));
+    let tag = closed.and_then(|rest| rest.split(|byte| *byte == b'}').next());
+    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
 /// Adjacent slots and their primary.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    mem,
     sync::{
         Arc,
         atomic::{AtomicU16, Ordering},
@@ -43,7 +42,7 @@ pub(super) struct SlotMap {
     pub(super) slots: Box<[AtomicU16]>,
     nodes: RwLock<Vec<Option<Member>>>,
     /// The breaker of unassigned slots.
-    unassigned: RwLock<Arc<Breaker>>,
+    pub(super) unassigned: Arc<Breaker>,
     pub(super) target: Arc<Target>,
     /// Notified when the map may be out of date.
     pub(super) stale: Notify,
@@ -73,19 +72,11 @@ impl SlotMap {
         Self {
             slots: (0..SLOTS).map(|_| AtomicU16::new(UNASSIGNED)).collect(),
             nodes: RwLock::default(),
-            unassigned: RwLock::new(breaker()),
+            unassigned: Breaker::new("unassigned slots".to_owned()),
             target: Arc::new(target),
             stale: Notify::new(),
             refreshed: watch::Sender::new(None),
         }
-    }
-
-    pub(super) fn unassigned(&self) -> Arc<Breaker> {
-        Arc::clone(&self.unassigned.read())
-    }
-
-    fn member(&self, number: usize) -> Option<Member> {
-        self.nodes.read().get(number)?.clone()
     }
 
     pub(super) fn members(&self) -> Vec<Member> {
@@ -95,7 +86,8 @@ impl SlotMap {
 
     pub(super) fn node(&self, slot: u16) -> Option<Arc<Node>> {
         let number = self.slots[usize::from(slot)].load(Ordering::Relaxed);
-        Some(self.member(number.into())?.node)
+        let nodes = self.nodes.read();
+        Some(Arc::clone(&nodes.get(usize::from(number))?.as_ref()?.node))
     }
 
     /// Returns `true` if the last attempt to connect to some node failed.
@@ -148,15 +140,9 @@ impl SlotMap {
         Node::managed(Connector::new(&self.target, address), name)
     }
 
-    /// Fetches the assignment and applies it. The error is the cause at the last node.
-    pub(super) async fn refresh(&self) -> Result<(), String> {
-        let ranges = self.fetch().await?;
-        self.apply(&ranges);
-        Ok(())
-    }
-
-    /// Fetches the assignment from one node after the other, up to the first reply.
-    async fn fetch(&self) -> Result<Vec<Range>, String> {
+    /// Fetches the assignment from one node after the other, up to the first reply. The error is the cause at the
+    /// last node.
+    pub(super) async fn fetch(&self) -> Result<Vec<Range>, String> {
         let mut members = self.members();
         fastrand::shuffle(&mut members);
         let mut cause = "no node is up".to_owned();
@@ -194,7 +180,7 @@ impl SlotMap {
         if ranges.is_empty() { Err(UnavailableReason::NotReady) } else { Ok(ranges) }
     }
 
-    fn apply(&self, ranges: &[Range]) {
+    pub(super) fn apply(&self, ranges: &[Range]) {
         let mut numbers = HashMap::new();
         let mut slots = vec![UNASSIGNED; SLOTS.into()];
         for Range { first, last, primary } in ranges {
@@ -207,26 +193,20 @@ impl SlotMap {
         for (slot, number) in self.slots.iter().zip(slots) {
             slot.store(number, Ordering::Relaxed);
         }
-        // Dropped outside the locks: the drop of a breaker calls recorders.
-        let mut removed = Vec::new();
         if is_complete {
             // No call would close it: only calls of unassigned slots use it.
-            let mut unassigned = self.unassigned.write();
-            removed.push(mem::replace(&mut *unassigned, breaker()));
+            self.unassigned.close();
         }
+        // Dropped outside the lock: the drop of a breaker calls recorders.
+        let mut removed = Vec::new();
         // Nodes without slots are removed.
         let mut nodes = self.nodes.write();
         for node in nodes.iter_mut() {
             let member =
                 node.take_if(|it| !numbers.contains_key(&it.address) && !it.is_redirected_to());
-            removed.extend(member.map(|it| Arc::clone(it.node.breaker())));
+            removed.extend(member.map(|it| Arc::clone(&it.node.breaker)));
         }
     }
-}
-
-/// Returns a closed breaker of unassigned slots.
-fn breaker() -> Arc<Breaker> {
-    Breaker::new("unassigned slots".to_owned())
 }
 
 /// Returns the host of an address.

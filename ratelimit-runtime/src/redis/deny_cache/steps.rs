@@ -68,10 +68,11 @@ impl RefusalSteps {
     #[inline]
     pub(super) fn is_comparable(&self, policy: &Policy) -> bool {
         // Only here do two thresholds see the same count: the rate of a bucket and the weights of a
-        // counter's windows depend on the threshold.
+        // counter's windows depend on the threshold. A refusal under a block is an offence, and of its length.
         let is_window = |it: &Policy| {
             matches!(it.algorithm(), Algorithm::SlidingWindow | Algorithm::FixedWindow)
                 && it.tiers().len() == 1
+                && !it.has_block()
                 && !it.counts_rejected()
         };
         is_window(&self.policy)
@@ -157,16 +158,11 @@ impl RefusalSteps {
     /// Receives an answer that contradicts no step. It ends a revalidation. No step reports more units left
     /// than the answer.
     pub(super) fn receive(&mut self, request: Request<'_>, outcome: Outcome) {
-        self.end_revalidation();
+        self.revalidating_until = Timestamp::default();
         if request.op == Op::Take {
             let used = threshold(request.policy) - i64::from(outcome.remaining);
             self.steps.iter_mut().for_each(|step| step.used = step.used.max(used));
         }
-    }
-
-    /// Ends a revalidation: from now on, steps older than the TTL do not refuse.
-    fn end_revalidation(&mut self) {
-        self.revalidating_until = Timestamp::default();
     }
 
     /// Adds a refusal that contradicts no step.
@@ -182,7 +178,7 @@ impl RefusalSteps {
         if self.steps.iter().any(|it| fresh_until < it.fresh_until) {
             return;
         }
-        self.end_revalidation();
+        self.revalidating_until = Timestamp::default();
         self.steps.retain(|it| sent < it.fresh_until);
         let Outcome { tier, remaining, wait, more, reset, .. } = outcome;
         let used = threshold(request.policy) - i64::from(remaining);

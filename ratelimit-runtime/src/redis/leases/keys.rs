@@ -46,6 +46,7 @@ pub(super) struct ColdKey {
 }
 
 /// The signals between the calls of a hot key and its task.
+#[derive(Default)]
 pub(super) struct Signals {
     /// Wakes the task.
     pub(super) task: Notify,
@@ -69,17 +70,11 @@ impl Drop for WaitingForUnits {
     }
 }
 
-impl Signals {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { task: Notify::new(), exchanged: watch::Sender::new(()) })
-    }
-}
-
 impl HotKey {
     pub(super) fn new(lookup: Lookup<'_>, policy: &Policy, stock: Stock) -> Self {
         let Lookup { key, hash } = lookup;
         let (caller, policy) = (StoredCaller::new(key.caller), *policy);
-        Self { hash, caller, policy, stock, pending: Arc::default(), signals: Signals::new() }
+        Self { hash, caller, policy, stock, pending: Arc::default(), signals: Arc::default() }
     }
 
     /// Lets a call wait for the next exchange.

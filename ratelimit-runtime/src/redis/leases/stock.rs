@@ -35,7 +35,7 @@ pub(super) struct Stock {
     exchange: Option<UnderWay>,
     /// `true` if the lease is given back, and none is taken any more.
     is_closing: bool,
-    demand: Demand,
+    pub(super) demand: Demand,
     late: u32,
 }
 
@@ -138,11 +138,6 @@ impl Stock {
             }
             _ => Some(Err(())),
         }
-    }
-
-    /// Counts a call that waits.
-    pub(super) fn add_demand(&mut self, cost: u32) {
-        self.demand.add(cost);
     }
 
     /// Returns the next step, while calls of this many units wait.

@@ -34,7 +34,7 @@ fn grant(units: u32, remaining: u32, wait: u64) -> Grant {
 fn asking(pending: u64) -> (Stock, LeaseRequest) {
     let mut stock = Stock::new(&sliding(), TTL, at(0)).unwrap();
     assert_eq!(stock.take(1, at(0)), Some(Err(())));
-    stock.add_demand(4);
+    stock.demand.add(4);
     let LeaseStep::Exchange(request) = stock.step(pending, at(0)) else { panic!("it asks") };
     (stock, request)
 }

@@ -1,5 +1,6 @@
 use std::{sync::Mutex, thread};
 
+use redis::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     runtime::Builder,

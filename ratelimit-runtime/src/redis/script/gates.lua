@@ -28,7 +28,8 @@
 -- It takes both or nothing. A call that holds its permit already needs no second one.
 --
 -- A take that the algorithm refuses is an offence: it shuts the caller out for the next length, or for the wait of
--- the refusal if that is longer. Each quiet stretch as long as the last block has forgiven one offence.
+-- the refusal if that is longer. A call that was charged before the block, and is sent again because its reply was
+-- lost, is admitted. Each quiet stretch as long as the last block has forgiven one offence.
 --
 -- While processes wait, the one with the fewest permits comes first, and of those with as many the one that has
 -- waited for longest. Its turn begins with its first permit and lasts for its part of a round, in which it is
@@ -157,6 +158,15 @@ local function blocked_for(lengths, now)
   return till - now
 end
 
+-- Returns true for a call that is sent again after it was charged. Its caller was blocked later.
+local function was_charged(decide, now)
+  if not is_take or arguments[3] ~= '2' then
+    return false
+  end
+  local look = decide({ '0', unpack(arguments, 2) })
+  return look[1] and look[1] > 0 and look[7] < now
+end
+
 local function offend(lengths, reply, now)
   local level, till = last_block()
   level = math.min(level, #lengths)
@@ -243,7 +253,7 @@ local function gates(decide)
       lengths[#lengths + 1] = tonumber(length)
     end
     local left = blocked_for(lengths, now)
-    if left > 0 then
+    if left > 0 and not was_charged(decide, now) then
       return refusal(0, left)
     end
   end

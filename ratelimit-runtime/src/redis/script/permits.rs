@@ -23,7 +23,7 @@ pub(in super::super) const MAX_RENEWED: usize = 1_000;
 
 /// The script of policies of `concurrency` alone.
 pub(super) static WITHOUT_WINDOW: Text =
-    Text { source: sources::WITHOUT_WINDOW[1], sha1: "82b3ab04c332b2a263d56d213b911a29189d9b2a" };
+    Text { source: sources::WITHOUT_WINDOW[1], sha1: "0b8e16768b4f587159e53504dfadf269b7acc360" };
 
 pub(super) static RENEW: Text =
     Text { source: sources::RENEW, sha1: "36dbcd4b9e023bda40c1703f9c44a7e7593cdbaa" };

@@ -9,7 +9,7 @@ use crate::{
     key::Key,
     policy::{Policy, StateKind},
     redis::echo::Command,
-    request::{Charged, Place, Standing},
+    request::{Charged, Mark, Place, Standing},
     time::{Micros, Timestamp},
 };
 
@@ -52,13 +52,19 @@ impl<'a> Turn<'a> {
         Command::echoed(command, self.numbers.0)
     }
 
-    /// Reads the reply to an advance.
-    pub(in super::super) fn decode(reply: &Value) -> Result<Option<Standing>, UnavailableReason> {
+    /// Reads the reply to an advance. Only a pause, of a weighted window, moves a turn to a later time.
+    pub(in super::super) fn decode(
+        &self,
+        reply: &Value,
+    ) -> Result<Option<Standing>, UnavailableReason> {
+        let Mark { at: promised, charged } = self.place.mark;
+        let is_possible = |at| at <= promised || matches!(charged, Charged::Entry(_));
         let standing = || match reply.as_sequence()? {
             [_] => Some(None),
             [_, at, turn, late @ ..] if matches!(late, [] | [Value::Int(1)]) => {
                 let turn = number(turn).filter(|turn| *turn <= LONGEST_TURN)?;
-                let (at, turn) = (Timestamp::new(number(at)?), Micros::new(turn));
+                let at = Some(Timestamp::new(number(at)?)).filter(|at| is_possible(*at))?;
+                let turn = Micros::new(turn);
                 Some(Some(Standing { at, turn, has_room: late.is_empty() }))
             }
             _ => None,
@@ -117,12 +123,18 @@ pub(in super::super) fn decode_turns(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{key::KeyRef, request::EntryMark};
 
     #[test]
     fn a_reply_that_is_no_turn_is_an_error() {
-        let decode = |numbers: &[i64]| {
-            Turn::decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
+        let policy = Policy::fixed_window("p", std::time::Duration::from_secs(1), 1);
+        let key = Key::compose("", KeyRef::new(&policy, &b""[..]));
+        let of = |charged, numbers: &[i64]| {
+            let mark = Mark { at: Timestamp::new(9), charged };
+            let turn = Turn::new(&key, Place { policy: &policy, cost: 1, mark, id: None }).unwrap();
+            turn.decode(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))
         };
+        let decode = |numbers: &[i64]| of(Charged::Generation(7), numbers);
         let (at, turn) = (Timestamp::new(9), Micros::new(2));
         for (reply, has_room) in [(&[0, 9, 2][..], true), (&[0, 9, 2, 1], false)] {
             assert_eq!(decode(reply), Ok(Some(Standing { at, turn, has_room })));
@@ -133,5 +145,10 @@ mod tests {
         {
             assert_eq!(decode(wrong), Err(UnavailableReason::StoreError));
         }
+        // Nothing moves the turn to a later time but a pause, which only a weighted window has.
+        let later = [0, 10, 2];
+        assert_eq!(decode(&later), Err(UnavailableReason::StoreError));
+        let of_entry = of(Charged::Entry(EntryMark::new(4, 7, false)), &later);
+        assert_eq!(of_entry.unwrap().map(|it| it.at), Some(Timestamp::new(10)));
     }
 }

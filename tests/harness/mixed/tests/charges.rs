@@ -71,12 +71,22 @@ fn units_on_lease_of_a_process_that_stood_still_are_charged_late() {
         is_joint: false,
         leave: 0,
         is_small: false,
+        blocks: 0,
+        warn_at: 0,
     };
     let leased = Story::new().note(0, 1, SECOND / 2, asks);
     let leased = leased.note(0, 1, SECOND / 2 + 9, Note::Answered(AT_ONCE));
     let leased = leased.note(0, 1, SECOND / 2 + 9, Note::Ended).audit(LEDGER, 3 * SECOND, 2);
     leased.breaks("charged");
-    let still = |process| leased.clone().note(process, 0, 3 * SECOND / 2, Note::Gap(0, 600 * MS));
+    let gap = Note::Gap(0, 600 * MS);
+    let still = |process| leased.clone().note(process, 0, 3 * SECOND / 2, gap);
     still(0).is_sound();
     still(1).breaks("charged");
+    // It may lose the reply to a lease of more units than it has used.
+    let later = Story::new().note(0, 1, 2 * SECOND, asks);
+    let later = later.note(0, 1, 2 * SECOND + 9, Note::Answered(AT_ONCE));
+    let more = later.note(0, 1, 2 * SECOND + 9, Note::Ended).audit(LEDGER, 3 * SECOND, 9);
+    more.breaks("charged");
+    more.clone().note(0, 0, 3 * SECOND / 2, gap).is_sound();
+    more.note(1, 0, 3 * SECOND / 2, gap).breaks("charged");
 }

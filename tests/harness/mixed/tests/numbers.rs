@@ -32,6 +32,17 @@ fn only_a_caller_that_is_shut_out_is_denied() {
     // Its process has read the time of Redis late.
     let still = denied.clone().note(0, 0, SECOND * 2, Note::Gap(0, SECOND * 19 / 10));
     answered(&still, 2 * SECOND + 100 * MS, Reply::Denied).is_sound();
+    let mut still = denied.clone();
+    still.gaps.push(Gap {
+        process: None,
+        runtime: 0,
+        span: (START + SECOND, START + SECOND * 11 / 10),
+    });
+    answered(&still, 2 * SECOND + 100 * MS, Reply::Denied).is_sound();
+    // One that is shut out again has a lowered number, however late the first override ended.
+    let again = in_all(still.clone(), Note::OfCaller(LEDGER, OfCaller::Denied, 0, 2_100 * MS));
+    let waits = Told { reply: Reply::Denied, ..waited(LEDGER, 2_050 * MS, 3 * SECOND, 2_150 * MS) };
+    again.call(waits, &[]).is_sound();
     assert!(answered(&denied, SECOND, AT_ONCE).broken().contains(&"denied"));
     // At its edges it is doubtful, and a limit that is off shuts the caller out too.
     answered(&denied, 2 * SECOND, Reply::Denied).is_sound();

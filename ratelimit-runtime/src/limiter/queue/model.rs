@@ -1,15 +1,22 @@
-//! A line with cancels, overrides and questions asked anew: drives [`Line`] and the weighted log's [`State`].
+//! A line with cancels, overrides and questions asked anew: drives [`KeyQueue`] and the weighted log's [`State`].
 
-use std::sync::OnceLock;
+use std::{
+    fmt::{self, Debug, Formatter},
+    sync::OnceLock,
+};
 
 use stateright::{Model, Property};
 
-use super::*;
+use super::{
+    step::NextStep,
+    tests::{name, waiter},
+    *,
+};
 use crate::{
     algorithms::State,
     models::{assert_breaks, assert_holds, compared_by_text},
     policy::StateKind,
-    request::{Op, Request},
+    request::{Op, Outcome, Request},
     time::Micros,
 };
 
@@ -34,7 +41,7 @@ struct Turns {
 struct World {
     now: u64,
     store: State,
-    line: Line<usize>,
+    queue: KeyQueue,
     calls: [Call; CALLS],
     flights: Vec<Flight>,
     /// The turns at which calls have passed.
@@ -48,26 +55,17 @@ compared_by_text!(World);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Call {
-    stage: Stage,
-    /// The number of its last question.
+    has_arrived: bool,
+    has_ended: bool,
+    /// The number of its questions.
     asked: u32,
     /// The turn that it was promised.
     turn: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
-    #[default]
-    Outside,
-    Asking,
-    InLine,
-    Gone,
-}
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Flight {
-    call: usize,
-    number: u32,
+    question: Question,
     outcome: Option<Outcome>,
 }
 
@@ -84,10 +82,6 @@ enum Action {
     Override,
 }
 
-fn claim() -> Claim {
-    Claim { policy: POLICY, cost: 1, id: None }
-}
-
 fn at(now: u64) -> Timestamp {
     Timestamp::new(20_000_000 + now * 1_000_000)
 }
@@ -97,83 +91,76 @@ fn instant(now: u64) -> Instant {
     *START.get_or_init(Instant::now) + SECOND * u32::try_from(now).expect("few seconds")
 }
 
+/// Returns a call, which is the same in each world.
+fn call(index: usize) -> &'static Arc<Waiter> {
+    static ALL: OnceLock<Vec<Arc<Waiter>>> = OnceLock::new();
+    let all = || "abc".chars().map(|name| waiter(name, SECOND * 60)).collect();
+    &ALL.get_or_init(all)[index]
+}
+
+fn index(waiter: &Arc<Waiter>) -> usize {
+    "abc".find(name(waiter)).expect("a call of the model")
+}
+
 impl World {
-    fn ask(&mut self, call: usize) {
-        self.calls[call].stage = Stage::Asking;
-        self.calls[call].asked += 1;
-        self.flights.push(Flight { call, number: self.calls[call].asked, outcome: None });
+    /// Makes the changes that follow from a move.
+    fn follow(&mut self) {
+        let Aftermath { asked, freed, checked, .. } = mem::take(&mut self.queue.after);
+        for turn in freed {
+            self.store.settle(at(self.now), turn.place().leave());
+        }
+        for question in asked {
+            self.calls[index(&question.waiter)].asked += 1;
+            self.flights.push(Flight { question, outcome: None });
+        }
+        if let Some(turn) = checked {
+            let standing = self.store.advance(at(self.now), turn.place());
+            let now = instant(self.now);
+            if let Some((standing, _)) = standing {
+                self.queue.stands(self.queue.position_of(&turn), standing, now, now);
+            }
+            self.queue.end_check(now);
+            self.follow();
+        }
     }
 
     fn pass(&mut self, call: usize, outcome: Outcome) {
-        self.calls[call].stage = Stage::Gone;
+        self.calls[call].has_ended = true;
         self.is_early |= outcome.mark.at > at(self.now);
         self.passed.push(outcome.mark.at);
     }
 
-    fn free(&mut self, seat: &Seat<usize>) {
-        self.store.settle(at(self.now), seat.claim.place(seat.outcome).leave());
-    }
-
-    fn land(&mut self, flight: Flight, takes_outdated: bool) {
-        let Flight { call, number, outcome } = flight;
-        let Some(outcome) = outcome.filter(|outcome| outcome.admitted) else { return };
-        let promised = instant(self.now);
-        let seat = Seat {
-            outcome,
-            turn: promised + outcome.turn().into(),
-            promised,
-            claim: claim(),
-            is_asleep: false,
-            is_moved: false,
-            waiter: call,
+    fn land(&mut self, flight: &Flight, takes_outdated: bool) {
+        let Flight { question, outcome } = flight;
+        let (outcome, call) = (outcome.expect("an answer"), index(&question.waiter));
+        let is_current = match self.queue.calls.get(&question.waiter.number) {
+            Some(WaitStage::Asking(number)) => *number == question.number,
+            _ => false,
         };
-        let known = self.calls[call];
-        let is_current = known.stage == Stage::Asking && known.asked == number;
-        let is_in_line = outcome.turn() > Micros::ZERO || !self.line.is_empty();
-        match (is_current, is_in_line) {
-            (false, _) if takes_outdated => self.pass(call, outcome),
-            (true, true) => {
-                self.line.insert(seat);
-                self.calls[call].stage = Stage::InLine;
-            }
-            (true, false) => self.pass(call, outcome),
-            // A call is in line once.
-            (false, true) if known.stage != Stage::InLine => {
-                let (index, _) = self.line.insert(seat);
-                let (freed, _) = self.line.leave_at(index);
-                self.free(&freed);
-            }
-            (false, _) => self.free(&seat),
+        if outcome.admitted && !is_current && takes_outdated {
+            return self.pass(call, outcome);
         }
+        let (promised, decided) = (instant(self.now), Ok(outcome).into());
+        self.queue.receive(question, &POLICY, decided, None, false, promised);
     }
 
-    fn poll(&mut self, call: usize) {
-        let now = instant(self.now);
-        match self.line.step(&call, now, &mut Vec::new()) {
-            NextStep::End => {
-                let (seat, _) = self.line.pass(&call).expect("a call in line");
-                self.pass(call, seat.outcome);
+    fn poll(&mut self, index: usize) {
+        let step = self.queue.step(call(index), &POLICY, instant(self.now));
+        if let NextStep::End(decided) = step {
+            match decided.outcome {
+                Ok(outcome) if outcome.admitted => self.pass(index, outcome),
+                _ => self.calls[index].has_ended = true,
             }
-            NextStep::Check => {
-                let first = self.line.begin_check(now).cloned();
-                let first = first.expect("a call in line");
-                let standing = self.store.advance(at(self.now), first.claim.place(first.outcome));
-                if let Some((standing, _)) = standing {
-                    self.line.stands(&first, standing, now, now);
-                }
-                self.line.end_check(now);
-            }
-            NextStep::Ask | NextStep::Sleep(_) => {}
         }
     }
 
     /// Compares the turns with those that were promised.
     fn look(&mut self) {
-        for call in 0..CALLS {
-            let turn = self.line.turn(&call);
-            let promised = self.calls[call].turn;
+        for index in 0..CALLS {
+            let turn = self.queue.turn(call(index));
+            let promised = self.calls[index].turn;
             self.is_late |= turn.zip(promised).is_some_and(|(turn, promised)| turn > promised);
-            self.calls[call].turn = turn;
+            self.calls[index].turn = turn;
         }
     }
 }
@@ -188,7 +175,7 @@ impl Model for Turns {
         let empty = World {
             now: 0,
             store,
-            line: Line::new(true),
+            queue: KeyQueue::new(true, 9),
             calls: [Call::default(); CALLS],
             flights: Vec::new(),
             passed: vec![at(0)],
@@ -214,16 +201,16 @@ impl Model for Turns {
             actions.push(Action::Override);
         }
         // Calls are alike: they arrive in order.
-        let outside = (0..CALLS).find(|call| world.calls[*call].stage == Stage::Outside);
+        let outside = (0..CALLS).find(|call| !world.calls[*call].has_arrived);
         actions.extend(outside.map(Action::Arrive));
-        for (call, known) in world.calls.iter().enumerate() {
-            match known.stage {
-                Stage::InLine => actions.extend([Action::Poll(call), Action::Cancel(call)]),
-                Stage::Asking if known.asked < 2 => {
-                    actions.extend([Action::AskAnew(call), Action::Cancel(call)]);
+        for (index, known) in world.calls.iter().enumerate() {
+            match world.queue.calls.get(&call(index).number) {
+                Some(WaitStage::Asking(_)) if known.asked < 2 => {
+                    actions.extend([Action::AskAnew(index), Action::Cancel(index)]);
                 }
-                Stage::Asking => actions.push(Action::Cancel(call)),
-                Stage::Outside | Stage::Gone => {}
+                Some(WaitStage::Asking(_)) => actions.push(Action::Cancel(index)),
+                Some(_) => actions.extend([Action::Poll(index), Action::Cancel(index)]),
+                None => {}
             }
         }
         for (index, flight) in world.flights.iter().enumerate() {
@@ -236,7 +223,11 @@ impl Model for Turns {
         let mut world = last.clone();
         match action {
             Action::Tick => world.now += 1,
-            Action::Arrive(call) | Action::AskAnew(call) => world.ask(call),
+            Action::Arrive(index) => {
+                world.calls[index].has_arrived = true;
+                world.queue.arrive(call(index), false);
+            }
+            Action::AskAnew(index) => world.queue.ask(call(index)),
             Action::Reach(index) => {
                 let mut request = Request::new(&POLICY, Op::Take, 1);
                 (request.max_wait, request.max_line) = (Micros::from(SECOND * 9), 9);
@@ -244,23 +235,22 @@ impl Model for Turns {
             }
             Action::Land(index) => {
                 let flight = world.flights.remove(index);
-                world.land(flight, self.takes_outdated_answers);
+                world.land(&flight, self.takes_outdated_answers);
             }
             Action::Poll(call) => world.poll(call),
-            Action::Cancel(call) => {
-                if let Some((freed, _)) = world.line.leave(&call) {
-                    world.free(&freed);
-                }
-                world.calls[call].stage = Stage::Gone;
+            Action::Cancel(index) => {
+                world.queue.withdraw(call(index));
+                world.calls[index].has_ended = true;
             }
             Action::Override => {
                 world.is_overridden = true;
-                world.line.hurry_each();
+                world.queue.hurry_each();
                 if self.moves_promised {
-                    world.line.seats.iter_mut().for_each(|seat| seat.turn += SECOND);
+                    world.queue.turns.values_mut().for_each(|turn| turn.comes += SECOND);
                 }
             }
         }
+        world.follow();
         world.look();
         Some(world)
     }
@@ -283,4 +273,36 @@ fn turns_survive_every_order_of_cancels_and_questions() {
     assert_holds("turns", STEPS, Turns::default());
     assert_breaks(KEPT, STEPS, Turns { moves_promised: true, ..Turns::default() });
     assert_breaks(BOUNDED, STEPS, Turns { takes_outdated_answers: true, ..Turns::default() });
+}
+
+impl Debug for KeyQueue {
+    /// Leaves out the number of turns that have been added.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { asks_each, seen, asked, hurries, is_moving, grace, .. } = self;
+        let turns = self.turns.values().map(|turn| {
+            let QueuedTurn { outcome, comes, promised, is_moved, waiter, .. } = turn;
+            (waiter.number, outcome, comes, promised, is_moved)
+        });
+        f.debug_list().entries(turns).finish()?;
+        f.debug_list().entries(&self.calls).finish()?;
+        (asks_each, seen, asked, hurries, is_moving, grace).fmt(f)
+    }
+}
+
+impl Debug for WaitStage {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asking(number) => write!(f, "asking {number}"),
+            Self::InLine(..) => write!(f, "in line"),
+            Self::Queued => write!(f, "queued"),
+            Self::Paused(until) => write!(f, "paused {until:?}"),
+            Self::Answered(decided, _) => write!(f, "answered {:?}", decided.outcome),
+        }
+    }
+}
+
+impl Debug for Question {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} asks {}", self.waiter.number, self.number)
+    }
 }

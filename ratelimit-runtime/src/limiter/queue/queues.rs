@@ -1,0 +1,89 @@
+//! The queues of a limiter, one for each key under which calls wait.
+//!
+//! One lock guards all queues and the progress of their calls. It is held for moves within a queue. Stores
+//! are asked, and permits are dropped, without it.
+
+use std::{collections::HashMap, mem, sync::Arc};
+
+use super::{
+    Aftermath, KeyQueue,
+    waiter::{text_of, wake},
+};
+use crate::{
+    key::KeyRef,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// All calls of a limiter that wait.
+pub(in crate::limiter) struct Queues {
+    by_key: Mutex<HashMap<Arc<[u8]>, KeyQueue>>,
+    /// The number of queues, readable without the lock.
+    count: AtomicUsize,
+    /// `true` if other processes change turns and permits too.
+    is_remote: bool,
+    /// The maximum number of turns, and of calls ahead of one that waits.
+    pub(in crate::limiter) max_line: u32,
+}
+
+impl Queues {
+    pub(in crate::limiter) fn new(is_remote: bool, max_line: u32) -> Self {
+        Self { by_key: Mutex::default(), count: AtomicUsize::new(0), is_remote, max_line }
+    }
+
+    /// Changes the queue of a key, which exists while calls wait in it. If a permit may be free then, the call
+    /// that is first asks for it.
+    pub(in crate::limiter) fn change<T>(
+        &self,
+        key: &Arc<[u8]>,
+        change: impl FnOnce(&mut KeyQueue) -> T,
+    ) -> (T, Aftermath) {
+        let mut queues = self.by_key.lock();
+        let new = || KeyQueue::new(self.is_remote, self.max_line);
+        let queue = queues.entry(Arc::clone(key)).or_insert_with(new);
+        let changed = change(queue);
+        queue.ask_for_permit();
+        let after = mem::take(&mut queue.after);
+        if queue.is_empty() {
+            queues.remove(key);
+        }
+        self.count.store(queues.len(), Ordering::SeqCst);
+        (changed, after)
+    }
+
+    /// Changes the queue of a key, if any call waits.
+    pub(in crate::limiter) fn change_if_any(
+        &self,
+        key: KeyRef<'_>,
+        change: impl FnOnce(&mut KeyQueue),
+    ) -> Aftermath {
+        if self.is_empty() { Aftermath::default() } else { self.change(&text_of(key), change).1 }
+    }
+
+    /// Returns `true` if no call waits.
+    #[inline]
+    pub(in crate::limiter) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Returns `true` if calls of this process wait for a permit of the key.
+    #[inline]
+    pub(in crate::limiter) fn has_queue(&self, key: KeyRef<'_>) -> bool {
+        !self.is_empty()
+            && self.by_key.lock().get(&text_of(key)).is_some_and(KeyQueue::has_permit_waiters)
+    }
+
+    /// Lets the first call of the key's queue ask whether its turn has come nearer.
+    pub(in crate::limiter) fn hurry(&self, key: KeyRef<'_>) {
+        if !self.is_empty() {
+            let hurry = |queue: &mut KeyQueue| {
+                queue.hurry();
+                mem::take(&mut queue.after.woken)
+            };
+            let woken = self.by_key.lock().get_mut(&text_of(key)).map(hurry);
+            wake(woken.into_iter().flatten());
+        }
+    }
+}

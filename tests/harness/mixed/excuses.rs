@@ -1,0 +1,64 @@
+//! Excuses of an answer: something stood still, was reset, or is lost.
+
+use super::{
+    Gap, MixedRound, Span,
+    call::MixedCall,
+    overlaps,
+    round::{NOTICES, RECENT, SLACK},
+};
+
+impl MixedRound {
+    /// Returns for how long the call's process or runtime, or Redis, stood still around a time.
+    pub(super) fn late(&self, call: &MixedCall, span: Span) -> u64 {
+        let matters = |gap: &&Gap| {
+            let is_own = gap.process.is_none_or(|process| process == call.process)
+                && (gap.runtime == 0 || gap.runtime == call.runtime);
+            is_own && overlaps(gap.span, span)
+        };
+        self.gaps.iter().filter(matters).map(|gap| gap.span.1 - gap.span.0).sum()
+    }
+
+    /// Returns the longest time before a time at which Redis has decided what a process notes then.
+    pub(super) fn delay(&self, process: usize, at: u64) -> u64 {
+        let recent = (at.saturating_sub(RECENT), at);
+        let is_its = |gap: &&Gap| gap.process.is_none_or(|it| it == process);
+        let gaps = self.gaps.iter().filter(is_its).map(|gap| gap.span);
+        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, recent));
+        SLACK + 3 * late.map(|it| it.1 - it.0).sum::<u64>()
+    }
+
+    /// Returns `true` if a limit was reset in this span, or Redis has lost its keys.
+    pub(super) fn began_anew(&self, limit: usize, span: Span) -> bool {
+        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
+        resets.chain(&self.losses).any(|at| overlaps(*at, span))
+    }
+
+    /// Returns how often the counts of a limit have begun anew in this span. Other processes use their units on
+    /// lease, and turns that come before they notice.
+    pub(super) fn restarts(&self, limit: usize, span: Span) -> u64 {
+        let is_within = |at: &Span| overlaps((at.0, at.1 + NOTICES), span);
+        let resets = self.resets.iter().filter(|(it, _)| *it == limit).map(|(_, at)| at);
+        resets.chain(&self.losses).filter(|at| is_within(at)).count() as u64
+    }
+
+    /// Returns `true` if something has happened that excuses a late turn.
+    pub(super) fn was_disturbed(&self, limit: usize, span: Span) -> bool {
+        let is_within = |it: &&Span| overlaps(**it, span);
+        self.outages.iter().chain(&self.losses).any(|it| is_within(&it))
+            || self.restarts(limit, span) > 0
+            || self.was_lowered(limit, span)
+            || self.was_paused(limit, span)
+    }
+
+    /// Returns for how long Redis stood still around a time.
+    pub(super) fn late_redis(&self, span: Span) -> u64 {
+        let gaps = self.gaps.iter().filter(|gap| gap.process.is_none()).map(|gap| gap.span);
+        let late = gaps.chain(self.outages.iter().copied()).filter(|it| overlaps(*it, span));
+        late.map(|it| it.1 - it.0).sum()
+    }
+
+    /// Returns `true` if what was written in this span is perhaps lost with a primary.
+    pub(super) fn was_lost(&self, span: Span) -> bool {
+        self.lags.iter().any(|lag| overlaps(*lag, span))
+    }
+}
