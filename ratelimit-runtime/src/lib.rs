@@ -108,8 +108,8 @@ pub use limiter::{
 pub use macro_support::{KeyPart, Units};
 pub use observe::observe;
 pub use overrides::{
-    CallerOverride, Enforcement, Override, OverrideChange, OverrideError, OverrideProblem,
-    OverrideSource, Overrides,
+    CallerOverride, CandidateStats, Enforcement, Override, OverrideChange, OverrideError,
+    OverrideProblem, OverrideSource, Overrides,
 };
 pub use policy::{InvalidPolicy, Plans, Policy, QuotaUnit, Tier, TooLarge};
 pub use ratelimit_core::{Algorithm, CalendarUnit, MAX_TIERS};

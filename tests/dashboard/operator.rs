@@ -16,9 +16,10 @@ use tokio::net::TcpListener;
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The paths of all assets.
-pub(crate) const ASSETS: [&str; 16] = [
+pub(crate) const ASSETS: [&str; 17] = [
     "api.js",
     "caller.js",
+    "candidate.js",
     "confirm.js",
     "detail.js",
     "elements.js",
@@ -34,9 +35,11 @@ pub(crate) const ASSETS: [&str; 16] = [
     "uplot.css",
     "uplot.js",
 ];
-pub(crate) const ACTIONS: [&str; 11] = [
+pub(crate) const ACTIONS: [&str; 13] = [
     "enforcement",
     "numbers",
+    "candidate",
+    "apply-candidate",
     "override",
     "all",
     "undo",
