@@ -224,7 +224,7 @@ impl Dashboard {
     ) -> Result<Response, ActionError> {
         let acting = self.act_as(viewer, scope)?;
         let _acting = self.acting.lock().await;
-        let before = acting.read(limit).await.map_err(|why| refused(&why))?;
+        let before = acting.read(limit, None).await.map_err(|why| refused(&why))?;
         let mut fields = match serde_json::to_value(&before) {
             Ok(Value::Object(fields)) => fields,
             _ => Map::new(),

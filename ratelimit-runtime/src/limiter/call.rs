@@ -5,10 +5,11 @@ use std::{fmt, time::Duration};
 use super::Limiter;
 use crate::{
     caller::Caller,
+    decision::Decision,
     key,
     overrides::Enforcement,
     policy::Policy,
-    request::{OnStoreError, Op},
+    request::{OnStoreError, Op, Outcome, Request},
     telemetry::LimitCounters,
 };
 
@@ -24,6 +25,33 @@ pub(crate) struct Call<'a> {
     /// The counters of the policy's name, unless the limiter's decisions are not recorded.
     pub(crate) counters: Option<&'static LimitCounters>,
     pub(crate) options: &'a Options,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn is_peek(self) -> bool {
+        self.options.op == Op::Peek
+    }
+
+    /// The store's part of the check under this policy.
+    #[inline]
+    pub(super) fn request_under<'r>(self, policy: &'r Policy) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        let Options { cost, id, op, .. } = *self.options;
+        // A call of 0 units takes nothing.
+        let op = if cost == 0 { Op::Peek } else { op };
+        Request { written: self.policy, id, ..Request::new(policy, op, cost) }
+    }
+
+    #[inline]
+    pub(super) fn counted(self, request: Request<'_>, outcome: Outcome) -> Decision {
+        Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
+    }
+
+    pub(super) fn caller_digest(self) -> Option<String> {
+        self.limiter.caller_digest(self.caller)
+    }
 }
 
 /// A call that outlives the expression which made it.

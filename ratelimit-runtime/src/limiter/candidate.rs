@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::call::{Call, OwnedCall};
+use super::{
+    call::{Call, OwnedCall},
+    wrapped::CandidateCharge,
+};
 use crate::{
-    decision::Decision,
     error::{RateLimitError, UnavailableReason},
     overrides::{Candidate, Effective},
     policy::Policy,
@@ -15,32 +16,6 @@ use crate::{
     request::{Outcome, Request},
     telemetry,
 };
-
-/// The charge of a call under the candidate, which is settled as the call is: both come in any order.
-#[derive(Default)]
-pub(super) struct CandidateCharge(Mutex<ChargeState>);
-
-#[derive(Default)]
-struct ChargeState {
-    charged: Option<Decision>,
-    settled: Option<u32>,
-}
-
-impl CandidateCharge {
-    pub(super) fn settle(&self, to: u32) {
-        self.change(|state| _ = state.settled.get_or_insert(to));
-    }
-
-    fn change(&self, change: impl FnOnce(&mut ChargeState)) {
-        let mut state = self.0.lock();
-        change(&mut state);
-        let both = state.settled.and_then(|to| Some((state.charged.take()?, to)));
-        drop(state);
-        if let Some((charged, to)) = both {
-            charged.settle(to);
-        }
-    }
-}
 
 /// A call that the limit has decided and the candidate is to decide.
 struct Trial {

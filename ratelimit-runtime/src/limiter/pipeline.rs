@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     admission::Admission,
     call::{Call, Options},
-    permit::Wrapped,
+    wrapped::Wrapped,
 };
 use crate::{
     caller::Caller,
@@ -40,10 +40,6 @@ impl<'a> Call<'a> {
         !max_wait.is_zero() && cost > 0 && !self.is_peek() && !effective.is_dry_run()
     }
 
-    pub(super) fn is_peek(self) -> bool {
-        self.options.op == Op::Peek
-    }
-
     /// The store's part of the check.
     #[inline]
     pub(super) fn request<'r>(self, effective: &'r Effective<'_>) -> Request<'r>
@@ -51,18 +47,6 @@ impl<'a> Call<'a> {
         'a: 'r,
     {
         self.request_under(effective.policy())
-    }
-
-    /// The store's part of the check under this policy.
-    #[inline]
-    pub(super) fn request_under<'r>(self, policy: &'r Policy) -> Request<'r>
-    where
-        'a: 'r,
-    {
-        let Options { cost, id, op, .. } = *self.options;
-        // A call of 0 units takes nothing.
-        let op = if cost == 0 { Op::Peek } else { op };
-        Request { written: self.policy, id, ..Request::new(policy, op, cost) }
     }
 
     /// Returns the answer of a call that no store decides: its caller is shut out, enforcement is off, a rule
@@ -241,11 +225,6 @@ impl<'a> Call<'a> {
         }
     }
 
-    #[inline]
-    pub(super) fn counted(self, request: Request<'_>, outcome: Outcome) -> Decision {
-        Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
-    }
-
     /// Refuses the call; in a dry run it passes. With an outcome the error is about the caller's quota.
     #[cold]
     fn enforce<A: Admission>(
@@ -318,9 +297,5 @@ impl<'a> Call<'a> {
     /// client that heeds them would hold calls back.
     fn observed_caller(self, effective: &Effective<'_>) -> Option<Caller> {
         (!effective.is_dry_run()).then(|| self.observed_as.unwrap_or(self.caller).clone())
-    }
-
-    pub(super) fn caller_digest(self) -> Option<String> {
-        self.limiter.caller_digest(self.caller)
     }
 }

@@ -22,11 +22,7 @@ use tokio::{
 
 pub(super) use self::lines::Lines;
 use self::{progress::Look, waiter::Waiter};
-use super::{
-    admission::Admission,
-    call::OwnedCall,
-    permit::{Decided, Wrapped},
-};
+use super::{admission::Admission, call::OwnedCall, permit::Decided, wrapped::Wrapped};
 use crate::{
     decision::{Answer, Permit},
     overrides::Effective,

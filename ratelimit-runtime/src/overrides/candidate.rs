@@ -10,7 +10,10 @@ use std::{
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 
-use super::{Override, OverrideError, Overrides, applied::AppliedOverride, snapshot::PLANS};
+use super::{
+    Override, OverrideError, Overrides,
+    applied::{AppliedOverride, PLANS},
+};
 use crate::{key::Caller, policy::Policy};
 
 /// The callers whose answers are kept: those with the lowest hashes, a fair sample.

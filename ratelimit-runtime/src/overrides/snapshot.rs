@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 
 use super::{
     Enforcement, Layer, Override, OverrideSource,
-    applied::AppliedOverride,
+    applied::{AppliedOverride, PLANS},
     callers::{CallerTable, Identities},
     candidate::Candidate,
     effective::Effective,
@@ -37,10 +37,6 @@ struct LimitEntry {
     merged: AppliedOverride<PLANS>,
     candidate: Option<Arc<Candidate>>,
 }
-
-/// Declared policies of one limit whose overridden form is kept: plans that share a name are declared
-/// differently.
-pub(super) const PLANS: usize = 8;
 
 impl Snapshot {
     /// Returns a snapshot without overrides.
