@@ -72,11 +72,24 @@ impl Acting {
         }
     }
 
-    /// Reads the override of a limit, or of all limits under the name `*`.
-    pub(super) async fn read(&self, limit: &str) -> Result<Option<Override>, OverrideError> {
-        if self.scope == Scope::Fleet {
-            // Another process may have published since the latest poll.
-            return self.overrides.published(limit).await;
+    /// Reads the override of a limit, of all limits under the name `*`, or of a caller of the fleet.
+    pub(super) async fn read(
+        &self,
+        limit: &str,
+        caller: Option<&Caller>,
+    ) -> Result<Option<Override>, OverrideError> {
+        // Another process may have published since the latest poll.
+        match (self.scope, caller) {
+            (Scope::Fleet, None) => return self.overrides.published(limit).await,
+            (Scope::Fleet, Some(caller)) => {
+                return self.overrides.published_for(limit, caller).await;
+            }
+            (Scope::Process, _) => {}
+        }
+        if let Some(caller) = caller {
+            let listed = self.overrides.list_for(limit).into_iter();
+            let mut own = listed.filter(|it| it.source == OverrideSource::Operator);
+            return Ok(own.find(|it| it.caller == *caller).map(|it| it.what));
         }
         let own = |(source, what)| (source == OverrideSource::Operator).then_some(what);
         Ok(self.overrides.by_source(limit).into_iter().find_map(own))

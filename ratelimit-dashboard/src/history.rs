@@ -154,11 +154,9 @@ pub(super) async fn undo(
         return Err(conflict(changed));
     }
     // Another process may have written since the latest poll.
-    if change.caller.is_none() {
-        let now = acting.read(&change.limit).await.map_err(|why| refused(&why))?;
-        if now != change.after {
-            return Err(conflict(changed));
-        }
+    let now = acting.read(&change.limit, change.caller.as_ref()).await;
+    if now.map_err(|why| refused(&why))? != change.after {
+        return Err(conflict(changed));
     }
     let written = acting.write(&change.limit, change.caller.as_ref(), change.before.clone());
     written.await.map_err(|why| refused(&why))?;

@@ -7,6 +7,7 @@ mod all;
 mod backend;
 mod builder;
 mod call;
+mod candidate;
 mod check;
 mod environment;
 #[cfg(feature = "metrics")]
@@ -28,6 +29,7 @@ mod usage;
 mod wait;
 mod warn;
 mod warning;
+mod wrapped;
 
 #[cfg(all(feature = "testing", feature = "calendar"))]
 pub(crate) use self::isolated::set_calendar;

@@ -228,3 +228,43 @@ async fn refused_calls_do_not_send_the_view_again() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_override_of_a_caller_that_another_process_has_changed_since_is_not_undone() {
+    const FIELD: &str = "kept/bob";
+    const THEIRS: &str = r#"{"threshold":9,"by":"carol"}"#;
+    let server = RedisServer::start();
+    let limiter = server.limiter().await;
+    limiter.overrides().follow_redis().await.unwrap();
+    let operator = Operator::of(&limiter).await;
+    let bob = json!([{ "text": "bob" }]);
+    let change = async |threshold: u32| {
+        let what = json!({ "threshold": threshold });
+        let body = json!({ "limit": "kept", "caller": bob, "what": what, "scope": "fleet" });
+        let (status, told) = operator.act("exception", body).await;
+        assert_eq!(status, 200, "{told}");
+        until("the change", async || {
+            let change = view(&operator).await["changes"][0].clone();
+            (change["after"]["threshold"] == threshold).then_some(change["number"].clone())
+        })
+        .await
+    };
+    let (_, number) = (change(5).await, change(7).await);
+    // Without a new revision this process does not read it yet.
+    let mut connection = server.connection();
+    let mut hash = redis::cmd("HSET");
+    hash.arg("ratelimit:overrides:callers").arg(FIELD).arg(THEIRS).exec(&mut connection).unwrap();
+    let (status, told) = operator.act("undo", json!({ "number": number })).await;
+    assert_eq!(status, 409, "{told}");
+    assert!(told["error"].as_str().unwrap().contains("changed since"), "{told}");
+    let mut get = redis::cmd("HGET");
+    get.arg("ratelimit:overrides:callers").arg(FIELD);
+    assert_eq!(get.query::<String>(&mut connection).unwrap(), THEIRS);
+
+    // What nobody has changed since is undone.
+    let number = change(8).await;
+    let (status, told) = operator.act("undo", json!({ "number": number })).await;
+    assert_eq!(status, 200, "{told}");
+    let before: String = get.query(&mut connection).unwrap();
+    assert!(before.contains("\"threshold\":9") || before.contains("\"threshold\":7"), "{before}");
+}

@@ -1,5 +1,6 @@
 //! Operators see every decision, in events, metrics and stats, and no caller.
 
+mod candidates;
 mod events;
 mod fleet;
 mod metrics;

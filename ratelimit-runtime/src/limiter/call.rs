@@ -4,7 +4,13 @@ use super::{
     Limiter,
     owned_call::{Options, OwnedCall},
 };
-use crate::{caller::Caller, policy::Policy, telemetry::LimitCounters};
+use crate::{
+    caller::Caller,
+    decision::Decision,
+    policy::Policy,
+    request::{Op, Outcome, Request},
+    telemetry::LimitCounters,
+};
 
 /// A call as the pipeline receives it, from a check by hand, a task that outlives one, or an annotated
 /// function: references, which stay in registers.
@@ -20,7 +26,32 @@ pub(crate) struct Call<'a> {
     pub(crate) options: &'a Options,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    pub(super) fn is_peek(self) -> bool {
+        self.options.op == Op::Peek
+    }
+
+    /// The store's part of the check under this policy.
+    #[inline]
+    pub(super) fn request_under<'r>(self, policy: &'r Policy) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        let Options { cost, id, op, .. } = *self.options;
+        // A call of 0 units takes nothing.
+        let op = if cost == 0 { Op::Peek } else { op };
+        Request { written: self.policy, id, ..Request::new(policy, op, cost) }
+    }
+
+    #[inline]
+    pub(super) fn counted(self, request: Request<'_>, outcome: Outcome) -> Decision {
+        Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
+    }
+
+    pub(super) fn caller_digest(self) -> Option<String> {
+        self.limiter.caller_digest(self.caller)
+    }
+
     #[inline]
     pub(super) fn owned(self) -> OwnedCall {
         let Self { policy, caller, observed_as, counters, options, .. } = self;

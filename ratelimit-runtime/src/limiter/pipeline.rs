@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{admission::Admission, call::Call, owned_call::Options};
+use super::{admission::Admission, call::Call, owned_call::Options, wrapped::Wrapped};
 use crate::{
     caller::Caller,
     decision::{Answer, Decision, Permit},
@@ -36,10 +36,6 @@ impl<'a> Call<'a> {
         !max_wait.is_zero() && cost > 0 && !self.is_peek() && !effective.is_dry_run()
     }
 
-    pub(super) fn is_peek(self) -> bool {
-        self.options.op == Op::Peek
-    }
-
     /// The store's part of the check.
     #[inline]
     pub(super) fn request<'r>(self, effective: &'r Effective<'_>) -> Request<'r>
@@ -47,18 +43,6 @@ impl<'a> Call<'a> {
         'a: 'r,
     {
         self.request_under(effective.policy())
-    }
-
-    /// The store's part of the check under this policy.
-    #[inline]
-    pub(super) fn request_under<'r>(self, policy: &'r Policy) -> Request<'r>
-    where
-        'a: 'r,
-    {
-        let Options { cost, id, op, .. } = *self.options;
-        // A call of 0 units takes nothing.
-        let op = if cost == 0 { Op::Peek } else { op };
-        Request { written: self.policy, id, ..Request::new(policy, op, cost) }
     }
 
     /// Returns the answer of a call that no store decides: its caller is shut out, enforcement is off, a rule
@@ -134,8 +118,10 @@ impl<'a> Call<'a> {
         let is_dry_run = effective.is_dry_run();
         let (policy, units) = (effective.whole(), self.options.cost);
         recorder.record_rejection(policy, units, is_dry_run, &error, || self.caller_digest());
-        if let RateLimitError::InvalidPolicy(invalid) = &error {
-            self.limiter.inner.notices.invalid_policy(invalid);
+        match &error {
+            RateLimitError::InvalidPolicy(it) => self.limiter.inner.notices.invalid_policy(it),
+            RateLimitError::TooLarge(_) => drop(self.try_candidate(effective, false)),
+            _ => {}
         }
         self.enforce(effective, None, error, waited)
     }
@@ -165,9 +151,16 @@ impl<'a> Call<'a> {
         effective: &Effective<'_>,
         recorder: Recorder,
         outcome: &Result<Outcome, UnavailableReason>,
-        permit: Option<Arc<dyn Permit>>,
+        mut permit: Option<Arc<dyn Permit>>,
     ) -> Answer<A> {
         self.record(recorder, effective, outcome, permit.as_ref());
+        if let Ok(outcome) = outcome
+            && outcome.decided_by.counts()
+            && !outcome.is_busy()
+        {
+            let charge = self.try_candidate(effective, outcome.admitted);
+            permit = Wrapped::with_candidate(permit, charge.filter(|_| A::READS));
+        }
         let (outcome, error) = match outcome {
             Ok(outcome) if outcome.admitted => {
                 if self.options.warn_at > 0 && !self.options.is_joint {
@@ -224,11 +217,6 @@ impl<'a> Call<'a> {
         } else {
             Decision::new(effective.policy(), *outcome)
         }
-    }
-
-    #[inline]
-    pub(super) fn counted(self, request: Request<'_>, outcome: Outcome) -> Decision {
-        Decision::counted(self.limiter.inner.id, self.caller, request, outcome)
     }
 
     /// Refuses the call; in a dry run it passes. With an outcome the error is about the caller's quota.
@@ -307,9 +295,5 @@ impl<'a> Call<'a> {
     /// client that heeds them would hold calls back.
     fn observed_caller(self, effective: &Effective<'_>) -> Option<Caller> {
         (!effective.is_dry_run()).then(|| self.observed_as.unwrap_or(self.caller).clone())
-    }
-
-    pub(super) fn caller_digest(self) -> Option<String> {
-        self.limiter.caller_digest(self.caller)
     }
 }

@@ -52,7 +52,10 @@ impl Backend {
             return Err(InvalidPolicy::new(decision.policy(), fault));
         }
         let guard = receipt.claim(to, self.redis().is_some());
-        Ok(guard.map(|guard| (key, decision.change(receipt, &guard), guard)))
+        Ok(guard.map(|guard| {
+            decision.settle_others(guard.to);
+            (key, decision.change(receipt, &guard), guard)
+        }))
     }
 }
 

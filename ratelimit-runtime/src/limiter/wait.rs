@@ -8,13 +8,7 @@ mod ask;
 #[cfg(all(test, ratelimit_loom))]
 mod schedules;
 
-use std::{
-    future::{poll_fn, ready},
-    pin::{Pin, pin},
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
 use tokio::{
     sync::watch,
@@ -26,38 +20,12 @@ use super::{
     admission::Admission,
     owned_call::OwnedCall,
     queue::{KeyQueue, NextStep, Waiter},
+    wrapped::Wrapped,
 };
 use crate::{
     decision::{Answer, Permit},
     telemetry::{Recorder, Waiting},
 };
-
-/// The permit of a call that has waited, and for how long.
-struct Waited {
-    permit: Option<Arc<dyn Permit>>,
-    waited: Duration,
-}
-
-impl Permit for Waited {
-    fn is_held(&self) -> bool {
-        self.permit.as_ref().is_some_and(|permit| permit.is_held())
-    }
-
-    fn give_back(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        match &self.permit {
-            Some(permit) => permit.give_back(),
-            None => Box::pin(ready(())),
-        }
-    }
-
-    fn waited(&self) -> Duration {
-        self.waited
-    }
-
-    fn wait_alone(&self) -> Option<Arc<dyn Permit>> {
-        Some(Arc::new(Self { permit: None, waited: self.waited }))
-    }
-}
 
 /// A call that may wait. It leaves its queue when this is dropped.
 struct PatientCall {
@@ -144,7 +112,7 @@ impl PatientCall {
         let Some(waiting) = waiting.take() else { return permit };
         let waited = self.waiter.arrived.elapsed();
         waiting.end(waited);
-        Some(Arc::new(Waited { permit, waited }))
+        Some(Wrapped::around(permit, waited, None))
     }
 }
 

@@ -308,13 +308,34 @@ impl Overrides {
     ///
     /// As [`unpublish`](Self::unpublish).
     pub async fn published(&self, name: &str) -> Result<Option<Override>, OverrideError> {
-        let hash = &self.hashes()?.limits;
+        self.read(&self.hashes()?.limits, name, (name, None)).await
+    }
+
+    /// Reads the override of one caller from the hash of callers on Redis, as [`published`](Self::published).
+    ///
+    /// # Errors
+    ///
+    /// As [`unpublish`](Self::unpublish).
+    pub async fn published_for<'a>(
+        &self,
+        limit: &str,
+        caller: impl IntoCaller<'a>,
+    ) -> Result<Option<Override>, OverrideError> {
+        let caller = self.text_of(caller);
+        let field = fields::of_caller(limit, &caller);
+        self.read(&self.hashes()?.callers, &field, (limit, Some(&caller))).await
+    }
+
+    async fn read(
+        &self,
+        hash: &FleetHash,
+        field: &str,
+        (limit, caller): (&str, Option<&str>),
+    ) -> Result<Option<Override>, OverrideError> {
         if hash.is_lost() {
-            return Ok(self.layer(OverrideSource::Redis).limit(name).cloned());
+            return Ok(self.layer(OverrideSource::Redis).get(limit, caller).cloned());
         }
-        let fields = hash.hash.fields(hash.kind.max_fields()).await;
-        let fields = fields.map_err(Fault::Unavailable)?.fields;
-        let value = fields.into_iter().find_map(|(field, value)| (field == name).then_some(value));
+        let value = hash.hash.field(field).await.map_err(Fault::Unavailable)?;
         let what: Option<Override> = value.and_then(|value| value.parse().ok());
         let snapshot = self.shared.snapshot.load();
         Ok(what.filter(|what| !snapshot.identities().has_ended(what)))
