@@ -77,7 +77,7 @@ impl Candidate {
     pub(super) fn policy(&self, written: &Policy) -> Option<Policy> {
         let policy = self.numbers.apply(written)?;
         let name = self.name.get_or_init(|| name_of(written.name()));
-        Some(policy.without_concurrency().named(*name))
+        Some(policy.without_concurrency().named(name))
     }
 
     /// Counts a call of a caller, by the answers of the limit and of the candidate.

@@ -197,7 +197,7 @@ impl Override {
         let by = self.by.clone().or_else(|| lower.by.clone());
         let candidate = self.candidate.clone().or_else(|| lower.candidate.clone());
         let numbers = if self.has_numbers() { self } else { lower };
-        Self { enforcement, until, by, candidate, ..numbers }
+        Self { enforcement, candidate, until, by, ..numbers }
     }
 
     /// Returns the policy that this override makes of the declared one. A policy that can never
